@@ -1,0 +1,81 @@
+package lease
+
+import (
+	"context"
+	"errors"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+var (
+	// ErrUnavailable means that the store could not answer now: the lease goes on, and the
+	// renewal may be repeated with the same number.
+	ErrUnavailable = errors.New("lease: store unavailable")
+	// ErrStale means that a later renewal of this holder was executed already.
+	ErrStale = errors.New("lease: stale renewal number")
+	// ErrInvalid means that a renewal contradicts itself or breaks a bound.
+	ErrInvalid = errors.New("lease: invalid renewal")
+)
+
+// Spec is a limit as the step needs it. Times are microseconds.
+type Spec struct {
+	Algorithm  limit.Algorithm
+	Units      int64 // tokens each Period, 1 to limit.MaxUnits
+	Period     int64 // microseconds, at least 1,000
+	Burst      int64 // tokens that may pile up centrally; for windows 0
+	EpsilonPPM int64
+	// The window now and the end of the next one, in Unix microseconds, for windowed
+	// algorithms. The store's clock decides which of the two it is in.
+	WindowStart, WindowEnd, NextWindowEnd int64
+}
+
+// Renewal asks for, reports on, or ends one holder's lease of one bucket.
+type Renewal struct {
+	Key    string // the bucket: the limit's name and values, at most 256 bytes
+	Spec   Spec
+	Holder string // agent id and epoch
+	Now    int64  // Unix microseconds; 0 for the store's own clock
+
+	Number   int64 // from 1, by holder and bucket
+	Admitted int64 // units admitted since the last number
+	Denied   int64 // units denied since then
+	Held     int64 // units still held, which the new grant replaces
+	Waiting  int64 // units that requests wait for now
+	Final    bool  // end the lease, grant nothing
+
+	Window     int64 // start of the window that Admitted and Held belong to, Unix microseconds
+	Trickle    int64 // the live lease's trickle, micro-tokens a second, for re-declaring
+	ExpiresIn  int64 // what is left of its term, microseconds; 0 without a live lease
+	Generation int64 // of the bucket as last granted; 0 for none
+}
+
+// Grant is the answer: the holder's new lease, which replaces the old one.
+type Grant struct {
+	Number     int64
+	Tokens     int64 // to spend at once
+	Trickle    int64 // micro-tokens a second
+	Pile       int64 // most tokens that may pile up from the trickle
+	TTL        int64 // microseconds, counted from before the request was sent
+	DenyFor    int64 // microseconds to deny without asking
+	Fallback   int64 // micro-tokens a second to go on with when contact is lost
+	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
+	ValidUntil int64
+	Generation int64
+	ExpirySlot int64 // slot of the expiry ring that the lease ends in
+	Remaining  int64 // estimate of what the whole bucket has left, tokens
+	Reset      int64 // microseconds until it is full or its window turns
+}
+
+// Answer is a grant, or why there is none.
+type Answer struct {
+	Grant Grant
+	Err   error // nil, or one that wraps ErrUnavailable, ErrStale or ErrInvalid
+}
+
+// Store keeps the buckets. Renew answers each renewal in one atomic step, in any
+// order between buckets and in the given order for one bucket; the answers have
+// the renewals' order. A renewal that was executed is answered again from the
+// record, never executed again, whoever repeats it. Renew is safe for concurrent use.
+type Store interface {
+	Renew(ctx context.Context, renewals []Renewal) []Answer
+}

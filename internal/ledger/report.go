@@ -1,0 +1,33 @@
+package ledger
+
+// Row is usage of one key in one slot: comparable, so that it can be a map's key
+// with its counts at zero.
+type Row struct {
+	Slot       int64 // start of the slot, Unix seconds
+	Tenant     string
+	Limit      string
+	Meter      string // empty where the limit feeds none
+	Version    int64  // policy version that the units were admitted under
+	Attributes string // name=value pairs in the limit's order, joined by AttributeSep
+
+	Admitted int64 // units admitted, overage included
+	Overage  int64 // of these, above a soft limit
+	Denied   int64
+}
+
+// AttributeSep joins the pairs of Row.Attributes; no name or value may hold it.
+const AttributeSep = "\x1f"
+
+// Report is what an agent sends once. It is frozen when made: the same bytes at
+// every attempt, until a receipt says that it is durable.
+type Report struct {
+	Agent   string
+	Epoch   int64
+	Seq     int64    // from 1, without gaps
+	Before  int64    // units admitted in all reports before this one
+	After   int64    // Before + the rows' Admitted
+	Payload []byte   // rows in the canonical encoding; empty for a heartbeat
+	Digest  [32]byte // Sum of all other fields
+	Through int64    // all usage before this is in reports up to this one, Unix milliseconds
+	Closed  bool     // the epoch's last
+}

@@ -1,0 +1,152 @@
+package limit
+
+import "time"
+
+// Micro is how many micro-tokens make a token. Tokens and units are whole;
+// rates and levels are kept in micro-tokens, below 2^53 so that Lua's doubles
+// hold them exactly.
+const Micro = 1_000_000
+
+// Bounds of what a policy may say and a request may carry. They are stated in
+// the protocol and enforced on both sides of it.
+const (
+	MaxNameLen      = 64            // bytes of a limit's, plan's, meter's or attribute's name
+	MaxTenantLen    = 128           // bytes of a tenant id
+	MaxAgentLen     = 128           // bytes of an agent id
+	MaxValueLen     = 256           // bytes of an attribute's value
+	MaxBy           = 8             // attributes that tell a limit's buckets apart, the tenant not counted
+	MaxMatch        = 8             // conditions of a limit
+	MaxPatterns     = 64            // patterns of a condition
+	MaxTopLimits    = 256           // limits at a policy's top level
+	MaxPlanLimits   = 64            // limits of a plan, and overrides of a tenant
+	MaxPlans        = 256           // plans of a policy
+	MaxTenantLevels = 8             // tenants from a request's tenant to its root, both counted
+	MaxPerRequest   = 64            // limits that one request may meet
+	MaxUnits        = 1_000_000_000 // units of a rate, of a burst, and of one request's cost
+)
+
+// Algorithm is how a limit turns a rate into decisions.
+type Algorithm uint8
+
+const (
+	TokenBucket Algorithm = iota + 1
+	FixedWindow
+	LeakyBucket
+	SlidingWindow
+	SlidingWindowLog
+	Concurrency
+)
+
+// Outage is what happens to a bucket without a live lease while the server is away.
+type Outage uint8
+
+const (
+	OutageFallback Outage = iota // a live trickle goes on; without one, deny
+	OutageOpen                   // admit, and count
+	OutageClosed                 // deny
+)
+
+// Enforcement is how strictly a limit holds.
+type Enforcement uint8
+
+const (
+	Hard   Enforcement = iota // deny above the limit, within epsilon
+	Strict                    // epsilon is zero
+	Soft                      // admit above the limit, counted as overage
+)
+
+// DefaultEpsilonPPM is the allowed relative error of a limit that names none: 5 %.
+const DefaultEpsilonPPM = 50_000
+
+// Limit is one rule: which requests it holds, one bucket per what, and how many
+// units a bucket lets through.
+type Limit struct {
+	Name        string
+	Match       []Match  // all must hold
+	By          []string // attributes that tell buckets apart; a plan's limit has the tenant besides
+	Algorithm   Algorithm
+	Rate        Rate   // zero for a limit that only counts
+	Burst       int64  // units that may pile up centrally; 0 for windows
+	Meter       string // the meter it feeds; empty for none
+	Zone        string // IANA time zone of calendar windows; empty for UTC
+	OnOutage    Outage
+	Enforcement Enforcement
+	EpsilonPPM  int64 // allowed relative error, parts per million
+}
+
+// CountsOnly reports whether the limit has no rate, so that it never denies.
+func (l *Limit) CountsOnly() bool { return l.Rate.Units == 0 }
+
+// Plan is a named set of limits.
+type Plan struct {
+	Name   string
+	Limits []Limit
+}
+
+// Tenant is who is limited and billed.
+type Tenant struct {
+	ID        string
+	Exists    bool // false: the policy's default plan applies, or none
+	Plan      string
+	Parent    string  // empty at the top
+	Overrides []Limit // replace the plan's limits of the same name, or add to them
+	Revision  int64   // rises with every change
+	Suspended bool    // requests are denied
+}
+
+// Gateway says how a door's words become attributes.
+type Gateway struct {
+	Name        string
+	Domain      string            // Envoy's rate limit domain; empty for any
+	Descriptors map[string]string // descriptor key, or "header:name", to attribute
+}
+
+// Policy is one immutable version of limits and plans.
+type Policy struct {
+	Version     int64
+	DefaultPlan string  // for unknown tenants; empty refuses them
+	Limits      []Limit // for every tenant
+	Plans       []Plan
+	Gateways    []Gateway
+	Slot        time.Duration // length of a usage slot: divides an hour
+}
+
+// Plan returns the plan of that name, or nil.
+func (p *Policy) Plan(name string) *Plan {
+	for i := range p.Plans {
+		if p.Plans[i].Name == name {
+			return &p.Plans[i]
+		}
+	}
+	return nil
+}
+
+// TenantLimits returns the limits that t holds under p: those of its plan, or of
+// the default plan where t does not exist, with its overrides in place. It
+// reports false when t has no plan at all, so that its requests are refused.
+func (p *Policy) TenantLimits(t Tenant) ([]Limit, bool) {
+	name := t.Plan
+	if !t.Exists {
+		name = p.DefaultPlan
+	}
+	plan := p.Plan(name)
+	if plan == nil {
+		return nil, false
+	}
+	if len(t.Overrides) == 0 {
+		return plan.Limits, true
+	}
+	limits := make([]Limit, 0, len(plan.Limits)+len(t.Overrides))
+	limits = append(limits, plan.Limits...)
+next:
+	for _, o := range t.Overrides {
+		for i := range limits {
+			if limits[i].Name == o.Name {
+				limits[i] = o
+				continue next
+			}
+		}
+		limits = append(limits, o)
+	}
+	return limits, true
+}

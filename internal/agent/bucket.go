@@ -1,0 +1,311 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Outcome is what a decision came to.
+type Outcome uint8
+
+const (
+	Admitted Outcome = iota + 1
+	Denied
+	Wait // only a renewal can tell: enqueue a Waiter
+)
+
+// Verdict is an outcome, and for a denial how long to stay away.
+type Verdict struct {
+	Outcome    Outcome
+	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
+}
+
+// Waiter is a request that waits for a renewal's answer.
+type Waiter struct {
+	Units int64
+	// Done is called once, by whoever applies the answer, without the bucket's mutex held.
+	Done func(Verdict)
+
+	verdict Verdict
+}
+
+// maxWaiting bounds the requests that wait in one bucket; more are denied, for
+// the server's answer is a round trip away and memory is not for ever.
+const maxWaiting = 1024
+
+// endless is the stock of a bucket that only counts: more than can be spent in a
+// life, and far enough from overflow.
+const endless = 1 << 60
+
+// Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
+// any number of requests at once, as may Slow; the others are for the owner's loop, and
+// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
+//
+// All times are microseconds of one monotonic clock, the caller's.
+type Bucket struct {
+	cell cell
+
+	mu       sync.Mutex
+	onOutage limit.Outage
+	counting bool // no rate: nothing is leased
+
+	// The lease. live is false before the first grant and after the lease's end.
+	live       bool
+	trickle    int64 // micro-tokens a second
+	pile       int64 // most tokens that may be there after a refill from the trickle
+	last       int64 // the trickle is credited up to this time
+	fraction   int64 // micro-tokens credited beyond whole tokens
+	debt       int64 // tokens spent that a grant had taken back already
+	expires    int64
+	renewAt    int64 // when to renew without any further reason
+	denyUntil  int64
+	fallback   int64
+	window     int64 // start of the window of the tokens, the server's microseconds
+	generation int64
+	remaining  int64 // the server's estimate for the whole bucket, and when it was made
+	resetAt    int64
+	grantedAt  int64
+
+	// The conversation with the store.
+	number       int64 // of the last renewal made
+	ask          *pendingRenewal
+	early        bool // renew before renewAt
+	lastAsk      int64
+	toldAdmitted int64 // admitted and denied units up to the last renewal made
+	toldDenied   int64
+	waiters      []*Waiter
+	waiting      int64 // their units
+	used         int64 // when a request last took the slow path, for idle eviction
+}
+
+// NewBucket returns a bucket for l without a lease: its first request waits for
+// one, unless the limit only counts.
+func NewBucket(l *limit.Limit) *Bucket {
+	b := &Bucket{onOutage: l.OnOutage, counting: l.CountsOnly()}
+	if b.counting {
+		b.cell.tokens.Store(endless)
+		b.cell.credited.Store(endless)
+	}
+	return b
+}
+
+// Take removes n units (at least 1) if they are there: one atomic subtraction
+// for a single unit. On false the caller asks Slow with the same n.
+func (b *Bucket) Take(n int64) bool { return b.cell.take(n) }
+
+// Hold announces that n units about to be taken may be put back, because another
+// limit of the request is asked later. Each Hold is followed by one Release,
+// after PutBack where the units were taken and went back. Only a bucket whose
+// units are billed needs it, and only where it is not the last to be asked.
+func (b *Bucket) Hold(n int64) { b.cell.pending.Add(n) }
+
+// Release ends a Hold.
+func (b *Bucket) Release(n int64) { b.cell.pending.Add(-n) }
+
+// PutBack returns n units that were taken for a request that another limit denied.
+// They are spendable again at the next refill: taken once, put back once, never
+// handed out twice.
+func (b *Bucket) PutBack(n int64) { b.cell.back.Add(n) }
+
+// Slow decides what Take(n) could not: it refills the cell from the trickle and
+// tries again. lost says that the server is out of contact. The verdict is Wait
+// when only a renewal can tell.
+func (b *Bucket) Slow(now, n int64, lost bool) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used = now
+	b.cell.fold()
+	if n == 1 {
+		b.cell.refused.Add(-1) // Take counted the refusal; it is not one yet
+	}
+	b.expireLocked(now, lost)
+	have := b.refillLocked(now)
+	if b.cell.takeLocked(n) {
+		b.noteLowLocked(now, have)
+		return Verdict{Outcome: Admitted}
+	}
+	if lost && !b.live {
+		return b.outageLocked(n)
+	}
+	if now < b.denyUntil || (lost && b.live) {
+		b.cell.refused.Add(n)
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n)}
+	}
+	if len(b.waiters) >= maxWaiting {
+		b.cell.refused.Add(n)
+		return Verdict{Outcome: Denied}
+	}
+	return Verdict{Outcome: Wait}
+}
+
+// takeLocked is take without a trace of a refusal.
+func (c *cell) takeLocked(n int64) bool {
+	for {
+		v := c.tokens.Load()
+		if v < n {
+			return false
+		}
+		if c.tokens.CompareAndSwap(v, v-n) {
+			return true
+		}
+	}
+}
+
+// outageLocked answers for a bucket without a live lease while the server is away.
+func (b *Bucket) outageLocked(n int64) Verdict {
+	if b.onOutage == limit.OutageOpen {
+		b.cell.credited.Add(n) // spent at once: never in tokens, so that no one else can take it
+		return Verdict{Outcome: Admitted}
+	}
+	b.cell.refused.Add(n)
+	return Verdict{Outcome: Denied, RetryAfter: 1_000_000}
+}
+
+// refillLocked credits the trickle up to now and returns the spendable units.
+func (b *Bucket) refillLocked(now int64) int64 {
+	have := b.cell.fold()
+	if !b.live || b.trickle == 0 {
+		b.last = now
+		return have
+	}
+	elapsed := now - b.last
+	if elapsed <= 0 {
+		return have // a clock that stepped back must not refill the same second twice
+	}
+	b.last = now
+	// More than an hour would pile up far beyond any pile, and could overflow.
+	gained := min(elapsed, 3600_000_000)
+	if b.trickle > 1<<53/3600_000_000 {
+		gained = int64(float64(gained) * float64(b.trickle) / 1e6)
+	} else {
+		gained = gained * b.trickle / 1e6
+	}
+	gained += b.fraction
+	tokens := gained / limit.Micro
+	b.fraction = gained % limit.Micro
+	if b.debt > 0 {
+		pay := min(b.debt, tokens)
+		b.debt -= pay
+		tokens -= pay
+	}
+	if room := b.pile - have; tokens > room {
+		tokens = max(room, 0)
+		b.fraction = 0
+	}
+	if tokens > 0 {
+		b.cell.credit(tokens)
+	}
+	return have + tokens
+}
+
+// expireLocked ends a lease whose term is over. In an outage it goes on: its
+// trickle was summed when it was granted, so all of them together still keep the
+// limit for as long as the outage lasts.
+func (b *Bucket) expireLocked(now int64, lost bool) {
+	if !b.live || now < b.expires || lost {
+		return
+	}
+	b.live = false
+	b.trickle = 0
+	b.pile = 0
+	b.debt = 0
+	b.cell.credit(-b.cell.fold())
+}
+
+// noteLowLocked asks for an early renewal when the trickle no longer carries the
+// demand, so that the next request need not wait.
+func (b *Bucket) noteLowLocked(now, have int64) {
+	if now < b.denyUntil || now-b.lastAsk < earlyEvery || have > b.pile/4+1 {
+		return
+	}
+	b.early = true
+}
+
+// retryAfterLocked is when n units may be there: from the trickle, or when asking
+// makes sense again.
+func (b *Bucket) retryAfterLocked(now, n int64) int64 {
+	wait := max(b.denyUntil-now, 0)
+	if b.live && b.trickle > 0 && n <= b.pile {
+		missing := (n-max(b.cell.tokens.Load(), 0)+b.debt)*limit.Micro - b.fraction
+		soon := missing / max(b.trickle/1e6, 1)
+		if b.trickle < 1e6 {
+			soon = missing * 1e6 / b.trickle
+		}
+		if wait == 0 || soon < wait {
+			wait = soon
+		}
+	}
+	return max(wait, 1)
+}
+
+// Enqueue adds a request that Slow told to wait. It reports false when it has to
+// be denied instead: too many wait already.
+func (b *Bucket) Enqueue(w *Waiter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiters) >= maxWaiting {
+		b.cell.refused.Add(w.Units)
+		return false
+	}
+	b.waiters = append(b.waiters, w)
+	b.waiting += w.Units
+	return true
+}
+
+// Abandon removes a request that no longer waits, and reports whether it was
+// still there; if not, its verdict is on its way.
+func (b *Bucket) Abandon(w *Waiter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, o := range b.waiters {
+		if o == w {
+			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
+			b.waiting -= w.Units
+			b.cell.refused.Add(w.Units)
+			return true
+		}
+	}
+	return false
+}
+
+// Collect returns the units admitted and denied since the last Collect, for the
+// ledger's rows. It never returns an admitted unit twice, nor one that a request
+// under way may still put back.
+func (b *Bucket) Collect() (admitted, denied int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cell.fold()
+	c := &b.cell
+	if a := c.admitted(); a > c.collectedAdmitted {
+		admitted = a - c.collectedAdmitted
+		c.collectedAdmitted = a
+	}
+	if d := c.denied(); d > c.collectedDenied {
+		denied = d - c.collectedDenied
+		c.collectedDenied = d
+	}
+	return admitted, denied
+}
+
+// State is a snapshot for answers' headers and for operators.
+type State struct {
+	Tokens    int64 // spendable here now
+	Remaining int64 // in the whole bucket, as the server last told
+	ResetIn   int64 // microseconds until it is full or its window turns
+	Live      bool
+	Expires   int64
+	Trickle   int64
+	Waiting   int64
+	Used      int64 // when a request last took the slow path
+}
+
+// State returns a snapshot at now.
+func (b *Bucket) State(now int64) State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return State{
+		Tokens: max(b.cell.tokens.Load(), 0), Remaining: b.remaining, ResetIn: max(b.resetAt-now, 0),
+		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waiting, Used: b.used,
+	}
+}

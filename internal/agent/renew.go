@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"math"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
+
+const (
+	// earlyEvery is the least time between two renewals that nobody waits for, in
+	// microseconds: a few round trips.
+	earlyEvery = 20_000
+	// margin is taken off each term for the time that clocks and loops lose.
+	margin = 2_000
+)
+
+// pendingRenewal is a renewal under way: frozen, so that sending it again under
+// the same number says the same.
+type pendingRenewal struct {
+	renewal lease.Renewal
+	sentAt  int64 // first sent: the term counts from here
+	stock   int64 // what it gave back as held
+}
+
+// Never is the time of a bucket that needs no attention.
+const Never = math.MaxInt64
+
+// Due returns when the bucket next needs a renewal: now or earlier when it does
+// already, Never when nothing is leased and nobody waits.
+func (b *Bucket) Due(now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.counting:
+		return Never
+	case b.ask != nil, b.waiting > 0:
+		return now
+	case !b.live:
+		return Never
+	case b.early:
+		return min(max(now, b.lastAsk+earlyEvery), b.renewAt)
+	default:
+		return b.renewAt
+	}
+}
+
+// Urgent reports whether requests wait.
+func (b *Bucket) Urgent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting > 0
+}
+
+// Renew composes the next renewal, or returns the one under way to be sent again.
+// It fills everything but the bucket's key, the limit and the holder. A final one
+// ends the lease and gives back what is left.
+func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ask != nil {
+		return b.ask.renewal
+	}
+	held := b.refillLocked(now)
+	if final {
+		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
+	}
+	admitted, denied := b.cell.admitted(), b.cell.denied()
+	r := lease.Renewal{
+		Number:     b.number + 1,
+		Admitted:   max(admitted-b.toldAdmitted, 0),
+		Denied:     max(denied-b.toldDenied, 0),
+		Held:       held,
+		Waiting:    b.waiting,
+		Final:      final,
+		Window:     b.window,
+		Generation: b.generation,
+	}
+	if b.live {
+		r.Trickle = b.trickle
+		r.ExpiresIn = max(b.expires-now, 0)
+	}
+	if final {
+		b.live, b.trickle, b.pile = false, 0, 0
+	}
+	b.number++
+	b.toldAdmitted += r.Admitted
+	b.toldDenied += r.Denied
+	b.lastAsk = now
+	b.early = false
+	b.ask = &pendingRenewal{renewal: r, sentAt: now, stock: r.Held}
+	return r
+}
+
+// Apply puts a grant to use and returns the requests that it decided, whose Done
+// the caller runs. A grant of another number than the one under way is ignored.
+func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.ask
+	if p == nil || g.Number != p.renewal.Number {
+		return nil
+	}
+	b.ask = nil
+	if p.renewal.Final {
+		return b.serveLocked(now)
+	}
+	have := b.refillLocked(now)
+	if g.ValidFrom != b.window {
+		// Another window: what is left of the old one is void.
+		b.cell.credit(-have)
+		have, p.stock, b.debt = 0, 0, 0
+		b.window = g.ValidFrom
+	}
+	// The store took the held stock back and granted anew; what was spent of
+	// it meanwhile has to come out of the new grant.
+	b.debt += b.cell.credit(g.Tokens - p.stock)
+	if b.debt > 0 {
+		b.debt = b.cell.credit(-b.debt)
+	}
+	b.live = true
+	b.trickle, b.pile = g.Trickle, g.Pile
+	b.last = now
+	b.expires = p.sentAt + max(g.TTL-margin, 0)
+	b.renewAt = p.sentAt + g.TTL - g.TTL/5
+	b.denyUntil = 0
+	if g.DenyFor > 0 {
+		b.denyUntil = now + g.DenyFor
+	}
+	b.fallback = g.Fallback
+	b.generation = g.Generation
+	b.remaining = g.Remaining
+	b.resetAt = now + g.Reset
+	b.grantedAt = now
+	return b.serveLocked(now)
+}
+
+// serveLocked decides waiting requests, first come first served: with tokens
+// while there are any; when the store said to deny, the rest are denied, and
+// otherwise they go on waiting for the next renewal.
+func (b *Bucket) serveLocked(now int64) []*Waiter {
+	if len(b.waiters) == 0 {
+		return nil
+	}
+	var served []*Waiter
+	waiting := b.waiters[:0]
+	for _, w := range b.waiters {
+		switch {
+		case b.cell.takeLocked(w.Units):
+			w.verdict = Verdict{Outcome: Admitted}
+		case now < b.denyUntil:
+			b.cell.refused.Add(w.Units)
+			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
+		default:
+			waiting = append(waiting, w)
+			continue
+		}
+		b.waiting -= w.Units
+		served = append(served, w)
+	}
+	clear(b.waiters[len(waiting):])
+	b.waiters = waiting
+	return served
+}
+
+// Verdict returns what became of a served request.
+func (w *Waiter) Verdict() Verdict { return w.verdict }
+
+// Fail says that the server could not be reached: the renewal under way is kept
+// and sent again, and requests that wait are decided as in an outage.
+func (b *Bucket) Fail(now int64) []*Waiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	served := b.waiters
+	b.waiters, b.waiting = nil, 0
+	for _, w := range served {
+		switch {
+		case b.cell.takeLocked(w.Units):
+			w.verdict = Verdict{Outcome: Admitted}
+		case b.live:
+			b.cell.refused.Add(w.Units)
+			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
+		default:
+			w.verdict = b.outageLocked(w.Units)
+		}
+	}
+	return served
+}
+
+// Expire empties the cell when its lease has ended, so that a hot path cannot go
+// on spending it; the owner's loop calls it when a lease was not renewed in time.
+func (b *Bucket) Expire(now int64, lost bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.counting {
+		b.cell.fold()
+		b.expireLocked(now, lost)
+	}
+}

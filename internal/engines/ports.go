@@ -1,0 +1,56 @@
+package engines
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+)
+
+// Ports are taken from below Linux's ephemeral range, where no outgoing connection
+// can sit on one while its engine is down, and below 45000 so that a Redis bus port
+// at +10000 would be one too.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// ports are reserved for as long as they are open: other processes that use this
+// package see the reservation, because it is the UDP socket of the same number,
+// and the operating system releases it with its owner. The engine takes the TCP one.
+type ports struct {
+	numbers []int
+	holds   []*net.UDPConn
+}
+
+func reservePorts(n int) (*ports, error) {
+	p := &ports{}
+	for range 1000 {
+		if len(p.numbers) == n {
+			return p, nil
+		}
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		hold, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		if err != nil {
+			continue
+		}
+		tcp, err := net.ListenTCP("tcp4", &net.TCPAddr{Port: port})
+		if err != nil {
+			hold.Close()
+			continue
+		}
+		tcp.Close()
+		p.numbers, p.holds = append(p.numbers, port), append(p.holds, hold)
+	}
+	p.release()
+	return nil, fmt.Errorf("engines: no %d free ports between %d and %d", n, firstPort, lastPort)
+}
+
+func (p *ports) release() error {
+	var errs []error
+	for _, h := range p.holds {
+		errs = append(errs, h.Close())
+	}
+	p.holds = nil
+	return errors.Join(errs...)
+}

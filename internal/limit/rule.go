@@ -1,0 +1,246 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+)
+
+var (
+	// ErrNoPlan means that a tenant, or an ancestor of it, is under no plan: it is
+	// unknown and the policy has no default, or its plan is gone. Its requests are refused.
+	ErrNoPlan = errors.New("limit: tenant has no plan")
+	// ErrSuspended means that a tenant, or an ancestor of it, is suspended.
+	ErrSuspended = errors.New("limit: tenant is suspended")
+	// ErrChain means that a chain of tenants is empty, broken or too long.
+	ErrChain = errors.New("limit: invalid chain of tenants")
+)
+
+// Rule is a limit ready to match: immutable, and safe for concurrent use.
+type Rule struct {
+	Limit    Limit
+	Location *time.Location // of its calendar windows; never nil
+	match    []condition
+	by       []part
+}
+
+// Compile makes l ready to match. An error wraps ErrMatch, or says that the time
+// zone is unknown; what a validated policy holds compiles.
+func Compile(l Limit) (*Rule, error) {
+	r := &Rule{Limit: l, Location: time.UTC}
+	if len(l.Match) > MaxMatch || len(l.By) > MaxBy {
+		return nil, fmt.Errorf("limit %s: %w: at most %d conditions and %d attributes", Quote(l.Name), ErrMatch, MaxMatch, MaxBy)
+	}
+	for _, m := range l.Match {
+		c, err := compileMatch(m)
+		if err != nil {
+			return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
+		}
+		r.match = append(r.match, c)
+	}
+	for _, by := range l.By {
+		p, err := compilePart(by)
+		if err != nil {
+			return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
+		}
+		r.by = append(r.by, p)
+	}
+	if l.Zone != "" {
+		var err error
+		if r.Location, err = LoadZone(l.Zone); err != nil {
+			return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
+		}
+	}
+	return r, nil
+}
+
+// LoadZone returns the IANA time zone of that name. "Local" is none: it would mean
+// another zone on each machine. It reads the zone database of the machine, or the
+// one built into the program.
+func LoadZone(name string) (*time.Location, error) {
+	if name == "Local" || name == "" {
+		return nil, fmt.Errorf("%s is not an IANA time zone; write one such as Europe/Berlin or UTC", Quote(name))
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an IANA time zone; write one such as Europe/Berlin or UTC", Quote(name))
+	}
+	return loc, nil
+}
+
+// Check reports what Compile would object to in one condition or one attribute of By.
+func Check(matches []Match, by []string) error {
+	_, err := Compile(Limit{Match: matches, By: by})
+	return errors.Unwrap(err)
+}
+
+// Applies reports whether the request meets the limit: all its conditions hold.
+// It allocates nothing.
+func (r *Rule) Applies(attributes []Attribute) bool {
+	for i := range r.match {
+		if !r.match[i].holds(attributes) {
+			return false
+		}
+	}
+	return true
+}
+
+// Values is how many values tell the limit's buckets apart, the tenant of a plan's limit not counted.
+func (r *Rule) Values() int { return len(r.by) }
+
+// AppendValue appends the i-th value that tells this request's bucket apart: at
+// most MaxValueLen bytes, empty when the attribute is absent, so that such
+// requests share one bucket rather than escape the limit. It allocates only when
+// dst has no room, or the value is too long or broken.
+func (r *Rule) AppendValue(dst []byte, i int, attributes []Attribute) []byte {
+	return r.by[i].append(dst, attributes)
+}
+
+// Window returns the window of a windowed limit that now is in.
+func (r *Rule) Window(now time.Time) (start, end time.Time) {
+	return r.Limit.Rate.Window(now, r.Location)
+}
+
+// Held is a rule that holds the requests of a tenant.
+type Held struct {
+	Rule   *Rule
+	Tenant string // whose plan it is of: the request's tenant or an ancestor; empty at the policy's top level
+	Meter  string // the meter it feeds for this tenant's requests; an ancestor's limit feeds none
+}
+
+// Rules is a policy ready to match: immutable, and safe for concurrent use.
+type Rules struct {
+	Policy *Policy
+	top    []*Rule
+	plans  map[string][]*Rule
+}
+
+// CompilePolicy makes p ready to match. p must not change afterwards.
+func CompilePolicy(p *Policy) (*Rules, error) {
+	r := &Rules{Policy: p, plans: make(map[string][]*Rule, len(p.Plans))}
+	var err error
+	if r.top, err = compileAll(p.Limits); err != nil {
+		return nil, err
+	}
+	for i := range p.Plans {
+		if r.plans[p.Plans[i].Name], err = compileAll(p.Plans[i].Limits); err != nil {
+			return nil, fmt.Errorf("plan %s: %w", Quote(p.Plans[i].Name), err)
+		}
+	}
+	return r, nil
+}
+
+func compileAll(limits []Limit) ([]*Rule, error) {
+	rules := make([]*Rule, 0, len(limits))
+	for _, l := range limits {
+		r, err := Compile(l)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// Top returns the rules that hold for every tenant. The slice must not be changed.
+func (r *Rules) Top() []*Rule { return r.top }
+
+// Tenant returns the rules of t's plan, its overrides in place.
+func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
+	name := t.Plan
+	if !t.Exists {
+		name = r.Policy.DefaultPlan
+	}
+	rules, ok := r.plans[name]
+	if !ok {
+		return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrNoPlan)
+	}
+	if len(t.Overrides) == 0 {
+		return rules, nil
+	}
+	own := append(make([]*Rule, 0, len(rules)+len(t.Overrides)), rules...)
+next:
+	for _, o := range t.Overrides {
+		c, err := Compile(o)
+		if err != nil {
+			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), err)
+		}
+		for i := range own {
+			if own[i].Limit.Name == o.Name {
+				own[i] = c
+				continue next
+			}
+		}
+		own = append(own, c)
+	}
+	return own, nil
+}
+
+// Find returns the rule of that name that holds for tenant t, or of the policy's
+// top level when t is nil; nil when there is none.
+func (r *Rules) Find(t *Tenant, name string) *Rule {
+	rules := r.top
+	if t != nil {
+		var err error
+		if rules, err = r.Tenant(*t); err != nil {
+			return nil
+		}
+	}
+	for _, rule := range rules {
+		if rule.Limit.Name == name {
+			return rule
+		}
+	}
+	return nil
+}
+
+// Chain returns every rule that holds for the requests of chain[0], whose
+// ancestors follow it up to the root: the policy's top level, its own plan's and
+// each ancestor's. The strictest come first, so that a denial is found early;
+// those that only count come last. It is meant to be kept with the tenant, not
+// made for each request. Errors wrap ErrNoPlan, ErrSuspended or ErrChain.
+func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
+	if len(chain) == 0 || len(chain) > MaxTenantLevels {
+		return nil, fmt.Errorf("%w: 1 to %d tenants, got %d", ErrChain, MaxTenantLevels, len(chain))
+	}
+	var held []Held
+	for _, rule := range r.top {
+		held = append(held, Held{Rule: rule, Meter: rule.Limit.Meter})
+	}
+	for i, t := range chain {
+		parent := ""
+		if i+1 < len(chain) {
+			parent = chain[i+1].ID
+		}
+		if t.Parent != parent {
+			return nil, fmt.Errorf("%w: the parent of %s is %s, got %s", ErrChain, Quote(t.ID), Quote(t.Parent), Quote(parent))
+		}
+		if t.Suspended {
+			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrSuspended)
+		}
+		rules, err := r.Tenant(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, rule := range rules {
+			h := Held{Rule: rule, Tenant: t.ID}
+			if i == 0 {
+				h.Meter = rule.Limit.Meter
+			} else if rule.Limit.CountsOnly() {
+				continue // it would neither deny nor count
+			}
+			held = append(held, h)
+		}
+	}
+	sort.SliceStable(held, func(i, j int) bool { return stricter(&held[i].Rule.Limit, &held[j].Rule.Limit) })
+	return held, nil
+}
+
+// stricter orders limits by rate per second.
+func stricter(a, b *Limit) bool {
+	if a.CountsOnly() || b.CountsOnly() {
+		return !a.CountsOnly() && b.CountsOnly()
+	}
+	return float64(a.Rate.Units)*float64(b.Rate.Per) < float64(b.Rate.Units)*float64(a.Rate.Per)
+}

@@ -1,0 +1,28 @@
+package limit
+
+import "strconv"
+
+var (
+	algorithms = [...]string{
+		TokenBucket: "token_bucket", FixedWindow: "fixed_window", LeakyBucket: "leaky_bucket",
+		SlidingWindow: "sliding_window", SlidingWindowLog: "sliding_window_log", Concurrency: "concurrency",
+	}
+	outages      = [...]string{OutageFallback: "fallback", OutageOpen: "open", OutageClosed: "closed"}
+	enforcements = [...]string{Hard: "hard", Strict: "strict", Soft: "soft"}
+)
+
+// String returns the word a policy uses.
+func (a Algorithm) String() string { return word(algorithms[:], int(a), "algorithm") }
+
+// String returns the word a policy uses.
+func (o Outage) String() string { return word(outages[:], int(o), "outage") }
+
+// String returns the word a policy uses.
+func (e Enforcement) String() string { return word(enforcements[:], int(e), "enforcement") }
+
+func word(words []string, i int, kind string) string {
+	if i < len(words) && words[i] != "" {
+		return words[i]
+	}
+	return kind + "(" + strconv.Itoa(i) + ")"
+}

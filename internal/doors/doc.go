@@ -1,0 +1,13 @@
+// Package doors lets gateways that do not link the SDK ask it: an HTTP check for
+// nginx's auth_request and the forward-auth of Traefik and Caddy, and Envoy's rate
+// limit service. A door turns what a gateway sends into attributes and cost, asks
+// the client of the quota-agent that it runs in, and turns the decision into the
+// gateway's words. It keeps no state and makes no decision of its own: what is lost
+// on a crash is what the client loses.
+//
+// What a gateway sends is trusted: a door belongs on loopback, a Unix socket or a
+// private network, never in front of the public.
+//
+// Read attributes.go for how an HTTP request becomes attributes, check.go for the
+// answer; mapping.go and envoy.go are the same two steps for Envoy.
+package doors

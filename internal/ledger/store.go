@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,30 +27,35 @@ type Receipt struct {
 	Message string
 }
 
-// By is what usage is summed by.
+// By is what usage is summed by. Sums over several limits — by total, hour, day and
+// month — add up what the meters counted: the admitted units of rows that feed a
+// meter, so that a request under three limits is not three; and the denials of
+// every row, for a request is denied by one limit. By limit and attribute each
+// row counts.
 type By uint8
 
 const (
-	ByTotal By = iota
-	ByHour
-	ByDay
-	ByMonth
-	ByLimit
-	ByAttribute
+	ByTotal     By = iota // one row, or none where there is no usage
+	ByHour                // UTC hours
+	ByDay                 // days of Query.Zone
+	ByMonth               // months of Query.Zone
+	ByLimit               // by limit and meter
+	ByAttribute           // by limit, meter and attributes
 )
 
 // Query selects usage in the half-open range [From, To), cut at slots.
 type Query struct {
-	Tenant string // empty for all
-	From   time.Time
-	To     time.Time
+	Tenant string    // empty for all
+	From   time.Time // zero for the beginning of all usage
+	To     time.Time // zero for its end
 	By     By
 	Zone   *time.Location // of days and months; nil for UTC
-	Limit  int            // rows at most
-	Page   string         // where to go on; empty for the beginning
+	Limit  int            // rows at most; 0 for DefaultUsageRows, bounded by MaxUsageRows
+	Page   string         // where to go on: Usage.NextPage; empty for the beginning
 }
 
-// UsageRow is one sum. Fields that Query.By does not tell apart are zero.
+// UsageRow is one sum. Fields that Query.By does not tell apart are zero; Tenant
+// is the query's.
 type UsageRow struct {
 	Start      time.Time
 	Tenant     string
@@ -80,6 +87,23 @@ type AgentState struct {
 	State   string // open, closed, fenced or lost
 }
 
+// Cursor is where Store.Agents goes on after this state.
+func (a *AgentState) Cursor() string { return a.Agent + "@" + strconv.FormatInt(a.Epoch, 10) }
+
+// ParseCursor reads what Store.Agents goes on after: the agent, and its epochs
+// below epoch. A plain agent id skips them all.
+func ParseCursor(after string) (agent string, epoch int64) {
+	agent, rest, ok := strings.Cut(after, "@") // no agent id holds it
+	if !ok {
+		return agent, -1
+	}
+	epoch, err := strconv.ParseInt(rest, 10, 64)
+	if err != nil {
+		return agent, -1
+	}
+	return agent, epoch
+}
+
 // Store is a ledger engine. Its methods are safe for concurrent use, by several
 // servers at once where the engine is shared.
 type Store interface {
@@ -90,10 +114,28 @@ type Store interface {
 	// Fold folds reports not yet folded into at most one block, if this caller
 	// leads, and returns how many it folded. Callers that do not lead fold 0.
 	Fold(ctx context.Context, now time.Time) (int, error)
+	// Usage sums every acknowledged report, folded or not, in one snapshot. A query
+	// that cannot be answered wraps ErrQuery.
 	Usage(ctx context.Context, q Query) (Usage, error)
-	// Agents pages by agent id.
+	// Agents pages by agent id, and within an agent from its newest epoch on; closed
+	// epochs are left out but the newest. It returns at most n. after is an agent
+	// id, or the Cursor of the last state, where an agent's epochs are cut in two.
 	Agents(ctx context.Context, after string, n int) ([]AgentState, error)
 	// Ping reports why the engine cannot settle now, or nil.
 	Ping(ctx context.Context) error
+	// Close ends what is under way and frees the engine; later calls fail with
+	// ErrClosed or ErrUnavailable.
 	Close() error
+}
+
+// Options of an engine. The zero value works.
+type Options struct {
+	// Accept says why a row may not become an entry (its tenant or meter is unknown),
+	// or nil. The row then goes to quarantine, and the rest of its report settles.
+	// Called for every row, by several goroutines; nil accepts all.
+	Accept func(Row) error
+	// Slot is the length of a slot; 0 means DefaultSlot.
+	Slot time.Duration
+	// Now is the clock of intake and completeness; nil means the engine's own.
+	Now func() time.Time
 }

@@ -1,0 +1,312 @@
+package ledger
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Bounds of a payload. An encoder that has more makes several reports; Split cuts.
+const (
+	MaxRows    = 65_536  // rows of one report
+	MaxPayload = 4 << 20 // bytes of one report's rows
+	// MaxReportUnits bounds each count's sum over one report, so that merging
+	// thousands of reports cannot overflow: 9 years at a million a second.
+	MaxReportUnits = 1 << 48
+	// maxSlot is the end of the year 9999: beyond it calendars have no names.
+	maxSlot = 253_402_300_799
+)
+
+// codecVersion is the first byte of every payload.
+const codecVersion = 1
+
+// ErrEncoding means that bytes are not rows in the canonical encoding.
+var ErrEncoding = errors.New("ledger: not the canonical encoding of rows")
+
+// CompareKey orders rows by slot, tenant, limit, meter, version and attributes,
+// bytewise: the order of payloads and of a block's entries.
+func (r *Row) CompareKey(o *Row) int {
+	return cmp.Or(
+		cmp.Compare(r.Slot, o.Slot),
+		strings.Compare(r.Tenant, o.Tenant),
+		strings.Compare(r.Limit, o.Limit),
+		strings.Compare(r.Meter, o.Meter),
+		cmp.Compare(r.Version, o.Version),
+		strings.Compare(r.Attributes, o.Attributes),
+	)
+}
+
+// Key returns the row with its counts at zero.
+func (r Row) Key() Row {
+	r.Admitted, r.Overage, r.Denied = 0, 0, 0
+	return r
+}
+
+// EncodeRows returns the canonical encoding: rows of equal keys are summed, rows
+// are sorted, each string is written once. The same set of rows has one encoding,
+// so that its digest identifies it. No rows encode as nil. The bounds are the
+// decoder's to enforce; a caller with more than MaxRows uses Split first.
+//
+//	version byte, number of strings, strings (length, bytes) strictly ascending,
+//	number of rows, rows strictly ascending: slot (less the row's before), indexes
+//	of tenant, limit and meter, version, index of attributes, admitted, overage, denied
+//
+// All numbers are unsigned varints of minimal length.
+func EncodeRows(rows []Row) []byte {
+	if len(rows) == 0 {
+		return nil
+	}
+	rows = sortRows(rows)
+	index := make(map[string]int)
+	var table []string
+	size := 0
+	for i := range rows {
+		r := &rows[i]
+		for _, s := range [...]string{r.Tenant, r.Limit, r.Meter, r.Attributes} {
+			if _, ok := index[s]; !ok {
+				index[s] = 0
+				table = append(table, s)
+				size += len(s) + 2
+			}
+		}
+	}
+	slices.Sort(table)
+	for i, s := range table {
+		index[s] = i
+	}
+	b := make([]byte, 0, size+len(rows)*16+16)
+	b = append(b, codecVersion)
+	b = binary.AppendUvarint(b, uint64(len(table)))
+	for _, s := range table {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.AppendUvarint(b, uint64(len(rows)))
+	var slot int64
+	for i := range rows {
+		r := &rows[i]
+		b = binary.AppendUvarint(b, uint64(r.Slot-slot))
+		b = binary.AppendUvarint(b, uint64(index[r.Tenant]))
+		b = binary.AppendUvarint(b, uint64(index[r.Limit]))
+		b = binary.AppendUvarint(b, uint64(index[r.Meter]))
+		b = binary.AppendUvarint(b, uint64(r.Version))
+		b = binary.AppendUvarint(b, uint64(index[r.Attributes]))
+		b = binary.AppendUvarint(b, uint64(r.Admitted))
+		b = binary.AppendUvarint(b, uint64(r.Overage))
+		b = binary.AppendUvarint(b, uint64(r.Denied))
+		slot = r.Slot
+	}
+	return b
+}
+
+// sortRows returns the rows in order, equal keys summed; the argument stays as it is.
+func sortRows(rows []Row) []Row {
+	byKey := func(a, b Row) int { return a.CompareKey(&b) }
+	strict := func(i int) bool { return rows[i-1].CompareKey(&rows[i]) < 0 }
+	ordered := true
+	for i := 1; i < len(rows) && ordered; i++ {
+		ordered = strict(i)
+	}
+	if ordered {
+		return rows
+	}
+	sorted := slices.Clone(rows)
+	slices.SortStableFunc(sorted, byKey)
+	merged := sorted[:1]
+	for _, r := range sorted[1:] {
+		last := &merged[len(merged)-1]
+		if last.CompareKey(&r) != 0 {
+			merged = append(merged, r)
+			continue
+		}
+		last.Admitted += r.Admitted
+		last.Overage += r.Overage
+		last.Denied += r.Denied
+	}
+	return merged
+}
+
+// Split cuts rows into parts that each encode within the bounds of one report.
+// A single row beyond them is a part of its own, for the receiver to refuse.
+func Split(rows []Row) [][]Row {
+	const rowMax = 9 * binary.MaxVarintLen64
+	var parts [][]Row
+	start, size := 0, 0
+	for i := range rows {
+		r := &rows[i]
+		n := rowMax + len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) + 4*3
+		if i > start && (i-start == MaxRows || size+n > MaxPayload-64) {
+			parts = append(parts, rows[start:i])
+			start, size = i, 0
+		}
+		size += n
+	}
+	if start < len(rows) {
+		parts = append(parts, rows[start:])
+	}
+	return parts
+}
+
+// DecodeRows reads a payload strictly: within the bounds, counts at least zero,
+// overage at most admitted, no duplicate keys, nothing after the end. What it
+// accepts is exactly what EncodeRows makes. The rows' strings share one copy of
+// the payload. Errors wrap ErrEncoding.
+func DecodeRows(payload []byte) ([]Row, error) {
+	if len(payload) == 0 {
+		return nil, nil
+	}
+	if len(payload) > MaxPayload {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrEncoding, len(payload), MaxPayload)
+	}
+	if payload[0] != codecVersion {
+		return nil, fmt.Errorf("%w: version %d, want %d", ErrEncoding, payload[0], codecVersion)
+	}
+	return decodeRows(payload)
+}
+
+// decodeRows is DecodeRows without the bounds on the whole.
+func decodeRows(payload []byte) ([]Row, error) {
+	d := decoder{rest: string(payload[1:])}
+	table := d.table()
+	n := d.count(MaxRows, 9)
+	if d.fault == "" && n == 0 {
+		d.fail("no rows; a heartbeat has no payload")
+	}
+	if d.fault != "" {
+		return nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+	}
+	rows := make([]Row, n)
+	used := make([]bool, len(table))
+	var before [6]uint64
+	var admitted, denied int64
+	for i := range rows {
+		var key [6]uint64
+		delta := d.uvarint()
+		if delta > maxSlot || before[0]+delta > maxSlot {
+			d.fail("slot after the year 9999")
+			break
+		}
+		key[0] = before[0] + delta
+		key[1] = d.index(used)
+		key[2] = d.index(used)
+		key[3] = d.index(used)
+		key[4] = d.uvarint()
+		key[5] = d.index(used)
+		if key[4] > 1<<62 {
+			d.fail("policy version out of range")
+		}
+		a, o, de := d.units(), d.units(), d.units()
+		admitted += a
+		denied += de
+		switch {
+		case o > a:
+			d.fail("overage above admitted")
+		case admitted > MaxReportUnits || denied > MaxReportUnits:
+			d.fail("more units than a report may hold")
+		case i > 0 && slices.Compare(before[:], key[:]) >= 0:
+			d.fail("rows out of order, or twice")
+		}
+		if d.fault != "" {
+			break
+		}
+		before = key
+		rows[i] = Row{
+			Slot: int64(key[0]), Tenant: table[key[1]], Limit: table[key[2]], Meter: table[key[3]],
+			Version: int64(key[4]), Attributes: table[key[5]], Admitted: a, Overage: o, Denied: de,
+		}
+	}
+	switch {
+	case d.fault != "":
+	case d.rest != "":
+		d.fail("bytes after the last row")
+	case slices.Contains(used, false):
+		d.fail("a string that no row uses")
+	}
+	if d.fault != "" {
+		return nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+	}
+	return rows, nil
+}
+
+// decoder reads from the front of rest until the first fault, and zeros after it.
+type decoder struct {
+	rest  string
+	fault string
+}
+
+func (d *decoder) fail(why string) {
+	if d.fault == "" {
+		d.fault, d.rest = why, ""
+	}
+}
+
+func (d *decoder) uvarint() uint64 {
+	var v uint64
+	for i := 0; i < len(d.rest) && i < binary.MaxVarintLen64; i++ {
+		c := d.rest[i]
+		if i == binary.MaxVarintLen64-1 && c > 1 {
+			break // above 64 bits
+		}
+		v |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			if c == 0 && i > 0 {
+				break // not minimal: a second encoding of the same number
+			}
+			d.rest = d.rest[i+1:]
+			return v
+		}
+	}
+	d.fail("a number is cut short or not minimal")
+	return 0
+}
+
+// count reads how many items follow: at most max, and no more than there can be
+// when each takes at least size bytes, so that a lie allocates nothing.
+func (d *decoder) count(max, size int) int {
+	n := d.uvarint()
+	if n > uint64(max) || n > uint64(len(d.rest)/size) {
+		d.fail("more items than fit")
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) table() []string {
+	table := make([]string, d.count(4*MaxRows, 1))
+	for i := range table {
+		n := d.uvarint()
+		if n > uint64(len(d.rest)) {
+			d.fail("a string is cut short")
+		}
+		if d.fault != "" {
+			return nil
+		}
+		table[i], d.rest = d.rest[:n], d.rest[n:]
+		if i > 0 && table[i-1] >= table[i] {
+			d.fail("strings out of order, or twice")
+		}
+	}
+	return table
+}
+
+func (d *decoder) index(used []bool) uint64 {
+	i := d.uvarint()
+	if i >= uint64(len(used)) {
+		d.fail("a string that is not there")
+		return 0
+	}
+	used[i] = true
+	return i
+}
+
+func (d *decoder) units() int64 {
+	n := d.uvarint()
+	if n > MaxReportUnits {
+		d.fail("more units than a report may hold")
+		return 0
+	}
+	return int64(n)
+}

@@ -1,0 +1,273 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Bounds of one block, so that folding a backlog takes bounded memory. The first
+// report is folded whatever its size.
+const (
+	MaxBlockReports = 5_000
+	MaxBlockRows    = 500_000
+	MaxBlockBytes   = 32 << 20
+)
+
+// Pending is a settled report that is not folded yet.
+type Pending struct {
+	ID      ReportID
+	Closed  bool
+	Payload []byte
+	Held    []byte // Stored.Held
+}
+
+// Rows returns the rows that count: those that are not in quarantine.
+func (p *Pending) Rows() ([]Row, error) {
+	rows, err := DecodeRows(p.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("settled report %s/%d/%d: %w", p.ID.Epoch.Agent, p.ID.Epoch.Epoch, p.ID.Seq, err)
+	}
+	held := decodeHeld(p.Held)
+	if len(held) == 0 {
+		return rows, nil
+	}
+	kept := rows[:0]
+	for i := range rows {
+		if len(held) > 0 && held[0] == i {
+			held = held[1:]
+			continue
+		}
+		kept = append(kept, rows[i])
+	}
+	return kept, nil
+}
+
+// Block is what one fold makes: entries, sealed. An entry is a Row: it moves
+// Admitted units from its meter's account to the tenant's usage of that meter, and
+// holds both sides, so that it balances by construction. Entries are in the order
+// of CompareKey, one for each key: they grow with keys, whatever the number of
+// agents.
+type Block struct {
+	Height   int64    // from 1, without gaps
+	Previous [32]byte // hash of the block below; zero for the first
+	Hash     [32]byte
+	Sources  []byte // which reports are in it, by EncodeSources
+	Reports  int
+	Entries  []Row
+}
+
+// Touch says that an epoch settled usage of a tenant.
+type Touch struct {
+	Epoch  Epoch
+	Tenant string
+}
+
+// Source is a run of an epoch's reports within a block: First to Last, of which
+// Count held rows; the others were heartbeats.
+type Source struct {
+	Epoch              Epoch
+	First, Last, Count int64
+}
+
+// Seal folds reports into the block above the given one. It also returns which
+// tenants they touched.
+func Seal(height int64, previous [32]byte, reports []Pending) (Block, map[Touch]struct{}, error) {
+	b := Block{Height: height + 1, Previous: previous, Reports: len(reports)}
+	sums := make(map[Row]*Row, 1024)
+	touches := map[Touch]struct{}{}
+	for i := range reports {
+		rows, err := reports[i].Rows()
+		if err != nil {
+			return Block{}, nil, err
+		}
+		last := ""
+		for j := range rows {
+			r := &rows[j]
+			if j == 0 || r.Tenant != last {
+				touches[Touch{reports[i].ID.Epoch, r.Tenant}] = struct{}{}
+				last = r.Tenant
+			}
+			key := r.Key()
+			sum := sums[key]
+			if sum == nil {
+				entry := *r
+				sums[key] = &entry
+				continue
+			}
+			sum.Admitted += r.Admitted
+			sum.Overage += r.Overage
+			sum.Denied += r.Denied
+		}
+	}
+	b.Entries = make([]Row, 0, len(sums))
+	for _, sum := range sums {
+		b.Entries = append(b.Entries, *sum)
+	}
+	slices.SortFunc(b.Entries, func(x, y Row) int { return x.CompareKey(&y) })
+	b.Sources = EncodeSources(sourcesOf(reports))
+	b.Hash = b.Sum()
+	return b, touches, nil
+}
+
+// Sum returns the hash that seals the block: SHA-256 over its height, the hash
+// below, and the digests of its sources and of its entries' canonical encoding.
+func (b *Block) Sum() [32]byte {
+	sources, entries := sha256.Sum256(b.Sources), sha256.Sum256(EncodeRows(b.Entries))
+	m := make([]byte, 0, 160)
+	m = append(m, "quota.block.1\n"...)
+	m = binary.BigEndian.AppendUint64(m, uint64(b.Height))
+	m = append(m, b.Previous[:]...)
+	m = binary.BigEndian.AppendUint64(m, uint64(b.Reports))
+	m = append(m, sources[:]...)
+	m = append(m, entries[:]...)
+	return sha256.Sum256(m)
+}
+
+// sourcesOf sums up which reports there are. Within an epoch they come in the
+// order of their numbers.
+func sourcesOf(reports []Pending) []Source {
+	at := map[Epoch]int{}
+	var sources []Source
+	for i := range reports {
+		id := reports[i].ID
+		n, ok := at[id.Epoch]
+		if !ok {
+			at[id.Epoch] = len(sources)
+			sources = append(sources, Source{Epoch: id.Epoch, First: id.Seq, Last: id.Seq, Count: 1})
+			continue
+		}
+		s := &sources[n]
+		s.First, s.Last = min(s.First, id.Seq), max(s.Last, id.Seq)
+		s.Count++
+	}
+	slices.SortFunc(sources, func(a, b Source) int { return a.Epoch.compare(b.Epoch) })
+	return sources
+}
+
+// EncodeSources writes sources in their order.
+func EncodeSources(sources []Source) []byte {
+	var b []byte
+	for _, s := range sources {
+		b = binary.AppendUvarint(b, uint64(len(s.Epoch.Agent)))
+		b = append(b, s.Epoch.Agent...)
+		b = binary.AppendUvarint(b, uint64(s.Epoch.Epoch))
+		b = binary.AppendUvarint(b, uint64(s.First))
+		b = binary.AppendUvarint(b, uint64(s.Last-s.First))
+		b = binary.AppendUvarint(b, uint64(s.Count))
+	}
+	return b
+}
+
+// DecodeSources reads a block's sources. Errors wrap ErrEncoding.
+func DecodeSources(b []byte) ([]Source, error) {
+	d := decoder{rest: string(b)}
+	var sources []Source
+	for d.rest != "" {
+		n := d.uvarint()
+		if n > uint64(len(d.rest)) {
+			d.fail("a source is cut short")
+			break
+		}
+		agent := d.rest[:n]
+		d.rest = d.rest[n:]
+		s := Source{Epoch: Epoch{agent, int64(d.uvarint())}, First: int64(d.uvarint())}
+		s.Last = s.First + int64(d.uvarint())
+		s.Count = int64(d.uvarint())
+		sources = append(sources, s)
+	}
+	if d.fault != "" {
+		return nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+	}
+	return sources, nil
+}
+
+// Key identifies what a row is about, its slot left out: the first half of the
+// SHA-256 over tenant, limit, meter, version and attributes. Engines keep the names
+// once per key.
+type Key [16]byte
+
+// KeyOf returns the row's key.
+func KeyOf(r *Row) Key {
+	b := make([]byte, 0, 256)
+	for _, s := range [...]string{r.Tenant, r.Limit, r.Meter, r.Attributes} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Version))
+	sum := sha256.Sum256(b)
+	return Key(sum[:16])
+}
+
+// Rollup is what a block adds to one key's hour.
+type Rollup struct {
+	Hour int64 // Unix seconds
+	Key  Key
+	Sum  Sum
+}
+
+// Sum is counts added up.
+type Sum struct{ Admitted, Overage, Denied int64 }
+
+func (s *Sum) add(o Sum) {
+	s.Admitted += o.Admitted
+	s.Overage += o.Overage
+	s.Denied += o.Denied
+}
+
+// Roll sums a block's entries by hour and key, sorted by hour and key: the order
+// in which engines lock. keys holds each entry's key.
+func Roll(entries []Row, keys []Key) []Rollup {
+	type at struct {
+		hour int64
+		key  Key
+	}
+	index := make(map[at]int, len(entries))
+	var rolls []Rollup
+	for i := range entries {
+		e := &entries[i]
+		k := at{e.Slot - e.Slot%3600, keys[i]}
+		n, ok := index[k]
+		if !ok {
+			n = len(rolls)
+			index[k] = n
+			rolls = append(rolls, Rollup{Hour: k.hour, Key: k.key})
+		}
+		rolls[n].Sum.add(Sum{e.Admitted, e.Overage, e.Denied})
+	}
+	slices.SortFunc(rolls, func(a, b Rollup) int {
+		if a.Hour != b.Hour {
+			if a.Hour < b.Hour {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.Key[:], b.Key[:])
+	})
+	return rolls
+}
+
+// Seen remembers what the engine is known to hold already, so that a fold writes
+// only what is new. It forgets all when full. Not safe for concurrent use.
+type Seen[K comparable] struct {
+	set map[K]struct{}
+	max int
+}
+
+// NewSeen returns an empty set of at most max members.
+func NewSeen[K comparable](max int) *Seen[K] { return &Seen[K]{set: map[K]struct{}{}, max: max} }
+
+// Has reports whether k was added and not forgotten.
+func (s *Seen[K]) Has(k K) bool { _, ok := s.set[k]; return ok }
+
+// Add remembers k.
+func (s *Seen[K]) Add(k K) {
+	if len(s.set) >= s.max {
+		clear(s.set)
+	}
+	s.set[k] = struct{}{}
+}
+
+// Remove forgets k.
+func (s *Seen[K]) Remove(k K) { delete(s.set, k) }

@@ -1,0 +1,369 @@
+package ledger
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// States of an epoch.
+const (
+	StateOpen   = "open"
+	StateClosed = "closed" // its last report is in
+	StateFenced = "fenced" // takes no more reports
+	StateLost   = "lost"   // open, and silent for SilentAfter; the next report ends that
+)
+
+// SilentAfter is how long an epoch may be silent before it counts as lost.
+const SilentAfter = 24 * time.Hour
+
+// Epoch names one start of an agent.
+type Epoch struct {
+	Agent string
+	Epoch int64
+}
+
+func (e Epoch) compare(o Epoch) int {
+	return cmp.Or(strings.Compare(e.Agent, o.Agent), cmp.Compare(e.Epoch, o.Epoch))
+}
+
+// Frontier is how far an epoch has settled: the row that makes settlement happen
+// once. Seq 0 is an epoch that has settled nothing.
+type Frontier struct {
+	Epoch   Epoch
+	Seq     int64
+	Total   int64
+	Through int64 // Unix milliseconds, the latest stated
+	Seen    int64 // when the last report was stored, Unix milliseconds
+	Digest  [32]byte
+	State   string // StateOpen, StateClosed or StateFenced
+	Reason  string // why it is fenced
+}
+
+// ReportID names one report.
+type ReportID struct {
+	Epoch Epoch
+	Seq   int64
+}
+
+// Rules are what intake judges rows by.
+type Rules struct {
+	Now    time.Time
+	Window Window
+	Slot   time.Duration
+	Accept func(Row) error // nil accepts all; an error is the reason for quarantine
+}
+
+// Intake judges a batch of reports. It is pure: an engine makes one, reads and
+// locks the frontiers it names, and writes the Outcome in one transaction.
+type Intake struct {
+	rules    Rules
+	arrivals []arrival // in the order in which they are judged
+}
+
+type arrival struct {
+	report  *Report
+	at      int // position in the call
+	id      ReportID
+	rows    int
+	held    []int // rows that go to quarantine
+	kept    []Quarantined
+	fault   error
+	unnamed bool // the agent id cannot name an epoch
+}
+
+// Stored is a report to insert.
+type Stored struct {
+	Report *Report
+	Month  time.Time // its partition
+	Rows   int
+	Held   []byte // which rows are in quarantine, for Pending.Held; nil for none
+}
+
+// Quarantined is a fact to keep aside: one row, or with Row -1 a whole report.
+type Quarantined struct {
+	ID     ReportID
+	Row    int
+	Reason string
+	Body   []byte // the row by EncodeRows, or the report by its own encoding
+}
+
+// Move moves a frontier, only if it still is where From says.
+type Move struct {
+	From, To Frontier
+}
+
+// Outcome is what one transaction has to write, and what to answer once it is
+// committed.
+type Outcome struct {
+	Receipts []Receipt
+	Moves    []Move // sorted by epoch
+	Reports  []Stored
+	Kept     []Quarantined
+}
+
+// NewIntake checks and decodes reports. The reports must not change afterwards.
+func NewIntake(reports []Report, rules Rules) *Intake {
+	if rules.Slot <= 0 {
+		rules.Slot = DefaultSlot
+	}
+	in := &Intake{rules: rules, arrivals: make([]arrival, len(reports))}
+	for i := range reports {
+		in.arrivals[i] = in.arrive(&reports[i], i)
+	}
+	// Sorted, so that servers lock in one order, and so that a batch whose reports
+	// come out of order settles whole.
+	slices.SortStableFunc(in.arrivals, func(a, b arrival) int {
+		return cmp.Or(a.id.Epoch.compare(b.id.Epoch), cmp.Compare(a.id.Seq, b.id.Seq))
+	})
+	return in
+}
+
+func (in *Intake) arrive(r *Report, at int) arrival {
+	a := arrival{report: r, at: at, id: ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}}
+	rows, err := r.check()
+	if err != nil {
+		a.fault = err
+		if !validAgent(r.Agent) || r.Epoch < 0 {
+			a.unnamed = true
+			a.id = ReportID{}
+		}
+		return a
+	}
+	a.rows = len(rows)
+	for i := range rows {
+		row := &rows[i]
+		err := row.checkNames()
+		if err == nil {
+			err = in.rules.Window.check(row.Slot, in.rules.Now, in.rules.Slot)
+		}
+		if err == nil && in.rules.Accept != nil {
+			err = in.rules.Accept(*row)
+		}
+		if err != nil {
+			a.held = append(a.held, i)
+			a.kept = append(a.kept, Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: EncodeRows(rows[i : i+1])})
+		}
+	}
+	return a
+}
+
+// Epochs returns the epochs that the batch is about, sorted: the engine locks
+// their frontiers in this order. For those in begin, a frontier of Seq 0 in
+// StateOpen is to be inserted first, where there is none.
+func (in *Intake) Epochs() (all, begin []Epoch) {
+	for i := range in.arrivals {
+		a := &in.arrivals[i]
+		if a.unnamed {
+			continue
+		}
+		if e := a.id.Epoch; len(all) == 0 || all[len(all)-1] != e {
+			all = append(all, e)
+		}
+		if e := a.id.Epoch; (a.id.Seq == 1 || a.fault != nil) && (len(begin) == 0 || begin[len(begin)-1] != e) {
+			begin = append(begin, e)
+		}
+	}
+	return all, begin
+}
+
+// Behind returns the reports whose stored digests Decide needs: those before
+// their frontier's last.
+func (in *Intake) Behind(frontiers map[Epoch]Frontier) []ReportID {
+	var ids []ReportID
+	for i := range in.arrivals {
+		a := &in.arrivals[i]
+		if f := frontiers[a.id.Epoch]; !a.unnamed && a.id.Seq >= 1 && a.id.Seq < f.Seq {
+			ids = append(ids, a.id)
+		}
+	}
+	return ids
+}
+
+// Decide judges every report against the frontiers as locked, with the stored
+// digests of those that Behind named. A missing frontier is one of Seq 0; a missing
+// digest is a report that retention dropped, which was acknowledged once.
+func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]byte) Outcome {
+	out := Outcome{Receipts: make([]Receipt, len(in.arrivals))}
+	fresh := map[ReportID][32]byte{}
+	for i := 0; i < len(in.arrivals); {
+		epoch := in.arrivals[i].id.Epoch
+		from, ok := frontiers[epoch]
+		if !ok {
+			from = Frontier{Epoch: epoch, State: StateOpen}
+		}
+		f := from
+		for ; i < len(in.arrivals) && in.arrivals[i].id.Epoch == epoch; i++ {
+			a := &in.arrivals[i]
+			if a.unnamed {
+				out.Kept = append(out.Kept, a.whole())
+				out.Receipts[a.at] = Receipt{Status: Rejected, Message: a.fault.Error()}
+				continue
+			}
+			digest, known := a.stored(&f, stored, fresh)
+			status, message := f.judge(a, digest, known)
+			switch status {
+			case Settled:
+				in.settle(&f, a, &out)
+				fresh[a.id] = a.report.Digest
+			case Rejected:
+				out.Kept = append(out.Kept, a.whole())
+			}
+			out.Receipts[a.at] = Receipt{Status: status, NextSeq: f.Seq + 1, Total: f.Total, Message: message}
+		}
+		if f != from {
+			f.Seen = in.rules.Now.UnixMilli()
+			out.Moves = append(out.Moves, Move{From: from, To: f})
+		}
+	}
+	return out
+}
+
+// stored returns the digest under which the arrival's number was settled.
+func (a *arrival) stored(f *Frontier, stored, fresh map[ReportID][32]byte) ([32]byte, bool) {
+	if d, ok := fresh[a.id]; ok {
+		return d, true
+	}
+	if a.id.Seq == f.Seq {
+		return f.Digest, true
+	}
+	d, ok := stored[a.id]
+	return d, ok
+}
+
+// judge says what becomes of an arrival and fences the epoch where that is due.
+// What was settled is acknowledged again whatever became of its epoch since:
+// otherwise its agent would report the same units under its next one.
+func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, string) {
+	r := a.report
+	past := r.Seq >= 1 && r.Seq <= f.Seq
+	if past && (known && digest == r.Digest || !known && a.fault == nil) {
+		return Already, ""
+	}
+	if f.State == StateFenced {
+		return Fenced, "the epoch is fenced: " + f.Reason
+	}
+	if a.fault != nil {
+		f.fence(a.fault.Error())
+		return Rejected, a.fault.Error()
+	}
+	switch {
+	case past:
+		f.fence(fmt.Sprintf("report %d came again with other content", r.Seq))
+		return Fenced, f.Reason
+	case f.State == StateClosed:
+		return Fenced, "the epoch is closed"
+	case r.Seq > f.Seq+1:
+		return Ahead, fmt.Sprintf("report %d is missing", f.Seq+1)
+	case r.Before != f.Total:
+		f.fence(fmt.Sprintf("report %d begins at %d, the ledger is at %d", r.Seq, r.Before, f.Total))
+		return Fenced, f.Reason
+	}
+	return Settled, ""
+}
+
+func (f *Frontier) fence(reason string) {
+	f.State, f.Reason = StateFenced, clip(reason)
+}
+
+// settle moves the frontier over the arrival and notes what to write.
+func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
+	r := a.report
+	f.Seq, f.Total, f.Digest = r.Seq, r.After, r.Digest
+	f.Through = max(f.Through, r.Through)
+	if r.Closed {
+		f.State = StateClosed
+	}
+	out.Reports = append(out.Reports, Stored{
+		Report: r, Month: in.rules.Window.month(r.Through / 1000), Rows: a.rows, Held: encodeHeld(a.held),
+	})
+	out.Kept = append(out.Kept, a.kept...)
+}
+
+// whole keeps the entire report aside, readable by DecodeReport.
+func (a *arrival) whole() Quarantined {
+	return Quarantined{ID: a.id, Row: -1, Reason: clip(a.fault.Error()), Body: encodeReport(a.report)}
+}
+
+// encodeReport writes all fields of a report, good or bad.
+func encodeReport(r *Report) []byte {
+	b := make([]byte, 0, len(r.Payload)+len(r.Agent)+128)
+	b = append(b, codecVersion)
+	b = binary.AppendUvarint(b, uint64(len(r.Agent)))
+	b = append(b, r.Agent...)
+	for _, v := range [...]int64{r.Epoch, r.Seq, r.Before, r.After, r.Through} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	if r.Closed {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = append(b, r.Digest[:]...)
+	return append(b, r.Payload...)
+}
+
+// DecodeReport reads a whole report back out of quarantine; it may break any
+// bound. Errors wrap ErrEncoding.
+func DecodeReport(body []byte) (Report, error) {
+	const fixed = 5*8 + 1 + 32
+	d := decoder{rest: string(body)}
+	if d.rest == "" || d.rest[0] != codecVersion {
+		return Report{}, fmt.Errorf("%w: not a kept report", ErrEncoding)
+	}
+	d.rest = d.rest[1:]
+	n := d.uvarint()
+	if d.fault != "" || len(d.rest) < fixed || n > uint64(len(d.rest)-fixed) {
+		return Report{}, fmt.Errorf("%w: a kept report is cut short", ErrEncoding)
+	}
+	r := Report{Agent: d.rest[:n]}
+	b := body[len(body)-len(d.rest)+int(n):]
+	for _, v := range [...]*int64{&r.Epoch, &r.Seq, &r.Before, &r.After, &r.Through} {
+		*v, b = int64(binary.BigEndian.Uint64(b)), b[8:]
+	}
+	r.Closed, b = b[0] == 1, b[1:]
+	r.Digest = [32]byte(b)
+	if b = b[32:]; len(b) > 0 {
+		r.Payload = slices.Clone(b)
+	}
+	return r, nil
+}
+
+// encodeHeld writes ascending row numbers, each less the one before.
+func encodeHeld(rows []int) []byte {
+	var b []byte
+	last := 0
+	for _, n := range rows {
+		b = binary.AppendUvarint(b, uint64(n-last))
+		last = n
+	}
+	return b
+}
+
+// decodeHeld reads them back; what is malformed ends the list.
+func decodeHeld(b []byte) []int {
+	var rows []int
+	last := 0
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > MaxRows {
+			break
+		}
+		last += int(n)
+		rows = append(rows, last)
+		b = b[size:]
+	}
+	return rows
+}
+
+// clip makes a reason fit for a text column.
+func clip(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) > 500 {
+		s = strings.ToValidUTF8(s[:500], "")
+	}
+	return s
+}

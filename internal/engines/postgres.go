@@ -125,9 +125,12 @@ func (p *Postgres) initdb(ctx context.Context) error {
 
 func (p *Postgres) args() []string {
 	settings := []string{
-		"listen_addresses=127.0.0.1", "unix_socket_directories=", "port=" + strconv.Itoa(p.port),
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(p.port),
 		"max_connections=" + strconv.Itoa(p.o.MaxConnections),
 		"shared_buffers=64MB", "max_wal_size=512MB", "timezone=UTC", "jit=off", "autovacuum_naptime=10s",
+	}
+	if p.o.Launch == nil {
+		settings = append(settings, "unix_socket_directories=")
 	}
 	if !p.o.Durable {
 		settings = append(settings, "fsync=off", "full_page_writes=off")

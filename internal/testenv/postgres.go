@@ -84,8 +84,11 @@ func startPostgres(ctx context.Context, o engines.PostgresOptions) (e postgresEn
 	if err != nil {
 		return e, nil, err
 	}
+	clean := func() error { return os.RemoveAll(dir) }
 	if from == fromDocker {
-		o.Launch = postgresImage.keep().launch
+		made := postgresImage.boxes()
+		o.Launch = made.launch
+		clean = func() error { return errors.Join(made.remove(), os.RemoveAll(dir)) }
 		say("postgres: docker, a container of %s", postgresImage.name)
 	} else {
 		if o.Bin, err = engines.FindPostgres(); err != nil {
@@ -95,13 +98,13 @@ func startPostgres(ctx context.Context, o engines.PostgresOptions) (e postgresEn
 	}
 	s, err := engines.StartPostgres(ctx, dir, o)
 	if err != nil {
-		return e, nil, errors.Join(err, os.RemoveAll(dir))
+		return e, nil, errors.Join(err, clean())
 	}
 	u, err := url.Parse(s.URL("postgres", "", ""))
 	if err != nil {
-		return e, nil, errors.Join(err, s.Close(), os.RemoveAll(dir))
+		return e, nil, errors.Join(err, s.Close(), clean())
 	}
-	return postgresEngine{u, s}, func() error { return errors.Join(s.Close(), os.RemoveAll(dir)) }, nil
+	return postgresEngine{u, s}, func() error { return errors.Join(s.Close(), clean()) }, nil
 }
 
 func newDatabase(t testing.TB, maintenance *url.URL, server *engines.Postgres) *PG {

@@ -79,8 +79,11 @@ func startRedis(ctx context.Context) (e redisEngine, end func() error, err error
 		return e, nil, err
 	}
 	var o engines.RedisOptions
+	clean := func() error { return os.RemoveAll(dir) }
 	if from == fromDocker {
-		o.Server, o.Launch = "redis-server", redisImage.launch
+		made := redisImage.boxes()
+		o.Server, o.Launch = "redis-server", made.launch
+		clean = func() error { return errors.Join(made.remove(), os.RemoveAll(dir)) }
 		say("redis: docker, 6 containers of %s", redisImage.name)
 	} else {
 		if o.Server, err = engines.FindRedis(); err != nil {
@@ -90,9 +93,9 @@ func startRedis(ctx context.Context) (e redisEngine, end func() error, err error
 	}
 	c, err := engines.StartRedisCluster(ctx, dir, o)
 	if err != nil {
-		return e, nil, errors.Join(err, os.RemoveAll(dir))
+		return e, nil, errors.Join(err, clean())
 	}
-	return redisEngine{c.Addrs(), c}, func() error { return errors.Join(c.Stop(), os.RemoveAll(dir)) }, nil
+	return redisEngine{c.Addrs(), c}, func() error { return errors.Join(c.Stop(), clean()) }, nil
 }
 
 // Addrs are the addresses of the nodes, or those that QUOTA_TEST_REDIS gives.

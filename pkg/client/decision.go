@@ -1,0 +1,80 @@
+package client
+
+import "time"
+
+// Reason says why a request was allowed or denied.
+type Reason uint8
+
+const (
+	// ReasonLimit: the limits decided: all had a token, or the named one had none.
+	ReasonLimit Reason = iota
+	// ReasonUnlimited: allowed, for no limit holds this request.
+	ReasonUnlimited
+	// ReasonUnknown: decided by WithUnknown, because the policy or the tenant could
+	// not be learnt: the server was not reached.
+	ReasonUnknown
+	// ReasonNoTenant: denied, for the request names no tenant and no limit of the
+	// policy's top level holds it.
+	ReasonNoTenant
+	// ReasonNoPlan: denied, for the tenant or an ancestor of it is under no plan.
+	ReasonNoPlan
+	// ReasonSuspended: denied, for the tenant or an ancestor of it is suspended.
+	ReasonSuspended
+	// ReasonSwitch: an operator's switch decided.
+	ReasonSwitch
+	// ReasonOutage: decided by the limit's on_outage, because the server is out of
+	// contact and nothing is leased.
+	ReasonOutage
+	// ReasonDeadline: denied, for the answer did not come before the context ended
+	// or the longest wait was over.
+	ReasonDeadline
+	// ReasonCrowded: denied, for the client holds as many buckets or waiting
+	// requests as it may.
+	ReasonCrowded
+	// ReasonInvalid: denied, for the cost is out of range or the tenant's id is malformed.
+	ReasonInvalid
+	// ReasonClosed: denied, for the client is closed.
+	ReasonClosed
+)
+
+var reasons = [...]string{
+	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
+	"switch", "outage", "deadline", "crowded", "invalid", "closed",
+}
+
+// String returns the reason in a word, as metrics and logs have it.
+func (r Reason) String() string {
+	if int(r) < len(reasons) {
+		return reasons[r]
+	}
+	return "reason"
+}
+
+// Decision is what became of a request. It is a value of a few words; the
+// methods look up what only headers and logs need, at the time of the call.
+type Decision struct {
+	Allowed bool
+	Reason  Reason
+	// RetryAfter is how long a denied request should stay away; 0 when allowed, or
+	// when nothing is known.
+	RetryAfter time.Duration
+
+	held held
+}
+
+// Limit returns the name of the limit that denied, or of the strictest one that
+// allowed; empty when none did.
+func (d Decision) Limit() string { return d.held.name() }
+
+// Quota returns the units that the limit allows in a Window, 0 without a limit.
+func (d Decision) Quota() int64 { return d.held.quota() }
+
+// Window returns the time that Quota is for, 0 without a limit.
+func (d Decision) Window() time.Duration { return d.held.window() }
+
+// Remaining returns about how many units the limit's bucket has left, over all
+// gateways, as the server last told; at least 0.
+func (d Decision) Remaining() int64 { return d.held.remaining() }
+
+// Reset returns the time until the bucket is full again or its window turns.
+func (d Decision) Reset() time.Duration { return d.held.reset() }

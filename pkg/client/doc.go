@@ -1,0 +1,11 @@
+// Package client decides requests against the quotas of a policy, in process and
+// without a call per request: it is the SDK that gateways link.
+//
+// A Client holds local copies of the buckets in use, refilled by leases from a
+// quota server, and settles what it admitted into the server's ledger. Allow
+// decides by attributes; a Limiter is a handle for the hottest paths, resolved once.
+//
+// Read client.go first, then loop.go: one goroutine owns all that is not a
+// decision. What decides is internal/agent. Without a journal, a crash loses at
+// most the usage admitted since the last report, one report interval's worth.
+package client

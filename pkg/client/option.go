@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Unknown says how requests are decided while nothing is known of the policy, or
+// of their tenant, because the server was never reached.
+type Unknown uint8
+
+const (
+	// DenyUnknown denies with ReasonUnknown. It is the default: what is admitted
+	// without a policy can be neither limited nor billed.
+	DenyUnknown Unknown = iota
+	// AllowUnknown admits with ReasonUnknown. Such units are counted in
+	// Stats.Unaccounted and appear in no ledger.
+	AllowUnknown
+)
+
+// Bounds and defaults of the options.
+const (
+	DefaultMaxBuckets     = 262_144          // about 150 MB when full
+	DefaultMaxWait        = time.Second      // a few round trips and a retry
+	DefaultFirstWait      = time.Second      // what a process start can spare
+	DefaultRenewTimeout   = 2 * time.Second  // beyond it a server is as good as away
+	DefaultReportInterval = 10 * time.Second // what a crash without a journal may lose
+	DefaultIdle           = 2 * time.Minute  // unused for so long, a bucket goes back
+	DefaultMaxWaiting     = 16_384
+)
+
+type config struct {
+	agent          string
+	key            string
+	tls            *tls.Config
+	dialer         func(ctx context.Context, addr string) (net.Conn, error)
+	unknown        Unknown
+	firstWait      time.Duration
+	maxWait        time.Duration
+	renewTimeout   time.Duration
+	reportInterval time.Duration
+	idle           time.Duration
+	maxBuckets     int
+	maxWaiting     int
+	logger         *slog.Logger
+}
+
+// Option changes a default of Dial.
+type Option func(*config)
+
+// WithAgent names this client in the ledger and in leases: stable over restarts, 1 to
+// 128 bytes of [A-Za-z0-9._:-], never used by two processes at once. The default is made of the host's
+// name, the process id and chance.
+func WithAgent(id string) Option { return func(c *config) { c.agent = id } }
+
+// WithKey sends an agent key as a bearer token with every call. Without TLS it
+// travels in the clear, which suits loopback and Unix sockets only.
+func WithKey(key string) Option { return func(c *config) { c.key = key } }
+
+// WithTLS talks TLS to the server. Without it the connection is plain.
+func WithTLS(t *tls.Config) Option { return func(c *config) { c.tls = t } }
+
+// WithDialer connects in place of the net package: for tests and tunnels.
+func WithDialer(d func(ctx context.Context, addr string) (net.Conn, error)) Option {
+	return func(c *config) { c.dialer = d }
+}
+
+// WithUnknown says how to decide what nothing is known of. The default is DenyUnknown.
+func WithUnknown(u Unknown) Option { return func(c *config) { c.unknown = u } }
+
+// WithFirstWait bounds how long Dial waits for the first policy, by default one
+// second. 0 does not wait.
+func WithFirstWait(d time.Duration) Option { return func(c *config) { c.firstWait = d } }
+
+// WithMaxWait bounds how long a request waits for a renewal, by default one
+// second; its context may end earlier.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// WithRenewTimeout bounds one call to the server, by default two seconds.
+func WithRenewTimeout(d time.Duration) Option { return func(c *config) { c.renewTimeout = d } }
+
+// WithReportInterval is how often usage is reported, by default every ten
+// seconds, give or take a tenth.
+func WithReportInterval(d time.Duration) Option { return func(c *config) { c.reportInterval = d } }
+
+// WithIdle is how long a bucket may be unused before its lease goes back and its
+// memory is freed, by default two minutes.
+func WithIdle(d time.Duration) Option { return func(c *config) { c.idle = d } }
+
+// WithMaxBuckets bounds the buckets held, and so the memory, by default 262,144.
+// At the bound idle buckets make room; while none is idle, requests
+// that need a new bucket are denied with ReasonCrowded.
+func WithMaxBuckets(n int) Option { return func(c *config) { c.maxBuckets = n } }
+
+// WithMaxWaiting bounds the requests that wait for the server at one time, by
+// default 16,384; more are denied with ReasonCrowded.
+func WithMaxWaiting(n int) Option { return func(c *config) { c.maxWaiting = n } }
+
+// WithLogger takes logs of what changes: contact lost and found, policies, fenced
+// epochs. By default nothing is logged.
+func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }

@@ -1,0 +1,41 @@
+package client
+
+import "time"
+
+// Stats is a snapshot of counts since Dial, and of what is held now. Units are
+// units of cost, not requests.
+type Stats struct {
+	// What was decided, as the cells have it: requests under way may be missing.
+	Admitted int64 // units admitted, one count for each limit that held them
+	Denied   int64 // units denied, likewise
+	Billed   int64 // units admitted that are reported to the ledger: once each
+	Waited   int64 // requests that had to wait for the server
+	// Requests denied for another reason than a limit.
+	Unknown, Refused, Deadlined, Crowded int64
+	// Unaccounted is units admitted that no ledger will ever show: AllowUnknown.
+	Unaccounted int64
+
+	// Work with the server.
+	RenewCalls   int64 // Renew RPCs sent, and of these failed
+	RenewFailed  int64
+	SettleCalls  int64
+	SettleFailed int64
+	Renewals     int64 // buckets renewed, repeats included
+	Tenants      int64 // tenants asked for
+	LateSpends   int64 // units spent of leases that had ended already
+
+	// What is held.
+	Buckets       int64
+	LiveTenants   int64
+	PolicyVersion int64 // 0 until one is known
+	Lost          bool  // the server is out of contact
+
+	// Settlement.
+	ReportsPending int64 // frozen, not yet acknowledged
+	UnitsPending   int64 // units in them, and in rows not yet frozen
+	UnitsSettled   int64 // units acknowledged
+	ReportsAside   int64 // reports of a fenced epoch, which only an operator can place
+	UnitsAside     int64
+	Epoch          int64     // under which usage is reported
+	Through        time.Time // all usage before this is acknowledged
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// MaxChanges is how many sentences Diff returns at most; the last then counts the rest.
+const MaxChanges = 500
+
+// Diff says in a sentence each what newer changes against older, nil for nothing
+// at all. Order, comments and ways of writing the same are no difference.
+func Diff(older, newer *Document) []string {
+	if older == nil {
+		older = &Document{policy: limit.Policy{Slot: DefaultSlot}}
+	}
+	changes := diffPolicy(&older.policy, &newer.policy)
+	before := make(map[string]limit.Tenant)
+	for _, t := range older.Tenants() {
+		before[t.ID] = t
+	}
+	for _, t := range newer.Tenants() {
+		changes = append(changes, DiffTenant(before[t.ID], t)...)
+		delete(before, t.ID)
+	}
+	for _, id := range sortedKeys(before) {
+		changes = append(changes, fmt.Sprintf("tenant %s is no longer in the document, and stays as it is", id))
+	}
+	return Bounded(changes)
+}
+
+// Bounded keeps a list of changes short enough to send and to read.
+func Bounded(changes []string) []string {
+	if len(changes) <= MaxChanges {
+		return changes
+	}
+	return append(changes[:MaxChanges-1:MaxChanges-1], fmt.Sprintf("and %d more changes", len(changes)-MaxChanges+1))
+}
+
+func diffPolicy(older, newer *limit.Policy) []string {
+	var changes []string
+	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
+	if older.DefaultPlan != newer.DefaultPlan {
+		add("default plan %s → %s", orNone(older.DefaultPlan), orNone(newer.DefaultPlan))
+	}
+	if older.Slot != newer.Slot {
+		add("slot %s → %s", limit.ShortDuration(older.Slot), limit.ShortDuration(newer.Slot))
+	}
+	gateways := make(map[string]limit.Gateway)
+	for _, g := range older.Gateways {
+		gateways[g.Name] = g
+	}
+	for _, g := range newer.Gateways {
+		was, ok := gateways[g.Name]
+		delete(gateways, g.Name)
+		if !ok {
+			add("gateway %s added", g.Name)
+			continue
+		}
+		if was.Domain != g.Domain {
+			add("gateway %s: domain %s → %s", g.Name, orNone(was.Domain), orNone(g.Domain))
+		}
+		if a, b := descriptors(was), descriptors(g); a != b {
+			add("gateway %s: descriptors %s → %s", g.Name, orNone(a), orNone(b))
+		}
+	}
+	for _, name := range sortedKeys(gateways) {
+		add("gateway %s removed", name)
+	}
+	changes = append(changes, diffLimits("", older.Limits, newer.Limits)...)
+	plans := make(map[string]limit.Plan)
+	for _, p := range older.Plans {
+		plans[p.Name] = p
+	}
+	for _, p := range newer.Plans {
+		was, ok := plans[p.Name]
+		delete(plans, p.Name)
+		if !ok {
+			add("plan %s added", p.Name)
+		}
+		changes = append(changes, diffLimits("plan "+p.Name+": ", was.Limits, p.Limits)...)
+	}
+	for _, name := range sortedKeys(plans) {
+		add("plan %s removed", name)
+	}
+	return changes
+}
+
+func descriptors(g limit.Gateway) string {
+	var b strings.Builder
+	for i, k := range sortedKeys(g.Descriptors) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s: %s", k, g.Descriptors[k])
+	}
+	return b.String()
+}
+
+// DiffTenant says what changes from before, which may not exist, to after.
+func DiffTenant(before, after limit.Tenant) []string {
+	var changes []string
+	prefix := "tenant " + after.ID + ": "
+	if !before.Exists {
+		changes = append(changes, fmt.Sprintf("tenant %s added, plan %s", after.ID, after.Plan))
+		if after.Parent != "" {
+			changes = append(changes, prefix+"parent none → "+after.Parent)
+		}
+	} else {
+		if before.Plan != after.Plan {
+			changes = append(changes, fmt.Sprintf("%splan %s → %s", prefix, before.Plan, after.Plan))
+		}
+		if before.Parent != after.Parent {
+			changes = append(changes, fmt.Sprintf("%sparent %s → %s", prefix, orNone(before.Parent), orNone(after.Parent)))
+		}
+		if before.Suspended != after.Suspended {
+			changes = append(changes, fmt.Sprintf("%ssuspended %t → %t", prefix, before.Suspended, after.Suspended))
+		}
+	}
+	return append(changes, diffLimits(prefix+"override of ", before.Overrides, after.Overrides)...)
+}
+
+func diffLimits(prefix string, older, newer []limit.Limit) []string {
+	was := make(map[string]*limit.Limit)
+	for i := range older {
+		was[older[i].Name] = &older[i]
+	}
+	var changes []string
+	for i := range newer {
+		l := &newer[i]
+		o, ok := was[l.Name]
+		delete(was, l.Name)
+		if !ok {
+			changes = append(changes, fmt.Sprintf("%slimit %s added: %s", prefix, l.Name, describe(l)))
+			continue
+		}
+		a, b := properties(o), properties(l)
+		for k := range a {
+			if a[k].value != b[k].value {
+				changes = append(changes, fmt.Sprintf("%slimit %s: %s %s → %s", prefix, l.Name, a[k].key, orNone(a[k].value), orNone(b[k].value)))
+			}
+		}
+	}
+	for i := range older {
+		if was[older[i].Name] != nil {
+			changes = append(changes, fmt.Sprintf("%slimit %s removed", prefix, older[i].Name))
+		}
+	}
+	return changes
+}
+
+type property struct{ key, value string }
+
+// properties lists all that a limit says, always in the same order.
+func properties(l *limit.Limit) []property {
+	burst, epsilon := "", ""
+	if l.Burst > 0 {
+		burst = strconv.FormatInt(l.Burst, 10)
+	}
+	algorithm, enforcement, outage := "", "", ""
+	if !l.CountsOnly() {
+		algorithm, enforcement, outage = l.Algorithm.String(), l.Enforcement.String(), l.OnOutage.String()
+		epsilon = percent(l.EpsilonPPM)
+	}
+	var match strings.Builder
+	for i, m := range l.Match {
+		if i > 0 {
+			match.WriteString(", ")
+		}
+		fmt.Fprintf(&match, "%s: %q", m.Attribute, m.Patterns)
+	}
+	return []property{
+		{"rate", l.Rate.String()}, {"burst", burst}, {"algorithm", algorithm}, {"by", strings.Join(l.By, ", ")},
+		{"match", match.String()}, {"meter", l.Meter}, {"zone", l.Zone}, {"on_outage", outage},
+		{"enforcement", enforcement}, {"epsilon", epsilon},
+	}
+}
+
+func describe(l *limit.Limit) string {
+	if l.CountsOnly() {
+		return "counts for meter " + l.Meter
+	}
+	s := fmt.Sprintf("%s %s", l.Algorithm, l.Rate)
+	if l.Burst > 0 {
+		s += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Meter != "" {
+		s += ", meter " + l.Meter
+	}
+	return s
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

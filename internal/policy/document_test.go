@@ -1,0 +1,434 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+const example = "../../examples/quota.yaml"
+
+func readExample(t testing.TB) []byte {
+	t.Helper()
+	data, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func mustParse(t testing.TB, text string) *Document {
+	t.Helper()
+	d, err := Parse("quota.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return d
+}
+
+func rate(t testing.TB, s string) limit.Rate {
+	t.Helper()
+	r, err := limit.ParseRate(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestExample(t *testing.T) {
+	d := mustParse(t, string(readExample(t)))
+	p := d.Policy(7)
+	if p.Version != 7 || p.DefaultPlan != "free" || p.Slot != 5*time.Minute {
+		t.Errorf("version %d, default plan %q, slot %v; want 7, free, 5m", p.Version, p.DefaultPlan, p.Slot)
+	}
+	for plan, units := range map[string]int64{"free": 100, "paid": 1000, "enterprise": 10000} {
+		got := p.Plan(plan).Limits[0]
+		want := limit.Limit{
+			Name: "requests", Algorithm: limit.TokenBucket, Rate: rate(t, fmt.Sprintf("%d/hour", units)),
+			Burst: 2 * units, Meter: "requests", EpsilonPPM: limit.DefaultEpsilonPPM,
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("plan %s:\n got %+v\nwant %+v", plan, got, want)
+		}
+	}
+	var ids []string
+	for _, x := range d.Tenants() {
+		ids = append(ids, x.ID+"="+x.Plan)
+	}
+	if got, want := strings.Join(ids, " "), "acme=free globex=paid initech=enterprise"; got != want {
+		t.Errorf("tenants %s, want %s", got, want)
+	}
+	if o := d.Tenants()[2].Overrides; len(o) != 1 || o[0].Rate.Units != 20000 || o[0].Burst != 40000 || o[0].Meter != "requests" {
+		t.Errorf("initech's overrides are %+v, want one of requests with 20000/hour and twice that as burst", o)
+	}
+	if got := p.Gateways[0].Descriptors["header:x-tenant"]; got != "tenant" {
+		t.Errorf(`gateway envoy maps header:x-tenant to %q, want "tenant"`, got)
+	}
+	if _, err := limit.CompilePolicy(p); err != nil {
+		t.Errorf("the example does not compile: %v", err)
+	}
+}
+
+// Every limit in one plan, as written and as compiled.
+func TestLimits(t *testing.T) {
+	hard := func(l limit.Limit) limit.Limit {
+		if l.Algorithm == 0 {
+			l.Algorithm = limit.TokenBucket
+		}
+		if l.EpsilonPPM == 0 && l.Enforcement == limit.Hard {
+			l.EpsilonPPM = limit.DefaultEpsilonPPM
+		}
+		l.Name = "x"
+		return l
+	}
+	for _, c := range []struct {
+		text string
+		want limit.Limit
+	}{
+		{`rate: 10/second`, limit.Limit{Rate: rate(t, "10/second"), Burst: 10}},
+		{`rate: 10/30s, burst: 1`, limit.Limit{Rate: rate(t, "10/30s"), Burst: 1}},
+		{`rate: 10/day`, limit.Limit{Rate: rate(t, "10/day"), Burst: 10}},
+		{`rate: 10/second, by: tenant`, limit.Limit{Rate: rate(t, "10/second"), Burst: 10}},
+		{`rate: 10/second, by: [tenant, user, ip/24]`, limit.Limit{Rate: rate(t, "10/second"), Burst: 10, By: []string{"user", "ip/24"}}},
+		{`rate: 10/second, match: {method: [PUT, POST], endpoint: /a*}`, limit.Limit{Rate: rate(t, "10/second"), Burst: 10,
+			Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/a*"}}, {Attribute: "method", Patterns: []string{"PUT", "POST"}}}}},
+		{`rate: 10/second, match: {version: 2}`, limit.Limit{Rate: rate(t, "10/second"), Burst: 10, Match: []limit.Match{{Attribute: "version", Patterns: []string{"2"}}}}},
+		{`rate: 10/month, algorithm: fixed_window`, limit.Limit{Rate: rate(t, "10/month"), Algorithm: limit.FixedWindow, Zone: "Europe/Berlin"}},
+		{`rate: 10/month, algorithm: fixed_window, zone: UTC`, limit.Limit{Rate: rate(t, "10/month"), Algorithm: limit.FixedWindow}},
+		{`rate: 10/day, algorithm: fixed_window, zone: Asia/Tokyo`, limit.Limit{Rate: rate(t, "10/day"), Algorithm: limit.FixedWindow, Zone: "Asia/Tokyo"}},
+		{`rate: 10/hour, algorithm: fixed_window`, limit.Limit{Rate: rate(t, "10/hour"), Algorithm: limit.FixedWindow}},
+		{`meter: calls, by: [tenant, endpoint]`, limit.Limit{Meter: "calls", By: []string{"endpoint"}}},
+		{`rate: 1/s, on_outage: open`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, OnOutage: limit.OutageOpen}},
+		{`rate: 1/s, on_outage: closed, epsilon: 0.5%`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, OnOutage: limit.OutageClosed, EpsilonPPM: 5000}},
+		{`rate: 1/s, enforcement: strict`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, Enforcement: limit.Strict}},
+		{`rate: 1/s, enforcement: hard, epsilon: 100%`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, EpsilonPPM: limit.Micro}},
+	} {
+		d, err := Parse("", []byte("zone: Europe/Berlin\nplans: {p: {limits: [{name: x, "+c.text+"}]}}"))
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if got, want := d.Policy(0).Plans[0].Limits[0], hard(c.want); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.text, got, want)
+		}
+	}
+}
+
+// An override inherits what it does not name; its burst keeps the plan's proportion.
+func TestOverrides(t *testing.T) {
+	const plans = `
+plans:
+  p:
+    limits:
+      - {name: x, rate: 1000/hour, burst: 2000, meter: m, by: [user], on_outage: open, enforcement: strict}
+      - {name: w, algorithm: fixed_window, rate: 10/day, zone: Asia/Tokyo}
+tenants:
+  - {id: a, plan: p, limits: [{name: %s}]}
+`
+	base := mustParse(t, fmt.Sprintf(plans, "x")).Policy(0).Plans[0].Limits
+	for _, c := range []struct {
+		text string
+		from int
+		want func(l *limit.Limit)
+	}{
+		{"x", 0, func(*limit.Limit) {}},
+		{"x, rate: 5000/hour", 0, func(l *limit.Limit) { l.Rate, l.Burst = rate(t, "5000/hour"), 10000 }},
+		{"x, rate: 7/second", 0, func(l *limit.Limit) { l.Rate, l.Burst = rate(t, "7/second"), 14 }},
+		{"x, rate: 5000/hour, burst: 3", 0, func(l *limit.Limit) { l.Rate, l.Burst = rate(t, "5000/hour"), 3 }},
+		{"x, burst: 3", 0, func(l *limit.Limit) { l.Burst = 3 }},
+		{"x, by: []", 0, func(l *limit.Limit) { l.By = nil }},
+		{"x, enforcement: hard", 0, func(l *limit.Limit) { l.Enforcement, l.EpsilonPPM = limit.Hard, limit.DefaultEpsilonPPM }},
+		{"x, algorithm: fixed_window", 0, func(l *limit.Limit) { l.Algorithm, l.Burst = limit.FixedWindow, 0 }},
+		{"w, rate: 20/day", 1, func(l *limit.Limit) { l.Rate = rate(t, "20/day") }},
+		{"w, rate: 20/hour", 1, func(l *limit.Limit) { l.Rate, l.Zone = rate(t, "20/hour"), "" }},
+		{"w, algorithm: token_bucket", 1, func(l *limit.Limit) { l.Algorithm, l.Burst, l.Zone = limit.TokenBucket, 10, "" }},
+	} {
+		d, err := Parse("", []byte(fmt.Sprintf(plans, c.text)))
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		want := base[c.from]
+		c.want(&want)
+		if got := d.Tenants()[0].Overrides[0]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.text, got, want)
+		}
+	}
+}
+
+// faultsOf parses and renders the faults as line:message, one per line.
+func faultsOf(t *testing.T, text string) string {
+	t.Helper()
+	d, err := Parse("quota.yaml", []byte(text))
+	if err == nil {
+		return "none"
+	}
+	var faults Faults
+	if d != nil || !errors.As(err, &faults) || len(faults) == 0 {
+		t.Fatalf("Parse = %v, %v; want no document and Faults", d, err)
+	}
+	var b strings.Builder
+	for i, f := range faults {
+		if f.File != "quota.yaml" || i > 0 && f.Line < faults[i-1].Line {
+			t.Errorf("fault %d is %+v after line %d", i, f, faults[max(0, i-1)].Line)
+		}
+		fmt.Fprintf(&b, "%d: %s\n", f.Line, f.Message)
+	}
+	return b.String()
+}
+
+// Everything that is wrong is said at once, each with its line.
+func TestAllFaultsAtOnce(t *testing.T) {
+	got := faultsOf(t, `gatewais: {}
+limits:
+  - name: login
+    rate: 0/minute
+    lockout: 15m
+  - name: login
+    rate: 5/minute
+plans:
+  free:
+    limits:
+      - {name: requests, rate: 100/fortnight, burst: 0, meter: requests}
+      - {name: more, rate: 1/hour, meter: requests, enforcement: soft}
+    price: {}
+tenants:
+  - {id: acme, plan: payed}
+  - {id: "a b", plan: free}
+default_plan: gold
+`)
+	want := `1: unknown key "gatewais" in the document; allowed are default_plan, gateways, limits, plans, slot, tenants, zone
+4: limit login: invalid rate "0/minute": 0 units would deny everything; at least 1 (leave the rate out for a limit that only counts)
+5: unknown key "lockout" in limit login; allowed are algorithm, burst, by, enforcement, epsilon, match, meter, name, on_outage, rate, zone
+6: limit login is there twice; the first is on line 3
+11: burst of limit requests is "0"; it must be a whole number of units, 1 to 1000000000
+11: plan free: limit requests: invalid rate "100/fortnight": "fortnight" is not a unit of time; write second, minute, hour, day, week, month, year or a duration such as 30s, 500ms or 1h30m
+12: plan free: limit more: enforcement is "soft"; allowed are hard and strict
+12: plan free: limit more: meter requests is fed by limit requests already; a meter is fed by one limit
+13: unknown key "price" in plan free; allowed are limits
+15: tenant acme: there is no plan "payed"; the plans are free
+16: "a b" is not a tenant's id; it has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ / -
+17: default_plan: there is no plan "gold"; the plans are free
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	many := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	limits := func(s string) string { return "plans:\n  p:\n    limits:\n      - {name: x, " + s + "}\n" }
+	tenants := func(s string) string {
+		return "plans: {p: {limits: [{name: x, rate: 1000000000/hour, burst: 1000000000, meter: m}, {name: y, rate: 1/h}]}}\ntenants:\n" + s
+	}
+	for _, c := range []struct{ text, says string }{
+		{"", "1: the document is empty"},
+		{"# nothing\n", "1: the document is empty"},
+		{"{}", "1: the document has no plans"},
+		{"plans:", "1: the document has no plans"},
+		{"[]", "1: the document must be a mapping"},
+		{"plans: [", "1: this is not YAML"},
+		{"plans:\n  p:\n x: [", "not YAML"},
+		{"plans: {p: {limits: []}}\n---\nplans: {}", "a file holds one document"},
+		{"plans: \xff", "not UTF-8"},
+		{strings.Repeat("#", MaxDocument+1), "at most 1048576"},
+		{strings.Repeat("[", 100) + strings.Repeat("]", 100), "nest too deeply"},
+		{"plans: {p: {limits: []}}\nplans: {}", `2: the document has the key "plans" twice; the first is on line 1`},
+		{"a: &a [x]\nplans: *a", "2: aliases (*a) are not supported"},
+		{"a: &a [x]\nplans: *a", "1: anchors (&a) are not supported"},
+		{"plans: !!map {}", "tags"},
+		{"plans: {? [a] : {}}", "a key of plans must be a word"},
+		{"plans: {p: }", "plan p says nothing"},
+		{"plans: {p: {limits: {}}}", "must be a list"},
+		{"plans: {'a b': {}}", "not a name"},
+		{"plans: {" + strings.Repeat("x", 65) + ": {}}", "not a name"},
+		{"plans: {" + many(257, "p%d: {}, ") + "}", "at most 256"},
+		{"plans: {p: {limits: [" + many(65, "{name: x%d, rate: 1/h}, ") + "]}}", "at most 64"},
+		{"limits: [" + many(257, "{name: x%d, rate: 1/h}, ") + "]", "at most 256"},
+		{"limits: [" + many(60, "{name: x%d, rate: 1/h}, ") + "]\nplans: {p: {limits: [" + many(5, "{name: y%d, rate: 1/h}, ") + "]}}", "2: plan p: every request would meet 65 limits; at most 64"},
+		{"plans: {p: {limits: [x]}}", "a limit must be a mapping"},
+		{"plans: {p: {limits: [~]}}", "not nothing"},
+		{"plans: {p: {limits: [{rate: 1/h}]}}", "a limit has no name"},
+		{"plans: {p: {limits: [{name: '', rate: 1/h}]}}", "not a name"},
+		{"limits: [{name: x, rate: 1/h}]\nplans:\n  p: {limits: [{name: x, rate: 1/h}]}", "3: plan p: limit x has the name of a limit of the top level (line 1)"},
+		{"limits: [{name: x, meter: m, rate: 1/h, by: [ip]}]", "must have tenant in its by"},
+		{"limits: [{name: x, meter: m, by: [tenant]}]\nplans: {p: {limits: [{name: y, meter: m}]}}", "2: plan p: limit y: meter m is fed by limit x already"},
+		{limits("burst: 5"), "neither a rate nor a meter"},
+		{limits("meter: m, burst: 5"), "4: plan p: limit x: burst needs a rate"},
+		{limits("meter: m, on_outage: open, algorithm: token_bucket, epsilon: 1%, zone: UTC, enforcement: hard"), "algorithm needs a rate"},
+		{limits("rate: "), `rate of limit x must be a word, not nothing`},
+		{limits("rate: ''"), `rate of limit x is empty`},
+		{limits("rate: [1/h]"), `rate of limit x must be a word, not a list`},
+		{limits("rate: 1000000001/h"), "at most 1000000000 units"},
+		{limits("rate: 99999999999999999999999/h"), "at most 1000000000 units"},
+		{limits("rate: 1/h, burst: 99999999999999999999"), "1 to 1000000000"},
+		{limits("rate: 1/h, burst: 1.5"), "whole number"},
+		{limits("rate: 1/h, burst: -1"), "whole number"},
+		{limits("rate: 10/month"), "a token bucket fills evenly, and a month has no fixed length"},
+		{limits("rate: 10/year"), "a year has no fixed length"},
+		{limits("rate: 10/day, algorithm: fixed_window, burst: 10"), "no burst"},
+		{limits("rate: 10/day, algorithm: leaky_bucket"), "allowed are token_bucket and fixed_window"},
+		{limits("rate: 10/day, zone: UTC"), "a time zone matters only"},
+		{limits("rate: 10/hour, algorithm: fixed_window, zone: UTC"), "a time zone matters only"},
+		{limits("rate: 10/day, algorithm: fixed_window, zone: Mars"), "not an IANA time zone"},
+		{limits("rate: 10/day, algorithm: fixed_window, zone: Local"), "not an IANA time zone"},
+		{"zone: Mars\nplans: {p: {}}", "1: zone:"},
+		{limits("rate: 1/h, on_outage: maybe"), "allowed are fallback, open and closed"},
+		{limits("rate: 1/h, enforcement: soft"), "allowed are hard and strict"},
+		{limits("rate: 1/h, epsilon: 5"), "must be a percentage"},
+		{limits("rate: 1/h, epsilon: 101%"), "must be a percentage"},
+		{limits("rate: 1/h, epsilon: -1%"), "must be a percentage"},
+		{limits("rate: 1/h, epsilon: 0.00001%"), "must be a percentage"},
+		{limits("rate: 1/h, epsilon: 1%, enforcement: strict"), "strict means an epsilon of 0%"},
+		{limits("rate: 1/h, by: [user/24]"), "only ip can be cut"},
+		{limits("rate: 1/h, by: [ip/4]"), "ip/8 to ip/32"},
+		{limits("rate: 1/h, by: [user, user]"), "twice"},
+		{limits("rate: 1/h, by: [a,b,c,d,e,f,g,h,i]"), "at most 8"},
+		{limits("rate: 1/h, by: {a: b}"), "must be a word or a list"},
+		{limits("rate: 1/h, match: [a]"), "must be a mapping"},
+		{limits("rate: 1/h, match: "), "leave it out"},
+		{limits("rate: 1/h, match: {a: []}"), "1 to 64 patterns"},
+		{limits("rate: 1/h, match: {a: b*c}"), "before its end"},
+		{limits("rate: 1/h, match: {ip: 10.0.0.1/8}"), "did you mean 10.0.0.0/8?"},
+		{limits("rate: 1/h, match: {a: x, a: y}"), "twice"},
+		{limits("rate: 1/h, match: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}"), "at most 8"},
+		{limits("rate: 1/h, shadow: true"), `unknown key "shadow"`},
+		{"default_plan: p", `there is no plan "p"; the document has no plans`},
+		{"slot: 7m\nplans: {p: {}}", "1: slot is"},
+		{"slot: 0s\nplans: {p: {}}", "divide an hour"},
+		{"slot: 2h\nplans: {p: {}}", "divide an hour"},
+		{"slot: 500ms\nplans: {p: {}}", "divide an hour"},
+		{"slot: 300\nplans: {p: {}}", "divide an hour"},
+		{"gateways: {g: {domane: x}}", "allowed are descriptors, domain"},
+		{"gateways: {g: {domain: x}, h: {domain: x}}", "gateway g has already"},
+		{"gateways: {g: {descriptors: {path: 'a b'}}}", "not a name"},
+		{"gateways: {g: {descriptors: [path]}}", "must be a mapping"},
+		{"gateways: {g: }", "says nothing"},
+		{"gateways: {" + many(65, "g%d: {}, ") + "}", "at most 64"},
+		{tenants("  - {id: a}"), "3: tenant a has no plan"},
+		{tenants("  - {plan: p}"), "3: a tenant has no id"},
+		{tenants("  - ~"), "not nothing"},
+		{tenants("  - x"), "must be a mapping"},
+		{tenants("  - {id: a, plan: q}"), "there is no plan"},
+		{tenants("  - {id: a, plan: p}\n  - {id: a, plan: p}"), "4: tenant a is there twice; the first is on line 3"},
+		{tenants("  - {id: a, plan: p, parent: b}"), `its parent "b" is not in the document`},
+		{tenants("  - {id: a, plan: p, parent: a}"), "tenant a is its own ancestor"},
+		{tenants("  - {id: a, plan: p, parent: b}\n  - {id: b, plan: p, parent: a}"), "4: tenant b is its own ancestor"},
+		{tenants("  - {id: t0, plan: p}\n" + chainOf(9)), "tenant t8 is more than 8 levels deep"},
+		{tenants("  - {id: a, plan: p, suspended: true}"), `unknown key "suspended"`},
+		{tenants("  - {id: a, plan: p, limits: [{name: x, rate: 1/month}]}"), "3: tenant a: limit x: a token bucket fills evenly"},
+		{tenants("  - {id: a, plan: p, limits: [{name: z, burst: 3}]}"), "3: tenant a: limit z: it has neither"},
+		{tenants("  - {id: a, plan: p, limits: [{name: y, meter: m}]}"), "3: tenant a: limit y: meter m is fed by limit x already"},
+		{tenants("  - {id: a, plan: p, limits: [{name: x}, {name: x}]}"), "limit x is there twice"},
+		{"limits: [{name: top, rate: 1/h}]\n" + tenants("  - {id: a, plan: p, limits: [{name: top, rate: 1/h}]}"), "which a tenant cannot override"},
+		{tenants("  - {id: a, plan: p, limits: [" + many(63, "{name: n%d, rate: 1/h}, ") + "]}"), "65 limits; at most 64"},
+		{"plans: {p: {limits: [{name: x, rate: 1/h, burst: 1000000000}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, rate: 2/h}]}]", "the burst would be 2000000000"},
+	} {
+		if got := faultsOf(t, c.text); !strings.Contains(got, c.says) {
+			t.Errorf("%.300s\n got %s\nwant %s", c.text, got, c.says)
+		}
+	}
+}
+
+// chainOf returns tenants t1 to tn-1, each below the one before.
+func chainOf(n int) string {
+	var b strings.Builder
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&b, "  - {id: t%d, plan: p, parent: t%d}\n", i, i-1)
+	}
+	return b.String()
+}
+
+func TestLevelsAllowed(t *testing.T) {
+	mustParse(t, "plans: {p: {}}\ntenants:\n  - {id: t0, plan: p}\n"+chainOf(limit.MaxTenantLevels))
+}
+
+func TestFaultsAreBounded(t *testing.T) {
+	_, err := Parse("", []byte(strings.Repeat("x: 1\n", 1000)))
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) != MaxFaults+1 || !strings.Contains(faults[MaxFaults].Message, "more faults") {
+		t.Errorf("got %d faults, want %d and a count of the rest", len(faults), MaxFaults)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	older := `
+slot: 5m
+default_plan: free
+gateways: {envoy: {domain: edge, descriptors: {path: endpoint}}, old: {}}
+limits:
+  - {name: login, rate: 5/minute, by: [ip]}
+plans:
+  free: {limits: [{name: requests, rate: 100/hour, burst: 200, meter: requests}, {name: gone, rate: 1/s}]}
+  basic: {}
+tenants:
+  - {id: acme, plan: free}
+  - {id: left, plan: free}
+`
+	newer := `
+# The same in another order, but for what the sentences say.
+slot: 1m
+plans:
+  free: {limits: [{name: new, algorithm: fixed_window, rate: 5/month}, {name: requests, by: tenant, rate: 200/hour, burst: 200, meter: requests, epsilon: 1%}]}
+  paid: {limits: [{name: count, meter: calls}]}
+limits:
+  - {name: login, rate: 5/minute, by: [ip/24], match: {endpoint: [/login, /signin]}}
+gateways: {envoy: {domain: edge, descriptors: {path: route}}, http: {}}
+tenants:
+  - {id: new, plan: paid, parent: acme}
+  - {id: acme, plan: paid, limits: [{name: own, rate: 7/s}]}
+`
+	got := strings.Join(Diff(mustParse(t, older), mustParse(t, newer)), "\n")
+	want := strings.TrimSpace(`
+default plan free → none
+slot 5m → 1m
+gateway envoy: descriptors path: endpoint → path: route
+gateway http added
+gateway old removed
+limit login: by ip → ip/24
+limit login: match none → endpoint: ["/login" "/signin"]
+plan free: limit new added: fixed_window 5/month
+plan free: limit requests: rate 100/hour → 200/hour
+plan free: limit requests: epsilon 5% → 1%
+plan free: limit gone removed
+plan paid added
+plan paid: limit count added: counts for meter calls
+plan basic removed
+tenant acme: plan free → paid
+tenant acme: override of limit own added: token_bucket 7/second, burst 7
+tenant new added, plan paid
+tenant new: parent none → acme
+tenant left is no longer in the document, and stays as it is`)
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if same := Diff(mustParse(t, newer), mustParse(t, newer)); same != nil {
+		t.Errorf("a document differs from itself: %q", same)
+	}
+	if first := Diff(nil, mustParse(t, "plans: {p: {}}")); len(first) != 1 || first[0] != "plan p added" {
+		t.Errorf("the first version: %q, want plan p added", first)
+	}
+}
+
+func TestPercent(t *testing.T) {
+	for text, ppm := range map[string]int64{"0%": 0, "5%": 50_000, "0.5%": 5000, "100%": 1_000_000, "0.0001%": 1, "12.3456%": 123_456} {
+		if got, ok := parsePercent(text); !ok || got != ppm {
+			t.Errorf("%s is %d, %v; want %d", text, got, ok, ppm)
+		}
+		if got := percent(ppm); got != text {
+			t.Errorf("%d is written %s, want %s", ppm, got, text)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package policy
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// MaxFaults is how many faults are reported at most; a document with more is not
+// read by anyone to the end.
+const MaxFaults = 100
+
+// Fault is one thing wrong with a document.
+type Fault struct {
+	File    string
+	Line    int // from 1
+	Message string
+}
+
+// String writes the fault as compilers do: file:line: message.
+func (f Fault) String() string {
+	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
+}
+
+// Faults is everything wrong with a document, by line. It is the error of Parse.
+type Faults []Fault
+
+// Error returns one fault per line.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i := range f {
+		lines[i] = f[i].String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// faults collects what is wrong while a document is read.
+type faults struct {
+	file string
+	list Faults
+}
+
+func (f *faults) add(line int, format string, args ...any) {
+	if line < 1 {
+		line = 1
+	}
+	f.list = append(f.list, Fault{f.file, line, fmt.Sprintf(format, args...)})
+}
+
+// err returns the faults in the document's order, without repeats, or nil.
+func (f *faults) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	sort.SliceStable(f.list, func(i, j int) bool { return f.list[i].Line < f.list[j].Line })
+	out := f.list[:1]
+	for _, next := range f.list[1:] {
+		if next != out[len(out)-1] {
+			out = append(out, next)
+		}
+	}
+	if len(out) > MaxFaults {
+		rest := len(out) - MaxFaults
+		last := out[MaxFaults].Line
+		out = append(out[:MaxFaults:MaxFaults], Fault{f.file, last, fmt.Sprintf("and %d more faults", rest)})
+	}
+	return out
+}

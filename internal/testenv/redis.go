@@ -101,12 +101,12 @@ func startRedis(ctx context.Context) (e redisEngine, end func() error, err error
 // Addrs are the addresses of the nodes, or those that QUOTA_TEST_REDIS gives.
 func (r *RedisCluster) Addrs() []string { return slices.Clone(r.addrs) }
 
-// Client is a client of the cluster, set up to follow a failover within a second and
-// to keep deadlines. It is closed at the end of the test.
+// Client is a client of the cluster, set up to follow a failover at once and to
+// keep deadlines. It is closed at the end of the test.
 func (r *RedisCluster) Client() *redis.ClusterClient {
 	c := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: r.addrs, ContextTimeoutEnabled: true, DialerRetries: 1,
-		ClusterStateReloadInterval: 500 * time.Millisecond,
+		ClusterStateReloadInterval: 100 * time.Millisecond,
 		MaintNotificationsConfig:   &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	r.t.Cleanup(func() {

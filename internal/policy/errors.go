@@ -1,14 +1,12 @@
 package policy
 
-import "errors"
+import "github.com/f4ee788f/quota/internal/fault"
 
+// Errors of a Store, which callers tell apart with errors.Is.
 var (
-	// ErrNotFound means that there is no such version, tenant or key.
-	ErrNotFound = errors.New("policy: not found")
-	// ErrExists means that there is one of that id already.
-	ErrExists = errors.New("policy: already exists")
-	// ErrConflict means that another version came into force than the one a change was based on.
-	ErrConflict = errors.New("policy: another version is in force")
-	// ErrInvalid means that a change names what does not exist, or breaks a bound; nothing was changed.
-	ErrInvalid = errors.New("policy: invalid")
+	ErrNotFound    = fault.ErrNotFound    // no such version, tenant or key
+	ErrExists      = fault.ErrExists      // there is one of that id already
+	ErrConflict    = fault.ErrConflict    // the change was based on another version than the one in force
+	ErrInvalid     = fault.ErrInvalid     // names what does not exist, or breaks a bound; nothing was changed
+	ErrUnavailable = fault.ErrUnavailable // the engine could not answer now
 )

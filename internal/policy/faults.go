@@ -3,36 +3,20 @@ package policy
 import (
 	"fmt"
 	"sort"
-	"strings"
+
+	"github.com/f4ee788f/quota/internal/fault"
 )
 
 // MaxFaults is how many faults are reported at most; a document with more is not
 // read by anyone to the end.
 const MaxFaults = 100
 
-// Fault is one thing wrong with a document.
-type Fault struct {
-	File    string
-	Line    int // from 1
-	Message string
-}
-
-// String writes the fault as compilers do: file:line: message.
-func (f Fault) String() string {
-	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
-}
-
-// Faults is everything wrong with a document, by line. It is the error of Parse.
-type Faults []Fault
-
-// Error returns one fault per line.
-func (f Faults) Error() string {
-	lines := make([]string, len(f))
-	for i := range f {
-		lines[i] = f[i].String()
-	}
-	return strings.Join(lines, "\n")
-}
+// Fault is one thing wrong with a document; Faults is everything, by line, and the
+// error of Parse.
+type (
+	Fault  = fault.Fault
+	Faults = fault.Faults
+)
 
 // faults collects what is wrong while a document is read.
 type faults struct {
@@ -44,7 +28,7 @@ func (f *faults) add(line int, format string, args ...any) {
 	if line < 1 {
 		line = 1
 	}
-	f.list = append(f.list, Fault{f.file, line, fmt.Sprintf(format, args...)})
+	f.list = append(f.list, Fault{File: f.file, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
 // err returns the faults in the document's order, without repeats, or nil.
@@ -62,7 +46,7 @@ func (f *faults) err() error {
 	if len(out) > MaxFaults {
 		rest := len(out) - MaxFaults
 		last := out[MaxFaults].Line
-		out = append(out[:MaxFaults:MaxFaults], Fault{f.file, last, fmt.Sprintf("and %d more faults", rest)})
+		out = append(out[:MaxFaults:MaxFaults], Fault{File: f.file, Line: last, Message: fmt.Sprintf("and %d more faults", rest)})
 	}
 	return out
 }

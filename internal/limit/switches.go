@@ -1,0 +1,24 @@
+package limit
+
+// MaxDenied is how many tenants the switches deny at most.
+const MaxDenied = 1024
+
+// Mode overrides every decision.
+type Mode uint8
+
+const (
+	ModeNormal    Mode = iota
+	ModeAllowAll       // everything is admitted, and counted
+	ModeShadowAll      // limits decide and count, and never deny
+)
+
+// String returns the mode's word.
+func (m Mode) String() string {
+	return word([]string{"normal", "allow_all", "shadow_all"}, int(m), "mode")
+}
+
+// Switches are the operators' overrides of every decision.
+type Switches struct {
+	Mode   Mode
+	Denied []string // tenants whose requests are denied, at most MaxDenied
+}

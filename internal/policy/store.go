@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Bounds of what a store keeps and answers.
+const (
+	MaxPage  = 1000   // elements of a page
+	MaxKeys  = 10_000 // keys, revoked ones included
+	MaxNote  = 256    // bytes of a key's note
+	MaxActor = 256    // bytes of a name in the audit log
+)
+
+// Roles of keys.
+const (
+	RoleViewer   = "viewer"
+	RoleOperator = "operator"
+	RoleAdmin    = "admin"
+	RoleAgent    = "agent"
+)
+
+// Heads are the numbers of the newest changes: equal numbers mean that nothing has
+// changed. They rise, without gaps in what they cover, in the order of commits.
+type Heads struct {
+	Version  int64 // policy version in force; 0 before the first
+	Tenants  int64 // number of the last change of a tenant
+	Switches int64
+	Keys     int64
+}
+
+// Version is one immutable version of the policy.
+type Version struct {
+	Number  int64
+	Text    string // empty in lists
+	File    string
+	Author  string
+	Created time.Time
+}
+
+// Applied says what applying a document did, or would do.
+type Applied struct {
+	Version int64    // now in force
+	Changed bool     // false when the document says what is in force already
+	Changes []string // the difference, a sentence each, at most MaxChanges
+}
+
+// Key is a bearer key. Its secret is not kept: only the hash is.
+type Key struct {
+	ID      string // short and public
+	Role    string
+	Agent   string // the agent id that an agent's key is bound to; empty for any
+	Note    string
+	Hash    [sha256.Size]byte // of the secret
+	Created time.Time         // set by the store
+	Revoked time.Time         // zero while the key is good
+}
+
+// AuditRow is one change, written in the transaction that made it.
+type AuditRow struct {
+	Number int64
+	At     time.Time
+	Actor  string
+	Action string // such as policy.apply, tenant.create, key.revoke
+	Object string // the version, tenant or key that was changed
+	Before string // JSON; empty when there was none
+	After  string // JSON; never a secret
+}
+
+// Store keeps policy versions, tenants, keys, switches and the audit log. All
+// servers of an installation share it, and poll Heads to learn of changes. Its
+// methods are safe for concurrent use; changes are serialized. An error that
+// says nothing else wraps ErrUnavailable. actor is who makes the change, for the log.
+type Store interface {
+	// Heads is one cheap read.
+	Heads(ctx context.Context) (Heads, error)
+
+	// Apply makes doc the next version and upserts the tenants it names, unless all
+	// is so already. base is the version that doc was made from; another in force is
+	// ErrConflict, and 0 applies over any. ErrInvalid names the stored tenants that do
+	// not fit doc: their plan is gone from it, or their overrides contradict it. A dry
+	// run checks the same and changes nothing.
+	Apply(ctx context.Context, actor string, doc *Document, base int64, dryRun bool) (Applied, error)
+	// Rollback applies the document of an earlier version as the next one.
+	Rollback(ctx context.Context, actor string, version int64) (Applied, error)
+	// Version returns a version, 0 the one in force; ErrNotFound without it.
+	Version(ctx context.Context, number int64) (Version, error)
+	// Versions returns versions below before (0: all), newest first, without their texts.
+	Versions(ctx context.Context, before int64, n int) ([]Version, error)
+
+	// Tenants returns the tenants of those ids in their order, with overrides compiled
+	// against the policy in force; where there is none, Exists is false.
+	Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error)
+	// TenantPage returns tenants with ids after that one, by id.
+	TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error)
+	// TenantChanges returns tenants changed after that change number, oldest change
+	// first and each once, and the number through which the answer is complete. When
+	// n tenants are returned there may be more.
+	TenantChanges(ctx context.Context, after int64, n int) ([]limit.Tenant, int64, error)
+	// CreateTenant adds a tenant, or returns ErrExists. A plan that the policy in force
+	// lacks, a parent that does not exist, or more than limit.MaxTenantLevels levels are ErrInvalid.
+	CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error)
+	// SetTenantPlan changes a tenant's plan. ErrInvalid when the policy in force lacks
+	// it, or the tenant's overrides do not fit it.
+	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
+
+	Switches(ctx context.Context) (limit.Switches, error)
+	// SetSwitches replaces all switches and returns them as stored.
+	SetSwitches(ctx context.Context, actor string, s limit.Switches) (limit.Switches, error)
+
+	// CreateKey stores a key; ErrExists if its id or hash is taken.
+	CreateKey(ctx context.Context, actor string, k Key) (Key, error)
+	// RevokeKey ends a key; revoking it again changes nothing.
+	RevokeKey(ctx context.Context, actor, id string) (Key, error)
+	// Keys returns all keys by id, revoked ones included.
+	Keys(ctx context.Context) ([]Key, error)
+
+	// Audit returns changes below before (0: all), newest first.
+	Audit(ctx context.Context, before int64, n int) ([]AuditRow, error)
+}

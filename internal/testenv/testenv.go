@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/f4ee788f/quota/internal/engines"
 )
 
@@ -59,6 +61,14 @@ type Runner struct{ m *testing.M }
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m)) }
 func Wrap(m *testing.M) Runner { return Runner{m} }
+
+// Redialing excepts go-redis's goroutine that tries a dead node again: it sleeps a
+// second before it sees that its client is closed. For packages that kill nodes:
+//
+//	goleak.VerifyTestMain(testenv.Wrap(m), testenv.Redialing())
+func Redialing() goleak.Option {
+	return goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
+}
 
 // Run is Main.
 func (r Runner) Run() int {

@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m), testenv.Redialing()) }
 
 func TestRedisIsSharedAndClustered(t *testing.T) {
 	a, b := testenv.Redis(t), testenv.Redis(t)

@@ -69,14 +69,17 @@ type Bucket struct {
 
 	// The conversation with the store.
 	number       int64 // of the last renewal made
+	began        int64 // the first number
 	ask          *pendingRenewal
 	early        bool // renew before renewAt
 	lastAsk      int64
 	toldAdmitted int64 // admitted and denied units up to the last renewal made
 	toldDenied   int64
-	waiters      []*Waiter
-	waiting      int64 // their units
-	used         int64 // when a request last took the slow path, for idle eviction
+	// toldAdmitted and toldDenied as of the last renewal that was answered.
+	answered, answeredDenied int64
+	waiters                  []*Waiter
+	waiting                  int64 // their units
+	used                     int64 // when a request last took the slow path, for idle eviction
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
@@ -199,11 +202,12 @@ func (b *Bucket) refillLocked(now int64) int64 {
 	return have + tokens
 }
 
-// expireLocked ends a lease whose term is over. In an outage it goes on: its
-// trickle was summed when it was granted, so all of them together still keep the
-// limit for as long as the outage lasts.
+// expireLocked ends a lease whose term is over. While the server is out of reach
+// it goes on, and so it does while an answer is under way: its trickle was summed
+// when it was granted, so all of them together still keep the limit for as long
+// as the outage lasts, and a store holds an unrenewed lease's share for one term more.
 func (b *Bucket) expireLocked(now int64, lost bool) {
-	if !b.live || now < b.expires || lost {
+	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
 	}
 	b.live = false

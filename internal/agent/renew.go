@@ -14,12 +14,14 @@ const (
 	margin = 2_000
 )
 
-// pendingRenewal is a renewal under way: frozen, so that sending it again under
-// the same number says the same.
+// pendingRenewal is the renewal under way.
 type pendingRenewal struct {
-	renewal lease.Renewal
-	sentAt  int64 // first sent: the term counts from here
-	stock   int64 // what it gave back as held
+	number int64
+	final  bool
+	told   int64 // admitted and denied, as it said
+	denied int64
+	sentAt int64 // the term counts from here
+	stock  int64 // what it gave back as held
 }
 
 // Never is the time of a bucket that needs no attention.
@@ -51,24 +53,31 @@ func (b *Bucket) Urgent() bool {
 	return b.waiting > 0
 }
 
-// Renew composes the next renewal, or returns the one under way to be sent again.
-// It fills everything but the bucket's key, the limit and the holder. A final one
-// ends the lease and gives back what is left.
+// Renew composes the next renewal. It fills everything but the bucket's key, the
+// limit and the holder. A final one ends the lease and gives back what is left. One that was
+// not answered is followed by the next: counts are totals, and what is held is
+// what the agent has, so that the store need not have seen the one before.
 func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ask != nil {
-		return b.ask.renewal
+	if b.number == 0 {
+		// Higher than any number of an earlier life of this bucket in this epoch.
+		b.began = max(now, 1)
+		b.number = b.began - 1
 	}
 	held := b.refillLocked(now)
 	if final {
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
 	}
-	admitted, denied := b.cell.admitted(), b.cell.denied()
+	b.toldAdmitted = max(b.cell.admitted(), b.toldAdmitted)
+	b.toldDenied = max(b.cell.denied(), b.toldDenied)
+	b.number++
 	r := lease.Renewal{
-		Number:     b.number + 1,
-		Admitted:   max(admitted-b.toldAdmitted, 0),
-		Denied:     max(denied-b.toldDenied, 0),
+		Number:     b.number,
+		Began:      b.began,
+		Admitted:   b.toldAdmitted,
+		Denied:     b.toldDenied,
+		Told:       b.answered,
 		Held:       held,
 		Waiting:    b.waiting,
 		Final:      final,
@@ -82,12 +91,9 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	if final {
 		b.live, b.trickle, b.pile = false, 0, 0
 	}
-	b.number++
-	b.toldAdmitted += r.Admitted
-	b.toldDenied += r.Denied
 	b.lastAsk = now
 	b.early = false
-	b.ask = &pendingRenewal{renewal: r, sentAt: now, stock: r.Held}
+	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held}
 	return r
 }
 
@@ -97,11 +103,13 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.ask
-	if p == nil || g.Number != p.renewal.Number {
+	if p == nil || g.Number != p.number {
 		return nil
 	}
 	b.ask = nil
-	if p.renewal.Final {
+	b.answered, b.answeredDenied = p.told, p.denied
+	if p.final {
+		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
 	have := b.refillLocked(now)
@@ -165,8 +173,8 @@ func (b *Bucket) serveLocked(now int64) []*Waiter {
 // Verdict returns what became of a served request.
 func (w *Waiter) Verdict() Verdict { return w.verdict }
 
-// Fail says that the server could not be reached: the renewal under way is kept
-// and sent again, and requests that wait are decided as in an outage.
+// Fail says that the server could not be reached: the next renewal follows when
+// the caller makes it, and requests that wait are decided as in an outage.
 func (b *Bucket) Fail(now int64) []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,4 +203,13 @@ func (b *Bucket) Expire(now int64, lost bool) {
 		b.cell.fold()
 		b.expireLocked(now, lost)
 	}
+}
+
+// Unused reports whether nothing was asked of the bucket since the last renewal that was
+// answered, so that the next one should be final and give back what is held.
+func (b *Bucket) Unused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cell.fold()
+	return b.waiting == 0 && b.cell.admitted() == b.answered && b.cell.denied() == b.answeredDenied
 }

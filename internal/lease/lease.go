@@ -36,9 +36,11 @@ type Renewal struct {
 	Holder string // agent id and epoch
 	Now    int64  // Unix microseconds; 0 for the store's own clock
 
-	Number   int64 // from 1, by holder and bucket
-	Admitted int64 // units admitted since the last number
-	Denied   int64 // units denied since then
+	Number   int64 // rising, by holder and bucket
+	Began    int64 // the number that this conversation began with
+	Admitted int64 // units admitted so far, counted since Began
+	Denied   int64 // units denied so far, likewise
+	Told     int64 // Admitted as of the last renewal that was answered, for a store that forgot
 	Held     int64 // units still held, which the new grant replaces
 	Waiting  int64 // units that requests wait for now
 	Final    bool  // end the lease, grant nothing

@@ -522,12 +522,14 @@ type Renewal struct {
 	// The values of the limit's `by` attributes, in its order, without the tenant
 	// of a plan's limit. At most 8, each at most 256 bytes.
 	Values []string `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`
-	// Counts this agent's renewals of this bucket within its epoch, from 1. The
-	// same number again is answered as before.
+	// Rises with every renewal of this bucket within the agent's epoch. The same
+	// number again is answered as before; an agent whose renewal was not answered may
+	// as well make the next one, because what follows counts from the beginning.
 	Number int64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
-	// Units admitted since the renewal numbered before this one, at least 0.
+	// Units admitted from this bucket so far, counted since number `began`: a later
+	// renewal makes up for every one that was lost before it.
 	Admitted int64 `protobuf:"varint,5,opt,name=admitted,proto3" json:"admitted,omitempty"`
-	// Units denied since then: with `admitted`, the agent's demand.
+	// Units denied so far: with `admitted`, the agent's demand.
 	Denied int64 `protobuf:"varint,6,opt,name=denied,proto3" json:"denied,omitempty"`
 	// Units of `admitted` that were above the limit, where it is a soft one.
 	Overage int64 `protobuf:"varint,7,opt,name=overage,proto3" json:"overage,omitempty"`
@@ -548,7 +550,13 @@ type Renewal struct {
 	Trickle     int64 `protobuf:"varint,13,opt,name=trickle,proto3" json:"trickle,omitempty"`
 	ExpiresInMs int64 `protobuf:"varint,14,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	// The generation of the bucket as last granted; 0 before the first grant.
-	Generation    int64 `protobuf:"varint,15,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation int64 `protobuf:"varint,15,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The number that this conversation began with; `admitted` and `denied` were 0
+	// before it. An agent that dropped the bucket and meets it again begins anew, higher.
+	Began int64 `protobuf:"varint,16,opt,name=began,proto3" json:"began,omitempty"`
+	// `admitted` as of the last renewal that was answered: where the store has forgotten
+	// the agent, only what is above it counts.
+	Told          int64 `protobuf:"varint,17,opt,name=told,proto3" json:"told,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -684,6 +692,20 @@ func (x *Renewal) GetExpiresInMs() int64 {
 func (x *Renewal) GetGeneration() int64 {
 	if x != nil {
 		return x.Generation
+	}
+	return 0
+}
+
+func (x *Renewal) GetBegan() int64 {
+	if x != nil {
+		return x.Began
+	}
+	return 0
+}
+
+func (x *Renewal) GetTold() int64 {
+	if x != nil {
+		return x.Told
 	}
 	return 0
 }
@@ -1971,7 +1993,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\"\x8b\x03\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\"\xb5\x03\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -1990,7 +2012,9 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\rexpires_in_ms\x18\x0e \x01(\x03R\vexpiresInMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x0f \x01(\x03R\n" +
-	"generation\"\x8b\x01\n" +
+	"generation\x12\x14\n" +
+	"\x05began\x18\x10 \x01(\x03R\x05began\x12\x12\n" +
+	"\x04told\x18\x11 \x01(\x03R\x04told\"\x8b\x01\n" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +

@@ -1,0 +1,88 @@
+// Package memstore keeps buckets in process: the embedded engine, and the
+// reference that redisstore is tested against. It runs the step of package
+// lease as it stands. Its buckets are gone when the process ends.
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
+
+const (
+	shards = 64
+	// maxBuckets bounds each shard; beyond it new buckets are refused as
+	// unavailable, once nothing idle is left to drop.
+	maxBuckets = 1 << 16
+)
+
+// Store is a lease.Store in memory.
+type Store struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+type shard struct {
+	mu      sync.Mutex
+	buckets map[string]*lease.State
+	_       [40]byte // a cache line each: neighbours are hit by different requests
+}
+
+// New returns an empty store.
+func New() *Store {
+	s := &Store{seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i].buckets = make(map[string]*lease.State)
+	}
+	return s
+}
+
+// Renew implements lease.Store.
+func (s *Store) Renew(_ context.Context, renewals []lease.Renewal) []lease.Answer {
+	answers := make([]lease.Answer, len(renewals))
+	for i := range renewals {
+		r := &renewals[i]
+		now := r.Now
+		if now == 0 {
+			now = time.Now().UnixMicro()
+		}
+		answers[i] = s.renew(now, r)
+	}
+	return answers
+}
+
+func (s *Store) renew(now int64, r *lease.Renewal) lease.Answer {
+	sh := &s.shards[maphash.String(s.seed, r.Key)%shards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.buckets[r.Key]
+	if b == nil {
+		if len(sh.buckets) >= maxBuckets && !sh.dropIdle(now) {
+			return lease.Answer{Err: fmt.Errorf("memstore: more than %d buckets: %w", shards*maxBuckets, lease.ErrUnavailable)}
+		}
+		b = new(lease.State)
+		sh.buckets[r.Key] = b
+	}
+	b.Sweep(now)
+	g, err := b.Renew(now, r)
+	return lease.Answer{Grant: g, Err: err}
+}
+
+// dropIdle drops a few buckets that nothing is lost with, looking at some.
+func (sh *shard) dropIdle(now int64) bool {
+	seen, dropped := 0, false
+	for key, b := range sh.buckets {
+		if b.Idle(now) {
+			delete(sh.buckets, key)
+			dropped = true
+		}
+		if seen++; seen == 64 {
+			break
+		}
+	}
+	return dropped
+}

@@ -1,0 +1,143 @@
+package lease
+
+import "github.com/f4ee788f/quota/internal/limit"
+
+// fewest is the smallest stock worth leasing without a trickle, in tokens.
+const fewest = 8
+
+// grant decides the holder's new lease, takes it out of the level and puts it into
+// the sums. next holds the demand; it and g are filled.
+func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack int64, next *Record, g *Grant) {
+	mine := max(next.Lease.Demand, 1)
+	all := s.Out.Demand + mine
+
+	trickle, pile := s.trickleFor(mine, all, rate, burst, slack)
+	stock := s.stockFor(mine, all, trickle, r, burst)
+
+	s.Level -= stock
+	next.Lease.Stock = stock
+	next.Lease.Trickle = trickle
+	next.Lease.Pile = pile
+
+	pressed := rate > 0 && (mulDiv(s.Out.Trickle+trickle, 100, rate) > 85 || s.Level < burst/4)
+	term := int64(LongTerm)
+	switch {
+	case next.Fresh:
+		term = FirstTerm
+	case pressed && trickle > 0:
+		term = ShortTerm
+	default:
+		if rec != nil && rec.Grant.TTL > 0 {
+			term = min(term, 4*rec.Grant.TTL)
+		} else {
+			term = ShortTerm
+		}
+	}
+	if s.WindowEnd > 0 {
+		term = max(min(term, s.WindowEnd-now), 1_000)
+	}
+
+	next.Expires = t + term
+	next.Slot = (t + 2*term + SlotLen) / SlotLen
+	s.Out.add(next.Lease)
+	sums := s.Ring[next.Slot]
+	sums.add(next.Lease)
+	s.Ring[next.Slot] = sums
+	s.clip(t, burst, slack)
+
+	g.Tokens = stock / limit.Micro
+	g.Trickle = trickle
+	g.Pile = pile / limit.Micro
+	g.TTL = term
+	g.Fallback = max(trickle, mulDiv(rate, mine, all))
+	g.ExpirySlot = next.Slot
+	g.Remaining = max((s.Level+s.Out.Stock)/limit.Micro, 0)
+	g.DenyFor = s.denyFor(now, mine, all, rate, trickle, term)
+	switch {
+	case s.WindowEnd > 0:
+		g.Reset = max(s.WindowEnd-now, 0)
+	case rate > 0 && burst > s.Level:
+		g.Reset = mulDiv(burst-s.Level, 1e6, rate)
+	}
+}
+
+// trickleFor is the part of the rate that the holder draws without asking: somewhat
+// above its demand where there is plenty, its share of the rate where there is not.
+func (s *State) trickleFor(mine, all, rate, burst, slack int64) (trickle, pile int64) {
+	if rate == 0 {
+		return 0, 0
+	}
+	free := rate - s.Out.Trickle
+	trickle = min(mine*1200, mulDiv(rate, mine, all), free)
+	if trickle <= 0 {
+		return 0, 0
+	}
+	// The pile gives a local bucket room for the noise of its own arrivals: as much
+	// as the slack allows all of them together, and more where the bucket is so
+	// far from full that it cannot exceed the burst.
+	room := max(burst+slack-s.Out.Stock-s.Out.Pile-s.Level, 0)
+	span := max(mulDiv(slack, 1e6, rate), min(mulDiv(room, 500_000, rate), ShortTerm/2))
+	pile = mulDiv(trickle, span, 1e6)
+	pile -= pile % limit.Micro
+	if pile < limit.Micro {
+		// One token at least, or the trickle yields none. It is not worth it where the
+		// trickle brings less than some tokens in a term.
+		if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro || s.Out.Pile > slack+burst/4 {
+			return 0, 0
+		}
+		pile = limit.Micro
+	}
+	return trickle, pile
+}
+
+// stockFor is what the holder may spend at once: its share of what is there, no
+// more than it can use soon, and first of all what requests wait for.
+func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int64 {
+	if s.Level < limit.Micro {
+		return 0
+	}
+	whole := s.Level - s.Level%limit.Micro
+	stock := mulDiv(whole, mine, all)
+	if r.Spec.windowed() {
+		stock /= 2 // shrinking shares: the last of a window is handed out singly
+	}
+	use := mine * 1000 // a second's worth
+	if trickle == 0 {
+		use *= 4
+	}
+	stock = min(stock, use)
+	stock -= stock % limit.Micro
+	if trickle == 0 && stock < fewest*limit.Micro {
+		stock = 0 // small limits: only what requests wait for, so that no token lies idle
+	}
+	return min(max(stock, r.Waiting*limit.Micro), whole)
+}
+
+// denyFor tells the holder to deny without asking while there is nothing to be had.
+func (s *State) denyFor(now, mine, all, rate, trickle, term int64) int64 {
+	if s.Level >= limit.Micro {
+		return 0
+	}
+	if s.WindowEnd > 0 {
+		left := max(s.WindowEnd-now, 1_000)
+		if s.Out.Stock > 0 {
+			return min(left, ShortTerm) // some of what is out may come back
+		}
+		return left
+	}
+	own := rate - s.Out.Trickle
+	if s.Out.Trickle > 0 {
+		term = min(term, ShortTerm) // others have the rate now; they may not keep it
+	}
+	wait := term
+	if own > 0 {
+		wait = mulDiv(limit.Micro-s.Level, 1e6, own)
+		if trickle > 0 {
+			wait = mulDiv(wait, all, mine)
+		}
+	}
+	if s.Out.Trickle > 0 {
+		return max(min(wait, term), 20_000)
+	}
+	return max(min(wait, 60_000_000), 5_000) // nobody draws the rate: this is when the next token is there
+}

@@ -26,8 +26,8 @@ while read -r what id signal; do
   esac
 done
 for p in $running; do kill -"${p#*:}" "${p%:*}"; kill -CONT "${p%:*}"; done
+left=30
 for p in $running; do
-  left=30
   while kill -0 "${p%:*}" && [ $left -gt 0 ]; do left=$((left - 1)); sleep 0.1; done
   kill -KILL "${p%:*}"
 done

@@ -13,6 +13,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m), testenv.Redialing()) }
 
+// make test runs this first, for what it prints: which engines the tests have.
+func TestWhichEngines(t *testing.T) {
+	testenv.Redis(t)
+	testenv.Postgres(t)
+}
+
 func TestRedisIsSharedAndClustered(t *testing.T) {
 	a, b := testenv.Redis(t), testenv.Redis(t)
 	if a.Prefix == b.Prefix {

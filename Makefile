@@ -1,0 +1,61 @@
+# `make` lists what there is to do. CI=true adds to `make test` what takes longer.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X github.com/f4ee788f/quota/internal/version.version=$(VERSION)
+TOOLS := $(CURDIR)/bin/tools
+
+# The version comes from git above; a clone that belongs to another user must build too.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## quota-server, quota-agent, quotactl and loadtest into bin/
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... ./loadtest
+
+.PHONY: demo
+demo: ## server, gateway and upstream in one go: three tenants, a plan change, the books compared
+	@$(GO) run ./loadtest/demo
+
+.PHONY: run
+run: build ## keep a server up with the example policy
+	@scripts/run
+
+.PHONY: test
+test: ## vet and every test, with the race detector, on real engines
+	@scripts/test
+
+.PHONY: sim
+sim: ## the simulation: agents, server and network in one process, against one ideal bucket
+	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
+
+.PHONY: bench
+bench: ## decisions against other limiters and against one atomic add, on 1 and 2 cores
+	@cd loadtest/bench && $(GO) test -run '^$$' -bench . -benchmem -cpu 1,2 $(ARGS) ./...
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## gofmt, go vet and the linters of .golangci.yml
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	  [ -z "$$unformatted" ] || { printf 'not gofmt-ed:\n%s\n' "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: generate
+generate: $(TOOLS)/buf ## Go from proto/, with the tools of tools/go.mod
+	cd proto && PATH="$(TOOLS):$$PATH" buf lint && PATH="$(TOOLS):$$PATH" buf generate
+
+$(TOOLS)/golangci-lint: tools/lint/go.mod
+	@echo 'building golangci-lint; this takes a minute or two, once'
+	@cd tools/lint && GOBIN=$(TOOLS) $(GO) install tool
+
+$(TOOLS)/buf: tools/go.mod
+	@echo 'building buf and its plugins; this takes a minute or two, once'
+	@cd tools && GOBIN=$(TOOLS) $(GO) install tool

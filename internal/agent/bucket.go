@@ -58,6 +58,7 @@ type Bucket struct {
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already
 	expires    int64
+	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
 	fallback   int64
@@ -71,7 +72,11 @@ type Bucket struct {
 	number       int64 // of the last renewal made
 	began        int64 // the first number
 	ask          *pendingRenewal
-	early        bool // renew before renewAt
+	early        bool    // renew before renewAt
+	rate         float64 // units asked for a second, as of the last renewal
+	checkAt      int64   // when to hold demand against rate
+	checked      int64   // units asked for until the last check
+	checkedAt    int64
 	lastAsk      int64
 	toldAdmitted int64 // admitted and denied units up to the last renewal made
 	toldDenied   int64

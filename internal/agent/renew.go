@@ -12,6 +12,10 @@ const (
 	earlyEvery = 20_000
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
+	// checkEvery is how often a lease is held against its use, and checks the
+	// least number of times in a term.
+	checkEvery = 500_000
+	checks     = 4
 )
 
 // pendingRenewal is the renewal under way.
@@ -39,11 +43,27 @@ func (b *Bucket) Due(now int64) int64 {
 		return now
 	case !b.live:
 		return Never
-	case b.early:
-		return min(max(now, b.lastAsk+earlyEvery), b.renewAt)
-	default:
-		return b.renewAt
 	}
+	if now >= b.checkAt {
+		b.checkLocked(now)
+	}
+	if b.early {
+		return min(max(now, b.lastAsk+earlyEvery), b.renewAt)
+	}
+	return min(b.checkAt, b.renewAt)
+}
+
+// checkLocked asks for an early renewal when demand fell by more than half, and
+// by more than noise, so that what is held here and no longer used reaches others.
+func (b *Bucket) checkLocked(now int64) {
+	asked := b.cell.admitted() + b.cell.denied()
+	seen := float64(asked - b.checked)
+	expected := b.rate * float64(now-b.checkedAt) / 1e6
+	if seen == 0 && expected >= 3 || expected-seen > expected/2+2*math.Sqrt(expected) {
+		b.early = true
+	}
+	b.checked, b.checkedAt = asked, now
+	b.checkAt = now + min(checkEvery, b.term/checks)
 }
 
 // Urgent reports whether requests wait.
@@ -69,6 +89,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	if final {
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
 	}
+	before := b.toldAdmitted + b.toldDenied
 	b.toldAdmitted = max(b.cell.admitted(), b.toldAdmitted)
 	b.toldDenied = max(b.cell.denied(), b.toldDenied)
 	b.number++
@@ -91,6 +112,12 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	if final {
 		b.live, b.trickle, b.pile = false, 0, 0
 	}
+	b.checked = b.toldAdmitted + b.toldDenied
+	if elapsed := now - b.lastAsk; elapsed >= earlyEvery {
+		b.rate = float64(b.checked-before) * 1e6 / float64(elapsed)
+	}
+	b.checkedAt = now
+	b.checkAt = now + min(checkEvery, b.term/checks)
 	b.lastAsk = now
 	b.early = false
 	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held}
@@ -126,6 +153,8 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		b.debt = b.cell.credit(-b.debt)
 	}
 	b.live = true
+	b.term = g.TTL
+	b.checkAt = p.sentAt + min(checkEvery, g.TTL/checks)
 	b.trickle, b.pile = g.Trickle, g.Pile
 	b.last = now
 	b.expires = p.sentAt + max(g.TTL-margin, 0)

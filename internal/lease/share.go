@@ -69,8 +69,8 @@ func (s *State) trickleFor(mine, all, rate, burst, slack int64) (trickle, pile i
 	}
 	free := rate - s.Out.Trickle
 	trickle = min(mine*1200, mulDiv(rate, mine, all), free)
-	if trickle <= 0 {
-		return 0, 0
+	if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro {
+		return 0, 0 // not worth it: tokens would lie in fractions all over
 	}
 	// The pile gives a local bucket room for the noise of its own arrivals: as much
 	// as the slack allows all of them together, and more where the bucket is so
@@ -80,12 +80,10 @@ func (s *State) trickleFor(mine, all, rate, burst, slack int64) (trickle, pile i
 	pile = mulDiv(trickle, span, 1e6)
 	pile -= pile % limit.Micro
 	if pile < limit.Micro {
-		// One token at least, or the trickle yields none. It is not worth it where the
-		// trickle brings less than some tokens in a term.
-		if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro || s.Out.Pile > slack+burst/4 {
+		if s.Out.Pile > slack+burst/4 {
 			return 0, 0
 		}
-		pile = limit.Micro
+		pile = limit.Micro // or the trickle would yield none
 	}
 	return trickle, pile
 }
@@ -102,7 +100,11 @@ func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int6
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
 	}
 	use := mine * 1000 // a second's worth
-	if trickle == 0 {
+	switch {
+	case trickle > 0:
+	case s.Level > burst/2:
+		use *= 10
+	default:
 		use *= 4
 	}
 	stock = min(stock, use)
@@ -126,8 +128,8 @@ func (s *State) denyFor(now, mine, all, rate, trickle, term int64) int64 {
 		return left
 	}
 	own := rate - s.Out.Trickle
-	if s.Out.Trickle > 0 {
-		term = min(term, ShortTerm) // others have the rate now; they may not keep it
+	if s.Out.Trickle > 0 && trickle == 0 {
+		term = min(term, FirstTerm/2) // others have the rate now; they may not keep it
 	}
 	wait := term
 	if own > 0 {

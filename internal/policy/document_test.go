@@ -279,6 +279,7 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 10/month"), "a token bucket fills evenly, and a month has no fixed length"},
 		{limits("rate: 10/year"), "a year has no fixed length"},
 		{limits("rate: 10/day, algorithm: fixed_window, burst: 10"), "no burst"},
+		{limits("rate: 10/1500us, algorithm: fixed_window"), "whole milliseconds"},
 		{limits("rate: 10/day, algorithm: leaky_bucket"), "allowed are token_bucket and fixed_window"},
 		{limits("rate: 10/day, zone: UTC"), "a time zone matters only"},
 		{limits("rate: 10/hour, algorithm: fixed_window, zone: UTC"), "a time zone matters only"},

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -220,6 +221,9 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	}
 	if rateOK && l.Algorithm == limit.TokenBucket && l.Rate.Calendar >= limit.Month {
 		bad("rate", "a token bucket fills evenly, and a %s has no fixed length; use algorithm: fixed_window, or a duration such as 720h", l.Rate.Calendar)
+	}
+	if rateOK && l.Algorithm == limit.FixedWindow && l.Rate.Per%time.Millisecond != 0 {
+		bad("rate", "the windows of a fixed_window must be whole milliseconds, not %s", l.Rate.Per)
 	}
 	s.compileBurst(&l, at.base, rateOK, bad)
 	s.compileZone(&l, at, rateOK, bad)

@@ -1,0 +1,294 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Bounds of messages, as the protocol states them.
+const (
+	MaxRenewals     = 4096     // of a RenewRequest
+	MaxTenants      = 1024     // of a RenewRequest
+	MaxReports      = 256      // of a SettleRequest
+	MaxSettleBytes  = 16 << 20 // of a SettleRequest, encoded
+	MaxDocument     = 1 << 20  // bytes of a policy document
+	MaxFile         = 4096     // bytes of its file name
+	MaxNote         = 256      // bytes of a key's note
+	MaxTTL          = 600_000  // ms of a lease's term
+	MaxPage         = 1000     // elements of a page
+	DefaultPage     = 100      // where none is asked for
+	MaxUsagePage    = 10_000   // rows of a page of usage
+	DefaultUsage    = 1000     // where none is asked for
+	maxCount        = 1<<53 - 1
+	maxMilliseconds = 253_402_300_799_999 // the end of the year 9999
+)
+
+// MaxMessage is what a gRPC server or client must let through: the largest
+// request, with its frame.
+const MaxMessage = MaxSettleBytes + 1<<20
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{fault.ErrInvalid}, args...)...)
+}
+
+// TenantID checks a tenant's id; field names it in the error, which wraps fault.ErrInvalid.
+func TenantID(field, id string) error {
+	if !limit.ValidTenant(id) {
+		return invalid("%s is %s; it must be 1 to %d bytes of [A-Za-z0-9._:@/-]", field, limit.Quote(id), limit.MaxTenantLen)
+	}
+	return nil
+}
+
+// AgentID checks an agent's id; the error wraps fault.ErrInvalid.
+func AgentID(id string) error {
+	if !limit.ValidAgent(id) {
+		return invalid("agent is %s; it must be 1 to %d bytes of [A-Za-z0-9._:-]", limit.Quote(id), limit.MaxAgentLen)
+	}
+	return nil
+}
+
+func name(field, s string) error {
+	if !limit.ValidName(s) {
+		return invalid("%s is %s; it must be 1 to %d bytes of [A-Za-z0-9._-]", field, limit.Quote(s), limit.MaxNameLen)
+	}
+	return nil
+}
+
+// ranged checks numbers: a name, the number, the least and the most, for each.
+func ranged(fields ...bound) error {
+	for _, f := range fields {
+		if f.n < f.least || f.n > f.most {
+			return invalid("%s is %d; it must be %d to %d", f.field, f.n, f.least, f.most)
+		}
+	}
+	return nil
+}
+
+type bound struct {
+	field          string
+	n, least, most int64
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckRenew checks a request's bounds. Errors wrap fault.ErrInvalid, and refuse the whole.
+func CheckRenew(r *quotav1.RenewRequest) error {
+	if err := first(AgentID(r.GetAgent()), ranged(
+		bound{"epoch", r.GetEpoch(), 1, maxCount},
+		bound{"policy_version", r.GetPolicyVersion(), 0, maxCount},
+		bound{"renewals", int64(len(r.GetRenewals())), 0, MaxRenewals},
+		bound{"tenants", int64(len(r.GetTenants())), 0, MaxTenants},
+	)); err != nil {
+		return err
+	}
+	for i, id := range r.Tenants {
+		if err := TenantID("tenants", id); err != nil {
+			return fmt.Errorf("tenant %d: %w", i, err)
+		}
+	}
+	for i, n := range r.Renewals {
+		if err := checkRenewal(n); err != nil {
+			return fmt.Errorf("renewal %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkRenewal(r *quotav1.Renewal) error {
+	if r == nil {
+		return invalid("it is absent")
+	}
+	if err := name("limit", r.Limit); err != nil {
+		return err
+	}
+	if r.Tenant != "" {
+		if err := TenantID("tenant", r.Tenant); err != nil {
+			return err
+		}
+	}
+	if len(r.Values) > limit.MaxBy {
+		return invalid("values has %d elements; at most %d", len(r.Values), limit.MaxBy)
+	}
+	for _, v := range r.Values {
+		if !limit.ValidValue(v) {
+			return invalid("values holds %s; a value is at most %d bytes of UTF-8 without control characters", limit.Quote(v), limit.MaxValueLen)
+		}
+	}
+	return ranged(
+		bound{"number", r.Number, 1, maxCount},
+		bound{"began", r.Began, 0, r.Number},
+		bound{"admitted", r.Admitted, 0, maxCount},
+		bound{"denied", r.Denied, 0, maxCount},
+		bound{"told", r.Told, 0, r.Admitted},
+		bound{"overage", r.Overage, 0, maxCount},
+		bound{"held", r.Held, 0, maxCount},
+		bound{"waiting", r.Waiting, 0, maxCount},
+		bound{"reserved", r.Reserved, 0, maxCount},
+		bound{"window", r.Window, 0, maxMilliseconds},
+		bound{"trickle", r.Trickle, 0, maxCount},
+		bound{"expires_in_ms", r.ExpiresInMs, 0, MaxTTL},
+		bound{"generation", r.Generation, 0, maxCount},
+	)
+}
+
+// CheckRenewResponse checks an answer against its request. Errors wrap fault.ErrInvalid.
+func CheckRenewResponse(r *quotav1.RenewRequest, a *quotav1.RenewResponse) error {
+	if len(a.GetGrants()) != len(r.GetRenewals()) {
+		return invalid("grants has %d elements for %d renewals", len(a.GetGrants()), len(r.GetRenewals()))
+	}
+	if len(a.GetTenants()) != len(r.GetTenants()) {
+		return invalid("tenants has %d elements for %d asked for", len(a.GetTenants()), len(r.GetTenants()))
+	}
+	return ranged(bound{"policy_version", a.GetPolicyVersion(), 0, maxCount})
+}
+
+func checkGrant(g *quotav1.Grant) error {
+	return ranged(
+		bound{"tokens", g.Tokens, 0, maxCount},
+		bound{"trickle", g.Trickle, 0, maxCount},
+		bound{"pile", g.Pile, 0, maxCount},
+		bound{"ttl_ms", g.TtlMs, 0, MaxTTL},
+		bound{"deny_for_ms", g.DenyForMs, 0, maxMilliseconds},
+		bound{"fallback", g.Fallback, 0, maxCount},
+		bound{"valid_from", g.ValidFrom, 0, maxMilliseconds},
+		bound{"valid_until", g.ValidUntil, 0, maxMilliseconds},
+		bound{"generation", g.Generation, 0, maxCount},
+		bound{"reset_ms", g.ResetMs, 0, maxMilliseconds},
+	)
+}
+
+// CheckWatch checks a request's bounds. Errors wrap fault.ErrInvalid.
+func CheckWatch(r *quotav1.WatchRequest) error {
+	return first(AgentID(r.GetAgent()), ranged(
+		bound{"epoch", r.GetEpoch(), 1, maxCount},
+		bound{"policy_version", r.GetPolicyVersion(), 0, maxCount},
+		bound{"tenant_change", r.GetTenantChange(), 0, maxCount},
+	))
+}
+
+// CheckSettle checks how much a request carries. What each report says is judged by
+// the ledger, so that one bad report does not hold back its neighbours. Errors wrap
+// fault.ErrInvalid.
+func CheckSettle(r *quotav1.SettleRequest) error {
+	if err := ranged(bound{"reports", int64(len(r.GetReports())), 0, MaxReports}); err != nil {
+		return err
+	}
+	for i, p := range r.GetReports() {
+		if p == nil {
+			return fmt.Errorf("report %d: %w", i, invalid("it is absent"))
+		}
+	}
+	if n := proto.Size(r); n > MaxSettleBytes {
+		return invalid("the request has %d bytes; at most %d", n, MaxSettleBytes)
+	}
+	return nil
+}
+
+// CheckSettleResponse checks an answer against its request. Errors wrap fault.ErrInvalid.
+func CheckSettleResponse(r *quotav1.SettleRequest, a *quotav1.SettleResponse) error {
+	if len(a.GetReceipts()) != len(r.GetReports()) {
+		return invalid("receipts has %d elements for %d reports", len(a.GetReceipts()), len(r.GetReports()))
+	}
+	return nil
+}
+
+// Check checks the bounds of any request of the three services; what it does not
+// know has none. Errors wrap fault.ErrInvalid.
+func Check(request proto.Message) error {
+	switch r := request.(type) {
+	case *quotav1.RenewRequest:
+		return CheckRenew(r)
+	case *quotav1.WatchRequest:
+		return CheckWatch(r)
+	case *quotav1.SettleRequest:
+		return CheckSettle(r)
+	case *quotav1.ApplyPolicyRequest:
+		return ranged(
+			bound{"document's bytes", int64(len(r.Document)), 1, MaxDocument},
+			bound{"file's bytes", int64(len(r.File)), 0, MaxFile},
+			bound{"base_version", r.BaseVersion, 0, maxCount},
+		)
+	case *quotav1.GetPolicyRequest:
+		return ranged(bound{"version", r.Version, 0, maxCount})
+	case *quotav1.ListPolicyVersionsRequest:
+		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
+	case *quotav1.RollbackPolicyRequest:
+		return ranged(bound{"version", r.Version, 1, maxCount})
+	case *quotav1.CreateTenantRequest:
+		err := first(TenantID("id", r.Id), name("plan", r.Plan))
+		if err == nil && r.Parent != "" {
+			err = TenantID("parent", r.Parent)
+		}
+		return err
+	case *quotav1.SetTenantPlanRequest:
+		return first(TenantID("id", r.Id), name("plan", r.Plan))
+	case *quotav1.GetTenantRequest:
+		return TenantID("id", r.Id)
+	case *quotav1.ListTenantsRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
+		if err == nil && r.After != "" {
+			err = TenantID("after", r.After)
+		}
+		return err
+	case *quotav1.ListAgentsRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
+		if err == nil && r.After != "" {
+			err = AgentID(r.After)
+		}
+		return err
+	case *quotav1.CreateKeyRequest:
+		switch r.Role {
+		case "viewer", "operator", "admin", "agent":
+		default:
+			return invalid("role is %s; it must be viewer, operator, admin or agent", limit.Quote(r.Role))
+		}
+		if r.Agent != "" {
+			if r.Role != "agent" {
+				return invalid("agent is set; only a key of the role agent is bound to one")
+			}
+			if err := AgentID(r.Agent); err != nil {
+				return err
+			}
+		}
+		if !limit.ValidValue(r.Note) {
+			return invalid("note must be at most %d bytes without control characters", MaxNote)
+		}
+		return nil
+	case *quotav1.RevokeKeyRequest:
+		return name("id", r.Id)
+	case *quotav1.SetSwitchesRequest:
+		_, err := SwitchesFromProto(r.Switches)
+		return err
+	case *quotav1.GetUsageRequest:
+		if r.Tenant != "" {
+			if err := TenantID("tenant", r.Tenant); err != nil {
+				return err
+			}
+		}
+		if r.Zone != "" {
+			if _, err := limit.LoadZone(r.Zone); err != nil {
+				return invalid("zone: %v", err)
+			}
+		}
+		return ranged(
+			bound{"from_ms", r.FromMs, 0, maxMilliseconds},
+			bound{"to_ms", r.ToMs, 0, maxMilliseconds},
+			bound{"by", int64(r.By), 0, int64(quotav1.GetUsageRequest_ATTRIBUTE)},
+			bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
+			bound{"page's bytes", int64(len(r.Page)), 0, 4096},
+		)
+	}
+	return nil
+}

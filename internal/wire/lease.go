@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// ErrUnknown answers a renewal of a bucket that the policy in force does not know:
+// drop it and match again.
+var ErrUnknown = errors.New("wire: the bucket is not known under the policy in force")
+
+const usPerMs = 1000
+
+// RenewalToProto leaves out what only the caller knows: the limit, the tenant and
+// the values that make the bucket's key.
+func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
+	return &quotav1.Renewal{
+		Number: r.Number, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied, Told: r.Told,
+		Held: r.Held, Waiting: r.Waiting, Final: r.Final,
+		Window: r.Window / usPerMs, Trickle: r.Trickle, ExpiresInMs: floor(r.ExpiresIn), Generation: r.Generation,
+	}
+}
+
+// RenewalFromProto leaves Key, Spec, Holder and Now to the caller. Bounds are
+// checked by CheckRenew.
+func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
+	return lease.Renewal{
+		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
+		Held: p.GetHeld(), Waiting: p.GetWaiting(), Final: p.GetFinal(),
+		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
+	}
+}
+
+// GrantToProto writes an answer; version is the policy version that the limit was
+// read from. An error that is none of the lease package's means unavailable.
+func GrantToProto(a lease.Answer, version int64) *quotav1.Grant {
+	g := a.Grant
+	if a.Err != nil {
+		out := &quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
+		switch {
+		case errors.Is(a.Err, ErrUnknown), errors.Is(a.Err, lease.ErrInvalid):
+			out.Status = quotav1.Grant_UNKNOWN
+		case errors.Is(a.Err, lease.ErrStale):
+			out.Status = quotav1.Grant_STALE
+		}
+		return out
+	}
+	return &quotav1.Grant{
+		Status: quotav1.Grant_GRANTED, Number: g.Number, Tokens: g.Tokens, Trickle: g.Trickle, Pile: g.Pile,
+		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), Fallback: g.Fallback,
+		ValidFrom: g.ValidFrom / usPerMs, ValidUntil: g.ValidUntil / usPerMs,
+		Generation: g.Generation, ExpirySlot: g.ExpirySlot, PolicyVersion: version,
+		Remaining: g.Remaining, ResetMs: ceil(g.Reset),
+	}
+}
+
+// GrantFromProto reads an answer and checks its bounds. Answer.Err is ErrUnknown,
+// lease.ErrStale or lease.ErrUnavailable where nothing was granted, and wraps
+// lease.ErrInvalid where the message breaks a bound.
+func GrantFromProto(p *quotav1.Grant) lease.Answer {
+	a := lease.Answer{Grant: lease.Grant{Number: p.GetNumber()}}
+	switch p.GetStatus() {
+	case quotav1.Grant_GRANTED:
+	case quotav1.Grant_UNKNOWN:
+		a.Err = ErrUnknown
+		return a
+	case quotav1.Grant_STALE:
+		a.Err = lease.ErrStale
+		return a
+	default:
+		a.Err = lease.ErrUnavailable
+		return a
+	}
+	if err := checkGrant(p); err != nil {
+		a.Err = fmt.Errorf("%w: %w", lease.ErrInvalid, err)
+		return a
+	}
+	a.Grant = lease.Grant{
+		Number: p.Number, Tokens: p.Tokens, Trickle: p.Trickle, Pile: p.Pile,
+		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, Fallback: p.Fallback,
+		ValidFrom: p.ValidFrom * usPerMs, ValidUntil: p.ValidUntil * usPerMs,
+		Generation: p.Generation, ExpirySlot: p.ExpirySlot, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs,
+	}
+	return a
+}
+
+func floor(us int64) int64 { return us / usPerMs }
+
+func ceil(us int64) int64 {
+	if us <= 0 {
+		return 0
+	}
+	return (us + usPerMs - 1) / usPerMs
+}
+
+// ReportToProto shares r's payload.
+func ReportToProto(r ledger.Report) *quotav1.Report {
+	return &quotav1.Report{
+		Agent: r.Agent, Epoch: r.Epoch, Seq: r.Seq, TotalBefore: r.Before, TotalAfter: r.After,
+		Payload: r.Payload, Digest: r.Digest[:], ThroughMs: r.Through, Closed: r.Closed,
+	}
+}
+
+// ReportFromProto shares p's payload. What a report says is the ledger's to judge,
+// so that a bad one is answered, and kept, without its neighbours; only a digest of
+// the wrong length cannot be a report at all. Errors wrap fault.ErrInvalid.
+func ReportFromProto(p *quotav1.Report) (ledger.Report, error) {
+	if len(p.GetDigest()) != len(ledger.Report{}.Digest) {
+		return ledger.Report{}, fmt.Errorf("%w: digest has %d bytes; it must have %d", fault.ErrInvalid, len(p.GetDigest()), len(ledger.Report{}.Digest))
+	}
+	return ledger.Report{
+		Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, Before: p.TotalBefore, After: p.TotalAfter,
+		Payload: p.Payload, Digest: [32]byte(p.Digest), Through: p.ThroughMs, Closed: p.Closed,
+	}, nil
+}
+
+// ReceiptToProto writes a receipt.
+func ReceiptToProto(r ledger.Receipt) *quotav1.Receipt {
+	return &quotav1.Receipt{Status: quotav1.Receipt_Status(r.Status), NextSeq: r.NextSeq, Total: r.Total, Message: r.Message}
+}
+
+// ReceiptFromProto reads a receipt; a status that is not known, of a newer server,
+// is Unavailable: the report is kept and sent again.
+func ReceiptFromProto(p *quotav1.Receipt) ledger.Receipt {
+	s := ledger.Status(p.GetStatus())
+	if p.GetStatus() < quotav1.Receipt_SETTLED || p.GetStatus() > quotav1.Receipt_REJECTED {
+		s = ledger.Unavailable
+	}
+	return ledger.Receipt{Status: s, NextSeq: p.GetNextSeq(), Total: p.GetTotal(), Message: p.GetMessage()}
+}

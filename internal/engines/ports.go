@@ -42,8 +42,7 @@ func reservePorts(n int) (*ports, error) {
 		tcp.Close()
 		p.numbers, p.holds = append(p.numbers, port), append(p.holds, hold)
 	}
-	p.release()
-	return nil, fmt.Errorf("engines: no %d free ports between %d and %d", n, firstPort, lastPort)
+	return nil, errors.Join(fmt.Errorf("engines: no %d free ports between %d and %d", n, firstPort, lastPort), p.release())
 }
 
 func (p *ports) release() error {

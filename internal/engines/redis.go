@@ -190,7 +190,7 @@ func (c *RedisCluster) answers(ctx context.Context, n *redisNode) error {
 				return true
 			}
 			// A dial of our own first: go-redis logs each one that fails.
-			conn, err := net.DialTimeout("tcp", n.addr, time.Second)
+			conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", n.addr)
 			if err != nil {
 				last = err
 				return false

@@ -61,3 +61,22 @@ func MonthsAround(now time.Time) (first, last time.Time) {
 }
 
 func stamp(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time.RFC3339) }
+
+// Extend returns the window with room around now, and the months to add for that:
+// also those between, for a window has no gaps.
+func (w Window) Extend(now time.Time) (Window, []time.Time) {
+	first, last := MonthsAround(now)
+	if w == (Window{}) {
+		w = Window{first.Unix(), first.Unix()}
+	}
+	var add []time.Time
+	for m := first; m.Unix() < w.From; m = m.AddDate(0, 1, 0) {
+		add = append(add, m)
+	}
+	for m := Month(w.To); m.Unix() <= last.Unix(); m = m.AddDate(0, 1, 0) {
+		add = append(add, m)
+		w.To = m.AddDate(0, 1, 0).Unix()
+	}
+	w.From = min(w.From, first.Unix())
+	return w, add
+}

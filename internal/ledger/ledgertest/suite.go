@@ -1,0 +1,146 @@
+package ledgertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Engine is one new, empty ledger.
+type Engine struct {
+	// Open returns a server on it. Servers opened on one ledger share it; each is
+	// closed with the test.
+	Open func(t testing.TB, o ledger.Options) ledger.Store
+	// Query reads the ledger's tables, by statements that all engines understand,
+	// and returns rows of text.
+	Query func(t testing.TB, query string) [][]string
+}
+
+// Run holds an engine to the contract. fresh makes a new ledger.
+func Run(t *testing.T, fresh func(t testing.TB) Engine) {
+	t.Run("Scenarios", func(t *testing.T) { scenarios(t, fresh) })
+	t.Run("SettledOnce", func(t *testing.T) { settledOnce(t, fresh) })
+	t.Run("Neighbours", func(t *testing.T) { neighbours(t, fresh) })
+	t.Run("Groups", func(t *testing.T) { groups(t, fresh) })
+	t.Run("EntriesGrowWithKeys", func(t *testing.T) { entriesGrowWithKeys(t, fresh) })
+	t.Run("Chain", func(t *testing.T) { chain(t, fresh) })
+	t.Run("Folders", func(t *testing.T) { folders(t, fresh) })
+	t.Run("Usage", func(t *testing.T) { usage(t, fresh) })
+	t.Run("Pages", func(t *testing.T) { pages(t, fresh) })
+	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })
+	t.Run("Histories", func(t *testing.T) { histories(t, fresh) })
+	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })
+}
+
+// Clock is the time that a test's ledger believes. Safe for concurrent use.
+type Clock struct{ at atomic.Int64 }
+
+// Start is where a suite's clock begins: ten minutes before a month's end.
+var Start = time.Date(2026, 3, 31, 23, 50, 0, 0, time.UTC)
+
+// NewClock returns a clock at Start.
+func NewClock() *Clock {
+	c := new(Clock)
+	c.at.Store(Start.UnixNano())
+	return c
+}
+
+// Now returns the time.
+func (c *Clock) Now() time.Time { return time.Unix(0, c.at.Load()).UTC() }
+
+// Advance moves it.
+func (c *Clock) Advance(d time.Duration) { c.at.Add(int64(d)) }
+
+// agent makes reports the way that a good agent does.
+type agent struct {
+	id    string
+	epoch int64
+	seq   int64
+	total int64
+}
+
+func (a *agent) report(through time.Time, rows ...ledger.Row) ledger.Report {
+	a.seq++
+	r := ledger.NewReport(a.id, a.epoch, a.seq, a.total, rows, through.UnixMilli(), false)
+	a.total = r.After
+	return r
+}
+
+func row(at time.Time, tenant string, admitted int64) ledger.Row {
+	return ledger.Row{
+		Slot: at.Truncate(5 * time.Minute).Unix(), Tenant: tenant, Limit: "requests", Meter: "requests",
+		Version: 1, Attributes: "endpoint=/a", Admitted: admitted,
+	}
+}
+
+// settleOne sends one report alone.
+func settleOne(ctx context.Context, s ledger.Store, r ledger.Report) (ledger.Receipt, error) {
+	receipts, err := s.Settle(ctx, []ledger.Report{r})
+	if err != nil {
+		return ledger.Receipt{}, err
+	}
+	if len(receipts) != 1 {
+		return ledger.Receipt{}, fmt.Errorf("settle one report: got %d receipts", len(receipts))
+	}
+	return receipts[0], nil
+}
+
+// wantStatus sends one report and says what came instead of the wanted status.
+func wantStatus(ctx context.Context, s ledger.Store, r ledger.Report, want ledger.Status) error {
+	got, err := settleOne(ctx, s, r)
+	if err != nil {
+		return err
+	}
+	if got.Status != want {
+		return fmt.Errorf("settle %s/%d/%d: got %s (%s), want %s", r.Agent, r.Epoch, r.Seq, statusName(got.Status), got.Message, statusName(want))
+	}
+	return nil
+}
+
+// wantTotal says what a tenant's usage is instead of the wanted units.
+func wantTotal(ctx context.Context, s ledger.Store, tenant string, want int64) error {
+	u, err := s.Usage(ctx, ledger.Query{Tenant: tenant})
+	if err != nil {
+		return err
+	}
+	var got int64
+	for _, r := range u.Rows {
+		got += r.Admitted
+	}
+	if got != want {
+		return fmt.Errorf("usage of %s: got %d units, want %d", tenant, got, want)
+	}
+	return nil
+}
+
+// drain folds until nothing is left and returns how many blocks that made.
+func drain(ctx context.Context, s ledger.Store, now time.Time) (blocks int, err error) {
+	for {
+		n, err := s.Fold(ctx, now)
+		if err != nil || n == 0 {
+			return blocks, err
+		}
+		blocks++
+	}
+}
+
+func statusName(s ledger.Status) string {
+	names := []string{"nothing", "settled", "already settled", "ahead", "fenced", "unavailable", "rejected"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("status %d", s)
+}
+
+func text(rows [][]string) string {
+	var b strings.Builder
+	for _, r := range rows {
+		b.WriteString(strings.Join(r, " ") + "\n")
+	}
+	return b.String()
+}

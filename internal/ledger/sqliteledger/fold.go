@@ -1,0 +1,186 @@
+package sqliteledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Fold is ledger.Store's. Whoever has the write lock leads.
+func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
+	folded := 0
+	var block ledger.Block
+	var keys []ledger.Key
+	var touches []ledger.Touch
+	err := s.write(ctx, func(ctx context.Context, w *writer) error {
+		last, pending, err := readPending(ctx, w)
+		if err != nil || len(pending) == 0 {
+			return err
+		}
+		height, previous, err := lastBlock(ctx, w)
+		if err != nil {
+			return err
+		}
+		var touched map[ledger.Touch]struct{}
+		if block, touched, err = ledger.Seal(height, previous, pending); err != nil {
+			return err
+		}
+		if err := writeBlock(ctx, w, &block, now); err != nil {
+			return err
+		}
+		if keys, err = s.writeEntriesLocked(ctx, w, &block); err != nil {
+			return err
+		}
+		if touches, err = s.writeTouchesLocked(ctx, w, pending, touched); err != nil {
+			return err
+		}
+		n, err := w.exec(ctx, "DELETE FROM queue WHERE id <= ?", last)
+		if err == nil && n != int64(len(pending)) {
+			err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, len(pending))
+		}
+		folded = len(pending)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for _, k := range keys {
+		s.keys.Add(k)
+	}
+	for _, t := range touches {
+		s.touches.Add(t)
+	}
+	return folded, nil
+}
+
+// readPending returns the oldest reports of the queue, as many as a block takes, and
+// the last one's id.
+func readPending(ctx context.Context, w *writer) (last int64, pending []ledger.Pending, err error) {
+	rows, err := w.query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT ?", ledger.MaxBlockReports)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer rows.Close()
+	count, size := 0, 0
+	for rows.Next() {
+		var id int64
+		var n, b int
+		if err := rows.Scan(&id, &n, &b); err != nil {
+			return 0, nil, err
+		}
+		count, size = count+n, size+b
+		if last != 0 && (count > ledger.MaxBlockRows || size > ledger.MaxBlockBytes) {
+			break
+		}
+		last = id
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || last == 0 {
+		return 0, nil, err
+	}
+	rows, err = w.query(ctx, pendingQuery+" WHERE q.id <= ? ORDER BY q.id", last)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		p, err := scanPending(rows)
+		if err != nil {
+			return 0, nil, err
+		}
+		pending = append(pending, p)
+	}
+	return last, pending, rows.Err()
+}
+
+const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
+	FROM queue q JOIN reports r ON r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`
+
+func scanPending(row scanner) (p ledger.Pending, err error) {
+	err = row.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held)
+	return p, err
+}
+
+func lastBlock(ctx context.Context, w *writer) (height int64, hash [32]byte, err error) {
+	p, err := w.prepare(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1")
+	if err != nil {
+		return 0, hash, err
+	}
+	var b []byte
+	err = p.QueryRowContext(ctx).Scan(&height, &b)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, hash, nil
+	}
+	copy(hash[:], b)
+	return height, hash, err
+}
+
+func writeBlock(ctx context.Context, w *writer, b *ledger.Block, now time.Time) error {
+	_, err := w.exec(ctx, "INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), now.UnixMilli())
+	return err
+}
+
+// writeEntriesLocked writes entries, their keys and what they add to roll-ups. It
+// returns the keys.
+func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Block) ([]ledger.Key, error) {
+	keys := make([]ledger.Key, len(b.Entries))
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		keys[i] = ledger.KeyOf(e)
+		if !s.keys.Has(keys[i]) {
+			_, err := w.exec(ctx, `INSERT INTO keys (key, tenant, limit_name, meter, version, attributes) VALUES (?, ?, ?, ?, ?, ?)
+				ON CONFLICT DO NOTHING`, keys[i][:], e.Tenant, e.Limit, e.Meter, e.Version, e.Attributes)
+			if err != nil {
+				return nil, err
+			}
+		}
+		_, err := w.exec(ctx, "INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			ledger.Month(e.Slot).Unix(), b.Height, i, e.Slot, keys[i][:], e.Admitted, e.Overage, e.Denied)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range ledger.Roll(b.Entries, keys) {
+		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (key, hour) DO UPDATE SET admitted = admitted + excluded.admitted,
+			overage = overage + excluded.overage, denied = denied + excluded.denied`,
+			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// writeTouchesLocked notes which epochs touched which tenants, and forgets those of
+// epochs that closed. It returns the notes.
+func (s *Store) writeTouchesLocked(ctx context.Context, w *writer, pending []ledger.Pending, touched map[ledger.Touch]struct{}) ([]ledger.Touch, error) {
+	closed := map[ledger.Epoch]bool{}
+	for i := range pending {
+		if e := pending[i].ID.Epoch; pending[i].Closed {
+			closed[e] = true
+			if _, err := w.exec(ctx, "DELETE FROM touched WHERE agent = ? AND epoch = ?", e.Agent, e.Epoch); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var notes []ledger.Touch
+	for t := range touched {
+		if closed[t.Epoch] || s.touches.Has(t) {
+			continue
+		}
+		_, err := w.exec(ctx, "INSERT INTO touched (tenant, agent, epoch) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+			t.Tenant, t.Epoch.Agent, t.Epoch.Epoch)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, t)
+	}
+	return notes, nil
+}

@@ -1,0 +1,240 @@
+package sqliteledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+// Bounds of what a store remembers of what its file holds already.
+const (
+	seenKeys    = 200_000
+	seenTouches = 200_000
+)
+
+// busyTimeout is how long a writer waits for another, in milliseconds.
+const busyTimeout = 10_000
+
+var _ ledger.Store = (*Store)(nil)
+
+// Store is a ledger in a SQLite file. It is safe for concurrent use.
+type Store struct {
+	options ledger.Options
+	db      *sql.DB
+	settler *ledger.Settler
+
+	// writing serialises this process's transactions and guards what follows. The
+	// file's own lock would as well, by polling.
+	writing sync.Mutex
+	writer  *writer
+	window  ledger.Window
+	keys    *ledger.Seen[ledger.Key]
+	touches *ledger.Seen[ledger.Touch]
+}
+
+// Open opens or makes the file, with its directory, and brings its schema up to
+// date. Close releases it.
+func Open(ctx context.Context, path string, options ledger.Options) (*Store, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("sqliteledger: %w", err)
+	}
+	pragmas := url.Values{"_txlock": {"immediate"}, "_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout), // first: the others may have to wait
+		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
+		"recursive_triggers(ON)", // so that INSERT OR REPLACE is seen as a DELETE
+	}}
+	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: pragmas.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, fmt.Errorf("sqliteledger: %w", err)
+	}
+	db.SetMaxOpenConns(8) // one writes, the others read
+	db.SetMaxIdleConns(8)
+	s := &Store{
+		options: options, db: db,
+		keys:    ledger.NewSeen[ledger.Key](seenKeys),
+		touches: ledger.NewSeen[ledger.Touch](seenTouches),
+	}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("sqliteledger: open %s: %w", path, err), db.Close())
+	}
+	s.settler = ledger.NewSettler(1, s.commit)
+	return s, nil
+}
+
+func (s *Store) prepare(ctx context.Context) error {
+	if err := migrations.SQLite(ctx, s.db); err != nil {
+		return err
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	s.writer = &writer{conn: conn, prepared: map[string]*sql.Stmt{}}
+	s.window, err = readWindow(ctx, s.db)
+	return err
+}
+
+// DB is the file's pool, for what else is kept in it. Its transactions take the
+// write lock when they begin, unless they are read-only. Closed with the store.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Settle is ledger.Store's.
+func (s *Store) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	return s.settler.Settle(ctx, reports)
+}
+
+// Ping writes nothing, but takes the write lock: it fails where writing would.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.write(ctx, func(context.Context, *writer) error { return nil })
+}
+
+// Close waits for settlement under way.
+func (s *Store) Close() error {
+	s.settler.Close()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return nil
+	}
+	err := errors.Join(s.writer.close(), s.db.Close())
+	s.writer = nil
+	if err != nil {
+		return fmt.Errorf("sqliteledger: close: %w", err)
+	}
+	return nil
+}
+
+// now is the clock of intake and completeness.
+func (s *Store) now() time.Time {
+	if s.options.Now != nil {
+		return s.options.Now()
+	}
+	return time.Now()
+}
+
+// write runs one transaction. Its error wraps ErrUnavailable unless it is for what
+// is in it.
+func (s *Store) write(ctx context.Context, do func(context.Context, *writer) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return ledger.ErrClosed
+	}
+	return classify(s.writer.transact(ctx, do))
+}
+
+// windowLocked returns the months there is room for, and makes room around now.
+func (s *Store) windowLocked(ctx context.Context, w *writer, now time.Time) (ledger.Window, error) {
+	if s.window.Covers(now) {
+		return s.window, nil
+	}
+	window, add := s.window.Extend(now)
+	for _, m := range add {
+		if _, err := w.exec(ctx, "INSERT INTO months (month) VALUES (?) ON CONFLICT DO NOTHING", m.Unix()); err != nil {
+			return window, err
+		}
+	}
+	return window, nil
+}
+
+type queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func readWindow(ctx context.Context, q queryer) (ledger.Window, error) {
+	var first, last sql.NullInt64
+	if err := q.QueryRowContext(ctx, "SELECT min(month), max(month) FROM months").Scan(&first, &last); err != nil || !first.Valid {
+		return ledger.Window{}, err
+	}
+	return ledger.Window{From: first.Int64, To: time.Unix(last.Int64, 0).UTC().AddDate(0, 1, 0).Unix()}, nil
+}
+
+// writer is the one connection that ledger transactions are written with. Guarded
+// by Store.writing.
+type writer struct {
+	conn     *sql.Conn
+	prepared map[string]*sql.Stmt // by text, of which there are as many as in this package
+}
+
+func (w *writer) close() error {
+	var errs []error
+	for _, p := range w.prepared {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(append(errs, w.conn.Close())...)
+}
+
+func (w *writer) transact(ctx context.Context, do func(context.Context, *writer) error) error {
+	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := do(ctx, w)
+	if err == nil {
+		_, err = w.conn.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		// Where the failure has rolled back already, this one fails, rightly.
+		_, _ = w.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	}
+	return err
+}
+
+func (w *writer) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
+	if p := w.prepared[text]; p != nil {
+		return p, nil
+	}
+	p, err := w.conn.PrepareContext(ctx, text)
+	if err == nil {
+		w.prepared[text] = p
+	}
+	return p, err
+}
+
+// exec returns how many rows changed.
+func (w *writer) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	p, err := w.prepare(ctx, text)
+	if err != nil {
+		return 0, err
+	}
+	result, err := p.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (w *writer) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	p, err := w.prepare(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	return p.QueryContext(ctx, args...)
+}
+
+// classify wraps what is not the fault of the data in ErrUnavailable.
+func classify(err error) error {
+	if err == nil || errors.Is(err, ledger.ErrUnavailable) || errors.Is(err, ledger.ErrQuery) || errors.Is(err, ledger.ErrEncoding) {
+		return err
+	}
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
+			return fmt.Errorf("sqliteledger: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
+}

@@ -1,0 +1,116 @@
+package sqliteledger_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/ledgertest"
+	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fresh is a new file, which any number of stores open.
+func fresh(t testing.TB) ledgertest.Engine {
+	path := filepath.Join(t.TempDir(), "a ?#%led#ger.db")
+	return ledgertest.Engine{
+		Open: func(t testing.TB, o ledger.Options) ledger.Store { return open(t, path, o) },
+		Query: func(t testing.TB, query string) [][]string {
+			t.Helper()
+			s := open(t, path, ledger.Options{})
+			rows, err := s.DB().QueryContext(t.Context(), query)
+			if err != nil {
+				t.Fatalf("%s: %v", query, err)
+			}
+			return texts(t, rows)
+		},
+	}
+}
+
+func open(t testing.TB, path string, o ledger.Options) *sqliteledger.Store {
+	t.Helper()
+	s, err := sqliteledger.Open(t.Context(), path, o)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func texts(t testing.TB, rows *sql.Rows) [][]string {
+	t.Helper()
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for rows.Next() {
+		values := make([]any, len(columns))
+		for i := range values {
+			values[i] = new(any)
+		}
+		if err := rows.Scan(values...); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]string, len(values))
+		for i, v := range values {
+			switch v := (*v.(*any)).(type) {
+			case []byte:
+				line[i] = fmt.Sprintf("%x", v)
+			default:
+				line[i] = fmt.Sprint(v)
+			}
+		}
+		all = append(all, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestLedger(t *testing.T) { ledgertest.Run(t, fresh) }
+
+// The database refuses to change facts, whoever asks.
+func TestFactsAreAppendOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	clock := ledgertest.NewClock()
+	s := open(t, path, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+		if r.Tenant == "unknown" {
+			return fmt.Errorf("unknown")
+		}
+		return nil
+	}})
+	r := ledger.NewReport("a", 0, 1, 0, []ledger.Row{
+		{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1},
+		{Slot: ledgertest.Start.Unix(), Tenant: "unknown", Limit: "requests", Admitted: 1},
+	}, ledgertest.Start.UnixMilli(), false)
+	if _, err := s.Settle(t.Context(), []ledger.Report{r}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for table, column := range map[string]string{"reports": "payload", "entries": "admitted", "blocks": "hash", "keys": "tenant", "quarantine": "reason"} {
+		for _, statement := range []string{
+			"UPDATE " + table + " SET " + column + " = " + column,
+			"DELETE FROM " + table,
+			"INSERT OR REPLACE INTO " + table + " SELECT * FROM " + table,
+		} {
+			if _, err := s.DB().ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s: got %v, want it refused", statement, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package sqliteledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Usage is ledger.Store's. A read transaction is one snapshot.
+func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return u, classify(err)
+	}
+	defer func() { err = classify(errors.Join(err, tx.Rollback())) }()
+	first, last, err := readBounds(ctx, tx)
+	if err != nil {
+		return u, err
+	}
+	r, err := ledger.NewReading(q, first, last)
+	if err != nil {
+		return u, err
+	}
+	if err := readSums(ctx, tx, r); err != nil {
+		return u, err
+	}
+	if err := readUnfolded(ctx, tx, r); err != nil {
+		return u, err
+	}
+	u = r.Usage()
+	u.Complete, u.Lagging, err = s.completeness(ctx, tx, r)
+	return u, err
+}
+
+// readBounds returns the first and the last second that usage can be in.
+func readBounds(ctx context.Context, tx *sql.Tx) (first, last int64, err error) {
+	w, err := readWindow(ctx, tx)
+	if err != nil {
+		return 0, 0, err
+	}
+	var hour sql.NullInt64
+	if err := tx.QueryRowContext(ctx, "SELECT min(hour) FROM rollups").Scan(&hour); err != nil {
+		return 0, 0, err
+	}
+	if hour.Valid {
+		w.From = min(w.From, hour.Int64)
+	}
+	return w.From, w.To - 1, nil
+}
+
+func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
+	cut, err := json.Marshal(append([]int64{}, r.Cut...))
+	if err != nil {
+		return err
+	}
+	tenant := ""
+	if r.Tenant != "" {
+		tenant = " AND k.tenant = ?6"
+	}
+	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
+		FROM rollups r JOIN keys k ON k.key = r.key
+		WHERE r.hour >= ?1 AND r.hour < ?2 AND r.hour NOT IN (SELECT value FROM json_each(?3))` + tenant + `
+		UNION ALL
+		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
+		FROM json_each(?3) h JOIN entries e ON e.slot >= h.value AND e.slot < h.value + 3600 JOIN keys k ON k.key = e.key
+		WHERE e.slot >= ?4 AND e.slot < ?5` + tenant + `)`
+	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant}
+	if !r.ByName {
+		rows, err := tx.QueryContext(ctx, `SELECT start, sum(CASE WHEN meter <> '' THEN admitted ELSE 0 END),
+			sum(CASE WHEN meter <> '' THEN overage ELSE 0 END), sum(denied) FROM `+parts+` WHERE ?6 = ?6 GROUP BY start`, args...)
+		return each(rows, err, func(row scanner) error {
+			var start int64
+			var sum ledger.Sum
+			if err := row.Scan(&start, &sum.Admitted, &sum.Overage, &sum.Denied); err != nil {
+				return err
+			}
+			r.AddTime(start, sum)
+			return nil
+		})
+	}
+	names := "limit_name, meter, ''"
+	if r.ByAttributes {
+		names = "limit_name, meter, attributes"
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT `+names+`, sum(admitted), sum(overage), sum(denied) FROM `+parts+`
+		WHERE ?6 = ?6 AND (`+names+`) > (?7, ?8, ?9) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?10`,
+		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
+	return each(rows, err, func(row scanner) error {
+		var n ledger.Names
+		var sum ledger.Sum
+		if err := row.Scan(&n.Limit, &n.Meter, &n.Attributes, &sum.Admitted, &sum.Overage, &sum.Denied); err != nil {
+			return err
+		}
+		r.AddNames(n, sum)
+		return nil
+	})
+}
+
+func readUnfolded(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
+	rows, err := tx.QueryContext(ctx, pendingQuery)
+	return each(rows, err, func(row scanner) error {
+		p, err := scanPending(row)
+		if err != nil {
+			return err
+		}
+		return r.AddPending(&p)
+	})
+}
+
+func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading) (time.Time, []string, error) {
+	now := s.now()
+	var any bool
+	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM frontier WHERE seq > 0)").Scan(&any); err != nil {
+		return time.Time{}, nil, err
+	}
+	var epochs []ledger.Frontier
+	rows, err := tx.QueryContext(ctx, "SELECT "+frontierColumns+" FROM frontier WHERE state <> 'closed' AND seen_ms > ?",
+		now.Add(-ledger.SilentAfter).UnixMilli())
+	err = each(rows, err, func(row scanner) error {
+		f, err := scanFrontier(row)
+		epochs = append(epochs, f)
+		return err
+	})
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	var touched func(ledger.Epoch) bool
+	if r.Tenant != "" {
+		folded := map[ledger.Epoch]bool{}
+		rows, err := tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = ?", r.Tenant)
+		err = each(rows, err, func(row scanner) error {
+			var e ledger.Epoch
+			err := row.Scan(&e.Agent, &e.Epoch)
+			folded[e] = true
+			return err
+		})
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		touched = func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
+	}
+	complete, lagging := ledger.Completeness(epochs, touched, any, now, s.options.Slot)
+	return complete, lagging, nil
+}
+
+// Agents is ledger.Store's.
+func (s *Store) Agents(ctx context.Context, after string, n int) ([]ledger.AgentState, error) {
+	agent, epoch := ledger.ParseCursor(after)
+	rows, err := s.db.QueryContext(ctx, "SELECT "+frontierColumns+` FROM frontier f
+		WHERE (agent > ?1 OR agent = ?1 AND epoch < ?2)
+		AND (state <> 'closed' OR epoch = (SELECT max(epoch) FROM frontier g WHERE g.agent = f.agent))
+		ORDER BY agent, epoch DESC LIMIT ?3`, agent, epoch, n)
+	now := s.now()
+	var states []ledger.AgentState
+	err = each(rows, err, func(row scanner) error {
+		f, err := scanFrontier(row)
+		states = append(states, f.Agent(now))
+		return err
+	})
+	return states, classify(err)
+}
+
+// each calls do for every row and closes them.
+func each(rows *sql.Rows, err error, do func(scanner) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := do(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -157,7 +157,7 @@ func TestErrorsAreMappedOnce(t *testing.T) {
 			}
 		}
 	}
-	if len(given(t, "internal/doors", "InvalidArgument")) == 0 {
+	if len(given(t, "internal/arch/testdata/codes", "NotFound")) != 1 {
 		t.Error("a package that makes gRPC errors passes the check")
 	}
 }

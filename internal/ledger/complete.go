@@ -18,10 +18,10 @@ const maxLagging = 100
 // within the last two slots: its first usage of the tenant may be under way. A
 // silent agent that never reported the tenant holds back only the others.
 //
-// touched is nil where all tenants are asked for. any says whether an epoch ever
+// touched is nil where all tenants are asked for. settled says whether an epoch ever
 // settled a report; without one nothing is complete.
-func Completeness(epochs []Frontier, touched func(Epoch) bool, any bool, now time.Time, slot time.Duration) (time.Time, []string) {
-	if !any {
+func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
+	if !settled {
 		return time.Time{}, nil
 	}
 	if slot <= 0 {

@@ -113,8 +113,8 @@ func readUnfolded(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 
 func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading) (time.Time, []string, error) {
 	now := s.now()
-	var any bool
-	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM frontier WHERE seq > 0)").Scan(&any); err != nil {
+	var settled bool
+	if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM frontier WHERE seq > 0)").Scan(&settled); err != nil {
 		return time.Time{}, nil, err
 	}
 	var epochs []ledger.Frontier
@@ -143,7 +143,7 @@ func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading)
 		}
 		touched = func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
 	}
-	complete, lagging := ledger.Completeness(epochs, touched, any, now, s.options.Slot)
+	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
 	return complete, lagging, nil
 }
 

@@ -1,0 +1,219 @@
+package pgledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// leaderLock is held by the fold under way, one for each schema. It belongs to its
+// transaction: when a leader dies, the next fold of any server leads.
+const leaderLock = "SELECT pg_try_advisory_xact_lock(hashtextextended('quota.fold.' || current_schema(), 0))"
+
+// Fold is ledger.Store's.
+func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
+	if _, _, err := s.room(ctx); err != nil {
+		return 0, err // keeps partitions made ahead on a ledger that nobody reports to
+	}
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	folded := 0
+	var newKeys []ledger.Key
+	var newTouches []ledger.Touch
+	err := s.write(ctx, func(tx pgx.Tx) error {
+		folded, newKeys, newTouches = 0, nil, nil
+		var leads bool
+		if err := tx.QueryRow(ctx, leaderLock).Scan(&leads); err != nil || !leads {
+			return err
+		}
+		ids, pending, err := readPending(ctx, tx)
+		if err != nil || len(pending) == 0 {
+			return err
+		}
+		height, previous, err := lastBlock(ctx, tx)
+		if err != nil {
+			return err
+		}
+		block, touched, err := ledger.Seal(height, previous, pending)
+		if err != nil {
+			return err
+		}
+		if newKeys, err = s.writeBlock(ctx, tx, &block, now); err != nil {
+			return err
+		}
+		if newTouches, err = s.writeTouches(ctx, tx, pending, touched); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, "DELETE FROM queue WHERE id = ANY($1)", ids)
+		if err == nil && tag.RowsAffected() != int64(len(ids)) {
+			err = fmt.Errorf("%w: %d reports left the queue, folded %d", ledger.ErrUnavailable, tag.RowsAffected(), len(ids))
+		}
+		folded = len(pending)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, k := range newKeys {
+		s.keys.Add(k)
+	}
+	for _, t := range newTouches {
+		s.touches.Add(t)
+	}
+	return folded, nil
+}
+
+// readPending returns the oldest reports of the queue, as many as a block takes. It
+// names them by id throughout: one with a lower id may commit in between.
+func readPending(ctx context.Context, tx pgx.Tx) (ids []int64, pending []ledger.Pending, err error) {
+	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports)
+	if err != nil {
+		return nil, nil, err
+	}
+	count, size, full := 0, 0, false
+	var id int64
+	var n, b int
+	_, err = pgx.ForEachRow(rows, []any{&id, &n, &b}, func() error {
+		count, size = count+n, size+b
+		full = full || len(ids) > 0 && (count > ledger.MaxBlockRows || size > ledger.MaxBlockBytes)
+		if !full {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	if err != nil || len(ids) == 0 {
+		return nil, nil, err
+	}
+	rows, err = tx.Query(ctx, pendingQuery+" WHERE q.id = ANY($1) ORDER BY q.id", ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	if pending, err = pgx.CollectRows(rows, scanPending); err != nil {
+		return nil, nil, err
+	}
+	if len(pending) != len(ids) {
+		return nil, nil, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), len(pending))
+	}
+	return ids, pending, nil
+}
+
+const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
+	FROM queue q JOIN reports r ON r.month = q.month AND r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`
+
+func scanPending(row pgx.CollectableRow) (p ledger.Pending, err error) {
+	err = row.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held)
+	return p, err
+}
+
+func lastBlock(ctx context.Context, tx pgx.Tx) (height int64, hash [32]byte, err error) {
+	var b []byte
+	err = tx.QueryRow(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1").Scan(&height, &b)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, hash, nil
+	}
+	copy(hash[:], b)
+	return height, hash, err
+}
+
+// writeBlock writes the block, its entries with the keys that are new, and moves the
+// roll-ups. It returns all its keys.
+func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now time.Time) ([]ledger.Key, error) {
+	keys := make([]ledger.Key, len(b.Entries))
+	months := make([]time.Time, len(b.Entries))
+	fresh := map[ledger.Key]*ledger.Row{}
+	for i := range b.Entries {
+		e := &b.Entries[i]
+		keys[i], months[i] = ledger.KeyOf(e), ledger.Month(e.Slot)
+		if !s.keys.Has(keys[i]) {
+			fresh[keys[i]] = e
+		}
+	}
+	var batch pgx.Batch
+	batch.Queue("INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), now.UnixMilli())
+	if len(fresh) > 0 {
+		queueKeys(&batch, fresh)
+	}
+	if len(b.Entries) > 0 {
+		queueRollups(&batch, ledger.Roll(b.Entries, keys))
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, err
+	}
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{"entries"},
+		[]string{"month", "height", "n", "slot", "key", "admitted", "overage", "denied"},
+		pgx.CopyFromSlice(len(b.Entries), func(i int) ([]any, error) {
+			e := &b.Entries[i]
+			return []any{months[i], b.Height, i, e.Slot, [16]byte(keys[i]), e.Admitted, e.Overage, e.Denied}, nil
+		}))
+	return keys, err
+}
+
+func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
+	var keys [][16]byte
+	var tenants, limits, meters, attributes []string
+	var versions []int64
+	for k, r := range fresh {
+		keys = append(keys, k)
+		tenants, limits, meters = append(tenants, r.Tenant), append(limits, r.Limit), append(meters, r.Meter)
+		versions, attributes = append(versions, r.Version), append(attributes, r.Attributes)
+	}
+	batch.Queue(`INSERT INTO keys (key, tenant, limit_name, meter, version, attributes)
+		SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[]) ON CONFLICT DO NOTHING`,
+		keys, tenants, limits, meters, versions, attributes)
+}
+
+func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
+	n := len(rolls)
+	keys := make([][16]byte, n)
+	hours, admitted, overage, denied := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	for i, r := range rolls {
+		keys[i], hours[i], admitted[i], overage[i], denied[i] = r.Key, r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied
+	}
+	batch.Queue(`INSERT INTO rollups AS r (key, hour, admitted, overage, denied)
+		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+		ON CONFLICT (key, hour) DO UPDATE SET admitted = r.admitted + excluded.admitted,
+			overage = r.overage + excluded.overage, denied = r.denied + excluded.denied`, keys, hours, admitted, overage, denied)
+}
+
+// writeTouches notes which epochs touched which tenants, and forgets those of epochs
+// that closed. It returns the notes.
+func (s *Store) writeTouches(ctx context.Context, tx pgx.Tx, pending []ledger.Pending, touched map[ledger.Touch]struct{}) ([]ledger.Touch, error) {
+	var closed []ledger.Epoch
+	over := map[ledger.Epoch]bool{}
+	for i := range pending {
+		if e := pending[i].ID.Epoch; pending[i].Closed && !over[e] {
+			closed = append(closed, e)
+			over[e] = true
+		}
+	}
+	var notes []ledger.Touch
+	var tenants, agents []string
+	var epochs []int64
+	for t := range touched {
+		if over[t.Epoch] || s.touches.Has(t) {
+			continue
+		}
+		notes = append(notes, t)
+		tenants, agents, epochs = append(tenants, t.Tenant), append(agents, t.Epoch.Agent), append(epochs, t.Epoch.Epoch)
+	}
+	var batch pgx.Batch
+	if len(closed) > 0 {
+		agents, epochs := columns(closed)
+		batch.Queue(`DELETE FROM touched t USING unnest($1::text[], $2::bigint[]) AS c (agent, epoch)
+			WHERE t.agent = c.agent AND t.epoch = c.epoch`, agents, epochs)
+	}
+	if len(notes) > 0 {
+		batch.Queue(`INSERT INTO touched (tenant, agent, epoch) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+			ON CONFLICT DO NOTHING`, tenants, agents, epochs)
+	}
+	if batch.Len() == 0 {
+		return nil, nil
+	}
+	return notes, tx.SendBatch(ctx, &batch).Close()
+}

@@ -1,0 +1,164 @@
+package pgledger
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Usage is ledger.Store's. All of it is read in one snapshot.
+func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err error) {
+	_, now, err := s.room(ctx)
+	if err != nil {
+		return u, err
+	}
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
+		first, last, err := readBounds(ctx, tx)
+		if err != nil {
+			return err
+		}
+		r, err := ledger.NewReading(q, first, last)
+		if err != nil {
+			return err
+		}
+		if err := readSums(ctx, tx, r); err != nil {
+			return err
+		}
+		if err := readUnfolded(ctx, tx, r); err != nil {
+			return err
+		}
+		u = r.Usage()
+		u.Complete, u.Lagging, err = s.completeness(ctx, tx, r, now)
+		return err
+	})
+	return u, classify(err)
+}
+
+// readBounds returns the first and the last second that usage can be in.
+func readBounds(ctx context.Context, tx pgx.Tx) (first, last int64, err error) {
+	err = tx.QueryRow(ctx, `SELECT least(extract(epoch FROM min(month))::bigint, (SELECT min(hour) FROM rollups)),
+		extract(epoch FROM max(month) + interval '1 month')::bigint - 1 FROM months`).Scan(&first, &last)
+	return first, last, err
+}
+
+func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
+	tenant := " AND $6::text = ''"
+	if r.Tenant != "" {
+		tenant = " AND k.tenant = $6"
+	}
+	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
+		FROM rollups r JOIN keys k ON k.key = r.key
+		WHERE r.hour >= $1 AND r.hour < $2 AND r.hour <> ALL ($3::bigint[])` + tenant + `
+		UNION ALL
+		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
+		FROM unnest($3::bigint[]) AS h (hour) JOIN entries e ON e.slot >= h.hour AND e.slot < h.hour + 3600 JOIN keys k ON k.key = e.key
+		WHERE e.slot >= $4 AND e.slot < $5` + tenant + `) AS parts`
+	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant}
+	var sum ledger.Sum
+	if !r.ByName {
+		rows, err := tx.Query(ctx, `SELECT start, coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0)::bigint,
+			coalesce(sum(overage) FILTER (WHERE meter <> ''), 0)::bigint, sum(denied)::bigint FROM `+parts+` GROUP BY start`, args...)
+		if err != nil {
+			return err
+		}
+		var start int64
+		_, err = pgx.ForEachRow(rows, []any{&start, &sum.Admitted, &sum.Overage, &sum.Denied}, func() error {
+			r.AddTime(start, sum)
+			return nil
+		})
+		return err
+	}
+	attributes := "''"
+	if r.ByAttributes {
+		attributes = "attributes"
+	}
+	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, sum(admitted)::bigint, sum(overage)::bigint, sum(denied)::bigint
+		FROM (SELECT limit_name, meter, `+attributes+`::text COLLATE "C" AS attributes, admitted, overage, denied FROM `+parts+`) AS named
+		WHERE (limit_name, meter, attributes) > ($7, $8, $9)
+		GROUP BY limit_name, meter, attributes ORDER BY limit_name, meter, attributes LIMIT $10`,
+		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
+	if err != nil {
+		return err
+	}
+	var n ledger.Names
+	_, err = pgx.ForEachRow(rows, []any{&n.Limit, &n.Meter, &n.Attributes, &sum.Admitted, &sum.Overage, &sum.Denied}, func() error {
+		r.AddNames(n, sum)
+		return nil
+	})
+	return err
+}
+
+func readUnfolded(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
+	rows, err := tx.Query(ctx, pendingQuery)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		p, err := scanPending(rows)
+		if err != nil {
+			return err
+		}
+		if err := r.AddPending(&p); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (s *Store) completeness(ctx context.Context, tx pgx.Tx, r *ledger.Reading, now time.Time) (time.Time, []string, error) {
+	var settled bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM frontier WHERE seq > 0)").Scan(&settled); err != nil {
+		return time.Time{}, nil, err
+	}
+	rows, err := tx.Query(ctx, "SELECT "+frontierColumns+" FROM frontier WHERE state <> 'closed' AND seen_ms > $1",
+		now.Add(-ledger.SilentAfter).UnixMilli())
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	epochs, err := pgx.CollectRows(rows, scanFrontier)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	var touched func(ledger.Epoch) bool
+	if r.Tenant != "" {
+		folded := map[ledger.Epoch]bool{}
+		rows, err := tx.Query(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", r.Tenant)
+		if err != nil {
+			return time.Time{}, nil, err
+		}
+		var e ledger.Epoch
+		if _, err = pgx.ForEachRow(rows, []any{&e.Agent, &e.Epoch}, func() error { folded[e] = true; return nil }); err != nil {
+			return time.Time{}, nil, err
+		}
+		touched = func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
+	}
+	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
+	return complete, lagging, nil
+}
+
+// Agents is ledger.Store's.
+func (s *Store) Agents(ctx context.Context, after string, n int) ([]ledger.AgentState, error) {
+	_, now, err := s.room(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agent, epoch := ledger.ParseCursor(after)
+	rows, err := s.pool.Query(ctx, "SELECT "+frontierColumns+` FROM frontier f
+		WHERE (agent > $1 OR agent = $1 AND epoch < $2)
+		AND (state <> 'closed' OR epoch = (SELECT max(epoch) FROM frontier g WHERE g.agent = f.agent))
+		ORDER BY agent, epoch DESC LIMIT $3`, agent, epoch, n)
+	if err != nil {
+		return nil, classify(err)
+	}
+	found, err := pgx.CollectRows(rows, scanFrontier)
+	var states []ledger.AgentState
+	for i := range found {
+		states = append(states, found[i].Agent(now))
+	}
+	return states, classify(err)
+}

@@ -93,7 +93,7 @@ var rules = []rule{
 	{pkg: "internal/agent", forbid: outside},
 	{pkg: "pkg/client", forbid: []string{
 		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",
-		"github.com/spf13/cobra", "github.com/testcontainers/testcontainers-go",
+		"github.com/spf13/cobra", "github.com/grpc-ecosystem/grpc-gateway", "github.com/testcontainers/testcontainers-go",
 		module + "/internal/server", module + "/internal/policy", module + "/internal/ledger/pgledger",
 		module + "/internal/ledger/sqliteledger", module + "/internal/lease/redisstore", module + "/migrations",
 	}},

@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 
+	extQuotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc"
@@ -37,9 +38,9 @@ var (
 
 var filter_UsageService_GetUsage_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_UsageService_GetUsage_0(ctx context.Context, marshaler runtime.Marshaler, client UsageServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_UsageService_GetUsage_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.UsageServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetUsageRequest
+		protoReq extQuotav1.GetUsageRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -55,9 +56,9 @@ func request_UsageService_GetUsage_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func local_request_UsageService_GetUsage_0(ctx context.Context, marshaler runtime.Marshaler, server UsageServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_UsageService_GetUsage_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.UsageServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetUsageRequest
+		protoReq extQuotav1.GetUsageRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -75,7 +76,7 @@ func local_request_UsageService_GetUsage_0(ctx context.Context, marshaler runtim
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterUsageServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterUsageServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server UsageServiceServer) error {
+func RegisterUsageServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extQuotav1.UsageServiceServer) error {
 	mux.Handle(http.MethodGet, pattern_UsageService_GetUsage_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -127,15 +128,15 @@ func RegisterUsageServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.S
 // RegisterUsageServiceHandler registers the http handlers for service UsageService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterUsageServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterUsageServiceHandlerClient(ctx, mux, NewUsageServiceClient(conn))
+	return RegisterUsageServiceHandlerClient(ctx, mux, extQuotav1.NewUsageServiceClient(conn))
 }
 
 // RegisterUsageServiceHandlerClient registers the http handlers for service UsageService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "UsageServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "UsageServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extQuotav1.UsageServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extQuotav1.UsageServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "UsageServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterUsageServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client UsageServiceClient) error {
+// "extQuotav1.UsageServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterUsageServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extQuotav1.UsageServiceClient) error {
 	mux.Handle(http.MethodGet, pattern_UsageService_GetUsage_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 
+	extQuotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ApplyPolicyRequest
+		protoReq extQuotav1.ApplyPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ApplyPolicyRequest
+		protoReq extQuotav1.ApplyPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -64,9 +65,9 @@ func local_request_AdminService_ApplyPolicy_0(ctx context.Context, marshaler run
 
 var filter_AdminService_GetPolicy_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AdminService_GetPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_GetPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetPolicyRequest
+		protoReq extQuotav1.GetPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -82,9 +83,9 @@ func request_AdminService_GetPolicy_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AdminService_GetPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_GetPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetPolicyRequest
+		protoReq extQuotav1.GetPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -99,9 +100,9 @@ func local_request_AdminService_GetPolicy_0(ctx context.Context, marshaler runti
 
 var filter_AdminService_ListPolicyVersions_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AdminService_ListPolicyVersions_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ListPolicyVersions_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListPolicyVersionsRequest
+		protoReq extQuotav1.ListPolicyVersionsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -117,9 +118,9 @@ func request_AdminService_ListPolicyVersions_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ListPolicyVersions_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ListPolicyVersions_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListPolicyVersionsRequest
+		protoReq extQuotav1.ListPolicyVersionsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -132,9 +133,9 @@ func local_request_AdminService_ListPolicyVersions_0(ctx context.Context, marsha
 	return msg, metadata, err
 }
 
-func request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RollbackPolicyRequest
+		protoReq extQuotav1.RollbackPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -147,9 +148,9 @@ func request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler runtim
 	return msg, metadata, err
 }
 
-func local_request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RollbackPolicyRequest
+		protoReq extQuotav1.RollbackPolicyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -159,9 +160,9 @@ func local_request_AdminService_RollbackPolicy_0(ctx context.Context, marshaler 
 	return msg, metadata, err
 }
 
-func request_AdminService_ListPlans_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ListPlans_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListPlansRequest
+		protoReq extQuotav1.ListPlansRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -171,18 +172,18 @@ func request_AdminService_ListPlans_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ListPlans_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ListPlans_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListPlansRequest
+		protoReq extQuotav1.ListPlansRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.ListPlans(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_AdminService_CreateTenant_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_CreateTenant_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateTenantRequest
+		protoReq extQuotav1.CreateTenantRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -195,9 +196,9 @@ func request_AdminService_CreateTenant_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_AdminService_CreateTenant_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_CreateTenant_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateTenantRequest
+		protoReq extQuotav1.CreateTenantRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -207,9 +208,9 @@ func local_request_AdminService_CreateTenant_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetTenantPlanRequest
+		protoReq extQuotav1.SetTenantPlanRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -231,9 +232,9 @@ func request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler runtime
 	return msg, metadata, err
 }
 
-func local_request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetTenantPlanRequest
+		protoReq extQuotav1.SetTenantPlanRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -252,9 +253,9 @@ func local_request_AdminService_SetTenantPlan_0(ctx context.Context, marshaler r
 	return msg, metadata, err
 }
 
-func request_AdminService_GetTenant_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_GetTenant_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetTenantRequest
+		protoReq extQuotav1.GetTenantRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -273,9 +274,9 @@ func request_AdminService_GetTenant_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AdminService_GetTenant_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_GetTenant_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetTenantRequest
+		protoReq extQuotav1.GetTenantRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -293,9 +294,9 @@ func local_request_AdminService_GetTenant_0(ctx context.Context, marshaler runti
 
 var filter_AdminService_ListTenants_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AdminService_ListTenants_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ListTenants_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListTenantsRequest
+		protoReq extQuotav1.ListTenantsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -311,9 +312,9 @@ func request_AdminService_ListTenants_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ListTenants_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ListTenants_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListTenantsRequest
+		protoReq extQuotav1.ListTenantsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -328,9 +329,9 @@ func local_request_AdminService_ListTenants_0(ctx context.Context, marshaler run
 
 var filter_AdminService_ListAgents_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AdminService_ListAgents_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ListAgents_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListAgentsRequest
+		protoReq extQuotav1.ListAgentsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -346,9 +347,9 @@ func request_AdminService_ListAgents_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ListAgents_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ListAgents_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListAgentsRequest
+		protoReq extQuotav1.ListAgentsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -361,9 +362,9 @@ func local_request_AdminService_ListAgents_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func request_AdminService_CreateKey_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_CreateKey_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateKeyRequest
+		protoReq extQuotav1.CreateKeyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -376,9 +377,9 @@ func request_AdminService_CreateKey_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AdminService_CreateKey_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_CreateKey_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateKeyRequest
+		protoReq extQuotav1.CreateKeyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -388,9 +389,9 @@ func local_request_AdminService_CreateKey_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func request_AdminService_RevokeKey_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_RevokeKey_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeKeyRequest
+		protoReq extQuotav1.RevokeKeyRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -412,9 +413,9 @@ func request_AdminService_RevokeKey_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AdminService_RevokeKey_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_RevokeKey_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeKeyRequest
+		protoReq extQuotav1.RevokeKeyRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -433,9 +434,9 @@ func local_request_AdminService_RevokeKey_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func request_AdminService_ListKeys_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_ListKeys_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListKeysRequest
+		protoReq extQuotav1.ListKeysRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -445,18 +446,18 @@ func request_AdminService_ListKeys_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func local_request_AdminService_ListKeys_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_ListKeys_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListKeysRequest
+		protoReq extQuotav1.ListKeysRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.ListKeys(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_AdminService_GetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_GetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSwitchesRequest
+		protoReq extQuotav1.GetSwitchesRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -466,18 +467,18 @@ func request_AdminService_GetSwitches_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AdminService_GetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_GetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSwitchesRequest
+		protoReq extQuotav1.GetSwitchesRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.GetSwitches(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_AdminService_SetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_SetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetSwitchesRequest
+		protoReq extQuotav1.SetSwitchesRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq.Switches); err != nil && !errors.Is(err, io.EOF) {
@@ -490,9 +491,9 @@ func request_AdminService_SetSwitches_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AdminService_SetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_SetSwitches_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetSwitchesRequest
+		protoReq extQuotav1.SetSwitchesRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq.Switches); err != nil && !errors.Is(err, io.EOF) {
@@ -502,9 +503,9 @@ func local_request_AdminService_SetSwitches_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_AdminService_GetVersion_0(ctx context.Context, marshaler runtime.Marshaler, client AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AdminService_GetVersion_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.AdminServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetVersionRequest
+		protoReq extQuotav1.GetVersionRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -514,9 +515,9 @@ func request_AdminService_GetVersion_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_AdminService_GetVersion_0(ctx context.Context, marshaler runtime.Marshaler, server AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AdminService_GetVersion_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.AdminServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetVersionRequest
+		protoReq extQuotav1.GetVersionRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.GetVersion(ctx, &protoReq)
@@ -528,7 +529,7 @@ func local_request_AdminService_GetVersion_0(ctx context.Context, marshaler runt
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterAdminServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server AdminServiceServer) error {
+func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extQuotav1.AdminServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_AdminService_ApplyPolicy_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -880,15 +881,15 @@ func RegisterAdminServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.S
 // RegisterAdminServiceHandler registers the http handlers for service AdminService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterAdminServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterAdminServiceHandlerClient(ctx, mux, NewAdminServiceClient(conn))
+	return RegisterAdminServiceHandlerClient(ctx, mux, extQuotav1.NewAdminServiceClient(conn))
 }
 
 // RegisterAdminServiceHandlerClient registers the http handlers for service AdminService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "AdminServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "AdminServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extQuotav1.AdminServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extQuotav1.AdminServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "AdminServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client AdminServiceClient) error {
+// "extQuotav1.AdminServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extQuotav1.AdminServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_AdminService_ApplyPolicy_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

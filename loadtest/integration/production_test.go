@@ -1,0 +1,190 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/loadtest/gateway"
+	"github.com/f4ee788f/quota/loadtest/stack"
+)
+
+// subject is a tenant of the test: what its plan allows, and what its callers ask
+// for at each gateway, in requests a second.
+type subject struct {
+	tenant      string
+	rate, burst float64
+	asks        float64
+}
+
+var subjects = []subject{
+	{"crowd", 400, 200, 250}, // two and a half times its rate over four gateways
+	{"edge", 1000, 500, 240}, // just below its rate
+	{"calm", 5000, 1000, 100},
+	{"small", 20, 10, 15}, // a few tokens a second for four gateways
+}
+
+const (
+	gateways = 4
+	load     = 30 * time.Second
+	epsilon  = 0.05
+)
+
+// document is the policy of the subjects.
+func document() string {
+	var plans, tenants strings.Builder
+	for _, s := range subjects {
+		fmt.Fprintf(&plans, "  %s:\n    limits:\n      - {name: requests, by: [tenant], rate: %.0f/second, burst: %.0f, meter: requests}\n", s.tenant, s.rate, s.burst)
+		fmt.Fprintf(&tenants, "  - {id: %s, plan: %s}\n", s.tenant, s.tenant)
+	}
+	return "plans:\n" + plans.String() + "tenants:\n" + tenants.String()
+}
+
+// Two servers on a Redis Cluster and a Postgres, four gateways in processes of their own,
+// thirty seconds of load. In the middle a server is killed and comes back, and a gateway
+// ends gracefully. The ledger then has what the gateways admitted, to the unit, and
+// no limit was exceeded by more than it may.
+func TestProduction(t *testing.T) {
+	redis, postgres := testenv.PrivateRedis(t), testenv.Postgres(t)
+	server, loadtest := program(t, "quota-server"), program(t, "loadtest")
+
+	app := postgres.AppURL()
+	migrate := start(t, "migrate", server, "migrate", "--ledger", postgres.OwnerURL())
+	select {
+	case <-migrate.done:
+		if migrate.err != nil {
+			t.Fatalf("migrate: %v", migrate.err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("migrate has not ended")
+	}
+
+	type node struct{ grpc, http string }
+	nodes := []node{{address(t), address(t)}, {address(t), address(t)}}
+	run := func(i int) *process {
+		p := start(t, fmt.Sprintf("server-%d", i), server,
+			"--lease-store", "redis://"+strings.Join(redis.Addrs(), ","), "--ledger", app,
+			"--grpc-addr", nodes[i].grpc, "--http-addr", nodes[i].http)
+		p.waitReady(nodes[i].http, 20*time.Second)
+		return p
+	}
+	servers := []*process{run(0), run(1)}
+
+	conn, err := grpc.NewClient(nodes[1].grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := stack.Apply(t.Context(), conn, document()); err != nil {
+		t.Fatal(err)
+	}
+
+	var demands []string
+	for _, s := range subjects {
+		demands = append(demands, fmt.Sprintf("%s=%g", s.tenant, s.asks))
+	}
+	dir := t.TempDir()
+	record := func(i int) string { return filepath.Join(dir, fmt.Sprintf("gateway-%d", i)) }
+	var running []*process
+	for i := range gateways {
+		// Half of the gateways try the one server first, half the other.
+		target := nodes[i%2].grpc + "," + nodes[1-i%2].grpc
+		running = append(running, start(t, fmt.Sprintf("gateway-%d", i), loadtest, "gateway",
+			"--server", target, "--agent", fmt.Sprintf("gateway-%d", i), "--demand", strings.Join(demands, ","),
+			"--record", record(i), "--report", "3s"))
+	}
+	for _, p := range running {
+		p.waitSaid("up gateway", 20*time.Second)
+	}
+	begin := time.Now()
+	at := func(d time.Duration) {
+		select {
+		case <-time.After(time.Until(begin.Add(d))):
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		}
+	}
+
+	at(load / 3)
+	servers[0].kill()
+	t.Logf("%v: server-0 killed", time.Since(begin).Round(time.Millisecond))
+	at(load/3 + 4*time.Second)
+	servers[0] = run(0)
+	t.Logf("%v: server-0 ready again", time.Since(begin).Round(time.Millisecond))
+	at(load * 2 / 3)
+	running[2].terminate(15 * time.Second)
+	t.Logf("%v: gateway-2 ended", time.Since(begin).Round(time.Millisecond))
+	at(load)
+	for i, p := range running {
+		if i != 2 {
+			p.terminate(30 * time.Second)
+		}
+	}
+
+	sum := gateway.NewRecord()
+	for i := range running {
+		r, err := gateway.ReadFile(record(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Add(r)
+	}
+	reading, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ledger, err := stack.Usage(reading, conn, "requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled(t, ledger, sum)
+	bounded(t, sum)
+	for _, p := range servers {
+		p.terminate(15 * time.Second)
+	}
+}
+
+// settled holds the ledger to the gateways' own counts.
+func settled(t *testing.T, ledger map[string]int64, sum *gateway.Record) {
+	t.Helper()
+	totals := sum.Totals()
+	for _, s := range subjects {
+		got, want := ledger[s.tenant], totals[s.tenant]
+		t.Logf("%-6s admitted %6d denied %6d ledger %6d", s.tenant, want, sum.Denied[s.tenant], got)
+		if got != want {
+			t.Errorf("%s: ledger %d, admitted %d (%+d)", s.tenant, got, want, got-want)
+		}
+		delete(ledger, s.tenant)
+	}
+	for tenant, units := range ledger {
+		t.Errorf("the ledger has %d units of %s, whom nobody asked for", units, tenant)
+	}
+}
+
+// bounded holds every limit to its bound in windows of several lengths, and to having
+// been used: a service that denies everything keeps every bound.
+func bounded(t *testing.T, sum *gateway.Record) {
+	t.Helper()
+	totals := sum.Totals()
+	for _, s := range subjects {
+		a := gateway.Allowance{Rate: s.rate, Burst: s.burst, Epsilon: epsilon}
+		for _, window := range []time.Duration{time.Second, 2 * time.Second, 10 * time.Second} {
+			p := sum.Peak(s.tenant, a, window)
+			t.Logf("%-6s fullest window: %v", s.tenant, p)
+			if p.Over() {
+				t.Errorf("%s: admitted %v", s.tenant, p)
+			}
+		}
+		// Two thirds of the load have four gateways, one third three.
+		asked := s.asks * load.Seconds() * (gateways - 1.0/3)
+		allowed := min(asked, s.rate*load.Seconds()+s.burst)
+		if got := float64(totals[s.tenant]); got < 0.8*allowed {
+			t.Errorf("%s: admitted %.0f of about %.0f that one central limiter would have, want at least four fifths", s.tenant, got, allowed)
+		}
+	}
+}

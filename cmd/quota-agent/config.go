@@ -1,0 +1,188 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/peterbourgon/ff/v3"
+
+	"github.com/f4ee788f/quota/internal/doors"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// config is what the flags, the environment and the file say.
+type config struct {
+	server     string
+	key        string
+	agentID    string
+	httpAddr   string
+	grpcAddr   string
+	tlsCA      string
+	tlsCert    string
+	tlsKey     string
+	tlsName    string
+	attributes list
+	require    list
+	costHeader string
+	allowBlind bool
+	closeWait  time.Duration
+	logLevel   string
+	version    bool
+}
+
+// list is a flag that may be repeated. In one word, as in the environment, its
+// values are separated by semicolons, for a comma separates an attribute's sources.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, "; ") }
+
+func (l *list) Set(s string) error {
+	for _, v := range strings.Split(s, ";") {
+		if v = strings.TrimSpace(v); v != "" {
+			*l = append(*l, v)
+		}
+	}
+	return nil
+}
+
+// parse reads the arguments, then QUOTA_AGENT_… from the environment, then the
+// file of --config; the first that sets a value wins. usage goes to w.
+func parse(args []string, w io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("quota-agent", flag.ContinueOnError)
+	f.SetOutput(w)
+	f.StringVar(&c.server, "server", "127.0.0.1:7600", "quota servers: HOST:PORT, several with commas between, or unix:PATH")
+	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token")
+	f.StringVar(&c.agentID, "agent-id", "", "stable name of this agent, never used by two at once (default: host name and the addresses of its doors)")
+	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service is served: HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "file of certificates (PEM) that the server's must come from; sets TLS")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "file of this agent's certificate (PEM), for mTLS; sets TLS")
+	f.StringVar(&c.tlsKey, "tls-key", "", "file of its private key (PEM)")
+	f.StringVar(&c.tlsName, "tls-server-name", "", "name that the server's certificate must have, if not the address's")
+	f.Var(&c.attributes, "attribute", "NAME=SOURCE of a check's attribute, repeated (default "+strings.Join(doors.DefaultAttributes(), "; ")+")")
+	f.Var(&c.require, "require", "attribute that a check must have, repeated; without it 400")
+	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units; without it 1")
+	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
+	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
+	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.BoolVar(&c.version, "version", false, "print the version and end")
+	_ = f.String("config", "", "file with a flag and its value a line")
+	err := ff.Parse(f, args,
+		ff.WithEnvVarPrefix("QUOTA_AGENT"),
+		ff.WithConfigFileFlag("config"),
+		ff.WithConfigFileParser(ff.PlainParser),
+	)
+	if err != nil {
+		return c, err
+	}
+	if f.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if len(c.attributes) == 0 {
+		c.attributes = doors.DefaultAttributes()
+	}
+	if c.agentID == "" {
+		c.agentID = defaultAgentID(c.httpAddr, c.grpcAddr)
+	}
+	if c.version {
+		return c, nil
+	}
+	return c, c.validate()
+}
+
+// validate reports every fault.
+func (c *config) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.server == "" {
+		fault("--server: name at least one")
+	}
+	if c.httpAddr == "" && c.grpcAddr == "" {
+		fault("--http-addr and --grpc-addr: name at least one, for an agent without a door serves nobody")
+	}
+	for flag, addr := range map[string]string{"--http-addr": c.httpAddr, "--grpc-addr": c.grpcAddr} {
+		if addr == "" {
+			continue
+		}
+		if err := doors.CheckAddress(addr); err != nil {
+			fault("%s: %w", flag, err)
+		}
+	}
+	if !limit.ValidAgent(c.agentID) {
+		fault("--agent-id: %s: 1 to %d bytes of [A-Za-z0-9._:-]", limit.Quote(c.agentID), limit.MaxAgentLen)
+	}
+	if _, err := doors.ParseAttributes(c.attributes); err != nil {
+		fault("--attribute: %w", err)
+	}
+	for _, name := range c.require {
+		if !slices.ContainsFunc(c.attributes, func(a string) bool { return strings.HasPrefix(a, name+"=") }) {
+			fault("--require %s: no --attribute of that name", limit.Quote(name))
+		}
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		fault("--tls-cert and --tls-key go together")
+	}
+	if c.closeWait <= 0 {
+		fault("--close-wait: must be above 0")
+	}
+	if _, err := level(c.logLevel); err != nil {
+		fault("--log-level: %w", err)
+	}
+	return errors.Join(faults...)
+}
+
+// defaultAgentID is stable over restarts and differs between agents of one host,
+// whose doors cannot be at the same addresses.
+func defaultAgentID(addrs ...string) string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	id := []byte("agent:" + host)
+	for _, a := range addrs {
+		if a != "" {
+			id = append(append(id, ':'), a...)
+		}
+	}
+	for i, b := range id {
+		if !limit.ValidAgent(string(rune(b))) {
+			id[i] = '-'
+		}
+	}
+	return string(id[:min(len(id), limit.MaxAgentLen)])
+}
+
+// tls returns nil where nothing asks for TLS.
+func (c *config) tls() (*tls.Config, error) {
+	if c.tlsCA == "" && c.tlsCert == "" && c.tlsName == "" {
+		return nil, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.tlsName}
+	if c.tlsCA != "" {
+		pem, err := os.ReadFile(c.tlsCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-ca: no certificate in %s", c.tlsCA)
+		}
+	}
+	if c.tlsCert != "" {
+		cert, err := tls.LoadX509KeyPair(c.tlsCert, c.tlsKey)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert: %w", err)
+		}
+		t.Certificates = []tls.Certificate{cert}
+	}
+	return t, nil
+}

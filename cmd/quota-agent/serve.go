@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/f4ee788f/quota/internal/doors"
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+const (
+	// drainWait bounds how long requests under way may take once the agent ends.
+	drainWait = 5 * time.Second
+	// headerWait and idleWait bound connections that say nothing.
+	headerWait = 5 * time.Second
+	idleWait   = 2 * time.Minute
+	// maxMessage bounds a gRPC request: descriptors of a few hundred bytes each.
+	maxMessage = 1 << 20
+)
+
+// serve runs the agent until ctx ends: open the doors, ask the server, serve; then
+// close the doors, and settle what was admitted.
+func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
+	security, err := c.tls()
+	if err != nil {
+		return err
+	}
+	attributes, err := doors.ParseAttributes(c.attributes)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics, err := doors.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	// The addresses are taken first, so that a second agent of the same name and
+	// doors ends here, before it is one.
+	httpDoor, err := open(c.httpAddr)
+	if err != nil {
+		return err
+	}
+	grpcDoor, err := open(c.grpcAddr)
+	if err != nil {
+		return errors.Join(err, closeDoor(httpDoor))
+	}
+
+	opts := []client.Option{client.WithAgent(c.agentID), client.WithLogger(log)}
+	if c.key != "" {
+		opts = append(opts, client.WithKey(c.key))
+	}
+	if security != nil {
+		opts = append(opts, client.WithTLS(security))
+	}
+	if c.allowBlind {
+		opts = append(opts, client.WithUnknown(client.AllowUnknown))
+	}
+	quota, err := client.Dial(ctx, c.server, opts...)
+	if err != nil {
+		return errors.Join(err, closeDoor(httpDoor), closeDoor(grpcDoor))
+	}
+	defer func() {
+		// ctx has ended: what was admitted is settled within a time of its own.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.closeWait)
+		defer cancel()
+		if e := quota.Close(closing); e != nil {
+			err = errors.Join(err, e)
+			return
+		}
+		log.Info("quota-agent settled all usage", "units", quota.Stats().UnitsSettled)
+	}()
+	registry.MustRegister(newStats(quota))
+
+	group, ctx := errgroup.WithContext(ctx)
+	if httpDoor != nil {
+		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader}, metrics)
+		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, quota, registry)) })
+		log.Info("quota-agent checks over HTTP", "address", httpDoor.Addr().String())
+	}
+	if grpcDoor != nil {
+		group.Go(func() error { return serveGRPC(ctx, grpcDoor, doors.NewEnvoy(quota, metrics)) })
+		log.Info("quota-agent serves Envoy's rate limit service", "address", grpcDoor.Addr().String())
+	}
+	log.Info("quota-agent is up", "agent", quota.Agent(), "server", c.server)
+	return group.Wait()
+}
+
+func open(addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	return doors.Listen(addr)
+}
+
+func closeDoor(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/check", check)
+	mux.Handle("/check/", check)
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ready, reason := readiness(quota)
+		code := http.StatusOK
+		if !ready {
+			code = http.StatusServiceUnavailable
+		}
+		writeJSON(w, code, map[string]any{"ready": ready, "reason": reason})
+	})
+	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// readiness is whether the agent can decide. It stays ready when contact is lost:
+// leases go on and limits' on_outage decides, which is better than an agent that
+// its gateway does not ask.
+func readiness(quota *client.Client) (ready bool, reason string) {
+	s := quota.Stats()
+	switch {
+	case s.PolicyVersion == 0:
+		return false, "no server was reached yet: no policy is known"
+	case s.Lost:
+		return true, "the server is out of contact: leases go on"
+	}
+	return true, ""
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the caller has gone away; nobody is left to be told
+}
+
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: headerWait, IdleTimeout: idleWait}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("http: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
+	defer cancel()
+	err := s.Shutdown(drain)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("http: %w", err), s.Close())
+	}
+	<-served
+	return err
+}
+
+func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceServer) error {
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idleWait}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
+	rls.RegisterRateLimitServiceServer(s, envoy)
+	h := health.NewServer()
+	healthv1.RegisterHealthServer(s, h)
+	h.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("grpc: %w", err)
+	case <-ctx.Done():
+	}
+	h.Shutdown()
+	// GracefulStop waits for ever for a call that hangs; Stop ends that wait.
+	force := time.AfterFunc(drainWait, s.Stop)
+	defer force.Stop()
+	s.GracefulStop()
+	return <-served
+}

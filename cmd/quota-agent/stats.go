@@ -1,0 +1,78 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// stats shows the client's counts to Prometheus, read when it asks.
+type stats struct {
+	client  *client.Client
+	figures []figure
+}
+
+type figure struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(client.Stats) float64
+}
+
+func newStats(c *client.Client) *stats {
+	s := &stats{client: c}
+	counter := func(name, help string, value func(client.Stats) int64) {
+		s.figures = append(s.figures, figure{
+			prometheus.NewDesc("quota_client_"+name+"_total", help, nil, nil), prometheus.CounterValue,
+			func(s client.Stats) float64 { return float64(value(s)) },
+		})
+	}
+	gauge := func(name, help string, value func(client.Stats) float64) {
+		s.figures = append(s.figures, figure{
+			prometheus.NewDesc("quota_client_"+name, help, nil, nil), prometheus.GaugeValue, value,
+		})
+	}
+	counter("admitted_units", "Units admitted, one count for each limit that held them.", func(s client.Stats) int64 { return s.Admitted })
+	counter("denied_units", "Units denied, one count for each limit that denied them.", func(s client.Stats) int64 { return s.Denied })
+	counter("billed_units", "Units admitted that are reported to the ledger.", func(s client.Stats) int64 { return s.Billed })
+	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s client.Stats) int64 { return s.Unaccounted })
+	counter("late_spent_units", "Units spent of leases that had ended.", func(s client.Stats) int64 { return s.LateSpends })
+	counter("waited_requests", "Requests that had to wait for the server.", func(s client.Stats) int64 { return s.Waited })
+	counter("unknown_requests", "Requests decided without a policy.", func(s client.Stats) int64 { return s.Unknown })
+	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })
+	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s client.Stats) int64 { return s.Deadlined })
+	counter("crowded_requests", "Requests denied because too much is held already.", func(s client.Stats) int64 { return s.Crowded })
+	counter("renew_calls", "Renew calls sent.", func(s client.Stats) int64 { return s.RenewCalls })
+	counter("renew_failures", "Renew calls that failed.", func(s client.Stats) int64 { return s.RenewFailed })
+	counter("settle_calls", "Settle calls sent.", func(s client.Stats) int64 { return s.SettleCalls })
+	counter("settle_failures", "Settle calls that failed.", func(s client.Stats) int64 { return s.SettleFailed })
+	counter("renewed_buckets", "Buckets renewed, repeats included.", func(s client.Stats) int64 { return s.Renewals })
+	counter("settled_units", "Units that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsSettled })
+	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
+	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })
+	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s client.Stats) float64 { return float64(s.UnitsAside) })
+	gauge("buckets", "Buckets held.", func(s client.Stats) float64 { return float64(s.Buckets) })
+	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s client.Stats) float64 { return float64(s.PolicyVersion) })
+	gauge("lost", "1 while the server is out of contact.", func(s client.Stats) float64 {
+		if s.Lost {
+			return 1
+		}
+		return 0
+	})
+	return s
+}
+
+// Describe implements prometheus.Collector.
+func (s *stats) Describe(to chan<- *prometheus.Desc) {
+	for i := range s.figures {
+		to <- s.figures[i].desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *stats) Collect(to chan<- prometheus.Metric) {
+	now := s.client.Stats()
+	for i := range s.figures {
+		f := &s.figures[i]
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(now))
+	}
+}

@@ -14,10 +14,10 @@ const MaxChanges = 500
 // Diff says in a sentence each what newer changes against older, nil for nothing
 // at all. Order, comments and ways of writing the same are no difference.
 func Diff(older, newer *Document) []string {
+	changes := DiffPolicy(older, newer)
 	if older == nil {
-		older = &Document{policy: limit.Policy{Slot: DefaultSlot}}
+		older = &Document{}
 	}
-	changes := diffPolicy(&older.policy, &newer.policy)
 	before := make(map[string]limit.Tenant)
 	for _, t := range older.Tenants() {
 		before[t.ID] = t
@@ -40,7 +40,12 @@ func Bounded(changes []string) []string {
 	return append(changes[:MaxChanges-1:MaxChanges-1], fmt.Sprintf("and %d more changes", len(changes)-MaxChanges+1))
 }
 
-func diffPolicy(older, newer *limit.Policy) []string {
+// DiffPolicy is Diff without the tenants that the documents name, and unbounded.
+func DiffPolicy(before, after *Document) []string {
+	older, newer := &limit.Policy{Slot: DefaultSlot}, &after.policy
+	if before != nil {
+		older = &before.policy
+	}
 	var changes []string
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
 	if older.DefaultPlan != newer.DefaultPlan {

@@ -1,0 +1,606 @@
+// Package policytest holds every policy.Store to one suite: the contract in code.
+package policytest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// Run holds the stores that open makes, each new and empty, to the contract. A
+// store must keep working for the whole of its test.
+func Run(t *testing.T, open func(t *testing.T) policy.Store) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, s policy.Store)
+	}{
+		{"Empty", testEmpty},
+		{"Versions", testVersions},
+		{"Conflict", testConflict},
+		{"DryRun", testDryRun},
+		{"Rollback", testRollback},
+		{"Tenants", testTenants},
+		{"DocumentTenants", testDocumentTenants},
+		{"References", testReferences},
+		{"Levels", testLevels},
+		{"OverridesFollowThePlan", testOverridesFollow},
+		{"TenantChanges", testTenantChanges},
+		{"TenantPages", testTenantPages},
+		{"Switches", testSwitches},
+		{"Keys", testKeys},
+		{"Audit", testAudit},
+		{"Concurrent", testConcurrent},
+		{"Ended", testEnded},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+	}
+}
+
+const plans = `
+default_plan: free
+plans:
+  free: {limits: [{name: requests, rate: 100/hour, burst: 200, meter: requests}]}
+  paid: {limits: [{name: requests, rate: 1000/hour, burst: 2000, meter: requests}]}
+`
+
+func parse(t *testing.T, text string) *policy.Document {
+	t.Helper()
+	d, err := policy.Parse("quota.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return d
+}
+
+func apply(t *testing.T, s policy.Store, text string) policy.Applied {
+	t.Helper()
+	a, err := s.Apply(t.Context(), "ann", parse(t, text), 0, false)
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	return a
+}
+
+func heads(t *testing.T, s policy.Store) policy.Heads {
+	t.Helper()
+	h, err := s.Heads(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func one(t *testing.T, s policy.Store, id string) limit.Tenant {
+	t.Helper()
+	got, err := s.Tenants(t.Context(), []string{id})
+	if err != nil || len(got) != 1 || got[0].ID != id {
+		t.Fatalf("tenants(%s) = %+v, %v", id, got, err)
+	}
+	return got[0]
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func is(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+func testEmpty(t *testing.T, s policy.Store) {
+	if h := heads(t, s); h != (policy.Heads{}) {
+		t.Errorf("heads of an empty store: %+v", h)
+	}
+	_, err := s.Version(t.Context(), 0)
+	is(t, "the version in force before the first", err, policy.ErrNotFound)
+	_, err = s.CreateTenant(t.Context(), "ann", "acme", "free", "")
+	is(t, "a tenant before the first policy", err, policy.ErrInvalid)
+	_, err = s.Rollback(t.Context(), "ann", 1)
+	is(t, "rollback to nothing", err, policy.ErrNotFound)
+	if got := one(t, s, "acme"); got.Exists {
+		t.Errorf("a tenant in an empty store: %+v", got)
+	}
+	if sw := must[limit.Switches](t)(s.Switches(t.Context())); sw.Mode != limit.ModeNormal || len(sw.Denied) != 0 {
+		t.Errorf("switches of an empty store: %+v", sw)
+	}
+}
+
+func testVersions(t *testing.T, s policy.Store) {
+	before := time.Now().Add(-time.Second)
+	first := apply(t, s, plans)
+	if !first.Changed || first.Version != 1 || !slices.Contains(first.Changes, "plan free added") {
+		t.Errorf("the first version: %+v", first)
+	}
+	if again := apply(t, s, "# another way to write it\n"+plans); again.Changed || again.Version != 1 || again.Changes != nil {
+		t.Errorf("the same again: %+v, want nothing changed", again)
+	}
+	second := strings.Replace(plans, "rate: 100/hour", "rate: 150/hour", 1)
+	got := apply(t, s, second)
+	want := policy.Applied{Version: 2, Changed: true, Changes: []string{"plan free: limit requests: rate 100/hour → 150/hour"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the second version:\n got %+v\nwant %+v", got, want)
+	}
+	for number, text := range map[int64]string{1: plans, 2: second, 0: second} {
+		v := must[policy.Version](t)(s.Version(t.Context(), number))
+		if v.Text != text || v.Author != "ann" || v.File != "quota.yaml" || v.Created.Before(before) || v.Created.After(time.Now().Add(time.Second)) {
+			t.Errorf("version %d: %+v", number, v)
+		}
+		if number == 0 && v.Number != 2 {
+			t.Errorf("the version in force is %d, want 2", v.Number)
+		}
+	}
+	_, err := s.Version(t.Context(), 3)
+	is(t, "version 3", err, policy.ErrNotFound)
+	list := must[[]policy.Version](t)(s.Versions(t.Context(), 0, 10))
+	if len(list) != 2 || list[0].Number != 2 || list[1].Number != 1 || list[0].Text != "" || list[0].Author != "ann" {
+		t.Errorf("versions: %+v", list)
+	}
+	if list = must[[]policy.Version](t)(s.Versions(t.Context(), 2, 10)); len(list) != 1 || list[0].Number != 1 {
+		t.Errorf("versions before 2: %+v", list)
+	}
+	if list = must[[]policy.Version](t)(s.Versions(t.Context(), 0, 1)); len(list) != 1 || list[0].Number != 2 {
+		t.Errorf("one version: %+v", list)
+	}
+	if h := heads(t, s); h.Version != 2 {
+		t.Errorf("heads: %+v, want version 2", h)
+	}
+}
+
+func testConflict(t *testing.T, s policy.Store) {
+	apply(t, s, plans)
+	other := parse(t, plans+"\nslot: 1m\n")
+	_, err := s.Apply(t.Context(), "ann", other, 2, false)
+	is(t, "a change made from version 2", err, policy.ErrConflict)
+	if h := heads(t, s); h.Version != 1 {
+		t.Errorf("version %d is in force, want 1", h.Version)
+	}
+	if a, err := s.Apply(t.Context(), "ann", other, 1, false); err != nil || a.Version != 2 {
+		t.Errorf("a change made from version 1: %+v, %v", a, err)
+	}
+}
+
+func testDryRun(t *testing.T, s policy.Store) {
+	doc := parse(t, plans+"\ntenants: [{id: acme, plan: paid}]\n")
+	for range 2 {
+		a, err := s.Apply(t.Context(), "ann", doc, 0, true)
+		if err != nil || !a.Changed || a.Version != 0 || !slices.Contains(a.Changes, "tenant acme added, plan paid") {
+			t.Errorf("dry run: %+v, %v", a, err)
+		}
+	}
+	if h := heads(t, s); h != (policy.Heads{}) {
+		t.Errorf("a dry run moved %+v", h)
+	}
+	if got := one(t, s, "acme"); got.Exists {
+		t.Errorf("a dry run made %+v", got)
+	}
+	if rows := must[[]policy.AuditRow](t)(s.Audit(t.Context(), 0, 10)); len(rows) != 0 {
+		t.Errorf("a dry run was audited: %+v", rows)
+	}
+	apply(t, s, plans)
+	a, err := s.Apply(t.Context(), "ann", doc, 0, true)
+	if err != nil || a.Version != 1 || len(a.Changes) != 1 {
+		t.Errorf("dry run over version 1: %+v, %v", a, err)
+	}
+	_, err = s.Apply(t.Context(), "ann", doc, 7, true)
+	is(t, "dry run from another version", err, policy.ErrConflict)
+}
+
+func testRollback(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
+	apply(t, s, strings.Replace(plans, "100/hour", "7/hour", 1)+"tenants: [{id: acme, plan: paid}]\n")
+	a, err := s.Rollback(t.Context(), "bob", 1)
+	if err != nil || a.Version != 3 || !a.Changed {
+		t.Fatalf("rollback: %+v, %v", a, err)
+	}
+	v := must[policy.Version](t)(s.Version(t.Context(), 0))
+	if v.Number != 3 || v.Author != "bob" || !strings.Contains(v.Text, "100/hour") {
+		t.Errorf("in force: %+v, want the first document as version 3, by bob", v)
+	}
+	if got := one(t, s, "acme"); got.Plan != "free" {
+		t.Errorf("acme has the plan %s, want free as in version 1", got.Plan)
+	}
+	_, err = s.Rollback(t.Context(), "bob", 9)
+	is(t, "rollback to version 9", err, policy.ErrNotFound)
+	if a, err := s.Rollback(t.Context(), "bob", 3); err != nil || a.Changed {
+		t.Errorf("rollback to what is in force: %+v, %v; want nothing changed", a, err)
+	}
+}
+
+func testTenants(t *testing.T, s policy.Store) {
+	apply(t, s, plans)
+	created := must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "acme", "free", ""))
+	want := limit.Tenant{ID: "acme", Exists: true, Plan: "free", Revision: 1}
+	if !reflect.DeepEqual(created, want) {
+		t.Errorf("created %+v, want %+v", created, want)
+	}
+	_, err := s.CreateTenant(t.Context(), "ann", "acme", "paid", "")
+	is(t, "creating acme again", err, policy.ErrExists)
+	_, err = s.CreateTenant(t.Context(), "ann", "b", "gold", "")
+	is(t, "a plan that is not there", err, policy.ErrInvalid)
+	_, err = s.CreateTenant(t.Context(), "ann", "b", "free", "nobody")
+	is(t, "a parent that is not there", err, policy.ErrInvalid)
+	_, err = s.CreateTenant(t.Context(), "ann", "a b", "free", "")
+	is(t, "an id with a blank", err, policy.ErrInvalid)
+	_, err = s.CreateTenant(t.Context(), "", "b", "free", "")
+	is(t, "a change by nobody", err, policy.ErrInvalid)
+	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "acme/team", "paid", "acme"))
+
+	set := must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
+	if set.Plan != "paid" || set.Revision <= created.Revision {
+		t.Errorf("after setting the plan: %+v", set)
+	}
+	h := heads(t, s)
+	if same := must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid")); same.Revision != set.Revision || heads(t, s) != h {
+		t.Errorf("setting the same plan moved %+v to %+v", h, heads(t, s))
+	}
+	_, err = s.SetTenantPlan(t.Context(), "ann", "acme", "gold")
+	is(t, "setting a plan that is not there", err, policy.ErrInvalid)
+	_, err = s.SetTenantPlan(t.Context(), "ann", "nobody", "free")
+	is(t, "setting nobody's plan", err, policy.ErrNotFound)
+
+	many := []string{"x", "acme/team", "acme", "x"}
+	for i := range 1100 { // more than any statement's parameters should have to be
+		many = append(many, fmt.Sprint("none", i))
+	}
+	got := must[[]limit.Tenant](t)(s.Tenants(t.Context(), many))
+	if len(got) != len(many) || got[0].Exists || !got[1].Exists || got[1].Parent != "acme" || got[2].Plan != "paid" || got[3].ID != "x" {
+		t.Errorf("tenants: %+v", got[:4])
+	}
+	if got := must[[]limit.Tenant](t)(s.Tenants(t.Context(), nil)); len(got) != 0 {
+		t.Errorf("no tenants: %+v", got)
+	}
+}
+
+// A document upserts the tenants it names; others stay, and so do those that it
+// no longer names.
+func testDocumentTenants(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: acme, plan: free, limits: [{name: requests, rate: 7/hour}]}, {id: left, plan: free}]\n")
+	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "byhand", "free", "acme"))
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "left", "paid"))
+	if got := one(t, s, "acme"); len(got.Overrides) != 1 || got.Overrides[0].Rate.Units != 7 || got.Overrides[0].Burst != 14 || got.Overrides[0].Meter != "requests" {
+		t.Errorf("acme's overrides: %+v", got.Overrides)
+	}
+	a := apply(t, s, plans+"tenants: [{id: acme, plan: paid}, {id: new, plan: free, parent: acme}]\n")
+	want := []string{
+		"tenant acme: plan free → paid", "tenant acme: override of limit requests removed",
+		"tenant new added, plan free", "tenant new: parent none → acme",
+	}
+	if !slices.Equal(a.Changes, want) {
+		t.Errorf("changes:\n got %q\nwant %q", a.Changes, want)
+	}
+	for id, plan := range map[string]string{"acme": "paid", "new": "free", "byhand": "free", "left": "paid"} {
+		if got := one(t, s, id); !got.Exists || got.Plan != plan || len(got.Overrides) != 0 {
+			t.Errorf("%s: %+v, want plan %s without overrides", id, got, plan)
+		}
+	}
+	// What was changed by hand is put back by applying the document again.
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "free"))
+	a = apply(t, s, plans+"tenants: [{id: acme, plan: paid}, {id: new, plan: free, parent: acme}]\n")
+	if !a.Changed || !slices.Equal(a.Changes, []string{"tenant acme: plan free → paid"}) {
+		t.Errorf("applied again: %+v", a)
+	}
+}
+
+// Nothing may come to refer to what is gone, and a refusal changes nothing.
+func testReferences(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: acme, plan: paid, limits: [{name: requests, burst: 5}]}]\n")
+	for i := range 12 {
+		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", fmt.Sprintf("t%02d", i), "paid", ""))
+	}
+	h := heads(t, s)
+	_, err := s.Apply(t.Context(), "ann", parse(t, "plans: {free: {}}"), 0, false)
+	is(t, "dropping the plan paid", err, policy.ErrInvalid)
+	if err == nil || !strings.Contains(err.Error(), "plan paid is gone") || !strings.Contains(err.Error(), "acme, t00, ") || !strings.Contains(err.Error(), "and more") {
+		t.Errorf("the refusal does not list the tenants: %v", err)
+	}
+	// paid stays, but lacks the limit whose burst acme's override changes.
+	_, err = s.Apply(t.Context(), "ann", parse(t, "plans: {paid: {limits: [{name: other, rate: 1/s}]}}"), 0, false)
+	is(t, "a plan that an override does not fit", err, policy.ErrInvalid)
+	if err == nil || !strings.Contains(err.Error(), "acme") {
+		t.Errorf("the refusal does not name acme: %v", err)
+	}
+	_, err = s.Apply(t.Context(), "ann", parse(t, "plans: {paid: {limits: [{name: other, rate: 1/s}]}}"), 0, true)
+	is(t, "a dry run of it", err, policy.ErrInvalid)
+	if got := heads(t, s); got != h {
+		t.Errorf("refusals moved %+v to %+v", h, got)
+	}
+	// With the tenants moved by the same document, the plan may go.
+	text := "plans: {free: {}}\ntenants: [{id: acme, plan: free}"
+	for i := range 12 {
+		text += fmt.Sprintf(", {id: t%02d, plan: free}", i)
+	}
+	if a := apply(t, s, text+"]\n"); !slices.Contains(a.Changes, "plan paid removed") {
+		t.Errorf("moving the tenants with the document: %+v", a)
+	}
+	// SetTenantPlan looks at overrides too.
+	apply(t, s, "plans: {free: {}, paid: {limits: [{name: requests, rate: 1/s}]}}\ntenants: [{id: acme, plan: paid, limits: [{name: requests, burst: 5}]}]")
+	_, err = s.SetTenantPlan(t.Context(), "ann", "acme", "free")
+	is(t, "a plan that the tenant's override does not fit", err, policy.ErrInvalid)
+}
+
+func testLevels(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: root, plan: free}, {id: other, plan: free}]\n")
+	parent := "root"
+	for i := 2; i <= limit.MaxTenantLevels; i++ {
+		id := fmt.Sprint("level", i)
+		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", id, "free", parent))
+		parent = id
+	}
+	_, err := s.CreateTenant(t.Context(), "ann", "below", "free", parent)
+	is(t, "one level too many", err, policy.ErrInvalid)
+	if got := one(t, s, "below"); got.Exists {
+		t.Errorf("the refusal made %+v", got)
+	}
+	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: root, plan: free, parent: other}, {id: other, plan: free}]\n"), 0, false)
+	is(t, "a document that moves a full chain down", err, policy.ErrInvalid)
+	if got := one(t, s, "root"); got.Parent != "" {
+		t.Errorf("the refusal moved root below %s", got.Parent)
+	}
+}
+
+// An override inherits from the plan in force; when that changes, the tenant has
+// changed, and others have not.
+func testOverridesFollow(t *testing.T, s policy.Store) {
+	tenants := "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 5000/hour}]}, {id: plain, plan: paid}]\n"
+	apply(t, s, plans+tenants)
+	before := heads(t, s)
+	apply(t, s, strings.Replace(plans, "burst: 2000", "burst: 3000", 1)+tenants)
+	if got := one(t, s, "acme"); got.Overrides[0].Burst != 15000 || got.Overrides[0].Rate.Units != 5000 {
+		t.Errorf("acme's override: %+v, want the plan's new proportion of burst to rate", got.Overrides[0])
+	}
+	changed, through, err := s.TenantChanges(t.Context(), before.Tenants, 100)
+	if err != nil || len(changed) != 1 || changed[0].ID != "acme" || through <= before.Tenants {
+		t.Errorf("changed: %+v through %d, %v; want acme alone", changed, through, err)
+	}
+	before = heads(t, s)
+	apply(t, s, strings.Replace(plans, "burst: 2000", "burst: 3000", 1)+"slot: 1m\n"+tenants)
+	if got := heads(t, s); got.Tenants != before.Tenants {
+		t.Errorf("a version that changes no override moved tenants from %d to %d", before.Tenants, got.Tenants)
+	}
+}
+
+func testTenantChanges(t *testing.T, s policy.Store) {
+	apply(t, s, plans)
+	for i := range 5 {
+		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", fmt.Sprint("t", i), "free", ""))
+	}
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "t1", "paid"))
+	var ids []string
+	after := int64(0)
+	for range 10 {
+		page, through, err := s.TenantChanges(t.Context(), after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range page {
+			if x.Revision <= after || x.Revision > through {
+				t.Errorf("%s has revision %d in changes %d to %d", x.ID, x.Revision, after, through)
+			}
+			ids = append(ids, x.ID+"="+x.Plan)
+		}
+		if through == after {
+			break
+		}
+		after = through
+	}
+	if got, want := strings.Join(ids, " "), "t0=free t2=free t3=free t4=free t1=paid"; got != want {
+		t.Errorf("changes: %s, want %s: each once, oldest first", got, want)
+	}
+	if h := heads(t, s); h.Tenants != after {
+		t.Errorf("complete through %d, heads say %d", after, h.Tenants)
+	}
+}
+
+func testTenantPages(t *testing.T, s policy.Store) {
+	apply(t, s, plans)
+	// Bytes decide the order, not a language: capitals first.
+	for _, id := range []string{"b", "B", "a/1", "a-1", "a", "c"} {
+		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", id, "free", ""))
+	}
+	var ids []string
+	after := ""
+	for {
+		page := must[[]limit.Tenant](t)(s.TenantPage(t.Context(), after, 4))
+		for _, x := range page {
+			ids = append(ids, x.ID)
+		}
+		if len(page) < 4 {
+			break
+		}
+		after = page[len(page)-1].ID
+	}
+	if got, want := strings.Join(ids, " "), "B a a-1 a/1 b c"; got != want {
+		t.Errorf("pages: %s, want %s", got, want)
+	}
+}
+
+func testSwitches(t *testing.T, s policy.Store) {
+	set := must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"b", "a", "b"}}))
+	want := limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"a", "b"}}
+	if got := must[limit.Switches](t)(s.Switches(t.Context())); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(set, want) {
+		t.Errorf("set %+v, stored %+v, want %+v", set, got, want)
+	}
+	h := heads(t, s)
+	if h.Switches != 1 {
+		t.Errorf("heads: %+v, want one change of switches", h)
+	}
+	must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", want))
+	if got := heads(t, s); got != h {
+		t.Errorf("setting the same moved %+v to %+v", h, got)
+	}
+	for _, bad := range []limit.Switches{{Mode: 9}, {Denied: []string{"a b"}}, {Denied: make([]string, limit.MaxDenied+1)}} {
+		_, err := s.SetSwitches(t.Context(), "ann", bad)
+		is(t, "bad switches", err, policy.ErrInvalid)
+	}
+}
+
+func testKeys(t *testing.T, s policy.Store) {
+	hash := func(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
+	k := policy.Key{ID: "k2", Role: policy.RoleAgent, Agent: "gw-1", Note: "gateway", Hash: hash("secret")}
+	created := must[policy.Key](t)(s.CreateKey(t.Context(), "ann", k))
+	if created.Created.IsZero() || !created.Revoked.IsZero() || created.Hash != k.Hash {
+		t.Errorf("created %+v", created)
+	}
+	must[policy.Key](t)(s.CreateKey(t.Context(), "ann", policy.Key{ID: "k1", Role: policy.RoleAdmin, Hash: hash("other")}))
+	_, err := s.CreateKey(t.Context(), "ann", policy.Key{ID: "k2", Role: policy.RoleAdmin, Hash: hash("third")})
+	is(t, "an id that is taken", err, policy.ErrExists)
+	_, err = s.CreateKey(t.Context(), "ann", policy.Key{ID: "k3", Role: policy.RoleAdmin, Hash: hash("secret")})
+	is(t, "a hash that is taken", err, policy.ErrExists)
+	for what, bad := range map[string]policy.Key{
+		"no hash":          {ID: "k4", Role: policy.RoleAdmin},
+		"no role":          {ID: "k4", Hash: hash("x")},
+		"an id of blanks":  {ID: " ", Role: policy.RoleAdmin, Hash: hash("x")},
+		"an admin's agent": {ID: "k4", Role: policy.RoleAdmin, Agent: "gw", Hash: hash("x")},
+		"a long note":      {ID: "k4", Role: policy.RoleAdmin, Note: strings.Repeat("x", 257), Hash: hash("x")},
+	} {
+		_, err := s.CreateKey(t.Context(), "ann", bad)
+		is(t, what, err, policy.ErrInvalid)
+	}
+	h := heads(t, s)
+	revoked := must[policy.Key](t)(s.RevokeKey(t.Context(), "ann", "k2"))
+	if revoked.Revoked.IsZero() || heads(t, s).Keys != h.Keys+1 {
+		t.Errorf("revoked %+v, heads %+v then %+v", revoked, h, heads(t, s))
+	}
+	if again := must[policy.Key](t)(s.RevokeKey(t.Context(), "ann", "k2")); !again.Revoked.Equal(revoked.Revoked) || heads(t, s).Keys != h.Keys+1 {
+		t.Errorf("revoked again: %+v", again)
+	}
+	_, err = s.RevokeKey(t.Context(), "ann", "nobody")
+	is(t, "revoking a key that is not there", err, policy.ErrNotFound)
+	keys := must[[]policy.Key](t)(s.Keys(t.Context()))
+	if len(keys) != 2 || keys[0].ID != "k1" || keys[1].ID != "k2" || keys[1].Hash != k.Hash || keys[1].Agent != "gw-1" ||
+		keys[1].Note != "gateway" || keys[1].Revoked.IsZero() || !keys[0].Revoked.IsZero() || !keys[1].Created.Equal(created.Created) {
+		t.Errorf("keys: %+v", keys)
+	}
+}
+
+// Each change has its row, with who, what, before and after, and no secret.
+func testAudit(t *testing.T, s policy.Store) {
+	ctx := t.Context()
+	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
+	must[limit.Tenant](t)(s.CreateTenant(ctx, "bob", "b", "free", "acme"))
+	must[limit.Tenant](t)(s.SetTenantPlan(ctx, "bob", "b", "paid"))
+	must[limit.Switches](t)(s.SetSwitches(ctx, "cy", limit.Switches{Mode: limit.ModeAllowAll}))
+	must[policy.Key](t)(s.CreateKey(ctx, "cy", policy.Key{ID: "k", Role: policy.RoleViewer, Hash: sha256.Sum256([]byte("secret"))}))
+	must[policy.Key](t)(s.RevokeKey(ctx, "cy", "k"))
+	if _, err := s.CreateTenant(ctx, "bob", "b", "free", ""); err == nil {
+		t.Error("a second b was made")
+	}
+	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, 0, 100))
+	var got []string
+	for i, r := range rows {
+		if i > 0 && r.Number != rows[i-1].Number-1 {
+			t.Errorf("audit row %d after %d", r.Number, rows[i-1].Number)
+		}
+		if r.At.IsZero() || strings.Contains(r.After, "secret") {
+			t.Errorf("audit row %+v", r)
+		}
+		got = append(got, fmt.Sprintf("%s %s %s %s > %s", r.Actor, r.Action, r.Object, r.Before, r.After))
+	}
+	want := []string{
+		`cy key.revoke k {"agent":"","note":"","revoked":false,"role":"viewer"} > {"agent":"","note":"","revoked":true,"role":"viewer"}`,
+		`cy key.create k  > {"agent":"","note":"","revoked":false,"role":"viewer"}`,
+		`cy switches.set switches {"denied":[],"mode":"normal"} > {"denied":[],"mode":"allow_all"}`,
+		`bob tenant.set-plan b {"parent":"acme","plan":"free"} > {"parent":"acme","plan":"paid"}`,
+		`bob tenant.create b  > {"parent":"acme","plan":"free"}`,
+		`ann policy.apply 1 {"version":0} > {"version":1,"changes":["default plan none → free","plan free added",` +
+			`"plan free: limit requests added: token_bucket 100/hour, burst 200, meter requests","plan paid added",` +
+			`"plan paid: limit requests added: token_bucket 1000/hour, burst 2000, meter requests","tenant acme added, plan free"]}`,
+		`ann tenant.apply acme  > {"plan":"free"}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if page := must[[]policy.AuditRow](t)(s.Audit(ctx, rows[1].Number, 2)); len(page) != 2 || page[0].Number != rows[2].Number {
+		t.Errorf("a page of the audit log: %+v", page)
+	}
+}
+
+// Changes from many sides at once are serialized: none is lost, no number is
+// given twice, and whoever polls changes sees each of them.
+func testConcurrent(t *testing.T, s policy.Store) {
+	const writers, each = 6, 8
+	apply(t, s, plans)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := make(chan map[string]bool)
+	go func() {
+		all := make(map[string]bool)
+		after := int64(0)
+		for len(all) < writers*each && ctx.Err() == nil {
+			page, through, err := s.TenantChanges(ctx, after, 3)
+			if err != nil {
+				break
+			}
+			for _, x := range page {
+				all[x.ID] = true
+			}
+			after = through
+		}
+		seen <- all
+	}()
+	var wg sync.WaitGroup
+	errs := make(chan error, writers*each)
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				_, err := s.CreateTenant(ctx, "ann", fmt.Sprintf("w%d-%d", w, i), "free", "")
+				errs <- err
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Error(err)
+			stop()
+		}
+	}
+	timer := time.AfterFunc(20*time.Second, stop)
+	defer timer.Stop()
+	if all := <-seen; len(all) != writers*each {
+		t.Errorf("the reader saw %d tenants, want %d", len(all), writers*each)
+	}
+	if h := heads(t, s); h.Tenants != writers*each {
+		t.Errorf("heads say %d changes, want %d", h.Tenants, writers*each)
+	}
+	revisions := make(map[int64]bool)
+	for _, x := range must[[]limit.Tenant](t)(s.TenantPage(t.Context(), "", 1000)) {
+		revisions[x.Revision] = true
+	}
+	if len(revisions) != writers*each {
+		t.Errorf("%d revisions for %d tenants", len(revisions), writers*each)
+	}
+}
+
+// A caller that has gone changes nothing, and is told so by its own name.
+func testEnded(t *testing.T, s policy.Store) {
+	apply(t, s, plans)
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	_, err := s.CreateTenant(ctx, "ann", "acme", "free", "")
+	is(t, "a change whose caller has gone", err, context.Canceled)
+	is(t, "a change whose caller has gone", err, policy.ErrUnavailable)
+	if got := one(t, s, "acme"); got.Exists {
+		t.Errorf("it made %+v", got)
+	}
+}

@@ -1,0 +1,271 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// Apply implements policy.Store.
+func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, base int64, dryRun bool) (policy.Applied, error) {
+	var out policy.Applied
+	err := s.change(ctx, func(t *tx) error {
+		if base != 0 && base != t.heads.Version {
+			return fmt.Errorf("%w: version %d is, and the change was made from %d", policy.ErrConflict, t.heads.Version, base)
+		}
+		var err error
+		was := t.heads.Version
+		if out, err = t.apply(ctx, actor, "policy.apply", doc); err != nil {
+			return err
+		}
+		if dryRun {
+			out.Version = was
+			return errDryRun
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Rollback implements policy.Store.
+func (s *Store) Rollback(ctx context.Context, actor string, version int64) (policy.Applied, error) {
+	var out policy.Applied
+	err := s.change(ctx, func(t *tx) error {
+		if version < 1 || version > t.heads.Version {
+			return fmt.Errorf("%w: version %d", policy.ErrNotFound, version)
+		}
+		v, err := readVersion(ctx, t, version)
+		if err != nil {
+			return err
+		}
+		doc, err := policy.Parse(v.File, []byte(v.Text))
+		if err != nil {
+			return fmt.Errorf("version %d: %w", version, err)
+		}
+		out, err = t.apply(ctx, actor, "policy.rollback", doc)
+		return err
+	})
+	return out, err
+}
+
+// apply makes doc the next version. It writes as it goes: a caller that wants none
+// of it ends the transaction.
+func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Document) (policy.Applied, error) {
+	before, err := t.s.document(ctx, t, t.heads.Version)
+	if err != nil {
+		return policy.Applied{}, err
+	}
+	changes := policy.DiffPolicy(before, doc)
+	tenantChanges, err := t.applyTenants(ctx, actor, before, doc)
+	if err != nil {
+		return policy.Applied{}, err
+	}
+	if err := t.checkPlans(ctx, before, doc); err != nil {
+		return policy.Applied{}, err
+	}
+	if err := t.refit(ctx, before, doc); err != nil {
+		return policy.Applied{}, err
+	}
+	changes = append(changes, tenantChanges...)
+	if len(changes) == 0 && before != nil {
+		return policy.Applied{Version: t.heads.Version}, nil
+	}
+	was := t.heads.Version
+	t.heads.Version++
+	changes = policy.Bounded(changes)
+	if _, err := t.ExecContext(ctx, "INSERT INTO policy_versions (number, document, file, author, created_ms) VALUES ($1, $2, $3, $4, $5)",
+		t.heads.Version, doc.Text(), doc.File(), actor, t.s.now().UnixMilli()); err != nil {
+		return policy.Applied{}, unavailable("write version", err)
+	}
+	type versionJSON struct {
+		Version int64    `json:"version"`
+		Changes []string `json:"changes,omitempty"`
+	}
+	if err := t.audit(actor, action, strconv.FormatInt(t.heads.Version, 10), versionJSON{Version: was}, versionJSON{t.heads.Version, changes}); err != nil {
+		return policy.Applied{}, err
+	}
+	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes}, nil
+}
+
+// applyTenants upserts the tenants that doc names and says what changed.
+func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy.Document) ([]string, error) {
+	specs := doc.TenantSpecs()
+	ids := make([]string, len(specs))
+	for i := range specs {
+		ids[i] = specs[i].ID
+	}
+	stored, err := readTenants(ctx, t, ids)
+	if err != nil {
+		return nil, err
+	}
+	compiled := doc.Tenants()
+	var changes []string
+	var rows [][]any
+	var moved []string // tenants that were there, and have another parent now
+	for i := range specs {
+		overrides, err := overridesText(specs[i].Overrides)
+		if err != nil {
+			return nil, err
+		}
+		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides}
+		was, there := stored[next.ID]
+		if there {
+			next.Suspended, next.Change = was.Suspended, was.Change
+			if next == was {
+				continue
+			}
+			if next.Parent != was.Parent {
+				moved = append(moved, next.ID)
+			}
+		}
+		t.heads.Tenants++
+		next.Change = t.heads.Tenants
+		rows = append(rows, next.values())
+
+		var old limit.Tenant
+		if there {
+			if old, err = was.compile(before); err != nil {
+				return nil, err
+			}
+		}
+		after := compiled[i]
+		after.Suspended = next.Suspended != 0
+		said := policy.DiffTenant(old, after)
+		if len(said) == 0 {
+			said = []string{fmt.Sprintf("tenant %s: its overrides are written otherwise", next.ID)}
+		}
+		changes = append(changes, said...)
+		if err := t.audit(actor, "tenant.apply", next.ID, was.json(there), next.json(true)); err != nil {
+			return nil, err
+		}
+	}
+	err = t.insert(ctx, "INSERT INTO tenants (id, plan, parent, overrides, suspended, change) VALUES ",
+		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent,
+		overrides = excluded.overrides, change = excluded.change`, rows)
+	if err != nil {
+		return nil, unavailable("write tenants", err)
+	}
+	for _, id := range moved {
+		if err := t.checkLevels(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
+}
+
+// listed is how many tenants a refusal names.
+const listed = 10
+
+// checkPlans refuses a document that lacks a plan some stored tenant has.
+func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error {
+	if before == nil {
+		return nil
+	}
+	var refused []string
+	after := doc.Policy(0)
+	for _, p := range before.Policy(0).Plans {
+		if after.Plan(p.Name) != nil {
+			continue
+		}
+		rows, err := t.QueryContext(ctx, "SELECT id FROM tenants WHERE plan = $1 ORDER BY id LIMIT $2", p.Name, listed+1)
+		ids, err := collect(rows, err, "read tenants", func(id *string, rows *sql.Rows) error { return rows.Scan(id) })
+		if err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			refused = append(refused, fmt.Sprintf("plan %s is gone from the document, and these tenants have it: %s", p.Name, list(ids)))
+		}
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("%w: %s", policy.ErrInvalid, strings.Join(refused, "; "))
+	}
+	return nil
+}
+
+func list(ids []string) string {
+	if len(ids) > listed {
+		return strings.Join(ids[:listed], ", ") + " and more"
+	}
+	return strings.Join(ids, ", ")
+}
+
+// refit compiles the overrides of stored tenants against doc. Where that gives
+// something else than before, the tenant has changed, and agents are told.
+func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
+	if before == nil {
+		return nil
+	}
+	rows, err := t.QueryContext(ctx, "SELECT id, plan, parent, overrides, suspended, change FROM tenants WHERE overrides <> '' ORDER BY id")
+	all, err := collect(rows, err, "read tenants", scanTenant)
+	if err != nil {
+		return err
+	}
+	var refused, ids []string
+	for i := range all {
+		after, err := all[i].compile(doc)
+		if err != nil {
+			refused = append(refused, err.Error())
+			ids = append(ids, all[i].ID)
+			continue
+		}
+		was, err := all[i].compile(before)
+		if err == nil && reflect.DeepEqual(was.Overrides, after.Overrides) {
+			continue
+		}
+		t.heads.Tenants++
+		if _, err := t.ExecContext(ctx, "UPDATE tenants SET change = $1 WHERE id = $2", t.heads.Tenants, all[i].ID); err != nil {
+			return unavailable("write tenants", err)
+		}
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("%w: overrides of stored tenants do not fit the document: %s (first: %s)", policy.ErrInvalid, list(ids), refused[0])
+	}
+	return nil
+}
+
+// Version implements policy.Store.
+func (s *Store) Version(ctx context.Context, number int64) (policy.Version, error) {
+	if number == 0 {
+		h, err := s.Heads(ctx)
+		if err != nil {
+			return policy.Version{}, err
+		}
+		number = h.Version
+	}
+	return readVersion(ctx, s.db, number)
+}
+
+func readVersion(ctx context.Context, q querier, number int64) (policy.Version, error) {
+	v := policy.Version{Number: number}
+	var ms int64
+	err := q.QueryRowContext(ctx, "SELECT document, file, author, created_ms FROM policy_versions WHERE number = $1", number).
+		Scan(&v.Text, &v.File, &v.Author, &ms)
+	if errors.Is(err, sql.ErrNoRows) {
+		if number == 0 {
+			return v, fmt.Errorf("%w: no policy has been applied yet", policy.ErrNotFound)
+		}
+		return v, fmt.Errorf("%w: version %d", policy.ErrNotFound, number)
+	}
+	v.Created = time.UnixMilli(ms)
+	return v, unavailable("read version", err)
+}
+
+// Versions implements policy.Store.
+func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policy.Version, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms FROM policy_versions
+		WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
+	return collect(rows, err, "read versions", func(v *policy.Version, rows *sql.Rows) error {
+		var ms int64
+		err := rows.Scan(&v.Number, &v.File, &v.Author, &ms)
+		v.Created = time.UnixMilli(ms)
+		return err
+	})
+}

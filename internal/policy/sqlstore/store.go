@@ -1,0 +1,305 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+var _ policy.Store = (*Store)(nil)
+
+// Engine is what is behind the database.
+type Engine uint8
+
+// The engines there is a schema for.
+const (
+	SQLite Engine = iota + 1
+	Postgres
+)
+
+// Store is a policy.Store on a database that has the schema. It is safe for
+// concurrent use, and holds no goroutine.
+type Store struct {
+	db     *sql.DB
+	engine Engine
+	now    func() time.Time
+
+	mu      sync.Mutex
+	number  int64            // version of document
+	current *policy.Document // the document last read, which is the one in force but for moments
+}
+
+// New returns a store on db, which stays the caller's to close. now is the clock
+// of what is written; nil for time.Now.
+func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{db: db, engine: engine, now: now}
+}
+
+// Heads implements policy.Store.
+func (s *Store) Heads(ctx context.Context) (policy.Heads, error) {
+	var h policy.Heads
+	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys FROM policy_heads WHERE id = 1").
+		Scan(&h.Version, &h.Tenants, &h.Switches, &h.Keys)
+	return h, unavailable("read heads", err)
+}
+
+// querier is what reads need of a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// tx is a change under way: it has the row of heads.
+type tx struct {
+	*sql.Tx
+	s      *Store
+	heads  policy.Heads
+	audits int64
+	log    [][]any // audit rows to write
+}
+
+// errDryRun ends a transaction whose result is wanted and whose effect is not.
+var errDryRun = errors.New("sqlstore: dry run")
+
+// change runs do in a transaction of its own, alone among all changes of all servers.
+func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
+	sqlTx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return unavailable("begin", err)
+	}
+	defer sqlTx.Rollback() // does nothing once committed
+	t := &tx{Tx: sqlTx, s: s}
+	// Writing before reading takes the lock in both engines, and then reads what the
+	// change before has committed.
+	err = t.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING version, tenants, switches, keys, audit").
+		Scan(&t.heads.Version, &t.heads.Tenants, &t.heads.Switches, &t.heads.Keys, &t.audits)
+	if err != nil {
+		return unavailable("take heads", err)
+	}
+	if err := do(t); err != nil {
+		if errors.Is(err, errDryRun) {
+			return nil
+		}
+		return err
+	}
+	if len(t.log) == 0 {
+		return nil // nothing was changed
+	}
+	if err := t.insert(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ", "", t.log); err != nil {
+		return unavailable("write audit", err)
+	}
+	if _, err := t.ExecContext(ctx, "UPDATE policy_heads SET version = $1, tenants = $2, switches = $3, keys = $4, audit = $5 WHERE id = 1",
+		t.heads.Version, t.heads.Tenants, t.heads.Switches, t.heads.Keys, t.audits); err != nil {
+		return unavailable("move heads", err)
+	}
+	return unavailable("commit", t.Commit())
+}
+
+// audit notes a change; before and after are written as JSON, nil as empty.
+func (t *tx) audit(actor, action, object string, before, after any) error {
+	if actor == "" || len(actor) > policy.MaxActor {
+		return fmt.Errorf("%w: a change is made by someone, whose name has 1 to %d bytes", policy.ErrInvalid, policy.MaxActor)
+	}
+	texts := [2]string{}
+	for i, v := range []any{before, after} {
+		if v == nil {
+			continue
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("audit of %s: %w", action, err)
+		}
+		texts[i] = string(b)
+	}
+	t.audits++
+	t.log = append(t.log, []any{t.audits, t.s.now().UnixMilli(), actor, action, object, texts[0], texts[1]})
+	return nil
+}
+
+// insertRows is how many rows a statement inserts at most: far below both engines' parameters.
+const insertRows = 500
+
+// insert writes rows, many in a statement.
+func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error {
+	for len(rows) > 0 {
+		n := min(len(rows), insertRows)
+		var b strings.Builder
+		b.WriteString(head)
+		var args []any
+		for i, row := range rows[:n] {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteByte('(')
+			for j, v := range row {
+				if j > 0 {
+					b.WriteByte(',')
+				}
+				args = append(args, v)
+				b.WriteByte('$')
+				b.WriteString(strconv.Itoa(len(args)))
+			}
+			b.WriteByte(')')
+		}
+		b.WriteString(tail)
+		if _, err := t.ExecContext(ctx, b.String(), args...); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// snapshot runs do on a consistent view, with the version in force.
+func (s *Store) snapshot(ctx context.Context, do func(q querier, doc *policy.Document) error) error {
+	options := sql.TxOptions{ReadOnly: true} // in SQLite a snapshot as it is
+	if s.engine == Postgres {
+		options.Isolation = sql.LevelRepeatableRead
+	}
+	sqlTx, err := s.db.BeginTx(ctx, &options)
+	if err != nil {
+		return unavailable("begin", err)
+	}
+	defer sqlTx.Rollback()
+	var version int64
+	if err := sqlTx.QueryRowContext(ctx, "SELECT version FROM policy_heads WHERE id = 1").Scan(&version); err != nil {
+		return unavailable("read heads", err)
+	}
+	doc, err := s.document(ctx, sqlTx, version)
+	if err != nil {
+		return err
+	}
+	return do(sqlTx, doc)
+}
+
+// document returns the document of a version, nil for version 0. It keeps the last one.
+func (s *Store) document(ctx context.Context, q querier, version int64) (*policy.Document, error) {
+	if version == 0 {
+		return nil, nil
+	}
+	s.mu.Lock()
+	doc, number := s.current, s.number
+	s.mu.Unlock()
+	if doc != nil && number == version {
+		return doc, nil
+	}
+	v, err := readVersion(ctx, q, version)
+	if err != nil {
+		return nil, err
+	}
+	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
+		return nil, fmt.Errorf("%w: stored version %d does not hold any more: %w", policy.ErrInvalid, version, err)
+	}
+	s.mu.Lock()
+	if version >= s.number {
+		s.current, s.number = doc, version
+	}
+	s.mu.Unlock()
+	return doc, nil
+}
+
+// Switches implements policy.Store.
+func (s *Store) Switches(ctx context.Context) (limit.Switches, error) {
+	return readSwitches(ctx, s.db)
+}
+
+func readSwitches(ctx context.Context, q querier) (limit.Switches, error) {
+	var sw limit.Switches
+	var denied string
+	if err := q.QueryRowContext(ctx, "SELECT mode, denied FROM policy_switches WHERE id = 1").Scan(&sw.Mode, &denied); err != nil {
+		return sw, unavailable("read switches", err)
+	}
+	if err := json.Unmarshal([]byte(denied), &sw.Denied); err != nil {
+		return sw, fmt.Errorf("read switches: %w", err)
+	}
+	return sw, nil
+}
+
+// SetSwitches implements policy.Store. Denied tenants are stored in order, each once;
+// they need not exist.
+func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches) (limit.Switches, error) {
+	if sw.Mode > limit.ModeShadowAll || len(sw.Denied) > limit.MaxDenied {
+		return limit.Switches{}, fmt.Errorf("%w: mode must be known, and at most %d tenants denied", policy.ErrInvalid, limit.MaxDenied)
+	}
+	for _, id := range sw.Denied {
+		if !limit.ValidTenant(id) {
+			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id", policy.ErrInvalid, limit.Quote(id))
+		}
+	}
+	sw.Denied = sortedSet(sw.Denied)
+	err := s.change(ctx, func(t *tx) error {
+		before, err := readSwitches(ctx, t)
+		if err != nil {
+			return err
+		}
+		if before.Mode == sw.Mode && equal(before.Denied, sw.Denied) {
+			return nil
+		}
+		b, err := json.Marshal(sw.Denied)
+		if err != nil {
+			return fmt.Errorf("write switches: %w", err)
+		}
+		if _, err := t.ExecContext(ctx, "UPDATE policy_switches SET mode = $1, denied = $2 WHERE id = 1", int64(sw.Mode), string(b)); err != nil {
+			return unavailable("write switches", err)
+		}
+		t.heads.Switches++
+		return t.audit(actor, "switches.set", "switches", switchesJSON(before), switchesJSON(sw))
+	})
+	return sw, err
+}
+
+func switchesJSON(s limit.Switches) any {
+	return map[string]any{"mode": s.Mode.String(), "denied": s.Denied}
+}
+
+// Audit implements policy.Store.
+func (s *Store) Audit(ctx context.Context, before int64, n int) ([]policy.AuditRow, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT number, at_ms, actor, action, object, before, after FROM audit_log
+		WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
+	return collect(rows, err, "read audit", func(r *policy.AuditRow, rows *sql.Rows) error {
+		var ms int64
+		err := rows.Scan(&r.Number, &ms, &r.Actor, &r.Action, &r.Object, &r.Before, &r.After)
+		r.At = time.UnixMilli(ms)
+		return err
+	})
+}
+
+// collect scans all rows, and closes them.
+func collect[T any](rows *sql.Rows, err error, what string, scan func(*T, *sql.Rows) error) ([]T, error) {
+	if err != nil {
+		return nil, unavailable(what, err)
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		var one T
+		if err := scan(&one, rows); err != nil {
+			return nil, unavailable(what, err)
+		}
+		all = append(all, one)
+	}
+	return all, unavailable(what, rows.Err())
+}
+
+// page bounds how much is asked for.
+func page(n int) int { return max(1, min(n, policy.MaxPage)) }
+
+// unavailable names what failed; nil stays nil.
+func unavailable(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %w", policy.ErrUnavailable, what, err)
+}

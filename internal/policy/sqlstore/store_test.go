@@ -1,0 +1,96 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policytest"
+	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+func openSQLite(t *testing.T) *sql.DB {
+	t.Helper()
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)"}}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "quota.db")+"?"+q.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := migrations.SQLite(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// openPostgres returns a database as quota_app sees it.
+func openPostgres(t *testing.T) *sql.DB {
+	t.Helper()
+	pg := testenv.Postgres(t)
+	appURL := pg.AppURL()
+	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgx.ParseConfig(appURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestSQLite(t *testing.T) {
+	policytest.Run(t, func(t *testing.T) policy.Store { return sqlstore.New(openSQLite(t), sqlstore.SQLite, nil) })
+}
+
+func TestPostgres(t *testing.T) {
+	policytest.Run(t, func(t *testing.T) policy.Store { return sqlstore.New(openPostgres(t), sqlstore.Postgres, nil) })
+}
+
+// What was decided stays decided: nobody changes a version or an audit row.
+func TestAppendOnly(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite, "Postgres": openPostgres} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t)
+			engine := sqlstore.SQLite
+			if name == "Postgres" {
+				engine = sqlstore.Postgres
+			}
+			doc, err := policy.Parse("", []byte("plans: {free: {}}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sqlstore.New(db, engine, nil).Apply(t.Context(), "ann", doc, 0, false); err != nil {
+				t.Fatal(err)
+			}
+			statements := []string{
+				"UPDATE policy_versions SET document = ''", "DELETE FROM policy_versions",
+				"UPDATE audit_log SET actor = 'nobody'", "DELETE FROM audit_log",
+			}
+			if engine == sqlstore.Postgres {
+				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "DROP TABLE audit_log",
+					"ALTER TABLE audit_log DISABLE TRIGGER ALL", "DELETE FROM tenants", "DELETE FROM access_keys", "INSERT INTO policy_heads VALUES (2,0,0,0,0,0)")
+			}
+			for _, s := range statements {
+				_, err := db.ExecContext(t.Context(), s)
+				if err == nil || !strings.Contains(err.Error(), "append-only") && !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
+					t.Errorf("%s: got %v, want a refusal", s, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,325 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// row is a tenant as stored: comparable.
+type row struct {
+	ID, Plan, Parent string
+	Overrides        string // JSON of []policy.LimitSpec; empty for none
+	Suspended        int64  // 0 or 1
+	Change           int64
+}
+
+func (r *row) values() []any {
+	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change}
+}
+
+// json is what the audit log keeps of a tenant; nil where there was none.
+func (r *row) json(there bool) any {
+	if !there {
+		return nil
+	}
+	m := map[string]any{"plan": r.Plan}
+	if r.Parent != "" {
+		m["parent"] = r.Parent
+	}
+	if r.Overrides != "" {
+		m["limits"] = json.RawMessage(r.Overrides)
+	}
+	if r.Suspended != 0 {
+		m["suspended"] = true
+	}
+	return m
+}
+
+// compile returns the tenant as doc makes it. Without overrides it needs no plan of doc's.
+func (r *row) compile(doc *policy.Document) (limit.Tenant, error) {
+	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
+	if r.Overrides == "" {
+		return t, nil
+	}
+	spec := policy.TenantSpec{ID: r.ID, Plan: r.Plan, Parent: r.Parent}
+	if err := json.Unmarshal([]byte(r.Overrides), &spec.Overrides); err != nil {
+		return t, fmt.Errorf("tenant %s: overrides: %w", r.ID, err)
+	}
+	c, err := doc.Tenant(spec)
+	t.Overrides = c.Overrides
+	return t, err
+}
+
+func overridesText(specs []policy.LimitSpec) (string, error) {
+	if len(specs) == 0 {
+		return "", nil
+	}
+	b, err := json.Marshal(specs)
+	return string(b), err
+}
+
+const tenantColumns = "id, plan, parent, overrides, suspended, change"
+
+func scanTenant(r *row, rows *sql.Rows) error {
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change)
+}
+
+// readTenants returns those of ids that there are.
+func readTenants(ctx context.Context, q querier, ids []string) (map[string]row, error) {
+	found := make(map[string]row, len(ids))
+	for chunk := range slices.Chunk(ids, insertRows) {
+		var b strings.Builder
+		b.WriteString("SELECT " + tenantColumns + " FROM tenants WHERE id IN (")
+		args := make([]any, len(chunk))
+		for i, id := range chunk {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteByte('$')
+			b.WriteString(strconv.Itoa(i + 1))
+			args[i] = id
+		}
+		b.WriteByte(')')
+		rows, err := q.QueryContext(ctx, b.String(), args...)
+		all, err := collect(rows, err, "read tenants", scanTenant)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			found[r.ID] = r
+		}
+	}
+	return found, nil
+}
+
+// Tenants implements policy.Store.
+func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error) {
+	tenants := make([]limit.Tenant, len(ids))
+	if len(ids) == 0 {
+		return tenants, nil
+	}
+	err := s.snapshot(ctx, func(q querier, doc *policy.Document) error {
+		found, err := readTenants(ctx, q, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			r, ok := found[id]
+			if !ok {
+				tenants[i] = limit.Tenant{ID: id}
+				continue
+			}
+			if tenants[i], err = r.compile(doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tenants, nil
+}
+
+// list compiles the tenants that a query selects.
+func (s *Store) list(ctx context.Context, query string, args ...any) ([]limit.Tenant, error) {
+	var tenants []limit.Tenant
+	err := s.snapshot(ctx, func(q querier, doc *policy.Document) error {
+		rows, err := q.QueryContext(ctx, query, args...)
+		all, err := collect(rows, err, "read tenants", scanTenant)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			t, err := all[i].compile(doc)
+			if err != nil {
+				return err
+			}
+			tenants = append(tenants, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tenants, nil
+}
+
+// TenantPage implements policy.Store.
+func (s *Store) TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error) {
+	return s.list(ctx, "SELECT "+tenantColumns+" FROM tenants WHERE id > $1 ORDER BY id LIMIT $2", after, page(n))
+}
+
+// TenantChanges implements policy.Store.
+func (s *Store) TenantChanges(ctx context.Context, after int64, n int) ([]limit.Tenant, int64, error) {
+	// Read before the tenants: what commits in between is told again, and nothing is missed.
+	h, err := s.Heads(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	n = page(n)
+	tenants, err := s.list(ctx, "SELECT "+tenantColumns+" FROM tenants WHERE change > $1 ORDER BY change LIMIT $2", after, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	through := max(after, h.Tenants)
+	if len(tenants) > 0 {
+		last := tenants[len(tenants)-1].Revision
+		if len(tenants) == n {
+			return tenants, last, nil
+		}
+		through = max(through, last)
+	}
+	return tenants, through, nil
+}
+
+// one returns the tenant of that id as stored, or ErrNotFound.
+func (t *tx) one(ctx context.Context, id string) (row, error) {
+	found, err := readTenants(ctx, t, []string{id})
+	if err != nil {
+		return row{}, err
+	}
+	r, ok := found[id]
+	if !ok {
+		return row{}, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(id))
+	}
+	return r, nil
+}
+
+// write stores the tenant under the next change number.
+func (t *tx) write(ctx context.Context, r *row) error {
+	t.heads.Tenants++
+	r.Change = t.heads.Tenants
+	err := t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
+		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent, overrides = excluded.overrides,
+		suspended = excluded.suspended, change = excluded.change`, [][]any{r.values()})
+	return unavailable("write tenant", err)
+}
+
+// checkPlan reports a plan that the policy in force lacks.
+func (t *tx) checkPlan(ctx context.Context, plan string) (*policy.Document, error) {
+	doc, err := t.s.document(ctx, t, t.heads.Version)
+	if err != nil {
+		return nil, err
+	}
+	if doc == nil {
+		return nil, fmt.Errorf("%w: there is no policy yet, so no plan %s", policy.ErrInvalid, limit.Quote(plan))
+	}
+	if doc.Policy(0).Plan(plan) == nil {
+		return nil, fmt.Errorf("%w: the policy in force has no plan %s", policy.ErrInvalid, limit.Quote(plan))
+	}
+	return doc, nil
+}
+
+// checkLevels reports a tenant whose chain, from its root to its deepest
+// descendant, is too long.
+func (t *tx) checkLevels(ctx context.Context, id string) error {
+	var up, down int
+	err := t.QueryRowContext(ctx, `WITH RECURSIVE above(id, parent, level) AS (
+			SELECT id, parent, 1 FROM tenants WHERE id = $1
+			UNION ALL
+			SELECT t.id, t.parent, a.level + 1 FROM tenants t JOIN above a ON t.id = a.parent WHERE a.level <= $2
+		) SELECT max(level) FROM above`, id, limit.MaxTenantLevels).Scan(&up)
+	if err != nil {
+		return unavailable("read ancestors", err)
+	}
+	err = t.QueryRowContext(ctx, `WITH RECURSIVE below(id, level) AS (
+			SELECT id, 0 FROM tenants WHERE id = $1
+			UNION ALL
+			SELECT t.id, b.level + 1 FROM tenants t JOIN below b ON t.parent = b.id WHERE t.parent <> '' AND b.level <= $2
+		) SELECT max(level) FROM below`, id, limit.MaxTenantLevels).Scan(&down)
+	if err != nil {
+		return unavailable("read descendants", err)
+	}
+	if up+down > limit.MaxTenantLevels {
+		return fmt.Errorf("%w: tenant %s would be in a chain of more than %d tenants, from the root down", policy.ErrInvalid, id, limit.MaxTenantLevels)
+	}
+	return nil
+}
+
+// CreateTenant implements policy.Store.
+func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error) {
+	var out limit.Tenant
+	if !limit.ValidTenant(id) {
+		return out, fmt.Errorf("%w: %s is not a tenant's id", policy.ErrInvalid, limit.Quote(id))
+	}
+	err := s.change(ctx, func(t *tx) error {
+		if _, err := t.one(ctx, id); err == nil {
+			return fmt.Errorf("%w: tenant %s", policy.ErrExists, id)
+		} else if !errors.Is(err, policy.ErrNotFound) {
+			return err
+		}
+		doc, err := t.checkPlan(ctx, plan)
+		if err != nil {
+			return err
+		}
+		if parent != "" {
+			if _, err := t.one(ctx, parent); errors.Is(err, policy.ErrNotFound) {
+				return fmt.Errorf("%w: the parent %s does not exist", policy.ErrInvalid, limit.Quote(parent))
+			} else if err != nil {
+				return err
+			}
+		}
+		r := row{ID: id, Plan: plan, Parent: parent}
+		if err := t.write(ctx, &r); err != nil {
+			return err
+		}
+		if parent != "" {
+			if err := t.checkLevels(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := t.audit(actor, "tenant.create", id, nil, r.json(true)); err != nil {
+			return err
+		}
+		out, err = r.compile(doc)
+		return err
+	})
+	if err != nil {
+		return limit.Tenant{}, err
+	}
+	return out, nil
+}
+
+// SetTenantPlan implements policy.Store.
+func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error) {
+	var out limit.Tenant
+	err := s.change(ctx, func(t *tx) error {
+		was, err := t.one(ctx, id)
+		if err != nil {
+			return err
+		}
+		doc, err := t.checkPlan(ctx, plan)
+		if err != nil {
+			return err
+		}
+		next := was
+		next.Plan = plan
+		if _, err := next.compile(doc); err != nil {
+			return err
+		}
+		if next != was {
+			if err := t.write(ctx, &next); err != nil {
+				return err
+			}
+			if err := t.audit(actor, "tenant.set-plan", id, was.json(true), next.json(true)); err != nil {
+				return err
+			}
+		}
+		out, err = next.compile(doc)
+		return err
+	})
+	if err != nil {
+		return limit.Tenant{}, err
+	}
+	return out, nil
+}

@@ -6,7 +6,7 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 const headerPrefix = "header:"
@@ -28,7 +28,7 @@ type headerWord struct{ name, attribute string }
 
 // newMapping merges the gateways of each domain; where two of them map the same
 // word, the later one wins, as the policy's validation has it in order.
-func newMapping(gateways []limit.Gateway) *mapping {
+func newMapping(gateways []client.Gateway) *mapping {
 	m := &mapping{domains: make(map[string]*words)}
 	for _, g := range gateways {
 		if len(g.Descriptors) == 0 {
@@ -88,8 +88,8 @@ func (m *mapping) of(domain string) *words {
 //
 // The attribute endpoint is the same word as at the other doors: a bare path becomes
 // "METHOD /path" where the attribute method is known, clean and without its query.
-func (w *words) attributes(d *rlcommon.RateLimitDescriptor, md metadata.MD) []limit.Attribute {
-	var list []limit.Attribute
+func (w *words) attributes(d *rlcommon.RateLimitDescriptor, md metadata.MD) []client.Attribute {
+	var list []client.Attribute
 	has := func(name string) bool {
 		for i := range list {
 			if list[i].Name == name {
@@ -100,7 +100,7 @@ func (w *words) attributes(d *rlcommon.RateLimitDescriptor, md metadata.MD) []li
 	}
 	add := func(name, value string) {
 		if name != "" && value != "" && len(list) < maxAttributes && !has(name) {
-			list = append(list, limit.Attribute{Name: name, Value: value})
+			list = append(list, client.Attribute{Name: name, Value: value})
 		}
 	}
 	for _, e := range d.GetEntries() {
@@ -136,7 +136,7 @@ func (w *words) header(name string) string {
 // which nothing is mapped still stands for a request.
 func (w *words) onlyHeaders() bool { return len(w.keys) == 0 }
 
-func joinEndpoint(list []limit.Attribute) {
+func joinEndpoint(list []client.Attribute) {
 	method := ""
 	for _, a := range list {
 		if a.Name == "method" {

@@ -7,7 +7,7 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 // descriptor makes one of "key=value" words.
@@ -21,7 +21,7 @@ func descriptor(words ...string) *rlcommon.RateLimitDescriptor {
 }
 
 func TestDescriptorsBecomeAttributes(t *testing.T) {
-	m := newMapping([]limit.Gateway{
+	m := newMapping([]client.Gateway{
 		{Name: "envoy", Domain: "edge", Descriptors: map[string]string{
 			"remote_address": "ip", "path": "endpoint", "verb": "method", "header:X-Tenant": "tenant", "header:x-key": "key",
 		}},
@@ -65,7 +65,7 @@ func TestDescriptorsBecomeAttributes(t *testing.T) {
 }
 
 func TestGatewaysOfOneDomainAddUp(t *testing.T) {
-	m := newMapping([]limit.Gateway{
+	m := newMapping([]client.Gateway{
 		{Name: "a", Domain: "edge", Descriptors: map[string]string{"k": "one", "header:b": "two"}},
 		{Name: "b", Domain: "edge", Descriptors: map[string]string{"k": "later", "header:a": "three", "header:B": "four"}},
 	})

@@ -1,0 +1,248 @@
+package doors
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// Client is what a door asks: a client.Client.
+type Client interface {
+	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
+	Gateways() (gateways []client.Gateway, version int64)
+}
+
+// maxDescriptors bounds a request's descriptors: each costs a decision, and nothing
+// but a mistake sends more.
+const maxDescriptors = 256
+
+// Envoy is Envoy's rate limit service. It is safe for concurrent use.
+type Envoy struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	client  Client
+	metrics *Metrics
+	// mapped is the mapping of the policy version last seen, made anew when the
+	// version changes. Two requests that make it at once make the same.
+	mapped atomic.Pointer[mappedVersion]
+}
+
+type mappedVersion struct {
+	version int64
+	mapping *mapping
+}
+
+// NewEnvoy returns the service. It starts nothing.
+func NewEnvoy(c Client, m *Metrics) *Envoy { return &Envoy{client: c, metrics: m} }
+
+// mapping returns the words of the policy in force; nil while none is known.
+func (e *Envoy) mapping() *mapping {
+	gateways, version := e.client.Gateways()
+	if version == 0 {
+		return nil
+	}
+	m := e.mapped.Load()
+	if m == nil || m.version != version {
+		m = &mappedVersion{version, newMapping(gateways)}
+		e.mapped.Store(m)
+	}
+	return m.mapping
+}
+
+// question is one descriptor ready to be asked; without attributes it is unlimited.
+type question struct {
+	attributes []client.Attribute
+	hits       int64
+}
+
+// ShouldRateLimit decides each descriptor as one request to the limits; see
+// docs/doors.md for what each field means here. Errors are INVALID_ARGUMENT for a
+// request that cannot be understood, and UNAVAILABLE while no policy is known, so
+// that Envoy's own failure mode decides.
+func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	if r.GetDomain() == "" {
+		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
+	}
+	if n := len(r.GetDescriptors()); n == 0 || n > maxDescriptors {
+		return nil, status.Errorf(codes.InvalidArgument, "rate limit descriptor list must have 1 to %d entries, got %d", maxDescriptors, n)
+	}
+	hits, err := hitsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	m := e.mapping()
+	if m == nil {
+		e.metrics.count(doorEnvoy, "unavailable")
+		return nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
+	}
+	w := m.of(r.GetDomain())
+	questions := make([]question, len(r.GetDescriptors()))
+	md, _ := metadata.FromIncomingContext(ctx)
+	for i, d := range r.GetDescriptors() {
+		questions[i].hits = hits[i]
+		if w != nil {
+			questions[i].attributes = w.attributes(d, md)
+		}
+	}
+	decisions := e.decide(ctx, questions)
+	return e.answer(questions, decisions), nil
+}
+
+// hitsOf returns what each descriptor costs: its own addend, where 0 only checks,
+// else the request's, where 0 stands for none given.
+func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
+	all := int64(r.GetHitsAddend())
+	if all == 0 {
+		all = 1
+	}
+	hits := make([]int64, len(r.GetDescriptors()))
+	for i, d := range r.GetDescriptors() {
+		hits[i] = all
+		if d.GetIsNegativeHits() {
+			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: is_negative_hits: admitted units are billed and cannot be taken back here", i)
+		}
+		if own := d.GetHitsAddend(); own != nil {
+			hits[i] = int64(min(own.GetValue(), math.MaxInt64))
+		}
+		if hits[i] > limit.MaxUnits {
+			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend must be at most %d, got %d", i, limit.MaxUnits, hits[i])
+		}
+	}
+	return hits, nil
+}
+
+// unlimited is the decision on a descriptor that says nothing of its request.
+var unlimited = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
+
+// decide asks for all questions or spends for none: what one descriptor admits of
+// a request that another denies would be billed and never served. So several are
+// checked first, and only asked in earnest when none is known to be denied. What
+// changes between the two, some microseconds, can still leave an earlier one spent.
+func (e *Envoy) decide(ctx context.Context, questions []question) []client.Decision {
+	decisions := make([]client.Decision, len(questions))
+	ask := func(i int, n int64) {
+		if questions[i].attributes == nil {
+			decisions[i] = unlimited
+			return
+		}
+		decisions[i] = e.client.AllowN(ctx, n, questions[i].attributes...)
+	}
+	if len(questions) == 1 {
+		ask(0, questions[0].hits)
+		return decisions
+	}
+	asked := make([]bool, len(questions))
+	denied := false
+	for i := range questions {
+		ask(i, 0)
+		if !decisions[i].Allowed {
+			// What is known here may be old: this one is asked in earnest, so that its
+			// denial is counted as demand, and its bucket leased at all.
+			ask(i, questions[i].hits)
+			asked[i] = true
+			denied = denied || !decisions[i].Allowed
+		}
+	}
+	for i := range questions {
+		if denied {
+			break
+		}
+		if !asked[i] {
+			ask(i, questions[i].hits)
+			denied = !decisions[i].Allowed
+		}
+	}
+	return decisions
+}
+
+func (e *Envoy) answer(questions []question, decisions []client.Decision) *rls.RateLimitResponse {
+	resp := &rls.RateLimitResponse{
+		OverallCode: rls.RateLimitResponse_OK,
+		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(decisions)),
+	}
+	shown := 0 // the decision that the headers tell of: the first denial, else the first with a limit
+	for i, d := range decisions {
+		s := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+		resp.Statuses[i] = s
+		if !d.Allowed {
+			s.Code = rls.RateLimitResponse_OVER_LIMIT
+			if resp.OverallCode == rls.RateLimitResponse_OK {
+				resp.OverallCode, shown = rls.RateLimitResponse_OVER_LIMIT, i
+			}
+		} else if resp.OverallCode == rls.RateLimitResponse_OK && decisions[shown].Limit() == "" && d.Limit() != "" {
+			shown = i
+		}
+		if d.Limit() == "" {
+			if d.Allowed {
+				s.LimitRemaining = math.MaxUint32
+			}
+			continue
+		}
+		s.CurrentLimit = currentLimit(d)
+		if d.Allowed {
+			s.LimitRemaining = uint32(min(d.Remaining(), math.MaxUint32))
+		}
+		s.DurationUntilReset = durationpb.New(resetOf(d))
+	}
+	resp.ResponseHeadersToAdd = headersOf(decisions[shown])
+	result := "ok"
+	if resp.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
+		result = "over_limit"
+	}
+	e.metrics.count(doorEnvoy, result)
+	return resp
+}
+
+// resetOf is when it makes sense to come back: at a denial the time to stay away, if
+// that is known, for the bucket may be full much later.
+func resetOf(d client.Decision) time.Duration {
+	if !d.Allowed && d.RetryAfter > 0 {
+		return d.RetryAfter
+	}
+	return d.Reset()
+}
+
+// currentLimit is the limit in Envoy's units; without a rate where Envoy has no unit
+// for it, for a wrong one is worse than none.
+func currentLimit(d client.Decision) *rls.RateLimitResponse_RateLimit {
+	l := &rls.RateLimitResponse_RateLimit{Name: d.Limit()}
+	if u := unitOf(d.Window()); u != rls.RateLimitResponse_RateLimit_UNKNOWN && d.Quota() <= math.MaxUint32 {
+		l.Unit, l.RequestsPerUnit = u, uint32(d.Quota())
+	}
+	return l
+}
+
+// unitOf is Envoy's word for a window. Calendar months and years are told by their
+// possible lengths, a change of daylight saving time included.
+func unitOf(window time.Duration) rls.RateLimitResponse_RateLimit_Unit {
+	const day = 24 * time.Hour
+	switch {
+	case window == time.Second:
+		return rls.RateLimitResponse_RateLimit_SECOND
+	case window == time.Minute:
+		return rls.RateLimitResponse_RateLimit_MINUTE
+	case window == time.Hour:
+		return rls.RateLimitResponse_RateLimit_HOUR
+	case window >= day-time.Hour && window <= day+time.Hour:
+		return rls.RateLimitResponse_RateLimit_DAY
+	case window >= 7*day-time.Hour && window <= 7*day+time.Hour:
+		return rls.RateLimitResponse_RateLimit_WEEK
+	case window >= 28*day-time.Hour && window <= 31*day+time.Hour:
+		return rls.RateLimitResponse_RateLimit_MONTH
+	case window >= 365*day-time.Hour && window <= 366*day+time.Hour:
+		return rls.RateLimitResponse_RateLimit_YEAR
+	}
+	return rls.RateLimitResponse_RateLimit_UNKNOWN
+}
+
+var _ rls.RateLimitServiceServer = (*Envoy)(nil)

@@ -1,0 +1,319 @@
+package pgledger_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/ledgertest"
+	"github.com/f4ee788f/quota/internal/ledger/pgledger"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+// settled is a ledger with a row in every table of facts, and their partitions.
+func settled(t *testing.T) (pg *testenv.PG, facts []string) {
+	t.Helper()
+	pg = testenv.Postgres(t)
+	migrate(t, pg)
+	clock := ledgertest.NewClock()
+	s := open(t, pg, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+		if r.Tenant == "unknown" {
+			return errors.New("unknown tenant")
+		}
+		return nil
+	}})
+	r := ledger.NewReport("a", 0, 1, 0, []ledger.Row{
+		{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1},
+		{Slot: ledgertest.Start.Unix(), Tenant: "unknown", Limit: "requests", Admitted: 1},
+	}, ledgertest.Start.UnixMilli(), false)
+	if receipts, err := s.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+		t.Fatalf("settle: %v, %v", receipts, err)
+	}
+	if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
+		t.Fatalf("fold: %d, %v", n, err)
+	}
+	for _, row := range query(t, pg.OwnerURL(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p')
+		AND relname ~ '^(reports|entries|blocks|keys|quarantine)(_[0-9]+)?$' ORDER BY 1`) {
+		facts = append(facts, row[0])
+	}
+	// Five tables and four months of partitions of two.
+	if len(facts) != 5+2*(ledger.MonthsBack+1+ledger.MonthsAhead) {
+		t.Fatalf("tables of facts: got %v", facts)
+	}
+	return pg, facts
+}
+
+// The application role cannot change a fact, nor give itself the right to.
+func TestAppRoleCannotChangeFacts(t *testing.T) {
+	pg, facts := settled(t)
+	before := rights(t, pg)
+	app := connect(t, pg.AppURL())
+	defer app.Close(t.Context())
+	refused := func(statement string) {
+		t.Helper()
+		_, err := app.Exec(t.Context(), statement)
+		var e *pgconn.PgError
+		if !errors.As(err, &e) || e.Code != "42501" {
+			t.Errorf("%s: got %v, want permission denied", statement, err)
+		}
+	}
+	for _, fact := range facts {
+		column := query(t, pg.OwnerURL(), "SELECT attname FROM pg_attribute WHERE attrelid = '"+fact+"'::regclass AND attnum = 2")[0][0]
+		for _, statement := range []string{
+			"UPDATE ? SET " + column + " = " + column,
+			"DELETE FROM ?",
+			"TRUNCATE ?",
+			"ALTER TABLE ? DISABLE TRIGGER ALL",
+			"ALTER TABLE ? DISABLE TRIGGER append_only",
+			"ALTER TABLE ? OWNER TO quota_app",
+			"ALTER TABLE ? ADD COLUMN more int",
+			"DROP TABLE ?",
+			"CREATE RULE r AS ON INSERT TO ? DO INSTEAD NOTHING",
+			"CREATE TRIGGER mine BEFORE INSERT ON ? EXECUTE FUNCTION append_only()",
+		} {
+			refused(strings.ReplaceAll(statement, "?", fact))
+		}
+		// A GRANT by one who may not only warns: what counts is what it changed.
+		_, _ = app.Exec(t.Context(), "GRANT ALL ON "+fact+" TO quota_app")
+		_, _ = app.Exec(t.Context(), "GRANT ALL ON "+fact+" TO PUBLIC")
+		if strings.Contains(fact, "_") {
+			refused("SELECT * FROM " + fact)
+			refused("INSERT INTO " + fact + " SELECT * FROM " + fact)
+		}
+	}
+	if after := rights(t, pg); after != before {
+		t.Errorf("rights after GRANT: got\n%swant\n%s", after, before)
+	}
+	for _, statement := range []string{
+		"CREATE TABLE mine (month date)",
+		"ALTER TABLE entries ATTACH PARTITION mine FOR VALUES FROM ('2030-01-01') TO ('2030-02-01')",
+		"ALTER TABLE entries DETACH PARTITION entries_202603",
+		"CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+		"CREATE OR REPLACE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+		"CREATE SCHEMA mine",
+		"DROP FUNCTION make_months(date, date)",
+		"DELETE FROM frontier", "TRUNCATE frontier", "DELETE FROM rollups", "TRUNCATE rollups", "TRUNCATE queue",
+		"INSERT INTO months VALUES ('2040-01-01')", "DELETE FROM months",
+		"UPDATE schema_version SET version_id = 0",
+		"SET ROLE quota_owner",
+		"SET session_replication_role = replica",
+		"ALTER ROLE quota_app SUPERUSER", "GRANT quota_owner TO quota_app",
+		"SELECT pg_read_file('pg_hba.conf')",
+	} {
+		if strings.Contains(statement, "ATTACH PARTITION mine") {
+			// There is nothing of its own to attach: it cannot even make a table.
+			if _, err := app.Exec(t.Context(), statement); err == nil {
+				t.Errorf("%s: got no error", statement)
+			}
+			if _, err := app.Exec(t.Context(), "CREATE TEMPORARY TABLE mine (LIKE entries)"); err == nil {
+				refused("ALTER TABLE entries ATTACH PARTITION pg_temp.mine FOR VALUES FROM ('2030-01-01') TO ('2030-02-01')")
+			}
+			continue
+		}
+		refused(statement)
+	}
+	if got := query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_class WHERE relowner = 'quota_app'::regrole AND relnamespace = 'public'::regnamespace"); got[0][0] != "0" {
+		t.Errorf("quota_app owns %s things, want none", got[0][0])
+	}
+}
+
+func rights(t *testing.T, pg *testenv.PG) string {
+	t.Helper()
+	var b strings.Builder
+	for _, row := range query(t, pg.OwnerURL(), "SELECT relname, coalesce(relacl::text, '') FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1") {
+		b.WriteString(strings.Join(row, " ") + "\n")
+	}
+	return b.String()
+}
+
+// Triggers stop the owner too: a mistake is not enough to change a fact.
+func TestOwnerCannotChangeFactsByMistake(t *testing.T) {
+	pg, facts := settled(t)
+	owner := connect(t, pg.OwnerURL())
+	defer owner.Close(t.Context())
+	for _, fact := range facts {
+		column := query(t, pg.OwnerURL(), "SELECT attname FROM pg_attribute WHERE attrelid = '"+fact+"'::regclass AND attnum = 2")[0][0]
+		statements := []string{"TRUNCATE " + fact}
+		if n := query(t, pg.OwnerURL(), "SELECT count(*) FROM "+fact)[0][0]; n != "0" {
+			statements = append(statements, "UPDATE "+fact+" SET "+column+" = "+column, "DELETE FROM "+fact)
+		}
+		for _, statement := range statements {
+			if _, err := owner.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s: got %v, want it refused", statement, err)
+			}
+		}
+	}
+}
+
+// Months are made by the owner's function for whoever serves, without gaps.
+func TestMonthsAreMadeAhead(t *testing.T) {
+	pg := testenv.Postgres(t)
+	migrate(t, pg)
+	clock := ledgertest.NewClock()
+	s := open(t, pg, ledger.Options{Now: clock.Now})
+	months := func() string {
+		return query(t, pg.OwnerURL(), "SELECT string_agg(to_char(month, 'YYYY-MM'), ' ' ORDER BY month) FROM months")[0][0]
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := months(), "2026-02 2026-03 2026-04 2026-05"; got != want {
+		t.Errorf("months: got %s, want %s", got, want)
+	}
+	clock.Advance(100 * 24 * time.Hour) // the servers were off until July
+	if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := months(), "2026-02 2026-03 2026-04 2026-05 2026-06 2026-07 2026-08 2026-09"; got != want {
+		t.Errorf("months: got %s, want %s", got, want)
+	}
+	app := connect(t, pg.AppURL())
+	defer app.Close(t.Context())
+	if _, err := app.Exec(t.Context(), "SELECT make_months('2000-01-01', '2026-01-01')"); err == nil {
+		t.Error("26 years of months: got no error")
+	}
+	if got := query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_class WHERE relispartition AND relname LIKE '%default%'"); got[0][0] != "0" {
+		t.Errorf("got %s default partitions, want none", got[0][0])
+	}
+}
+
+// Migrations may run again, at once from several servers, in a schema of the URL's,
+// and by a role that is no superuser.
+func TestMigrations(t *testing.T) {
+	pg := testenv.Postgres(t)
+	urls := []string{
+		pg.OwnerURL(), pg.OwnerURL(),
+		withParam(pg.OwnerURL(), "search_path=other"), withParam(pg.OwnerURL(), "search_path=other"),
+	}
+	errs := make(chan error, len(urls))
+	for _, url := range urls {
+		go func() { errs <- migrations.Postgres(t.Context(), url) }()
+	}
+	for range urls {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_class WHERE relname = 'frontier' AND relowner = 'quota_owner'::regrole"); got[0][0] != "2" {
+		t.Errorf("got %s ledgers of quota_owner's, want one in each schema", got[0][0])
+	}
+	admin := connect(t, pg.OwnerURL())
+	defer admin.Close(t.Context())
+	name := "deploy_" + strings.ToLower(t.Name())
+	for _, statement := range []string{
+		"CREATE ROLE " + name + " LOGIN CREATEROLE PASSWORD 'deploy'",
+		"DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO " + name + "', current_database()); END $$",
+	} {
+		if _, err := admin.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() {
+		for _, statement := range []string{"DROP OWNED BY " + name, "DROP ROLE " + name} {
+			if _, err := admin.Exec(t.Context(), statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+	}()
+	url := withParam(pg.URL(name, "deploy"), "search_path=third")
+	for range 2 {
+		if err := migrations.Postgres(t.Context(), url, migrations.AppPassword(testenv.AppPassword)); err != nil {
+			t.Fatalf("as a role that may create roles: %v", err)
+		}
+	}
+	s := open(t, pg, ledger.Options{})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+}
+
+func withParam(url, param string) string {
+	if strings.Contains(url, "?") {
+		return url + "&" + param
+	}
+	return url + "?" + param
+}
+
+// A database without the schema is a reason, and is served once it has one.
+func TestPingBeforeMigrations(t *testing.T) {
+	pg := testenv.Postgres(t)
+	s := open(t, pg, ledger.Options{})
+	if err := s.Ping(t.Context()); !errors.Is(err, ledger.ErrUnavailable) || !strings.Contains(err.Error(), "months") {
+		t.Errorf("ping: got %v, want the missing table", err)
+	}
+	migrate(t, pg)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("ping after migrations: %v", err)
+	}
+}
+
+// A server of Postgres's that goes away is an error that says so, and is used again
+// when it is back; what was acknowledged is there.
+func TestOutage(t *testing.T) {
+	pg := testenv.PrivatePostgres(t, true)
+	migrate(t, pg)
+	s, app := open(t, pg, ledger.Options{}), pg.AppURL()
+	now := time.Now()
+	report := func(seq int64) ledger.Report {
+		return ledger.NewReport("a", 0, seq, (seq-1)*5, []ledger.Row{
+			{Slot: now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 5},
+		}, now.UnixMilli(), false)
+	}
+	settle := func(seq int64) (ledger.Receipt, error) {
+		receipts, err := s.Settle(t.Context(), []ledger.Report{report(seq)})
+		if err != nil {
+			return ledger.Receipt{}, err
+		}
+		return receipts[0], nil
+	}
+	if r, err := settle(1); err != nil || r.Status != ledger.Settled {
+		t.Fatalf("settle: %+v, %v", r, err)
+	}
+	if n := pg.TerminateBackends(); n == 0 {
+		t.Error("no connection to break")
+	}
+	if r, err := settle(2); err == nil && r.Status != ledger.Settled || err != nil && !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("after broken connections: got %+v, %v", r, err)
+	}
+	if r, err := settle(2); err != nil || r.NextSeq != 3 {
+		t.Errorf("again: got %+v, %v, want it settled", r, err)
+	}
+	pg.Stop()
+	if _, err := settle(3); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("settle while away: got %v, want ErrUnavailable", err)
+	}
+	if _, err := s.Fold(t.Context(), now); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("fold while away: got %v, want ErrUnavailable", err)
+	}
+	if _, err := s.Usage(t.Context(), ledger.Query{}); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("usage while away: got %v, want ErrUnavailable", err)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("ping while away: got %v, want ErrUnavailable", err)
+	}
+	// A server that starts now opens its store all the same.
+	late, err := pgledger.Open(t.Context(), app, ledger.Options{})
+	if err != nil {
+		t.Fatalf("open while away: %v", err)
+	}
+	defer late.Close()
+	pg.Start()
+	for seq := int64(1); seq <= 3; seq++ {
+		want := ledger.Already
+		if seq == 3 {
+			want = ledger.Settled
+		}
+		if r, err := settle(seq); err != nil || r.Status != want {
+			t.Errorf("report %d after the outage: got %+v, %v, want status %d", seq, r, err, want)
+		}
+	}
+	u, err := late.Usage(t.Context(), ledger.Query{Tenant: "acme"})
+	if err != nil || len(u.Rows) != 1 || u.Rows[0].Admitted != 15 {
+		t.Errorf("usage after the outage: got %+v, %v, want 15", u, err)
+	}
+}

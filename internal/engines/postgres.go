@@ -11,7 +11,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -150,21 +149,13 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.unit != nil && !p.unit.Exited() {
 		return nil
 	}
-	for {
-		if err := p.launchLocked(ctx); err != nil {
-			return fmt.Errorf("engines: start postgres: %w", err)
-		}
-		err := p.answersLocked(ctx)
-		if err == nil {
-			return nil
-		}
-		said := p.unit.Log()
-		// After a kill the backends take a moment to notice, and hold on to the shared memory.
-		if again := p.unit.Exited() && strings.HasSuffix(strings.TrimSpace(said), "directory \""+filepath.Join(p.dir, "data")+"\"."); again && ctx.Err() == nil {
-			continue
-		}
-		return errors.Join(fmt.Errorf("engines: postgres: %w: %s", err, said), p.unit.Kill())
+	if err := p.launchLocked(ctx); err != nil {
+		return fmt.Errorf("engines: start postgres: %w", err)
 	}
+	if err := p.answersLocked(ctx); err != nil {
+		return errors.Join(fmt.Errorf("engines: postgres: %w: %s", err, p.unit.Log()), p.unit.Kill())
+	}
+	return nil
 }
 
 func (p *Postgres) launchLocked(ctx context.Context) error {

@@ -15,7 +15,8 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	stock := s.stockFor(mine, all, trickle, r, burst)
 
 	s.Level -= stock
-	next.Lease.Stock = stock
+	next.Lent = stock
+	next.Lease.Stock = max(stock-r.Waiting*limit.Micro, 0)
 	next.Lease.Trickle = trickle
 	next.Lease.Pile = pile
 
@@ -96,7 +97,7 @@ func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int6
 	}
 	whole := s.Level - s.Level%limit.Micro
 	stock := mulDiv(whole, mine, all)
-	if r.Spec.windowed() {
+	if r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
 	}
 	use := mine * 1000 // a second's worth

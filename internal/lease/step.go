@@ -75,6 +75,7 @@ func (s *Sums) subtract(o Sums) {
 // number gets the same answer, and its lease.
 type Record struct {
 	Lease   Sums  // what is in the ring at Slot
+	Lent    int64 // the stock granted; what requests waited for is spent at once, and not in Lease.Stock
 	Slot    int64 // of the ring; the lease's sums are in it until the slot is over
 	Start   int64
 	Expires int64
@@ -96,10 +97,23 @@ func mulDiv(a, b, c int64) int64 {
 // Renew is the renewal step: it answers one holder's renewal of the bucket at
 // now, the store's clock. It is the whole of what a store does in one atomic step.
 func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
-	rate, burst := r.Spec.flow()
+	rate, burst := r.Spec.Flow()
 	s.anchor(now, r)
-	t := s.clock(now)
-	if r.Spec.windowed() {
+	t, offset := s.clock(now)
+
+	rec := s.Holders[r.Holder]
+	if rec != nil && rec.Expires+RecordLife <= t {
+		rec = nil
+	}
+	if rec != nil && r.Number == rec.Grant.Number {
+		return rec.Grant, nil // a repeated step leaves no trace
+	}
+	if rec != nil && r.Number < rec.Grant.Number {
+		return Grant{}, ErrStale
+	}
+
+	s.Offset = offset
+	if r.Spec.Windowed() {
 		s.turn(now, &r.Spec)
 	}
 	slack := int64(0)
@@ -108,24 +122,13 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	}
 	s.advance(t, rate, burst, slack)
 
-	rec := s.Holders[r.Holder]
-	if rec != nil && rec.Expires+RecordLife <= t {
-		rec = nil
-	}
 	spent, denied := r.Admitted-r.Told, int64(0)
 	if rec != nil && rec.Began == r.Began {
 		spent, denied = max(r.Admitted-rec.Admitted, 0), max(r.Denied-rec.Denied, 0)
 	}
-	if rec != nil {
-		switch {
-		case r.Number == rec.Grant.Number:
-			return rec.Grant, nil
-		case r.Number < rec.Grant.Number:
-			return Grant{}, ErrStale
-		}
-		if rec.Slot*SlotLen > t {
-			s.release(rec)
-		}
+	spent, denied = min(spent, limit.MaxUnits), min(denied, limit.MaxUnits)
+	if rec != nil && rec.Slot*SlotLen > t {
+		s.release(rec)
 	}
 	s.putBack(t, rec, r, spent, denied, burst, slack)
 
@@ -147,17 +150,6 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	return g, nil
 }
 
-// flow returns the refill in micro-tokens a second and the capacity in
-// micro-tokens: a windowed limit has a capacity and no refill.
-func (p *Spec) flow() (rate, burst int64) {
-	if p.windowed() {
-		return 0, p.Units * limit.Micro
-	}
-	return mulDiv(p.Units, limit.Micro*limit.Micro, p.Period), p.Burst * limit.Micro
-}
-
-func (p *Spec) windowed() bool { return p.Algorithm == limit.FixedWindow }
-
 // anchor starts a bucket that the store does not know: full, for an idle bucket's
 // key expires only once it is; but empty when the holder was granted a lease
 // of it, for then the store forgot.
@@ -165,7 +157,7 @@ func (s *State) anchor(now int64, r *Renewal) {
 	if s.Generation != 0 {
 		return
 	}
-	_, burst := r.Spec.flow()
+	_, burst := r.Spec.Flow()
 	s.Generation = 1
 	s.Last, s.Since = now, now
 	s.Level = burst
@@ -176,22 +168,21 @@ func (s *State) anchor(now int64, r *Renewal) {
 	s.Ring = make(map[int64]Sums)
 }
 
-// clock returns the bucket's time for the store's. A small step back stands still
-// until the clock has caught up; a larger one, or a leap ahead while anything is
-// leased, moves the offset instead, and refills nothing for it.
-func (s *State) clock(now int64) int64 {
-	t := now + s.Offset
+// clock returns the bucket's time for the store's, and the offset to keep. A small
+// step back stands still until the clock has caught up; a larger one, or a leap
+// ahead while anything is leased, moves the offset instead, and refills nothing for it.
+func (s *State) clock(now int64) (t, offset int64) {
+	t = now + s.Offset
 	if t < s.Last {
 		if s.Last-t >= 1_000_000 {
-			s.Offset += s.Last - t
+			return s.Last, s.Offset + s.Last - t
 		}
-		return s.Last
+		return s.Last, s.Offset
 	}
 	if most := s.Last + MaxStep; t > most && len(s.Ring) > 0 {
-		s.Offset -= t - most
-		return most
+		return most, s.Offset - (t - most)
 	}
-	return t
+	return t, s.Offset
 }
 
 // turn begins a new window when the store's clock has come to it.
@@ -253,11 +244,16 @@ func (s *State) clip(t, burst, slack int64) {
 	s.Since = max(s.Since, t-min(mulDiv(room, 1e6, s.Out.Trickle), t))
 }
 
-// release takes a live lease out of the sums.
+// release takes a live lease out of the sums. The stock of a window that is over
+// is in them no more.
 func (s *State) release(rec *Record) {
-	s.Out.subtract(rec.Lease)
+	lent := rec.Lease
+	if rec.Window != s.Window {
+		lent = Sums{Demand: lent.Demand}
+	}
+	s.Out.subtract(lent)
 	sums := s.Ring[rec.Slot]
-	sums.subtract(rec.Lease)
+	sums.subtract(lent)
 	if sums == (Sums{}) {
 		delete(s.Ring, rec.Slot)
 	} else {
@@ -280,14 +276,14 @@ func (s *State) putBack(t int64, rec *Record, r *Renewal, spent, denied, burst, 
 	}
 	// The ring kept the trickle for the holder until the slot was over, renewed or not.
 	end := max(min(t, rec.Slot*SlotLen), rec.Start)
-	lent := rec.Lease.Stock + mulDiv(rec.Lease.Trickle, end-rec.Start, 1e6)
+	lent := rec.Lent + mulDiv(rec.Lease.Trickle, end-rec.Start, 1e6)
 	held := min(r.Held*limit.Micro, lent)
 	back := lent - spent - held
 	s.Level += held
 	if back >= 0 {
 		// Unused trickle counts only since the bucket last could be full.
 		since := max(min(s.Since, end), rec.Start)
-		s.Level += min(back, rec.Lease.Stock+mulDiv(rec.Lease.Trickle, end-since, 1e6))
+		s.Level += min(back, rec.Lent+mulDiv(rec.Lease.Trickle, end-since, 1e6))
 	} else {
 		s.overdraw(t, end, -back, rec, spent, denied*limit.Micro, burst)
 	}

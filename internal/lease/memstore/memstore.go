@@ -46,6 +46,10 @@ func (s *Store) Renew(_ context.Context, renewals []lease.Renewal) []lease.Answe
 	answers := make([]lease.Answer, len(renewals))
 	for i := range renewals {
 		r := &renewals[i]
+		if err := r.Check(); err != nil {
+			answers[i].Err = err
+			continue
+		}
 		now := r.Now
 		if now == 0 {
 			now = time.Now().UnixMicro()

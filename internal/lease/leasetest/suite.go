@@ -1,0 +1,344 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// start is where tests' clocks begin: an edge of every window used here.
+const start = int64(1_760_000_400_000_000)
+
+// Bucket returns the spec of a token bucket: units each second, and a burst.
+func Bucket(units, burst int64) lease.Spec {
+	return lease.Spec{Algorithm: limit.TokenBucket, Units: units, Period: 1_000_000, Burst: burst, EpsilonPPM: 50_000}
+}
+
+// Window returns the spec of a fixed window of units each period, at now.
+func Window(units, period, now int64) lease.Spec {
+	s := now - now%period
+	return lease.Spec{
+		Algorithm: limit.FixedWindow, Units: units, Period: period, EpsilonPPM: 50_000,
+		WindowStart: s, WindowEnd: s + period, NextWindowEnd: s + 2*period,
+	}
+}
+
+// ask makes a renewal; tests fill in the rest.
+func ask(holder string, spec lease.Spec, now, number, waiting int64) lease.Renewal {
+	return lease.Renewal{Key: "bucket", Spec: spec, Holder: holder, Now: now, Number: number, Began: 1, Waiting: waiting}
+}
+
+// Run holds the store that open returns, a new one for each test, to the contract.
+func Run(t *testing.T, open func(t *testing.T) lease.Store) {
+	one := func(t *testing.T, s lease.Store, r lease.Renewal) lease.Grant {
+		t.Helper()
+		a := s.Renew(context.Background(), []lease.Renewal{r})[0]
+		if a.Err != nil {
+			t.Fatalf("renewal %d of %s: %v", r.Number, r.Holder, a.Err)
+		}
+		return a.Grant
+	}
+
+	t.Run("what waits is served from a full bucket", func(t *testing.T) {
+		g := one(t, open(t), ask("a", Bucket(100, 200), start, 1, 3))
+		if g.Tokens < 3 || g.Tokens > 200 || g.DenyFor != 0 || g.TTL <= 0 {
+			t.Errorf("got %+v, want 3 to 200 tokens and no denial", g)
+		}
+	})
+
+	t.Run("a repeated number is answered again and grants nothing more", func(t *testing.T) {
+		s := open(t)
+		r := ask("a", Bucket(5, 10), start, 1, 4)
+		first := one(t, s, r)
+		for i := range 3 {
+			r.Now = start + int64(i)*1000
+			if again := one(t, s, r); again != first {
+				t.Errorf("got %+v again, want %+v", again, first)
+			}
+		}
+		left := one(t, s, ask("b", Bucket(5, 10), start, 1, 10))
+		if got := first.Tokens + left.Tokens; got != 10 {
+			t.Errorf("a and b were granted %d tokens in all, want the burst of 10", got)
+		}
+	})
+
+	t.Run("an older number is stale", func(t *testing.T) {
+		s := open(t)
+		one(t, s, ask("a", Bucket(100, 200), start, 2, 1))
+		a := s.Renew(context.Background(), []lease.Renewal{ask("a", Bucket(100, 200), start, 1, 1)})[0]
+		if !errors.Is(a.Err, lease.ErrStale) {
+			t.Errorf("got %v, want %v", a.Err, lease.ErrStale)
+		}
+	})
+
+	t.Run("no more than the burst is handed out at once", func(t *testing.T) {
+		s := open(t)
+		var sum int64
+		for i := range 50 {
+			sum += one(t, s, ask(fmt.Sprint("agent-", i), Bucket(10, 20), start, 1, 5)).Tokens
+		}
+		if sum != 20 {
+			t.Errorf("50 agents were granted %d tokens, want the burst of 20", sum)
+		}
+	})
+
+	t.Run("an empty bucket says to deny until a token is there", func(t *testing.T) {
+		s := open(t)
+		one(t, s, ask("a", Bucket(1, 2), start, 1, 2))
+		g := one(t, s, ask("b", Bucket(1, 2), start, 1, 1))
+		if g.Tokens != 0 || g.DenyFor != 1_000_000 {
+			t.Errorf("got %d tokens and %d us of denial, want 0 and 1000000", g.Tokens, g.DenyFor)
+		}
+		g = one(t, s, ask("b", Bucket(1, 2), start+1_000_000, 2, 1))
+		if g.Tokens != 1 {
+			t.Errorf("a second later: got %d tokens, want 1", g.Tokens)
+		}
+	})
+
+	t.Run("what is given back can be had by others, and no more than was lent", func(t *testing.T) {
+		s := open(t)
+		one(t, s, ask("a", Bucket(1, 10), start, 1, 10))
+		back := ask("a", Bucket(1, 10), start+1000, 2, 0)
+		back.Held, back.Final, back.Admitted = 1000, true, 4
+		one(t, s, back)
+		g := one(t, s, ask("b", Bucket(1, 10), start+1000, 1, 10))
+		if g.Tokens != 6 {
+			// What a claims to hold is more than it was lent, and it spent 4 of the 10.
+			t.Errorf("got %d tokens, want 6", g.Tokens)
+		}
+	})
+
+	t.Run("live trickles never sum to more than the rate", func(t *testing.T) {
+		s := open(t)
+		trickles := map[string]int64{}
+		spec := Bucket(1000, 2000)
+		for step := range int64(200) {
+			holder := fmt.Sprint("agent-", step%10)
+			r := ask(holder, spec, start+step*20_000, step/10+1, 0)
+			r.Admitted, r.Denied = (step/10)*60, (step/10)*100
+			trickles[holder] = one(t, s, r).Trickle
+			var sum int64
+			for _, v := range trickles {
+				sum += v
+			}
+			if sum > 1000*limit.Micro {
+				t.Fatalf("step %d: trickles sum to %d micro-tokens a second, want at most 1000000000", step, sum)
+			}
+		}
+	})
+
+	t.Run("a clock that steps back refills nothing twice", func(t *testing.T) {
+		for _, back := range []int64{500_000, 600_000_000} {
+			s := open(t)
+			one(t, s, ask("a", Bucket(1, 2), start, 1, 2))
+			again := ask("a", Bucket(1, 2), start-back, 2, 0)
+			again.Admitted = 2
+			one(t, s, again)
+			if g := one(t, s, ask("b", Bucket(1, 2), start-back+900_000, 1, 1)); back > 1_000_000 && g.Tokens != 0 {
+				t.Errorf("back %d us: got %d tokens after 0.9 s, want 0", back, g.Tokens)
+			}
+		}
+	})
+
+	t.Run("a clock that leaps ahead refills no more than leases last", func(t *testing.T) {
+		s := open(t)
+		one(t, s, ask("a", Bucket(1, 1000), start, 1, 1000))
+		g := one(t, s, ask("b", Bucket(1, 1000), start+600_000_000, 1, 1000))
+		if most := int64(lease.MaxStep / 1_000_000); g.Tokens > most {
+			t.Errorf("got %d tokens after a leap, want at most %d", g.Tokens, most)
+		}
+	})
+
+	t.Run("a window lets its units through and turns on time", func(t *testing.T) {
+		const period = 60_000_000
+		s := open(t)
+		var sum int64
+		for i := range 30 {
+			now := start + int64(i)*1000
+			g := one(t, s, ask(fmt.Sprint("agent-", i), Window(50, period, now), now, 1, 4))
+			sum += g.Tokens
+			if g.ValidFrom != start || g.ValidUntil != start+period {
+				t.Fatalf("got the window [%d, %d), want [%d, %d)", g.ValidFrom, g.ValidUntil, start, start+period)
+			}
+		}
+		if sum != 50 {
+			t.Errorf("30 agents were granted %d units, want the window's 50", sum)
+		}
+		g := one(t, s, ask("late", Window(50, period, start), start+period-1, 1, 1))
+		if g.Tokens != 0 {
+			t.Errorf("got %d units at the window's end, want 0", g.Tokens)
+		}
+		// The server's idea of the window is old by now: the store's clock decides.
+		g = one(t, s, ask("next", Window(50, period, start), start+period, 1, 1))
+		if g.Tokens < 1 || g.ValidFrom != start+period {
+			t.Errorf("got %+v at the edge, want units of the next window", g)
+		}
+	})
+
+	t.Run("a store that forgot begins empty for a holder of a live lease", func(t *testing.T) {
+		s := open(t)
+		r := ask("a", Bucket(10, 20), start, 7, 5)
+		r.ExpiresIn, r.Generation, r.Admitted, r.Told = 400_000, 3, 100, 95
+		g := one(t, s, r)
+		if g.Tokens != 0 || g.Generation != 4 {
+			t.Errorf("got %d tokens of generation %d, want 0 of 4", g.Tokens, g.Generation)
+		}
+	})
+
+	t.Run("nonsense is refused and changes nothing", func(t *testing.T) {
+		s := open(t)
+		good := ask("a", Bucket(1, 2), start, 1, 1)
+		for name, spoil := range map[string]func(*lease.Renewal){
+			"number 0":          func(r *lease.Renewal) { r.Number = 0 },
+			"negative admitted": func(r *lease.Renewal) { r.Admitted = -1 },
+			"rate 0":            func(r *lease.Renewal) { r.Spec.Units = 0 },
+			"no key":            func(r *lease.Renewal) { r.Key = "" },
+			"told too much":     func(r *lease.Renewal) { r.Told = 5 },
+		} {
+			r := good
+			spoil(&r)
+			answers := s.Renew(context.Background(), []lease.Renewal{r, {}})
+			if !errors.Is(answers[0].Err, lease.ErrInvalid) {
+				t.Errorf("%s: got %v, want %v", name, answers[0].Err, lease.ErrInvalid)
+			}
+		}
+		if g := one(t, s, good); g.Tokens != 1 {
+			t.Errorf("got %d tokens, want 1", g.Tokens)
+		}
+	})
+
+	t.Run("renewals of many buckets keep their order", func(t *testing.T) {
+		s := open(t)
+		var rs []lease.Renewal
+		for i := range 1500 {
+			r := ask("a", Bucket(10, int64(i%7+1)), start, 1, 100)
+			r.Key = fmt.Sprint("bucket-{", i, "}")
+			rs = append(rs, r)
+		}
+		for i, a := range s.Renew(context.Background(), rs) {
+			if a.Err != nil || a.Grant.Tokens != int64(i%7+1) {
+				t.Fatalf("bucket %d: got %+v, want %d tokens", i, a, i%7+1)
+			}
+		}
+	})
+}
+
+// History is a random sequence of renewals of a few holders of one bucket, made
+// up as it goes from the answers so far.
+type History struct {
+	rng     *rand.Rand
+	spec    lease.Spec
+	period  int64
+	now     int64
+	holders []holder
+}
+
+type holder struct {
+	name                   string
+	number, began          int64
+	admitted, denied, told int64
+	grant                  lease.Grant
+	last                   lease.Renewal
+	live                   bool
+}
+
+// NewHistory returns the history of seed.
+func NewHistory(seed uint64) *History {
+	h := &History{rng: rand.New(rand.NewPCG(seed, 7)), now: start + int64(seed%1000)*777}
+	pick := func(v ...int64) int64 { return v[h.rng.IntN(len(v))] }
+	if seed%3 == 2 {
+		h.period = pick(1_000_000, 10_000_000, 60_000_000)
+		h.spec = Window(pick(1, 5, 100, 10_000, 1_000_000_000), h.period, h.now)
+	} else {
+		h.spec = Bucket(pick(1, 5, 100, 10_000, 5_000_000, 1_000_000_000), pick(1, 10, 1000, 20_000, 1_000_000_000))
+		h.spec.Period = pick(1_000_000, 1_000_000, 60_000_000, 3_600_000_000)
+		h.spec.EpsilonPPM = pick(0, 10_000, 50_000, 1_000_000)
+	}
+	for i := range 1 + h.rng.IntN(6) {
+		h.holders = append(h.holders, holder{name: fmt.Sprint("agent-", i)})
+	}
+	return h
+}
+
+// Next returns the next renewal; Answered tells the history its answer.
+func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
+	rng := h.rng
+	switch rng.IntN(20) {
+	case 0:
+		h.now += rng.Int64N(30_000_000)
+	case 1:
+		h.now -= rng.Int64N(2_000_000)
+	case 2:
+		if rng.IntN(4) == 0 {
+			h.now += rng.Int64N(1_200_000_000) - 600_000_000
+		}
+	default:
+		h.now += rng.Int64N(200_000)
+	}
+	if h.period > 0 && rng.IntN(3) > 0 {
+		h.spec = Window(h.spec.Units, h.period, h.now)
+	}
+	p := &h.holders[rng.IntN(len(h.holders))]
+	if p.last.Number > 0 && rng.IntN(10) == 0 {
+		r := p.last // repeated, or late
+		r.Now = h.now
+		if rng.IntN(3) == 0 && r.Number > r.Began {
+			r.Number--
+		}
+		return r, func(lease.Answer) {}
+	}
+	if p.began == 0 || rng.IntN(50) == 0 {
+		p.began = p.number + 1
+		p.admitted, p.denied, p.told = 0, 0, 0
+	}
+	p.number += 1 + rng.Int64N(2)
+	spent := rng.Int64N(p.grant.Tokens + 2)
+	if rng.IntN(10) == 0 {
+		spent += rng.Int64N(1000) // overspent, as in an outage
+	}
+	p.admitted += spent
+	if rng.IntN(2) == 0 {
+		p.denied += rng.Int64N(500)
+	}
+	r := lease.Renewal{
+		Key: "bucket", Spec: h.spec, Holder: p.name, Now: h.now, Number: p.number, Began: p.began,
+		Admitted: p.admitted, Denied: p.denied, Told: p.told, Held: rng.Int64N(max(p.grant.Tokens-spent, 0) + 1),
+		Window: p.grant.ValidFrom, Generation: p.grant.Generation, Final: rng.IntN(12) == 0,
+	}
+	if rng.IntN(3) == 0 {
+		r.Waiting = rng.Int64N(20)
+	}
+	if p.live {
+		r.Trickle, r.ExpiresIn = p.grant.Trickle, rng.Int64N(p.grant.TTL+1)
+	}
+	p.last = r
+	return r, func(a lease.Answer) {
+		if a.Err == nil {
+			p.grant, p.told, p.live = a.Grant, r.Admitted, !r.Final
+		}
+	}
+}
+
+// Differential runs the same random histories through two stores, each new and
+// empty, and demands equal answers to every step.
+func Differential(t *testing.T, seeds, steps int, open func(t *testing.T) (want, got lease.Store)) {
+	t.Helper()
+	for seed := range uint64(seeds) {
+		a, b := open(t)
+		h := NewHistory(seed)
+		for i := range steps {
+			r, answered := h.Next()
+			want := a.Renew(context.Background(), []lease.Renewal{r})[0]
+			got := b.Renew(context.Background(), []lease.Renewal{r})[0]
+			if want.Grant != got.Grant || (want.Err == nil) != (got.Err == nil) || errors.Is(want.Err, lease.ErrStale) != errors.Is(got.Err, lease.ErrStale) {
+				t.Fatalf("seed %d, step %d: %+v\n got %+v %v\nwant %+v %v", seed, i, r, got.Grant, got.Err, want.Grant, want.Err)
+			}
+			answered(want)
+		}
+	}
+}

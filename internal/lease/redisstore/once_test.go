@@ -1,0 +1,196 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/leasetest"
+	"github.com/f4ee788f/quota/internal/lease/redisstore"
+	"github.com/f4ee788f/quota/internal/testenv"
+)
+
+// cutter breaks connections after the server executed what was sent: the reply
+// arrives, and is thrown away.
+type cutter struct {
+	armed atomic.Bool
+	cuts  atomic.Int64
+}
+
+func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+	return &cutConn{Conn: conn, c: c}, err
+}
+
+type cutConn struct {
+	net.Conn
+	c     *cutter
+	wrote atomic.Bool // a script, since the last read
+}
+
+var script = regexp.MustCompile(`(?i)\r\nevalsha\r\n`)
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	if script.Match(b) {
+		c.wrote.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.wrote.Swap(false) && c.c.armed.Load() {
+		c.c.cuts.Add(1)
+		_ = c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// executions counts the scripts that all masters executed so far.
+func executions(t *testing.T, c *redis.ClusterClient) int64 {
+	t.Helper()
+	var n atomic.Int64
+	calls := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
+	err := c.ForEachMaster(context.Background(), func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "commandstats").Result()
+		if m := calls.FindStringSubmatch(info); m != nil {
+			v, _ := strconv.ParseInt(m[1], 10, 64)
+			n.Add(v)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Load()
+}
+
+// A step whose connection breaks after it was executed is executed once, the
+// caller hears of it, and asking again hands out nothing twice. The control runs
+// the same script as go-redis would by itself, and is executed several times.
+func TestAStepIsExecutedOnce(t *testing.T) {
+	cluster := testenv.Redis(t)
+	watch := cluster.Client()
+	cut := &cutter{}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Dialer: cut.dial, DialerRetries: 1, ContextTimeoutEnabled: true})
+	defer func() { _ = client.Close() }()
+	store := redisstore.New(client, cluster.Prefix)
+	ctx := context.Background()
+
+	now := time.Now().UnixMicro()
+	r := lease.Renewal{Key: "once", Spec: leasetest.Bucket(1, 10), Holder: "a", Now: now, Number: 1, Began: 1, Waiting: 4}
+	warm := r
+	warm.Key = "once" // the same node learns the script, another bucket is used
+	warm.Holder, warm.Waiting, warm.Final = "warm", 0, true
+	if a := store.Renew(ctx, []lease.Renewal{warm})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+
+	before := executions(t, watch)
+	cut.armed.Store(true)
+	a := store.Renew(ctx, []lease.Renewal{r})[0]
+	cut.armed.Store(false)
+	if !errors.Is(a.Err, lease.ErrUnavailable) {
+		t.Errorf("got %+v, want %v", a, lease.ErrUnavailable)
+	}
+	if n := executions(t, watch) - before; n != 1 || cut.cuts.Load() != 1 {
+		t.Errorf("the step was executed %d times over %d cuts, want once", n, cut.cuts.Load())
+	}
+	first := store.Renew(ctx, []lease.Renewal{r})[0]
+	if first.Err != nil {
+		t.Fatal(first.Err)
+	}
+	other := r
+	other.Holder, other.Waiting = "b", 10
+	rest := store.Renew(ctx, []lease.Renewal{other})[0]
+	if got := first.Grant.Tokens + rest.Grant.Tokens; got != 10 {
+		t.Errorf("granted %d tokens in all, want the burst of 10", got)
+	}
+
+	// The control.
+	before = executions(t, watch)
+	cut.armed.Store(true)
+	time.AfterFunc(300*time.Millisecond, func() { cut.armed.Store(false) })
+	key := cluster.Prefix + "control"
+	sha, err := client.ScriptLoad(ctx, `return redis.call('INCR', KEYS[1])`).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = client.EvalSha(ctx, sha, []string{key}).Err()
+	cut.armed.Store(false)
+	if n := executions(t, watch) - before; n < 2 {
+		t.Errorf("the control was executed %d times: cutting does not provoke a repetition here", n)
+	}
+}
+
+// Scripts are forgotten by a flush and unknown to a promoted replica: the step is sent again, because it
+// was not executed.
+func TestTheScriptSurvivesAFlush(t *testing.T) {
+	cluster := testenv.Redis(t)
+	client := redisstore.Dial(cluster.Addrs(), true)
+	defer func() { _ = client.Close() }()
+	store := redisstore.New(client, cluster.Prefix)
+	ctx := context.Background()
+	for i := range int64(3) {
+		err := cluster.Client().ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.ScriptFlush(ctx).Err() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs := make([]lease.Renewal, 20)
+		for k := range rs {
+			rs[k] = lease.Renewal{Key: "flush-" + strconv.Itoa(k), Spec: leasetest.Bucket(1, 10), Holder: "a", Number: i + 1, Began: 1, Waiting: 1, Admitted: i, Told: i}
+		}
+		for k, a := range store.Renew(ctx, rs) {
+			if a.Err != nil || a.Grant.Tokens < 1 {
+				t.Fatalf("round %d, bucket %d: got %+v", i, k, a)
+			}
+		}
+	}
+}
+
+// A master dies: within 3 s its buckets are served again, by the replica.
+func TestAKilledMasterIsSurvived(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	client := redisstore.Dial(cluster.Addrs(), true)
+	defer func() { _ = client.Close() }()
+	store := redisstore.New(client, cluster.Prefix)
+	renew := func(number int64) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		r := lease.Renewal{Key: "bucket", Spec: leasetest.Bucket(100, 200), Holder: "a", Number: number, Began: 1, Waiting: 1}
+		return store.Renew(ctx, []lease.Renewal{r})[0].Err
+	}
+	if err := renew(1); err != nil {
+		t.Fatal(err)
+	}
+	master := cluster.MasterOf(cluster.Prefix + "bucket")
+	cluster.Kill(master)
+	killed := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for number := int64(2); ; number++ {
+		err := renew(number)
+		if err == nil {
+			break
+		}
+		if time.Since(killed) > 15*time.Second {
+			t.Fatalf("still failing after %v: %v", time.Since(killed), err)
+		}
+		<-tick.C
+	}
+	took := time.Since(killed)
+	t.Logf("served again after %v", took)
+	if took > 3*time.Second {
+		t.Errorf("served again after %v, want at most 3 s", took)
+	}
+}

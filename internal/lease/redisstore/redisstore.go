@@ -1,0 +1,186 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
+
+//go:embed renew.lua
+var renewSource string
+
+var renewScript = redis.NewScript(renewSource)
+
+// batch bounds a pipeline: large enough to fill a round trip, small enough that
+// no node is held up for long.
+const batch = 512
+
+// Store is a lease.Store on Redis. It is safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	prefix string
+}
+
+// Dial returns a client for the addresses, set up so that a failover is seen
+// within a second and a deadline is kept: a cluster client for several addresses or
+// a node that is in a cluster, a plain one otherwise. It connects to nothing yet.
+func Dial(addrs []string, cluster bool) redis.UniversalClient {
+	if !cluster {
+		return redis.NewClient(&redis.Options{
+			Addr: addrs[0], ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1,
+			DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+		})
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: addrs, ContextTimeoutEnabled: true, DialerRetries: 1, ClusterStateReloadInterval: 500 * time.Millisecond,
+		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+	})
+}
+
+// New returns a store on client. Its keys begin with prefix, so that several may share a Redis.
+func New(client redis.UniversalClient, prefix string) *Store {
+	return &Store{client: client, prefix: prefix}
+}
+
+// Ping reports why no step could be executed now, or nil: every master must answer.
+func (s *Store) Ping(ctx context.Context) error {
+	var err error
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
+	} else {
+		err = s.client.Ping(ctx).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	return nil
+}
+
+// step is one execution of the script that no layer of the client repeats:
+// go-redis would execute a step again whose connection broke before the answer.
+type step struct {
+	*redis.Cmd
+}
+
+// NoRetry implements redis.Cmder.
+func (step) NoRetry() bool { return true }
+
+// Renew implements lease.Store.
+func (s *Store) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
+	answers := make([]lease.Answer, len(renewals))
+	for start := 0; start < len(renewals); start += batch {
+		end := min(start+batch, len(renewals))
+		s.renew(ctx, renewals[start:end], answers[start:end])
+	}
+	return answers
+}
+
+func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) {
+	steps := make([]step, len(renewals))
+	send := make([]int, 0, len(renewals))
+	for i := range renewals {
+		if answers[i].Err = renewals[i].Check(); answers[i].Err == nil {
+			send = append(send, i)
+		}
+	}
+	unknown := s.run(ctx, send, renewals, steps, answers)
+	if len(unknown) == 0 {
+		return
+	}
+	// A node that was started or promoted just now does not know the script, and
+	// executed nothing: tell it, and send once more.
+	if err := s.load(ctx); err != nil {
+		return // the answers already say what was wrong
+	}
+	s.run(ctx, unknown, renewals, steps, answers)
+}
+
+// run executes the renewals in one pipeline and returns those whose node did not
+// know the script.
+func (s *Store) run(ctx context.Context, send []int, renewals []lease.Renewal, steps []step, answers []lease.Answer) (unknown []int) {
+	if len(send) == 0 {
+		return nil
+	}
+	pipe := s.client.Pipeline()
+	for _, i := range send {
+		steps[i] = step{redis.NewCmd(ctx, s.command(&renewals[i])...)}
+		steps[i].SetFirstKeyPos(3)
+		// Queueing fails only where the pipeline is closed; Exec then says so for each.
+		_ = pipe.Process(ctx, steps[i])
+	}
+	// Each command has its own error; the first of them is all that Exec adds.
+	_, _ = pipe.Exec(ctx)
+	for _, i := range send {
+		answers[i] = answer(steps[i].Cmd)
+		if redis.HasErrorPrefix(steps[i].Err(), "NOSCRIPT") {
+			unknown = append(unknown, i)
+		}
+	}
+	return unknown
+}
+
+// load makes the script known to every master.
+func (s *Store) load(ctx context.Context) error {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return renewScript.Load(ctx, node).Err()
+		})
+	}
+	return renewScript.Load(ctx, s.client).Err()
+}
+
+// braces would let a part of a key choose the node.
+var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+
+func (s *Store) command(r *lease.Renewal) []any {
+	rate, burst := r.Spec.Flow()
+	var now any = r.Now
+	if r.Now == 0 {
+		now = ""
+	}
+	return []any{
+		"evalsha", renewScript.Hash(), 1, s.prefix + braces.Replace(r.Key),
+		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, flag(r.Final),
+		r.Window, r.ExpiresIn, r.Generation, flag(r.Spec.Windowed()), rate, burst, r.Spec.EpsilonPPM,
+		r.Spec.WindowStart, r.Spec.WindowEnd, r.Spec.NextWindowEnd,
+	}
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// answer reads a script's reply.
+func answer(c *redis.Cmd) lease.Answer {
+	v, err := c.Int64Slice()
+	switch {
+	case err != nil:
+		return lease.Answer{Err: fmt.Errorf("%w: %w", lease.ErrUnavailable, err)}
+	case len(v) == 1:
+		return lease.Answer{Err: lease.ErrStale}
+	case len(v) != 13:
+		return lease.Answer{Err: fmt.Errorf("%w: a reply of %d numbers", lease.ErrUnavailable, len(v))}
+	}
+	return lease.Answer{Grant: lease.Grant{
+		Number: v[0], Tokens: v[1], Trickle: v[2], Pile: v[3], TTL: v[4], DenyFor: v[5], Fallback: v[6],
+		ValidFrom: v[7], ValidUntil: v[8], Generation: v[9], ExpirySlot: v[10], Remaining: v[11], Reset: v[12],
+	}}
+}
+
+// Close closes the client.
+func (s *Store) Close() error {
+	if err := s.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("redis: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+// Command quota-server leases quota to agents and settles their usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/peterbourgon/ff/v3"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/internal/version"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+const usage = `quota-server leases quota to agents and settles what they admit.
+
+  quota-server [flags]           serve
+  quota-server migrate [flags]   bring a Postgres ledger's schema up to date, and end
+  quota-server --version
+
+Without flags it is embedded: leases in memory, a SQLite ledger in ./quota-data,
+gRPC on 127.0.0.1:7600, HTTP on 127.0.0.1:7601, open to this machine.
+
+Each flag can also be given as QUOTA_<FLAG> in the environment (--grpc-addr as
+QUOTA_GRPC_ADDR), or as a line "grpc-addr 127.0.0.1:7600" of the file that
+--config names; the command line wins over the environment, and that over the file.
+
+`
+
+// help prints what the flags of the command at hand are.
+var help = func() {}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, stop, os.Args[1:])
+	stop()
+	var faults fault.Faults
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		help()
+	case errors.As(err, &faults):
+		fmt.Fprintf(os.Stderr, "%v\nquota-server: the policy file has faults\n", faults)
+		os.Exit(1)
+	default:
+		fmt.Fprintf(os.Stderr, "quota-server: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, second func(), args []string) error {
+	if len(args) > 0 && args[0] == "migrate" {
+		return migrate(ctx, args[1:])
+	}
+	var c boot.Config
+	fs := flags("quota-server", usage)
+	show := fs.Bool("version", false, "print the version and end")
+	c.Flags(fs)
+	if err := c.Parse(fs, args); err != nil {
+		return err
+	}
+	if *show {
+		fmt.Println(version.Line("quota-server"))
+		return nil
+	}
+	s, err := boot.New(ctx, c)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, second) // a second signal ends the process at once
+	return s.Run(ctx)
+}
+
+// migrate is for deployments whose servers must not have the owner's password.
+func migrate(ctx context.Context, args []string) error {
+	fs := flags("quota-server migrate", "quota-server migrate brings a Postgres ledger's schema up to date, under a lock, and ends.\n\n")
+	url := fs.String("ledger-owner-url", "", "`postgres://...` as the owner; better given as QUOTA_LEDGER_OWNER_URL")
+	password := fs.String("app-password", "", "let the role "+migrations.AppRole+" log in with this `password`; better given as QUOTA_APP_PASSWORD")
+	timeout := fs.Duration("timeout", 10*time.Minute, "how long to wait for the database and for others that migrate")
+	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA")); err != nil {
+		return err
+	}
+	if *url == "" {
+		return errors.New("migrate: --ledger-owner-url is needed")
+	}
+	var options []migrations.Option
+	if *password != "" {
+		options = append(options, migrations.AppPassword(*password))
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	if err := migrations.Postgres(ctx, *url, options...); err != nil {
+		return err
+	}
+	fmt.Println("the ledger's schema is up to date")
+	return nil
+}
+
+// flags makes a flag set that says nothing by itself: faults are printed by main,
+// and help goes to standard output.
+func flags(name, intro string) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	help = func() {
+		fmt.Print(intro, "Flags:\n")
+		fs.VisitAll(func(f *flag.Flag) {
+			value, text := flag.UnquoteUsage(f)
+			line := "  --" + f.Name
+			if value != "" {
+				line += " " + value
+			}
+			if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" {
+				text += " (default " + f.DefValue + ")"
+			}
+			fmt.Printf("%s\n        %s\n", line, text)
+		})
+	}
+	return fs
+}

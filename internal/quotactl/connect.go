@@ -1,0 +1,136 @@
+package quotactl
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// maxAnswer bounds one answer: ten thousand rows of usage with their attributes.
+const maxAnswer = 64 << 20
+
+// connection is how to reach the server.
+type connection struct {
+	server  string
+	key     string
+	timeout time.Duration
+
+	tls        bool
+	ca         string
+	cert       string
+	certKey    string
+	serverName string
+}
+
+func (c *connection) flags(f *pflag.FlagSet, env func(string) string) {
+	or := func(name, otherwise string) string {
+		if v := env(name); v != "" {
+			return v
+		}
+		return otherwise
+	}
+	f.StringVar(&c.server, "server", or("QUOTA_SERVER", "127.0.0.1:7600"), "gRPC address of the server (QUOTA_SERVER)")
+	// The key's default is left out of the flag, so that --help never prints a secret.
+	f.StringVar(&c.key, "key", "", "bearer key (QUOTA_KEY, which keeps it out of the process list)")
+	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server")
+	f.BoolVar(&c.tls, "tls", false, "use TLS, with the system's authorities unless --tls-ca is given")
+	f.StringVar(&c.ca, "tls-ca", env("QUOTA_TLS_CA"), "file of the authorities to trust; implies --tls (QUOTA_TLS_CA)")
+	f.StringVar(&c.cert, "tls-cert", env("QUOTA_TLS_CERT"), "file of the client's certificate; implies --tls (QUOTA_TLS_CERT)")
+	f.StringVar(&c.certKey, "tls-key", env("QUOTA_TLS_KEY"), "file of the client certificate's key (QUOTA_TLS_KEY)")
+	f.StringVar(&c.serverName, "tls-server-name", "", "name to expect in the server's certificate, where it is not the address's")
+}
+
+// bearer puts the key into every call's metadata.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity lets a key be used on loopback and behind a proxy that ends TLS.
+func (bearer) RequireTransportSecurity() bool { return false }
+
+func (c *connection) dial() (*grpc.ClientConn, error) {
+	transport := insecure.NewCredentials()
+	if c.tls || c.ca != "" || c.cert != "" || c.certKey != "" {
+		config, err := c.tlsConfig()
+		if err != nil {
+			return nil, err
+		}
+		transport = credentials.NewTLS(config)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	}
+	key := c.key
+	if key == "" {
+		key = os.Getenv("QUOTA_KEY")
+	}
+	if key != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(key)))
+	}
+	conn, err := grpc.NewClient(c.server, options...)
+	if err != nil {
+		return nil, misuse("--server %q: %v", c.server, err)
+	}
+	return conn, nil
+}
+
+func (c *connection) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-ca: %s holds no certificate", c.ca)
+		}
+	}
+	if (c.cert == "") != (c.certKey == "") {
+		return nil, misuse("--tls-cert and --tls-key go together")
+	}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.certKey)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func (c *cli) dial() (*grpc.ClientConn, error) {
+	if c.opened != nil {
+		return c.opened, nil
+	}
+	conn, err := c.conn.dial()
+	if err != nil {
+		return nil, err
+	}
+	c.opened = conn
+	return conn, nil
+}
+
+// admin calls f with the admin service and a deadline.
+func (c *cli) admin(ctx context.Context, f func(context.Context, quotav1.AdminServiceClient) error) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+	defer cancel()
+	return f(ctx, quotav1.NewAdminServiceClient(conn))
+}

@@ -1,0 +1,224 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"encoding/json"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// pageSize is how many items a list asks for at once.
+const pageSize = 1000
+
+func (c *cli) getCommand() *cobra.Command {
+	return group("get", "Print the policy, its versions, plans, tenants or agents",
+		c.getPolicyCommand(), c.getVersionsCommand(), c.getPlansCommand(), c.getTenantsCommand(), c.getAgentsCommand())
+}
+
+func (c *cli) getPolicyCommand() *cobra.Command {
+	var output string
+	var number int64
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Print the policy in force, or an earlier version",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "yaml" && output != "json" {
+				return misuse("--output must be yaml or json")
+			}
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				p, err := admin.GetPolicy(ctx, &quotav1.GetPolicyRequest{Version: number})
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					return writeJSON(c.Out, map[string]any{
+						"version": p.Version, "author": p.Author, "created": stamp(p.CreatedMs), "document": p.Document,
+					})
+				}
+				fmt.Fprintf(c.Err, "# version %d by %s, %s\n", p.Version, dash(p.Author), stamp(p.CreatedMs))
+				fmt.Fprint(c.Out, p.Document)
+				if !strings.HasSuffix(p.Document, "\n") {
+					fmt.Fprintln(c.Out)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "yaml (the document as it was applied) or json")
+	cmd.Flags().Int64Var(&number, "version", 0, "an earlier version; 0 is the one in force")
+	return cmd
+}
+
+func (c *cli) getVersionsCommand() *cobra.Command {
+	var f format
+	var limit int32
+	cmd := &cobra.Command{
+		Use:   "versions",
+		Short: "List policy versions, newest first",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.ListPolicyVersions(ctx, &quotav1.ListPolicyVersionsRequest{PageSize: limit})
+				if err != nil {
+					return err
+				}
+				t := &table{header: []string{"VERSION", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
+				items := []map[string]any{}
+				for _, v := range resp.Versions {
+					t.add(strconv.FormatInt(v.Version, 10), dash(v.Author), stamp(v.CreatedMs))
+					items = append(items, map[string]any{"version": v.Version, "author": v.Author, "created": stamp(v.CreatedMs)})
+				}
+				return c.write(f, t, items)
+			})
+		},
+	}
+	f.flag(cmd)
+	cmd.Flags().Int32Var(&limit, "limit", 20, "how many, 1 to 1000")
+	return cmd
+}
+
+func (c *cli) getPlansCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "plans",
+		Short: "List the plans in force and their limits",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.ListPlans(ctx, &quotav1.ListPlansRequest{})
+				if err != nil {
+					return err
+				}
+				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "METER"}, numbers: map[int]bool{3: true}}
+				for _, p := range resp.Plans {
+					name := p.Name
+					if name == resp.DefaultPlan && f == "table" {
+						name += " (default)"
+					}
+					for _, l := range p.Limits {
+						t.add(name, l.Name, rate(l.Rate), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), dash(strings.Join(l.By, " ")), dash(l.Meter))
+					}
+					if len(p.Limits) == 0 {
+						t.add(name, "-", "-", "0", "-", "-", "-")
+					}
+				}
+				if f != "json" {
+					return c.write(f, t, nil)
+				}
+				return c.writeProto(resp)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) getTenantsCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "tenants",
+		Short: "List tenants",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []*quotav1.Tenant
+			for after := ""; ; {
+				var resp *quotav1.ListTenantsResponse
+				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
+					resp, err = admin.ListTenants(ctx, &quotav1.ListTenantsRequest{PageSize: pageSize, After: after})
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				all = append(all, resp.Tenants...)
+				if after = resp.NextAfter; after == "" {
+					break
+				}
+			}
+			t := &table{header: []string{"TENANT", "PLAN", "PARENT", "OVERRIDES", "SUSPENDED", "REVISION"}, numbers: map[int]bool{5: true}}
+			items := []map[string]any{}
+			for _, tenant := range all {
+				overrides := []string{}
+				for _, l := range tenant.Overrides {
+					o := l.Name
+					if l.Rate != nil {
+						o += " " + rate(l.Rate)
+					}
+					overrides = append(overrides, o)
+				}
+				t.add(tenant.Id, tenant.Plan, dash(tenant.Parent), dash(strings.Join(overrides, ", ")), yes(tenant.Suspended), strconv.FormatInt(tenant.Revision, 10))
+				items = append(items, map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
+					"overrides": overrides, "suspended": tenant.Suspended, "revision": tenant.Revision})
+			}
+			return c.write(f, t, items)
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) getAgentsCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "agents",
+		Short: "List agents: what they settled, and through when",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []*quotav1.Agent
+			for after := ""; ; {
+				var resp *quotav1.ListAgentsResponse
+				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
+					resp, err = admin.ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: pageSize, After: after})
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				all = append(all, resp.Agents...)
+				if after = resp.NextAfter; after == "" {
+					break
+				}
+			}
+			t := &table{header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN"}, numbers: map[int]bool{1: true, 3: true, 4: true}}
+			items := []map[string]any{}
+			for _, a := range all {
+				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), stamp(a.ThroughMs), stamp(a.SeenMs))
+				items = append(items, map[string]any{"id": a.Id, "epoch": a.Epoch, "state": a.State, "reports": a.Seq, "units": a.Total,
+					"through": stamp(a.ThroughMs), "seen": stamp(a.SeenMs)})
+			}
+			return c.write(f, t, items)
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+// writeProto prints a message as JSON. protojson varies its blanks on purpose, so
+// they are set here.
+func (c *cli) writeProto(m proto.Message) error {
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	return writeJSON(c.Out, v)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}

@@ -1,0 +1,169 @@
+package quotactl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// maxDocument is the size of a policy document, as the protocol bounds it.
+const maxDocument = 1 << 20
+
+// errDiffers ends diff --exit-code.
+var errDiffers = errors.New("the policy differs")
+
+func (c *cli) applyCommand() *cobra.Command {
+	var file string
+	var dry bool
+	var base int64
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Validate a policy and make it the next version",
+		Long: `apply validates the whole document, prints what changes, and makes it the next
+version, in force on every reachable agent within a second. An invalid document
+changes nothing: every fault is printed as file:line: sentence.`,
+		Example: "  quotactl apply -f quota.yaml\n  quotactl apply -f quota.yaml --dry-run",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := c.apply(cmd.Context(), file, dry, base)
+			if err != nil {
+				return err
+			}
+			c.printChanges(resp)
+			switch {
+			case !resp.Changed:
+				fmt.Fprintf(c.Out, "nothing to change: version %d is in force\n", resp.Version)
+			case dry:
+				fmt.Fprintf(c.Out, "dry run: version %d stays in force\n", resp.Version)
+			default:
+				fmt.Fprintf(c.Out, "version %d is in force\n", resp.Version)
+			}
+			return nil
+		},
+	}
+	fileFlag(cmd, &file)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate and compare; store nothing")
+	cmd.Flags().Int64Var(&base, "base", 0, "refuse when a version other than this one is in force; 0 applies over whatever is")
+	return cmd
+}
+
+func (c *cli) diffCommand() *cobra.Command {
+	var file string
+	var code bool
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Say how a policy differs from the one in force",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			resp, err := c.apply(cmd.Context(), file, true, 0)
+			if err != nil {
+				return err
+			}
+			c.printChanges(resp)
+			if !resp.Changed {
+				fmt.Fprintf(c.Out, "no difference from version %d\n", resp.Version)
+			} else if code {
+				return errDiffers
+			}
+			return nil
+		},
+	}
+	fileFlag(cmd, &file)
+	cmd.Flags().BoolVar(&code, "exit-code", false, "exit with 1 when there is a difference")
+	return cmd
+}
+
+func (c *cli) rollbackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rollback VERSION",
+		Short: "Make an earlier policy version the next one",
+		Args:  exactly("VERSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version, err := parseVersion(args[0])
+			if err != nil {
+				return err
+			}
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.RollbackPolicy(ctx, &quotav1.RollbackPolicyRequest{Version: version})
+				if err != nil {
+					return err
+				}
+				c.printChanges(resp)
+				if resp.Changed {
+					fmt.Fprintf(c.Out, "version %d is in force; it says what version %d said\n", resp.Version, version)
+				} else {
+					fmt.Fprintf(c.Out, "nothing to change: version %d says the same\n", resp.Version)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func fileFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "file", "f", "", "the policy document; - reads standard input")
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
+}
+
+func parseVersion(s string) (int64, error) {
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v < 1 {
+		return 0, misuse("%q is not a version; write a number from 1", s)
+	}
+	return v, nil
+}
+
+func (c *cli) apply(ctx context.Context, file string, dry bool, base int64) (*quotav1.ApplyPolicyResponse, error) {
+	name := file
+	if name == "-" {
+		name = "standard input"
+	}
+	document, err := c.read(file)
+	if err != nil {
+		return nil, err
+	}
+	var resp *quotav1.ApplyPolicyResponse
+	err = c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+		resp, err = admin.ApplyPolicy(ctx, &quotav1.ApplyPolicyRequest{Document: document, File: name, DryRun: dry, BaseVersion: base})
+		return err
+	})
+	return resp, err
+}
+
+func (c *cli) read(file string) (string, error) {
+	var in io.Reader
+	switch file {
+	case "":
+		return "", misuse("which document? Give -f FILE")
+	case "-":
+		in = c.In
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	if len(data) > maxDocument {
+		return "", fmt.Errorf("%s: a policy has at most %d bytes", file, maxDocument)
+	}
+	return string(data), nil
+}
+
+func (c *cli) printChanges(resp *quotav1.ApplyPolicyResponse) {
+	for _, change := range resp.Changes {
+		fmt.Fprintln(c.Out, change)
+	}
+}

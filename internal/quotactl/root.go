@@ -1,0 +1,165 @@
+package quotactl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/version"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the server refused, could not be reached, or found faults
+	exitUsage  = 2 // the command line is wrong
+)
+
+// Streams are where a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// cli is one run of quotactl.
+type cli struct {
+	Streams
+	now    func() time.Time
+	conn   connection
+	opened *grpc.ClientConn
+}
+
+// Main runs the command line and returns the exit code: 0, 1 when the server
+// refused or could not be reached, 2 when the command line is wrong. What a
+// command answers goes to Out, what it says about it to Err.
+func Main(ctx context.Context, args []string, s Streams) int {
+	return run(ctx, args, s, time.Now)
+}
+
+func run(ctx context.Context, args []string, s Streams, now func() time.Time) int {
+	c := &cli{Streams: s, now: now}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	err := root.ExecuteContext(ctx)
+	if c.opened != nil {
+		_ = c.opened.Close() // all answers are in
+	}
+	return c.exit(err)
+}
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ error }
+
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exit prints what went wrong and says how the process ends.
+func (c *cli) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, errDiffers) {
+		return exitFailed
+	}
+	var wrong usageError
+	if errors.As(err, &wrong) {
+		fmt.Fprintf(c.Err, "quotactl: %v\nTry --help.\n", err)
+		return exitUsage
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		fmt.Fprintf(c.Err, "quotactl: %v\n", err)
+		return exitFailed
+	}
+	faults := 0
+	for _, d := range st.Details() {
+		if f, ok := d.(*quotav1.Fault); ok {
+			fmt.Fprintf(c.Err, "%s:%d: %s\n", f.File, f.Line, f.Message)
+			faults++
+		}
+	}
+	switch {
+	case faults > 0:
+		fmt.Fprintf(c.Err, "quotactl: nothing was changed\n")
+	case st.Code() == codes.Unavailable && strings.Contains(st.Message(), "connection error"):
+		fmt.Fprintf(c.Err, "quotactl: no server answers at %s: %s\n", c.conn.server, st.Message())
+	case st.Code() == codes.DeadlineExceeded:
+		fmt.Fprintf(c.Err, "quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
+	default:
+		fmt.Fprintf(c.Err, "quotactl: %s (%s)\n", st.Message(), st.Code())
+	}
+	return exitFailed
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "quotactl",
+		Short: "Administer a quota server: policies, tenants, keys, switches and usage",
+		Long: `quotactl administers a quota server: it applies policies, changes tenants,
+makes keys, turns switches and prints usage from the ledger.
+
+The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version.String(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cmd.Help()
+		},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misuse("unknown command %q", args[0])
+			}
+			return nil
+		},
+	}
+	root.SetVersionTemplate(version.Line("quotactl") + "\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.conn.flags(root.PersistentFlags(), os.Getenv)
+	root.AddCommand(
+		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.getCommand(),
+		c.tenantCommand(), c.usageCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
+	)
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misuse("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
+	}
+	g.AddCommand(commands...)
+	return g
+}
+
+// exactly wants n arguments, named in the message.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		if len(names) == 0 {
+			return misuse("%s takes no arguments, got %q", cmd.CommandPath(), args)
+		}
+		return misuse("%s takes %s; got %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args))
+	}
+}

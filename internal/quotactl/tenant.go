@@ -1,0 +1,79 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) tenantCommand() *cobra.Command {
+	return group("tenant", "Create tenants and change their plans", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantGetCommand())
+}
+
+func (c *cli) tenantCreateCommand() *cobra.Command {
+	var plan, parent string
+	cmd := &cobra.Command{
+		Use:   "create ID --plan PLAN",
+		Short: "Add a tenant",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if plan == "" {
+				return misuse("which plan? Give --plan PLAN")
+			}
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.CreateTenant(ctx, &quotav1.CreateTenantRequest{Id: args[0], Plan: plan, Parent: parent})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&plan, "plan", "", "a plan of the policy in force")
+	cmd.Flags().StringVar(&parent, "parent", "", "the parent tenant, which must exist; none if not given")
+	return cmd
+}
+
+func (c *cli) tenantSetPlanCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "set-plan ID PLAN",
+		Short: "Change a tenant's plan, in force within a second",
+		Args:  exactly("ID", "PLAN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.SetTenantPlan(ctx, &quotav1.SetTenantPlanRequest{Id: args[0], Plan: args[1]})
+			})
+		},
+	}
+}
+
+func (c *cli) tenantGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ID",
+		Short: "Print one tenant as JSON",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				t, err := admin.GetTenant(ctx, &quotav1.GetTenantRequest{Id: args[0]})
+				if err != nil {
+					return err
+				}
+				return c.writeProto(t)
+			})
+		},
+	}
+}
+
+func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.AdminServiceClient) (*quotav1.Tenant, error)) error {
+	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+		t, err := change(ctx, admin)
+		if err != nil {
+			return err
+		}
+		under := ""
+		if t.Parent != "" {
+			under = ", under " + t.Parent
+		}
+		fmt.Fprintf(c.Out, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
+		return nil
+	})
+}

@@ -1,0 +1,236 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// usagePage is how many rows one call brings.
+const usagePage = 10_000
+
+// sums are the words of --by.
+var sums = map[string]quotav1.GetUsageRequest_By{
+	"total": quotav1.GetUsageRequest_TOTAL, "hour": quotav1.GetUsageRequest_HOUR, "day": quotav1.GetUsageRequest_DAY,
+	"month": quotav1.GetUsageRequest_MONTH, "limit": quotav1.GetUsageRequest_LIMIT, "attribute": quotav1.GetUsageRequest_ATTRIBUTE,
+}
+
+// usageQuestion is what the flags of usage say.
+type usageQuestion struct {
+	tenant, from, to, by, zone string
+	output                     format
+}
+
+func (c *cli) usageCommand() *cobra.Command {
+	var q usageQuestion
+	cmd := &cobra.Command{
+		Use:   "usage",
+		Short: "Print settled usage, and through when it is complete",
+		Long: `usage sums what agents settled into the ledger. It includes every report that was
+acknowledged, and says through when it is complete: usage after that may still be
+on its way from the agents that it names.
+
+Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or now.`,
+		Example: "  quotactl usage --tenant acme --from -24h --by hour\n  quotactl usage --tenant acme --from 2026-01-01 --to 2026-02-01 --by day --zone Europe/Berlin -o csv",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.usage(cmd.Context(), &q)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&q.tenant, "tenant", "", "whose usage; of all tenants together if not given")
+	f.StringVar(&q.from, "from", "", "usage from this time on; the beginning if not given")
+	f.StringVar(&q.to, "to", "", "usage before this time; all of it if not given")
+	f.StringVar(&q.by, "by", "total", "sum by total, hour, day, month, limit or attribute")
+	f.StringVar(&q.zone, "zone", "", "time zone of days and months, such as Europe/Berlin; UTC if not given")
+	q.output.flag(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"total", "hour", "day", "month", "limit", "attribute"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (c *cli) usage(ctx context.Context, q *usageQuestion) error {
+	zone := time.UTC
+	if q.zone != "" {
+		z, err := time.LoadLocation(q.zone)
+		if err != nil || q.zone == "Local" {
+			return misuse("--zone %q is not a time zone; write one such as Europe/Berlin", q.zone)
+		}
+		zone = z
+	}
+	by, ok := sums[q.by]
+	if !ok {
+		return misuse("--by must be total, hour, day, month, limit or attribute")
+	}
+	now := c.now()
+	from, err := parseWhen(q.from, now, zone)
+	if err != nil {
+		return err
+	}
+	to, err := parseWhen(q.to, now, zone)
+	if err != nil {
+		return err
+	}
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		return misuse("--from %s is not before --to %s", from.Format(time.RFC3339), to.Format(time.RFC3339))
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	client := quotav1.NewUsageServiceClient(conn)
+	req := &quotav1.GetUsageRequest{Tenant: q.tenant, FromMs: millis(from), ToMs: millis(to), By: by, Zone: q.zone, PageSize: usagePage}
+	var rows []*quotav1.UsageRow
+	var first *quotav1.GetUsageResponse
+	for {
+		callCtx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+		resp, err := client.GetUsage(callCtx, req)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = resp // the earliest answer about completeness holds for all pages
+		}
+		rows = append(rows, resp.Rows...)
+		if req.Page = resp.NextPage; req.Page == "" {
+			break
+		}
+	}
+	return c.printUsage(q, by, zone, rows, first)
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *time.Location, rows []*quotav1.UsageRow, about *quotav1.GetUsageResponse) error {
+	tenant := q.tenant
+	if tenant == "" {
+		tenant = "(all)"
+	}
+	switch q.output {
+	case "json":
+		items := make([]map[string]any, 0, len(rows))
+		for _, r := range rows {
+			item := map[string]any{"admitted": r.Admitted, "overage": r.Overage, "denied": r.Denied}
+			for i, name := range columns(by) {
+				item[strings.ToLower(name)] = cells(by, zone, r)[i]
+			}
+			items = append(items, item)
+		}
+		answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...)}
+		if about.CompleteThroughMs != 0 {
+			answer["complete_through"] = stamp(about.CompleteThroughMs)
+		}
+		return writeJSON(c.Out, answer)
+	case "csv":
+		t := usageTable(by, zone, "tenant", q.tenant, rows)
+		if err := t.csv(c.Out); err != nil {
+			return err
+		}
+		c.printComplete(c.Err, about)
+		return nil
+	}
+	t := usageTable(by, zone, "TENANT", tenant, rows)
+	if len(rows) > 1 && by != quotav1.GetUsageRequest_LIMIT && by != quotav1.GetUsageRequest_ATTRIBUTE {
+		t.rows = append(t.rows, total(t, tenant, rows))
+	}
+	if err := t.print(c.Out); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(c.Out, "no usage")
+	}
+	c.printComplete(c.Out, about)
+	return nil
+}
+
+// usageTable has the tenant, what the sums are told apart by, and the counts.
+func usageTable(by quotav1.GetUsageRequest_By, zone *time.Location, first, tenant string, rows []*quotav1.UsageRow) *table {
+	t := &table{numbers: map[int]bool{}}
+	t.header = append([]string{first}, columns(by)...)
+	for i := range 3 {
+		t.numbers[len(t.header)+i] = true
+	}
+	t.header = append(t.header, "ADMITTED", "OVERAGE", "DENIED")
+	for _, r := range rows {
+		row := append([]string{tenant}, cells(by, zone, r)...)
+		t.add(append(row, count(r.Admitted), count(r.Overage), count(r.Denied))...)
+	}
+	return t
+}
+
+// total is the last line of sums that may be added up: those over limits may not,
+// for one request may meet several.
+func total(t *table, tenant string, rows []*quotav1.UsageRow) []string {
+	var admitted, overage, denied int64
+	for _, r := range rows {
+		admitted += r.Admitted
+		overage += r.Overage
+		denied += r.Denied
+	}
+	line := make([]string, len(t.header))
+	line[0] = tenant
+	if n := len(line) - 4; n > 0 {
+		line[1] = "total"
+	}
+	copy(line[len(line)-3:], []string{count(admitted), count(overage), count(denied)})
+	return line
+}
+
+func count(n int64) string { return strconv.FormatInt(n, 10) }
+
+func columns(by quotav1.GetUsageRequest_By) []string {
+	switch by {
+	case quotav1.GetUsageRequest_HOUR:
+		return []string{"HOUR"}
+	case quotav1.GetUsageRequest_DAY:
+		return []string{"DAY"}
+	case quotav1.GetUsageRequest_MONTH:
+		return []string{"MONTH"}
+	case quotav1.GetUsageRequest_LIMIT:
+		return []string{"LIMIT", "METER"}
+	case quotav1.GetUsageRequest_ATTRIBUTE:
+		return []string{"LIMIT", "METER", "ATTRIBUTES"}
+	}
+	return nil
+}
+
+func cells(by quotav1.GetUsageRequest_By, zone *time.Location, r *quotav1.UsageRow) []string {
+	start := time.UnixMilli(r.StartMs)
+	switch by {
+	case quotav1.GetUsageRequest_HOUR:
+		return []string{start.UTC().Format("2006-01-02T15:04Z")}
+	case quotav1.GetUsageRequest_DAY:
+		return []string{start.In(zone).Format(time.DateOnly)}
+	case quotav1.GetUsageRequest_MONTH:
+		return []string{start.In(zone).Format("2006-01")}
+	case quotav1.GetUsageRequest_LIMIT:
+		return []string{r.Limit, dash(r.Meter)}
+	case quotav1.GetUsageRequest_ATTRIBUTE:
+		return []string{r.Limit, dash(r.Meter), dash(strings.Join(r.Attributes, " "))}
+	}
+	return nil
+}
+
+// printComplete says how far the answer can be trusted.
+func (c *cli) printComplete(w io.Writer, about *quotav1.GetUsageResponse) {
+	if about.CompleteThroughMs == 0 {
+		fmt.Fprintln(w, "complete through: nothing was settled yet")
+	} else {
+		fmt.Fprintf(w, "complete through %s\n", stamp(about.CompleteThroughMs))
+	}
+	if n := len(about.Lagging); n > 0 {
+		fmt.Fprintf(w, "held back by %d agents: %s\n", n, strings.Join(about.Lagging, ", "))
+	}
+}

@@ -1,0 +1,36 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/f4ee788f/quota/internal/version"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) versionCommand() *cobra.Command {
+	var own bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of quotactl and of the server",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(c.Out, version.Line("quotactl"))
+			if own {
+				return nil
+			}
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				v, err := admin.GetVersion(ctx, &quotav1.GetVersionRequest{})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Out, "quota-server %s (%s), leases in %s, ledger in %s\n", v.Version, v.Go, v.LeaseStore, v.Ledger)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&own, "client", false, "only quotactl's own; ask no server")
+	return cmd
+}

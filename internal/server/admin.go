@@ -1,0 +1,263 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/version"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// adminService is what operators call. Bounds and roles are checked before it is
+// reached; every change is audited by the store, in its own transaction.
+type adminService struct {
+	quotav1.UnimplementedAdminServiceServer
+	store  policy.Store
+	ledger ledger.Store
+	view   *view
+	leases string // the lease store's and
+	stored string // the ledger's engine, for GetVersion
+}
+
+// changed brings this server up to date with a change that it has just made, so
+// that its caller finds it in force. The next look finds what this one misses.
+func (s *adminService) changed(ctx context.Context) {
+	_ = s.view.look(ctx) // logged there; the change itself is stored
+}
+
+// ApplyPolicy validates a document and makes it the next version.
+func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
+	doc, err := policy.Parse(req.File, []byte(req.Document))
+	if err != nil {
+		return nil, err
+	}
+	applied, err := s.store.Apply(ctx, principalOf(ctx).name, doc, req.BaseVersion, req.DryRun)
+	return s.applied(ctx, applied, err, req.DryRun)
+}
+
+// RollbackPolicy makes an earlier version's document the next version.
+func (s *adminService) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
+	applied, err := s.store.Rollback(ctx, principalOf(ctx).name, req.Version)
+	return s.applied(ctx, applied, err, false)
+}
+
+func (s *adminService) applied(ctx context.Context, a policy.Applied, err error, dryRun bool) (*quotav1.ApplyPolicyResponse, error) {
+	if err != nil {
+		return nil, err
+	}
+	if a.Changed && !dryRun {
+		s.changed(ctx)
+	}
+	return &quotav1.ApplyPolicyResponse{Version: a.Version, Changed: a.Changed, Changes: a.Changes}, nil
+}
+
+// GetPolicy returns a version's document.
+func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequest) (*quotav1.PolicyVersion, error) {
+	v, err := s.store.Version(ctx, req.Version)
+	if err != nil {
+		return nil, err
+	}
+	return versionProto(v), nil
+}
+
+func versionProto(v policy.Version) *quotav1.PolicyVersion {
+	return &quotav1.PolicyVersion{Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: millis(v.Created)}
+}
+
+// ListPolicyVersions returns versions, newest first.
+func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.ListPolicyVersionsRequest) (*quotav1.ListPolicyVersionsResponse, error) {
+	versions, err := s.store.Versions(ctx, req.Before, page(req.PageSize))
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListPolicyVersionsResponse{}
+	for _, v := range versions {
+		resp.Versions = append(resp.Versions, versionProto(v))
+	}
+	return resp, nil
+}
+
+// ListPlans returns the plans in force.
+func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*quotav1.ListPlansResponse, error) {
+	now := s.view.current()
+	if now.rules == nil {
+		return nil, s.view.unknownPolicy()
+	}
+	resp := &quotav1.ListPlansResponse{DefaultPlan: now.rules.Policy.DefaultPlan}
+	for _, p := range now.rules.Policy.Plans {
+		resp.Plans = append(resp.Plans, wire.PlanToProto(p))
+	}
+	return resp, nil
+}
+
+// CreateTenant adds a tenant.
+func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTenantRequest) (*quotav1.Tenant, error) {
+	t, err := s.store.CreateTenant(ctx, principalOf(ctx).name, req.Id, req.Plan, req.Parent)
+	return s.tenant(ctx, t, err)
+}
+
+// SetTenantPlan changes a tenant's plan.
+func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
+	t, err := s.store.SetTenantPlan(ctx, principalOf(ctx).name, req.Id, req.Plan)
+	return s.tenant(ctx, t, err)
+}
+
+func (s *adminService) tenant(ctx context.Context, t limit.Tenant, err error) (*quotav1.Tenant, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx)
+	return wire.TenantToProto(t), nil
+}
+
+// GetTenant returns a tenant, from the store rather than from memory.
+func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequest) (*quotav1.Tenant, error) {
+	tenants, err := s.store.Tenants(ctx, []string{req.Id})
+	if err != nil {
+		return nil, err
+	}
+	if len(tenants) != 1 || !tenants[0].Exists {
+		return nil, fmt.Errorf("tenant %s: %w", limit.Quote(req.Id), fault.ErrNotFound)
+	}
+	return wire.TenantToProto(tenants[0]), nil
+}
+
+// ListTenants pages by id.
+func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenantsRequest) (*quotav1.ListTenantsResponse, error) {
+	n := page(req.PageSize)
+	tenants, err := s.store.TenantPage(ctx, req.After, n)
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListTenantsResponse{}
+	for _, t := range tenants {
+		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
+	}
+	if len(tenants) == n {
+		resp.NextAfter = tenants[n-1].ID
+	}
+	return resp, nil
+}
+
+// ListAgents tells who settles, and through when.
+func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRequest) (*quotav1.ListAgentsResponse, error) {
+	n := page(req.PageSize)
+	agents, err := s.ledger.Agents(ctx, req.After, n)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.ListAgentsResponse{}
+	for _, a := range agents {
+		resp.Agents = append(resp.Agents, &quotav1.Agent{
+			Id: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen), State: a.State,
+		})
+	}
+	if len(agents) == n {
+		resp.NextAfter = agents[n-1].Cursor()
+	}
+	return resp, nil
+}
+
+// CreateKey makes a key; its secret leaves the server once.
+func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequest) (*quotav1.CreateKeyResponse, error) {
+	id := "k" + strings.ToLower(rand.Text()[:10])
+	secret := "quota_" + id + "_" + rand.Text() + rand.Text()
+	k, err := s.store.CreateKey(ctx, principalOf(ctx).name, policy.Key{
+		ID: id, Role: req.Role, Agent: req.Agent, Note: req.Note, Hash: sha256.Sum256([]byte(secret)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx)
+	return &quotav1.CreateKeyResponse{Key: keyProto(k), Secret: secret}, nil
+}
+
+// RevokeKey ends a key: here at once, on other servers at their next look.
+func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) (*quotav1.Key, error) {
+	k, err := s.store.RevokeKey(ctx, principalOf(ctx).name, req.Id)
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx)
+	return keyProto(k), nil
+}
+
+// ListKeys returns all keys, without their secrets.
+func (s *adminService) ListKeys(ctx context.Context, _ *quotav1.ListKeysRequest) (*quotav1.ListKeysResponse, error) {
+	keys, err := s.store.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListKeysResponse{}
+	for _, k := range keys {
+		resp.Keys = append(resp.Keys, keyProto(k))
+	}
+	return resp, nil
+}
+
+func keyProto(k policy.Key) *quotav1.Key {
+	return &quotav1.Key{Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, CreatedMs: millis(k.Created), RevokedMs: millis(k.Revoked)}
+}
+
+// GetSwitches reads the switches.
+func (s *adminService) GetSwitches(ctx context.Context, _ *quotav1.GetSwitchesRequest) (*quotav1.Switches, error) {
+	sw, err := s.store.Switches(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.SwitchesToProto(sw), nil
+}
+
+// SetSwitches replaces the switches.
+func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitchesRequest) (*quotav1.Switches, error) {
+	sw, err := wire.SwitchesFromProto(req.Switches)
+	if err != nil {
+		return nil, err
+	}
+	if sw, err = s.store.SetSwitches(ctx, principalOf(ctx).name, sw); err != nil {
+		return nil, err
+	}
+	s.changed(ctx)
+	return wire.SwitchesToProto(sw), nil
+}
+
+// GetVersion tells what the server runs.
+func (s *adminService) GetVersion(context.Context, *quotav1.GetVersionRequest) (*quotav1.VersionInfo, error) {
+	return &quotav1.VersionInfo{Version: version.String(), Go: version.Go(), LeaseStore: s.leases, Ledger: s.stored}, nil
+}
+
+func page(n int32) int {
+	if n == 0 {
+		return wire.DefaultPage
+	}
+	return int(n)
+}
+
+// millis is a time in Unix milliseconds, 0 for none.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// ledgerError gives the ledger's errors the names that cross the wire.
+func ledgerError(err error) error {
+	switch {
+	case errors.Is(err, ledger.ErrQuery):
+		return fmt.Errorf("%w: %w", fault.ErrInvalid, err)
+	case errors.Is(err, ledger.ErrUnavailable):
+		return fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
+	}
+	return err
+}

@@ -1,0 +1,227 @@
+package boot
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+const (
+	// retryFirst and retryMost bound how long a failed migration is left alone.
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 5 * time.Second
+	// migrateTimeout bounds one attempt, the wait for other servers' included. The
+	// first one is shorter, so that the server comes up while the database is away.
+	migrateTimeout = 2 * time.Minute
+	migrateFirst   = 10 * time.Second
+)
+
+// Server is a server with the engines that were opened for it.
+type Server struct {
+	*server.Server
+	config  Config
+	log     *slog.Logger
+	engines *engines
+	file    *policyFile
+	migrate *migration
+}
+
+// Embedded is the configuration of a server that keeps its files in dir, listens
+// on free ports of loopback, and takes its policy from a file; empty for the
+// built-in one. Server.GRPCAddr says where it ended up.
+func Embedded(dir, policyFile string) Config {
+	return Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", DataDir: dir, Policy: policyFile}
+}
+
+// New opens everything and listens. Run serves, and closes what was opened.
+func New(ctx context.Context, c Config) (_ *Server, err error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{config: c}
+	if s.log, err = c.logger(os.Stderr); err != nil {
+		return nil, err
+	}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				err = errors.Join(err, undo[i]())
+			}
+		}
+	}()
+	tlsConfig, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	if c.GRPC == nil {
+		if c.GRPC, err = net.Listen("tcp", c.GRPCAddr); err != nil {
+			return nil, fmt.Errorf("--grpc-addr: %w", err)
+		}
+	}
+	undo = append(undo, c.GRPC.Close)
+	if c.HTTP == nil {
+		if c.HTTP, err = net.Listen("tcp", c.HTTPAddr); err != nil {
+			return nil, fmt.Errorf("--http-addr: %w", err)
+		}
+	}
+	undo = append(undo, c.HTTP.Close)
+	s.migrate = &migration{url: c.LedgerOwnerURL, log: s.log}
+	s.migrate.try(ctx, migrateFirst)
+	if s.engines, err = open(ctx, &c, s.log); err != nil {
+		return nil, err
+	}
+	undo = append(undo, s.engines.Close)
+	s.file = &policyFile{path: c.Policy, shared: s.engines.shared, store: s.engines.policy, log: s.log}
+	if c.Policy != "" || !s.engines.shared {
+		if err := s.file.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	registry := c.Registry
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	s.Server, err = server.New(server.Config{
+		Leases: s.engines.leases, Ledger: s.engines.ledger, Policy: s.engines.policy,
+		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
+		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval,
+		LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
+		Checks: []server.Check{{Name: "migrations", Ask: s.migrate.check}, {Name: "policy file", Ask: s.file.check}},
+		Log:    s.log, Registerer: registry, Gatherer: registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run serves until ctx ends, drains, and closes everything in reverse. It is called once.
+func (s *Server) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.migrate.run(background) })
+	running.Go(func() { s.file.run(background) })
+	err := s.Server.Run(ctx)
+	stop()
+	running.Wait()
+	return errors.Join(err, s.engines.Close())
+}
+
+// tls is what both listeners are served with; nil without a certificate. A renewed
+// certificate is served without a restart.
+func (c *Config) tls() (*tls.Config, error) {
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	pair := &certificate{certFile: c.TLSCert, keyFile: c.TLSKey}
+	if _, err := pair.get(nil); err != nil {
+		return nil, fmt.Errorf("--tls-cert: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}
+	if c.TLSClientCA != "" {
+		pem, err := os.ReadFile(c.TLSClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-client-ca: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-client-ca: %s holds no certificate", c.TLSClientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// certificate is a pair of files, read again when they were renewed.
+type certificate struct {
+	certFile, keyFile string
+
+	mu    sync.Mutex
+	read  time.Time // of the certificate file
+	asked time.Time
+	pair  *tls.Certificate
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair != nil && time.Since(c.asked) < time.Second {
+		return c.pair, nil
+	}
+	c.asked = time.Now()
+	info, err := os.Stat(c.certFile)
+	if err == nil && c.pair != nil && info.ModTime().Equal(c.read) {
+		return c.pair, nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	}
+	switch {
+	case err == nil:
+		c.pair, c.read = &pair, info.ModTime()
+	case c.pair == nil:
+		return nil, err
+	}
+	return c.pair, nil // the old one until the new pair is whole
+}
+
+// migration brings the schema up to date at the start, as the owner.
+type migration struct {
+	url string // empty: that is somebody else's to do
+	log *slog.Logger
+
+	mu     sync.Mutex
+	reason error
+}
+
+// try attempts it once; a database that is away is tried again by run.
+func (m *migration) try(ctx context.Context, within time.Duration) {
+	if m.url == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := migrations.Postgres(ctx, m.url)
+	if err == nil {
+		m.log.Info("the ledger's schema is up to date")
+	} else if m.check(ctx) == nil {
+		m.log.Warn("the ledger's schema could not be migrated; trying again", "error", err)
+	}
+	m.mu.Lock()
+	m.reason = err
+	m.mu.Unlock()
+}
+
+func (m *migration) run(ctx context.Context) {
+	for wait := retryFirst; m.check(ctx) != nil; wait = min(2*wait, retryMost) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		m.try(ctx, migrateTimeout)
+	}
+}
+
+// check is a part of readiness.
+func (m *migration) check(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reason
+}

@@ -1,0 +1,196 @@
+package boot
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/peterbourgon/ff/v3"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Defaults of the flags.
+const (
+	DefaultGRPCAddr   = "127.0.0.1:7600"
+	DefaultHTTPAddr   = "127.0.0.1:7601"
+	DefaultLeaseStore = "memory"
+	DefaultDataDir    = "./quota-data"
+	// minKeyLen keeps a bootstrap key from being guessed: it is accepted from anywhere.
+	minKeyLen = 16
+)
+
+// Config is what quota-server can be told. The zero value is the embedded server
+// with its defaults.
+type Config struct {
+	GRPCAddr string // where gRPC is served
+	HTTPAddr string // where health, metrics and REST are served
+
+	LeaseStore     string // memory, or redis://host:port,host:port
+	Ledger         string // sqlite:PATH or postgres://…; empty is a SQLite file in DataDir
+	LedgerOwnerURL string // Postgres as the owner, to migrate at the start; empty to leave that to `migrate`
+	DataDir        string // where the embedded engines keep their files
+
+	Policy string // policy file; see docs/operations.md for when it is applied
+
+	TLSCert     string // certificate file of both listeners; empty without TLS
+	TLSKey      string
+	TLSClientCA string // authorities of client certificates, which are then required
+
+	BootstrapAdminKey string // accepted as an admin's key besides those stored
+	InsecureOpen      bool   // let everybody in
+
+	FoldInterval time.Duration // how often reports are folded into blocks; 0 for the ledger's default
+
+	LogLevel  string // debug, info, warn or error
+	LogFormat string // text or json
+
+	// For servers within a program; flags do not reach these.
+	GRPC, HTTP net.Listener         // served instead of the addresses; New takes them over
+	Log        *slog.Logger         // instead of LogLevel and LogFormat
+	Registry   *prometheus.Registry // where metrics go; nil for one of the server's own
+}
+
+// Flags makes flags of c, with its present values for defaults.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	c.fill()
+	fs.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "`address` of the gRPC services")
+	fs.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "`address` of health, readiness, metrics and REST")
+	fs.StringVar(&c.LeaseStore, "lease-store", c.LeaseStore, "where buckets are kept: memory, or `redis://host:port,host:port,...` (a cluster, or one Redis)")
+	fs.StringVar(&c.Ledger, "ledger", c.Ledger, "where usage, policy and keys are kept: `sqlite:PATH or postgres://...`; a SQLite file in --data-dir if not given")
+	fs.StringVar(&c.LedgerOwnerURL, "ledger-owner-url", c.LedgerOwnerURL, "`postgres://...` as the owner: migrates the schema at the start, under a lock")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` of the embedded engines' files")
+	fs.StringVar(&c.Policy, "policy", c.Policy, "policy `file`: embedded, it is applied at the start and whenever it changes; on a shared ledger it is applied once, and must not differ later")
+	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "certificate `file`; serves gRPC and HTTP with TLS")
+	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "key `file` of the certificate")
+	fs.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "`file` of authorities; client certificates are then required (not for health and metrics)")
+	fs.StringVar(&c.BootstrapAdminKey, "bootstrap-admin-key", c.BootstrapAdminKey, "a first admin `key`, accepted besides those stored; better given as QUOTA_BOOTSTRAP_ADMIN_KEY")
+	fs.BoolVar(&c.InsecureOpen, "insecure-open", c.InsecureOpen, "let everybody in without a key")
+	fs.DurationVar(&c.FoldInterval, "fold-interval", c.FoldInterval, "how often reports are folded into blocks; 0 for the default")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
+	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
+}
+
+// Parse reads the command line, then QUOTA_* from the environment, then the file
+// that --config names: what comes first wins.
+func (c *Config) Parse(fs *flag.FlagSet, args []string) error {
+	fs.String("config", "", "`file` of flags, a name and a value on each line; QUOTA_CONFIG")
+	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA"), ff.WithConfigFileFlag("config"), ff.WithConfigFileParser(ff.PlainParser)); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return c.Validate()
+}
+
+// fill puts defaults where nothing is said.
+func (c *Config) fill() {
+	def := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	def(&c.GRPCAddr, DefaultGRPCAddr)
+	def(&c.HTTPAddr, DefaultHTTPAddr)
+	def(&c.LeaseStore, DefaultLeaseStore)
+	def(&c.DataDir, DefaultDataDir)
+	def(&c.LogLevel, "info")
+	def(&c.LogFormat, "text")
+}
+
+// Validate reports everything that is wrong, joined. Defaults are filled in.
+func (c *Config) Validate() error {
+	c.fill()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, a := range []struct{ flag, addr string }{{"grpc-addr", c.GRPCAddr}, {"http-addr", c.HTTPAddr}} {
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			bad("--%s %q: write host:port, such as 127.0.0.1:7600", a.flag, a.addr)
+		}
+	}
+	if c.LeaseStore != "memory" {
+		if _, err := parseRedis(c.LeaseStore); err != nil {
+			bad("--lease-store: %w", err)
+		}
+	}
+	path, postgres, err := c.ledger()
+	switch {
+	case err != nil:
+		bad("--ledger: %w", err)
+	case path != "" && c.LedgerOwnerURL != "":
+		bad("--ledger-owner-url: only a Postgres ledger has an owner; SQLite migrates itself")
+	}
+	if c.LedgerOwnerURL != "" && !isPostgres(c.LedgerOwnerURL) {
+		bad("--ledger-owner-url: write postgres://user@host/database")
+	}
+	if path != "" && c.LeaseStore != "memory" {
+		// Several servers may share a Redis; a file they cannot.
+		bad("--lease-store %s with a SQLite ledger: a shared lease store needs a shared ledger, postgres://...", c.LeaseStore)
+	}
+	_ = postgres
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("--tls-cert and --tls-key go together")
+	}
+	if c.TLSClientCA != "" && c.TLSCert == "" {
+		bad("--tls-client-ca needs --tls-cert and --tls-key")
+	}
+	if c.BootstrapAdminKey != "" && len(c.BootstrapAdminKey) < minKeyLen {
+		bad("--bootstrap-admin-key: at least %d bytes, or it could be guessed", minKeyLen)
+	}
+	if c.FoldInterval < 0 {
+		bad("--fold-interval %s is negative", c.FoldInterval)
+	}
+	if _, err := c.logger(io.Discard); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ledger returns the SQLite file or the Postgres URL.
+func (c *Config) ledger() (path, postgres string, err error) {
+	switch {
+	case c.Ledger == "":
+		return filepath.Join(c.DataDir, "quota.db"), "", nil
+	case strings.HasPrefix(c.Ledger, "sqlite:"):
+		path = strings.TrimPrefix(strings.TrimPrefix(c.Ledger, "sqlite:"), "//")
+		if path == "" {
+			return "", "", errors.New("sqlite: needs a path, such as sqlite:./quota-data/quota.db")
+		}
+		return path, "", nil
+	case isPostgres(c.Ledger):
+		if _, err := url.Parse(c.Ledger); err != nil {
+			return "", "", errors.New("this is not a URL: write postgres://user:password@host:port/database") // without the password in it
+		}
+		return "", c.Ledger, nil
+	}
+	return "", "", errors.New("write sqlite:PATH or postgres://user:password@host:port/database")
+}
+
+func isPostgres(s string) bool {
+	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
+}
+
+func (c *Config) logger(w io.Writer) (*slog.Logger, error) {
+	if c.Log != nil {
+		return c.Log, nil
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: write debug, info, warn or error", c.LogLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch c.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: write text or json", c.LogFormat)
+}

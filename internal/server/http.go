@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+	restv1 "github.com/f4ee788f/quota/proto/rest/quota/v1"
+)
+
+const (
+	// maxBody bounds a REST request: a policy document in JSON, escapes included.
+	maxBody = 8 << 20
+	// restTimeout bounds a REST call.
+	restTimeout = 30 * time.Second
+)
+
+// newHandler serves health, metrics and REST. Health and metrics need no key: they
+// tell nothing of tenants. Where certificates are asked for, REST is served only with one.
+func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer prometheus.Gatherer, certificates bool) (http.Handler, error) {
+	gateway := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
+			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false}, // a misspelt field is refused, not ignored
+		}),
+		runtime.WithIncomingHeaderMatcher(func(header string) (string, bool) {
+			return "", false // authorization is always passed on; nothing else is meant for us
+		}),
+	)
+	if err := restv1.RegisterAdminServiceHandlerClient(ctx, gateway, quotav1.NewAdminServiceClient(rest)); err != nil {
+		return nil, err
+	}
+	if err := restv1.RegisterUsageServiceHandlerClient(ctx, gateway, quotav1.NewUsageServiceClient(rest)); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		reasons, code := ready.why(), http.StatusOK
+		if len(reasons) > 0 {
+			code = http.StatusServiceUnavailable
+		}
+		writeJSON(w, code, struct {
+			Ready   bool     `json:"ready"`
+			Reasons []reason `json:"reasons"`
+		}{len(reasons) == 0, reasons})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		if certificates && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		gateway.ServeHTTP(w, r)
+	})
+	return mux, nil
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // the caller has gone away; nobody is left to be told
+}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/f4ee788f/quota/internal/wire"
+)
+
+// gate is what every call passes: logged, recovered from panics, and let in or
+// refused by its key. REST calls pass the same gate.
+type gate struct {
+	log     *slog.Logger
+	keys    *keyring
+	metrics *metrics
+}
+
+func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer g.finish(ctx, info.FullMethod, time.Now(), &err)
+	ctx, err = g.keys.authorize(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	if err := wire.Check(req.(proto.Message)); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer g.finish(stream.Context(), info.FullMethod, time.Now(), &err)
+	ctx, err := g.keys.authorize(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	return handler(srv, &authorizedStream{stream, ctx})
+}
+
+// finish turns a panic into an error, so that one bad call cannot end the
+// server, and records how the call went.
+func (g *gate) finish(ctx context.Context, method string, start time.Time, err *error) {
+	if p := recover(); p != nil {
+		g.log.ErrorContext(ctx, "panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "internal error")
+	}
+	*err = wire.Error(*err)
+	code := status.Code(*err)
+	g.metrics.rpcs.WithLabelValues(method, code.String()).Inc()
+	level := slog.LevelDebug
+	if code == codes.Internal || code == codes.Unknown {
+		level = slog.LevelError
+	}
+	if g.log.Enabled(ctx, level) {
+		args := []any{"method", method, "code", code.String(), "took", time.Since(start)}
+		if *err != nil {
+			args = append(args, "error", *err)
+		}
+		g.log.Log(ctx, level, "call", args...)
+	}
+}
+
+// authorizedStream is a stream whose context knows who calls.
+type authorizedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// RecvMsg refuses a message that breaks a bound.
+func (s *authorizedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return wire.Check(m.(proto.Message))
+}
+
+// Context knows who calls.
+func (s *authorizedStream) Context() context.Context { return s.ctx }

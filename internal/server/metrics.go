@@ -1,0 +1,81 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the server's own. Labels are methods, results, limits' names and
+// parts: never a tenant, a value or an agent.
+type metrics struct {
+	rpcs          *prometheus.CounterVec // method, code
+	renewals      *prometheus.CounterVec // limit, status
+	step          prometheus.Histogram   // seconds of one batch in the lease store
+	batch         prometheus.Histogram   // renewals in one RPC
+	receipts      *prometheus.CounterVec // status
+	settle        prometheus.Histogram   // seconds of one call
+	folded        prometheus.Counter     // reports folded by this server
+	foldErrors    prometheus.Counter     //
+	policyVersion prometheus.Gauge       //
+	refresh       *prometheus.CounterVec // result
+	tenants       prometheus.Gauge       // tenants in memory
+	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
+	watchers      prometheus.Gauge       //
+	ready         prometheus.Gauge       //
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		rpcs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_rpcs_total", Help: "Calls answered, by method and gRPC code.",
+		}, []string{"method", "code"}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_renewals_total", Help: "Renewals of buckets answered, by limit and status.",
+		}, []string{"limit", "status"}),
+		step: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "quota_server_lease_step_seconds", Help: "How long the lease store took for the renewals of one call.",
+			Buckets: prometheus.ExponentialBuckets(0.00005, 2.5, 12),
+		}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "quota_server_renew_batch_size", Help: "Renewals in one call.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 7),
+		}),
+		receipts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_settle_receipts_total", Help: "Reports answered, by the receipt's status.",
+		}, []string{"status"}),
+		settle: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "quota_server_settle_seconds", Help: "How long the ledger took for the reports of one call.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12),
+		}),
+		folded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_folded_reports_total", Help: "Reports that this server folded into blocks.",
+		}),
+		foldErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_fold_errors_total", Help: "Folds that failed, and are tried again.",
+		}),
+		policyVersion: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_policy_version", Help: "The policy version in force; 0 before one is known.",
+		}),
+		refresh: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_policy_polls_total", Help: "Looks for changes of policy, tenants, keys and switches, by result.",
+		}, []string{"result"}),
+		tenants: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_cached_tenants", Help: "Tenants held in memory.",
+		}),
+		tenantLoads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
+		}, []string{"result"}),
+		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_watchers", Help: "Agents that watch for changes.",
+		}),
+		ready: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_ready", Help: "1 when every part works.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.ready} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// stepTimeout bounds the lease store's part of a call. An agent that waits longer
+// has long been told by its own deadline.
+const stepTimeout = 2 * time.Second
+
+// leaseService is what agents call.
+type leaseService struct {
+	quotav1.UnimplementedLeaseServiceServer
+	view     *view
+	leases   lease.Store
+	ledger   ledger.Store
+	metrics  *metrics
+	now      func() time.Time
+	stopping <-chan struct{} // closed when streams have to end
+}
+
+// Renew answers renewals of many buckets in one batch to the lease store.
+func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
+	if err := speaksFor(ctx, req.Agent); err != nil {
+		return nil, err
+	}
+	now := s.view.current()
+	if now.rules == nil {
+		return nil, s.view.unknownPolicy()
+	}
+	if req.PolicyVersion > now.version() {
+		s.view.wake() // another server told the agent first
+	}
+	who := s.tenantsOf(ctx, req)
+	resp := &quotav1.RenewResponse{
+		Grants:        make([]*quotav1.Grant, len(req.Renewals)),
+		Tenants:       make([]*quotav1.Tenant, len(req.Tenants)),
+		PolicyVersion: now.version(),
+	}
+	for i, id := range req.Tenants {
+		r := who[id]
+		if r.err != nil {
+			resp.Tenants[i] = &quotav1.Tenant{} // without an id: not known now, ask again
+			continue
+		}
+		resp.Tenants[i] = wire.TenantToProto(r.tenant)
+	}
+	s.grant(ctx, req, now, who, resp)
+	return resp, nil
+}
+
+// tenantsOf resolves every tenant that the call names, each once.
+func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest) map[string]resolved {
+	who := make(map[string]resolved, len(req.Tenants)+8)
+	var ids []string
+	ask := func(id string) {
+		if _, ok := who[id]; !ok && id != "" {
+			who[id] = resolved{}
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range req.Tenants {
+		ask(id)
+	}
+	for _, r := range req.Renewals {
+		ask(r.Tenant)
+	}
+	for i, r := range s.view.tenants(ctx, ids) {
+		who[ids[i]] = r
+	}
+	return who
+}
+
+// grant fills in the grants.
+func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who map[string]resolved, resp *quotav1.RenewResponse) {
+	holder := holderName(req.Agent, req.Epoch)
+	at := s.now()
+	renewals := make([]lease.Renewal, 0, len(req.Renewals))
+	places := make([]int, 0, len(req.Renewals))
+	for i, r := range req.Renewals {
+		rule, status := find(now, who, r)
+		if status == quotav1.Grant_UNKNOWN && req.PolicyVersion > now.version() {
+			status = quotav1.Grant_UNAVAILABLE // it may be known under the agent's newer version
+		}
+		if rule == nil {
+			resp.Grants[i] = &quotav1.Grant{Status: status, Number: r.Number, PolicyVersion: now.version()}
+			s.metrics.renewals.WithLabelValues("", status.String()).Inc()
+			continue
+		}
+		renewal := wire.RenewalFromProto(r)
+		renewal.Key = bucketKey(r.Limit, r.Tenant, r.Values)
+		renewal.Holder = holder
+		renewal.Spec = spec(rule, at)
+		renewals = append(renewals, renewal)
+		places = append(places, i)
+	}
+	s.metrics.batch.Observe(float64(len(req.Renewals)))
+	if len(renewals) == 0 {
+		return
+	}
+	stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+	start := time.Now()
+	answers := s.leases.Renew(stepCtx, renewals)
+	cancel()
+	s.metrics.step.Observe(time.Since(start).Seconds())
+	for j, i := range places {
+		a := answers[j]
+		if a.Err != nil {
+			a.Grant.Number = req.Renewals[i].Number
+		}
+		g := wire.GrantToProto(a, now.version())
+		resp.Grants[i] = g
+		s.metrics.renewals.WithLabelValues(req.Renewals[i].Limit, g.Status.String()).Inc()
+	}
+}
+
+// find returns the rule that a renewal is of. Without one, the status says why.
+func find(now *inForce, who map[string]resolved, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
+	rules := now.rules.Top()
+	if r.Tenant != "" {
+		t := who[r.Tenant]
+		if t.err != nil {
+			return nil, quotav1.Grant_UNAVAILABLE
+		}
+		rules = t.rules
+	}
+	for _, rule := range rules {
+		if rule.Limit.Name != r.Limit {
+			continue
+		}
+		if rule.Limit.CountsOnly() || rule.Values() != len(r.Values) {
+			break
+		}
+		return rule, quotav1.Grant_GRANTED
+	}
+	return nil, quotav1.Grant_UNKNOWN
+}
+
+// speaksFor refuses a caller whose key is bound to another agent.
+func speaksFor(ctx context.Context, agent string) error {
+	if p := principalOf(ctx); !p.speaksFor(agent) {
+		return fmt.Errorf("%w: key %s is bound to agent %s, not %s", fault.ErrDenied, p.name, limit.Quote(p.agent), limit.Quote(agent))
+	}
+	return nil
+}

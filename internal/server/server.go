@@ -1,0 +1,351 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+const (
+	// maxAnswer bounds a message that is sent: ten thousand rows of usage, or a
+	// thousand tenants with their overrides.
+	maxAnswer = 64 << 20
+	// drainTimeout bounds how long calls under way are waited for at the end. A commit
+	// of the ledger takes no longer.
+	drainTimeout = 15 * time.Second
+	// foldTimeout bounds the last fold. What is left unfolded is read as such, and
+	// folded by the next server.
+	foldTimeout = 10 * time.Second
+)
+
+// ErrNoKeys refuses to serve beyond loopback without any key.
+var ErrNoKeys = errors.New("server: listening beyond loopback, and there is no key: anybody could administer it; " +
+	"give --bootstrap-admin-key, listen on 127.0.0.1, or insist with --insecure-open")
+
+// Config is what a server is made of. Leases, Ledger, Policy, GRPC and HTTP are
+// required; New takes the listeners over, the stores stay the caller's to close.
+type Config struct {
+	Leases lease.Store // may also have Ping(context.Context) error, for readiness
+	Ledger ledger.Store
+	Policy policy.Store
+
+	GRPC net.Listener
+	HTTP net.Listener
+	// TLS serves both listeners with TLS; nil without. Where it asks for client
+	// certificates, health and metrics are served without one.
+	TLS *tls.Config
+
+	// BootstrapAdminKey is accepted as an admin's key besides those stored; empty for none.
+	BootstrapAdminKey string
+	// InsecureOpen lets everybody in, whatever keys there are.
+	InsecureOpen bool
+	// FoldEvery is how often reports are folded; 0 for the ledger's default.
+	FoldEvery time.Duration
+
+	LeaseStoreName string // for people: memory or redis
+	LedgerName     string // sqlite or postgres
+
+	// Checks are further parts of readiness.
+	Checks []Check
+
+	Log        *slog.Logger          // nil is silent
+	Registerer prometheus.Registerer // nil keeps metrics to this server
+	Gatherer   prometheus.Gatherer   // what /metrics shows; nil for Registerer's
+}
+
+// Check is a part of readiness: Ask says why it does not work, or nil. It is asked
+// every second, with two seconds to answer.
+type Check struct {
+	Name string
+	Ask  func(context.Context) error
+}
+
+// Server is a quota server. It keeps nothing that its stores do not have.
+type Server struct {
+	config   Config
+	log      *slog.Logger
+	keys     *keyring
+	view     *view
+	ready    *readiness
+	health   *health.Server
+	grpc     *grpc.Server
+	http     *http.Server
+	folder   *ledger.Folder
+	metrics  *metrics
+	stopping chan struct{}
+}
+
+// New builds a server. It starts nothing: Run does.
+func New(c Config) (*Server, error) {
+	if c.Leases == nil || c.Ledger == nil || c.Policy == nil || c.GRPC == nil || c.HTTP == nil {
+		return nil, errors.New("server: Leases, Ledger, Policy, GRPC and HTTP are required")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Registerer == nil {
+		r := prometheus.NewRegistry()
+		c.Registerer, c.Gatherer = r, r
+	}
+	if c.Gatherer == nil {
+		g, ok := c.Registerer.(prometheus.Gatherer)
+		if !ok {
+			return nil, errors.New("server: a Registerer that cannot gather needs a Gatherer beside it")
+		}
+		c.Gatherer = g
+	}
+	m, err := newMetrics(c.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("server: metrics: %w", err)
+	}
+	s := &Server{config: c, log: c.Log, metrics: m, stopping: make(chan struct{})}
+	s.keys = &keyring{insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
+	if c.BootstrapAdminKey != "" {
+		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
+	}
+	s.view = newView(c.Policy, s.keys, c.Log, m)
+	s.health = health.NewServer()
+	s.ready = newReadiness(c.Log, m, s.announce, s.parts()...)
+	folds, err := newFoldWatch(c.Ledger, m, c.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("server: metrics: %w", err)
+	}
+	s.folder = ledger.NewFolder(folds, c.FoldEvery, c.Log)
+	if err := s.serve(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// serve builds both servers over the same services and the same gate.
+func (s *Server) serve() error {
+	c := s.config
+	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, metrics: s.metrics, now: time.Now, stopping: s.stopping}
+	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, leases: c.LeaseStoreName, stored: c.LedgerName}
+	usage := &usageService{ledger: c.Ledger}
+
+	options := []grpc.ServerOption{
+		grpc.UnaryInterceptor(gate.unary),
+		grpc.StreamInterceptor(gate.stream),
+		grpc.MaxRecvMsgSize(wire.MaxMessage),
+		grpc.MaxSendMsgSize(maxAnswer),
+		grpc.MaxConcurrentStreams(1024), // of one connection: an agent has a handful
+		grpc.ConnectionTimeout(20 * time.Second),
+		// A gateway that vanished is found within 40 s, and its streams end.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	if c.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
+	quotav1.RegisterAdminServiceServer(s.grpc, admin)
+	quotav1.RegisterUsageServiceServer(s.grpc, usage)
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+
+	rest := newInProcess(gate.unary)
+	quotav1.RegisterAdminServiceServer(rest, admin)
+	quotav1.RegisterUsageServiceServer(rest, usage)
+	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
+	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, certificates)
+	if err != nil {
+		return fmt.Errorf("server: REST: %w", err)
+	}
+	s.http = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       restTimeout,
+		WriteTimeout:      restTimeout + 5*time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	if c.TLS != nil {
+		s.http.TLSConfig = c.TLS.Clone()
+		if certificates { // probes have none; REST asks for one itself
+			s.http.TLSConfig.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+	}
+	return nil
+}
+
+// GRPCAddr is the address that gRPC is served on.
+func (s *Server) GRPCAddr() string { return s.config.GRPC.Addr().String() }
+
+// HTTPAddr is the address of health, metrics and REST.
+func (s *Server) HTTPAddr() string { return s.config.HTTP.Addr().String() }
+
+// Ready reports whether every part works, with the reasons why not.
+func (s *Server) Ready() (bool, []string) {
+	var reasons []string
+	for _, r := range s.ready.why() {
+		reasons = append(reasons, r.Part+": "+r.Reason)
+	}
+	return len(reasons) == 0, reasons
+}
+
+// Run serves until ctx ends, then drains: streams end, calls under way are
+// answered, settled reports are folded. It returns once all that it started has
+// ended: nil, or why it could not serve.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.first(ctx); err != nil {
+		s.grpc.Stop()
+		return errors.Join(err, s.config.GRPC.Close(), s.config.HTTP.Close())
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var running sync.WaitGroup
+	failed := make(chan error, 2)
+	running.Go(func() { _ = s.view.run(background) })
+	running.Go(func() { _ = s.ready.run(background) })
+	running.Go(func() { _ = s.folder.Run(background) })
+	running.Go(func() {
+		if err := s.grpc.Serve(s.config.GRPC); err != nil {
+			failed <- fmt.Errorf("server: gRPC on %s: %w", s.GRPCAddr(), err)
+		}
+	})
+	running.Go(func() {
+		if err := s.serveHTTP(); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("server: HTTP on %s: %w", s.HTTPAddr(), err)
+		}
+	})
+	s.log.Info("serving", "grpc", s.GRPCAddr(), "http", s.HTTPAddr(), "lease_store", s.config.LeaseStoreName, "ledger", s.config.LedgerName)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.drain()
+	stop()
+	running.Wait()
+	s.foldRest()
+	s.log.Info("stopped")
+	return err
+}
+
+func (s *Server) serveHTTP() error {
+	if s.config.TLS != nil {
+		return s.http.ServeTLS(s.config.HTTP, "", "")
+	}
+	return s.http.Serve(s.config.HTTP)
+}
+
+// first reads the policy store once, so that a server whose stores are there can
+// answer its first call, and refuses to let in everybody by mistake. A store that
+// is away is no error: it is looked for until it is there.
+func (s *Server) first(ctx context.Context) error {
+	if err := s.view.look(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("starting without the policy store; nobody is let in before the keys are read", "error", err)
+	}
+	switch {
+	case s.keys.insecureOpen:
+		s.log.Warn("open: everybody is let in without a key (--insecure-open)")
+	case s.keys.open():
+		s.log.Warn("open: no key was made yet, so everybody on this machine is let in; the first `quotactl key create` ends that")
+	case s.keys.keyless():
+		return ErrNoKeys
+	}
+	return nil
+}
+
+// drain ends streams, answers what is under way, and takes nothing more.
+func (s *Server) drain() {
+	s.log.Info("stopping: draining calls")
+	s.health.Shutdown()
+	s.ready.set("server", "stopping")
+	close(s.stopping)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.grpc.GracefulStop()
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(ctx); err != nil {
+		s.log.Warn("REST calls were cut", "error", err)
+		_ = s.http.Close() // it is ending anyway
+	}
+	select {
+	case <-drained:
+	case <-ctx.Done():
+		s.log.Warn("calls were cut; their agents send again")
+		s.grpc.Stop()
+		<-drained
+	}
+}
+
+// foldRest folds what was settled last, if this server leads.
+func (s *Server) foldRest() {
+	ctx, cancel := context.WithTimeout(context.Background(), foldTimeout)
+	defer cancel()
+	for {
+		n, err := s.config.Ledger.Fold(ctx, time.Now())
+		if err != nil {
+			s.log.Warn("the last reports are not folded yet; they are settled, and folded by the next server", "error", err)
+			return
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// parts are what readiness depends on.
+func (s *Server) parts() []part {
+	parts := []part{{"policy", s.view.check}, {"ledger", s.config.Ledger.Ping}}
+	if p, ok := s.config.Leases.(interface{ Ping(context.Context) error }); ok {
+		parts = append(parts, part{"leases", p.Ping})
+	}
+	for _, c := range s.config.Checks {
+		parts = append(parts, part{c.Name, c.Ask})
+	}
+	return parts
+}
+
+// announce tells gRPC health clients. Leases need the lease store and a policy,
+// which may be one in memory; without the ledger they go on.
+func (s *Server) announce(string, bool) {
+	bad := make(map[string]bool)
+	for _, r := range s.ready.why() {
+		bad[r.Part] = true
+	}
+	set := func(service string, serving bool) {
+		status := healthpb.HealthCheckResponse_NOT_SERVING
+		if serving {
+			status = healthpb.HealthCheckResponse_SERVING
+		}
+		s.health.SetServingStatus(service, status)
+	}
+	set("", len(bad) == 0)
+	set(quotav1.LeaseService_ServiceDesc.ServiceName, !bad["leases"] && s.view.current().rules != nil)
+	set(quotav1.AdminService_ServiceDesc.ServiceName, !bad["policy"])
+	set(quotav1.UsageService_ServiceDesc.ServiceName, !bad["ledger"])
+}
+
+// local reports whether only this machine can reach the address.
+func local(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return !ok || t.IP.IsLoopback() // sockets and in-process listeners are local
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Settle moves reports into the ledger. The ledger joins concurrent calls into one
+// commit, bounds what waits for it, and answers ErrUnavailable beyond the bound.
+func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
+	reports := make([]ledger.Report, len(req.Reports))
+	for i, p := range req.Reports {
+		if err := speaksFor(ctx, p.Agent); err != nil {
+			return nil, err
+		}
+		r, err := wire.ReportFromProto(p)
+		if err != nil {
+			// A digest that is none fits no content: the ledger keeps the report and fences its epoch.
+			r, err = wire.ReportFromProto(&quotav1.Report{
+				Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, TotalBefore: p.TotalBefore, TotalAfter: p.TotalAfter,
+				Payload: p.Payload, Digest: make([]byte, len(r.Digest)), ThroughMs: p.ThroughMs, Closed: p.Closed,
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+		reports[i] = r
+	}
+	resp := &quotav1.SettleResponse{Receipts: make([]*quotav1.Receipt, len(reports))}
+	if len(reports) == 0 {
+		return resp, nil
+	}
+	start := time.Now()
+	receipts, err := s.ledger.Settle(ctx, reports)
+	s.metrics.settle.Observe(time.Since(start).Seconds())
+	if err == nil && len(receipts) != len(reports) {
+		err = fmt.Errorf("the ledger answered %d of %d reports", len(receipts), len(reports))
+	}
+	if err != nil {
+		// Whatever it was, none of the reports may be taken for stored, and all may be sent again.
+		return nil, fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
+	}
+	for i := range receipts {
+		resp.Receipts[i] = wire.ReceiptToProto(receipts[i])
+		s.metrics.receipts.WithLabelValues(resp.Receipts[i].Status.String()).Inc()
+	}
+	return resp, nil
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"container/list"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// tenantCache holds the tenants in use, the least recently used one leaving first.
+// Its owner's lock guards it.
+type tenantCache struct {
+	most  int
+	byID  map[string]*list.Element // of *cachedTenant
+	order *list.List               // most recently used first
+}
+
+type cachedTenant struct {
+	tenant limit.Tenant
+	under  *limit.Rules // the policy that rules were compiled under
+	rules  []*limit.Rule
+}
+
+func newTenantCache(most int) tenantCache {
+	return tenantCache{most: most, byID: make(map[string]*list.Element), order: list.New()}
+}
+
+func (c *tenantCache) len() int { return len(c.byID) }
+
+func (c *tenantCache) clear() {
+	clear(c.byID)
+	c.order.Init()
+}
+
+// get returns a tenant with its rules under the policy in force.
+func (c *tenantCache) get(id string, under *limit.Rules) (resolved, bool) {
+	e, ok := c.byID[id]
+	if !ok {
+		return resolved{}, false
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cachedTenant).resolve(under), true
+}
+
+// put resolves a tenant that was read, and keeps it if keep says so.
+func (c *tenantCache) put(t limit.Tenant, under *limit.Rules, keep bool) resolved {
+	entry := &cachedTenant{tenant: t}
+	if !keep {
+		return entry.resolve(under)
+	}
+	if e, ok := c.byID[t.ID]; ok {
+		e.Value = entry
+		c.order.MoveToFront(e)
+	} else {
+		c.byID[t.ID] = c.order.PushFront(entry)
+	}
+	for len(c.byID) > c.most {
+		oldest := c.order.Back()
+		c.order.Remove(oldest)
+		delete(c.byID, oldest.Value.(*cachedTenant).tenant.ID)
+	}
+	return entry.resolve(under)
+}
+
+// replace puts a changed tenant in the place of the one that is kept, if any is.
+func (c *tenantCache) replace(t limit.Tenant) {
+	if e, ok := c.byID[t.ID]; ok {
+		e.Value = &cachedTenant{tenant: t}
+	}
+}
+
+// dropOverrides drops the tenants whose limits are not just their plan's.
+func (c *tenantCache) dropOverrides() {
+	for id, e := range c.byID {
+		if len(e.Value.(*cachedTenant).tenant.Overrides) > 0 {
+			c.order.Remove(e)
+			delete(c.byID, id)
+		}
+	}
+}
+
+func (t *cachedTenant) resolve(under *limit.Rules) resolved {
+	if under == nil {
+		return resolved{tenant: t.tenant}
+	}
+	if t.under != under {
+		// A tenant without a plan has no limits, and its requests are refused: no error here.
+		t.rules, _ = under.Tenant(t.tenant)
+		t.under = under
+	}
+	return resolved{tenant: t.tenant, rules: t.rules}
+}
+
+// change is tenants that changed after one change number and up to another.
+type change struct {
+	after, through int64
+	tenants        []limit.Tenant
+}
+
+// journal is the latest changes of tenants, for streams that have not been sent
+// them yet. Its owner's lock guards it.
+type journal struct {
+	floor   int64 // changes up to here are not kept
+	changes []change
+	kept    int
+}
+
+func (j *journal) restart(floor int64) { *j = journal{floor: floor} }
+
+func (j *journal) add(c change) {
+	j.changes = append(j.changes, c)
+	j.kept += max(1, len(c.tenants))
+	for j.kept > keptChanges && len(j.changes) > 1 {
+		j.kept -= max(1, len(j.changes[0].tenants))
+		j.floor = j.changes[0].through
+		// Streams may be reading the slice: it is shortened, never written to.
+		j.changes = j.changes[1:]
+	}
+}
+
+// head is the number through which the journal goes.
+func (j *journal) head() int64 {
+	if n := len(j.changes); n > 0 {
+		return j.changes[n-1].through
+	}
+	return j.floor
+}
+
+// since returns the changes after a number; not ok when some may be missing.
+func (j *journal) since(after int64) (changes []change, ok bool) {
+	if after < j.floor || after > j.head() {
+		return nil, false
+	}
+	for i, c := range j.changes {
+		if c.through > after {
+			return j.changes[i:len(j.changes):len(j.changes)], true
+		}
+	}
+	return nil, true
+}
+
+// unchanged reports whether a tenant surely has not changed after a number.
+func (j *journal) unchanged(id string, after int64) bool {
+	changes, ok := j.since(after)
+	if !ok {
+		return false
+	}
+	for _, c := range changes {
+		for i := range c.tenants {
+			if c.tenants[i].ID == id {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// usageService reads the ledger.
+type usageService struct {
+	quotav1.UnimplementedUsageServiceServer
+	ledger ledger.Store
+}
+
+// GetUsage sums settled usage.
+func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
+	q := ledger.Query{
+		Tenant: req.Tenant, From: moment(req.FromMs), To: moment(req.ToMs), By: ledger.By(req.By),
+		Limit: int(req.PageSize), Page: req.Page,
+	}
+	if q.Limit == 0 {
+		q.Limit = wire.DefaultUsage
+	}
+	if req.Zone != "" {
+		zone, err := limit.LoadZone(req.Zone)
+		if err != nil {
+			return nil, err
+		}
+		q.Zone = zone
+	}
+	u, err := s.ledger.Usage(ctx, q)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.GetUsageResponse{CompleteThroughMs: millis(u.Complete), Lagging: u.Lagging, NextPage: u.NextPage}
+	for _, r := range u.Rows {
+		row := &quotav1.UsageRow{
+			StartMs: millis(r.Start), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter,
+			Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
+		}
+		if r.Attributes != "" {
+			row.Attributes = strings.Split(r.Attributes, ledger.AttributeSep)
+		}
+		resp.Rows = append(resp.Rows, row)
+	}
+	return resp, nil
+}
+
+// moment is a time from Unix milliseconds, none for 0.
+func moment(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

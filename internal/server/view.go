@@ -1,0 +1,347 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+const (
+	// pollEvery is how often the store is asked for changes: with one look of an
+	// agent's stream on top, a change is everywhere well within a second.
+	pollEvery = 200 * time.Millisecond
+	// pollSlowly is the pace while the store does not answer.
+	pollSlowly = time.Second
+	// pollTimeout bounds one look.
+	pollTimeout = 3 * time.Second
+	// loadTimeout bounds loading tenants for one call, which other renewals wait for.
+	loadTimeout = 500 * time.Millisecond
+	// changePage is how many changed tenants are read at a time.
+	changePage = policy.MaxPage
+	// keptChanges bounds the changed tenants that are kept for streams that have not
+	// been sent them yet; a stream further behind is told to ask for everything.
+	keptChanges = 8 * changePage
+	// cachedTenants bounds the tenants in memory, known and unknown ones; beyond it
+	// the one that was not used for longest goes.
+	cachedTenants = 100_000
+)
+
+// inForce is the policy and the switches that hold now: immutable.
+type inForce struct {
+	rules    *limit.Rules // nil before a policy is known
+	switches limit.Switches
+	heads    policy.Heads
+	// turn counts the changes of policy and switches; streams compare it.
+	turn int64
+}
+
+func (f *inForce) version() int64 {
+	if f.rules == nil {
+		return 0
+	}
+	return f.rules.Policy.Version
+}
+
+// view is what this server knows of the policy store: policy, switches and keys
+// whole, tenants as far as they are in use. It goes on answering from memory while
+// the store is away.
+type view struct {
+	store   policy.Store
+	keys    *keyring
+	log     *slog.Logger
+	metrics *metrics
+
+	polling sync.Mutex    // held by the one look under way
+	poke    chan struct{} // asks for a look at once
+
+	mu      sync.Mutex
+	now     *inForce
+	err     error         // why the last look failed
+	looked  bool          // one look has succeeded
+	changed chan struct{} // closed at the next change
+	cache   tenantCache
+	journal journal
+}
+
+func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *view {
+	return &view{
+		store: store, keys: keys, log: log, metrics: m,
+		poke:    make(chan struct{}, 1),
+		now:     &inForce{switches: limit.Switches{}},
+		changed: make(chan struct{}),
+		cache:   newTenantCache(cachedTenants),
+	}
+}
+
+// run looks for changes until ctx ends.
+func (v *view) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-v.poke:
+		}
+		every := pollEvery
+		if err := v.look(ctx); err != nil {
+			every = pollSlowly
+		}
+		timer.Reset(every)
+	}
+}
+
+// wake asks for a look before the next is due.
+func (v *view) wake() {
+	select {
+	case v.poke <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// look brings the view up to date. Whoever made a change calls it too, to see the
+// change in what it answers next.
+func (v *view) look(ctx context.Context) error {
+	v.polling.Lock()
+	defer v.polling.Unlock()
+	lookCtx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	err := v.update(lookCtx)
+	if ctx.Err() != nil {
+		return ctx.Err() // the caller went away; that says nothing of the store
+	}
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	v.metrics.refresh.WithLabelValues(result).Inc()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err != nil && v.err == nil {
+		v.log.Warn("policy store does not answer; going on with what is in memory", "error", err)
+	}
+	if err == nil && v.err != nil {
+		v.log.Info("policy store answers again")
+	}
+	v.err = err
+	v.looked = v.looked || err == nil
+	return err
+}
+
+func (v *view) update(ctx context.Context) error {
+	heads, err := v.store.Heads(ctx)
+	if err != nil {
+		return err
+	}
+	was := v.current()
+	next := *was
+	next.heads = heads
+	first := !v.known()
+	if first || heads.Keys != was.heads.Keys {
+		if err := v.loadKeys(ctx); err != nil {
+			return err
+		}
+	}
+	if first || heads.Switches != was.heads.Switches {
+		if next.switches, err = v.store.Switches(ctx); err != nil {
+			return err
+		}
+		next.turn++
+	}
+	if heads.Version != was.version() && heads.Version != 0 {
+		if next.rules, err = v.loadRules(ctx); err != nil {
+			return err
+		}
+		next.turn++
+	}
+	var tenants []change
+	overrun := false
+	switch {
+	case first || heads.Tenants < was.heads.Tenants: // the store was replaced
+		overrun = true
+	case heads.Tenants > was.heads.Tenants:
+		if tenants, overrun, err = v.loadChanges(ctx, was.heads.Tenants, &next.heads); err != nil {
+			return err
+		}
+	}
+	if next.turn == was.turn && len(tenants) == 0 && !overrun {
+		return nil
+	}
+	v.put(was, &next, tenants, overrun)
+	return nil
+}
+
+// put brings what was read into force.
+func (v *view) put(was, next *inForce, tenants []change, overrun bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if overrun {
+		v.cache.clear()
+		v.journal.restart(next.heads.Tenants)
+	} else {
+		for _, c := range tenants {
+			for _, t := range c.tenants {
+				v.cache.replace(t)
+			}
+			v.journal.add(c)
+		}
+	}
+	if next.version() != was.version() {
+		// Overrides take what they leave out from the plan: they have to be read again.
+		v.cache.dropOverrides()
+		v.metrics.policyVersion.Set(float64(next.version()))
+		v.log.Info("policy in force", "version", next.version())
+	}
+	v.metrics.tenants.Set(float64(v.cache.len()))
+	v.now = next
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+func (v *view) loadRules(ctx context.Context) (*limit.Rules, error) {
+	version, err := v.store.Version(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := policy.Parse(version.File, []byte(version.Text))
+	if err != nil {
+		return nil, fmt.Errorf("policy version %d cannot be read by this server: %w", version.Number, err)
+	}
+	rules, err := limit.CompilePolicy(doc.Policy(version.Number))
+	if err != nil {
+		return nil, fmt.Errorf("policy version %d cannot be used by this server: %w", version.Number, err)
+	}
+	return rules, nil
+}
+
+func (v *view) loadKeys(ctx context.Context) error {
+	keys, err := v.store.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	credentials := make([]credential, 0, len(keys))
+	for _, k := range keys {
+		r, ok := parseRole(k.Role)
+		if !ok {
+			v.log.Warn("a key has a role that this server does not know; it opens nothing", "key", k.ID, "role", k.Role)
+		}
+		credentials = append(credentials, credential{id: k.ID, role: r, agent: k.Agent, hash: k.Hash, revoked: !k.Revoked.IsZero()})
+	}
+	v.keys.replace(credentials)
+	return nil
+}
+
+// loadChanges reads the tenants that changed after a number. When there are more
+// than are worth sending one by one, it reports an overrun instead.
+func (v *view) loadChanges(ctx context.Context, after int64, heads *policy.Heads) (changes []change, overrun bool, err error) {
+	for n := 0; n < keptChanges; {
+		tenants, through, err := v.store.TenantChanges(ctx, after, changePage)
+		if err != nil {
+			return nil, false, err
+		}
+		if through > after {
+			changes = append(changes, change{after: after, through: through, tenants: tenants})
+		}
+		n += len(tenants)
+		after = through
+		if len(tenants) < changePage {
+			heads.Tenants = after
+			return changes, false, nil
+		}
+	}
+	return nil, true, nil
+}
+
+// current is what is in force.
+func (v *view) current() *inForce {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.now
+}
+
+// known reports whether the store was read at least once.
+func (v *view) known() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.looked
+}
+
+// check is why the policy cannot be served, or is not fresh.
+func (v *view) check(context.Context) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.err != nil:
+		return v.err
+	case !v.looked:
+		return fmt.Errorf("the policy store was not read yet")
+	case v.now.rules == nil:
+		return errNoPolicy
+	case v.keys.keyless() && !v.keys.open():
+		return ErrNoKeys
+	}
+	return nil
+}
+
+// resolved is a tenant and its rules, or why they are not known.
+type resolved struct {
+	tenant limit.Tenant
+	rules  []*limit.Rule // of its plan, with overrides; none when it has no plan
+	err    error
+}
+
+// tenants resolves ids in their order: from memory, and those that are not there
+// in one read. While the store is away it is not waited for.
+func (v *view) tenants(ctx context.Context, ids []string) []resolved {
+	out := make([]resolved, len(ids))
+	var missing []string
+	var places []int
+	v.mu.Lock()
+	now, away, since := v.now, v.err, v.now.heads.Tenants
+	for i, id := range ids {
+		if r, ok := v.cache.get(id, now.rules); ok {
+			out[i] = r
+			continue
+		}
+		missing = append(missing, id)
+		places = append(places, i)
+	}
+	v.mu.Unlock()
+	v.metrics.tenantLoads.WithLabelValues("hit").Add(float64(len(ids) - len(missing)))
+	if len(missing) == 0 {
+		return out
+	}
+	var loaded []limit.Tenant
+	err := away
+	if err == nil {
+		loadCtx, cancel := context.WithTimeout(ctx, loadTimeout)
+		loaded, err = v.store.Tenants(loadCtx, missing)
+		cancel()
+		if err == nil && len(loaded) != len(missing) {
+			err = fmt.Errorf("the policy store answered %d of %d tenants", len(loaded), len(missing))
+		}
+	}
+	if err != nil {
+		v.metrics.tenantLoads.WithLabelValues("error").Add(float64(len(missing)))
+		for _, at := range places {
+			out[at].err = err
+		}
+		return out
+	}
+	v.metrics.tenantLoads.WithLabelValues("miss").Add(float64(len(missing)))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, t := range loaded {
+		// What changed while it was read is answered, but not kept: it may be stale.
+		keep := v.now == now && v.journal.unchanged(t.ID, since)
+		out[places[i]] = v.cache.put(t, now.rules, keep)
+	}
+	v.metrics.tenants.Set(float64(v.cache.len()))
+	return out
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// watchBytes is the size at which changed tenants go into a further message.
+const watchBytes = 1 << 20
+
+// cursor is what a stream has been sent.
+type cursor struct {
+	started bool
+	turn    int64 // of inForce
+	version int64 // of the policy
+	tenants int64 // change number
+}
+
+// Watch sends what is in force, then every change. A stream has no queue: it
+// remembers what it was sent and takes what is newer from the view, so that a
+// slow one costs nothing but is told, when it is too far behind, to ask again for
+// its tenants.
+func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseService_WatchServer) error {
+	ctx := stream.Context()
+	if err := speaksFor(ctx, req.Agent); err != nil {
+		return err
+	}
+	if req.PolicyVersion > s.view.current().version() || req.TenantChange > s.view.current().heads.Tenants {
+		// Another server told the agent first. When the store does not answer, what
+		// is in memory is the best there is.
+		_ = s.view.look(ctx)
+	}
+	s.metrics.watchers.Inc()
+	defer s.metrics.watchers.Dec()
+	at := cursor{tenants: req.TenantChange}
+	for {
+		messages, changed, err := s.view.news(&at)
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.stopping:
+			return errStopping
+		}
+	}
+}
+
+// news returns what a stream has not been sent yet, and when to look again.
+func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, error) {
+	v.mu.Lock()
+	now, changed := v.now, v.changed
+	changes, complete := v.journal.since(at.tenants)
+	head := v.journal.head()
+	v.mu.Unlock()
+	if now.rules == nil {
+		return nil, nil, v.unknownPolicy()
+	}
+	first := &quotav1.WatchResponse{TenantChange: head}
+	news := !at.started
+	if !at.started || now.turn != at.turn {
+		if now.version() != at.version {
+			first.Policy = wire.PolicyToProto(now.rules.Policy)
+			// Overrides take what they leave out from the plans: they may say something else now.
+			first.RefreshTenants = at.started
+		}
+		first.Switches = wire.SwitchesToProto(now.switches)
+		news = true
+	}
+	messages := []*quotav1.WatchResponse{first}
+	switch {
+	case !complete:
+		// An agent that has no tenants yet has missed nothing.
+		first.RefreshTenants = first.RefreshTenants || at.started || at.tenants != 0
+		news = true
+	case len(changes) > 0:
+		messages = append(messages[:0], withTenants(first, changes)...)
+		news = true
+	}
+	*at = cursor{started: true, turn: now.turn, version: now.version(), tenants: head}
+	if !news {
+		return nil, changed, nil
+	}
+	return messages, changed, nil
+}
+
+// withTenants spreads changed tenants over messages of bounded size, the first of
+// which is given. Only the last one says how far the agent then is.
+func withTenants(first *quotav1.WatchResponse, changes []change) []*quotav1.WatchResponse {
+	messages := []*quotav1.WatchResponse{first}
+	head := first.TenantChange
+	last, size := first, 0
+	for _, c := range changes {
+		for i := range c.tenants {
+			t := wire.TenantToProto(c.tenants[i])
+			n := proto.Size(t)
+			if size > 0 && size+n > watchBytes {
+				last = &quotav1.WatchResponse{}
+				messages = append(messages, last)
+				size = 0
+			}
+			last.Tenants = append(last.Tenants, t)
+			size += n
+		}
+	}
+	first.TenantChange = 0
+	last.TenantChange = head
+	return messages
+}

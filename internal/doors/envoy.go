@@ -19,7 +19,8 @@ import (
 // Client is what a door asks: a client.Client.
 type Client interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
-	Gateways() (gateways []client.Gateway, version int64)
+	PolicyVersion() int64
+	Gateways() []client.Gateway
 }
 
 // maxDescriptors bounds a request's descriptors: each costs a decision, and nothing
@@ -47,13 +48,14 @@ func NewEnvoy(c Client, m *Metrics) *Envoy { return &Envoy{client: c, metrics: m
 
 // mapping returns the words of the policy in force; nil while none is known.
 func (e *Envoy) mapping() *mapping {
-	gateways, version := e.client.Gateways()
+	version := e.client.PolicyVersion()
 	if version == 0 {
 		return nil
 	}
 	m := e.mapped.Load()
 	if m == nil || m.version != version {
-		m = &mappedVersion{version, newMapping(gateways)}
+		// Where a newer version came in between, the next request maps once more.
+		m = &mappedVersion{version, newMapping(e.client.Gateways())}
 		e.mapped.Store(m)
 	}
 	return m.mapping

@@ -1,0 +1,67 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// backlog is a store that has blocks to fold.
+type backlog struct {
+	Store
+	blocks []int
+	err    error
+	folds  []time.Duration // when, since the beginning
+	begun  time.Time
+}
+
+func (b *backlog) Fold(_ context.Context, now time.Time) (int, error) {
+	b.folds = append(b.folds, now.Sub(b.begun))
+	if b.err != nil || len(b.blocks) == 0 {
+		return 0, b.err
+	}
+	n := b.blocks[0]
+	b.blocks = b.blocks[1:]
+	return n, nil
+}
+
+// A folder drains what there is at once and then every interval; a failure is
+// logged when it begins and when it ends.
+func TestFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := &backlog{blocks: []int{5, 3}, begun: time.Now()}
+		var log bytes.Buffer
+		f := NewFolder(b, 0, slog.New(slog.NewTextHandler(&log, nil)))
+		folded := 0
+		f.Observe = func(n int, _ time.Duration, err error) { folded += n }
+		done := make(chan error)
+		go func() { done <- f.Run(ctx) }()
+		synctest.Wait()
+		if folded != 8 || len(b.folds) != 3 {
+			t.Errorf("at once: folded %d in %d calls, want 8 in 3", folded, len(b.folds))
+		}
+		b.err = errors.New("away")
+		time.Sleep(3*DefaultFoldEvery + time.Second)
+		if got := strings.Count(log.String(), "level=WARN"); got != 1 {
+			t.Errorf("three failures were logged %d times, want once", got)
+		}
+		b.err, b.blocks = nil, []int{2}
+		time.Sleep(DefaultFoldEvery)
+		if folded != 10 || strings.Count(log.String(), "folding again") != 1 {
+			t.Errorf("afterwards: folded %d, want 10; log:\n%s", folded, log.String())
+		}
+		if last := b.folds[len(b.folds)-1]; last != 4*DefaultFoldEvery {
+			t.Errorf("last fold after %v, want %v", last, 4*DefaultFoldEvery)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: got %v, want nil", err)
+		}
+	})
+}

@@ -119,7 +119,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		was, there := stored[next.ID]
 		if there {
 			next.Suspended, next.Change = was.Suspended, was.Change
-			if next == was {
+			if next == was.row {
 				continue
 			}
 			if next.Parent != was.Parent {
@@ -132,7 +132,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 
 		var old limit.Tenant
 		if there {
-			if old, err = was.compile(before); err != nil {
+			if old, err = was.row.compile(before); err != nil {
 				return nil, err
 			}
 		}
@@ -203,20 +203,20 @@ func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 	if before == nil {
 		return nil
 	}
-	rows, err := t.QueryContext(ctx, "SELECT id, plan, parent, overrides, suspended, change FROM tenants WHERE overrides <> '' ORDER BY id")
+	rows, err := t.QueryContext(ctx, selectTenants+"WHERE overrides <> '' ORDER BY id")
 	all, err := collect(rows, err, "read tenants", scanTenant)
 	if err != nil {
 		return err
 	}
 	var refused, ids []string
 	for i := range all {
-		after, err := all[i].compile(doc)
+		after, err := all[i].row.compile(doc)
 		if err != nil {
 			refused = append(refused, err.Error())
 			ids = append(ids, all[i].ID)
 			continue
 		}
-		was, err := all[i].compile(before)
+		was, err := all[i].row.compile(before)
 		if err == nil && reflect.DeepEqual(was.Overrides, after.Overrides) {
 			continue
 		}

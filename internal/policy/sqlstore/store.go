@@ -75,7 +75,13 @@ var errDryRun = errors.New("sqlstore: dry run")
 
 // change runs do in a transaction of its own, alone among all changes of all servers.
 func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
-	sqlTx, err := s.db.BeginTx(ctx, nil)
+	var options sql.TxOptions
+	if s.engine == Postgres {
+		// Whatever the database's default: at a higher level, waiting for the change
+		// before would end in a serialization failure instead.
+		options.Isolation = sql.LevelReadCommitted
+	}
+	sqlTx, err := s.db.BeginTx(ctx, &options)
 	if err != nil {
 		return unavailable("begin", err)
 	}
@@ -160,28 +166,6 @@ func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error 
 		rows = rows[n:]
 	}
 	return nil
-}
-
-// snapshot runs do on a consistent view, with the version in force.
-func (s *Store) snapshot(ctx context.Context, do func(q querier, doc *policy.Document) error) error {
-	options := sql.TxOptions{ReadOnly: true} // in SQLite a snapshot as it is
-	if s.engine == Postgres {
-		options.Isolation = sql.LevelRepeatableRead
-	}
-	sqlTx, err := s.db.BeginTx(ctx, &options)
-	if err != nil {
-		return unavailable("begin", err)
-	}
-	defer sqlTx.Rollback()
-	var version int64
-	if err := sqlTx.QueryRowContext(ctx, "SELECT version FROM policy_heads WHERE id = 1").Scan(&version); err != nil {
-		return unavailable("read heads", err)
-	}
-	doc, err := s.document(ctx, sqlTx, version)
-	if err != nil {
-		return err
-	}
-	return do(sqlTx, doc)
 }
 
 // document returns the document of a version, nil for version 0. It keeps the last one.

@@ -69,16 +69,26 @@ func overridesText(specs []policy.LimitSpec) (string, error) {
 
 const tenantColumns = "id, plan, parent, overrides, suspended, change"
 
-func scanTenant(r *row, rows *sql.Rows) error {
-	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change)
+// seen is a tenant as one statement saw it, with the policy version then in force:
+// no transaction is needed to compile the one against the other.
+type seen struct {
+	row
+	version int64
+}
+
+// selectTenants reads a seen for each tenant.
+const selectTenants = "SELECT " + tenantColumns + ", (SELECT version FROM policy_heads WHERE id = 1) FROM tenants "
+
+func scanTenant(r *seen, rows *sql.Rows) error {
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.version)
 }
 
 // readTenants returns those of ids that there are.
-func readTenants(ctx context.Context, q querier, ids []string) (map[string]row, error) {
-	found := make(map[string]row, len(ids))
+func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen, error) {
+	found := make(map[string]seen, len(ids))
 	for chunk := range slices.Chunk(ids, insertRows) {
 		var b strings.Builder
-		b.WriteString("SELECT " + tenantColumns + " FROM tenants WHERE id IN (")
+		b.WriteString(selectTenants + "WHERE id IN (")
 		args := make([]any, len(chunk))
 		for i, id := range chunk {
 			if i > 0 {
@@ -101,62 +111,57 @@ func readTenants(ctx context.Context, q querier, ids []string) (map[string]row, 
 	return found, nil
 }
 
+// compile returns the tenant as the version in force then made it.
+func (s *Store) compile(ctx context.Context, r *seen) (limit.Tenant, error) {
+	var doc *policy.Document
+	if r.Overrides != "" {
+		var err error
+		if doc, err = s.document(ctx, s.db, r.version); err != nil {
+			return limit.Tenant{}, err
+		}
+	}
+	return r.row.compile(doc)
+}
+
 // Tenants implements policy.Store.
 func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error) {
-	tenants := make([]limit.Tenant, len(ids))
-	if len(ids) == 0 {
-		return tenants, nil
-	}
-	err := s.snapshot(ctx, func(q querier, doc *policy.Document) error {
-		found, err := readTenants(ctx, q, ids)
-		if err != nil {
-			return err
-		}
-		for i, id := range ids {
-			r, ok := found[id]
-			if !ok {
-				tenants[i] = limit.Tenant{ID: id}
-				continue
-			}
-			if tenants[i], err = r.compile(doc); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	found, err := readTenants(ctx, s.db, ids)
 	if err != nil {
 		return nil, err
+	}
+	tenants := make([]limit.Tenant, len(ids))
+	for i, id := range ids {
+		r, ok := found[id]
+		if !ok {
+			tenants[i] = limit.Tenant{ID: id}
+			continue
+		}
+		if tenants[i], err = s.compile(ctx, &r); err != nil {
+			return nil, err
+		}
 	}
 	return tenants, nil
 }
 
 // list compiles the tenants that a query selects.
 func (s *Store) list(ctx context.Context, query string, args ...any) ([]limit.Tenant, error) {
-	var tenants []limit.Tenant
-	err := s.snapshot(ctx, func(q querier, doc *policy.Document) error {
-		rows, err := q.QueryContext(ctx, query, args...)
-		all, err := collect(rows, err, "read tenants", scanTenant)
-		if err != nil {
-			return err
-		}
-		for i := range all {
-			t, err := all[i].compile(doc)
-			if err != nil {
-				return err
-			}
-			tenants = append(tenants, t)
-		}
-		return nil
-	})
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	all, err := collect(rows, err, "read tenants", scanTenant)
 	if err != nil {
 		return nil, err
+	}
+	tenants := make([]limit.Tenant, len(all))
+	for i := range all {
+		if tenants[i], err = s.compile(ctx, &all[i]); err != nil {
+			return nil, err
+		}
 	}
 	return tenants, nil
 }
 
 // TenantPage implements policy.Store.
 func (s *Store) TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error) {
-	return s.list(ctx, "SELECT "+tenantColumns+" FROM tenants WHERE id > $1 ORDER BY id LIMIT $2", after, page(n))
+	return s.list(ctx, selectTenants+"WHERE id > $1 ORDER BY id LIMIT $2", after, page(n))
 }
 
 // TenantChanges implements policy.Store.
@@ -167,7 +172,7 @@ func (s *Store) TenantChanges(ctx context.Context, after int64, n int) ([]limit.
 		return nil, 0, err
 	}
 	n = page(n)
-	tenants, err := s.list(ctx, "SELECT "+tenantColumns+" FROM tenants WHERE change > $1 ORDER BY change LIMIT $2", after, n)
+	tenants, err := s.list(ctx, selectTenants+"WHERE change > $1 ORDER BY change LIMIT $2", after, n)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -192,7 +197,7 @@ func (t *tx) one(ctx context.Context, id string) (row, error) {
 	if !ok {
 		return row{}, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(id))
 	}
-	return r, nil
+	return r.row, nil
 }
 
 // write stores the tenant under the next change number.

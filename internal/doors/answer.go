@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -76,7 +77,7 @@ func headersOf(d client.Decision) []*corev3.HeaderValue {
 	var list []*corev3.HeaderValue
 	for _, name := range []string{"RateLimit-Policy", "RateLimit", "Retry-After"} {
 		if v := h.Get(name); v != "" {
-			list = append(list, &corev3.HeaderValue{Key: name, Value: v})
+			list = append(list, &corev3.HeaderValue{Key: strings.ToLower(name), Value: v})
 		}
 	}
 	return list

@@ -82,4 +82,3 @@ func (c *Check) read(r *http.Request) (attributes []client.Attribute, cost int64
 	}
 	return attributes, cost, denied, nil
 }
-

@@ -56,7 +56,7 @@ func TestProduction(t *testing.T) {
 	server, loadtest := program(t, "quota-server"), program(t, "loadtest")
 
 	app := postgres.AppURL()
-	migrate := start(t, "migrate", server, "migrate", "--ledger", postgres.OwnerURL())
+	migrate := start(t, "migrate", server, "migrate", "--ledger-owner-url", postgres.OwnerURL())
 	select {
 	case <-migrate.done:
 		if migrate.err != nil {

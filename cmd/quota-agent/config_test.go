@@ -1,0 +1,76 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/doors"
+)
+
+func TestParseReadsFlagsEnvironmentAndFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.conf")
+	text := "server from-file:1\nkey from-file\nattribute tenant=header:A,header:B\nattribute ip=ip\ncost-header X-Cost\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("QUOTA_AGENT_KEY", "from-environment")
+	t.Setenv("QUOTA_AGENT_SERVER", "from-environment:1")
+	t.Setenv("QUOTA_AGENT_REQUIRE", "tenant; ip")
+	c, err := parse([]string{"--config", file, "--server", "from-flag:1", "--grpc-addr", ""}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.server != "from-flag:1" || c.key != "from-environment" || c.costHeader != "X-Cost" || c.grpcAddr != "" {
+		t.Errorf("got server %s, key %s, cost header %s, gRPC at %q", c.server, c.key, c.costHeader, c.grpcAddr)
+	}
+	if want := []string{"tenant=header:A,header:B", "ip=ip"}; !slices.Equal(c.attributes, want) {
+		t.Errorf("attributes: got %q, want %q", []string(c.attributes), want)
+	}
+	if want := []string{"tenant", "ip"}; !slices.Equal(c.require, want) {
+		t.Errorf("require: got %q, want %q", []string(c.require), want)
+	}
+}
+
+func TestParseWithoutAnything(t *testing.T) {
+	c, err := parse(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.attributes, doors.DefaultAttributes()) {
+		t.Errorf("attributes: got %q", []string(c.attributes))
+	}
+	other, err := parse([]string{"--http-addr", "unix:/run/quota/b.sock"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.agentID == "" || c.agentID == other.agentID {
+		t.Errorf("two agents of one host are named %q and %q", c.agentID, other.agentID)
+	}
+}
+
+func TestParseReportsEveryFault(t *testing.T) {
+	_, err := parse([]string{
+		"--http-addr", "nowhere", "--grpc-addr", "unix:", "--agent-id", "a b", "--attribute", "tenant=cookie:x",
+		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--log-level", "loud", "--server", "",
+	}, io.Discard)
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	for _, want := range []string{
+		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--log-level", "--server",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+	if _, err := parse([]string{"--http-addr", "", "--grpc-addr", ""}, io.Discard); err == nil {
+		t.Error("an agent without a door: got no error")
+	}
+	if _, err := parse([]string{"serve"}, io.Discard); err == nil {
+		t.Error("an argument that is no flag: got no error")
+	}
+}

@@ -1,0 +1,183 @@
+// Command loadtest drives many gateways, each a full client, against a quota server,
+// counts what is admitted, and holds the ledger to it. Without --server it starts
+// everything itself: a Redis Cluster of six nodes, a Postgres and a server.
+// docs/loadtest.md says how to read what it prints.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/f4ee788f/quota/internal/version"
+	"github.com/f4ee788f/quota/loadtest/gateway"
+	"github.com/f4ee788f/quota/loadtest/load"
+	"github.com/f4ee788f/quota/loadtest/stack"
+)
+
+// errLedger means that the ledger is not what was admitted.
+var errLedger = errors.New("the ledger differs from what was admitted")
+
+// errUsage means that the flags were not understood; flag has said so already.
+var errUsage = errors.New("usage")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "loadtest: FAILED: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "gateway" {
+		return runGateway(ctx, args[1:], stdout, stderr)
+	}
+	return runLoad(ctx, args, stdout, stderr)
+}
+
+func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c := load.Config{Progress: stdout}
+	var server, engines, file string
+	var apply, showVersion bool
+	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.IntVar(&c.Gateways, "gateways", 4, "gateways, each a client of its own")
+	f.IntVar(&c.Tenants, "tenants", 100, "tenants that ask")
+	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to load")
+	f.Int64Var(&c.Rate, "rate", 0, "decisions a second of all gateways; 0 for as many as possible")
+	f.StringVar(&c.Shape, "distribution", load.Uniform, "how requests spread over tenants: uniform or zipf")
+	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
+	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for four for each processor")
+	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
+	f.StringVar(&c.Key, "key", "", "agent key for --server")
+	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
+	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
+	f.StringVar(&file, "json", "", "file to write the result to")
+	f.BoolVar(&showVersion, "version", false, "print the version and end")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errUsage
+	}
+	if showVersion {
+		fmt.Fprintln(stdout, version.Line("loadtest"))
+		return nil
+	}
+	if f.NArg() > 0 {
+		fmt.Fprintf(stderr, "loadtest: unexpected argument %q\n", f.Arg(0))
+		return errUsage
+	}
+	if err := errors.Join(c.Validate(), stack.Check(engines)); err != nil {
+		fmt.Fprintf(stderr, "loadtest: %v\n", err)
+		return errUsage
+	}
+
+	c.Target = server
+	if server == "" {
+		s, err := stack.Start(ctx, engines, load.Policy(c.Tenants), stdout)
+		if err != nil {
+			return err
+		}
+		c.Target, engines = s.Addr, s.Engines
+		defer func() {
+			if err := s.Stop(); err != nil {
+				fmt.Fprintf(stderr, "loadtest: %v\n", err)
+			}
+		}()
+	} else {
+		engines = "given"
+	}
+	first, _, _ := strings.Cut(c.Target, ",")
+	conn, err := grpc.NewClient(first, grpc.WithTransportCredentials(insecure.NewCredentials()), stack.Bearer(c.Key))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if apply {
+		if err := stack.Apply(ctx, conn, load.Policy(c.Tenants)); err != nil {
+			return err
+		}
+	}
+	return report(ctx, c, conn, engines, file, stdout)
+}
+
+// report runs the load and tells of it. What a given server's ledger had before is
+// taken off, so that a second run against it can be right too.
+func report(ctx context.Context, c load.Config, conn grpc.ClientConnInterface, engines, file string, stdout io.Writer) error {
+	before, err := stack.Usage(ctx, conn, load.Meter)
+	if err != nil {
+		return err
+	}
+	result, err := load.Run(ctx, c, func(ctx context.Context, tenants []string) (map[string]int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		now, err := stack.Usage(ctx, conn, load.Meter)
+		if err != nil {
+			return nil, err
+		}
+		own := make(map[string]int64, len(tenants))
+		for _, t := range tenants {
+			own[t] = now[t] - before[t]
+		}
+		return own, nil
+	})
+	if err != nil {
+		return err
+	}
+	result.Engines = engines
+	fmt.Fprintln(stdout)
+	if err := result.WriteTable(stdout); err != nil {
+		return err
+	}
+	if file != "" {
+		if err := result.WriteJSON(file); err != nil {
+			return err
+		}
+	}
+	if !result.LedgerEqual {
+		return errLedger
+	}
+	return nil
+}
+
+// runGateway is one gateway process of an integration test.
+func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c gateway.Config
+	var demand string
+	f := flag.NewFlagSet("loadtest gateway", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.Target, "server", "127.0.0.1:7600", "quota servers, with commas between")
+	f.StringVar(&c.Key, "key", "", "agent key")
+	f.StringVar(&c.Agent, "agent", "gateway", "agent id")
+	f.StringVar(&demand, "demand", "", "TENANT=REQUESTS_A_SECOND, several with commas between")
+	f.StringVar(&c.Record, "record", "", "file to write the record to")
+	f.DurationVar(&c.Report, "report", 0, "how often usage is reported; 0 for the client's default")
+	if err := f.Parse(args); err != nil {
+		return errUsage
+	}
+	var err error
+	if c.Demands, err = gateway.ParseDemands(demand); err != nil {
+		return err
+	}
+	if c.Record == "" {
+		return errors.New("--record is required")
+	}
+	return gateway.Run(ctx, c, stdout)
+}

@@ -1,0 +1,124 @@
+package stack
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/f4ee788f/quota/internal/engines"
+	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+// startTimeout bounds how long an engine or a server may take to answer.
+const startTimeout = 60 * time.Second
+
+// Embedded starts a server with leases in memory and a SQLite ledger, in a directory
+// of its own that Stop removes.
+func Embedded(ctx context.Context, policy string) (*Stack, error) {
+	s := &Stack{Engines: Memory}
+	dir, err := os.MkdirTemp("", "quota-")
+	if err != nil {
+		return nil, fmt.Errorf("stack: %w", err)
+	}
+	s.stops = append(s.stops, func() error { return os.RemoveAll(dir) })
+	return s.finish(s.serve(ctx, boot.Config{DataDir: dir}, policy))
+}
+
+// startReal starts the engines, and a server in this process on both, as the role of
+// the database that owns nothing.
+func startReal(ctx context.Context, policy string, progress io.Writer) (*Stack, error) {
+	s := &Stack{Engines: Real}
+	return s.finish(s.startReal(ctx, policy, progress))
+}
+
+func (s *Stack) finish(err error) (*Stack, error) {
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Stack) startReal(ctx context.Context, policy string, progress io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	dir, err := engines.TempDir("loadtest")
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, engines.RemoveTempDirs)
+	begin := time.Now()
+	redisDir, postgresDir := filepath.Join(dir, "redis"), filepath.Join(dir, "postgres")
+	for _, d := range []string{redisDir, postgresDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return fmt.Errorf("stack: %w", err)
+		}
+	}
+	redis, err := engines.StartRedisCluster(ctx, redisDir, engines.RedisOptions{})
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, redis.Stop)
+	fmt.Fprintf(progress, "engines: a Redis Cluster of %d nodes, after %.1f s\n", len(redis.Addrs()), time.Since(begin).Seconds())
+	postgres, err := engines.StartPostgres(ctx, postgresDir, engines.PostgresOptions{Durable: true})
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, postgres.Close)
+	fmt.Fprintf(progress, "engines: a Postgres, durable, after %.1f s\n", time.Since(begin).Seconds())
+	password := rand.Text()
+	if err := migrations.Postgres(ctx, postgres.URL("postgres", "", ""), migrations.AppPassword(password)); err != nil {
+		return err
+	}
+	return s.serve(ctx, boot.Config{
+		LeaseStore: "redis://" + strings.Join(redis.Addrs(), ","),
+		Ledger:     postgres.URL("postgres", migrations.AppRole, password),
+	}, policy)
+}
+
+// serve runs a server in this process under the policy. It is told to stop by Stop.
+func (s *Stack) serve(ctx context.Context, c boot.Config, policy string) error {
+	var err error
+	if c.GRPC, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return fmt.Errorf("stack: %w", err)
+	}
+	if c.HTTP, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return errors.Join(fmt.Errorf("stack: %w", err), c.GRPC.Close())
+	}
+	s.Addr = c.GRPC.Addr().String()
+	c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	server, err := boot.New(ctx, c)
+	if err != nil {
+		cancel()
+		return err
+	}
+	go func() { ended <- server.Run(running) }()
+	s.stops = append(s.stops, func() error {
+		cancel()
+		return <-ended
+	})
+	return s.apply(ctx, policy)
+}
+
+// apply waits for the server to take the policy.
+func (s *Stack) apply(ctx context.Context, policy string) error {
+	conn, err := grpc.NewClient(s.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("stack: %w", err)
+	}
+	defer conn.Close()
+	return Apply(ctx, conn, policy)
+}

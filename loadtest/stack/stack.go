@@ -1,0 +1,67 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/f4ee788f/quota/internal/engines"
+)
+
+// Which engines a server that is started stands on.
+const (
+	Auto   = "auto"   // real where they are installed, else memory
+	Real   = "real"   // a Redis Cluster of six nodes and a Postgres
+	Memory = "memory" // leases in process, a SQLite ledger
+)
+
+// ErrEngines means that the word for the engines is not known.
+var ErrEngines = errors.New("stack: no such engines")
+
+// Check reports whether the word for the engines is known. The error wraps ErrEngines.
+func Check(word string) error {
+	switch word {
+	case Auto, Real, Memory:
+		return nil
+	}
+	return fmt.Errorf("%w: %q; write %s, %s or %s", ErrEngines, word, Auto, Real, Memory)
+}
+
+// Stack is a running server and what it stands on.
+type Stack struct {
+	Addr    string // of gRPC
+	Engines string // Real or Memory
+	stops   []func() error
+}
+
+// Stop ends the server and then its engines.
+func (s *Stack) Stop() error {
+	var errs []error
+	for i := len(s.stops) - 1; i >= 0; i-- {
+		errs = append(errs, s.stops[i]())
+	}
+	s.stops = nil
+	return errors.Join(errs...)
+}
+
+// Start starts engines and a server under the policy, and says on progress what it
+// does. Stop must be called; without it all ends with this process.
+func Start(ctx context.Context, word, policy string, progress io.Writer) (*Stack, error) {
+	if err := Check(word); err != nil {
+		return nil, err
+	}
+	if word == Auto {
+		word = Real
+		_, noRedis := engines.FindRedis()
+		_, noPostgres := engines.FindPostgres()
+		if err := errors.Join(noRedis, noPostgres); err != nil {
+			fmt.Fprintf(progress, "engines: memory, for the real ones are not here: %v\n", err)
+			word = Memory
+		}
+	}
+	if word == Memory {
+		return Embedded(ctx, policy)
+	}
+	return startReal(ctx, policy, progress)
+}

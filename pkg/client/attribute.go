@@ -19,9 +19,9 @@ const (
 // good as none. Of several attributes of one name the first counts.
 type Attribute struct{ Name, Value string }
 
-// attributes hands the caller's attributes to the core without copying them: the
+// attributesOf hands the caller's attributes to the core without copying them: the
 // two types have one layout, which the conversion below lets the compiler check.
-func attributes(a []Attribute) []limit.Attribute {
+func attributesOf(a []Attribute) []limit.Attribute {
 	return unsafe.Slice((*limit.Attribute)(unsafe.Pointer(unsafe.SliceData(a))), len(a))
 }
 

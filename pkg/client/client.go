@@ -2,8 +2,22 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 var (
@@ -19,7 +33,42 @@ var (
 // Client decides requests. It is safe for concurrent use, and one for each
 // server and process is enough.
 type Client struct {
-	cfg config
+	reg *agent.Registry
+	// special is set when decisions are anything but ordinary: the client is closed,
+	// or an operator's switch is on.
+	special atomic.Bool
+	closed  atomic.Bool
+	lost    atomic.Bool // the server is out of contact
+
+	cfg   config
+	log   *slog.Logger
+	began time.Time // zero of the clock that buckets are told
+	epoch int64
+
+	conn *grpc.ClientConn
+	api  quotav1.LeaseServiceClient
+
+	wake    chan struct{}
+	mu      sync.Mutex
+	queue   []*agent.Entry // buckets that want the loop's attention
+	handles []handle
+
+	asks     chan func(*loop) // questions to the loop
+	closing  chan closeRequest
+	policied chan struct{} // closed with the first policy
+	done     chan struct{} // closed when all has ended
+	cancel   context.CancelFunc
+	final    Stats // written before done is closed
+	finalErr error
+
+	waiting     atomic.Int64
+	waited      atomic.Int64
+	unknown     atomic.Int64
+	refused     atomic.Int64
+	deadlined   atomic.Int64
+	crowded     atomic.Int64
+	unaccounted atomic.Int64
+	pressed     atomic.Bool // a bucket found no room
 }
 
 // Dial returns a client of the quota server at target: host:port, several of them
@@ -28,65 +77,152 @@ type Client struct {
 // policy, and succeeds without one: it fails only for invalid options. ctx
 // bounds the wait, not the client's life. Close must be called.
 func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
-	return &Client{}, nil
+	cfg := config{
+		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
+		reportInterval: DefaultReportInterval, idle: DefaultIdle,
+		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
+	}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if cfg.agent == "" {
+		cfg.agent = agentID()
+	}
+	if cfg.logger == nil {
+		cfg.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.validate(target); err != nil {
+		return nil, err
+	}
+	conn, err := connect(target, &cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	life, cancel := context.WithCancel(context.Background())
+	now := time.Now()
+	c := &Client{
+		reg: agent.NewRegistry(cfg.maxBuckets), cfg: cfg, log: cfg.logger.With("agent", cfg.agent),
+		// A second back, so that no time is zero.
+		began: now.Add(-time.Second), epoch: now.UnixMicro(),
+		conn: conn, api: quotav1.NewLeaseServiceClient(conn),
+		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
+		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
+	}
+	go c.run(life)
+	if cfg.firstWait > 0 {
+		t := time.NewTimer(cfg.firstWait)
+		defer t.Stop()
+		select {
+		case <-c.policied:
+		case <-ctx.Done():
+		case <-t.C:
+		}
+	}
+	return c, nil
 }
 
-// Allow asks for one unit; see AllowN.
-func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
-	return c.AllowN(ctx, 1, attributes...)
+func (c *config) validate(target string) error {
+	var faults []error
+	check := func(ok bool, what string) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("%w: %s", ErrOption, what))
+		}
+	}
+	check(target != "", "no server is named")
+	check(limit.ValidAgent(c.agent), "an agent id is 1 to 128 bytes of [A-Za-z0-9._:-]")
+	check(!strings.ContainsAny(c.key, "\r\n"), "a key is one line")
+	check(c.unknown <= AllowUnknown, "no such Unknown")
+	check(c.firstWait >= 0, "the first wait is negative")
+	check(c.maxWait > 0, "the longest wait must be above 0")
+	check(c.renewTimeout > 0, "the renewal's time must be above 0")
+	check(c.reportInterval > 0, "the report interval must be above 0")
+	check(c.idle > 0, "the idle time must be above 0")
+	check(c.maxBuckets > 0, "at least one bucket must be allowed")
+	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
+	return errors.Join(faults...)
 }
 
-// AllowN decides a request that costs n units: all limits that hold it must have
-// them, or none is taken. It waits for the server, no longer than ctx and
-// WithMaxWait, only where nothing is leased yet: the first request of a bucket,
-// or each of a small limit. With n = 0 it tells whether one unit would be
-// allowed as far as is known here, and takes nothing. n below 0 or above
-// 1,000,000,000 is denied as invalid.
-//
-// The attributes are not kept. It allocates nothing while leases last.
-func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	return Decision{}
+// agentID makes a name that no other process has.
+func agentID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "agent"
+	}
+	clean := strings.Map(func(r rune) rune {
+		if r < 0x80 && limit.ValidAgent(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	var chance [4]byte
+	_, _ = rand.Read(chance[:]) // never fails
+	return fmt.Sprintf("%.64s-%d-%s", clean, os.Getpid(), hex.EncodeToString(chance[:]))
 }
 
-// Limiter resolves the attributes once and returns a handle for them, for the
-// hottest paths. It follows changes of the policy and of the tenant. It waits
-// for the tenant to be known, no longer than ctx and WithMaxWait, and then goes
-// on without: the handle decides as AllowN would.
-func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter, error) {
-	return &Limiter{}, nil
+// now is the clock of buckets: microseconds, above zero, never stepped.
+func (c *Client) now() int64 { return time.Since(c.began).Microseconds() }
+
+// Agent returns the agent id in use.
+func (c *Client) Agent() string { return c.cfg.agent }
+
+// attend asks the loop to look at a bucket.
+func (c *Client) attend(e *agent.Entry) {
+	if !e.Queue() {
+		return
+	}
+	c.mu.Lock()
+	c.queue = append(c.queue, e)
+	c.mu.Unlock()
+	c.rouse()
+}
+
+// rouse wakes the loop.
+func (c *Client) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ask runs f in the loop, if it still runs.
+func (c *Client) ask(f func(*loop)) bool {
+	answered := make(chan struct{})
+	select {
+	case c.asks <- func(l *loop) { f(l); close(answered) }:
+		<-answered
+		return true
+	case <-c.done:
+		return false
+	}
 }
 
 // Stats returns a snapshot. It visits every bucket: for metrics and tests, not for
 // each request.
-func (c *Client) Stats() Stats { return Stats{} }
+func (c *Client) Stats() Stats {
+	var s Stats
+	if !c.ask(func(l *loop) { s = l.stats() }) {
+		s = c.final
+	}
+	return s
+}
 
-// Agent returns the agent id in use.
-func (c *Client) Agent() string { return c.cfg.agent }
+type closeRequest struct {
+	ctx  context.Context
+	done chan error
+}
 
 // Close denies further requests, gives leases back, reports what was admitted
 // and waits until that is acknowledged or ctx ends. It returns an error that
 // wraps ErrUnsettled, and says how many units are left, if some are. All that
 // the client started has ended when it returns.
-func (c *Client) Close(ctx context.Context) error { return nil }
-
-// Limiter is a handle for one set of attributes. It is safe for concurrent use, and
-// needs no closing: what it holds goes when it is collected as garbage.
-type Limiter struct{}
-
-// Allow takes one unit and reports whether it may be spent. Where one limit holds
-// the attributes, that is one atomic subtraction. It waits as AllowN does.
-func (l *Limiter) Allow() bool { return false }
-
-// AllowN takes n units; see Client.AllowN.
-func (l *Limiter) AllowN(n int64) bool { return false }
-
-// Decide takes n units and returns the whole decision; see Client.AllowN.
-func (l *Limiter) Decide(ctx context.Context, n int64) Decision { return Decision{} }
-
-type held struct{}
-
-func (held) name() string          { return "" }
-func (held) quota() int64          { return 0 }
-func (held) window() time.Duration { return 0 }
-func (held) remaining() int64      { return 0 }
-func (held) reset() time.Duration  { return 0 }
+func (c *Client) Close(ctx context.Context) error {
+	r := closeRequest{ctx: ctx, done: make(chan error, 1)}
+	select {
+	case c.closing <- r:
+		err := <-r.done
+		<-c.done
+		return err
+	case <-c.done:
+		return c.finalErr
+	}
+}

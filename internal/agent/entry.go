@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// valueSep joins the values of an entry; no value may hold it.
+const valueSep = "\x1f"
+
+// Entry is a bucket with what identifies it and what its owner keeps beside it.
+type Entry struct {
+	// A cache line that a find reads, right before the cell's line.
+	hash   uint64
+	scope  *Scope
+	values string   // joined by valueSep
+	inline [32]byte // holds short values, so that comparing them costs no further line
+
+	Bucket
+
+	// inherited is units taken for tenants below the bucket's own: admitted here, and
+	// billed there. It is raised before such units are taken and lowered after they
+	// were put back, so that what is billed here is never too much.
+	inherited atomic.Int64
+	slow      atomic.Int32 // requests between a failed Take and its outcome
+	dead      atomic.Bool  // out of the table: match again
+	queued    atomic.Bool  // in the owner's queue
+	lost      atomic.Bool  // its renewals have failed for a while
+	pins      atomic.Int32 // handles that hold it
+
+	Line Line // the owner's
+}
+
+// Line is what the owner's loop keeps of a bucket. No one else touches it.
+type Line struct {
+	Due    int64 // when it is to be looked at
+	index  int   // in the schedule, plus one; 0 when not in it
+	Flying bool  // a call carries its renewal
+	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
+	Fails  int   // calls in a row that did not answer it
+	Since  int64 // of the first of them
+	Retry  int64 // when to try again after them
+
+	admitted    int64 // collected in all
+	rowed       int64 // of these, those booked, or of no interest to the ledger
+	rowedDenied int64
+	denied      int64
+	active      int64 // when something was last collected
+	attributes  string
+}
+
+// Scope is a limit as one tenant holds it: what its buckets have in common. Its
+// identity outlives policy versions; what it says follows them.
+type Scope struct {
+	key  scopeKey
+	hash uint64
+
+	direct atomic.Pointer[Entry] // the bucket, where no values tell several apart
+
+	// The registry's, under its mutex.
+	rule    *limit.Rule
+	version int64 // policy version that usage is booked under
+	round   int64 // of the last rebuild that found it in force
+	orphan  bool  // the policy no longer has it: its buckets are to be given up
+	entries int
+	names   []string // of the values
+	tenant  int      // which of them is the tenant, for a limit of the top level; -1
+}
+
+type scopeKey struct {
+	limit  string
+	tenant string // empty at the policy's top level
+	by     string
+	counts bool // has no rate
+}
+
+func keyOf(l *limit.Limit, tenant string) scopeKey {
+	return scopeKey{limit: l.Name, tenant: tenant, by: strings.Join(l.By, valueSep), counts: l.CountsOnly()}
+}
+
+// Limit is the limit's name.
+func (e *Entry) Limit() string { return e.scope.key.limit }
+
+// Tenant is whose plan holds the limit; empty at the policy's top level.
+func (e *Entry) Tenant() string { return e.scope.key.tenant }
+
+// Values are what tells the bucket from others of its limit, in the limit's order.
+func (e *Entry) Values() []string {
+	if len(e.scope.names) == 0 {
+		return nil
+	}
+	return strings.Split(e.values, valueSep)
+}
+
+// Lost reports whether the bucket's renewals have failed for a while.
+func (e *Entry) Lost() bool { return e.lost.Load() }
+
+// SetLost says so.
+func (e *Entry) SetLost(lost bool) { e.lost.Store(lost) }
+
+// Orphan reports whether the policy no longer has the bucket's limit. The owner's.
+func (e *Entry) Orphan() bool { return e.scope.orphan }
+
+// Idle reports whether nothing was collected from the bucket since then. The owner's.
+func (e *Entry) Idle(since int64) bool { return e.Line.active < since }
+
+// Inherit raises or lowers the units taken for tenants below the bucket's own.
+func (e *Entry) Inherit(n int64) { e.inherited.Add(n) }
+
+// Pin keeps the entry from being dropped, for a handle; Unpin ends that.
+func (e *Entry) Pin() { e.pins.Add(1) }
+
+// Unpin ends a Pin.
+func (e *Entry) Unpin() { e.pins.Add(-1) }
+
+// Enter announces that a request whose Take failed is about to ask Slow or
+// Enqueue. On false the bucket is no more, and the caller matches again.
+// On true it calls Leave when it has its answer or waits.
+func (e *Entry) Enter() bool {
+	e.slow.Add(1)
+	if e.dead.Load() {
+		e.slow.Add(-1)
+		return false
+	}
+	return true
+}
+
+// Leave ends an Enter.
+func (e *Entry) Leave() { e.slow.Add(-1) }
+
+// Queue marks the entry as waiting for its owner's attention and reports whether
+// it was not already.
+func (e *Entry) Queue() bool { return !e.queued.Load() && e.queued.CompareAndSwap(false, true) }
+
+// Dequeue ends a Queue; the owner calls it before it looks at the entry.
+func (e *Entry) Dequeue() { e.queued.Store(false) }
+
+func newEntry(s *Scope, hash uint64, values []byte, now int64) *Entry {
+	e := &Entry{hash: hash, scope: s}
+	if len(values) <= len(e.inline) {
+		n := copy(e.inline[:], values)
+		e.values = unsafe.String(&e.inline[0], n)
+	} else {
+		e.values = string(values)
+	}
+	e.init(&s.rule.Limit)
+	e.Line.active = now
+	e.Line.attributes = pairs(s.names, e.values, s.tenant)
+	return e
+}
+
+// init makes the zero bucket one for l, as NewBucket does.
+func (b *Bucket) init(l *limit.Limit) {
+	b.onOutage, b.counting = l.OnOutage, l.CountsOnly()
+	if b.counting {
+		b.cell.tokens.Store(endless)
+		b.cell.credited.Store(endless)
+	}
+}
+
+// pairs writes name=value pairs as ledger.Row has them, without the one at skip.
+func pairs(names []string, values string, skip int) string {
+	if len(names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for i, v := range strings.Split(values, valueSep) {
+		if i == skip || i >= len(names) {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(ledger.AttributeSep)
+		}
+		b.WriteString(names[i])
+		b.WriteByte('=')
+		b.WriteString(v)
+	}
+	return b.String()
+}
+
+// row returns the key of the entry's usage, and false where it feeds none: what
+// was admitted is billed once, by the limit that names the meter. Denials count for every
+// limit of a plan, without attributes where it is not metered.
+func (e *Entry) row(slot int64) (ledger.Row, bool) {
+	s := e.scope
+	r := ledger.Row{Slot: slot, Tenant: s.key.tenant, Limit: s.key.limit, Version: s.version, Meter: s.rule.Limit.Meter}
+	switch {
+	case s.tenant >= 0 && r.Meter != "":
+		r.Tenant = e.Values()[s.tenant]
+		r.Attributes = e.Line.attributes
+	case r.Meter != "":
+		r.Attributes = e.Line.attributes
+	}
+	return r, r.Tenant != ""
+}
+
+// Dead reports whether the entry was dropped.
+func (e *Entry) Dead() bool { return e.dead.Load() }
+
+// Counts returns units admitted and denied in all, and of those admitted how many
+// the entry bills. The owner's.
+func (e *Entry) Counts() (admitted, denied, billed int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cell.fold()
+	admitted, denied = e.cell.admitted(), e.cell.denied()
+	if e.scope.rule.Limit.Meter != "" {
+		billed = max(admitted-e.inherited.Load(), 0)
+	}
+	return admitted, denied, billed
+}
+
+// Quiet reports whether no request is between taking from the bucket and deciding.
+func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.cell.pending.Load() == 0 }

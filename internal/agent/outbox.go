@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Outbox freezes usage into numbered reports and keeps each until the ledger has
+// acknowledged it. It is pure, and the owner's alone.
+type Outbox struct {
+	Usage Usage // not frozen yet
+
+	agent   string
+	epoch   int64
+	seq     int64 // of the last report frozen
+	total   int64
+	through int64           // of the last report frozen
+	reports []ledger.Report // frozen and not acknowledged
+	closed  bool            // the last report of the epoch is frozen
+
+	settled      int64 // units acknowledged, over all epochs
+	acknowledged int64 // through of the last report acknowledged
+	aside        []ledger.Report
+	asideReports int64
+	asideUnits   int64
+}
+
+const (
+	// maxFrozen bounds the reports that wait; further usage stays in Usage, merged.
+	maxFrozen = 64
+	// maxAside bounds the reports kept of fenced epochs; of more only the counts are kept.
+	maxAside = 64
+)
+
+// NewOutbox returns an empty outbox of an agent's epoch.
+func NewOutbox(agent string, epoch int64) *Outbox { return &Outbox{agent: agent, epoch: epoch} }
+
+// Full reports whether another report has to wait.
+func (o *Outbox) Full() bool { return len(o.reports) >= maxFrozen }
+
+// Freeze makes reports of the usage gathered: at least one, a heartbeat when
+// there is none. All usage before through (Unix milliseconds) is in them;
+// final says that no more will come. The caller asks Full first, unless it is final.
+func (o *Outbox) Freeze(through int64, final bool) {
+	if o.closed {
+		return
+	}
+	parts := ledger.Split(o.Usage.Take())
+	if len(parts) == 0 {
+		parts = [][]ledger.Row{nil}
+	}
+	through = max(through, o.through) // a clock that stepped back takes nothing back
+	for i, rows := range parts {
+		last := i == len(parts)-1
+		upto := o.through
+		if last {
+			upto = through
+		}
+		o.seq++
+		r := ledger.NewReport(o.agent, o.epoch, o.seq, o.total, rows, upto, final && last)
+		o.total, o.through = r.After, upto
+		o.reports = append(o.reports, r)
+	}
+	o.closed = final
+}
+
+// Next returns the reports to send now, oldest first, at most n of at most size
+// bytes of payload, one at least when there are some.
+func (o *Outbox) Next(n, size int) []ledger.Report {
+	for i := range o.reports {
+		size -= len(o.reports[i].Payload)
+		if i == n || (i > 0 && size < 0) {
+			return o.reports[:i:i]
+		}
+	}
+	return o.reports[:len(o.reports):len(o.reports)]
+}
+
+// Fault is what went wrong with settlement, for the log; nil when nothing did.
+type Fault struct {
+	Receipt ledger.Receipt
+	Report  ledger.Report
+	Aside   int // reports that only an operator can place
+	Epoch   int64
+}
+
+// Receive takes the receipts of reports sent, in order, and returns whether
+// anything was acknowledged. next is the epoch to go on under when this one is
+// fenced.
+//
+// A fenced report may have been settled by a twin that has its rows as well: it
+// and those behind it are put aside, never sent under another number. A rejected one is kept by the ledger
+// itself; those behind it settled nowhere and are frozen anew. A ledger that waits
+// for a report that it had acknowledged before has lost it: what is left goes on under a new epoch.
+func (o *Outbox) Receive(sent []ledger.Report, receipts []ledger.Receipt, next int64) (progress bool, fault *Fault) {
+	for i := range min(len(sent), len(receipts)) {
+		if len(o.reports) == 0 || sent[i].Epoch != o.epoch || sent[i].Seq != o.reports[0].Seq {
+			return progress, nil // an answer of another epoch
+		}
+		head, r := &o.reports[0], receipts[i]
+		switch r.Status {
+		case ledger.Settled, ledger.Already:
+			o.settled += head.After - head.Before
+			o.acknowledged = max(o.acknowledged, head.Through)
+			o.pop()
+			progress = true
+		case ledger.Fenced:
+			f := &Fault{Receipt: r, Report: *head, Aside: len(o.reports), Epoch: next}
+			for range f.Aside {
+				o.setAside()
+			}
+			o.begin(next)
+			return progress, f
+		case ledger.Rejected:
+			f := &Fault{Receipt: r, Report: *head, Aside: 1, Epoch: next}
+			o.setAside()
+			o.thaw()
+			o.begin(next)
+			return progress, f
+		case ledger.Ahead:
+			if r.NextSeq > 0 && r.NextSeq < head.Seq {
+				f := &Fault{Receipt: r, Report: *head, Epoch: next}
+				o.thaw()
+				o.begin(next)
+				return progress, f
+			}
+			return progress, nil // sent again, from the first
+		default:
+			return progress, nil
+		}
+	}
+	return progress, nil
+}
+
+func (o *Outbox) pop() {
+	o.reports[0] = ledger.Report{}
+	o.reports = o.reports[1:]
+	if len(o.reports) == 0 {
+		o.reports = nil
+	}
+}
+
+func (o *Outbox) setAside() {
+	r := o.reports[0]
+	o.asideReports++
+	o.asideUnits += r.After - r.Before
+	if len(o.aside) < maxAside {
+		o.aside = append(o.aside, r)
+	}
+	o.pop()
+}
+
+// thaw turns reports that settled nowhere back into usage.
+func (o *Outbox) thaw() {
+	for len(o.reports) > 0 {
+		rows, err := ledger.DecodeRows(o.reports[0].Payload)
+		if err != nil {
+			o.setAside() // cannot be: it was encoded here
+			continue
+		}
+		o.Usage.Return(rows)
+		o.pop()
+	}
+}
+
+// begin starts an epoch. Its first reports say again from when on they speak.
+func (o *Outbox) begin(epoch int64) {
+	o.epoch, o.seq, o.total, o.closed = epoch, 0, 0, false
+}
+
+// OutboxState is what an outbox holds, for operators.
+type OutboxState struct {
+	Epoch                    int64
+	Reports                  int   // frozen, not acknowledged
+	Units                    int64 // in them, and not frozen yet
+	Settled                  int64
+	AsideReports, AsideUnits int64
+	Through                  int64 // all usage before this is acknowledged, Unix milliseconds
+	Closed                   bool  // the last report is frozen
+}
+
+// State returns a snapshot.
+func (o *Outbox) State() OutboxState {
+	s := OutboxState{
+		Epoch: o.epoch, Reports: len(o.reports), Units: o.Usage.Units(), Settled: o.settled,
+		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged, Closed: o.closed,
+	}
+	for i := range o.reports {
+		s.Units += o.reports[i].After - o.reports[i].Before
+	}
+	return s
+}
+
+// Aside returns the reports of fenced epochs that are still kept.
+func (o *Outbox) Aside() []ledger.Report { return o.aside }

@@ -1,0 +1,411 @@
+package agent
+
+import (
+	"errors"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+var (
+	// ErrCrowded means that the registry holds as many buckets or tenants as it may.
+	ErrCrowded = errors.New("agent: too many buckets")
+	// ErrGone means that the set is no longer in force, or the registry closed: match again.
+	ErrGone = errors.New("agent: policy changed")
+)
+
+// Refusal is why a tenant's requests are denied without asking any limit.
+type Refusal uint8
+
+const (
+	NotRefused Refusal = iota
+	NoTenant           // the request names none, and no limit of the top level holds it
+	NoPlan
+	Suspended
+	Switched // by an operator
+)
+
+// Registry holds an agent's buckets and the tenants in use, and matches requests
+// to them. Find and Entry take no lock; what changes something takes the
+// mutex for a moment. Its owner alone calls what says so.
+type Registry struct {
+	seed    maphash.Seed
+	max     int
+	tenants *table[Tenant]
+	entries *table[Entry]
+
+	anonymous atomic.Pointer[Set] // for requests without a tenant
+	mode      atomic.Uint32
+	version   atomic.Int64
+	buckets   atomic.Int64
+
+	mu      sync.Mutex
+	rules   *limit.Rules
+	scopes  map[scopeKey]*Scope
+	round   int64                // of rebuilding
+	denied  map[string]bool      // tenants switched off
+	unasked []*Tenant            // to be asked for; at most max
+	pending map[*Tenant]struct{} // tenants whose set waits for an answer
+	closed  bool
+}
+
+// NewRegistry returns a registry that knows no policy yet and holds at most max
+// buckets and as many tenants.
+func NewRegistry(max int) *Registry {
+	return &Registry{
+		seed: maphash.MakeSeed(), max: max,
+		tenants: newTable[Tenant](), entries: newTable[Entry](),
+		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}),
+	}
+}
+
+// Tenant is a tenant in use.
+type Tenant struct {
+	id      string
+	set     atomic.Pointer[Set] // nil until it and its ancestors are known
+	touched atomic.Bool         // used since the owner last looked
+
+	ready chan struct{} // closed when set is first there
+
+	// Under the registry's mutex.
+	hash   uint64
+	info   limit.Tenant
+	known  bool
+	asking bool // queued or under way
+	idle   int  // sweeps since it was used
+}
+
+// ID returns the tenant's id.
+func (t *Tenant) ID() string { return t.id }
+
+// Set returns what holds the tenant's requests, or nil while that is not known.
+func (t *Tenant) Set() *Set { return t.set.Load() }
+
+// Ready is closed once Set is there.
+func (t *Tenant) Ready() <-chan struct{} { return t.ready }
+
+// Set is every limit that holds a tenant's requests, in the order of asking:
+// unmetered ones, strictest first, so that a denial is found early; then metered
+// ones, so that the last asked is never put back; at last those that only count. It is
+// immutable: a change makes another.
+type Set struct {
+	Refusal Refusal
+	Items   []Item
+	Chain   []string // the tenant and its ancestors
+	gone    atomic.Bool
+}
+
+// Gone reports whether another set has taken this one's place.
+func (s *Set) Gone() bool { return s.gone.Load() }
+
+// Item is a limit of a Set.
+type Item struct {
+	Rule  *limit.Rule
+	scope *Scope
+
+	// Metered: a meter is fed, this tenant's or, where Inherited, an ancestor's.
+	Metered bool
+	// Hold: units taken may yet be put back although they are billed, so they are announced.
+	Hold bool
+	// Inherited: the limit is an ancestor's and metered there; these units are not billed there.
+	Inherited bool
+	// Always: no condition to try.
+	Always bool
+	// Rank orders by strictness, strictest first, whatever the order of asking.
+	Rank int
+
+	values int
+	only   string // the one attribute that tells buckets apart, uncut; or empty
+}
+
+// find returns the tenant of that id, or nil.
+func (r *Registry) find(id string) *Tenant {
+	h := usable(maphash.String(r.seed, id))
+	slots := *r.tenants.slots.Load()
+	mask := uint64(len(slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := &slots[i]
+		switch s.hash.Load() {
+		case 0:
+			return nil
+		case h:
+			if t := s.entry.Load(); t != nil && t.id == id {
+				return t
+			}
+		}
+	}
+}
+
+// Find returns what holds requests of the tenant, or nil while that is not known
+// here; for an empty id, what holds requests without a tenant.
+func (r *Registry) Find(id string) *Set {
+	if id == "" {
+		return r.anonymous.Load()
+	}
+	t := r.find(id)
+	if t == nil {
+		return nil
+	}
+	if !t.touched.Load() {
+		t.touched.Store(true)
+	}
+	return t.set.Load()
+}
+
+// Lookup returns the first value of that name, empty when there is none.
+func Lookup(attributes []limit.Attribute, name string) string {
+	for i := range attributes {
+		if attributes[i].Name == name {
+			return attributes[i].Value
+		}
+	}
+	return ""
+}
+
+// Entry returns the request's bucket of an item, or nil when it is not held yet.
+func (r *Registry) Entry(it *Item, attributes []limit.Attribute) *Entry {
+	s := it.scope
+	switch {
+	case it.values == 0:
+		return s.direct.Load()
+	case it.only != "":
+		// What is found under the value as it came is right: entries have clean values only.
+		return r.entry(s, Lookup(attributes, it.only))
+	default:
+		var buf [256]byte
+		return r.entryBytes(s, it.append(buf[:0], attributes))
+	}
+}
+
+func (r *Registry) entry(s *Scope, values string) *Entry {
+	h := usable(maphash.String(r.seed, values) ^ s.hash)
+	slots := *r.entries.slots.Load()
+	mask := uint64(len(slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		p := &slots[i]
+		switch p.hash.Load() {
+		case 0:
+			return nil
+		case h:
+			if e := p.entry.Load(); e != nil && e.scope == s && e.values == values {
+				return e
+			}
+		}
+	}
+}
+
+func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
+	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
+	slots := *r.entries.slots.Load()
+	mask := uint64(len(slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		p := &slots[i]
+		switch p.hash.Load() {
+		case 0:
+			return nil
+		case h:
+			if e := p.entry.Load(); e != nil && e.scope == s && e.values == string(values) {
+				return e
+			}
+		}
+	}
+}
+
+// append appends the request's values.
+func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
+	for i := range it.values {
+		if i > 0 {
+			dst = append(dst, valueSep...)
+		}
+		dst = it.Rule.AppendValue(dst, i, attributes)
+	}
+	return dst
+}
+
+// Touch returns the request's bucket of an item, and makes it if it is not held
+// yet. It fails with ErrCrowded or ErrGone.
+func (r *Registry) Touch(s *Set, it *Item, attributes []limit.Attribute, now int64) (*Entry, error) {
+	var buf [256]byte
+	values := it.append(buf[:0], attributes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Gone() || r.closed {
+		return nil, ErrGone
+	}
+	if it.values == 0 {
+		if e := it.scope.direct.Load(); e != nil {
+			return e, nil
+		}
+	} else if e := r.entryBytes(it.scope, values); e != nil {
+		return e, nil
+	}
+	if r.entries.live >= r.max {
+		return nil, ErrCrowded
+	}
+	h := usable(maphash.Bytes(r.seed, values) ^ it.scope.hash)
+	e := newEntry(it.scope, h, values, now)
+	r.entries.insert(h, e)
+	it.scope.entries++
+	if it.values == 0 {
+		it.scope.direct.Store(e)
+	}
+	r.buckets.Store(int64(r.entries.live))
+	return e, nil
+}
+
+// Close makes Touch fail, so that there are no other buckets than those there now.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// Learn returns the tenant of that id, known or not; fresh says that the owner
+// has to be woken to ask for it. It fails with ErrCrowded.
+func (r *Registry) Learn(id string) (t *Tenant, fresh bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, fresh = r.learnLocked(id)
+	if t == nil {
+		return nil, false, ErrCrowded
+	}
+	return t, fresh, nil
+}
+
+func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
+	if t := r.find(id); t != nil {
+		t.touched.Store(true)
+		if t.set.Load() == nil && !t.asking && !t.known {
+			r.askLocked(t)
+			return t, true
+		}
+		return t, false
+	}
+	if r.tenants.live >= r.max {
+		return nil, false
+	}
+	id = strings.Clone(id)
+	t = &Tenant{id: id, hash: usable(maphash.String(r.seed, id)), ready: make(chan struct{})}
+	t.touched.Store(true)
+	r.pending[t] = struct{}{}
+	r.tenants.insert(t.hash, t)
+	r.askLocked(t)
+	return t, true
+}
+
+func (r *Registry) askLocked(t *Tenant) {
+	if !t.asking {
+		t.asking = true
+		r.unasked = append(r.unasked, t)
+	}
+}
+
+// Unasked takes up to n tenants that the server is to be asked for. The owner's.
+func (r *Registry) Unasked(n int) []*Tenant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, len(r.unasked))
+	if n == 0 {
+		return nil
+	}
+	out := slices.Clone(r.unasked[:n])
+	rest := copy(r.unasked, r.unasked[n:])
+	clear(r.unasked[rest:])
+	r.unasked = r.unasked[:rest]
+	return out
+}
+
+// AskAgain puts tenants back whose question was not answered. The owner's.
+func (r *Registry) AskAgain(tenants []*Tenant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range tenants {
+		t.asking = false
+		r.askLocked(t)
+	}
+}
+
+// Ask asks again for a tenant in use. The owner's.
+func (r *Registry) Ask(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.find(id); t != nil {
+		r.askLocked(t)
+	}
+}
+
+// Refresh asks again for every tenant in use. The owner's.
+func (r *Registry) Refresh() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tenants.each(r.askLocked)
+}
+
+// Mode returns the switch over all decisions.
+func (r *Registry) Mode() limit.Mode { return limit.Mode(r.mode.Load()) }
+
+// Version returns the version of the policy in force, 0 before the first.
+func (r *Registry) Version() int64 { return r.version.Load() }
+
+// Buckets returns how many buckets are held.
+func (r *Registry) Buckets() int64 { return r.buckets.Load() }
+
+// Tenants returns how many tenants are known.
+func (r *Registry) Tenants() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tenants.live
+}
+
+// Each calls f for every bucket. The owner's; f must not call the registry.
+func (r *Registry) Each(f func(*Entry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries.each(f)
+}
+
+// Sweep forgets tenants that were not used between the last two calls of it and
+// hold no bucket. The owner's.
+func (r *Registry) Sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	inUse := make(map[string]bool) // ancestors
+	r.tenants.each(func(t *Tenant) {
+		if t.touched.Load() || t.asking {
+			t.idle = 0
+			t.touched.Store(false)
+		} else {
+			t.idle++
+		}
+		if s := t.set.Load(); s != nil && t.idle < 2 {
+			for _, id := range s.Chain[1:] {
+				inUse[id] = true
+			}
+		}
+	})
+	r.tenants.each(func(t *Tenant) {
+		s := t.set.Load()
+		if t.idle < 2 || inUse[t.id] {
+			return
+		}
+		if s != nil {
+			for i := range s.Items {
+				if sc := s.Items[i].scope; sc.key.tenant == t.id && sc.entries > 0 {
+					return
+				}
+			}
+			s.gone.Store(true)
+			for i := range s.Items {
+				if sc := s.Items[i].scope; sc.key.tenant == t.id {
+					delete(r.scopes, sc.key)
+				}
+			}
+		}
+		delete(r.pending, t)
+		r.tenants.remove(t.hash, t)
+	})
+}

@@ -1,0 +1,320 @@
+package agent
+
+import (
+	"errors"
+	"hash/maphash"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Changes is what a change of policy or tenants means for buckets.
+type Changes struct {
+	Changed  []*Entry // their limit says something else: renew them soon
+	Orphaned []*Entry // their limit is gone: give them up
+}
+
+// Adopt puts another policy in force. The caller has collected usage first, which
+// belongs to the version before. The owner's.
+func (r *Registry) Adopt(rules *limit.Rules) Changes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.rebuildLocked()
+	r.rules = rules
+	var top []limit.Held
+	for _, rule := range rules.Top() {
+		top = append(top, limit.Held{Rule: rule, Meter: rule.Limit.Meter})
+	}
+	if old := r.anonymous.Swap(b.set(nil, top)); old != nil {
+		old.gone.Store(true)
+	}
+	r.tenants.each(b.resolve)
+	for _, s := range r.scopes {
+		if s.round != b.round {
+			b.orphan(s)
+		}
+	}
+	r.version.Store(rules.Policy.Version)
+	return b.changes()
+}
+
+// Differ reports whether a tenant that is known already is said to have changed. The owner's.
+func (r *Registry) Differ(tenants []limit.Tenant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, info := range tenants {
+		if t := r.find(info.ID); t != nil && t.known && !t.overtook(info) && !reflect.DeepEqual(t.info, info) {
+			return true
+		}
+	}
+	return false
+}
+
+// overtook reports whether what is known is newer than info.
+func (t *Tenant) overtook(info limit.Tenant) bool {
+	return info.Exists && t.info.Exists && t.info.Revision > info.Revision
+}
+
+// Inform takes what the server says of tenants; those not in use are ignored. Where
+// Differ, the caller has collected usage first. Ancestors that are not known yet
+// are to be asked for: see Unasked. The owner's.
+func (r *Registry) Inform(tenants []limit.Tenant) Changes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := make(map[string]bool)
+	for _, info := range tenants {
+		t := r.find(info.ID)
+		if t == nil {
+			continue
+		}
+		t.asking = false
+		if t.known && t.overtook(info) {
+			continue // an answer that a change has overtaken
+		}
+		if t.known && !reflect.DeepEqual(t.info, info) {
+			changed[t.id] = true
+		}
+		t.info, t.known = info, true
+	}
+	if r.rules == nil {
+		return Changes{}
+	}
+	b := r.rebuildLocked()
+	if len(changed) > 0 {
+		r.tenants.each(func(t *Tenant) {
+			if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return changed[id] }) {
+				b.resolve(t)
+			}
+		})
+	}
+	for t := range r.pending {
+		if t.known {
+			b.resolve(t)
+		}
+	}
+	for _, s := range b.left {
+		if s.round != b.round {
+			b.orphan(s)
+		}
+	}
+	return b.changes()
+}
+
+// Switch sets the operators' overrides. A tenant that is switched off takes its
+// descendants with it. The owner's.
+func (r *Registry) Switch(sw limit.Switches) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.denied
+	r.denied = make(map[string]bool, len(sw.Denied))
+	for _, id := range sw.Denied {
+		r.denied[id] = true
+	}
+	r.mode.Store(uint32(sw.Mode))
+	if r.rules == nil {
+		return
+	}
+	b := r.rebuildLocked()
+	r.tenants.each(func(t *Tenant) {
+		if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return before[id] != r.denied[id] }) {
+			b.resolve(t)
+		}
+	})
+}
+
+// rebuild makes new sets under the registry's mutex.
+type rebuild struct {
+	*Registry
+	round     int64
+	different map[*Scope]bool
+	left      []*Scope // own scopes of the sets that were replaced
+	orphans   map[*Scope]bool
+}
+
+func (r *Registry) rebuildLocked() *rebuild {
+	r.round++
+	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]bool), orphans: make(map[*Scope]bool)}
+}
+
+func (b *rebuild) orphan(s *Scope) {
+	if s.entries == 0 {
+		delete(b.scopes, s.key)
+		return
+	}
+	s.orphan = true
+	b.orphans[s] = true
+}
+
+// changes finds the buckets of the scopes that changed.
+func (b *rebuild) changes() Changes {
+	var c Changes
+	search := false
+	for _, of := range []struct {
+		scopes map[*Scope]bool
+		to     *[]*Entry
+	}{{b.different, &c.Changed}, {b.orphans, &c.Orphaned}} {
+		for s := range of.scopes {
+			if len(s.names) > 0 {
+				search = search || s.entries > 0
+			} else if e := s.direct.Load(); e != nil {
+				*of.to = append(*of.to, e)
+			}
+		}
+	}
+	if search {
+		b.entries.each(func(e *Entry) {
+			switch {
+			case len(e.scope.names) == 0:
+			case b.different[e.scope]:
+				c.Changed = append(c.Changed, e)
+			case b.orphans[e.scope]:
+				c.Orphaned = append(c.Orphaned, e)
+			}
+		})
+	}
+	return c
+}
+
+// resolve makes a tenant's set if its ancestors are known, and asks for the first
+// that is not.
+func (b *rebuild) resolve(t *Tenant) {
+	if !t.known {
+		b.askLocked(t)
+		return
+	}
+	chain := []limit.Tenant{t.info}
+	for chain[len(chain)-1].Parent != "" && len(chain) < limit.MaxTenantLevels {
+		p, _ := b.learnLocked(chain[len(chain)-1].Parent)
+		if p == nil || !p.known {
+			b.pending[t] = struct{}{}
+			return
+		}
+		chain = append(chain, p.info)
+	}
+	held, err := b.rules.Chain(chain)
+	s := b.set(chain, held)
+	switch {
+	case slices.ContainsFunc(s.Chain, func(id string) bool { return b.denied[id] }):
+		s.Refusal = Switched
+	case errors.Is(err, limit.ErrSuspended):
+		s.Refusal = Suspended
+	case err != nil:
+		s.Refusal = NoPlan
+	}
+	delete(b.pending, t)
+	old := t.set.Swap(s)
+	if old == nil {
+		close(t.ready)
+		return
+	}
+	old.gone.Store(true)
+	for i := range old.Items {
+		if sc := old.Items[i].scope; sc.key.tenant == t.id {
+			b.left = append(b.left, sc)
+		}
+	}
+}
+
+// set compiles what holds the requests of chain[0].
+func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
+	s := &Set{Items: make([]Item, 0, len(held))}
+	tenant := ""
+	for i := range chain {
+		s.Chain = append(s.Chain, chain[i].ID)
+	}
+	if len(chain) > 0 {
+		tenant = chain[0].ID
+	}
+	for rank, h := range held {
+		l := &h.Rule.Limit
+		it := Item{
+			Rule: h.Rule, scope: b.scope(h), Rank: rank, Always: len(l.Match) == 0, values: len(l.By),
+			Inherited: h.Tenant != "" && h.Tenant != tenant && l.Meter != "",
+		}
+		if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
+			it.only = l.By[0]
+		}
+		s.Items = append(s.Items, it)
+	}
+	slices.SortStableFunc(s.Items, func(a, b Item) int { return a.turn() - b.turn() })
+	for i := range s.Items {
+		it := &s.Items[i]
+		it.Metered = it.Rule.Limit.Meter != ""
+		it.Hold = it.Metered && i < len(s.Items)-1
+	}
+	return s
+}
+
+// turn is when the item is asked: see Set.
+func (it *Item) turn() int {
+	switch {
+	case it.Rule.Limit.CountsOnly():
+		return 3
+	case it.Rule.Limit.Meter == "":
+		return 0
+	case it.Inherited:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// scope returns the identity of a held limit, up to date.
+func (b *rebuild) scope(h limit.Held) *Scope {
+	l := &h.Rule.Limit
+	k := keyOf(l, h.Tenant)
+	s := b.scopes[k]
+	if s == nil {
+		s = &Scope{key: k, names: l.By, tenant: -1}
+		s.hash = maphash.String(b.seed, k.limit+valueSep+k.tenant+valueSep+k.by) * 0x9E3779B97F4A7C15
+		if h.Tenant == "" && l.Meter != "" {
+			s.tenant = slices.Index(l.By, limit.AttrTenant)
+		}
+		b.scopes[k] = s
+	} else if s.round != b.round && !reflect.DeepEqual(s.rule.Limit, h.Rule.Limit) {
+		b.different[s] = true
+		if h.Tenant == "" && l.Meter != "" {
+			s.tenant = slices.Index(l.By, limit.AttrTenant)
+		}
+	}
+	s.rule, s.version, s.round, s.orphan = h.Rule, b.rules.Policy.Version, b.round, false
+	return s
+}
+
+// Drop takes a bucket out that holds nothing, and reports whether it did. A
+// request that still has it in hand matches again. collect is called when nothing
+// more can be admitted by it, for the last of its usage. The owner's.
+func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
+	if !e.counting {
+		if live := e.State(0).Live; live || e.Line.Flying {
+			return false
+		}
+		e.Drain()
+	}
+	if e.pins.Load() > 0 || !e.empty() {
+		return false
+	}
+	e.dead.Store(true)
+	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty() {
+		e.dead.Store(false)
+		return false
+	}
+	if e.counting {
+		e.Drain()
+	}
+	r.mu.Lock()
+	r.entries.remove(e.hash, e)
+	r.buckets.Store(int64(r.entries.live))
+	s := e.scope
+	if s.direct.Load() == e {
+		s.direct.Store(nil)
+	}
+	if s.entries--; s.entries == 0 && s.orphan {
+		delete(r.scopes, s.key)
+	}
+	r.mu.Unlock()
+	collect(e)
+	return true
+}

@@ -1,0 +1,106 @@
+package agent
+
+import "github.com/f4ee788f/quota/internal/ledger"
+
+// Usage gathers what was collected from buckets into the ledger's rows, until
+// they are frozen into a report. Its size is bounded by keys and slots; beyond
+// MaxRows of them new keys stay where they are counted, in their cells, and are
+// booked under a later slot.
+type Usage struct {
+	// Behind says that a bucket's usage found no room, so that the usage up to now
+	// is not all here. The owner clears it before it collects.
+	Behind bool
+
+	rows  map[ledger.Row]counts
+	units int64
+}
+
+type counts struct{ admitted, denied int64 }
+
+// MaxRows bounds the rows that wait to be frozen: some hundred MB.
+const MaxRows = 1 << 20
+
+// Rows returns how many rows wait.
+func (u *Usage) Rows() int { return len(u.rows) }
+
+// Units returns how many admitted units wait.
+func (u *Usage) Units() int64 { return u.units }
+
+// Take empties the usage into rows.
+func (u *Usage) Take() []ledger.Row {
+	rows := make([]ledger.Row, 0, len(u.rows))
+	for r, c := range u.rows {
+		r.Admitted, r.Denied = c.admitted, c.denied
+		rows = append(rows, r)
+	}
+	u.rows, u.units = nil, 0
+	return rows
+}
+
+// Return puts rows back that were frozen for an epoch that will not take them.
+func (u *Usage) Return(rows []ledger.Row) {
+	for _, r := range rows {
+		u.add(r.Key(), counts{r.Admitted, r.Denied})
+	}
+}
+
+func (u *Usage) add(key ledger.Row, c counts) {
+	if u.rows == nil {
+		u.rows = make(map[ledger.Row]counts)
+	}
+	was := u.rows[key]
+	u.rows[key] = counts{was.admitted + c.admitted, was.denied + c.denied}
+	u.units += c.admitted
+}
+
+// Sum is what buckets admitted and denied in all, one count for each limit.
+type Sum struct{ Admitted, Denied int64 }
+
+// Collect books what the bucket admitted and denied since the last Collect under
+// slot (Unix seconds). now is when, for idle eviction. Only the owner calls it.
+//
+// What is admitted on an ancestor's bucket belongs to the tenant of the request,
+// and is booked there: it is taken off here. It is read after what was admitted,
+// and raised before units are taken, so the difference is never too much.
+func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
+	l := &e.Line
+	admitted, denied := e.Bucket.Collect()
+	if admitted == 0 && denied == 0 && l.rowed == l.admitted && l.rowedDenied == l.denied {
+		return Sum{}
+	}
+	if admitted > 0 || denied > 0 {
+		l.active = now
+	}
+	l.admitted += admitted
+	l.denied += denied
+	own := l.admitted - e.inherited.Load() - l.rowed
+	c := counts{denied: l.denied - l.rowedDenied}
+	if e.scope.rule.Limit.Meter != "" {
+		c.admitted = max(own, 0)
+	}
+	key, ok := e.row(slot)
+	switch {
+	case !ok, c == counts{}:
+		l.rowed, l.rowedDenied = max(l.rowed, l.rowed+own), l.denied
+	case len(u.rows) >= MaxRows && !u.has(key):
+		u.Behind = true // kept in the line, for another time
+	default:
+		u.add(key, c)
+		l.rowed, l.rowedDenied = l.rowed+max(own, 0), l.denied
+	}
+	return Sum{admitted, denied}
+}
+
+func (u *Usage) has(key ledger.Row) bool {
+	_, ok := u.rows[key]
+	return ok
+}
+
+// Unbooked reports whether the bucket has usage that is in no row yet, or
+// requests between taking and deciding.
+func (e *Entry) Unbooked() bool {
+	if !e.settled() {
+		return true
+	}
+	return e.Line.rowed < e.Line.admitted-e.inherited.Load() || e.Line.rowedDenied < e.Line.denied
+}

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Allow asks for one unit; see AllowN.
+func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
+	return c.allow(ctx, 1, attributes)
+}
+
+// AllowN decides a request that costs n units: all limits that hold it must have
+// them, or none is taken. It waits for the server, no longer than ctx and
+// WithMaxWait, only where nothing is leased yet: the first request of a bucket,
+// or each of a small limit. With n = 0 it tells whether one unit would be
+// allowed as far as is known here, and takes nothing. n below 0 or above
+// 1,000,000,000 is denied as invalid.
+//
+// The attributes are not kept. It allocates nothing while leases last.
+func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
+	return c.allow(ctx, n, attributes)
+}
+
+// onStack is how many limits a request may meet without allocating.
+const onStack = 8
+
+// hold is a limit that a request has met, and the bucket that it asks.
+type hold struct {
+	item  *agent.Item
+	entry *agent.Entry
+}
+
+func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision {
+	a := attributesOf(attrs)
+	if n < 1 || n > limit.MaxUnits || c.special.Load() {
+		return c.allowSlow(ctx, n, a)
+	}
+	set := c.reg.Find(agent.Lookup(a, AttrTenant))
+	if set == nil || set.Refusal != agent.NotRefused {
+		return c.allowSlow(ctx, n, a)
+	}
+	var holds [onStack]hold
+	k, tightest := 0, 0
+	for i := range set.Items {
+		it := &set.Items[i]
+		if !it.Always && !it.Rule.Applies(a) {
+			continue
+		}
+		if k == onStack {
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, false)
+		}
+		e := c.reg.Entry(it, a)
+		if e == nil {
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, false)
+		}
+		holds[k] = hold{it, e}
+		if it.Rank < holds[tightest].item.Rank {
+			tightest = k
+		}
+		k++
+		announce(it, e, n)
+		if !e.Take(n) {
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, true)
+		}
+	}
+	for i := range k {
+		if holds[i].item.Hold {
+			holds[i].entry.Release(n)
+		}
+	}
+	if k == 0 {
+		return c.nothingHolds(a)
+	}
+	return Decision{Allowed: true, held: held{c, holds[tightest]}}
+}
+
+// announce says what has to be known before n units are taken; see agent.Item.
+func announce(it *agent.Item, e *agent.Entry, n int64) {
+	if it.Inherited {
+		e.Inherit(n)
+	}
+	if it.Hold {
+		e.Hold(n)
+	}
+}
+
+// nothingHolds decides a request that no limit holds.
+func (c *Client) nothingHolds(a []limit.Attribute) Decision {
+	if agent.Lookup(a, AttrTenant) == "" {
+		c.refused.Add(1)
+		return Decision{Reason: ReasonNoTenant}
+	}
+	return Decision{Allowed: true, Reason: ReasonUnlimited}
+}
+
+// held is the limit that a decision speaks of.
+type held struct {
+	c *Client
+	hold
+}
+
+func (h held) name() string {
+	if h.item == nil {
+		return ""
+	}
+	return h.item.Rule.Limit.Name
+}
+
+func (h held) quota() int64 {
+	if h.item == nil {
+		return 0
+	}
+	return h.item.Rule.Limit.Rate.Units
+}
+
+func (h held) window() time.Duration {
+	if h.item == nil {
+		return 0
+	}
+	return h.item.Rule.Limit.Rate.Per
+}
+
+func (h held) remaining() int64 {
+	if h.entry == nil {
+		return 0
+	}
+	s := h.entry.State(h.c.now())
+	return max(s.Remaining, s.Tokens, 0)
+}
+
+func (h held) reset() time.Duration {
+	if h.entry == nil {
+		return 0
+	}
+	return time.Duration(h.entry.State(h.c.now()).ResetIn) * time.Microsecond
+}

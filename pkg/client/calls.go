@@ -1,0 +1,293 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// renewDue sends what is due and returns how long the loop may sleep.
+func (l *loop) renewDue() time.Duration {
+	c := l.c
+	for {
+		now := c.now()
+		limit := maxBatch
+		switch {
+		case l.flying >= maxCalls:
+			return time.Hour // an answer wakes the loop
+		case now < l.nextTry:
+			return time.Duration(l.nextTry-now) * time.Microsecond
+		case c.lost.Load() && l.flying > 0:
+			return time.Hour
+		case c.lost.Load():
+			limit = maxProbe
+		case l.flying > 0 && now-l.lastSent < gatherFor:
+			return time.Duration(gatherFor-(now-l.lastSent)) * time.Microsecond
+		}
+		var batch []*agent.Entry
+		for len(batch) < limit {
+			e := l.sched.Pop(now)
+			if e == nil {
+				break
+			}
+			if late := e.Lapse(now, c.lost.Load() || e.Lost()); late > 0 {
+				l.count.late += late
+			}
+			forced := e.Line.Force > 0 && e.Line.Force <= now
+			if !forced && e.Due(now) > now {
+				l.schedule(e, now)
+				continue
+			}
+			if forced && !e.Orphan() && e.Due(now) == agent.Never {
+				e.Line.Force = 0 // nothing is leased: the next request asks anyway
+				continue
+			}
+			batch = append(batch, e)
+		}
+		tenants := c.reg.Unasked(maxAsk)
+		if len(batch) == 0 && len(tenants) == 0 && !c.lost.Load() {
+			next := l.sched.Next()
+			if next == agent.Never {
+				return time.Hour
+			}
+			return time.Duration(max(next-now, 0)) * time.Microsecond
+		}
+		l.send(batch, tenants, false)
+	}
+}
+
+type renewResult struct {
+	batch   []*agent.Entry
+	tenants []*agent.Tenant
+	resp    *quotav1.RenewResponse
+	err     error
+}
+
+// send composes a Renew call and starts it.
+func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
+	c, now := l.c, l.c.now()
+	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
+	for _, e := range batch {
+		e.Line.Force = 0
+		e.Line.Flying = true
+		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused()))
+		p.Limit, p.Tenant, p.Values = e.Limit(), e.Tenant(), e.Values()
+		req.Renewals = append(req.Renewals, p)
+	}
+	for _, t := range tenants {
+		req.Tenants = append(req.Tenants, t.ID())
+	}
+	l.count.renewCalls++
+	l.count.renewals += int64(len(batch))
+	l.count.tenants += int64(len(tenants))
+	l.flying++
+	l.lastSent = now
+	l.calls.Add(1)
+	go func() {
+		defer l.calls.Done()
+		ctx, cancel := context.WithTimeout(l.ctx, c.cfg.renewTimeout)
+		defer cancel()
+		resp, err := c.api.Renew(ctx, req)
+		if err == nil {
+			err = wire.CheckRenewResponse(req, resp)
+		}
+		l.renewed <- renewResult{batch, tenants, resp, err}
+	}()
+}
+
+func (l *loop) onRenewed(r renewResult) {
+	l.flying--
+	now := l.c.now()
+	if r.err != nil {
+		l.count.renewFailed++
+		l.contact(r.err)
+		for _, e := range r.batch {
+			l.unanswered(e, now)
+		}
+		l.c.reg.AskAgain(r.tenants)
+		return
+	}
+	l.contact(nil)
+	for i, e := range r.batch {
+		e.Line.Flying = false
+		a := wire.GrantFromProto(r.resp.Grants[i])
+		switch {
+		case a.Err == nil:
+			e.Line.Fails = 0
+			if e.Lost() {
+				e.SetLost(false)
+			}
+			serve(e.Apply(now, a.Grant))
+			if e.Orphan() {
+				serve(e.Dismiss())
+			}
+		case errors.Is(a.Err, wire.ErrUnknown):
+			e.Forget()
+			if e.Orphan() {
+				serve(e.Dismiss())
+				break
+			}
+			// The server has another policy or another plan of the tenant: it is pushed,
+			// and asked for besides. Who waits goes on waiting.
+			e.Line.Fails++
+			e.Line.Retry = now + retryIn(e.Line.Fails, 2*firstRetry, lastRetry).Microseconds()
+			if id := e.Tenant(); id != "" {
+				l.c.reg.Ask(id)
+			}
+		case errors.Is(a.Err, lease.ErrStale):
+			e.Skip(now)
+			l.unanswered(e, now)
+		default:
+			l.unanswered(e, now)
+		}
+		if e.Orphan() && l.drop(e) {
+			continue
+		}
+		l.schedule(e, now)
+	}
+	if len(r.tenants) > 0 {
+		var infos []limit.Tenant
+		for i, p := range r.resp.Tenants {
+			t, err := wire.TenantFromProto(p)
+			if err != nil || t.ID != r.tenants[i].ID() {
+				l.c.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
+				l.c.reg.AskAgain(r.tenants[i : i+1])
+				l.nextTry = now + firstRetry.Microseconds()
+				continue
+			}
+			infos = append(infos, t)
+		}
+		l.inform(infos)
+	}
+}
+
+// inform takes what the server says of tenants.
+func (l *loop) inform(infos []limit.Tenant) {
+	change := l.c.reg.Differ(infos)
+	if change {
+		l.collect() // what was admitted until here is of the plan before
+	}
+	changes := l.c.reg.Inform(infos)
+	if change {
+		l.apply(changes)
+	}
+}
+
+// contact keeps count of calls that fail, and says when the server is lost.
+func (l *loop) contact(err error) {
+	c := l.c
+	if err == nil {
+		l.fails, l.nextTry = 0, 0
+		if c.lost.Swap(false) {
+			c.log.Info("contact with the server again")
+		}
+		return
+	}
+	if l.fails == 0 {
+		l.since = time.Now()
+	}
+	l.fails++
+	l.nextTry = c.now() + retryIn(l.fails, firstRetry, lastRetry).Microseconds()
+	if time.Since(l.since) >= lostAfter && !c.lost.Swap(true) {
+		c.log.Warn("contact with the server lost", "error", err)
+		now := c.now()
+		c.reg.Each(func(e *agent.Entry) {
+			if e.Urgent() {
+				l.urgent = append(l.urgent, e)
+			}
+		})
+		for _, e := range l.urgent {
+			serve(e.Fail(now))
+		}
+		clear(l.urgent)
+		l.urgent = l.urgent[:0]
+	}
+}
+
+// unanswered notes that a bucket's renewal was not answered. After a while
+// nobody waits for it any more: it is decided as in an outage.
+func (l *loop) unanswered(e *agent.Entry, now int64) {
+	line := &e.Line
+	line.Flying = false
+	if line.Fails == 0 {
+		line.Since = now
+	}
+	line.Fails++
+	line.Retry = now + retryIn(line.Fails, firstRetry, lastRetry).Microseconds()
+	if now-line.Since >= lostAfter.Microseconds() || l.c.lost.Load() {
+		e.SetLost(true)
+		serve(e.Fail(now))
+	}
+	l.schedule(e, now)
+}
+
+type settleResult struct {
+	sent     []ledger.Report
+	receipts []ledger.Receipt
+	err      error
+}
+
+// settle sends frozen reports, one call at a time.
+func (l *loop) settle(now time.Time) {
+	if l.settling || now.Before(l.settleAt) {
+		return
+	}
+	reports := l.outbox.Next(maxSend, maxSendBytes)
+	if len(reports) == 0 {
+		return
+	}
+	sent := append([]ledger.Report(nil), reports...)
+	req := &quotav1.SettleRequest{}
+	for i := range sent {
+		req.Reports = append(req.Reports, wire.ReportToProto(sent[i]))
+	}
+	l.settling = true
+	l.count.settleCalls++
+	l.calls.Add(1)
+	go func() {
+		defer l.calls.Done()
+		ctx, cancel := context.WithTimeout(l.ctx, settleTimeout)
+		defer cancel()
+		resp, err := l.c.api.Settle(ctx, req)
+		if err == nil {
+			err = wire.CheckSettleResponse(req, resp)
+		}
+		r := settleResult{sent: sent, err: err}
+		for _, p := range resp.GetReceipts() {
+			r.receipts = append(r.receipts, wire.ReceiptFromProto(p))
+		}
+		l.settled <- r
+	}()
+}
+
+func (l *loop) onSettled(r settleResult) {
+	l.settling = false
+	progress := false
+	if r.err == nil {
+		var fault *agent.Fault
+		progress, fault = l.outbox.Receive(r.sent, r.receipts, max(l.outbox.State().Epoch+1, time.Now().UnixMicro()))
+		if fault != nil {
+			progress = true
+			l.c.log.Error("the ledger takes no more reports of this epoch; going on under a new one",
+				"epoch", fault.Report.Epoch, "seq", fault.Report.Seq, "next_epoch", fault.Epoch,
+				"reports_aside", fault.Aside, "said", fault.Receipt.Message)
+		}
+	}
+	if progress {
+		l.settleFails, l.settleAt = 0, time.Time{}
+		return
+	}
+	l.count.settleFailed++
+	l.settleFails++
+	l.settleAt = time.Now().Add(retryIn(l.settleFails, 50*time.Millisecond, settleRetry))
+	if l.settleFails == 5 {
+		l.c.log.Warn("usage waits to be settled", "error", r.err, "reports", l.outbox.State().Reports)
+	}
+}

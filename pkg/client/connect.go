@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/f4ee788f/quota/internal/wire"
+)
+
+// connect prepares the connection; it is made when first used.
+func connect(target string, cfg *config) (*grpc.ClientConn, error) {
+	opts := []grpc.DialOption{
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		// A server whose host is gone answers nothing: calls time out by themselves, and
+		// this finds another connection for them.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxSettleBytes), grpc.MaxCallSendMsgSize(wire.MaxSettleBytes+1<<20)),
+		grpc.WithDisableServiceConfig(),
+	}
+	if cfg.tls != nil {
+		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(cfg.tls)))
+	} else {
+		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	if cfg.key != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{cfg.key, cfg.tls != nil}))
+	}
+	if cfg.dialer != nil {
+		opts = append(opts, grpc.WithContextDialer(cfg.dialer))
+	}
+	if !strings.Contains(target, ",") {
+		return grpc.NewClient(target, opts...)
+	}
+	var state resolver.State
+	for _, a := range strings.Split(target, ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			state.Addresses = append(state.Addresses, resolver.Address{Addr: a})
+		}
+	}
+	list := manual.NewBuilderWithScheme("quota")
+	list.InitialState(state)
+	return grpc.NewClient("quota:///servers", append(opts, grpc.WithResolvers(list))...)
+}
+
+// bearer sends a key with every call.
+type bearer struct {
+	key string
+	tls bool
+}
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + b.key}, nil
+}
+
+func (b bearer) RequireTransportSecurity() bool { return b.tls }

@@ -1,0 +1,387 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// fake is a quota server with one central bucket for each key and a ledger of
+// rows: simple enough to be right at sight.
+type fake struct {
+	quotav1.UnimplementedLeaseServiceServer
+	t   testing.TB
+	lis *bufconn.Listener
+	srv *grpc.Server
+
+	mu       sync.Mutex
+	policy   *limit.Policy
+	tenants  map[string]limit.Tenant
+	switches limit.Switches
+	change   int64
+	watchers map[chan *quotav1.WatchResponse]bool
+	chunk    int64 // tokens granted beyond those waited for
+	ttl      time.Duration
+	buckets  map[string]*central
+	asked    map[string]int // tenants
+	renews   int
+	renewals int
+	finals   int
+
+	// Faults.
+	down      bool          // every call fails
+	dark      bool          // the lease store cannot answer
+	loseRenew int           // this many Renew replies are lost after execution
+	loseTell  int           // likewise of Settle
+	ledgerOff bool          // the ledger is away
+	twice     bool          // every Settle is executed twice
+	verdict   ledger.Status // instead of settling, if not 0
+	delay     time.Duration
+
+	// The ledger.
+	seq    map[int64]int64 // by epoch
+	total  map[int64]int64
+	digest map[string][32]byte
+	rows   map[ledger.Row]ledger.Row
+	closed map[int64]bool
+	upto   int64
+}
+
+type central struct {
+	avail   float64
+	last    time.Time
+	number  map[string]int64
+	granted map[string]int64 // outstanding, as recorded
+	spent   map[string]int64 // admitted as told
+	out     int64            // all that was ever granted, less what came back
+}
+
+func newFake(t testing.TB, p *limit.Policy) *fake {
+	f := &fake{
+		t: t, policy: p, tenants: make(map[string]limit.Tenant), watchers: make(map[chan *quotav1.WatchResponse]bool),
+		chunk: 10, ttl: 2 * time.Second, buckets: make(map[string]*central), asked: make(map[string]int),
+		seq: make(map[int64]int64), total: make(map[int64]int64), digest: make(map[string][32]byte),
+		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool),
+	}
+	f.start()
+	return f
+}
+
+func (f *fake) start() {
+	f.lis = bufconn.Listen(1 << 20)
+	f.srv = grpc.NewServer()
+	quotav1.RegisterLeaseServiceServer(f.srv, f)
+	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(f.srv, f.lis)
+}
+
+func (f *fake) stop() {
+	f.mu.Lock()
+	s := f.srv
+	f.mu.Unlock()
+	s.Stop()
+}
+
+// restart kills the server and starts another with what the first one knew.
+func (f *fake) restart() {
+	f.stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.start()
+}
+
+func (f *fake) dial(ctx context.Context, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	l := f.lis
+	f.mu.Unlock()
+	return l.DialContext(ctx)
+}
+
+func (f *fake) set(g func(f *fake)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g(f)
+}
+
+var errDown = status.Error(codes.Unavailable, "down")
+
+func (f *fake) rules(tenant, name string) *limit.Limit {
+	find := func(limits []limit.Limit) *limit.Limit {
+		for i := range limits {
+			if limits[i].Name == name {
+				return &limits[i]
+			}
+		}
+		return nil
+	}
+	if tenant == "" {
+		return find(f.policy.Limits)
+	}
+	limits, _ := f.policy.TenantLimits(f.tenants[tenant])
+	return find(limits)
+}
+
+func (f *fake) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
+	if err := wire.CheckRenew(req); err != nil {
+		f.t.Errorf("a renewal breaks a bound: %v", err)
+	}
+	f.mu.Lock()
+	delay := f.delay
+	f.mu.Unlock()
+	if delay > 0 {
+		time.Sleep(delay) // a slow network, in the bubble's time
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return nil, errDown
+	}
+	f.renews++
+	resp := &quotav1.RenewResponse{PolicyVersion: f.policy.Version}
+	for _, r := range req.Renewals {
+		f.renewals++
+		resp.Grants = append(resp.Grants, f.renew(req.Agent, r))
+	}
+	for _, id := range req.Tenants {
+		f.asked[id]++
+		t, ok := f.tenants[id]
+		if !ok {
+			t = limit.Tenant{ID: id}
+		}
+		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
+	}
+	if f.loseRenew > 0 {
+		f.loseRenew--
+		return nil, errDown
+	}
+	return resp, nil
+}
+
+func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
+	g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_GRANTED, PolicyVersion: f.policy.Version}
+	l := f.rules(r.Tenant, r.Limit)
+	switch {
+	case f.dark:
+		g.Status = quotav1.Grant_UNAVAILABLE
+		return g
+	case l == nil || len(l.By) != len(r.Values) || l.CountsOnly():
+		g.Status = quotav1.Grant_UNKNOWN
+		return g
+	}
+	key := r.Limit + "|" + r.Tenant + "|" + strings.Join(r.Values, "|")
+	now := time.Now()
+	c := f.buckets[key]
+	if c == nil {
+		c = &central{avail: float64(l.Burst), last: now, number: make(map[string]int64), granted: make(map[string]int64), spent: make(map[string]int64)}
+		f.buckets[key] = c
+	}
+	c.avail = min(c.avail+now.Sub(c.last).Seconds()*float64(l.Rate.Units)/l.Rate.Per.Seconds(), float64(l.Burst))
+	c.last = now
+	if r.Number <= c.number[agent] {
+		g.Status = quotav1.Grant_STALE
+		return g
+	}
+	c.number[agent] = r.Number
+	if r.Final {
+		f.finals++
+	}
+	// What the agent has still is its own again; the rest of what is out was spent, or is lost with a reply.
+	back := min(r.Held, c.granted[agent])
+	c.avail += float64(back)
+	c.out -= back
+	c.granted[agent] = 0
+	c.spent[agent] = r.Admitted
+	if !r.Final {
+		g.Tokens = min(int64(c.avail), r.Waiting+f.chunk)
+		c.avail -= float64(g.Tokens)
+		c.granted[agent] = g.Tokens
+		c.out += g.Tokens
+		g.TtlMs = f.ttl.Milliseconds()
+		if g.Tokens == 0 {
+			g.DenyForMs = 100
+		}
+		g.Remaining = int64(c.avail) + g.Tokens
+		g.ResetMs = 1000
+	}
+	return g
+}
+
+func (f *fake) Watch(req *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer) error {
+	f.mu.Lock()
+	if f.down {
+		f.mu.Unlock()
+		return errDown
+	}
+	ch := make(chan *quotav1.WatchResponse, 64)
+	f.watchers[ch] = true
+	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change}
+	if req.PolicyVersion != f.policy.Version {
+		first.Policy = wire.PolicyToProto(f.policy)
+	}
+	f.mu.Unlock()
+	defer f.set(func(f *fake) { delete(f.watchers, ch) })
+	if err := s.Send(first); err != nil {
+		return err
+	}
+	for {
+		select {
+		case m := <-ch:
+			if err := s.Send(m); err != nil {
+				return err
+			}
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+func (f *fake) push(m *quotav1.WatchResponse) {
+	for ch := range f.watchers {
+		ch <- m
+	}
+}
+
+func (f *fake) apply(p *limit.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.policy = p
+	f.push(&quotav1.WatchResponse{Policy: wire.PolicyToProto(p)})
+}
+
+func (f *fake) tenant(t limit.Tenant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.change++
+	t.Exists, t.Revision = true, f.change
+	f.tenants[t.ID] = t
+	f.push(&quotav1.WatchResponse{Tenants: []*quotav1.Tenant{wire.TenantToProto(t)}, TenantChange: f.change})
+}
+
+func (f *fake) flip(s limit.Switches) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.switches = s
+	f.push(&quotav1.WatchResponse{Switches: wire.SwitchesToProto(s)})
+}
+
+func (f *fake) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
+	if err := wire.CheckSettle(req); err != nil {
+		f.t.Errorf("a settlement breaks a bound: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down || f.ledgerOff {
+		return nil, errDown
+	}
+	resp := &quotav1.SettleResponse{}
+	for range 1 + map[bool]int{true: 1}[f.twice] {
+		resp.Receipts = nil
+		for _, p := range req.Reports {
+			r, err := wire.ReportFromProto(p)
+			if err != nil {
+				return nil, status.Error(codes.InvalidArgument, err.Error())
+			}
+			resp.Receipts = append(resp.Receipts, wire.ReceiptToProto(f.settle(r)))
+		}
+	}
+	if f.loseTell > 0 {
+		f.loseTell--
+		return nil, errDown
+	}
+	return resp, nil
+}
+
+func (f *fake) settle(r ledger.Report) ledger.Receipt {
+	if err := r.Check(); err != nil {
+		f.t.Errorf("a report is not valid: %v", err)
+	}
+	next := f.seq[r.Epoch] + 1
+	id := fmt.Sprint(r.Agent, r.Epoch, r.Seq)
+	out := ledger.Receipt{NextSeq: next, Total: f.total[r.Epoch]}
+	switch {
+	case f.verdict != 0:
+		out.Status = f.verdict
+		if f.verdict == ledger.Fenced || f.verdict == ledger.Rejected {
+			f.closed[r.Epoch] = true
+			f.verdict = 0
+		}
+		return out
+	case r.Seq < next:
+		out.Status = ledger.Already
+		if f.digest[id] != r.Digest {
+			out.Status = ledger.Fenced
+			f.t.Errorf("report %s came with another digest", id)
+		}
+		return out
+	case f.closed[r.Epoch]:
+		out.Status = ledger.Fenced
+		return out
+	case r.Seq > next:
+		out.Status = ledger.Ahead
+		return out
+	case r.Before != f.total[r.Epoch]:
+		f.t.Errorf("report %s begins at %d, want %d", id, r.Before, f.total[r.Epoch])
+	}
+	rows, _ := ledger.DecodeRows(r.Payload)
+	for _, row := range rows {
+		k := row.Key()
+		sum, ok := f.rows[k]
+		if !ok {
+			sum = k
+		}
+		sum.Admitted += row.Admitted
+		sum.Denied += row.Denied
+		f.rows[k] = sum
+	}
+	f.seq[r.Epoch], f.total[r.Epoch], f.digest[id] = r.Seq, r.After, r.Digest
+	f.closed[r.Epoch] = r.Closed
+	f.upto = max(f.upto, r.Through)
+	out.Status = ledger.Settled
+	return out
+}
+
+// billed sums the admitted units of the rows that match.
+func (f *fake) billed(match func(ledger.Row) bool) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var sum int64
+	for _, r := range f.rows {
+		if match == nil || match(r) {
+			sum += r.Admitted
+		}
+	}
+	return sum
+}
+
+// allRows returns the ledger's rows in order.
+func (f *fake) allRows() []ledger.Row {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Values(f.rows), func(a, b ledger.Row) int { return a.CompareKey(&b) })
+}
+
+// spent returns what a bucket handed out for good.
+func (f *fake) spent(key string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.buckets[key]; c != nil {
+		return c.out
+	}
+	return 0
+}
+

@@ -1,0 +1,197 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Limiter is a handle for one set of attributes. It is safe for concurrent use, and
+// needs no closing: what it holds goes when it is collected as garbage.
+type Limiter struct {
+	// fast is the bucket, where it is one and decides alone. The loop takes it away
+	// when anything changes, so that a decision need not look whether something did.
+	fast  atomic.Pointer[agent.Entry]
+	c     *Client
+	attrs []Attribute
+	pins  *pins
+}
+
+// pins are the buckets that a handle keeps from being dropped.
+type pins struct {
+	mu      sync.Mutex
+	entries []*agent.Entry
+}
+
+func (p *pins) swap(entries []*agent.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range entries {
+		e.Pin()
+	}
+	for _, e := range p.entries {
+		e.Unpin()
+	}
+	p.entries = entries
+}
+
+// handle is what the client keeps of a Limiter.
+type handle struct {
+	limiter weak.Pointer[Limiter]
+	pins    *pins
+}
+
+// Limiter resolves the attributes once and returns a handle for them, for the
+// hottest paths. It follows changes of the policy and of the tenant. It waits
+// for the tenant to be known, no longer than ctx and WithMaxWait, and then goes
+// on without: the handle decides as AllowN would. It fails with ErrClosed.
+func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter, error) {
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	l := &Limiter{c: c, pins: new(pins)}
+	for _, a := range clone(attributesOf(attributes)) {
+		l.attrs = append(l.attrs, Attribute(a))
+	}
+	r := &request{c: c, n: 1, attrs: attributesOf(l.attrs)}
+	c.resolve(ctx, r)
+	r.end()
+	c.mu.Lock()
+	c.handles = append(c.handles, handle{weak.Make(l), l.pins})
+	c.mu.Unlock()
+	l.settle()
+	return l, nil
+}
+
+// Allow takes one unit and reports whether it may be spent. Where one limit holds
+// the attributes, that is one atomic subtraction. It waits as AllowN does.
+func (l *Limiter) Allow() bool {
+	if e := l.fast.Load(); e != nil {
+		return e.Take(1) || l.refill(context.Background(), e, 1).Allowed
+	}
+	return l.decide(context.Background(), 1).Allowed
+}
+
+// AllowN takes n units; see Client.AllowN.
+func (l *Limiter) AllowN(n int64) bool { return l.Decide(context.Background(), n).Allowed }
+
+// Decide takes n units and returns the whole decision; see Client.AllowN.
+func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
+	if e := l.fast.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
+		if e.Take(n) {
+			if set, it := l.item(e); set != nil {
+				return Decision{Allowed: true, held: held{l.c, hold{it, e}}}
+			}
+			return Decision{Allowed: true}
+		}
+		return l.refill(ctx, e, n)
+	}
+	return l.decide(ctx, n)
+}
+
+// refill goes on where the fast path's Take failed.
+func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision {
+	c, a := l.c, attributesOf(l.attrs)
+	if set, it := l.item(e); set != nil && !c.special.Load() {
+		i := 0
+		for &set.Items[i] != it {
+			i++
+		}
+		announce(it, e, n)
+		return c.continueSlow(ctx, n, a, set, []hold{{it, e}}, i, true)
+	}
+	// Something changed meanwhile. The refusal that a failed Take of one unit leaves
+	// behind stays on a bucket whose limit is being given up, or whose tenant was switched off.
+	return l.decide(ctx, n)
+}
+
+// decide goes the common way, and then tries to resolve the handle again.
+func (l *Limiter) decide(ctx context.Context, n int64) Decision {
+	d := l.c.allow(ctx, n, l.attrs)
+	if l.fast.Load() == nil && !l.c.special.Load() {
+		l.settle()
+	}
+	return d
+}
+
+// item finds which limit of the set in force the bucket belongs to.
+func (l *Limiter) item(e *agent.Entry) (*agent.Set, *agent.Item) {
+	a := attributesOf(l.attrs)
+	set := l.c.reg.Find(agent.Lookup(a, AttrTenant))
+	if set == nil {
+		return nil, nil
+	}
+	for i := range set.Items {
+		it := &set.Items[i]
+		if it.Rule.Applies(a) && l.c.reg.Entry(it, a) == e {
+			return set, it
+		}
+	}
+	return nil, nil
+}
+
+// settle sets the fast path where exactly one limit decides, and pins its bucket.
+func (l *Limiter) settle() {
+	a := attributesOf(l.attrs)
+	set := l.c.reg.Find(agent.Lookup(a, AttrTenant))
+	if set == nil || set.Refusal != agent.NotRefused {
+		return
+	}
+	var only *agent.Item
+	for i := range set.Items {
+		it := &set.Items[i]
+		if !it.Rule.Applies(a) {
+			continue
+		}
+		if only != nil || it.Inherited {
+			return
+		}
+		only = it
+	}
+	if only == nil {
+		return
+	}
+	e, err := l.c.reg.Touch(set, only, a, l.c.now())
+	if err != nil {
+		return
+	}
+	l.pins.swap([]*agent.Entry{e})
+	l.fast.Store(e)
+	// What changed before this point is seen here; what changes after it finds the
+	// handle in the list.
+	if set.Gone() || l.c.special.Load() || e.Dead() {
+		l.unsettle()
+	}
+}
+
+// unsettle takes the fast path away.
+func (l *Limiter) unsettle() {
+	l.fast.Store(nil)
+	l.pins.swap(nil)
+}
+
+// unsettleAll makes every handle resolve again, and forgets those that are no more.
+func (c *Client) unsettleAll() {
+	c.sweepHandles(func(l *Limiter) { l.unsettle() })
+}
+
+// sweepHandles calls f for every handle and forgets those that are no more.
+func (c *Client) sweepHandles(f func(*Limiter)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.handles[:0]
+	for _, h := range c.handles {
+		if l := h.limiter.Value(); l != nil {
+			f(l)
+			kept = append(kept, h)
+		} else {
+			h.pins.swap(nil)
+		}
+	}
+	clear(c.handles[len(kept):])
+	c.handles = kept
+}

@@ -1,0 +1,481 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+const (
+	maxCalls      = 8                      // Renew calls under way
+	maxBatch      = 4096                   // renewals of a call
+	maxProbe      = 256                    // renewals of a call while the server is out of contact
+	maxAsk        = 1024                   // tenants of a call
+	gatherFor     = 1000                   // µs that urgent renewals wait for company, while calls are under way
+	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
+	firstRetry    = 20 * time.Millisecond
+	lastRetry     = time.Second
+	settleTimeout = 15 * time.Second // beyond what a ledger takes to fail over
+	settleRetry   = 5 * time.Second
+	maxSend       = 32      // reports of a Settle call
+	maxSendBytes  = 8 << 20 // of payloads
+	defaultSlot   = 5 * time.Minute
+)
+
+// loop owns all that is not a decision. It never waits for the network: calls run
+// beside it and send it what came back.
+type loop struct {
+	c       *Client
+	ctx     context.Context // of calls
+	calls   sync.WaitGroup
+	sched   agent.Schedule
+	outbox  *agent.Outbox
+	limbo   []*agent.Entry // dropped, with requests still deciding on them
+	slot    time.Duration
+	current int64 // slot that usage is booked under, Unix seconds
+	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
+
+	renewed chan renewResult
+	watched chan watchEvent
+	settled chan settleResult
+
+	flying   int
+	lastSent int64
+	fails    int
+	since    time.Time // of the first of them
+	nextTry  int64
+
+	settling    bool
+	settleFails int
+	settleAt    time.Time
+	reportAt    time.Time
+	sweptAt     int64
+	urgent      []*agent.Entry // scratch
+
+	count struct {
+		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late int64
+		admitted, denied, billed                                                    int64 // of buckets that are no more
+	}
+}
+
+// run is the life of the client.
+func (c *Client) run(ctx context.Context) {
+	defer close(c.done)
+	defer func() { _ = c.conn.Close() }() // it fails only when closed twice
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := &loop{
+		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot,
+		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), settled: make(chan settleResult, 1),
+	}
+	l.current = l.slotOf(time.Now())
+	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, 0.1))
+	l.calls.Add(1)
+	go func() {
+		defer l.calls.Done()
+		c.watch(ctx, l.watched)
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.wake:
+		case <-timer.C:
+		case r := <-l.renewed:
+			l.onRenewed(r)
+		case e := <-l.watched:
+			l.onWatched(e)
+		case r := <-l.settled:
+			l.onSettled(r)
+		case f := <-c.asks:
+			f(l)
+		case r := <-c.closing:
+			err := l.close(r.ctx)
+			cancel()
+			l.drain()
+			c.final, c.finalErr = l.stats(), err
+			r.done <- err
+			return
+		}
+		l.drainReady()
+		timer.Reset(l.step())
+	}
+}
+
+// drainReady takes what else has come, so that one step serves many.
+func (l *loop) drainReady() {
+	for {
+		select {
+		case r := <-l.renewed:
+			l.onRenewed(r)
+		default:
+			return
+		}
+	}
+}
+
+// drain waits for what runs beside the loop to end.
+func (l *loop) drain() {
+	ended := make(chan struct{})
+	go func() {
+		l.calls.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-l.renewed:
+		case <-l.watched:
+		case <-l.settled:
+		}
+	}
+}
+
+// step does all that is due and returns how long the loop may sleep.
+func (l *loop) step() time.Duration {
+	c := l.c
+	l.takeQueue()
+	sleep := l.renewDue()
+	now := time.Now()
+	if slot := l.slotOf(now); slot != l.current {
+		l.collect() // what was admitted until here is of the slot that ends
+		l.current = slot
+		// A slot's reports come soon after it, and not all agents' at once.
+		if soon := now.Add(jitter(c.cfg.reportInterval/10, 1)); soon.Before(l.reportAt) {
+			l.reportAt = soon
+		}
+	}
+	if !now.Before(l.reportAt) {
+		l.report()
+		l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
+	}
+	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
+		c.pressed.Store(false)
+		l.collect()
+		l.sweep(min(c.cfg.idle, 5*time.Second))
+	}
+	l.settle(now)
+	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(now))
+	if !l.settling && l.settleAt.After(now) {
+		sleep = min(sleep, l.settleAt.Sub(now))
+	}
+	if len(l.limbo) > 0 {
+		sleep = min(sleep, 100*time.Millisecond)
+	}
+	return max(sleep, 0)
+}
+
+// takeQueue schedules the buckets that asked for attention.
+func (l *loop) takeQueue() {
+	c := l.c
+	c.mu.Lock()
+	queue := c.queue
+	c.queue = nil
+	c.mu.Unlock()
+	now := c.now()
+	for _, e := range queue {
+		e.Dequeue()
+		if e.Dead() {
+			continue
+		}
+		if (c.lost.Load() || e.Lost()) && e.Urgent() {
+			serve(e.Fail(now)) // it began to wait just before contact was lost
+		}
+		l.schedule(e, now)
+	}
+}
+
+func serve(waiters []*agent.Waiter) {
+	for _, w := range waiters {
+		w.Done(w.Verdict())
+	}
+}
+
+// schedule says when a bucket is to be looked at next.
+func (l *loop) schedule(e *agent.Entry, now int64) {
+	if e.Line.Flying {
+		l.sched.Remove(e)
+		return
+	}
+	due := e.Due(now)
+	if e.Line.Force > 0 {
+		due = min(due, e.Line.Force)
+	}
+	if due != agent.Never && e.Line.Fails > 0 {
+		due = max(due, e.Line.Retry)
+	}
+	l.sched.Set(e, due)
+}
+
+// slotOf returns the start of the usage slot that now is in. It never goes back
+// over a clock that was set back by less than a slot.
+func (l *loop) slotOf(now time.Time) int64 {
+	s := int64(l.slot / time.Second)
+	u := now.Unix()
+	slot := u - u%s
+	if slot < l.current && u >= l.current-s {
+		return l.current
+	}
+	return slot
+}
+
+// collect books what every bucket admitted since the last time.
+func (l *loop) collect() {
+	through, now := time.Now().UnixMilli(), l.c.now()
+	u := &l.outbox.Usage
+	u.Behind = false
+	l.c.reg.Each(func(e *agent.Entry) { u.Collect(e, l.current, now) })
+	limbo := l.limbo[:0]
+	for _, e := range l.limbo {
+		u.Collect(e, l.current, now)
+		if e.Unbooked() {
+			limbo = append(limbo, e)
+		}
+	}
+	clear(l.limbo[len(limbo):])
+	l.limbo = limbo
+	if !u.Behind {
+		l.through = max(l.through, through)
+	}
+}
+
+// report collects and freezes, unless too many reports wait already: then usage
+// goes on being merged.
+func (l *loop) report() {
+	l.collect()
+	if l.c.reg.Version() > 0 && !l.outbox.Full() {
+		l.outbox.Freeze(l.through, false)
+	}
+	l.sweep(l.c.cfg.idle)
+	l.c.reg.Sweep()
+	l.c.sweepHandles(func(*Limiter) {})
+}
+
+// sweep drops the buckets that were idle for so long and hold nothing.
+func (l *loop) sweep(idle time.Duration) {
+	now := l.c.now()
+	l.sweptAt = now
+	var out []*agent.Entry
+	l.c.reg.Each(func(e *agent.Entry) {
+		if e.Idle(now-idle.Microseconds()) && !e.Line.Flying && !e.Unbooked() {
+			out = append(out, e)
+		}
+	})
+	for _, e := range out {
+		l.drop(e)
+	}
+}
+
+// drop takes a bucket out if it holds nothing.
+func (l *loop) drop(e *agent.Entry) bool {
+	dropped := l.c.reg.Drop(e, func(e *agent.Entry) {
+		l.outbox.Usage.Collect(e, l.current, l.c.now())
+		if e.Unbooked() {
+			l.limbo = append(l.limbo, e)
+		}
+	})
+	if dropped {
+		l.sched.Remove(e)
+		a, d, b := e.Counts()
+		l.count.admitted += a
+		l.count.denied += d
+		l.count.billed += b
+	}
+	return dropped
+}
+
+// watchEvent is what the server pushed.
+type watchEvent struct {
+	rules    *limit.Rules
+	tenants  []limit.Tenant
+	switches *limit.Switches
+	refresh  bool
+}
+
+func (l *loop) onWatched(e watchEvent) {
+	c := l.c
+	if e.rules != nil && e.rules.Policy.Version >= c.reg.Version() {
+		l.collect() // what was admitted until here is of the version before
+		first := c.reg.Version() == 0
+		l.apply(c.reg.Adopt(e.rules))
+		if slot := e.rules.Policy.Slot; slot >= time.Second && slot != l.slot {
+			l.slot = slot
+			l.current = l.slotOf(time.Now())
+		}
+		c.log.Info("policy in force", "version", e.rules.Policy.Version)
+		if first {
+			close(c.policied)
+			l.reportAt = time.Now().Add(jitter(min(c.cfg.reportInterval, time.Second), 1)) // a sign of life
+		}
+	}
+	if len(e.tenants) > 0 {
+		l.inform(e.tenants)
+	}
+	if e.switches != nil {
+		if e.switches.Mode != limit.ModeNormal {
+			c.special.Store(true)
+		}
+		c.reg.Switch(*e.switches)
+		c.special.Store(c.closed.Load() || e.switches.Mode != limit.ModeNormal)
+		c.unsettleAll()
+		c.log.Info("switches changed", "mode", e.switches.Mode.String(), "denied_tenants", len(e.switches.Denied))
+	}
+	if e.refresh {
+		c.reg.Refresh()
+	}
+}
+
+// apply carries out what a change means for buckets.
+func (l *loop) apply(ch agent.Changes) {
+	now := l.c.now()
+	l.c.unsettleAll()
+	for _, e := range ch.Changed {
+		// Within a second, and not all agents at once.
+		e.Line.Force = now + rand.Int64N(300_000) + 1
+		l.schedule(e, now)
+	}
+	for _, e := range ch.Orphaned {
+		e.Line.Force = now + 1
+		serve(e.Dismiss())
+		l.schedule(e, now)
+	}
+}
+
+// jitter returns d, give or take up to the fraction f of it.
+func jitter(d time.Duration, f float64) time.Duration {
+	return time.Duration(float64(d) * (1 + f*(2*rand.Float64()-1)))
+}
+
+// retryIn returns how long to wait after so many failures.
+func retryIn(fails int, first, last time.Duration) time.Duration {
+	d := first << min(fails-1, 16)
+	if d > last || d <= 0 {
+		d = last
+	}
+	return jitter(d*3/4, 1./3)
+}
+
+// close ends decisions, gives leases back and settles, within ctx.
+func (l *loop) close(ctx context.Context) error {
+	c := l.c
+	c.closed.Store(true)
+	c.special.Store(true)
+	c.reg.Close()
+	c.unsettleAll()
+	l.giveUp(ctx)
+	// From here no cell admits: what requests under way have taken is all there is.
+	for !l.quiet() && ctx.Err() == nil {
+		l.wait(ctx, time.Millisecond)
+	}
+	l.through = 0
+	l.collect()
+	if c.reg.Version() > 0 {
+		l.outbox.Freeze(max(l.through, time.Now().UnixMilli()), true)
+	}
+	for {
+		s := l.outbox.State()
+		if s.Reports == 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %d units in %d reports: %w", ErrUnsettled, s.Units, s.Reports, context.Cause(ctx))
+		}
+		l.settle(time.Now())
+		if pause := time.Until(l.settleAt); l.settling || pause > 0 {
+			l.wait(ctx, max(pause, 50*time.Millisecond))
+		}
+		if l.outbox.State().Reports == 0 && l.outbox.Usage.Rows() > 0 {
+			l.outbox.Freeze(l.through, true) // a fenced epoch gave rows back
+		}
+	}
+	if s := l.outbox.State(); s.AsideUnits > 0 {
+		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
+	}
+	return nil
+}
+
+// wait lets calls come back, for a time.
+func (l *loop) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case r := <-l.renewed:
+		l.onRenewed(r)
+	case r := <-l.settled:
+		l.onSettled(r)
+	case <-l.watched: // of no interest any more
+	case f := <-l.c.asks:
+		f(l)
+	case <-l.c.wake:
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// giveUp returns every lease: it drains the cells, so that nothing can be admitted,
+// and tells the server, if it answers in time. Requests that wait are denied.
+func (l *loop) giveUp(ctx context.Context) {
+	c := l.c
+	var all []*agent.Entry
+	c.reg.Each(func(e *agent.Entry) { all = append(all, e) })
+	for l.flying > 0 && ctx.Err() == nil {
+		l.wait(ctx, time.Second)
+	}
+	now := c.now()
+	var leased []*agent.Entry
+	for _, e := range all {
+		serve(e.Dismiss())
+		e.Line.Flying = false
+		if e.State(now).Live {
+			leased = append(leased, e)
+		} else {
+			e.Drain()
+		}
+	}
+	for len(leased) > 0 {
+		n := min(len(leased), maxBatch)
+		l.send(leased[:n], nil, true)
+		leased = leased[n:]
+		for l.flying >= maxCalls && ctx.Err() == nil {
+			l.wait(ctx, time.Second)
+		}
+	}
+}
+
+// quiet reports whether no request is between taking and deciding.
+func (l *loop) quiet() bool {
+	quiet := true
+	l.c.reg.Each(func(e *agent.Entry) { quiet = quiet && e.Quiet() })
+	return quiet
+}
+
+func (l *loop) stats() Stats {
+	c, o := l.c, l.outbox.State()
+	s := Stats{
+		Admitted: l.count.admitted, Denied: l.count.denied, Billed: l.count.billed, Waited: c.waited.Load(),
+		Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
+		Unaccounted: c.unaccounted.Load(),
+		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
+		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
+		Renewals: l.count.renewals, Tenants: l.count.tenants, LateSpends: l.count.late,
+		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
+		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
+		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
+	}
+	if o.Through > 0 {
+		s.Through = time.UnixMilli(o.Through)
+	}
+	c.reg.Each(func(e *agent.Entry) {
+		a, d, b := e.Counts()
+		s.Admitted += a
+		s.Denied += d
+		s.Billed += b
+	})
+	return s
+}

@@ -1,0 +1,481 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// request is a decision that the hot path could not make: it has to be refilled,
+// waited for, refused or learnt about.
+//
+// While it waits for one bucket it keeps what it took from others: what is taken is
+// announced where it is billed, so no count is wrong meanwhile, and nothing is locked, so no two requests wait for each
+// other. Putting everything back and trying again would instead lose its place
+// whenever the buckets are contended, which is when it waits. All buckets that need an answer
+// are asked at once, so that several cold ones cost one round trip.
+type request struct {
+	c     *Client
+	n     int64
+	attrs []limit.Attribute // a copy
+	holds []hold
+	taken []bool // by holds: the units are in hand
+	said  []bool // by holds: they are announced with Hold
+
+	waiters []*agent.Waiter // by holds: what waits; nil
+	waiting int
+	answers chan int
+	timer   *time.Timer // bounds all waiting
+	over    bool
+}
+
+// continueSlow goes on where the hot path stopped: at item i, whose Take failed if
+// failed says so; the last of holds is then its own.
+func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, failed bool) Decision {
+	r := &request{c: c, n: n, attrs: clone(a), holds: append(make([]hold, 0, len(set.Items)), holds...)}
+	r.taken = make([]bool, len(holds), len(set.Items))
+	r.waiters = make([]*agent.Waiter, len(holds), len(set.Items))
+	for j := range r.taken {
+		r.taken[j] = true
+		r.said = append(r.said, holds[j].item.Hold)
+	}
+	if failed {
+		r.taken[len(holds)-1] = false
+	}
+	d, again := r.run(ctx, set, i, failed)
+	if again {
+		d = c.decide(ctx, r)
+	}
+	r.end()
+	return d
+}
+
+// allowSlow decides what the hot path did not even begin.
+func (c *Client) allowSlow(ctx context.Context, n int64, a []limit.Attribute) Decision {
+	switch {
+	case c.closed.Load():
+		return Decision{Reason: ReasonClosed}
+	case n < 0 || n > limit.MaxUnits:
+		c.refused.Add(1)
+		return Decision{Reason: ReasonInvalid}
+	}
+	r := &request{c: c, n: n, attrs: clone(a)}
+	d := c.decide(ctx, r)
+	r.end()
+	return d
+}
+
+// clone copies what the caller may use again.
+func clone(a []limit.Attribute) []limit.Attribute {
+	b := slices.Clone(a)
+	for i := range b {
+		b[i] = limit.Attribute{Name: strings.Clone(b[i].Name), Value: strings.Clone(b[i].Value)}
+	}
+	return b
+}
+
+// decide matches and runs a request until it comes to an end, within its time.
+func (c *Client) decide(ctx context.Context, r *request) Decision {
+	for {
+		if c.closed.Load() {
+			return Decision{Reason: ReasonClosed}
+		}
+		set, d := c.resolve(ctx, r)
+		if set == nil {
+			return d
+		}
+		if d, ok := c.refusal(set); ok {
+			return d
+		}
+		if r.n == 0 {
+			return c.peek(set, r.attrs)
+		}
+		if d, again := r.run(ctx, set, 0, false); !again {
+			return d
+		}
+	}
+}
+
+// resolve returns what holds the request, waiting for the tenant to be known.
+func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision) {
+	id := agent.Lookup(r.attrs, AttrTenant)
+	if set := c.reg.Find(id); set != nil {
+		return set, Decision{}
+	}
+	if id != "" && !limit.ValidTenant(id) {
+		c.refused.Add(1)
+		return nil, Decision{Reason: ReasonInvalid}
+	}
+	if c.reg.Version() == 0 || id == "" || c.lost.Load() {
+		return nil, c.unknownDecision(r.n)
+	}
+	t, fresh, err := c.reg.Learn(id)
+	if err != nil {
+		c.pressed.Store(true)
+		c.crowded.Add(1)
+		return nil, Decision{Reason: ReasonCrowded}
+	}
+	if fresh {
+		c.rouse()
+	}
+	if !r.begin() {
+		return nil, Decision{Reason: ReasonCrowded}
+	}
+	select {
+	case <-t.Ready():
+		return t.Set(), Decision{}
+	case <-ctx.Done():
+	case <-r.timer.C:
+		r.over = true
+	case <-c.done:
+	}
+	if set := t.Set(); set != nil {
+		return set, Decision{}
+	}
+	return nil, c.unknownDecision(r.n)
+}
+
+func (c *Client) unknownDecision(n int64) Decision {
+	if c.reg.Mode() == limit.ModeAllowAll {
+		c.unaccounted.Add(n)
+		return Decision{Allowed: true, Reason: ReasonSwitch}
+	}
+	c.unknown.Add(1)
+	if c.cfg.unknown == AllowUnknown {
+		c.unaccounted.Add(n)
+		return Decision{Allowed: true, Reason: ReasonUnknown}
+	}
+	return Decision{Reason: ReasonUnknown, RetryAfter: time.Second}
+}
+
+// refusal decides where no limit is asked.
+func (c *Client) refusal(set *agent.Set) (Decision, bool) {
+	d := Decision{}
+	switch set.Refusal {
+	case agent.NotRefused:
+		return d, false
+	case agent.Switched:
+		d.Reason = ReasonSwitch
+	case agent.Suspended:
+		d.Reason = ReasonSuspended
+	case agent.NoPlan:
+		d.Reason = ReasonNoPlan
+	}
+	if d.Reason != ReasonSwitch && c.reg.Mode() == limit.ModeAllowAll {
+		return Decision{Allowed: true, Reason: ReasonSwitch}, true
+	}
+	c.refused.Add(1)
+	return d, true
+}
+
+// peek answers a question about no units.
+func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
+	d := Decision{Allowed: true, Reason: ReasonUnlimited}
+	now := c.now()
+	rank := len(set.Items)
+	for i := range set.Items {
+		it := &set.Items[i]
+		if !it.Rule.Applies(a) {
+			continue
+		}
+		e := c.reg.Entry(it, a)
+		if it.Rank < rank {
+			rank = it.Rank
+			d.Reason, d.held = ReasonLimit, held{c, hold{it, e}}
+		}
+		if e == nil {
+			continue
+		}
+		if s := e.State(now); s.Live && s.Tokens < 1 && s.Trickle == 0 {
+			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, held: held{c, hold{it, e}}}
+		}
+	}
+	return d
+}
+
+// begin starts the time that the request may wait, once. It reports false when
+// too many wait already.
+func (r *request) begin() bool {
+	if r.timer != nil {
+		return true
+	}
+	if r.c.waiting.Add(1) > int64(r.c.cfg.maxWaiting) {
+		r.c.waiting.Add(-1)
+		r.c.crowded.Add(1)
+		return false
+	}
+	r.c.waited.Add(1)
+	r.timer = time.NewTimer(r.c.cfg.maxWait)
+	return true
+}
+
+func (r *request) end() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.c.waiting.Add(-1)
+	}
+}
+
+// run asks the limits of set from item i on. again says that the buckets are no
+// longer those in force: nothing is held, and the caller matches again.
+func (r *request) run(ctx context.Context, set *agent.Set, i int, failed bool) (d Decision, again bool) {
+	c := r.c
+	mode := c.reg.Mode()
+	for ; i < len(set.Items); i++ {
+		it := &set.Items[i]
+		if !failed {
+			if !it.Rule.Applies(r.attrs) {
+				continue
+			}
+			e, err := c.reg.Touch(set, it, r.attrs, c.now())
+			if errors.Is(err, agent.ErrGone) {
+				r.giveBack()
+				return d, true // the caller sees whether the client is closed
+			}
+			if err != nil {
+				c.pressed.Store(true)
+				c.crowded.Add(1)
+				c.rouse()
+				r.giveBack()
+				return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
+			}
+			r.add(it, e)
+			if mode == limit.ModeAllowAll {
+				if d, again, stop := r.admit(); stop {
+					return d, again
+				}
+				continue
+			}
+			if e.Take(r.n) {
+				r.taken[len(r.taken)-1] = true
+				continue
+			}
+		}
+		failed = false
+		if d, again, stop := r.askSlow(mode); stop {
+			return d, again
+		}
+	}
+	if r.waiting > 0 {
+		if d, again, stop := r.wait(ctx); stop {
+			return d, again
+		}
+	}
+	if len(r.holds) == 0 {
+		if mode == limit.ModeAllowAll {
+			return Decision{Allowed: true, Reason: ReasonSwitch}, false
+		}
+		return c.nothingHolds(r.attrs), false
+	}
+	tightest := r.holds[0]
+	for i, h := range r.holds {
+		if r.said[i] {
+			h.entry.Release(r.n)
+		}
+		if h.item.Rank < tightest.item.Rank {
+			tightest = h
+		}
+	}
+	d = Decision{Allowed: true, held: held{c, tightest}}
+	if mode != limit.ModeNormal {
+		d.Reason = ReasonSwitch
+	}
+	return d, false
+}
+
+// add goes on to another bucket, and announces what has to be known before units
+// are taken of it. Even the last one's may have to go back while others are waited for.
+func (r *request) add(it *agent.Item, e *agent.Entry) {
+	r.holds = append(r.holds, hold{it, e})
+	r.taken = append(r.taken, false)
+	r.waiters = append(r.waiters, nil)
+	r.said = append(r.said, false)
+	if it.Inherited {
+		e.Inherit(r.n)
+	}
+	if it.Hold || r.waiting > 0 {
+		r.say(len(r.said) - 1)
+	}
+}
+
+// say announces that units of bucket i may be put back, where they are billed.
+func (r *request) say(i int) {
+	if h := r.holds[i]; !r.said[i] && h.item.Metered {
+		h.entry.Hold(r.n)
+		r.said[i] = true
+	}
+}
+
+// admit counts the last bucket's units as admitted whatever it holds.
+func (r *request) admit() (d Decision, again, stop bool) {
+	e := r.holds[len(r.holds)-1].entry
+	if !e.Enter() {
+		r.giveBack()
+		return d, true, true
+	}
+	defer e.Leave()
+	if r.c.closed.Load() {
+		r.giveBack()
+		return Decision{Reason: ReasonClosed}, false, true
+	}
+	e.Admit(r.n)
+	r.taken[len(r.taken)-1] = true
+	return d, false, false
+}
+
+// askSlow asks the last bucket, whose Take failed.
+func (r *request) askSlow(mode limit.Mode) (d Decision, again, stop bool) {
+	c, last := r.c, len(r.holds)-1
+	e := r.holds[last].entry
+	if !e.Enter() {
+		r.giveBack()
+		return d, true, true
+	}
+	defer e.Leave()
+	if c.closed.Load() {
+		r.giveBack()
+		return Decision{Reason: ReasonClosed}, false, true
+	}
+	now := c.now()
+	lost := c.lost.Load() || e.Lost()
+	v := e.Slow(now, r.n, lost)
+	switch v.Outcome {
+	case agent.Admitted:
+		r.taken[last] = true
+		if e.Pressing() {
+			c.attend(e)
+		}
+		return d, false, false
+	case agent.Wait:
+		if mode == limit.ModeShadowAll {
+			c.prime(e, r.n)
+			return r.admit()
+		}
+		if r.answers == nil {
+			r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
+		}
+		r.say(last)
+		w, answers := &agent.Waiter{Units: r.n}, r.answers
+		w.Done = func(agent.Verdict) { answers <- last }
+		if r.begin() && e.Enqueue(w) {
+			r.waiters[last] = w
+			r.waiting++
+			c.attend(e)
+			return d, false, false
+		}
+		h := r.holds[last]
+		r.giveBack()
+		return Decision{Reason: ReasonCrowded, held: held{c, h}}, false, true
+	default:
+		if mode == limit.ModeShadowAll {
+			return r.admit()
+		}
+		return r.deny(last, v, lost), false, true
+	}
+}
+
+func (r *request) deny(i int, v agent.Verdict, lost bool) Decision {
+	h := r.holds[i]
+	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, held: held{r.c, h}}
+	if lost && !h.entry.State(r.c.now()).Live {
+		d.Reason = ReasonOutage
+	}
+	r.giveBack()
+	return d
+}
+
+// wait waits until every bucket has answered, or the time is over.
+func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
+	c := r.c
+	for r.waiting > 0 {
+		if !r.over {
+			select {
+			case i := <-r.answers:
+				v := r.answered(i)
+				switch v.Outcome {
+				case agent.Admitted:
+					continue
+				case agent.Rematch:
+					r.giveBack()
+					return d, true, true
+				default:
+					return r.deny(i, v, c.lost.Load() || r.holds[i].entry.Lost()), false, true
+				}
+			case <-ctx.Done():
+			case <-r.timer.C:
+				r.over = true
+			}
+		}
+		var h hold
+		for i, w := range r.waiters {
+			if w != nil {
+				h = r.holds[i]
+			}
+		}
+		r.giveBack()
+		c.deadlined.Add(1)
+		return Decision{Reason: ReasonDeadline, RetryAfter: time.Second, held: held{c, h}}, false, true
+	}
+	return d, false, false
+}
+
+// answered takes the answer of bucket i.
+func (r *request) answered(i int) agent.Verdict {
+	v := r.waiters[i].Verdict()
+	r.waiters[i] = nil
+	r.waiting--
+	r.taken[i] = v.Outcome == agent.Admitted
+	return v
+}
+
+// giveBack ends the attempt with nothing in hand.
+func (r *request) giveBack() {
+	owed := 0
+	for i, w := range r.waiters {
+		if w != nil && !r.holds[i].entry.Abandon(w) {
+			owed++ // its answer is there, or on its way
+		} else {
+			r.waiters[i] = nil
+		}
+	}
+	for range owed {
+		r.answered(<-r.answers)
+	}
+	for i, h := range r.holds {
+		if r.taken[i] {
+			h.entry.PutBack(r.n)
+		}
+		if h.item.Inherited {
+			h.entry.Inherit(-r.n)
+		}
+		if r.said[i] {
+			h.entry.Release(r.n)
+		}
+	}
+	r.holds, r.taken, r.said, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0
+}
+
+// prime gets a bucket leased for which no request waits.
+func (c *Client) prime(e *agent.Entry, n int64) {
+	if e.Urgent() {
+		return
+	}
+	w := &agent.Waiter{Units: n}
+	e.Hold(n)
+	w.Done = func(agent.Verdict) {
+		if w.Verdict().Outcome == agent.Admitted {
+			e.PutBack(n)
+		}
+		e.Release(n)
+	}
+	if !e.Enqueue(w) {
+		e.Release(n)
+		return
+	}
+	c.attend(e)
+}

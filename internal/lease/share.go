@@ -17,6 +17,13 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	s.Level -= stock
 	next.Lent = stock
 	next.Lease.Stock = max(stock-r.Waiting*limit.Micro, 0)
+	if pile > 0 {
+		// All that may be spent at once has to fit, were the level lowered to nothing.
+		most := burst + slack - s.Out.Stock - next.Lease.Stock - s.Out.Pile
+		if pile = min(pile, most-most%limit.Micro); pile < limit.Micro {
+			trickle, pile = 0, 0
+		}
+	}
 	next.Lease.Trickle = trickle
 	next.Lease.Pile = pile
 

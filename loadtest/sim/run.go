@@ -203,6 +203,9 @@ func (g *gateway) send() {
 			r := r
 			r.Key, r.Holder, r.Now = "bucket", g.name, epoch+w.now
 			r.Spec = w.sc.spec(epoch + w.now)
+			if w.sc.Unguarded {
+				r.Key += g.name
+			}
 			a := w.store.Renew(context.Background(), []lease.Renewal{r})[0]
 			if w.chance(w.sc.Loss) {
 				return

@@ -245,6 +245,11 @@ else
   end
   level = level - lent
   stock = max(lent - waiting * MICRO, 0) -- what requests wait for is spent at once
+  if pile > 0 then
+    local most = burst + slack - stock_out - stock - pile_out
+    pile = min(pile, most - math.fmod(most, MICRO))
+    if pile < MICRO then trickle, pile = 0, 0 end
+  end
 
   -- The term.
   local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))

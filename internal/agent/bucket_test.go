@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+func leased(t *testing.T, now int64, g lease.Grant) *Bucket {
+	t.Helper()
+	b := NewBucket(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 1}})
+	r := b.Renew(now, false)
+	g.Number = r.Number
+	if g.TTL == 0 {
+		g.TTL = 10_000_000
+	}
+	b.Apply(now, g)
+	return b
+}
+
+func ask(b *Bucket, now, n int64, lost bool) Outcome {
+	if b.Take(n) {
+		return Admitted
+	}
+	return b.Slow(now, n, lost).Outcome
+}
+
+// A bucket without a lease waits, a lease's stock is spent to the last unit, and
+// then the store's word decides: wait for more, or deny.
+func TestStockThenWaitOrDeny(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Rate: limit.Rate{Units: 1}})
+	if got := ask(b, now, 1, false); got != Wait {
+		t.Errorf("without a lease: got %v, want Wait", got)
+	}
+	b = leased(t, now, lease.Grant{Tokens: 2})
+	for i := range 2 {
+		if got := ask(b, now, 1, false); got != Admitted {
+			t.Errorf("unit %d: got %v, want Admitted", i, got)
+		}
+	}
+	if got := ask(b, now, 1, false); got != Wait {
+		t.Errorf("when empty: got %v, want Wait", got)
+	}
+	b = leased(t, now, lease.Grant{DenyFor: 500_000})
+	if v := b.Slow(now+100_000, 1, false); v.Outcome != Denied || v.RetryAfter != 400_000 {
+		t.Errorf("told to deny: got %+v, want Denied for 400000", v)
+	}
+	if got := ask(b, now+500_000, 1, false); got != Wait {
+		t.Errorf("after the time to deny: got %v, want Wait", got)
+	}
+}
+
+// The trickle refills a cell up to its pile, keeps fractions, and refills nothing
+// for a clock that steps back.
+func TestTrickle(t *testing.T) {
+	const now = 1_000_000
+	b := leased(t, now, lease.Grant{Trickle: 10 * limit.Micro, Pile: 5, DenyFor: 10_000_000})
+	for _, step := range []struct {
+		at   int64
+		want Outcome
+	}{
+		{now + 99_000, Denied},
+		{now + 100_000, Admitted},
+		{now + 150_000, Denied},
+		{now + 120_000, Denied}, // back
+		{now + 199_999, Denied},
+		{now + 200_000, Admitted},
+	} {
+		if got := ask(b, step.at, 1, false); got != step.want {
+			t.Errorf("at +%d us: got %v, want %v", step.at-now, got, step.want)
+		}
+	}
+	n := 0
+	for ask(b, now+9_000_000, 1, false) == Admitted {
+		n++
+	}
+	if n != 5 {
+		t.Errorf("after a long silence %d units, want the pile of 5", n)
+	}
+}
+
+// What was spent while a renewal was under way comes out of its grant.
+func TestSpentDuringARenewal(t *testing.T) {
+	const now = 1_000_000
+	b := leased(t, now, lease.Grant{Tokens: 10})
+	r := b.Renew(now, false) // gives back 10
+	for range 7 {
+		if !b.Take(1) {
+			t.Fatal("denied while a renewal was under way")
+		}
+	}
+	b.Apply(now+1000, lease.Grant{Number: r.Number, Tokens: 4, Trickle: limit.Micro, Pile: 3, TTL: 10_000_000, DenyFor: 9_000_000})
+	// 7 were spent and 4 granted: 3 are owed, and the trickle pays them first.
+	if got := ask(b, now+3_001_000, 1, false); got != Denied {
+		t.Errorf("3 s later: got %v, want Denied, for the trickle paid the debt", got)
+	}
+	if got := ask(b, now+4_001_000, 1, false); got != Admitted {
+		t.Errorf("4 s later: got %v, want Admitted", got)
+	}
+	if a, _ := b.Collect(); a != 8 {
+		t.Errorf("collected %d units, want 8", a)
+	}
+}
+
+// A lease's end empties the cell; out of contact the lease goes on.
+func TestExpiryAndOutage(t *testing.T) {
+	const now = 1_000_000
+	g := lease.Grant{Tokens: 10, Trickle: 10 * limit.Micro, Pile: 2, TTL: 1_000_000}
+	b := leased(t, now, g)
+	b.Expire(now+2_000_000, false)
+	if b.Take(1) {
+		t.Error("took a unit of a lease that ended")
+	}
+	b = leased(t, now, g)
+	b.Expire(now+2_000_000, true)
+	n := 0
+	for ask(b, now+2_000_000, 1, true) == Admitted {
+		n++
+	}
+	if n != 12 {
+		t.Errorf("out of contact %d units, want the stock of 10 and the pile of 2", n)
+	}
+	if got := ask(b, now+3_000_000, 1, true); got != Admitted {
+		t.Errorf("out of contact, a second later: got %v, want Admitted from the trickle", got)
+	}
+
+	for _, c := range []struct {
+		on   limit.Outage
+		want Outcome
+	}{{limit.OutageFallback, Denied}, {limit.OutageClosed, Denied}, {limit.OutageOpen, Admitted}} {
+		b := NewBucket(&limit.Limit{Rate: limit.Rate{Units: 1}, OnOutage: c.on})
+		if got := ask(b, now, 3, true); got != c.want {
+			t.Errorf("outage %d without a lease: got %v, want %v", c.on, got, c.want)
+		}
+		a, d := b.Collect()
+		if a+d != 3 || (a == 3) != (c.want == Admitted) {
+			t.Errorf("outage %d: collected %d admitted and %d denied of 3", c.on, a, d)
+		}
+	}
+}
+
+// Waiting requests are served in order, all or nothing, and every one is told.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Rate: limit.Rate{Units: 1}})
+	var waiters []*Waiter
+	for _, n := range []int64{2, 5, 1} {
+		if got := ask(b, now, n, false); got != Wait {
+			t.Fatalf("got %v, want Wait", got)
+		}
+		w := &Waiter{Units: n}
+		waiters = append(waiters, w)
+		b.Enqueue(w)
+	}
+	r := b.Renew(now, false)
+	if r.Waiting != 8 {
+		t.Errorf("the renewal asks for %d waiting units, want 8", r.Waiting)
+	}
+	b.Apply(now, lease.Grant{Number: r.Number, Tokens: 3, TTL: 1_000_000, DenyFor: 100_000})
+	for i, want := range []Outcome{Admitted, Denied, Admitted} {
+		if got := waiters[i].Verdict().Outcome; got != want {
+			t.Errorf("waiter %d: got %v, want %v", i, got, want)
+		}
+	}
+	if a, d := b.Collect(); a != 3 || d != 5 {
+		t.Errorf("collected %d admitted and %d denied, want 3 and 5", a, d)
+	}
+}
+
+// A renewal that was not answered is followed by another: totals make up for it.
+func TestRenewalsCarryTotals(t *testing.T) {
+	const now = 1_000_000
+	b := leased(t, now, lease.Grant{Tokens: 10})
+	b.Take(1)
+	first := b.Renew(now+1, false)
+	b.Take(1)
+	second := b.Renew(now+2, false)
+	if second.Number != first.Number+1 || first.Admitted != 1 || second.Admitted != 2 || second.Told != 0 || second.Held != 8 {
+		t.Errorf("got %+v\nafter %+v", second, first)
+	}
+	if b.Apply(now+3, lease.Grant{Number: first.Number, Tokens: 100, TTL: 1}) != nil || b.State(now).Tokens != 8 {
+		t.Error("the late answer to the first renewal was put to use")
+	}
+}
+
+// A bucket that only counts never denies, never asks, and counts every unit.
+func TestCountingOnly(t *testing.T) {
+	b := NewBucket(&limit.Limit{Meter: "m"})
+	for range 1000 {
+		if !b.Take(3) {
+			t.Fatal("denied")
+		}
+	}
+	if a, d := b.Collect(); a != 3000 || d != 0 {
+		t.Errorf("collected %d admitted and %d denied, want 3000 and 0", a, d)
+	}
+	if b.Due(1) != Never {
+		t.Error("a bucket that only counts wants a renewal")
+	}
+}

@@ -1,0 +1,107 @@
+package lease_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/leasetest"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// invariant returns what is broken of the invariant that the bound rests on, or "".
+func invariant(s *lease.State, spec *lease.Spec) string {
+	rate, burst := spec.Flow()
+	slack := int64(0)
+	if rate > 0 {
+		slack = int64(float64(rate+burst) * float64(spec.EpsilonPPM) / 2 / limit.Micro)
+	}
+	var ring, held lease.Sums
+	for _, sums := range s.Ring {
+		ring = plus(ring, sums)
+	}
+	for _, rec := range s.Holders {
+		if rec.Slot*lease.SlotLen > s.Last {
+			lent := rec.Lease
+			if rec.Window != s.Window {
+				lent = lease.Sums{Demand: lent.Demand}
+			}
+			held = plus(held, lent)
+		}
+	}
+	switch out := max(s.Level, 0) + s.Out.Stock + s.Out.Pile; {
+	case s.Out != ring:
+		return fmt.Sprintf("out is %+v, the ring sums to %+v", s.Out, ring)
+	case s.Out != held:
+		return fmt.Sprintf("out is %+v, live records sum to %+v", s.Out, held)
+	case s.Out.Trickle > rate:
+		return fmt.Sprintf("trickles sum to %d, the rate is %d", s.Out.Trickle, rate)
+	case out > burst+slack:
+		return fmt.Sprintf("level and what is out are %d, burst and slack %d", out, burst+slack)
+	case float64(s.Level+s.Out.Stock+s.Out.Pile)+float64(s.Out.Trickle)*float64(s.Last-s.Since)/1e6 > float64(burst+slack)*(1+1e-12)+float64(s.Out.Trickle)/1e6+1:
+		return fmt.Sprintf("with unused trickle since %d us, %d and more exceed burst and slack, %d", s.Last-s.Since, out, burst+slack)
+	case s.Level < -burst:
+		return fmt.Sprintf("level is %d, the lowest is %d", s.Level, -burst)
+	}
+	return ""
+}
+
+func plus(a, b lease.Sums) lease.Sums {
+	return lease.Sums{Stock: a.Stock + b.Stock, Pile: a.Pile + b.Pile, Trickle: a.Trickle + b.Trickle, Demand: a.Demand + b.Demand}
+}
+
+// The invariant of docs/error-bound.md holds after every step of random
+// histories: agents that overspend, repeat, lie about what they hold, and clocks
+// that leap.
+func TestInvariant(t *testing.T) {
+	for seed := range uint64(600) {
+		h := leasetest.NewHistory(seed)
+		var s lease.State
+		for i := range 300 {
+			r, answered := h.Next()
+			g, err := s.Renew(r.Now, &r)
+			answered(lease.Answer{Grant: g, Err: err})
+			if broken := invariant(&s, &r.Spec); broken != "" {
+				t.Fatalf("seed %d, step %d: %s\nafter %+v\nwhich got %+v", seed, i, broken, r, g)
+			}
+		}
+	}
+}
+
+// The check of the invariant can fail: a step that forgets a live lease breaks it.
+func TestInvariantControl(t *testing.T) {
+	var s lease.State
+	spec := leasetest.Bucket(1000, 2000)
+	for n := range int64(20) {
+		r := lease.Renewal{Key: "b", Spec: spec, Holder: fmt.Sprint("agent-", n), Now: 1_760_000_000_000_000 + n, Number: 1, Began: 1, Waiting: 500}
+		if _, err := s.Renew(r.Now, &r); err != nil {
+			t.Fatal(err)
+		}
+		s.Out = lease.Sums{} // the guard is gone
+		if invariant(&s, &spec) != "" {
+			return
+		}
+	}
+	t.Error("the invariant held although the sums were dropped after every step")
+}
+
+func BenchmarkStep(b *testing.B) {
+	var s lease.State
+	now := int64(1_760_000_000_000_000)
+	holders := make([]string, 100)
+	for i := range holders {
+		holders[i] = fmt.Sprint("agent-", i, "/1")
+	}
+	b.ReportAllocs()
+	for i := int64(0); b.Loop(); i++ {
+		now += 5_000
+		n := i/100 + 1
+		r := lease.Renewal{
+			Key: "b", Spec: leasetest.Bucket(10_000, 20_000), Holder: holders[i%100], Now: now,
+			Number: n, Began: 1, Admitted: n * 45, Told: (n - 1) * 45,
+		}
+		if _, err := s.Renew(now, &r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package sim
+
+// Under the race detector the simulation, which has one goroutine, is only sampled.
+func init() { sampled = 5 }

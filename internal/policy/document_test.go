@@ -433,3 +433,23 @@ func TestPercent(t *testing.T) {
 		}
 	}
 }
+
+// The documents in docs/policy.md hold.
+func TestReferenceExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(data), "```yaml\n")
+	text, _, end := strings.Cut(rest, "```")
+	if !ok || !end {
+		t.Fatal("there is no example")
+	}
+	d := mustParse(t, text)
+	if got := d.Tenants()[0].Overrides[0].Burst; got != 10_000 {
+		t.Errorf("acme's override has a burst of %d, the text says 10,000", got)
+	}
+	if got := d.Policy(0).Plan("free").Limits[1].Zone; got != "Europe/Berlin" {
+		t.Errorf("the monthly limit's zone is %q, want the document's", got)
+	}
+}

@@ -28,6 +28,9 @@ import (
 // errLedger means that the ledger is not what was admitted.
 var errLedger = errors.New("the ledger differs from what was admitted")
 
+// given is the word for the engines of a server that ran already.
+const given = "given"
+
 // errUsage means that the flags were not understood; flag has said so already.
 var errUsage = errors.New("usage")
 
@@ -102,7 +105,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			}
 		}()
 	} else {
-		engines = "given"
+		engines = given
 	}
 	first, _, _ := strings.Cut(c.Target, ",")
 	conn, err := grpc.NewClient(first, grpc.WithTransportCredentials(insecure.NewCredentials()), stack.Bearer(c.Key))
@@ -121,22 +124,31 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 // report runs the load and tells of it. What a given server's ledger had before is
 // taken off, so that a second run against it can be right too.
 func report(ctx context.Context, c load.Config, conn grpc.ClientConnInterface, engines, file string, stdout io.Writer) error {
-	before, err := stack.Usage(ctx, conn, load.Meter)
-	if err != nil {
-		return err
+	names := make([]string, c.Tenants)
+	for i := range names {
+		names[i] = load.Tenant(i)
 	}
-	result, err := load.Run(ctx, c, func(ctx context.Context, tenants []string) (map[string]int64, error) {
+	before := make(map[string]int64)
+	if engines == given {
+		var err error
+		if before, err = stack.Usage(ctx, conn, load.Meter, names); err != nil {
+			return err
+		}
+	}
+	result, err := load.Run(ctx, c, func(ctx context.Context) (map[string]int64, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		now, err := stack.Usage(ctx, conn, load.Meter)
+		units, err := stack.Usage(ctx, conn, load.Meter, names)
 		if err != nil {
 			return nil, err
 		}
-		own := make(map[string]int64, len(tenants))
-		for _, t := range tenants {
-			own[t] = now[t] - before[t]
+		for t := range units {
+			units[t] -= before[t]
 		}
-		return own, nil
+		if engines == given {
+			delete(units, stack.Others) // who may have traffic of their own
+		}
+		return units, nil
 	})
 	if err != nil {
 		return err

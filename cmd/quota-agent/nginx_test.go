@@ -151,8 +151,8 @@ func TestNginxAsksTheAgent(t *testing.T) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 	units := usage(t, server)
-	if units["acme"] != 20 || units["other"] != 1 || len(units) != 2 {
-		t.Errorf("ledger: got %v, want 20 of acme and 1 of other", units)
+	if units["acme"] != 20 || units["other"] != 1 || units[""] != 21 {
+		t.Errorf("ledger: got %v, want 20 of acme, 1 of other, 21 in all", units)
 	}
 }
 
@@ -321,7 +321,7 @@ func unixClient(socket string) *http.Client {
 	}}
 }
 
-// usage is what the ledger has, by tenant.
+// usage is what the ledger has, by tenant; of all under the empty one.
 func usage(t *testing.T, s *boot.Server) map[string]int64 {
 	t.Helper()
 	conn, err := grpc.NewClient(s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -329,13 +329,15 @@ func usage(t *testing.T, s *boot.Server) map[string]int64 {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(t.Context(), &quotav1.GetUsageRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	units := make(map[string]int64)
-	for _, r := range answer.GetRows() {
-		units[r.GetTenant()] += r.GetAdmitted()
+	for _, tenant := range []string{"acme", "other", ""} {
+		answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(t.Context(), &quotav1.GetUsageRequest{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range answer.GetRows() {
+			units[tenant] += r.GetAdmitted()
+		}
 	}
 	return units
 }

@@ -27,3 +27,12 @@ type tenant struct{ id, plan string }
 
 // changed changes to another plan half-way.
 var changed = tenant{id: "ada", plan: "paid"}
+
+// names are the tenants' ids.
+func names() []string {
+	ids := make([]string, len(tenants))
+	for i, t := range tenants {
+		ids[i] = t.id
+	}
+	return ids
+}

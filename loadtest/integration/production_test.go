@@ -138,7 +138,11 @@ func TestProduction(t *testing.T) {
 	}
 	reading, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	ledger, err := stack.Usage(reading, conn, "requests")
+	var tenants []string
+	for _, s := range subjects {
+		tenants = append(tenants, s.tenant)
+	}
+	ledger, err := stack.Usage(reading, conn, "requests", tenants)
 	if err != nil {
 		t.Fatal(err)
 	}

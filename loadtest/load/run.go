@@ -81,7 +81,7 @@ type worker struct {
 // Run drives the load, closes the gateways, so that all is settled, and then holds
 // what ledger returns, units by tenant, to what was admitted. It returns the result
 // also when the two differ; an error means that there is no result.
-func Run(ctx context.Context, c Config, ledger func(context.Context, []string) (map[string]int64, error)) (*Result, error) {
+func Run(ctx context.Context, c Config, ledger func(context.Context) (map[string]int64, error)) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func Run(ctx context.Context, c Config, ledger func(context.Context, []string) (
 	if closeErr != nil {
 		return nil, closeErr
 	}
-	settled, err := ledger(context.WithoutCancel(ctx), names)
+	settled, err := ledger(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("load: read the ledger: %w", err)
 	}

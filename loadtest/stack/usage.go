@@ -4,23 +4,60 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Usage reads from the ledger all units ever admitted on a meter, by tenant.
-func Usage(ctx context.Context, conn grpc.ClientConnInterface, meter string) (map[string]int64, error) {
-	units := make(map[string]int64)
-	request := &quotav1.GetUsageRequest{By: quotav1.GetUsageRequest_TOTAL, PageSize: 10_000}
+// Others is the tenant under which Usage puts what the ledger has of tenants that it
+// was not asked for. It cannot be a tenant's id.
+const Others = "(others)"
+
+// readers is how many questions are asked at a time.
+const readers = 8
+
+// Usage reads from the ledger all units ever admitted on a meter, by tenant: of the
+// named ones, and of all others together where they have any.
+func Usage(ctx context.Context, conn grpc.ClientConnInterface, meter string, tenants []string) (map[string]int64, error) {
+	units := make([]int64, len(tenants))
+	group, asking := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, t := range tenants {
+		group.Go(func() (err error) {
+			units[i], err = used(asking, conn, meter, t)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	others, err := used(ctx, conn, meter, "")
+	if err != nil {
+		return nil, err
+	}
+	byTenant := make(map[string]int64, len(tenants))
+	for i, t := range tenants {
+		byTenant[t] = units[i]
+		others -= units[i]
+	}
+	if others != 0 {
+		byTenant[Others] = others
+	}
+	return byTenant, nil
+}
+
+// used reads one tenant's units, or those of all where it is empty.
+func used(ctx context.Context, conn grpc.ClientConnInterface, meter, tenant string) (units int64, err error) {
+	request := &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_LIMIT, PageSize: 1000}
 	for {
 		answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("stack: usage: %w", err)
+			return 0, fmt.Errorf("stack: usage of %q: %w", tenant, err)
 		}
 		for _, r := range answer.GetRows() {
 			if r.GetMeter() == meter {
-				units[r.GetTenant()] += r.GetAdmitted()
+				units += r.GetAdmitted()
 			}
 		}
 		if request.Page = answer.GetNextPage(); request.Page == "" {

@@ -1,6 +1,13 @@
 package client
 
-import "net/http"
+import (
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/headers"
+)
 
 // MiddlewareOption changes a default of Middleware.
 type MiddlewareOption func(*middleware)
@@ -23,7 +30,38 @@ type Extract struct {
 }
 
 // Attributes returns tenant, user, ip, endpoint ("METHOD /path") and method.
-func (e Extract) Attributes(r *http.Request) []Attribute { return nil }
+func (e Extract) Attributes(r *http.Request) []Attribute {
+	header := func(name, otherwise string) string {
+		if name == "" {
+			name = otherwise
+		}
+		return r.Header.Get(name)
+	}
+	return []Attribute{
+		{AttrTenant, header(e.TenantHeader, "X-Tenant")},
+		{AttrUser, header(e.UserHeader, "X-User")},
+		{AttrIP, e.ip(r)},
+		{AttrEndpoint, r.Method + " " + r.URL.Path},
+		{AttrMethod, r.Method},
+	}
+}
+
+func (e Extract) ip(r *http.Request) string {
+	if e.IPHeader != "" {
+		// Each proxy appends what it saw: of several header lines and elements the
+		// last is the one that the nearest proxy vouches for.
+		if lines := r.Header.Values(e.IPHeader); len(lines) > 0 {
+			last := lines[len(lines)-1]
+			return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+		}
+		return ""
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return "" // a Unix socket, or no address at all
+	}
+	return host
+}
 
 // ByRequest replaces the extraction of attributes; the default is Extract{}.Attributes.
 func ByRequest(f func(*http.Request) []Attribute) MiddlewareOption {
@@ -47,5 +85,47 @@ func Degraded(f func(http.ResponseWriter, *http.Request, Decision) bool) Middlew
 // caller is at fault) with Retry-After and a problem+json body that names the
 // violated limit.
 func Middleware(c *Client, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler { return next }
+	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
+	for _, o := range opts {
+		o(&m)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d := c.AllowN(r.Context(), m.cost(r), m.attributes(r)...)
+			d.EachHeader(func(name, value string) { w.Header().Set(name, value) })
+			switch {
+			case d.Allowed:
+				next.ServeHTTP(w, r)
+			case m.degraded == nil || !m.degraded(w, r, d):
+				headers.Write(w, d.answer())
+			}
+		})
+	}
+}
+
+// EachHeader calls set for every HTTP header that tells the caller of the
+// decision: none where no limit decided and nothing was denied.
+func (d Decision) EachHeader(set func(name, value string)) { headers.Each(d.answer(), set) }
+
+// Status is the decision's HTTP status: 200, 429, or 503 where the service is at fault.
+func (d Decision) Status() int { return headers.Status(d.answer()) }
+
+// Problem is a denial's body, of type application/problem+json.
+func (d Decision) Problem() []byte { return headers.Problem(d.answer()) }
+
+func (d Decision) answer() headers.Answer {
+	a := headers.Answer{Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String()}
+	switch d.Reason {
+	case ReasonUnknown, ReasonOutage, ReasonDeadline, ReasonCrowded, ReasonClosed:
+		a.Fault = !d.Allowed
+	}
+	if l := d.held.item; l != nil {
+		a.Limit, a.Quota, a.Window = d.Limit(), d.Quota(), d.Window()
+		if e := d.held.entry; e != nil {
+			s := e.State(d.held.c.now())
+			a.Remaining = max(s.Remaining, s.Tokens, 0)
+			a.Reset = time.Duration(s.ResetIn) * time.Microsecond
+		}
+	}
+	return a
 }

@@ -1,0 +1,160 @@
+package headers
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Answer is a decision as headers need it.
+type Answer struct {
+	Allowed    bool
+	Limit      string        // the limit that denied or is closest to; empty for none
+	Quota      int64         // units in each Window
+	Window     time.Duration // 0 with no limit, or with one that only counts
+	Remaining  int64
+	Reset      time.Duration // until the bucket is full or its window turns
+	RetryAfter time.Duration // of a denial; 0 when nothing is known
+	Fault      bool          // denied by the service's fault and not the caller's
+	Reason     string        // a word
+}
+
+// Names, in the order in which Each sets them. Envoy and HTTP/2 want them lower
+// case, net/http makes of them what it likes.
+const (
+	Policy        = "RateLimit-Policy"
+	RateLimit     = "RateLimit"
+	OldLimit      = "X-RateLimit-Limit"
+	OldRemaining  = "X-RateLimit-Remaining"
+	OldReset      = "X-RateLimit-Reset"
+	RetryAfter    = "Retry-After"
+	ContentType   = "application/problem+json"
+	typeExceeded  = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	titleExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
+	typeReduced   = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	titleReduced  = "Request cannot be satisfied due to temporary server capacity constraints"
+)
+
+// most is the largest integer of a structured field (RFC 9651).
+const most = 999_999_999_999_999
+
+// Each calls set for every header of the answer.
+func Each(a Answer, set func(name, value string)) {
+	after := a.retryAfter()
+	if a.Limit != "" && a.Window > 0 {
+		q, w := perSeconds(a.Quota, a.Window)
+		r, t := min(max(a.Remaining, 0), most), seconds(a.Reset)
+		if !a.Allowed {
+			// Nothing is there for this request, and something may be when it is to
+			// come again: t never says later than Retry-After does.
+			r, t = 0, after
+		}
+		name := appendString(make([]byte, 0, 96), a.Limit)
+		n := len(name)
+		set(Policy, string(param(param(name, 'q', q), 'w', w)))
+		set(RateLimit, string(param(param(name[:n], 'r', r), 't', t)))
+		set(OldLimit, strconv.FormatInt(q, 10))
+		set(OldRemaining, strconv.FormatInt(r, 10))
+		set(OldReset, strconv.FormatInt(t, 10))
+	}
+	if !a.Allowed {
+		set(RetryAfter, strconv.FormatInt(after, 10))
+	}
+}
+
+// Set puts every header of the answer into h.
+func Set(h http.Header, a Answer) {
+	Each(a, func(name, value string) { h.Set(name, value) })
+}
+
+// Status is the status of the answer: 200, 429, or 503 where the service is at fault.
+func Status(a Answer) int {
+	switch {
+	case a.Allowed:
+		return http.StatusOK
+	case a.Fault:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusTooManyRequests
+	}
+}
+
+// Problem is the body of a denial: application/problem+json.
+func Problem(a Answer) []byte {
+	p := struct {
+		Type     string   `json:"type"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Reason   string   `json:"reason"`
+		Violated []string `json:"violated-policies,omitempty"`
+	}{Type: typeExceeded, Title: titleExceeded, Status: Status(a), Reason: a.Reason}
+	if a.Fault {
+		p.Type, p.Title = typeReduced, titleReduced
+	}
+	if a.Limit != "" && !a.Fault {
+		p.Violated = []string{a.Limit}
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and a number always encode
+	}
+	return append(b, '\n')
+}
+
+// Write answers a denial whole.
+func Write(w http.ResponseWriter, a Answer) {
+	Set(w.Header(), a)
+	w.Header().Set("Content-Type", ContentType)
+	w.WriteHeader(Status(a))
+	_, _ = w.Write(Problem(a)) // the caller has gone away; nobody is left to be told
+}
+
+func (a Answer) retryAfter() int64 {
+	if a.RetryAfter > 0 {
+		return seconds(a.RetryAfter)
+	}
+	return 1
+}
+
+// perSeconds states a rate in whole seconds, for w knows no others: 10 in 100 ms
+// are 100 in a second. It never states more than the rate.
+func perSeconds(q int64, w time.Duration) (units, secs int64) {
+	secs = seconds(w)
+	if secs < 1 {
+		secs = 1
+	}
+	if w%time.Second != 0 {
+		f := float64(q) * (float64(secs) * float64(time.Second) / float64(w))
+		q = int64(min(f, most))
+	}
+	return min(max(q, 0), most), secs
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// appendString writes a structured field's String. What it cannot hold becomes "?".
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20 || c > 0x7e:
+			b = append(b, '?')
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+func param(b []byte, name byte, v int64) []byte {
+	return strconv.AppendInt(append(b, ';', name, '='), v, 10)
+}

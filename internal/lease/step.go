@@ -278,7 +278,13 @@ func (s *State) putBack(t int64, rec *Record, r *Renewal, spent, denied, burst, 
 	end := max(min(t, rec.Slot*SlotLen), rec.Start)
 	lent := rec.Lent + mulDiv(rec.Lease.Trickle, end-rec.Start, 1e6)
 	held := min(r.Held*limit.Micro, lent)
+	if end < t {
+		held = 0 // no longer in the sums: what was not spent of it is void
+	}
 	back := lent - spent - held
+	if end < t && back >= 0 {
+		return
+	}
 	s.Level += held
 	if back >= 0 {
 		// Unused trickle counts only since the bucket last could be full.

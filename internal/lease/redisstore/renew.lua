@@ -167,22 +167,25 @@ elseif rec[8] == win and window == win then
   local stop = max(min(t, rec[5] * SLOT), rec[6])
   local lent = rec[13] + muldiv(rec[3], stop - rec[6], 1e6)
   local given = min(held * MICRO, lent)
+  if stop < t then given = 0 end -- no longer in the sums: what was not spent of it is void
   local back = lent - spent - given
-  level = level + given
-  if back >= 0 then
-    local from = max(min(since, stop), rec[6])
-    level = level + min(back, rec[13] + muldiv(rec[3], stop - from, 1e6))
-  elseif stop == t then
-    level = max(level + back, -burst)
-  else
-    local over = -back
-    local recent = min(over, muldiv(rec[3], t - max(stop, min(since, t)), 1e6))
-    level = max(level - recent, -burst)
-    if level > 0 and refused > 0 then
-      level = max(level - muldiv(over - recent, refused, spent + refused), 0)
+  if stop == t or back < 0 then
+    level = level + given
+    if back >= 0 then
+      local from = max(min(since, stop), rec[6])
+      level = level + min(back, rec[13] + muldiv(rec[3], stop - from, 1e6))
+    elseif stop == t then
+      level = max(level + back, -burst)
+    else
+      local over = -back
+      local recent = min(over, muldiv(rec[3], t - max(stop, min(since, t)), 1e6))
+      level = max(level - recent, -burst)
+      if level > 0 and refused > 0 then
+        level = max(level - muldiv(over - recent, refused, spent + refused), 0)
+      end
     end
+    clip()
   end
-  clip()
 end
 
 -- Demand, in thousandths of a unit a second.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/peterbourgon/ff/v3"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/server/boot"
@@ -71,6 +72,7 @@ func run(ctx context.Context, second func(), args []string) error {
 		fmt.Println(version.Line("quota-server"))
 		return nil
 	}
+	redis.SetLogger(quiet{}) // what matters of it, the server says in its readiness
 	s, err := boot.New(ctx, c)
 	if err != nil {
 		return err
@@ -78,6 +80,11 @@ func run(ctx context.Context, second func(), args []string) error {
 	context.AfterFunc(ctx, second) // a second signal ends the process at once
 	return s.Run(ctx)
 }
+
+// quiet drops what go-redis logs by itself: a line for each failed dial.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // migrate is for deployments whose servers must not have the owner's password.
 func migrate(ctx context.Context, args []string) error {

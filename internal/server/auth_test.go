@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Every method of every service has a role, and nothing else has.
+func TestEveryMethodHasARole(t *testing.T) {
+	methods := map[string]bool{}
+	for _, d := range []grpc.ServiceDesc{quotav1.LeaseService_ServiceDesc, quotav1.AdminService_ServiceDesc, quotav1.UsageService_ServiceDesc} {
+		for _, m := range d.Methods {
+			methods["/"+d.ServiceName+"/"+m.MethodName] = true
+		}
+		for _, s := range d.Streams {
+			methods["/"+d.ServiceName+"/"+s.StreamName] = true
+		}
+	}
+	for m := range methods {
+		if needs[m] == roleNone {
+			t.Errorf("%s has no role: nobody may call it", m)
+		}
+	}
+	for m := range needs {
+		if !methods[m] {
+			t.Errorf("%s has a role and is no method", m)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	all := []role{roleViewer, roleOperator, roleAdmin, roleAgent}
+	for have, want := range map[role][]bool{
+		roleNone:     {false, false, false, false},
+		roleViewer:   {true, false, false, false},
+		roleOperator: {true, true, false, false},
+		roleAdmin:    {true, true, true, false},
+		roleAgent:    {false, false, false, true},
+	} {
+		for i, need := range all {
+			if got := have.allows(need); got != want[i] {
+				t.Errorf("%q may do what needs %q: got %t, want %t", have, need, got, want[i])
+			}
+		}
+		if have.allows(roleNone) {
+			t.Errorf("%q may do what no role was named for", have)
+		}
+	}
+}
+
+func with(header ...string) context.Context {
+	md := metadata.MD{}
+	for _, h := range header {
+		md.Append("authorization", h)
+	}
+	return metadata.NewIncomingContext(context.Background(), md)
+}
+
+func TestAuthorize(t *testing.T) {
+	method := quotav1.AdminService_CreateTenant_FullMethodName
+	keys := []credential{
+		{id: "good", role: roleOperator, hash: sha256.Sum256([]byte("good-secret"))},
+		{id: "gone", role: roleAdmin, hash: sha256.Sum256([]byte("gone-secret")), revoked: true},
+		{id: "odd", role: roleNone, hash: sha256.Sum256([]byte("odd-secret"))},
+	}
+	bootstrap := &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte("boot-secret"))}
+	for _, c := range []struct {
+		what string
+		ring *keyring
+		load []credential // nil: the store was not read
+		ctx  context.Context
+		want error
+	}{
+		{"a good key", &keyring{mayOpen: true}, keys, with("Bearer good-secret"), nil},
+		{"a good key, scheme in lower case", &keyring{}, keys, with("bearer good-secret"), nil},
+		{"no key", &keyring{mayOpen: true}, keys, with(), fault.ErrUnauthenticated},
+		{"another key", &keyring{mayOpen: true}, keys, with("Bearer bad-secret"), fault.ErrUnauthenticated},
+		{"two keys", &keyring{}, keys, with("Bearer good-secret", "Bearer good-secret"), fault.ErrUnauthenticated},
+		{"another scheme", &keyring{}, keys, with("Basic good-secret"), fault.ErrUnauthenticated},
+		{"a revoked key", &keyring{}, keys, with("Bearer gone-secret"), fault.ErrUnauthenticated},
+		{"a role of the future", &keyring{}, keys, with("Bearer odd-secret"), fault.ErrDenied},
+		{"the bootstrap key", &keyring{bootstrap: bootstrap}, keys, with("Bearer boot-secret"), nil},
+		{"the bootstrap key before the store was read", &keyring{bootstrap: bootstrap}, nil, with("Bearer boot-secret"), nil},
+		{"a good key before the store was read", &keyring{mayOpen: true}, nil, with("Bearer good-secret"), fault.ErrUnavailable},
+		{"no key before the store was read", &keyring{mayOpen: true}, nil, with(), fault.ErrUnauthenticated},
+		{"no key where none was made, on loopback", &keyring{mayOpen: true}, []credential{}, with(), nil},
+		{"no key where none was made, beyond loopback", &keyring{}, []credential{}, with(), fault.ErrUnauthenticated},
+		{"no key where none was made, with a bootstrap key", &keyring{mayOpen: true, bootstrap: bootstrap}, []credential{}, with(), fault.ErrUnauthenticated},
+		{"no key where all are revoked", &keyring{mayOpen: true}, keys[1:2], with(), fault.ErrUnauthenticated},
+		{"no key, insecurely open", &keyring{insecureOpen: true}, keys, with(), nil},
+	} {
+		if c.load != nil {
+			c.ring.replace(c.load)
+		}
+		_, err := c.ring.authorize(c.ctx, method)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: got %v, want %v", c.what, err, c.want)
+		}
+	}
+}
+
+// An agent's key speaks for its own agent only, unless it is bound to none.
+func TestSpeaksFor(t *testing.T) {
+	for _, c := range []struct {
+		p     principal
+		agent string
+		want  bool
+	}{
+		{principal{agent: "gw-1"}, "gw-1", true},
+		{principal{agent: "gw-1"}, "gw-2", false},
+		{principal{}, "gw-2", true},
+		{principal{open: true, agent: "gw-1"}, "gw-2", true},
+	} {
+		err := speaksFor(context.WithValue(context.Background(), principalKey{}, c.p), c.agent)
+		if (err == nil) != c.want {
+			t.Errorf("%+v for %s: got %v, want allowed %t", c.p, c.agent, err, c.want)
+		}
+	}
+}
+
+// A panic ends the call, not the server.
+func TestPanicIsAnAnswer(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{log: slog.New(slog.DiscardHandler), keys: &keyring{insecureOpen: true}, metrics: m}
+	info := &grpc.UnaryServerInfo{FullMethod: quotav1.AdminService_GetVersion_FullMethodName}
+	_, err = g.unary(context.Background(), &quotav1.GetVersionRequest{}, info, func(context.Context, any) (any, error) { panic("boom") })
+	if status.Code(err) != codes.Internal {
+		t.Errorf("got %v, want an internal error", err)
+	}
+}

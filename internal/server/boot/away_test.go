@@ -1,0 +1,149 @@
+package boot_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/internal/testenv"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// renewOne renews acme's bucket.
+func (n *node) renewOne(number int64) (quotav1.Grant_Status, error) {
+	resp, err := n.leases().Renew(n.t.Context(), &quotav1.RenewRequest{
+		Agent: "gw-1", Epoch: 1, Renewals: []*quotav1.Renewal{{Limit: "requests", Tenant: "acme", Number: number, Began: 1, Waiting: 1}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	return resp.Grants[0].Status, nil
+}
+
+func (n *node) serving(service string) healthpb.HealthCheckResponse_ServingStatus {
+	n.t.Helper()
+	resp, err := healthpb.NewHealthClient(n.dial("")).Check(n.t.Context(), &healthpb.HealthCheckRequest{Service: service})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.Status
+}
+
+// A server whose database is away comes up, says so, migrates and works once it is
+// there; when it goes away again, renewals go on from memory, nothing is settled,
+// and all recovers without a restart.
+func TestPostgresAway(t *testing.T) {
+	pg := testenv.PrivatePostgres(t, false)
+	c := boot.Config{Ledger: pg.AppURL(), LedgerOwnerURL: pg.OwnerURL(), DataDir: t.TempDir(), BootstrapAdminKey: adminKey, Policy: file(t, policyText)}
+	pg.Stop()
+	n := start(t, c)
+	if code, body := n.get("/healthz"); code != 200 {
+		t.Errorf("/healthz without the database: got %d %s, want 200", code, body)
+	}
+	for _, part := range []string{"ledger", "policy", "migrations", "policy file"} {
+		eventually(t, 5*time.Second, "readiness says why "+part+" does not work", func() bool {
+			why := n.reasons()[part]
+			return why != "" && why != "not reached yet"
+		}, func() any { return n.reasons() })
+	}
+	// The bootstrap key opens the server without the store; an agent has to wait for its policy.
+	if _, err := n.admin().ListPlans(t.Context(), &quotav1.ListPlansRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("plans without the database: got %v, want Unavailable", err)
+	}
+	if _, err := quotav1.NewLeaseServiceClient(n.dial("some-agents-key")).Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1}); status.Code(err) != codes.Unavailable {
+		t.Errorf("an agent's key that cannot be looked up: got %v, want Unavailable", err)
+	}
+
+	pg.Start()
+	n.waitReady(15 * time.Second)
+	admin := n.key
+	n.key = n.newKey("agent", "").Secret
+	if got, err := n.renewOne(1); err != nil || got != quotav1.Grant_GRANTED {
+		t.Fatalf("renew: got %s, %v, want GRANTED", got, err)
+	}
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+		t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)
+	}
+
+	pg.Stop()
+	eventually(t, 10*time.Second, "readiness says that the ledger is away", func() bool { return n.reasons()["ledger"] != "" })
+	if got, err := n.renewOne(2); err != nil || got != quotav1.Grant_GRANTED {
+		t.Errorf("renew without the database: got %s, %v, want GRANTED from memory", got, err)
+	}
+	resp, err := n.leases().Renew(t.Context(), &quotav1.RenewRequest{
+		Agent: "gw-1", Epoch: 1, Tenants: []string{"acme", "never-seen"},
+		Renewals: []*quotav1.Renewal{{Limit: "requests", Tenant: "never-seen", Number: 1, Began: 1}},
+	})
+	if err != nil || resp.Grants[0].Status != quotav1.Grant_UNAVAILABLE || resp.Tenants[0].Id != "acme" || resp.Tenants[1].Id != "" {
+		t.Errorf("an unknown tenant without the database: got %v, %v, want UNAVAILABLE, acme, and no answer for it", resp, err)
+	}
+	if _, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 2, 2, 3)}}); status.Code(err) != codes.Unavailable {
+		t.Errorf("settle without the database: got %v, want Unavailable", err)
+	}
+	if got := n.serving(quotav1.LeaseService_ServiceDesc.ServiceName); got != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health of leases without the database: got %s, want SERVING", got)
+	}
+	if got := n.serving(""); got != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health of all without the database: got %s, want NOT_SERVING", got)
+	}
+	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	w.next("the policy in memory", version(1))
+
+	pg.Start()
+	n.waitReady(15 * time.Second)
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 2, 2, 3)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+		t.Errorf("settle after the database came back: got %v, %v, want SETTLED", resp, err)
+	}
+	n.key = admin
+	if got := n.total(); got != 5 {
+		t.Errorf("usage: got %d, want 5", got)
+	}
+}
+
+// The same with the Redis Cluster: bucket by bucket unavailable, and back.
+func TestRedisAway(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	c := production(t, testenv.Postgres(t))
+	c.LeaseStore = "redis://" + strings.Join(cluster.Addrs(), ",") + "?prefix=away:"
+	c.Policy = file(t, policyText)
+	for _, addr := range cluster.Addrs() {
+		cluster.Kill(addr)
+	}
+	n := start(t, c)
+	eventually(t, 5*time.Second, "readiness says why leases do not work", func() bool {
+		why := n.reasons()["leases"]
+		return why != "" && why != "not reached yet"
+	})
+	if got, err := n.renewOne(1); err != nil || got != quotav1.Grant_UNAVAILABLE {
+		t.Errorf("renew without Redis: got %s, %v, want UNAVAILABLE", got, err)
+	}
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+		t.Errorf("settle without Redis: got %v, %v, want SETTLED", resp, err)
+	}
+	for _, addr := range cluster.Addrs() {
+		cluster.Restart(addr)
+	}
+	n.waitReady(30 * time.Second)
+	// A node that was dialled in vain is dialled again a second later, so the first
+	// renewals may still find it away; agents repeat them under the same number.
+	eventually(t, 3*time.Second, "renewals are granted after Redis came back", func() bool {
+		got, err := n.renewOne(2)
+		return err == nil && got == quotav1.Grant_GRANTED
+	})
+	// One master dies: its replica takes over within seconds, without a restart.
+	cluster.Kill(cluster.Masters()[0])
+	eventually(t, 10*time.Second, "all buckets are granted again", func() bool {
+		for number := int64(3); number < 8; number++ {
+			if got, err := n.renewOne(number); err != nil || got != quotav1.Grant_GRANTED && got != quotav1.Grant_STALE {
+				return false
+			}
+		}
+		return len(n.reasons()) == 0
+	}, func() any { return n.reasons() })
+}

@@ -1,0 +1,183 @@
+package boot_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/migrations"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// watcher is a stream whose messages wait to be looked at.
+type watcher struct {
+	t        testing.TB
+	messages chan *quotav1.WatchResponse
+	end      chan error
+}
+
+func (n *node) watch(req *quotav1.WatchRequest) *watcher {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	n.t.Cleanup(cancel)
+	stream, err := n.leases().Watch(ctx, req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	w := &watcher{t: n.t, messages: make(chan *quotav1.WatchResponse, 64), end: make(chan error, 1)}
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				w.end <- err
+				return
+			}
+			w.messages <- m
+		}
+	}()
+	return w
+}
+
+// next waits a second, which is the promise, for a message that is looked for.
+func (w *watcher) next(what string, is func(*quotav1.WatchResponse) bool) *quotav1.WatchResponse {
+	w.t.Helper()
+	deadline := time.NewTimer(time.Second)
+	defer deadline.Stop()
+	for {
+		select {
+		case m := <-w.messages:
+			if is(m) {
+				return m
+			}
+			w.t.Logf("waiting for %s, got %v", what, m)
+		case err := <-w.end:
+			w.t.Fatalf("waiting for %s, the stream ended: %v", what, err)
+		case <-deadline.C:
+			w.t.Fatalf("not within a second: %s", what)
+		}
+	}
+}
+
+func version(v int64) func(*quotav1.WatchResponse) bool {
+	return func(m *quotav1.WatchResponse) bool { return m.Policy.GetVersion() == v }
+}
+
+func tenant(id, plan string) func(*quotav1.WatchResponse) bool {
+	return func(m *quotav1.WatchResponse) bool {
+		for _, t := range m.Tenants {
+			if t.Id == id && t.Plan == plan {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// A stream begins with what is in force, and then has each change within a second.
+func TestWatch(t *testing.T) {
+	n := start(t, embedded(t, policyText))
+	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	first := w.next("the policy in force", version(1))
+	if first.Switches == nil || first.RefreshTenants || len(first.Policy.Plans) != 2 {
+		t.Errorf("first message: got %v, want two plans, switches and nothing to refresh", first)
+	}
+	if v := n.apply(strings.Replace(policyText, "100/hour", "150/hour", 1)); v != 2 {
+		t.Fatalf("applied version %d, want 2", v)
+	}
+	second := w.next("version 2", version(2))
+	if !second.RefreshTenants {
+		t.Error("overrides may have changed with the plans, and the agent was not told to ask again")
+	}
+	if _, err := n.admin().SetTenantPlan(t.Context(), &quotav1.SetTenantPlanRequest{Id: "acme", Plan: "free"}); err != nil {
+		t.Fatal(err)
+	}
+	moved := w.next("acme on the plan free", tenant("acme", "free"))
+	if moved.TenantChange <= first.TenantChange {
+		t.Errorf("tenant change %d after %d: it must rise", moved.TenantChange, first.TenantChange)
+	}
+	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL, DeniedTenants: []string{"mallory"}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.next("the switches", func(m *quotav1.WatchResponse) bool {
+		return m.Switches.GetMode() == quotav1.Switches_ALLOW_ALL && len(m.Switches.DeniedTenants) == 1 && m.Policy == nil
+	})
+	// Who comes back with all of it gets the policy, and nothing else to do.
+	back := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1, PolicyVersion: 2, TenantChange: moved.TenantChange})
+	if m := back.next("the policy in force", version(2)); m.RefreshTenants || len(m.Tenants) != 0 {
+		t.Errorf("an agent that missed nothing: got %v, want nothing to refresh", m)
+	}
+	// Who comes back from before gets what it missed.
+	behind := n.watch(&quotav1.WatchRequest{Agent: "gw-2", Epoch: 1, PolicyVersion: 1, TenantChange: first.TenantChange})
+	behind.next("acme on the plan free", tenant("acme", "free"))
+	// Who comes with a number of another store asks again for everything.
+	foreign := n.watch(&quotav1.WatchRequest{Agent: "gw-3", Epoch: 1, TenantChange: 1 << 40})
+	if m := foreign.next("the policy in force", version(2)); !m.RefreshTenants {
+		t.Errorf("an agent of another store: got %v, want refresh_tenants", m)
+	}
+	// Streams end with the server, with a status that says to come back.
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w.end; status.Code(err) != codes.Unavailable {
+		t.Errorf("at the end the stream got %v, want Unavailable", err)
+	}
+}
+
+// production is a server on a Postgres that is up to date.
+func production(t testing.TB, pg *testenv.PG) boot.Config {
+	t.Helper()
+	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	return boot.Config{Ledger: pg.AppURL(), DataDir: t.TempDir()}
+}
+
+// Servers that share a ledger know of each other's changes within a second: policy,
+// tenants, switches and keys.
+func TestTwoServers(t *testing.T) {
+	c := production(t, testenv.Postgres(t))
+	c.BootstrapAdminKey = adminKey
+	a, b := start(t, c), start(t, c)
+	a.apply(policyText)
+	b.waitReady(2 * time.Second)
+	agent := a.newKey("agent", "gw-1")
+	eventually(t, time.Second, "the other server knows the key", func() bool {
+		_, err := quotav1.NewLeaseServiceClient(b.dial(agent.Secret)).Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1})
+		return err == nil
+	})
+	b.key = agent.Secret
+	w := b.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	w.next("version 1", version(1))
+	a.apply(strings.Replace(policyText, "100/hour", "150/hour", 1))
+	w.next("version 2", version(2))
+	if _, err := a.admin().SetTenantPlan(t.Context(), &quotav1.SetTenantPlanRequest{Id: "acme", Plan: "free"}); err != nil {
+		t.Fatal(err)
+	}
+	w.next("acme on the plan free", tenant("acme", "free"))
+	// What one server settled, the other knows.
+	r := report("gw-1", 1, 0, 3)
+	for i, n := range []*node{a, b} {
+		resp, err := quotav1.NewLeaseServiceClient(n.dial(agent.Secret)).Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{r}})
+		want := []quotav1.Receipt_Status{quotav1.Receipt_SETTLED, quotav1.Receipt_ALREADY}[i]
+		if err != nil || resp.Receipts[0].Status != want {
+			t.Errorf("server %d: got %v, %v, want %s", i, resp, err, want)
+		}
+	}
+	if got := a.total(); got != 3 {
+		t.Errorf("usage: got %d, want 3", got)
+	}
+	if _, err := a.admin().RevokeKey(t.Context(), &quotav1.RevokeKeyRequest{Id: agent.Key.Id}); err != nil {
+		t.Fatal(err)
+	}
+	lease := quotav1.NewLeaseServiceClient(b.dial(agent.Secret))
+	eventually(t, time.Second, "the other server knows that the key is revoked", func() bool {
+		_, err := lease.Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1})
+		return status.Code(err) == codes.Unauthenticated
+	})
+}

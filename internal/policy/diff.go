@@ -42,10 +42,10 @@ func Bounded(changes []string) []string {
 
 // DiffPolicy is Diff without the tenants that the documents name, and unbounded.
 func DiffPolicy(before, after *Document) []string {
-	older, newer := &limit.Policy{Slot: DefaultSlot}, &after.policy
-	if before != nil {
-		older = &before.policy
+	if before == nil {
+		before = &Document{policy: limit.Policy{Slot: DefaultSlot}}
 	}
+	older, newer := &before.policy, &after.policy
 	var changes []string
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
 	if older.DefaultPlan != newer.DefaultPlan {
@@ -53,6 +53,9 @@ func DiffPolicy(before, after *Document) []string {
 	}
 	if older.Slot != newer.Slot {
 		add("slot %s → %s", limit.ShortDuration(older.Slot), limit.ShortDuration(newer.Slot))
+	}
+	if before.zone != after.zone {
+		add("default zone %s → %s", orUTC(before.zone), orUTC(after.zone))
 	}
 	gateways := make(map[string]limit.Gateway)
 	for _, g := range older.Gateways {
@@ -203,4 +206,11 @@ func orNone(s string) string {
 		return "none"
 	}
 	return s
+}
+
+func orUTC(zone string) string {
+	if zone == "" {
+		return "UTC"
+	}
+	return zone
 }

@@ -381,6 +381,7 @@ tenants:
 	newer := `
 # The same in another order, but for what the sentences say.
 slot: 1m
+zone: Asia/Tokyo
 plans:
   free: {limits: [{name: new, algorithm: fixed_window, rate: 5/month}, {name: requests, by: tenant, rate: 200/hour, burst: 200, meter: requests, epsilon: 1%}]}
   paid: {limits: [{name: count, meter: calls}]}
@@ -395,6 +396,7 @@ tenants:
 	want := strings.TrimSpace(`
 default plan free → none
 slot 5m → 1m
+default zone UTC → Asia/Tokyo
 gateway envoy: descriptors path: endpoint → path: route
 gateway http added
 gateway old removed

@@ -46,6 +46,9 @@ func render(d *Document) string {
 	if p.DefaultPlan != "" {
 		doc["default_plan"] = p.DefaultPlan
 	}
+	if d.zone != "" {
+		doc["zone"] = d.zone
+	}
 	b, err := json.Marshal(doc)
 	if err != nil {
 		panic(err)

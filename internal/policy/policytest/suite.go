@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"References", testReferences},
 		{"Levels", testLevels},
 		{"OverridesFollowThePlan", testOverridesFollow},
+		{"Zone", testZone},
 		{"TenantChanges", testTenantChanges},
 		{"TenantPages", testTenantPages},
 		{"Switches", testSwitches},
@@ -375,6 +376,19 @@ func testOverridesFollow(t *testing.T, s policy.Store) {
 	apply(t, s, strings.Replace(plans, "burst: 2000", "burst: 3000", 1)+"slot: 1m\n"+tenants)
 	if got := heads(t, s); got.Tenants != before.Tenants {
 		t.Errorf("a version that changes no override moved tenants from %d to %d", before.Tenants, got.Tenants)
+	}
+}
+
+// The document's default zone is part of what an override says.
+func testZone(t *testing.T, s policy.Store) {
+	tenants := "tenants: [{id: acme, plan: free, limits: [{name: daily, algorithm: fixed_window, rate: 9/day}]}]\n"
+	apply(t, s, plans+tenants)
+	a := apply(t, s, plans+tenants+"zone: Asia/Tokyo\n")
+	if want := []string{"default zone UTC → Asia/Tokyo"}; !slices.Equal(a.Changes, want) {
+		t.Errorf("changes %q, want %q", a.Changes, want)
+	}
+	if got := one(t, s, "acme"); got.Overrides[0].Zone != "Asia/Tokyo" || got.Revision != 2 {
+		t.Errorf("acme's day is that of %q, revision %d; want Asia/Tokyo, 2", got.Overrides[0].Zone, got.Revision)
 	}
 }
 

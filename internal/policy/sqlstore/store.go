@@ -134,8 +134,12 @@ func (t *tx) audit(actor, action, object string, before, after any) error {
 	return nil
 }
 
-// insertRows is how many rows a statement inserts at most: far below both engines' parameters.
-const insertRows = 500
+// Rows and ids of one statement, at most. SQLite's driver looks each parameter up
+// among all: with 500 rows a statement, 10,000 tenants took 6 s instead of 1.
+const (
+	insertRows = 50
+	selectIDs  = 256
+)
 
 // insert writes rows, many in a statement.
 func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error {
@@ -184,7 +188,9 @@ func (s *Store) document(ctx context.Context, q querier, version int64) (*policy
 		return nil, err
 	}
 	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
-		return nil, fmt.Errorf("%w: stored version %d does not hold any more: %w", policy.ErrInvalid, version, err)
+		// Not the caller's fault, so none of the names: this program refuses what one
+		// before it accepted.
+		return nil, fmt.Errorf("stored version %d does not hold any more: %v", version, err)
 	}
 	s.mu.Lock()
 	if version >= s.number {

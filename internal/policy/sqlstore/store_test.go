@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"database/sql"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,11 +36,15 @@ func openSQLite(t *testing.T) *sql.DB {
 	return db
 }
 
-// openPostgres returns a database as quota_app sees it, with a default that an
-// operator might have chosen and that must not matter.
 func openPostgres(t *testing.T) *sql.DB {
 	t.Helper()
-	pg := testenv.Postgres(t)
+	return openPG(t, testenv.Postgres(t))
+}
+
+// openPG returns a database as quota_app sees it, with a default that an operator
+// might have chosen and that must not matter.
+func openPG(t *testing.T, pg *testenv.PG) *sql.DB {
+	t.Helper()
 	appURL := pg.AppURL()
 	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
 		t.Fatal(err)
@@ -92,5 +97,28 @@ func TestAppendOnly(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Connections that the server ended are replaced: what fails meanwhile says that
+// it may be tried again.
+func TestConnectionsLost(t *testing.T) {
+	pg := testenv.Postgres(t)
+	db := openPG(t, pg)
+	s := sqlstore.New(db, sqlstore.Postgres, nil)
+	if _, err := s.Heads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := pg.TerminateBackends(); n == 0 {
+		t.Fatal("there was no connection to end")
+	}
+	for attempt := 0; ; attempt++ {
+		_, err := s.Heads(t.Context())
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, policy.ErrUnavailable) || attempt > 10 {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
 	}
 }

@@ -86,7 +86,7 @@ func scanTenant(r *seen, rows *sql.Rows) error {
 // readTenants returns those of ids that there are.
 func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen, error) {
 	found := make(map[string]seen, len(ids))
-	for chunk := range slices.Chunk(ids, insertRows) {
+	for chunk := range slices.Chunk(ids, selectIDs) {
 		var b strings.Builder
 		b.WriteString(selectTenants + "WHERE id IN (")
 		args := make([]any, len(chunk))

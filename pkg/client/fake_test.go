@@ -85,7 +85,7 @@ func newFake(t testing.TB, p *limit.Policy) *fake {
 
 func (f *fake) start() {
 	f.lis = bufconn.Listen(1 << 20)
-	f.srv = grpc.NewServer()
+	f.srv = grpc.NewServer(grpc.WaitForHandlers(true))
 	quotav1.RegisterLeaseServiceServer(f.srv, f)
 	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(f.srv, f.lis)
 }
@@ -136,7 +136,7 @@ func (f *fake) rules(tenant, name string) *limit.Limit {
 	return find(limits)
 }
 
-func (f *fake) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
+func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
 	if err := wire.CheckRenew(req); err != nil {
 		f.t.Errorf("a renewal breaks a bound: %v", err)
 	}
@@ -144,7 +144,11 @@ func (f *fake) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.Ren
 	delay := f.delay
 	f.mu.Unlock()
 	if delay > 0 {
-		time.Sleep(delay) // a slow network, in the bubble's time
+		select { // a slow network, in the bubble's time
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -378,6 +378,11 @@ func (l *loop) close(ctx context.Context) error {
 	if c.reg.Version() > 0 {
 		l.outbox.Freeze(max(l.through, time.Now().UnixMilli()), true)
 	}
+	defer func() {
+		for l.flying > 0 && ctx.Err() == nil { // leases that go back
+			l.wait(ctx, time.Second)
+		}
+	}()
 	for {
 		s := l.outbox.State()
 		if s.Reports == 0 {

@@ -1,0 +1,372 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+func requests(rate, burst int64) limit.Limit {
+	return limit.Limit{Name: "requests", Rate: perSecond(rate), Burst: burst, Meter: "requests"}
+}
+
+// drive asks n times from several goroutines and returns how many were allowed.
+func drive(c *Client, goroutines, n int, attrs ...Attribute) int64 {
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range n {
+				if c.Allow(context.Background(), attrs...).Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return allowed.Load()
+}
+
+// Replies to renewals and to settlements are lost, and settlements come twice:
+// no unit is admitted without the bucket, none is billed twice, none is missing.
+func TestLostAndRepeatedReplies(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		s.twice = true
+		var admitted int64
+		for range 40 {
+			s.set(func(f *fake) { f.loseRenew, f.loseTell = 1, 1 })
+			admitted += drive(c, 4, 20, tenant("a"))
+			time.Sleep(700 * time.Millisecond)
+		}
+		s.set(func(f *fake) { f.loseRenew, f.loseTell = 0, 1 })
+		shut(t, c)
+		if admitted < 500 {
+			t.Errorf("admitted %d of 3200, want 500 at least: a lost reply is a delay, no denial", admitted)
+		}
+		if got := s.billed(nil); got != admitted {
+			t.Errorf("the ledger has %d units, %d were admitted", got, admitted)
+		}
+		if got := s.spent("requests|a|"); got < admitted {
+			t.Errorf("the bucket handed out %d, fewer than the %d admitted", got, admitted)
+		}
+	})
+}
+
+func TestServerNeverReached(t *testing.T) {
+	for _, unknown := range []Unknown{DenyUnknown, AllowUnknown} {
+		bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+			s.set(func(f *fake) { f.down = true })
+			before := time.Now()
+			c := dial(t, s, WithUnknown(unknown))
+			if took := time.Since(before); took != DefaultFirstWait {
+				t.Errorf("Dial took %v, want the first wait of %v", took, DefaultFirstWait)
+			}
+			before = time.Now()
+			d := c.AllowN(t.Context(), 3, tenant("a"))
+			if d.Allowed != (unknown == AllowUnknown) || d.Reason != ReasonUnknown || time.Since(before) > 0 {
+				t.Errorf("%+v after %v, want unknown at once, allowed only if so told", d, time.Since(before))
+			}
+			if got, want := c.Stats().Unaccounted, int64(unknown)*3; got != want {
+				t.Errorf("%d units unaccounted, want %d", got, want)
+			}
+			// The server appears; no restart is needed.
+			s.set(func(f *fake) { f.down = false })
+			time.Sleep(3 * time.Second)
+			if d := c.Allow(t.Context(), tenant("a")); !d.Allowed || d.Reason != ReasonLimit {
+				t.Errorf("with the server there: %+v, want allowed by the limit", d)
+			}
+			shut(t, c)
+			if got := s.billed(nil); got != 1 {
+				t.Errorf("the ledger has %d units, want 1", got)
+			}
+		})
+	}
+}
+
+func TestDialRefusesBadOptions(t *testing.T) {
+	for name, o := range map[string]Option{
+		"agent": WithAgent("a b"), "wait": WithMaxWait(0), "buckets": WithMaxBuckets(0), "key": WithKey("a\nb"),
+		"interval": WithReportInterval(-1), "first": WithFirstWait(-1), "unknown": WithUnknown(7),
+	} {
+		if _, err := Dial(t.Context(), "passthrough:x", o); !errors.Is(err, ErrOption) {
+			t.Errorf("%s: %v, want ErrOption", name, err)
+		}
+	}
+	if _, err := Dial(t.Context(), ""); !errors.Is(err, ErrOption) {
+		t.Errorf("no target: %v, want ErrOption", err)
+	}
+}
+
+// The server goes away under load, for a long time, and comes back: what is
+// leased goes on until it is spent, then the limit's on_outage decides; all of it is
+// billed once.
+func TestServerAwayAndBack(t *testing.T) {
+	open := requests(100, 1000)
+	open.Name, open.OnOutage, open.Match = "open", limit.OutageOpen, []limit.Match{{Attribute: "endpoint", Patterns: []string{"/open"}}}
+	shutl := requests(100, 1000)
+	shutl.Match = []limit.Match{{Attribute: "endpoint", Patterns: []string{"/shut"}}}
+	bubble(t, plans(1, shutl, open), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		to := func(path string) []Attribute { return []Attribute{tenant("a"), {AttrEndpoint, path}} }
+		admitted := drive(c, 2, 50, to("/shut")...) + drive(c, 2, 50, to("/open")...)
+		if admitted != 200 {
+			t.Fatalf("admitted %d of 200 with the server there", admitted)
+		}
+		s.set(func(f *fake) { f.down = true })
+		// Leases run out; a request meanwhile waits, but no longer than it may.
+		for range 40 {
+			before := time.Now()
+			admitted += drive(c, 1, 1, to("/shut")...)
+			if took := time.Since(before); took > DefaultMaxWait {
+				t.Fatalf("a decision took %v while the server was away", took)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if !c.Stats().Lost {
+			t.Error("contact is not lost after 4 s without a server")
+		}
+		d := c.Allow(t.Context(), to("/shut")...)
+		if d.Allowed || d.RetryAfter <= 0 {
+			t.Errorf("%+v, want denied with a time", d)
+		}
+		// A bucket never leased is decided by on_outage.
+		d = c.Allow(t.Context(), to("/open")...)
+		for range 20 {
+			d = c.Allow(t.Context(), to("/open")...)
+			if d.Allowed {
+				admitted++
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		s.restart()
+		s.set(func(f *fake) { f.down = false })
+		time.Sleep(3 * time.Second)
+		if c.Stats().Lost {
+			t.Error("contact is still lost 3 s after the server came back")
+		}
+		got := drive(c, 2, 50, to("/shut")...)
+		if got != 100 {
+			t.Errorf("admitted %d of 100 after the server came back", got)
+		}
+		admitted += got
+		shut(t, c)
+		st := c.Stats()
+		if got := s.billed(nil); got != st.Billed || st.UnitsPending != 0 {
+			t.Errorf("the ledger has %d units, the client admitted %d, %d pending", got, st.Billed, st.UnitsPending)
+		}
+		_ = admitted
+	})
+}
+
+// The lease store is away while the server answers: as good as no server for
+// leases, while usage goes on being settled.
+func TestStoreAway(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		s.dark = true
+		c := dial(t, s)
+		d := c.Allow(t.Context(), tenant("a"))
+		if d.Allowed || d.Reason != ReasonOutage {
+			t.Errorf("%+v, want denied by outage", d)
+		}
+		s.set(func(f *fake) { f.dark = false })
+		time.Sleep(2 * time.Second)
+		if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {
+			t.Errorf("%+v with the store back, want allowed", d)
+		}
+		shut(t, c)
+	})
+}
+
+func TestCloseSaysWhatIsUnsettled(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		if got := drive(c, 1, 7, tenant("a")); got != 7 {
+			t.Fatalf("admitted %d of 7", got)
+		}
+		s.set(func(f *fake) { f.down = true })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		before := time.Now()
+		err := c.Close(ctx)
+		if !errors.Is(err, ErrUnsettled) || !strings.Contains(err.Error(), "7 units") {
+			t.Errorf("Close: %v, want 7 units unsettled", err)
+		}
+		if took := time.Since(before); took > 6*time.Second {
+			t.Errorf("Close took %v with a context of 5 s", took)
+		}
+		if again := c.Close(context.Background()); !errors.Is(again, ErrUnsettled) {
+			t.Errorf("a second Close: %v, want what the first said", again)
+		}
+	})
+}
+
+// Requests wait for a slow server when the client closes: none hangs, and what
+// was admitted is what is billed.
+func TestCloseUnderLoad(t *testing.T) {
+	bubble(t, plans(1, requests(1000, 1000)), func(t *testing.T, s *fake) {
+		s.chunk, s.delay = 0, 20*time.Millisecond
+		c := dial(t, s)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for {
+					switch d := c.Allow(context.Background(), tenant("a")); {
+					case d.Allowed:
+						allowed.Add(1)
+					case d.Reason == ReasonClosed:
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(500*time.Millisecond + time.Microsecond)
+		shut(t, c)
+		wg.Wait()
+		if got := s.billed(nil); got != allowed.Load() || got == 0 {
+			t.Errorf("the ledger has %d units, %d were admitted", got, allowed.Load())
+		}
+	})
+}
+
+// The ledger is away for an hour: reports wait, merged beyond a number, and
+// everything arrives once, in the slots where it was admitted.
+func TestLedgerAway(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		s.set(func(f *fake) { f.ledgerOff = true })
+		var admitted int64
+		for range 60 {
+			admitted += drive(c, 1, 5, tenant("a"))
+			time.Sleep(time.Minute)
+		}
+		if st := c.Stats(); st.ReportsPending > 64 || st.UnitsPending != admitted {
+			t.Errorf("%d reports and %d units pending, want 64 at most, and %d", st.ReportsPending, st.UnitsPending, admitted)
+		}
+		s.set(func(f *fake) { f.ledgerOff = false })
+		time.Sleep(time.Minute)
+		if st := c.Stats(); st.ReportsPending != 0 || st.UnitsSettled != admitted || time.Since(st.Through) > 30*time.Second {
+			t.Errorf("%d reports pending, %d units settled, through %v ago; want none, %d, half a minute", st.ReportsPending, st.UnitsSettled, time.Since(st.Through), admitted)
+		}
+		shut(t, c)
+		slots := make(map[int64]bool)
+		for _, r := range s.allRows() {
+			slots[r.Slot] = true
+			if r.Slot%300 != 0 {
+				t.Errorf("slot %d is not of 5 minutes", r.Slot)
+			}
+		}
+		if got := s.billed(nil); got != admitted || len(slots) < 12 {
+			t.Errorf("the ledger has %d units in %d slots, want %d in 12", got, len(slots), admitted)
+		}
+	})
+}
+
+// Heartbeats say through when all usage is in, without any traffic.
+func TestHeartbeats(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		for range 10 {
+			time.Sleep(time.Minute)
+			s.mu.Lock()
+			upto := time.UnixMilli(s.upto)
+			s.mu.Unlock()
+			if age := time.Since(upto); age > 12*time.Second {
+				t.Errorf("complete through %v ago, want 12 s at most", age)
+			}
+		}
+		shut(t, c)
+	})
+}
+
+func TestEpochsEnd(t *testing.T) {
+	for _, c := range []struct {
+		verdict ledger.Status
+		lost    int64 // units of the first report that the ledger must not have
+		aside   int64
+	}{
+		{ledger.Fenced, 5, 5},   // a twin may have settled them
+		{ledger.Rejected, 5, 5}, // the ledger keeps the report itself
+	} {
+		bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+			cl := dial(t, s)
+			time.Sleep(20 * time.Second)
+			drive(cl, 1, 5, tenant("a"))
+			s.set(func(f *fake) { f.verdict = c.verdict })
+			time.Sleep(30 * time.Second)
+			got := drive(cl, 1, 3, tenant("a"))
+			if got != 3 {
+				t.Fatalf("admitted %d of 3", got)
+			}
+			time.Sleep(30 * time.Second)
+			if st := cl.Stats(); st.UnitsAside != c.aside || st.ReportsAside != 1 || st.UnitsSettled != 3 {
+				t.Errorf("status %d: %d units aside in %d reports, %d settled; want %d in 1, 3", c.verdict, st.UnitsAside, st.ReportsAside, st.UnitsSettled, c.aside)
+			}
+			err := cl.Close(context.Background())
+			if !errors.Is(err, ErrUnsettled) {
+				t.Errorf("Close: %v, want ErrUnsettled for what is aside", err)
+			}
+			if got := s.billed(nil); got != 3 {
+				t.Errorf("the ledger has %d units, want the 3 of the new epoch", got)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.seq) != 2 {
+				t.Errorf("%d epochs settled, want 2", len(s.seq))
+			}
+		})
+	}
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s, WithMaxWait(300*time.Millisecond), WithMaxWaiting(5))
+		drive(c, 1, 1, tenant("a"))
+		s.tenants["b"] = limit.Tenant{ID: "b", Exists: true, Plan: "p"}
+		s.set(func(f *fake) { f.delay = 1500 * time.Millisecond; f.chunk = 0 })
+		time.Sleep(5 * time.Second)
+		var wg sync.WaitGroup
+		var deadline, crowded, other atomic.Int64
+		for range 9 {
+			wg.Go(func() {
+				switch d := c.Allow(context.Background(), tenant("a")); d.Reason {
+				case ReasonDeadline:
+					deadline.Add(1)
+				case ReasonCrowded:
+					crowded.Add(1)
+				default:
+					other.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		before := time.Now()
+		wg.Wait()
+		if took := time.Since(before); took != 300*time.Millisecond {
+			t.Errorf("waited %v, want 300 ms", took)
+		}
+		if deadline.Load() != 5 || crowded.Load() != 4 || other.Load() != 0 {
+			t.Errorf("%d over time, %d crowded out, %d otherwise; want 5, 4, 0", deadline.Load(), crowded.Load(), other.Load())
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		before = time.Now()
+		if d := c.Allow(ctx, tenant("a")); d.Reason != ReasonDeadline || time.Since(before) != 100*time.Millisecond {
+			t.Errorf("%v after %v, want deadline after the context's 100 ms", d.Reason, time.Since(before))
+		}
+		s.set(func(f *fake) { f.delay = 0 })
+		shut(t, c)
+		if got := s.billed(nil); got != 1 {
+			t.Errorf("the ledger has %d units, want 1: nothing that was denied", got)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -151,11 +152,11 @@ func chain(t *testing.T, fresh func(testing.TB) Engine) {
 		}
 		previous = unhex(t, r[2])
 	}
-	wantRollups(t, e)
+	WantRollups(t, e)
 }
 
-// wantRollups demands that roll-ups are what entries add up to.
-func wantRollups(t testing.TB, e Engine) {
+// WantRollups fails the test unless roll-ups are what entries add up to.
+func WantRollups(t testing.TB, e Engine) {
 	t.Helper()
 	rolled := text(e.Query(t, "SELECT key, hour, admitted, overage, denied FROM rollups ORDER BY key, hour"))
 	summed := text(e.Query(t, `SELECT key, slot - slot % 3600, sum(admitted), sum(overage), sum(denied) FROM entries
@@ -207,7 +208,50 @@ func folders(t *testing.T, fresh func(testing.TB) Engine) {
 	if got := text(e.Query(t, "SELECT sum(reports) FROM blocks")); got != fmt.Sprintln(reports) {
 		t.Errorf("blocks hold %s reports, want %d", got, reports)
 	}
-	wantRollups(t, e)
+	WantRollups(t, e)
+}
+
+// interrupted: a fold that is given up at any moment is done, or was never begun.
+func interrupted(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	rng := rand.New(rand.NewPCG(3, 5))
+	g := agent{id: "a"}
+	var want int64
+	done, given := 0, 0
+	for i := range 60 {
+		var rows []ledger.Row
+		for k := range 200 {
+			rows = append(rows, row(clock.Now(), fmt.Sprintf("tenant-%d", k), int64(i+1)))
+			want += int64(i + 1)
+		}
+		if err := wantStatus(t.Context(), s, g.report(clock.Now(), rows...), ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(12_000))*time.Microsecond)
+		n, err := s.Fold(ctx, clock.Now())
+		cancel()
+		switch {
+		case err == nil:
+			done++
+		case !errors.Is(err, ledger.ErrUnavailable) || n != 0:
+			t.Fatalf("fold given up: got %d, %v, want none and ErrUnavailable", n, err)
+		default:
+			given++
+		}
+		if i%10 == 0 {
+			if err := wantTotal(t.Context(), s, "", want); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := wantTotal(t.Context(), s, "", want); err != nil {
+		t.Errorf("after %d folds that were done and %d given up: %v", done, given, err)
+	}
+	WantRollups(t, e)
 }
 
 func unhex(t testing.TB, s string) []byte {

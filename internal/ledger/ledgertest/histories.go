@@ -44,7 +44,7 @@ func histories(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Fatal(err)
 		}
 	}
-	wantRollups(t, e)
+	WantRollups(t, e)
 }
 
 type history struct {

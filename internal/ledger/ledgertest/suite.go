@@ -30,6 +30,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("EntriesGrowWithKeys", func(t *testing.T) { entriesGrowWithKeys(t, fresh) })
 	t.Run("Chain", func(t *testing.T) { chain(t, fresh) })
 	t.Run("Folders", func(t *testing.T) { folders(t, fresh) })
+	t.Run("Interrupted", func(t *testing.T) { interrupted(t, fresh) })
 	t.Run("Usage", func(t *testing.T) { usage(t, fresh) })
 	t.Run("Pages", func(t *testing.T) { pages(t, fresh) })
 	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })

@@ -12,8 +12,11 @@ import (
 )
 
 // leaderLock is held by the fold under way, one for each schema. It belongs to its
-// transaction: when a leader dies, the next fold of any server leads.
-const leaderLock = "SELECT pg_try_advisory_xact_lock(hashtextextended('quota.fold.' || current_schema(), 0))"
+// transaction: when a leader dies, the next fold of any server leads. It also says
+// which server of Postgres's this is: what is remembered of one need not be in
+// another, which may have been promoted without the last commits.
+const leaderLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('quota.fold.' || current_schema(), 0)),
+	pg_postmaster_start_time()::text || coalesce(inet_server_addr()::text, '')`
 
 // Fold is ledger.Store's.
 func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
@@ -28,8 +31,13 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	err := s.write(ctx, func(tx pgx.Tx) error {
 		folded, newKeys, newTouches = 0, nil, nil
 		var leads bool
-		if err := tx.QueryRow(ctx, leaderLock).Scan(&leads); err != nil || !leads {
+		var server string
+		if err := tx.QueryRow(ctx, leaderLock).Scan(&leads, &server); err != nil || !leads {
 			return err
+		}
+		if server != s.server {
+			s.server = server
+			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
 		}
 		ids, pending, err := readPending(ctx, tx)
 		if err != nil || len(pending) == 0 {

@@ -119,9 +119,8 @@ func writeOutcome(ctx context.Context, tx pgx.Tx, out *ledger.Outcome, now time.
 	if len(out.Reports) > 0 {
 		queueReports(&batch, out.Reports, now)
 	}
-	for _, q := range out.Kept {
-		batch.Queue(`INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, stored_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			q.ID.Epoch.Agent, q.ID.Epoch.Epoch, q.ID.Seq, q.Row, q.Reason, notNil(q.Body), now.UnixMilli())
+	if len(out.Kept) > 0 {
+		queueKept(&batch, out.Kept, now)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -188,6 +187,19 @@ func queueReports(batch *pgx.Batch, reports []ledger.Stored, now time.Time) {
 		INSERT INTO queue (month, agent, epoch, seq, row_count, size)
 		SELECT month, agent, epoch, seq, row_count, size FROM stored WHERE row_count > 0 OR closed ORDER BY agent, epoch, seq`,
 		months, agents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], closed, digests, payloads, held, now.UnixMilli())
+}
+
+func queueKept(batch *pgx.Batch, kept []ledger.Quarantined, now time.Time) {
+	n := len(kept)
+	agents, reasons, bodies := make([]string, n), make([]string, n), make([][]byte, n)
+	epochs, seqs, rows := make([]int64, n), make([]int64, n), make([]int32, n)
+	for i, q := range kept {
+		agents[i], epochs[i], seqs[i] = q.ID.Epoch.Agent, q.ID.Epoch.Epoch, q.ID.Seq
+		rows[i], reasons[i], bodies[i] = int32(q.Row), q.Reason, notNil(q.Body)
+	}
+	batch.Queue(`INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, stored_ms)
+		SELECT q.*, $7::bigint FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[]) AS q`,
+		agents, epochs, seqs, rows, reasons, bodies, now.UnixMilli())
 }
 
 // notNil keeps an empty value from becoming NULL.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/ledgertest"
-	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -249,71 +248,5 @@ func TestPingBeforeMigrations(t *testing.T) {
 	migrate(t, pg)
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("ping after migrations: %v", err)
-	}
-}
-
-// A server of Postgres's that goes away is an error that says so, and is used again
-// when it is back; what was acknowledged is there.
-func TestOutage(t *testing.T) {
-	pg := testenv.PrivatePostgres(t, true)
-	migrate(t, pg)
-	s, app := open(t, pg, ledger.Options{}), pg.AppURL()
-	now := time.Now()
-	report := func(seq int64) ledger.Report {
-		return ledger.NewReport("a", 0, seq, (seq-1)*5, []ledger.Row{
-			{Slot: now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 5},
-		}, now.UnixMilli(), false)
-	}
-	settle := func(seq int64) (ledger.Receipt, error) {
-		receipts, err := s.Settle(t.Context(), []ledger.Report{report(seq)})
-		if err != nil {
-			return ledger.Receipt{}, err
-		}
-		return receipts[0], nil
-	}
-	if r, err := settle(1); err != nil || r.Status != ledger.Settled {
-		t.Fatalf("settle: %+v, %v", r, err)
-	}
-	if n := pg.TerminateBackends(); n == 0 {
-		t.Error("no connection to break")
-	}
-	if r, err := settle(2); err == nil && r.Status != ledger.Settled || err != nil && !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("after broken connections: got %+v, %v", r, err)
-	}
-	if r, err := settle(2); err != nil || r.NextSeq != 3 {
-		t.Errorf("again: got %+v, %v, want it settled", r, err)
-	}
-	pg.Stop()
-	if _, err := settle(3); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("settle while away: got %v, want ErrUnavailable", err)
-	}
-	if _, err := s.Fold(t.Context(), now); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("fold while away: got %v, want ErrUnavailable", err)
-	}
-	if _, err := s.Usage(t.Context(), ledger.Query{}); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("usage while away: got %v, want ErrUnavailable", err)
-	}
-	if err := s.Ping(t.Context()); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("ping while away: got %v, want ErrUnavailable", err)
-	}
-	// A server that starts now opens its store all the same.
-	late, err := pgledger.Open(t.Context(), app, ledger.Options{})
-	if err != nil {
-		t.Fatalf("open while away: %v", err)
-	}
-	defer late.Close()
-	pg.Start()
-	for seq := int64(1); seq <= 3; seq++ {
-		want := ledger.Already
-		if seq == 3 {
-			want = ledger.Settled
-		}
-		if r, err := settle(seq); err != nil || r.Status != want {
-			t.Errorf("report %d after the outage: got %+v, %v, want status %d", seq, r, err, want)
-		}
-	}
-	u, err := late.Usage(t.Context(), ledger.Query{Tenant: "acme"})
-	if err != nil || len(u.Rows) != 1 || u.Rows[0].Admitted != 15 {
-		t.Errorf("usage after the outage: got %+v, %v, want 15", u, err)
 	}
 }

@@ -46,6 +46,7 @@ type Store struct {
 	read   time.Time     // when window and offset were
 
 	folding sync.Mutex // guards what follows: one fold of this server at a time
+	server  string     // the server of Postgres's that keys and touches are of
 	keys    *ledger.Seen[ledger.Key]
 	touches *ledger.Seen[ledger.Touch]
 }
@@ -69,8 +70,7 @@ func Open(ctx context.Context, url string, options ledger.Options) (*Store, erro
 	}
 	s := &Store{
 		options: options, pool: pool,
-		keys:    ledger.NewSeen[ledger.Key](seenKeys),
-		touches: ledger.NewSeen[ledger.Touch](seenTouches),
+		keys: ledger.NewSeen[ledger.Key](seenKeys), touches: ledger.NewSeen[ledger.Touch](seenTouches),
 	}
 	s.settler = ledger.NewSettler(intakeWidth, s.commit)
 	return s, nil

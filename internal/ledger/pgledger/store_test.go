@@ -77,3 +77,5 @@ func query(t testing.TB, url, q string) [][]string {
 }
 
 func TestLedger(t *testing.T) { ledgertest.Run(t, fresh) }
+
+func BenchmarkLedger(b *testing.B) { ledgertest.Bench(b, fresh) }

@@ -46,17 +46,22 @@ func readBounds(ctx context.Context, tx pgx.Tx) (first, last int64, err error) {
 }
 
 func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
-	tenant := " AND $6::text = ''"
+	tenant := ""
 	if r.Tenant != "" {
 		tenant = " AND k.tenant = $6"
 	}
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
-		WHERE r.hour >= $1 AND r.hour < $2 AND r.hour <> ALL ($3::bigint[])` + tenant + `
+		WHERE r.hour >= $1 AND r.hour < $2` + tenant
+	if len(r.Cut) > 0 {
+		parts += ` AND r.hour <> ALL ($3::bigint[])
 		UNION ALL
 		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
 		FROM unnest($3::bigint[]) AS h (hour) JOIN entries e ON e.slot >= h.hour AND e.slot < h.hour + 3600 JOIN keys k ON k.key = e.key
-		WHERE e.slot >= $4 AND e.slot < $5` + tenant + `) AS parts`
+		WHERE e.slot >= $4 AND e.slot < $5` + tenant
+	}
+	// Every parameter is named, whichever of them this query needs.
+	parts += `) AS parts WHERE ($3::bigint[], $4::bigint, $5::bigint, $6::text) IS NOT NULL`
 	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant}
 	var sum ledger.Sum
 	if !r.ByName {

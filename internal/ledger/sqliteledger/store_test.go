@@ -114,3 +114,5 @@ func TestFactsAreAppendOnly(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkLedger(b *testing.B) { ledgertest.Bench(b, fresh) }

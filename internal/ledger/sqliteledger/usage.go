@@ -63,15 +63,20 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	}
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
-		WHERE r.hour >= ?1 AND r.hour < ?2 AND r.hour NOT IN (SELECT value FROM json_each(?3))` + tenant + `
+		WHERE r.hour >= ?1 AND r.hour < ?2` + tenant
+	if len(r.Cut) > 0 {
+		// CROSS JOIN: from hours to entries, for SQLite cannot know how few hours there are.
+		parts += ` AND r.hour NOT IN (SELECT value FROM json_each(?3))
 		UNION ALL
 		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
-		FROM json_each(?3) h JOIN entries e ON e.slot >= h.value AND e.slot < h.value + 3600 JOIN keys k ON k.key = e.key
-		WHERE e.slot >= ?4 AND e.slot < ?5` + tenant + `)`
+		FROM json_each(?3) h CROSS JOIN entries e ON e.slot >= h.value AND e.slot < h.value + 3600 JOIN keys k ON k.key = e.key
+		WHERE e.slot >= ?4 AND e.slot < ?5` + tenant
+	}
+	parts += ")"
 	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant}
 	if !r.ByName {
 		rows, err := tx.QueryContext(ctx, `SELECT start, sum(CASE WHEN meter <> '' THEN admitted ELSE 0 END),
-			sum(CASE WHEN meter <> '' THEN overage ELSE 0 END), sum(denied) FROM `+parts+` WHERE ?6 = ?6 GROUP BY start`, args...)
+			sum(CASE WHEN meter <> '' THEN overage ELSE 0 END), sum(denied) FROM `+parts+` WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL GROUP BY start`, args...)
 		return each(rows, err, func(row scanner) error {
 			var start int64
 			var sum ledger.Sum
@@ -87,7 +92,7 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 		names = "limit_name, meter, attributes"
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT `+names+`, sum(admitted), sum(overage), sum(denied) FROM `+parts+`
-		WHERE ?6 = ?6 AND (`+names+`) > (?7, ?8, ?9) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?10`,
+		WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL AND (`+names+`) > (?7, ?8, ?9) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?10`,
 		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
 	return each(rows, err, func(row scanner) error {
 		var n ledger.Names

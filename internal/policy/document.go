@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	_ "time/tzdata" // zones mean the same on machines without a database of them
 
@@ -296,7 +297,14 @@ func (p *parser) gateways(fd field) {
 		if isNull(g.node) {
 			f.add(g.line, "%s says nothing; give it descriptors", what)
 		}
-		for _, fd := range mapping(f, g.node, what) {
+		keys := mapping(f, g.node, what)
+		if !slices.ContainsFunc(keys, func(fd field) bool { return fd.name == "domain" }) {
+			if other, ok := domains[""]; ok {
+				f.add(g.line, "%s has no domain, and neither has gateway %s; only one can be for any domain", what, other)
+			}
+			domains[""] = g.name
+		}
+		for _, fd := range keys {
 			switch fd.name {
 			case "domain":
 				if s, ok := text(f, fd.node, "domain of "+what); ok {
@@ -318,6 +326,9 @@ func (p *parser) gateways(fd field) {
 				for _, e := range entries {
 					if e.name == "" || !limit.ValidValue(e.name) {
 						f.add(e.line, "a descriptor of %s must have 1 to %d bytes without control characters", what, limit.MaxValueLen)
+					}
+					if header, ok := strings.CutPrefix(strings.ToLower(e.name), "header:"); ok && (header == "" || "header:"+header != e.name) {
+						f.add(e.line, "descriptor %s of %s: write header: and a header's name in lower case, such as header:x-tenant", limit.Quote(e.name), what)
 					}
 					if to, ok := name(f, e.node, fmt.Sprintf("the attribute of descriptor %s", limit.Quote(e.name))); ok {
 						out.Descriptors[e.name] = to

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 func openSQLite(t *testing.T) *sql.DB {
 	t.Helper()
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)"}}
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(OFF)"}}
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "quota.db")+"?"+q.Encode())
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,8 @@ type State struct {
 	Last       int64   // refilled up to here
 	Offset     int64
 	Since      int64 // trickle that went unused before this is void: the bucket was full
-	Window     int64 // start of the window, Unix microseconds
+	Burst      int64 // the capacity that Level is of
+	Window     int64 // start of the window, Unix microseconds; 0 and 0 without
 	WindowEnd  int64
 	Generation int64
 	Full       int64 // the store's clock when the bucket may be forgotten: full, and nothing out
@@ -113,6 +114,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	}
 
 	s.Offset = offset
+	s.resize(burst, r.Spec.Windowed())
 	if r.Spec.Windowed() {
 		s.turn(now, &r.Spec)
 	}
@@ -160,7 +162,7 @@ func (s *State) anchor(now int64, r *Renewal) {
 	_, burst := r.Spec.Flow()
 	s.Generation = 1
 	s.Last, s.Since = now, now
-	s.Level = burst
+	s.Level, s.Burst = burst, burst
 	if r.ExpiresIn > 0 {
 		s.Generation = r.Generation + 1
 		s.Level = 0
@@ -183,6 +185,23 @@ func (s *State) clock(now int64) (t, offset int64) {
 		return most, s.Offset - (t - most)
 	}
 	return t, s.Offset
+}
+
+// resize follows a limit that changed: what was used stays used. A bucket that
+// shrinks below what was used is empty, a window is overdrawn until it turns.
+func (s *State) resize(burst int64, windowed bool) {
+	if !windowed && s.Window > 0 {
+		s.Window, s.WindowEnd = 0, 0
+	}
+	if burst == s.Burst {
+		return
+	}
+	before := s.Level
+	s.Level += burst - s.Burst
+	if !windowed && s.Level < 0 {
+		s.Level = min(before, 0)
+	}
+	s.Burst = burst
 }
 
 // turn begins a new window when the store's clock has come to it.

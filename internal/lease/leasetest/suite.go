@@ -180,6 +180,25 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a limit that changes keeps what was used", func(t *testing.T) {
+		const period = 3_600_000_000
+		s := open(t)
+		one(t, s, ask("a", Window(100, period, start), start, 1, 100))
+		if g := one(t, s, ask("b", Window(1000, period, start), start+1000, 1, 2000)); g.Tokens != 900 {
+			t.Errorf("raised from 100 used to 1000: got %d units, want 900", g.Tokens)
+		}
+		s = open(t)
+		one(t, s, ask("a", Bucket(1, 200), start, 1, 200))
+		if g := one(t, s, ask("b", Bucket(1, 2000), start, 1, 3000)); g.Tokens != 1800 {
+			t.Errorf("burst raised from 200, all used, to 2000: got %d tokens, want 1800", g.Tokens)
+		}
+		s = open(t)
+		one(t, s, ask("a", Bucket(1, 2000), start, 1, 300))
+		if g := one(t, s, ask("b", Bucket(1, 200), start, 1, 300)); g.Tokens != 0 || g.DenyFor > 1_000_000 {
+			t.Errorf("burst lowered to 200, 300 used: got %+v, want no token, and one in a second", g)
+		}
+	})
+
 	t.Run("a store that forgot begins empty for a holder of a live lease", func(t *testing.T) {
 		s := open(t)
 		r := ask("a", Bucket(10, 20), start, 7, 5)
@@ -231,6 +250,8 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 // History is a random sequence of renewals of a few holders of one bucket, made
 // up as it goes from the answers so far.
 type History struct {
+	SamePlan bool // the limit never changes
+
 	rng     *rand.Rand
 	spec    lease.Spec
 	period  int64
@@ -279,6 +300,13 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 		}
 	default:
 		h.now += rng.Int64N(200_000)
+	}
+	if !h.SamePlan && rng.IntN(60) == 0 {
+		h.spec.Units = max(h.spec.Units*(1+rng.Int64N(8))/4, 1) // another plan
+		if h.spec.Units > limit.MaxUnits {
+			h.spec.Units = limit.MaxUnits
+		}
+		h.spec.Burst = min(h.spec.Burst*(1+rng.Int64N(8))/4, limit.MaxUnits)
 	}
 	if h.period > 0 && rng.IntN(3) > 0 {
 		h.spec = Window(h.spec.Units, h.period, h.now)

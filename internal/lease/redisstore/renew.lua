@@ -33,7 +33,7 @@ local epsilon = tonumber(ARGV[17])
 local function muldiv(a, b, c) return floor(a * b / c) end
 
 -- The state. Sums are stock, pile, trickle and demand; the ring holds them by slot.
-local level, carry, last, offset, since, win, win_end, gen
+local level, carry, last, offset, since, win, win_end, gen, capacity
 local stock_out, pile_out, trickle_out, demand_out
 local ring, leases = {}, 0
 
@@ -42,13 +42,15 @@ if fields[1] then
   local s = cmsgpack.unpack(fields[1])
   level, carry, last, offset, since, win, win_end, gen = s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]
   stock_out, pile_out, trickle_out, demand_out = s[9], s[10], s[11], s[12]
-  for i = 13, #s, 5 do
+  capacity = s[13]
+  for i = 14, #s, 5 do
     ring[s[i]] = {s[i + 1], s[i + 2], s[i + 3], s[i + 4]}
     leases = leases + 1
   end
 else
   level, carry, last, offset, since, win, win_end, gen = burst, 0, now, 0, now, 0, 0, 1
   stock_out, pile_out, trickle_out, demand_out = 0, 0, 0, 0
+  capacity = burst
   if expires_in > 0 then -- the holder has a live lease of it: the store forgot
     gen = generation + 1
     level = 0
@@ -63,6 +65,15 @@ if t < last then
 elseif t > last + MAX_STEP and leases > 0 then
   offset = offset - (t - (last + MAX_STEP))
   t = last + MAX_STEP
+end
+
+-- A limit that changed: what was used stays used.
+if not windowed and win > 0 then win, win_end = 0, 0 end
+if burst ~= capacity then
+  local before = level
+  level = level + (burst - capacity)
+  if not windowed and level < 0 then level = min(before, 0) end
+  capacity = burst
 end
 
 if windowed then
@@ -316,7 +327,7 @@ local record = {
   in_slot, remaining, reset,
 }
 local state = {
-  level, carry, last, offset, since, win, win_end, gen, stock_out, pile_out, trickle_out, demand_out,
+  level, carry, last, offset, since, win, win_end, gen, stock_out, pile_out, trickle_out, demand_out, capacity,
 }
 for at, sums in pairs(ring) do
   local n = #state

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -245,7 +246,8 @@ func Check(request proto.Message) error {
 	case *quotav1.ListAgentsRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
 		if err == nil && r.After != "" {
-			err = AgentID(r.After)
+			id, _ := ledger.ParseCursor(r.After) // a page may end between two epochs of an agent
+			err = AgentID(id)
 		}
 		return err
 	case *quotav1.CreateKeyRequest:

@@ -101,9 +101,21 @@ func TestSettledUnitsAreUsage(t *testing.T) {
 	if code != 200 || !strings.Contains(body, `"admitted":"21"`) || !strings.Contains(body, `"limit":"requests"`) {
 		t.Errorf("REST usage: got %d %s, want 21 admitted of requests", code, body)
 	}
-	agents, err := n.admin().ListAgents(ctx, &quotav1.ListAgentsRequest{})
-	if err != nil || len(agents.Agents) != 3 {
-		t.Errorf("agents: got %v, %v, want 3", agents, err)
+	var agents []string
+	for after := ""; ; {
+		page, err := n.admin().ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: 1, After: after})
+		if err != nil {
+			t.Fatalf("agents after %q: %v", after, err)
+		}
+		for _, a := range page.Agents {
+			agents = append(agents, a.Id)
+		}
+		if after = page.NextAfter; after == "" {
+			break
+		}
+	}
+	if fmt.Sprint(agents) != "[gw-1 gw-2 gw-3]" {
+		t.Errorf("agents, a page each: got %v, want gw-1, gw-2 and gw-3", agents)
 	}
 }
 

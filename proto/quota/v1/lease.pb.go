@@ -714,7 +714,8 @@ type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each renewal, in its order.
 	Grants []*Grant `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
-	// One for each tenant asked for, in its order.
+	// One for each tenant asked for, in its order. One without an id could not
+	// be resolved now: ask again.
 	Tenants []*Tenant `protobuf:"bytes,2,rep,name=tenants,proto3" json:"tenants,omitempty"`
 	// The newest policy version of the server.
 	PolicyVersion int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`

@@ -33,13 +33,17 @@ type Match struct {
 type condition struct {
 	attribute string
 	any       bool
-	exact     map[string]struct{}
+	few       []string            // exact values, where comparing them all is faster than hashing
+	exact     map[string]struct{} // exact values, otherwise; nil for few
 	prefixes  []string
 	blocks    []netip.Prefix
 }
 
+// fewValues is how many exact values are compared one by one (BenchmarkApplies).
+const fewValues = 8
+
 func compileMatch(m Match) (condition, error) {
-	c := condition{attribute: m.Attribute, exact: make(map[string]struct{})}
+	c := condition{attribute: m.Attribute}
 	if !ValidName(m.Attribute) {
 		return c, fmt.Errorf("%w: %s is not an attribute's name", ErrMatch, Quote(m.Attribute))
 	}
@@ -64,8 +68,15 @@ func compileMatch(m Match) (condition, error) {
 			}
 			c.blocks = append(c.blocks, b)
 		default:
+			c.few = append(c.few, p)
+		}
+	}
+	if len(c.few) > fewValues {
+		c.exact = make(map[string]struct{}, len(c.few))
+		for _, p := range c.few {
 			c.exact[p] = struct{}{}
 		}
+		c.few = nil
 	}
 	return c, nil
 }
@@ -99,8 +110,15 @@ func (c *condition) holds(attributes []Attribute) bool {
 	if c.any {
 		return true
 	}
-	if _, ok := c.exact[v]; ok {
-		return true
+	for _, p := range c.few {
+		if p == v {
+			return true
+		}
+	}
+	if c.exact != nil {
+		if _, ok := c.exact[v]; ok {
+			return true
+		}
 	}
 	for _, p := range c.prefixes {
 		if strings.HasPrefix(v, p) {

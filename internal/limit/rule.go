@@ -20,13 +20,15 @@ var (
 // Rule is a limit ready to match: immutable, and safe for concurrent use.
 type Rule struct {
 	Limit    Limit
-	Location *time.Location // of its calendar windows; never nil
+	Location *time.Location // of its calendar windows; never nil; UTC where this machine does not know the zone
 	match    []condition
 	by       []part
 }
 
-// Compile makes l ready to match. An error wraps ErrMatch, or says that the time
-// zone is unknown; what a validated policy holds compiles.
+// Compile makes l ready to match. An error wraps ErrMatch; what a validated policy
+// holds compiles. A zone that this machine does not know is no error, so that an
+// agent without a database of zones, or with an old one, takes every policy:
+// windows are cut by servers, which refuse a document with such a zone.
 func Compile(l Limit) (*Rule, error) {
 	r := &Rule{Limit: l, Location: time.UTC}
 	if len(l.Match) > MaxMatch || len(l.By) > MaxBy {
@@ -47,9 +49,8 @@ func Compile(l Limit) (*Rule, error) {
 		r.by = append(r.by, p)
 	}
 	if l.Zone != "" {
-		var err error
-		if r.Location, err = LoadZone(l.Zone); err != nil {
-			return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
+		if loc, err := LoadZone(l.Zone); err == nil {
+			r.Location = loc
 		}
 	}
 	return r, nil

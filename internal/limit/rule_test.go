@@ -21,6 +21,7 @@ func TestMatch(t *testing.T) {
 		{"ip", []string{"10.0.0.0/8", "2001:db8::/32", "192.168.1.7"},
 			[]string{"10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1", "2001:DB8:0:0::1", "192.168.1.7"},
 			[]string{"11.0.0.1", "2001:db9::1", "192.168.1.8", "10.0.0", "localhost", "10.0.0.1:80", "fe80::1%eth0", ""}},
+		{"method", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, []string{"a", "h", "i", "j"}, []string{"k", ""}},
 		{"ip", []string{"2001:db8::1"}, []string{"2001:db8:0::1"}, []string{"2001:db8::2"}},
 		{"ip", []string{"10.*"}, []string{"10.1.2.3"}, []string{"110.1.2.3"}},
 	} {
@@ -242,8 +243,12 @@ func TestZones(t *testing.T) {
 		t.Errorf("the day in Tokyo begins at %v, want 15:00 UTC", start.UTC())
 	}
 	for _, z := range []string{"Local", "Mars/Olympus", "../etc/passwd"} {
-		if _, err := Compile(Limit{Name: "x", Zone: z}); err == nil {
-			t.Errorf("zone %q compiles", z)
+		if loc, err := LoadZone(z); err == nil {
+			t.Errorf("zone %q is %v", z, loc)
+		}
+		// An agent takes a policy with a zone that only the server knows.
+		if r, err := Compile(Limit{Name: "x", Zone: z}); err != nil || r.Location != time.UTC {
+			t.Errorf("a limit in zone %q: %v", z, err)
 		}
 	}
 }

@@ -122,3 +122,44 @@ func TestConnectionsLost(t *testing.T) {
 		}
 	}
 }
+
+// Two servers over one database see each other's changes at once.
+func TestTwoServers(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite, "Postgres": openPostgres} {
+		t.Run(name, func(t *testing.T) {
+			db, engine := open(t), sqlstore.SQLite
+			if name == "Postgres" {
+				engine = sqlstore.Postgres
+			}
+			a, b := sqlstore.New(db, engine, nil), sqlstore.New(db, engine, nil)
+			for i, text := range []string{
+				"plans: {one: {limits: [{name: x, rate: 1/s}]}}\ntenants: [{id: acme, plan: one, limits: [{name: x, burst: 9}]}]",
+				"plans: {two: {limits: [{name: x, rate: 2/s}]}}\ntenants: [{id: acme, plan: two, limits: [{name: x, burst: 9}]}]",
+			} {
+				doc, err := policy.Parse("", []byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := a.Apply(t.Context(), "ann", doc, int64(i), false); err != nil {
+					t.Fatal(err)
+				}
+				if h, err := b.Heads(t.Context()); err != nil || h.Version != int64(i+1) {
+					t.Errorf("the other server's heads: %+v, %v; want version %d", h, err, i+1)
+				}
+				got, err := b.Tenants(t.Context(), []string{"acme"})
+				if err != nil || got[0].Overrides[0].Rate.Units != int64(i+1) {
+					t.Errorf("the other server's acme: %+v, %v; want a rate of %d", got, err, i+1)
+				}
+				if _, err := b.Apply(t.Context(), "bob", doc, int64(i), false); i > 0 && !errors.Is(err, policy.ErrConflict) {
+					t.Errorf("a change made from version %d: %v, want %v", i, err, policy.ErrConflict)
+				}
+			}
+			if _, err := b.CreateTenant(t.Context(), "bob", "b", "one", ""); !errors.Is(err, policy.ErrInvalid) {
+				t.Errorf("a plan of the version before: %v, want %v", err, policy.ErrInvalid)
+			}
+			if _, err := b.CreateTenant(t.Context(), "bob", "b", "two", ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

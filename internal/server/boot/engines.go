@@ -20,6 +20,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/server"
 )
 
 const (
@@ -34,11 +35,16 @@ type engines struct {
 	leases     lease.Store
 	ledger     ledger.Store
 	policy     policy.Store
+	judge      *server.Judge
 	leaseName  string
 	ledgerName string
 	shared     bool // with other servers
 	closers    []io.Closer
 }
+
+// accept is the ledger's question about a row. The judge is there before the first
+// report is: it needs what the ledger opened.
+func (e *engines) accept(r ledger.Row) error { return e.judge.Accept(r) }
 
 // Close closes in reverse.
 func (e *engines) Close() error {
@@ -95,13 +101,14 @@ func (e *engines) openSQLite(ctx context.Context, path string) error {
 	e.closers = append(e.closers, held)
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	l, err := sqliteledger.Open(ctx, path, ledger.Options{})
+	l, err := sqliteledger.Open(ctx, path, ledger.Options{Accept: e.accept})
 	if err != nil {
 		return err
 	}
 	e.closers = append(e.closers, l)
 	e.ledger, e.ledgerName = l, "sqlite"
 	e.policy = sqlstore.New(l.DB(), sqlstore.SQLite, nil)
+	e.judge = server.NewJudge(e.policy)
 	return nil
 }
 
@@ -111,7 +118,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 	if err != nil {
 		return errors.New("--ledger: this Postgres URL cannot be read") // without the password in it
 	}
-	l, err := pgledger.Open(ctx, url, ledger.Options{})
+	l, err := pgledger.Open(ctx, url, ledger.Options{Accept: e.accept})
 	if err != nil {
 		return err
 	}
@@ -128,6 +135,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	e.closers = append(e.closers, db)
 	e.policy = sqlstore.New(db, sqlstore.Postgres, nil)
+	e.judge = server.NewJudge(e.policy)
 	return nil
 }
 

@@ -119,6 +119,44 @@ func TestSettledUnitsAreUsage(t *testing.T) {
 	}
 }
 
+// A row that names what was never known goes to quarantine, and the rest of its
+// report settles: a meter, a version, and a tenant where there is no default plan.
+func TestUnknownRowsAreQuarantined(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy string
+		want   int64 // of the tenant stranger
+	}{
+		"with a default plan":    {policyText, 7},
+		"without a default plan": {strings.Replace(policyText, "default_plan: free\n", "", 1), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := start(t, embedded(t, c.policy))
+			slot := time.Now().Truncate(5 * time.Minute).Unix()
+			row := func(tenant, meter string, version, units int64) ledger.Row {
+				return ledger.Row{Slot: slot, Tenant: tenant, Limit: "requests", Meter: meter, Version: version, Admitted: units}
+			}
+			r := ledger.NewReport("gw-1", 1, 1, 0, []ledger.Row{
+				row("acme", "requests", 1, 5), row("acme", "bogus", 1, 100), row("acme", "requests", 99, 1000), row("stranger", "requests", 1, 7),
+			}, time.Now().UnixMilli(), false)
+			resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
+			if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+				t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)
+			}
+			if got := n.total(); got != 5 {
+				t.Errorf("usage of acme: got %d, want 5: the bogus rows are in quarantine", got)
+			}
+			u, err := n.usage().GetUsage(t.Context(), &quotav1.GetUsageRequest{Tenant: "stranger"})
+			var got int64
+			for _, r := range u.GetRows() {
+				got += r.Admitted
+			}
+			if err != nil || got != c.want {
+				t.Errorf("usage of a tenant that nobody created: got %d, %v, want %d", got, err, c.want)
+			}
+		})
+	}
+}
+
 // What breaks a bound is refused whole, by the bound's name, by both doors.
 func TestBoundsAreRefusedByName(t *testing.T) {
 	n := start(t, embedded(t, policyText))

@@ -66,9 +66,9 @@ func used(ctx context.Context, conn grpc.ClientConnInterface, meter, tenant stri
 	}
 }
 
-// Apply makes a document the policy in force.
+// Apply makes a document the policy in force, once the server is there.
 func Apply(ctx context.Context, conn grpc.ClientConnInterface, document string) error {
-	_, err := quotav1.NewAdminServiceClient(conn).ApplyPolicy(ctx, &quotav1.ApplyPolicyRequest{Document: document, File: "load.yaml"})
+	_, err := quotav1.NewAdminServiceClient(conn).ApplyPolicy(ctx, &quotav1.ApplyPolicyRequest{Document: document, File: "load.yaml"}, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("stack: apply the policy: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 // backlog is a store that has blocks to fold.
 type backlog struct {
 	Store
+	mu     sync.Mutex
 	blocks []int
 	err    error
 	folds  []time.Duration // when, since the beginning
@@ -21,6 +23,8 @@ type backlog struct {
 }
 
 func (b *backlog) Fold(_ context.Context, now time.Time) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.folds = append(b.folds, now.Sub(b.begun))
 	if b.err != nil || len(b.blocks) == 0 {
 		return 0, b.err
@@ -39,26 +43,38 @@ func TestFolder(t *testing.T) {
 		var log bytes.Buffer
 		f := NewFolder(b, 0, slog.New(slog.NewTextHandler(&log, nil)))
 		folded := 0
-		f.Observe = func(n int, _ time.Duration, err error) { folded += n }
+		f.Observe = func(n int, _ time.Duration, err error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			folded += n
+		}
 		done := make(chan error)
 		go func() { done <- f.Run(ctx) }()
 		synctest.Wait()
+		b.mu.Lock()
 		if folded != 8 || len(b.folds) != 3 {
 			t.Errorf("at once: folded %d in %d calls, want 8 in 3", folded, len(b.folds))
 		}
 		b.err = errors.New("away")
+		b.mu.Unlock()
 		time.Sleep(3*DefaultFoldEvery + time.Second)
+		synctest.Wait()
+		b.mu.Lock()
 		if got := strings.Count(log.String(), "level=WARN"); got != 1 {
 			t.Errorf("three failures were logged %d times, want once", got)
 		}
 		b.err, b.blocks = nil, []int{2}
+		b.mu.Unlock()
 		time.Sleep(DefaultFoldEvery)
+		synctest.Wait()
+		b.mu.Lock()
 		if folded != 10 || strings.Count(log.String(), "folding again") != 1 {
 			t.Errorf("afterwards: folded %d, want 10; log:\n%s", folded, log.String())
 		}
 		if last := b.folds[len(b.folds)-1]; last != 4*DefaultFoldEvery {
 			t.Errorf("last fold after %v, want %v", last, 4*DefaultFoldEvery)
 		}
+		b.mu.Unlock()
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run: got %v, want nil", err)

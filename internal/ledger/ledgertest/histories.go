@@ -34,7 +34,7 @@ func histories(t *testing.T, fresh func(testing.TB) Engine) {
 			"twin":   h.twin,
 			"fold":   h.fold,
 			"time":   func(*rapid.T) { clock.Advance(time.Minute) },
-			"":       h.check,
+			"check":  h.check,
 		})
 		h.settle(t)
 		h.check(t)

@@ -57,7 +57,10 @@ func usage(t *testing.T, fresh func(testing.TB) Engine) {
 		for by := ledger.ByTotal; by <= ledger.ByAttribute; by++ {
 			for _, tenant := range []string{"", "tenant-1", "nobody"} {
 				for _, r := range ranges {
-					for _, z := range zones {
+					for i, z := range zones {
+						if i > 0 && by != ledger.ByDay && by != ledger.ByMonth {
+							break // hours are UTC's, names have none
+						}
 						q := ledger.Query{Tenant: tenant, From: r[0], To: r[1], By: by, Zone: z}
 						u, err := s.Usage(t.Context(), q)
 						if err != nil {

@@ -177,17 +177,26 @@ func (w *writer) close() error {
 	return errors.Join(append(errs, w.conn.Close())...)
 }
 
+// transact begins and ends without ctx, which would have the driver answer that it
+// gave up on what may have been done. The lock is waited for at most busyTimeout.
 func (w *writer) transact(ctx context.Context, do func(context.Context, *writer) error) error {
-	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	whole := context.WithoutCancel(ctx)
+	if _, err := w.conn.ExecContext(whole, "BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	err := do(ctx, w)
 	if err == nil {
-		_, err = w.conn.ExecContext(ctx, "COMMIT")
+		err = ctx.Err()
+	}
+	if err == nil {
+		_, err = w.conn.ExecContext(whole, "COMMIT")
 	}
 	if err != nil {
 		// Where the failure has rolled back already, this one fails, rightly.
-		_, _ = w.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		_, _ = w.conn.ExecContext(whole, "ROLLBACK")
 	}
 	return err
 }

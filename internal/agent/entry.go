@@ -43,7 +43,8 @@ type Line struct {
 	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
 	Fails  int   // calls in a row that did not answer it
 	Since  int64 // of the first of them
-	Retry  int64 // when to try again after them
+	Hungry int   // answers in a row that left requests waiting
+	Retry  int64 // not to be asked for before this; 0 for no such time
 
 	admitted    int64 // collected in all
 	rowed       int64 // of these, those booked, or of no interest to the ledger

@@ -293,11 +293,11 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		}
 		e.Drain()
 	}
-	if e.pins.Load() > 0 || !e.empty() {
+	if e.pins.Load() > 0 || !e.empty(e.scope.orphan) {
 		return false
 	}
 	e.dead.Store(true)
-	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty() {
+	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty(e.scope.orphan) {
 		e.dead.Store(false)
 		return false
 	}

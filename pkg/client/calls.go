@@ -120,11 +120,20 @@ func (l *loop) onRenewed(r renewResult) {
 		a := wire.GrantFromProto(r.resp.Grants[i])
 		switch {
 		case a.Err == nil:
-			e.Line.Fails = 0
+			e.Line.Fails, e.Line.Retry = 0, 0
 			if e.Lost() {
 				e.SetLost(false)
 			}
-			serve(e.Apply(now, a.Grant))
+			served := e.Apply(now, a.Grant)
+			serve(served)
+			if len(served) > 0 || !e.Urgent() {
+				e.Line.Hungry = 0
+			} else {
+				// Neither tokens for those who wait, nor a denial: asking at once
+				// again would be a busy loop over the network.
+				e.Line.Hungry++
+				e.Line.Retry = now + retryIn(e.Line.Hungry, firstHunger, lastHunger).Microseconds()
+			}
 			if e.Orphan() {
 				serve(e.Dismiss())
 			}

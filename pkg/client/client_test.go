@@ -9,7 +9,9 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-func perSecond(n int64) limit.Rate { return limit.Rate{Units: n, Per: time.Second, Calendar: limit.Second} }
+func perSecond(n int64) limit.Rate {
+	return limit.Rate{Units: n, Per: time.Second, Calendar: limit.Second}
+}
 
 // plans is a policy of one plan, p, that unknown tenants are not under.
 func plans(version int64, limits ...limit.Limit) *limit.Policy {

@@ -388,4 +388,3 @@ func (f *fake) spent(key string) int64 {
 	}
 	return 0
 }
-

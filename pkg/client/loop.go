@@ -20,6 +20,8 @@ const (
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
 	firstRetry    = 20 * time.Millisecond
 	lastRetry     = time.Second
+	firstHunger   = time.Millisecond // between renewals that bring those who wait nothing
+	lastHunger    = 200 * time.Millisecond
 	settleTimeout = 15 * time.Second // beyond what a ledger takes to fail over
 	settleRetry   = 5 * time.Second
 	maxSend       = 32      // reports of a Settle call
@@ -158,7 +160,7 @@ func (l *loop) step() time.Duration {
 	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
 		c.pressed.Store(false)
 		l.collect()
-		l.sweep(min(c.cfg.idle, 5*time.Second))
+		l.sweep(l.idle())
 	}
 	l.settle(now)
 	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(now))
@@ -207,7 +209,7 @@ func (l *loop) schedule(e *agent.Entry, now int64) {
 	if e.Line.Force > 0 {
 		due = min(due, e.Line.Force)
 	}
-	if due != agent.Never && e.Line.Fails > 0 {
+	if due != agent.Never && e.Line.Retry > 0 {
 		due = max(due, e.Line.Retry)
 	}
 	l.sched.Set(e, due)
@@ -252,9 +254,17 @@ func (l *loop) report() {
 	if l.c.reg.Version() > 0 && !l.outbox.Full() {
 		l.outbox.Freeze(l.through, false)
 	}
-	l.sweep(l.c.cfg.idle)
+	l.sweep(l.idle())
 	l.c.reg.Sweep()
 	l.c.sweepHandles(func(*Limiter) {})
+}
+
+// idle is how long a bucket may be unused: shorter when room gets scarce.
+func (l *loop) idle() time.Duration {
+	if l.c.reg.Buckets() > int64(l.c.cfg.maxBuckets)*3/4 {
+		return min(l.c.cfg.idle, 5*time.Second)
+	}
+	return l.c.cfg.idle
 }
 
 // sweep drops the buckets that were idle for so long and hold nothing.

@@ -1,0 +1,415 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// A policy changes under traffic: what was used stays used, rows carry the version
+// under which their units were admitted, the bucket of a limit that is gone is dropped.
+func TestPolicyChange(t *testing.T) {
+	gone := limit.Limit{Name: "gone", Rate: perSecond(1000), Burst: 1000}
+	bubble(t, plans(1, requests(1, 10), gone), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		if got := drive(c, 1, 8, tenant("a")); got != 8 {
+			t.Fatalf("admitted %d of 8", got)
+		}
+		bigger := requests(1, 30)
+		bigger.Meter = "calls"
+		s.apply(plans(2, bigger))
+		time.Sleep(time.Second)
+		if v := c.Stats().PolicyVersion; v != 2 {
+			t.Fatalf("version %d in force a second later, want 2", v)
+		}
+		s.mu.Lock()
+		s.buckets["requests|a|"].avail = 20 // the bucket's burst went from 10 to 30
+		s.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		got := drive(c, 1, 40, tenant("a"))
+		if got < 20 || got > 28 {
+			t.Errorf("admitted %d under the new policy, want some 20 to 25: what was used stays used", got)
+		}
+		if b := c.Stats().Buckets; b != 1 {
+			t.Errorf("%d buckets held, want 1: the other limit is gone", b)
+		}
+		shut(t, c)
+		byVersion := make(map[string]int64)
+		for _, r := range s.allRows() {
+			byVersion[fmt.Sprint(r.Version, " ", r.Meter)] += r.Admitted
+		}
+		if byVersion["1 requests"] != 8 || byVersion["2 calls"] != got {
+			t.Errorf("rows %v, want 8 of version 1 for requests and %d of 2 for calls", byVersion, got)
+		}
+	})
+}
+
+func TestTenantChange(t *testing.T) {
+	p := plans(1, requests(1, 10))
+	p.Plans = append(p.Plans, limit.Plan{Name: "big", Limits: []limit.Limit{requests(1, 100)}})
+	p.Plans[1].Limits[0].Algorithm = limit.TokenBucket
+	bubble(t, p, func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(n int) (got int64) {
+			for range n {
+				if l.Allow() {
+					got++
+				}
+			}
+			return got
+		}
+		total := ask(20)
+		if total != 10 {
+			t.Fatalf("admitted %d on the small plan, want 10", total)
+		}
+		s.mu.Lock()
+		s.buckets["requests|a|"].avail = 90
+		s.mu.Unlock()
+		s.tenant(limit.Tenant{ID: "a", Plan: "big"})
+		time.Sleep(time.Second)
+		got := ask(200)
+		if got < 90 || got > 92 {
+			t.Errorf("admitted %d after the change of plan, want 90 to 92", got)
+		}
+		total += got
+		if d := l.Decide(t.Context(), 1); d.Allowed || d.Quota() != 1 || d.Limit() != "requests" {
+			t.Errorf("%+v of %s, want denied by requests", d, d.Limit())
+		}
+		s.tenant(limit.Tenant{ID: "a", Plan: "big", Suspended: true})
+		time.Sleep(time.Second)
+		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonSuspended || l.Allow() {
+			t.Errorf("%+v while suspended, want denied for that", d)
+		}
+		s.tenant(limit.Tenant{ID: "a", Plan: "none"})
+		time.Sleep(time.Second)
+		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonNoPlan {
+			t.Errorf("%+v without a plan, want denied for that", d)
+		}
+		s.tenant(limit.Tenant{ID: "a", Plan: "p"})
+		time.Sleep(3 * time.Second)
+		got = ask(200)
+		if got == 0 || got > 12 {
+			t.Errorf("admitted %d back on the small plan, want some of its 10", got)
+		}
+		total += got
+		shut(t, c)
+		if got := s.billed(nil); got != total {
+			t.Errorf("the ledger has %d units, %d were admitted", got, total)
+		}
+	})
+}
+
+func TestUnknownTenants(t *testing.T) {
+	top := limit.Limit{Name: "login", Algorithm: limit.TokenBucket, Rate: perSecond(1), Burst: 5, By: []string{"ip"}, Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"POST /login"}}}}
+	p := plans(1, requests(1, 10))
+	p.Limits = []limit.Limit{top}
+	bubble(t, p, func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		for _, w := range []struct {
+			attrs  []Attribute
+			allow  bool
+			reason Reason
+			limit  string
+		}{
+			{[]Attribute{tenant("stranger")}, false, ReasonNoPlan, ""},
+			{[]Attribute{tenant("no good")}, false, ReasonInvalid, ""},
+			{nil, false, ReasonNoTenant, ""},
+			{[]Attribute{{AttrEndpoint, "POST /login"}, {AttrIP, "10.0.0.1"}}, true, ReasonLimit, "login"},
+			{[]Attribute{tenant("a")}, true, ReasonLimit, "requests"},
+			{[]Attribute{tenant("a"), {AttrEndpoint, "POST /login"}}, true, ReasonLimit, "requests"},
+		} {
+			d := c.Allow(t.Context(), w.attrs...)
+			if d.Allowed != w.allow || d.Reason != w.reason || d.Limit() != w.limit && w.limit != "requests" {
+				t.Errorf("%v: %+v by %q, want %v, %v by %q", w.attrs, d, d.Limit(), w.allow, w.reason, w.limit)
+			}
+		}
+		q := plans(2, requests(1, 10))
+		q.DefaultPlan = "p"
+		s.apply(q)
+		time.Sleep(time.Second)
+		if d := c.Allow(t.Context(), tenant("stranger")); !d.Allowed {
+			t.Errorf("%+v under a default plan, want allowed", d)
+		}
+		if d := c.AllowN(t.Context(), -1, tenant("a")); d.Allowed || d.Reason != ReasonInvalid {
+			t.Errorf("a cost of -1: %+v, want invalid", d)
+		}
+		if d := c.AllowN(t.Context(), limit.MaxUnits+1, tenant("a")); d.Allowed || d.Reason != ReasonInvalid {
+			t.Errorf("a cost above the bound: %+v, want invalid", d)
+		}
+		shut(t, c)
+	})
+}
+
+// Several units are there together or not taken at all, so a refused large
+// request denies no small one.
+func TestAllowN(t *testing.T) {
+	bubble(t, plans(1, requests(1, 10)), func(t *testing.T, s *fake) {
+		s.chunk = 0
+		c := dial(t, s)
+		if d := c.AllowN(t.Context(), 7, tenant("a")); !d.Allowed {
+			t.Fatalf("7 of 10: %+v", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if d := c.AllowN(ctx, 4, tenant("a")); d.Allowed {
+			t.Errorf("4 of the remaining 3: %+v", d)
+		}
+		if d := c.AllowN(t.Context(), 0, tenant("a")); !d.Allowed {
+			t.Errorf("asking about nothing: %+v, want allowed", d)
+		}
+		if d := c.AllowN(t.Context(), 3, tenant("a")); !d.Allowed {
+			t.Errorf("3 of the remaining 3: %+v", d)
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != 10 {
+			t.Errorf("the ledger has %d units, want 10", got)
+		}
+	})
+}
+
+// Levels of tenants share their ancestors' buckets; each unit is billed once, to
+// the tenant of its request, although the ancestor's limit is metered as well.
+func TestAncestorsHoldAndDoNotPay(t *testing.T) {
+	bubble(t, plans(1, requests(1, 60)), func(t *testing.T, s *fake) {
+		s.tenants["a/team"] = limit.Tenant{ID: "a/team", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+		s.tenants["a/team/key"] = limit.Tenant{ID: "a/team/key", Exists: true, Plan: "p", Parent: "a/team", Revision: 1}
+		c := dial(t, s)
+		got := map[string]int64{
+			"a/team/key": drive(c, 1, 25, tenant("a/team/key")),
+			"a":          drive(c, 1, 15, tenant("a")),
+			"a/team":     drive(c, 1, 40, tenant("a/team")), // only 20 are left at the top
+		}
+		want := map[string]int64{"a/team/key": 25, "a": 15, "a/team": 20}
+		for id := range want {
+			if got[id] != want[id] {
+				t.Errorf("%s: admitted %d, want %d", id, got[id], want[id])
+			}
+		}
+		shut(t, c)
+		for id := range want {
+			if b := s.billed(func(r ledger.Row) bool { return r.Tenant == id }); b != got[id] {
+				t.Errorf("%s: billed %d units, %d were admitted: %+v", id, b, got[id], s.allRows())
+			}
+		}
+	})
+}
+
+// Many goroutines on several limits of which any may deny: the ledger has
+// exactly what was admitted, whenever it was collected.
+func TestHammer(t *testing.T) {
+	limits := []limit.Limit{
+		requests(2000, 3000),
+		{Name: "per-user", Rate: perSecond(300), Burst: 150, By: []string{"user"}},
+		{Name: "writes", Rate: perSecond(500), Burst: 400, Meter: "writes", Match: []limit.Match{{Attribute: "method", Patterns: []string{"POST", "PUT"}}}},
+		{Name: "by-endpoint", By: []string{"endpoint"}, Meter: "endpoints"},
+	}
+	for _, restart := range []bool{false, true} {
+		bubble(t, plans(1, limits...), func(t *testing.T, s *fake) {
+			s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+			c := dial(t, s, WithReportInterval(50*time.Millisecond))
+			var mu sync.Mutex
+			want := make(map[string]int64)
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(7, uint64(g)))
+					mine := make(map[string]int64)
+					for range 1500 {
+						id := []string{"a", "a/b"}[r.IntN(2)]
+						method := []string{"GET", "POST", "PUT"}[r.IntN(3)]
+						endpoint := fmt.Sprint("/", r.IntN(20))
+						n := int64(1 + r.IntN(3))
+						d := c.AllowN(context.Background(), n, tenant(id), Attribute{AttrUser, fmt.Sprint(r.IntN(40))}, Attribute{AttrMethod, method}, Attribute{AttrEndpoint, endpoint})
+						if d.Allowed {
+							mine[id+" requests "] += n
+							mine[id+" by-endpoint endpoint="+endpoint] += n
+							if method != "GET" {
+								mine[id+" writes "] += n
+							}
+						}
+						if r.IntN(10) == 0 {
+							time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+						}
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					for k, n := range mine {
+						want[k] += n
+					}
+				})
+			}
+			if restart {
+				time.Sleep(200 * time.Millisecond)
+				s.restart()
+			}
+			wg.Wait()
+			shut(t, c)
+			got := make(map[string]int64)
+			var admitted int64
+			for _, r := range s.allRows() {
+				if r.Admitted > 0 {
+					got[r.Tenant+" "+r.Limit+" "+r.Attributes] += r.Admitted
+					admitted += r.Admitted
+				}
+			}
+			for k, n := range want {
+				if got[k] != n {
+					t.Errorf("%s: the ledger has %d units, %d were admitted", k, got[k], n)
+				}
+			}
+			if len(got) != len(want) || admitted < 1000 {
+				t.Errorf("%d keys and %d units in the ledger, want %d keys and some thousand units", len(got), admitted, len(want))
+			}
+		})
+	}
+}
+
+func TestSwitches(t *testing.T) {
+	bubble(t, plans(1, requests(1, 10)), func(t *testing.T, s *fake) {
+		s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+		c := dial(t, s)
+		l, _ := c.Limiter(t.Context(), tenant("a"))
+		var admitted int64
+		count := func(n int) (got int64) {
+			for i := range n {
+				if i%2 == 0 && l.Allow() || i%2 == 1 && c.Allow(t.Context(), tenant("a")).Allowed {
+					got++
+				}
+			}
+			admitted += got
+			return got
+		}
+		if got := count(20); got != 10 {
+			t.Errorf("normal: %d of 20 admitted, want 10", got)
+		}
+		for _, m := range []limit.Mode{limit.ModeAllowAll, limit.ModeShadowAll} {
+			s.flip(limit.Switches{Mode: m})
+			time.Sleep(10 * time.Millisecond)
+			if got := count(50); got != 50 {
+				t.Errorf("%v: %d of 50 admitted, want all", m, got)
+			}
+		}
+		s.flip(limit.Switches{Denied: []string{"a"}})
+		time.Sleep(10 * time.Millisecond)
+		if d := c.Allow(t.Context(), tenant("a/b")); d.Allowed || d.Reason != ReasonSwitch || l.Allow() {
+			t.Errorf("switched off, a descendant: %+v, want denied by the switch", d)
+		}
+		s.flip(limit.Switches{})
+		time.Sleep(30 * time.Second)
+		if got := count(40); got == 0 || got > 12 {
+			t.Errorf("normal again: %d of 40 admitted, want some 10", got)
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != admitted {
+			t.Errorf("the ledger has %d units, %d were admitted", got, admitted)
+		}
+	})
+}
+
+// Buckets are bounded: idle ones make room without losing usage, and while none
+// is idle a new one is refused.
+func TestBucketsAreBounded(t *testing.T) {
+	l := limit.Limit{Name: "per-user", Rate: perSecond(10), Burst: 10, By: []string{"user"}, Meter: "calls"}
+	n := limit.Limit{Name: "seen", By: []string{"user"}, Meter: "seen"}
+	bubble(t, plans(1, l, n), func(t *testing.T, s *fake) {
+		c := dial(t, s, WithMaxBuckets(20))
+		var admitted int64
+		for round := range 5 {
+			users := 0
+			for ; ; users++ {
+				d := c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(round, "-", users)})
+				if !d.Allowed {
+					if d.Reason != ReasonCrowded || users < 8 || users > 10 {
+						t.Errorf("round %d: user %d was denied: %+v; want some 10 users, then crowded", round, users, d)
+					}
+					break
+				}
+			}
+			admitted += int64(users)
+			time.Sleep(20 * time.Second)
+			if c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(round, "-again")}).Allowed {
+				admitted++
+			}
+			time.Sleep(20 * time.Second)
+		}
+		if b := c.Stats().Buckets; b > 20 {
+			t.Errorf("%d buckets, want 20 at most", b)
+		}
+		time.Sleep(10 * time.Minute)
+		if st := c.Stats(); st.Buckets != 0 || st.LiveTenants != 0 {
+			t.Errorf("%d buckets and %d tenants after 10 idle minutes, want none", st.Buckets, st.LiveTenants)
+		}
+		shut(t, c)
+		for _, name := range []string{"per-user", "seen"} {
+			if got := s.billed(func(r ledger.Row) bool { return r.Limit == name }); got != admitted {
+				t.Errorf("%s: the ledger has %d units, %d were admitted", name, got, admitted)
+			}
+		}
+	})
+}
+
+// First touches of a bucket are one renewal; cold buckets of a request are one call.
+func TestFirstTouchesAreOne(t *testing.T) {
+	user := limit.Limit{Name: "per-user", Rate: perSecond(1000), Burst: 1000, By: []string{"user"}}
+	bubble(t, plans(1, requests(1000, 1000), user), func(t *testing.T, s *fake) {
+		s.chunk, s.delay = 100, 5*time.Millisecond
+		c := dial(t, s)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if c.Allow(context.Background(), tenant("a"), Attribute{AttrUser, "u"}).Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		st := c.Stats()
+		if allowed.Load() != 50 || st.RenewCalls > 3 || st.Renewals > 4 || s.asked["a"] != 1 {
+			t.Errorf("%d of 50 allowed with %d calls for %d renewals, the tenant asked for %d times; want 50, 3 at most (tenant, buckets), once", allowed.Load(), st.RenewCalls, st.Renewals, s.asked["a"])
+		}
+		shut(t, c)
+	})
+}
+
+// Handles that nobody holds any more let their buckets go.
+func TestHandlesAreCollected(t *testing.T) {
+	bubble(t, plans(1, requests(1000, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil || !l.Allow() {
+			t.Fatal("not allowed", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if b := c.Stats().Buckets; b != 1 {
+			t.Errorf("%d buckets while a handle holds one, want 1", b)
+		}
+		if !l.Allow() {
+			t.Error("denied after an idle while")
+		}
+		runtime.KeepAlive(l)
+		l = nil
+		runtime.GC()
+		runtime.GC()
+		time.Sleep(10 * time.Minute)
+		if b := c.Stats().Buckets; b != 0 {
+			t.Errorf("%d buckets after the handle went, want none", b)
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != 2 {
+			t.Errorf("the ledger has %d units, want 2", got)
+		}
+	})
+}

@@ -11,12 +11,11 @@ import (
 // read by anyone to the end.
 const MaxFaults = 100
 
-// Fault is one thing wrong with a document; Faults is everything, by line, and the
-// error of Parse.
-type (
-	Fault  = fault.Fault
-	Faults = fault.Faults
-)
+// Fault is one thing wrong with a document.
+type Fault = fault.Fault
+
+// Faults is everything wrong with a document, by line: the error of Parse.
+type Faults = fault.Faults
 
 // faults collects what is wrong while a document is read.
 type faults struct {

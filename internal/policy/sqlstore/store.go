@@ -188,9 +188,9 @@ func (s *Store) document(ctx context.Context, q querier, version int64) (*policy
 		return nil, err
 	}
 	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
-		// Not the caller's fault, so none of the names: this program refuses what one
-		// before it accepted.
-		return nil, fmt.Errorf("stored version %d does not hold any more: %v", version, err)
+		// Its text, not the error: this is not the caller's document, and its faults must
+		// not be answered as such. This program refuses what one before it accepted.
+		return nil, fmt.Errorf("stored version %d does not hold any more: %s", version, err.Error())
 	}
 	s.mu.Lock()
 	if version >= s.number {

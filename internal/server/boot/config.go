@@ -120,7 +120,7 @@ func (c *Config) Validate() error {
 			bad("--lease-store: %w", err)
 		}
 	}
-	path, postgres, err := c.ledger()
+	path, _, err := c.ledger()
 	switch {
 	case err != nil:
 		bad("--ledger: %w", err)
@@ -130,11 +130,6 @@ func (c *Config) Validate() error {
 	if c.LedgerOwnerURL != "" && !isPostgres(c.LedgerOwnerURL) {
 		bad("--ledger-owner-url: write postgres://user@host/database")
 	}
-	if path != "" && c.LeaseStore != "memory" {
-		// Several servers may share a Redis; a file they cannot.
-		bad("--lease-store %s with a SQLite ledger: a shared lease store needs a shared ledger, postgres://...", c.LeaseStore)
-	}
-	_ = postgres
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		bad("--tls-cert and --tls-key go together")
 	}

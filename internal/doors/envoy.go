@@ -69,8 +69,8 @@ type question struct {
 
 // ShouldRateLimit decides each descriptor as one request to the limits; see
 // docs/doors.md for what each field means here. Errors are INVALID_ARGUMENT for a
-// request that cannot be understood, and UNAVAILABLE while no policy is known, so
-// that Envoy's own failure mode decides.
+// request that cannot be understood, and UNAVAILABLE where nothing can be decided, so
+// that Envoy's own failure mode does.
 func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	if r.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
@@ -97,7 +97,29 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		}
 	}
 	decisions := e.decide(ctx, questions)
-	return e.answer(questions, decisions), nil
+	if reason, failed := undecided(decisions); failed {
+		e.metrics.count(doorEnvoy, "unavailable")
+		return nil, status.Errorf(codes.Unavailable, "not decided: %s", reason)
+	}
+	return e.answer(decisions), nil
+}
+
+// undecided reports whether the answer is lacking for the service's fault alone:
+// then Envoy's failure mode decides, as it is set to. A limit's own on_outage is an
+// answer, and so is any denial beside a fault.
+func undecided(decisions []client.Decision) (reason client.Reason, failed bool) {
+	for _, d := range decisions {
+		if d.Allowed {
+			continue
+		}
+		switch d.Reason {
+		case client.ReasonUnknown, client.ReasonDeadline, client.ReasonCrowded, client.ReasonClosed:
+			reason, failed = d.Reason, true
+		default:
+			return d.Reason, false
+		}
+	}
+	return reason, failed
 }
 
 // hitsOf returns what each descriptor costs: its own addend, where 0 only checks,
@@ -123,7 +145,7 @@ func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 	return hits, nil
 }
 
-// unlimited is the decision on a descriptor that says nothing of its request.
+// unlimited is the decision on a descriptor that no limit holds.
 var unlimited = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
 
 // decide asks for all questions or spends for none: what one descriptor admits of
@@ -137,7 +159,11 @@ func (e *Envoy) decide(ctx context.Context, questions []question) []client.Decis
 			decisions[i] = unlimited
 			return
 		}
-		decisions[i] = e.client.AllowN(ctx, n, questions[i].attributes...)
+		d := e.client.AllowN(ctx, n, questions[i].attributes...)
+		if d.Reason == client.ReasonNoTenant {
+			d = unlimited // to Envoy, what no limit holds is free
+		}
+		decisions[i] = d
 	}
 	if len(questions) == 1 {
 		ask(0, questions[0].hits)
@@ -167,7 +193,7 @@ func (e *Envoy) decide(ctx context.Context, questions []question) []client.Decis
 	return decisions
 }
 
-func (e *Envoy) answer(questions []question, decisions []client.Decision) *rls.RateLimitResponse {
+func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 	resp := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
 		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(decisions)),

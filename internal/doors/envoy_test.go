@@ -191,6 +191,7 @@ func TestEnvoyUnlimited(t *testing.T) {
 	for name, r := range map[string]*rls.RateLimitRequest{
 		"a domain without a gateway":                   {Domain: "elsewhere", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("x-tenant=acme")}},
 		"nothing mapped":                               edge(descriptor("generic_key=x")),
+		"no tenant, and no limit without one":          edge(descriptor("remote_address=10.0.0.1")),
 		"a descriptor without entries":                 edge(descriptor()),
 		"a million hits of what nothing is known":      edge(own(descriptor("generic_key=x"), 1_000_000)),
 		"several of them, in one request, in a domain": edge(descriptor("a=b"), descriptor("c=d")),

@@ -54,11 +54,12 @@ func (l *list) Set(s string) error {
 }
 
 // parse reads the arguments, then QUOTA_AGENT_… from the environment, then the
-// file of --config; the first that sets a value wins. usage goes to w.
+// file of --config; the first that sets a value wins. Help goes to w.
 func parse(args []string, w io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("quota-agent", flag.ContinueOnError)
-	f.SetOutput(w)
+	f.SetOutput(io.Discard) // faults are said by run
+	f.Usage = func() {}
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "quota servers: HOST:PORT, several with commas between, or unix:PATH")
 	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token")
 	f.StringVar(&c.agentID, "agent-id", "", "stable name of this agent, never used by two at once (default: host name and the addresses of its doors)")
@@ -81,6 +82,9 @@ func parse(args []string, w io.Writer) (config, error) {
 		ff.WithConfigFileFlag("config"),
 		ff.WithConfigFileParser(ff.PlainParser),
 	)
+	if errors.Is(err, flag.ErrHelp) {
+		help(w, f)
+	}
 	if err != nil {
 		return c, err
 	}
@@ -97,6 +101,26 @@ func parse(args []string, w io.Writer) (config, error) {
 		return c, nil
 	}
 	return c, c.validate()
+}
+
+// help is what --help prints.
+func help(w io.Writer, f *flag.FlagSet) {
+	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, and Envoy's rate
+limit service. docs/doors.md has the settings of each gateway.
+
+Each flag can also be given as QUOTA_AGENT_<FLAG> in the environment (--http-addr as
+QUOTA_AGENT_HTTP_ADDR), or as a line "http-addr 127.0.0.1:7610" of the file that
+--config names; the command line wins over the environment, and that over the file.
+
+Flags:
+`)
+	f.VisitAll(func(f *flag.Flag) {
+		text := f.Usage
+		if f.DefValue != "" && f.DefValue != "false" {
+			text += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  --%s\n        %s\n", f.Name, text)
+	})
 }
 
 // validate reports every fault.

@@ -21,7 +21,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run returns the exit code: 0, 1 when the agent failed or left usage unsettled, 2
 // when it was not understood.
 func run(args []string, stdout, stderr io.Writer) int {
-	c, err := parse(args, stderr)
+	c, err := parse(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

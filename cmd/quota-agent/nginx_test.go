@@ -25,6 +25,8 @@ import (
 )
 
 const document = `
+gateways:
+  envoy: {domain: edge, descriptors: {tenant: tenant}}
 plans:
   free:
     limits:

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func fetch(t *testing.T, socket, path string) (int, string) {
+	t.Helper()
+	asker := unixClient(socket)
+	defer asker.CloseIdleConnections()
+	answer, err := asker.Get("http://agent" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(b)
+}
+
+// Envoy asks over a Unix socket; what was admitted is settled by the agent's end.
+func TestAgentServesEnvoyAndSettles(t *testing.T) {
+	server := startServer(t)
+	dir := t.TempDir()
+	httpSocket, grpcSocket := filepath.Join(dir, "h"), filepath.Join(dir, "g")
+	end := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+httpSocket, "--grpc-addr", "unix:"+grpcSocket)
+	waitReady(t, httpSocket)
+
+	conn, err := grpc.NewClient("unix:"+grpcSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	h, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{Service: "envoy.service.ratelimit.v3.RateLimitService"})
+	if err != nil || h.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("health: got %v, %v", h, err)
+	}
+	request := &rls.RateLimitRequest{Domain: "edge", HitsAddend: 3, Descriptors: []*rlcommon.RateLimitDescriptor{
+		{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "tenant", Value: "acme"}}},
+	}}
+	admitted := int64(0)
+	for range 8 {
+		answer := new(rls.RateLimitResponse)
+		if err := conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", request, answer); err != nil {
+			t.Fatal(err)
+		}
+		if answer.GetOverallCode() == rls.RateLimitResponse_OK {
+			admitted += 3
+		}
+	}
+	if admitted != 18 {
+		t.Errorf("8 times 3 of a burst of 20: admitted %d, want 18", admitted)
+	}
+	if code, body := fetch(t, httpSocket, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: got %d %s", code, body)
+	}
+	_, metrics := fetch(t, httpSocket, "/metrics")
+	for _, want := range []string{
+		`quota_agent_answers_total{door="envoy",result="ok"} 6`, `quota_agent_answers_total{door="envoy",result="over_limit"} 2`,
+		"quota_client_billed_units_total 18", "quota_client_policy_version", "quota_client_lost 0",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics: no %q", want)
+		}
+	}
+	end()
+	if got := usage(t, server)["acme"]; got != admitted {
+		t.Errorf("ledger: got %d, want %d", got, admitted)
+	}
+}
+
+// Without a server the agent lives, says that it is not ready, and why.
+func TestAgentWithoutAServerIsNotReady(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "h")
+	startAgent(t, "--server", "127.0.0.1:1", "--http-addr", "unix:"+socket, "--grpc-addr", "", "--close-wait", "2s")
+	asker := unixClient(socket)
+	defer asker.CloseIdleConnections()
+	up := func() bool {
+		answer, err := asker.Get("http://agent/healthz")
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	}
+	if !wait(t, 10*time.Second, nil, up) {
+		t.Fatal("the agent does not come up")
+	}
+	if code, body := fetch(t, socket, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no policy is known") {
+		t.Errorf("/readyz: got %d %s", code, body)
+	}
+	if code, _ := fetch(t, socket, "/check"); code != http.StatusServiceUnavailable {
+		t.Errorf("/check: got %d, want 503", code)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		code int
+		said string
+	}{
+		{[]string{"--version"}, 0, "quota-agent "},
+		{[]string{"--help"}, 0, "--attribute"},
+		{[]string{"--nonsense"}, 2, "nonsense"},
+		{[]string{"--http-addr", "x"}, 2, "--http-addr"},
+		{[]string{"--tls-ca", "/does/not/exist"}, 1, "--tls-ca"},
+		{[]string{"--http-addr", "unix:/does/not/exist/s", "--grpc-addr", ""}, 1, "/does/not/exist/s"},
+	} {
+		var out bytes.Buffer
+		if got := run(test.args, &out, &out); got != test.code || !strings.Contains(out.String(), test.said) {
+			t.Errorf("%q: got %d, want %d and %q in\n%s", test.args, got, test.code, test.said, out.String())
+		}
+	}
+}

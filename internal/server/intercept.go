@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,10 +18,15 @@ import (
 // gate is what every call passes: logged, recovered from panics, and let in or
 // refused by its key. REST calls pass the same gate.
 type gate struct {
-	log     *slog.Logger
-	keys    *keyring
-	metrics *metrics
+	log      *slog.Logger
+	keys     *keyring
+	metrics  *metrics
+	stopping <-chan struct{} // closed when streams have to end
 }
+
+// callTimeout bounds a call whose caller has set no deadline, or a longer one: an
+// engine that hangs must not collect calls. It is above the ledger's own bounds.
+const callTimeout = 35 * time.Second
 
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer g.finish(ctx, info.FullMethod, time.Now(), &err)
@@ -31,6 +37,8 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	if err := wire.Check(req.(proto.Message)); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return handler(ctx, req)
 }
 
@@ -39,6 +47,19 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	ctx, err := g.keys.authorize(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(info.FullMethod, healthPrefix) {
+		// A health stream ends with its context only, and would hold up the end.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-g.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 	}
 	return handler(srv, &authorizedStream{stream, ctx})
 }

@@ -57,6 +57,7 @@ type view struct {
 	metrics *metrics
 
 	polling sync.Mutex    // held by the one look under way
+	begun   time.Time     // of the last look that ended; guarded by polling
 	poke    chan struct{} // asks for a look at once
 
 	mu      sync.Mutex
@@ -106,16 +107,25 @@ func (v *view) wake() {
 }
 
 // look brings the view up to date. Whoever made a change calls it too, to see the
-// change in what it answers next.
+// change in what it answers next. Callers that wait for one another share a look:
+// one that began after they came is as good as their own.
 func (v *view) look(ctx context.Context) error {
+	came := time.Now()
 	v.polling.Lock()
 	defer v.polling.Unlock()
+	if v.begun.After(came) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.err
+	}
+	began := time.Now()
 	lookCtx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	err := v.update(lookCtx)
 	if ctx.Err() != nil {
 		return ctx.Err() // the caller went away; that says nothing of the store
 	}
+	v.begun = began
 	result := "ok"
 	if err != nil {
 		result = "error"

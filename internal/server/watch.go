@@ -78,9 +78,9 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 	}
 	messages := []*quotav1.WatchResponse{first}
 	switch {
-	case !complete:
-		// An agent that has no tenants yet has missed nothing.
-		first.RefreshTenants = first.RefreshTenants || at.started || at.tenants != 0
+	case !complete, at.tenants == 0 && head != 0:
+		// An agent without a number may have resolved tenants before this stream began.
+		first.RefreshTenants = true
 		news = true
 	case len(changes) > 0:
 		messages = append(messages[:0], withTenants(first, changes)...)

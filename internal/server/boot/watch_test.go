@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/server/boot"
@@ -84,8 +85,8 @@ func TestWatch(t *testing.T) {
 	n := start(t, embedded(t, policyText))
 	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
 	first := w.next("the policy in force", version(1))
-	if first.Switches == nil || first.RefreshTenants || len(first.Policy.Plans) != 2 {
-		t.Errorf("first message: got %v, want two plans, switches and nothing to refresh", first)
+	if first.Switches == nil || !first.RefreshTenants || len(first.Tenants) != 0 || len(first.Policy.Plans) != 2 {
+		t.Errorf("first message: got %v, want two plans, switches, and to ask again for tenants resolved before", first)
 	}
 	if v := n.apply(strings.Replace(policyText, "100/hour", "150/hour", 1)); v != 2 {
 		t.Fatalf("applied version %d, want 2", v)
@@ -120,9 +121,20 @@ func TestWatch(t *testing.T) {
 	if m := foreign.next("the policy in force", version(2)); !m.RefreshTenants {
 		t.Errorf("an agent of another store: got %v, want refresh_tenants", m)
 	}
-	// Streams end with the server, with a status that says to come back.
+	// Streams end with the server, at once; an agent's with a status that says to come back.
+	health, err := healthpb.NewHealthClient(n.dial("")).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := health.Recv(); err != nil || m.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("health: got %v, %v, want SERVING", m, err)
+	}
+	begin := time.Now()
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the server took %s to end with streams open", took)
 	}
 	if err := <-w.end; status.Code(err) != codes.Unavailable {
 		t.Errorf("at the end the stream got %v, want Unavailable", err)

@@ -66,7 +66,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.Int64Var(&c.Rate, "rate", 0, "decisions a second of all gateways; 0 for as many as possible")
 	f.StringVar(&c.Shape, "distribution", load.Uniform, "how requests spread over tenants: uniform or zipf")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
-	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for four for each processor")
+	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 32 for each processor")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
 	f.StringVar(&c.Key, "key", "", "agent key for --server")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")

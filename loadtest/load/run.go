@@ -26,7 +26,7 @@ type Config struct {
 	Rate     int64  // decisions a second of all gateways; 0 for as many as possible
 	Shape    string // Uniform or Zipf
 	Seed     uint64
-	Workers  int       // goroutines that ask; 0 for a few for each processor
+	Workers  int       // goroutines that ask; 0 for 32 for each processor
 	Agent    string    // the gateways are named Agent-0, Agent-1, …
 	Progress io.Writer // a line a second; nil for none
 }
@@ -86,7 +86,7 @@ func Run(ctx context.Context, c Config, ledger func(context.Context) (map[string
 		return nil, err
 	}
 	if c.Workers == 0 {
-		c.Workers = 4 * runtime.GOMAXPROCS(0)
+		c.Workers = 32 * runtime.GOMAXPROCS(0)
 	}
 	if c.Agent == "" {
 		c.Agent = fmt.Sprintf("load-%06x", rand.Uint32()&0xffffff)

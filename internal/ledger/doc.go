@@ -5,6 +5,12 @@
 // not yet folded. Standard library only: the engines are pgledger and
 // sqliteledger, held to one suite in ledgertest.
 //
-// Nothing acknowledged is lost: only a committed report is acknowledged. Read
-// report.go first, then store.go for the contract.
+// Nothing acknowledged is lost: only a committed report is acknowledged. What an
+// agent admitted and has not reported when it dies is lost, and its epoch's Through
+// says from when on.
+//
+// Read report.go first, then store.go for the contract. A report goes through
+// settle.go (calls are joined), intake.go (what becomes of it) and fold.go (entries
+// and blocks) to usage.go; complete.go says how far an answer can be trusted. All of
+// that is pure but for settle.go and folder.go: engines only read and write.
 package ledger

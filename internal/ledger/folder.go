@@ -9,6 +9,10 @@ import (
 // DefaultFoldEvery is how often a Folder looks for reports to fold.
 const DefaultFoldEvery = 10 * time.Second
 
+// foldTimeout ends a fold that the engine neither finishes nor refuses. The largest
+// block takes seconds.
+const foldTimeout = 2 * time.Minute
+
 // Folder folds on a schedule. Every server runs one: the engine sees to it that
 // only one of them folds at a time, and when that one dies another goes on within
 // an interval.
@@ -61,7 +65,7 @@ func (f *Folder) Run(ctx context.Context) error {
 func (f *Folder) drain(ctx context.Context) error {
 	for ctx.Err() == nil {
 		begun := time.Now()
-		n, err := f.store.Fold(ctx, begun)
+		n, err := f.fold(ctx, begun)
 		if f.Observe != nil && (n > 0 || err != nil) && ctx.Err() == nil {
 			f.Observe(n, time.Since(begun), err)
 		}
@@ -70,4 +74,10 @@ func (f *Folder) drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (f *Folder) fold(ctx context.Context, now time.Time) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, foldTimeout)
+	defer cancel()
+	return f.store.Fold(ctx, now)
 }

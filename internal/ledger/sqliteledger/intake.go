@@ -10,17 +10,17 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
-// commit is one transaction of intake.
+// commit is one transaction of intake. Rows are judged before it begins: what judges
+// them may read this file, or write to it.
 func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	now := s.now()
+	window, err := s.room(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	in := ledger.NewIntake(reports, ledger.Rules{Now: now, Window: window, Slot: s.options.Slot, Accept: s.options.Accept})
 	var receipts []ledger.Receipt
-	var window ledger.Window
-	err := s.write(ctx, func(ctx context.Context, w *writer) error {
-		now := s.now()
-		var err error
-		if window, err = s.windowLocked(ctx, w, now); err != nil {
-			return err
-		}
-		in := ledger.NewIntake(reports, ledger.Rules{Now: now, Window: window, Slot: s.options.Slot, Accept: s.options.Accept})
+	err = s.write(ctx, func(ctx context.Context, w *writer) error {
 		frontiers, err := readFrontiers(ctx, w, in)
 		if err != nil {
 			return err
@@ -36,15 +36,7 @@ func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.R
 	if err != nil {
 		return nil, err
 	}
-	s.keepWindow(window)
 	return receipts, nil
-}
-
-// keepWindow remembers months once they are committed.
-func (s *Store) keepWindow(w ledger.Window) {
-	s.writing.Lock()
-	s.window = w
-	s.writing.Unlock()
 }
 
 const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason"

@@ -136,17 +136,30 @@ func (s *Store) write(ctx context.Context, do func(context.Context, *writer) err
 	return classify(s.writer.transact(ctx, do))
 }
 
-// windowLocked returns the months there is room for, and makes room around now.
-func (s *Store) windowLocked(ctx context.Context, w *writer, now time.Time) (ledger.Window, error) {
-	if s.window.Covers(now) {
-		return s.window, nil
+// room returns the months that there is room for, after having made some around now
+// where they are missing.
+func (s *Store) room(ctx context.Context, now time.Time) (ledger.Window, error) {
+	s.writing.Lock()
+	window := s.window
+	s.writing.Unlock()
+	if window.Covers(now) {
+		return window, nil
 	}
-	window, add := s.window.Extend(now)
-	for _, m := range add {
-		if _, err := w.exec(ctx, "INSERT INTO months (month) VALUES (?) ON CONFLICT DO NOTHING", m.Unix()); err != nil {
-			return window, err
+	window, add := window.Extend(now)
+	err := s.write(ctx, func(ctx context.Context, w *writer) error {
+		for _, m := range add {
+			if _, err := w.exec(ctx, "INSERT INTO months (month) VALUES (?) ON CONFLICT DO NOTHING", m.Unix()); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return window, err
 	}
+	s.writing.Lock()
+	s.window = window // months are never taken away while a store is open
+	s.writing.Unlock()
 	return window, nil
 }
 

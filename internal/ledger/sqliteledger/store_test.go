@@ -30,8 +30,27 @@ func fresh(t testing.TB) ledgertest.Engine {
 			}
 			return texts(t, rows)
 		},
+		Unguard: func(t testing.TB) {
+			t.Helper()
+			s := open(t, path, ledger.Options{})
+			if _, err := s.DB().ExecContext(t.Context(), unguard); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 }
+
+// unguard makes the tables again without their keys, and frontiers that stay.
+const unguard = `
+	CREATE TABLE more_reports AS SELECT * FROM reports;
+	DROP TABLE reports;
+	ALTER TABLE more_reports RENAME TO reports;
+	DROP TABLE queue;
+	CREATE TABLE queue (id INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT, epoch INTEGER, seq INTEGER, row_count INTEGER, size INTEGER);
+	CREATE TRIGGER frontier_stays AFTER UPDATE ON frontier WHEN NEW.seq > OLD.seq BEGIN
+		UPDATE frontier SET seq = OLD.seq, total = OLD.total, digest = OLD.digest, state = OLD.state
+			WHERE agent = OLD.agent AND epoch = OLD.epoch;
+	END`
 
 func open(t testing.TB, path string, o ledger.Options) *sqliteledger.Store {
 	t.Helper()

@@ -58,19 +58,20 @@ func main() {
 }
 
 func run(ctx context.Context, second func(), args []string) error {
-	if len(args) > 0 && args[0] == "migrate" {
-		return migrate(ctx, args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case "migrate":
+			return migrate(ctx, args[1:])
+		case "--version", "-version": // no flag like the others: QUOTA_VERSION means something else to many
+			fmt.Println(version.Line("quota-server"))
+			return nil
+		}
 	}
 	var c boot.Config
 	fs := flags("quota-server", usage)
-	show := fs.Bool("version", false, "print the version and end")
 	c.Flags(fs)
 	if err := c.Parse(fs, args); err != nil {
 		return err
-	}
-	if *show {
-		fmt.Println(version.Line("quota-server"))
-		return nil
 	}
 	redis.SetLogger(quiet{}) // what matters of it, the server says in its readiness
 	s, err := boot.New(ctx, c)

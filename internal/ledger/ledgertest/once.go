@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -333,6 +334,65 @@ func groups(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	if err := wantTotal(t.Context(), servers[0], "acme", reports*agents*(agents+1)/2); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// overlapping: agents that lost their server send to others, all at once, in any
+// order, with new epochs among them: nobody waits in a circle, each settles once.
+func overlapping(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	o := ledger.Options{Now: clock.Now}
+	servers := []ledger.Store{e.Open(t, o), e.Open(t, o)}
+	rng := rand.New(rand.NewPCG(11, 13))
+	agents := make([]agent, 12)
+	var want int64
+	for round := range 15 {
+		var reports []ledger.Report
+		for i := range agents {
+			if g := &agents[i]; round%5 == i%5 {
+				*g = agent{id: fmt.Sprintf("agent-%02d", i), epoch: int64(round + 1)}
+			}
+			agents[i].id = fmt.Sprintf("agent-%02d", i)
+			for range 3 {
+				reports = append(reports, agents[i].report(clock.Now(), row(clock.Now(), "acme", int64(i+1))))
+				want += int64(i + 1)
+			}
+		}
+		settled := make([]atomic.Int64, len(reports))
+		var errs [6]error
+		var wg sync.WaitGroup
+		for n := range errs {
+			order := rng.Perm(len(reports))
+			wg.Go(func() {
+				batch := make([]ledger.Report, len(order))
+				for i, at := range order {
+					batch[i] = reports[at]
+				}
+				receipts, err := servers[n%2].Settle(t.Context(), batch)
+				for i, r := range receipts {
+					switch r.Status {
+					case ledger.Settled:
+						settled[order[i]].Add(1)
+					case ledger.Already:
+					default:
+						err = fmt.Errorf("%s/%d: got %s (%s)", batch[i].Agent, batch[i].Seq, statusName(r.Status), r.Message)
+					}
+				}
+				errs[n] = err
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Fatal(err)
+		}
+		for i := range settled {
+			if n := settled[i].Load(); n != 1 {
+				t.Errorf("%s/%d settled %d times, want once", reports[i].Agent, reports[i].Seq, n)
+			}
+		}
+	}
+	if err := wantTotal(t.Context(), servers[1], "acme", want); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -145,3 +145,36 @@ func TestBrokenConnections(t *testing.T) {
 	}
 	ledgertest.WantRollups(t, ledgertest.Engine{Query: func(t testing.TB, q string) [][]string { return query(t, pg.OwnerURL(), q) }})
 }
+
+// Whatever the role's defaults, a commit is durable when it is acknowledged, and a
+// server that hangs in a transaction loses its locks.
+func TestSessions(t *testing.T) {
+	pg := testenv.Postgres(t)
+	migrate(t, pg)
+	s := open(t, pg, ledger.Options{})
+	var commit, idle string
+	read := func(s *pgledger.Store) {
+		t.Helper()
+		err := s.Pool().QueryRow(t.Context(), "SELECT current_setting('synchronous_commit'), current_setting('idle_in_transaction_session_timeout')").Scan(&commit, &idle)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(s)
+	if idle != "1min" {
+		t.Errorf("idle_in_transaction_session_timeout: got %s, want 1min", idle)
+	}
+	for given, want := range map[string]string{"off": "on", "remote_apply": "remote_apply"} {
+		weak, err := pgledger.Open(t.Context(), withParam(pg.AppURL(), "synchronous_commit="+given), ledger.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(weak)
+		if commit != want {
+			t.Errorf("synchronous_commit of a URL that says %s: got %s, want %s", given, commit, want)
+		}
+		if err := weak.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -32,6 +32,13 @@ const windowFor = time.Minute
 // nothing about it.
 const connectTimeout = 5 * time.Second
 
+// session is what every connection needs. Whatever the database's default is, a
+// COMMIT is durable when it answers. The locks of a server whose host died or hangs,
+// of frontiers and of leading the fold, are free again within a minute.
+const session = `SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+	SET idle_in_transaction_session_timeout = '60s';
+	SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3`
+
 var _ ledger.Store = (*Store)(nil)
 
 // Store is one server's ledger. It is safe for concurrent use.
@@ -63,6 +70,16 @@ func Open(ctx context.Context, url string, options ledger.Options) (*Store, erro
 	}
 	if _, ok := config.ConnConfig.RuntimeParams["application_name"]; !ok {
 		config.ConnConfig.RuntimeParams["application_name"] = "quota-server"
+	}
+	given := config.AfterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if given != nil {
+			if err := given(ctx, conn); err != nil {
+				return err
+			}
+		}
+		_, err := conn.Exec(ctx, session)
+		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -14,7 +14,7 @@ var (
 
 // unknownPolicy says why nothing can be answered before a policy is known.
 func (v *view) unknownPolicy() error {
-	reason := error(errNoPolicy)
+	reason := errNoPolicy
 	v.mu.Lock()
 	if v.err != nil {
 		reason = fmt.Errorf("the policy could not be read yet: %w", v.err)

@@ -55,28 +55,36 @@ func NewJudge(store policy.Store) *Judge {
 // safe for concurrent use.
 func (j *Judge) Accept(r ledger.Row) error {
 	v, err := j.version(r.Version)
-	switch {
-	case errors.Is(err, policy.ErrNotFound):
-		return fmt.Errorf("policy version %d was never in force", r.Version)
-	case err != nil:
-		return nil
-	}
-	if v.defaultPlan && (r.Meter == "" || v.meters[r.Meter]) {
-		return nil
+	if err != nil {
+		return found(err, fmt.Errorf("policy version %d was never in force", r.Version))
 	}
 	known := r.Meter == "" || v.meters[r.Meter]
-	exists, overrides, err := j.tenant(r.Tenant, !known)
-	switch {
-	case err != nil:
+	if known && v.defaultPlan {
 		return nil
-	case !exists && !v.defaultPlan:
-		return fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version)
-	case !known && !overrides: // an override may feed a meter of its own
+	}
+	overrides, err := j.tenant(r.Tenant, !known)
+	switch {
+	case err != nil && v.defaultPlan && errors.Is(err, policy.ErrNotFound):
+		overrides = false // nobody created it, and it has the default plan
+	case err != nil:
+		return found(err, fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version))
+	}
+	if !known && !overrides { // an override may feed a meter of its own
 		return fmt.Errorf("there is no meter %s in version %d", limit.Quote(r.Meter), r.Version)
 	}
 	return nil
 }
 
+// found is the verdict where something was found not to exist, and none where it
+// could not be found out.
+func found(err, verdict error) error {
+	if errors.Is(err, policy.ErrNotFound) {
+		return verdict
+	}
+	return nil
+}
+
+// version returns what a version says; ErrNotFound when there never was one.
 func (j *Judge) version(number int64) (*judged, error) {
 	j.mu.Lock()
 	v, ok := j.versions[number]
@@ -100,8 +108,18 @@ func (j *Judge) version(number int64) (*judged, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := doc.Policy(number)
-	v = &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan != ""}
+	v = judge(doc.Policy(number))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.versions) >= judgedVersions {
+		clear(j.versions)
+	}
+	j.versions[number] = v
+	return v, nil
+}
+
+func judge(p *limit.Policy) *judged {
+	v := &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan != ""}
 	add := func(limits []limit.Limit) {
 		for _, l := range limits {
 			if l.Meter != "" {
@@ -113,32 +131,29 @@ func (j *Judge) version(number int64) (*judged, error) {
 	for _, plan := range p.Plans {
 		add(plan.Limits)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.versions) >= judgedVersions {
-		clear(j.versions)
-	}
-	j.versions[number] = v
-	return v, nil
+	return v
 }
 
-// tenant reports whether there is such a tenant and, where that is asked, whether
-// it has overrides. What may have changed since is read again.
-func (j *Judge) tenant(id string, ask bool) (exists, overrides bool, err error) {
+// tenant reports whether a tenant has overrides; ErrNotFound when there is no such
+// tenant. What may have changed since it was read is read again, where that is asked.
+func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 	j.mu.Lock()
-	overrides, exists = j.tenants[id]
+	overrides, ok := j.tenants[id]
 	j.mu.Unlock()
-	if exists && (overrides || !ask) {
-		return true, overrides, nil
+	if ok && (overrides || !ask) {
+		return overrides, nil
 	}
 	if !j.mayRead() {
-		return false, false, errBusy
+		return false, errBusy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
 	defer cancel()
 	tenants, err := j.store.Tenants(ctx, []string{id})
-	if err != nil || len(tenants) != 1 || !tenants[0].Exists {
-		return false, false, err
+	if err != nil {
+		return false, err
+	}
+	if len(tenants) != 1 || !tenants[0].Exists {
+		return false, policy.ErrNotFound
 	}
 	overrides = len(tenants[0].Overrides) > 0
 	j.mu.Lock()
@@ -147,7 +162,7 @@ func (j *Judge) tenant(id string, ask bool) (exists, overrides bool, err error) 
 		clear(j.tenants)
 	}
 	j.tenants[id] = overrides
-	return true, overrides, nil
+	return overrides, nil
 }
 
 // mayRead counts a read of the store.

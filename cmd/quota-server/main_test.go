@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/f4ee788f/quota/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m)) }
+
+// stdout returns what f prints.
+func stdout(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stdout
+	os.Stdout = w
+	out := make(chan string, 1)
+	go func() {
+		data, _ := io.ReadAll(r)
+		out <- string(data)
+	}()
+	f()
+	os.Stdout = was
+	if err := errors.Join(w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	text := <-out
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	if got := stdout(t, func() {
+		if err := run(t.Context(), func() {}, []string{"--version"}); err != nil {
+			t.Error(err)
+		}
+	}); !strings.HasPrefix(got, "quota-server ") {
+		t.Errorf("--version printed %q", got)
+	}
+	for _, args := range [][]string{{"--help"}, {"migrate", "--help"}} {
+		if err := run(t.Context(), func() {}, args); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%v: got %v, want help", args, err)
+		}
+		if got := stdout(t, help); !strings.Contains(got, "--ledger-owner-url postgres://") {
+			t.Errorf("%v printed %q, want the flags", args, got)
+		}
+	}
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--nope"}, "nope"},
+		{[]string{"serve"}, "unexpected argument"},
+		{[]string{"--ledger", "mysql://x"}, "--ledger"},
+		{[]string{"--policy", "/does/not/exist.yaml", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir()}, "--policy"},
+		{[]string{"migrate"}, "--ledger-owner-url"},
+		{[]string{"migrate", "--ledger-owner-url", "postgres://nobody@127.0.0.1:1/none", "--timeout", "2s"}, "migrations"},
+	} {
+		if err := run(t.Context(), func() {}, c.args); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want an error that names %q", c.args, err, c.want)
+		}
+	}
+}
+
+// Embedded, from nothing, until it is told to stop.
+func TestServe(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := run(ctx, func() {}, []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir(), "--log-level", "error"})
+	if err != nil {
+		t.Errorf("serving until it was told to stop: got %v", err)
+	}
+}
+
+// migrate brings an empty database up to date, again and again.
+func TestMigrate(t *testing.T) {
+	pg := testenv.Postgres(t)
+	for range 2 {
+		if got := stdout(t, func() {
+			if err := run(t.Context(), func() {}, []string{"migrate", "--ledger-owner-url", pg.OwnerURL()}); err != nil {
+				t.Error(err)
+			}
+		}); !strings.Contains(got, "up to date") {
+			t.Errorf("migrate printed %q", got)
+		}
+	}
+}

@@ -128,7 +128,7 @@ var ways = []way{
 		r := g.report(clock.Now(), row(clock.Now(), "lost", 12))
 		var lossy ledger.Store = losing{a}
 		if _, err := settleOne(ctx, lossy, r); !errors.Is(err, ledger.ErrUnavailable) {
-			return fmt.Errorf("a lost reply: got %v, want ErrUnavailable", err)
+			return fmt.Errorf("a lost reply: got %w, want ErrUnavailable", err)
 		}
 		return errors.Join(
 			wantStatus(ctx, b, r, ledger.Already),

@@ -170,7 +170,9 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	if err != nil {
 		err = errors.Join(fmt.Errorf("http: %w", err), s.Close())
 	}
-	<-served
+	if stopped := <-served; !errors.Is(stopped, http.ErrServerClosed) {
+		err = errors.Join(err, stopped)
+	}
 	return err
 }
 

@@ -143,7 +143,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if g.ValidFrom != b.window {
 		// Another window: what is left of the old one is void.
 		b.cell.credit(-have)
-		have, p.stock, b.debt = 0, 0, 0
+		p.stock, b.debt = 0, 0
 		b.window = g.ValidFrom
 	}
 	// The store took the held stock back and granted anew; what was spent of

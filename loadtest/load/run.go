@@ -110,7 +110,7 @@ func Run(ctx context.Context, c Config, ledger func(context.Context) (map[string
 		workers[i].admitted, workers[i].denied = make([]int64, c.Tenants), make([]int64, c.Tenants)
 	}
 	closing := sync.OnceValue(func() error { return closeAll(ctx, gateways) })
-	defer closing()
+	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
 	begin := time.Now()
 	if err := warm(ctx, gateways, attributes, &workers[c.Workers]); err != nil {

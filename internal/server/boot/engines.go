@@ -145,7 +145,8 @@ func (e *engines) openRedis(place string) error {
 		return err
 	}
 	s := redisstore.New(p.client(), p.prefix)
-	e.closers = append(e.closers, s)
-	e.leases, e.leaseName = s, "redis"
+	j := server.NewJoiner(s)
+	e.closers = append(e.closers, s, j)
+	e.leases, e.leaseName = j, "redis"
 	return nil
 }

@@ -328,6 +328,7 @@ func TestGracefulStopLosesNothing(t *testing.T) {
 func TestDirectoryIsHeld(t *testing.T) {
 	c := embedded(t, policyText)
 	n := start(t, c)
+	c.Log = slog.New(slog.DiscardHandler)
 	if _, err := boot.New(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another server") {
 		t.Errorf("a second server on the directory: got %v, want a refusal", err)
 	}

@@ -147,7 +147,7 @@ func production(t testing.TB, pg *testenv.PG) boot.Config {
 	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
 		t.Fatal(err)
 	}
-	return boot.Config{Ledger: pg.AppURL(), DataDir: t.TempDir()}
+	return boot.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Ledger: pg.AppURL(), DataDir: t.TempDir()}
 }
 
 // Servers that share a ledger know of each other's changes within a second: policy,

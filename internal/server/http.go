@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -24,7 +26,7 @@ const (
 
 // newHandler serves health, metrics and REST. Health and metrics need no key: they
 // tell nothing of tenants. Where certificates are asked for, REST is served only with one.
-func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer prometheus.Gatherer, certificates bool) (http.Handler, error) {
+func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer prometheus.Gatherer, keys *keyring, certificates bool) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
 			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
@@ -55,7 +57,15 @@ func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer
 		}{len(reasons) == 0, reasons})
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	// A web page must not reach the services by way of its reader's browser: neither
+	// by a request to this address, nor, while no key is asked for, by a name of its
+	// own that it has pointed here.
+	sameOrigin := http.NewCrossOriginProtection()
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		if err := sameOrigin.Check(r); err != nil || keys.open() && !keys.insecureOpen && !loopbackHost(r.Host) {
+			http.Error(w, "cross-origin requests are refused", http.StatusForbidden)
+			return
+		}
 		if certificates && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
 			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
 			return
@@ -67,6 +77,20 @@ func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer
 		gateway.ServeHTTP(w, r)
 	})
 	return mux, nil
+}
+
+// loopbackHost reports whether a request was meant for this machine by an address, or
+// by the one name that is nobody else's.
+func loopbackHost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return ip != nil && ip.IsLoopback()
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

@@ -169,7 +169,7 @@ func (s *Server) serve() error {
 	quotav1.RegisterAdminServiceServer(rest, admin)
 	quotav1.RegisterUsageServiceServer(rest, usage)
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
-	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, certificates)
+	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, s.keys, certificates)
 	if err != nil {
 		return fmt.Errorf("server: REST: %w", err)
 	}

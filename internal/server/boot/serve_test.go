@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -239,6 +241,48 @@ func TestREST(t *testing.T) {
 		code, body := n.call(c.method, c.path, "", c.body)
 		if code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s: got %d %s, want %d with %s", c.method, c.path, code, body, c.code, c.want)
+		}
+	}
+}
+
+// An open server is open to this machine's people, not to the web pages that they
+// have open.
+func TestWebPagesAreRefused(t *testing.T) {
+	n := start(t, embedded(t, policyText))
+	_, port, err := net.SplitHostPort(n.HTTPAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, method, host string
+		header             http.Header
+		want               int
+	}{
+		{"a program", "POST", n.HTTPAddr(), nil, 200},
+		{"a program, by name", "POST", "localhost:" + port, nil, 200},
+		{"a page of another site", "POST", n.HTTPAddr(), http.Header{"Origin": {"https://evil.example"}}, 403},
+		{"a page of another site, by its browser's word", "POST", n.HTTPAddr(), http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403},
+		{"a page whose name points here", "GET", "evil.example:" + port, http.Header{"Origin": {"http://evil.example:" + port}}, 403},
+	} {
+		path, body := "/v1/switches", `{"mode":"NORMAL"}`
+		if c.method == "POST" {
+			path, body = "/v1/tenants/acme:setPlan", `{"plan":"free"}`
+		}
+		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = c.host
+		for k, v := range c.header {
+			req.Header[k] = v
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("%s: got %d, want %d", c.what, resp.StatusCode, c.want)
 		}
 	}
 }

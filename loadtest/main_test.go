@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/f4ee788f/quota/loadtest/gateway"
+	"github.com/f4ee788f/quota/loadtest/load"
+	"github.com/f4ee788f/quota/loadtest/stack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func read(t *testing.T, file string) load.Result {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r load.Result
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A small load over embedded engines: the ledger has what was admitted, and the
+// saturated tenants are denied.
+func TestLoadOverEmbeddedEngines(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	var out bytes.Buffer
+	args := []string{"--engines", "memory", "--gateways", "2", "--tenants", "10", "--duration", "2s", "--distribution", "zipf", "--json", file}
+	if err := run(t.Context(), args, &out, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	r := read(t, file)
+	if !r.LedgerEqual || r.LedgerUnits != r.AdmittedUnits || r.AdmittedUnits == 0 {
+		t.Errorf("ledger %d, admitted %d, equal %v", r.LedgerUnits, r.AdmittedUnits, r.LedgerEqual)
+	}
+	if r.Denied == 0 || r.Saturated == 0 || r.Saturated == 10 {
+		t.Errorf("denied %d, saturated tenants %d of 10: want some and not all", r.Denied, r.Saturated)
+	}
+	if r.Gateways != 2 || r.Tenants != 10 || r.RPCs == 0 || r.DecisionsPerSecond == 0 || r.Engines != "memory" {
+		t.Errorf("got %+v", r)
+	}
+	if !strings.Contains(out.String(), "decisions/s") {
+		t.Errorf("no progress in\n%s", out.String())
+	}
+}
+
+// Two paced runs against one server that runs already: what its ledger had before
+// is not held against the second.
+func TestLoadAgainstAGivenServer(t *testing.T) {
+	s, err := stack.Embedded(t.Context(), load.Policy(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "r.json")
+	for i := range 2 {
+		var out bytes.Buffer
+		args := []string{"--server", s.Addr, "--apply", "--gateways", "2", "--tenants", "4", "--duration", "1s", "--rate", "2000", "--json", file}
+		if err := run(t.Context(), args, &out, &out); err != nil {
+			t.Fatalf("run %d: %v\n%s", i+1, err, out.String())
+		}
+		r := read(t, file)
+		if r.Decisions > 2100 || r.Decisions < 500 {
+			t.Errorf("run %d: %d decisions at 2,000 a second for a second", i+1, r.Decisions)
+		}
+		if !r.LedgerEqual || r.Engines != "given" {
+			t.Errorf("run %d: got %+v", i+1, r)
+		}
+	}
+}
+
+// A gateway that is told to end settles, and leaves a record that the ledger equals.
+func TestGatewayLeavesARecord(t *testing.T) {
+	s, err := stack.Embedded(t.Context(), load.Policy(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "record")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	args := []string{"gateway", "--server", s.Addr, "--agent", "g", "--demand", load.Tenant(0) + "=200," + load.Tenant(1) + "=100", "--record", file}
+	if err := run(ctx, args, &out, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if !strings.Contains(out.String(), "up g\n") || !strings.Contains(out.String(), "closed g") {
+		t.Errorf("got %q, want up and closed", out.String())
+	}
+	r, err := gateway.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	totals := r.Totals()
+	if n := totals[load.Tenant(0)]; n < 50 || n > 500 {
+		t.Errorf("200 a second for a second: %d admitted", n)
+	}
+	var check bytes.Buffer
+	if err := run(t.Context(), []string{"gateway", "--demand", "x", "--record", file}, &check, &check); err == nil {
+		t.Error("a demand without a rate: got no error")
+	}
+}
+
+func TestFaultyFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"--gateways", "0"}, {"--tenants", "-1"}, {"--duration", "0s"}, {"--rate", "-1"}, {"--distribution", "gauss"},
+		{"--engines", "steam"}, {"--nonsense"}, {"extra"}, {"--workers", "-3"},
+	} {
+		var out bytes.Buffer
+		if err := run(t.Context(), args, &out, &out); !errors.Is(err, errUsage) || out.Len() == 0 {
+			t.Errorf("%q: got %v and %q, want a fault and why", args, err, out.String())
+		}
+	}
+	for _, arg := range []string{"--version", "--help"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{arg}, &out, &out); err != nil || out.Len() == 0 {
+			t.Errorf("%s: got %v and %q", arg, err, out.String())
+		}
+	}
+}
+
+// A server that nobody runs is said within a reasonable time.
+func TestNoServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	if err := run(ctx, []string{"--server", addr, "--tenants", "1"}, &out, &out); err == nil || ctx.Err() != nil {
+		t.Errorf("got %v, context %v", err, ctx.Err())
+	}
+}

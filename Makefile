@@ -41,6 +41,10 @@ sim: ## the simulation: agents, server and network in one process, against one i
 bench: ## decisions against other limiters and against one atomic add, on 1 and 2 cores
 	@cd loadtest/bench && $(GO) test -run '^$$' -bench . -benchmem -cpu 1,2 $(ARGS) ./...
 
+.PHONY: loadtest
+loadtest: build ## load from outside, over real engines where they are installed; the ledger compared
+	@bin/loadtest $(if $(ARGS),$(ARGS),--gateways 20 --tenants 1000 --duration 15s)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## gofmt, go vet and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

@@ -44,7 +44,8 @@ const endless = 1 << 60
 //
 // All times are microseconds of one monotonic clock, the caller's.
 type Bucket struct {
-	cell cell
+	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
+	cell *cell
 
 	mu       sync.Mutex
 	onOutage limit.Outage
@@ -90,12 +91,17 @@ type Bucket struct {
 // NewBucket returns a bucket for l without a lease: its first request waits for
 // one, unless the limit only counts.
 func NewBucket(l *limit.Limit) *Bucket {
-	b := &Bucket{onOutage: l.OnOutage, counting: l.CountsOnly()}
-	if b.counting {
-		b.cell.tokens.Store(endless)
-		b.cell.credited.Store(endless)
-	}
+	b := new(Bucket)
+	b.init(l, new(cell))
 	return b
+}
+
+func (b *Bucket) init(l *limit.Limit, c *cell) {
+	b.cell, b.onOutage, b.counting = c, l.OnOutage, l.CountsOnly()
+	if b.counting {
+		c.tokens.Store(endless)
+		c.credited.Store(endless)
+	}
 }
 
 // Take removes n units (at least 1) if they are there: one atomic subtraction
@@ -285,7 +291,7 @@ func (b *Bucket) Collect() (admitted, denied int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cell.fold()
-	c := &b.cell
+	c := b.cell
 	if a := c.admitted(); a > c.collectedAdmitted {
 		admitted = a - c.collectedAdmitted
 		c.collectedAdmitted = a

@@ -12,14 +12,20 @@ import (
 // valueSep joins the values of an entry; no value may hold it.
 const valueSep = "\x1f"
 
-// Entry is a bucket with what identifies it and what its owner keeps beside it.
+// Entry is a bucket with what identifies it. A decision that finds it reads the two
+// cache lines of this struct and nothing else of the bucket (BenchmarkAttributes in
+// loadtest/bench); all that is rarely touched is behind rest.
 type Entry struct {
-	// A cache line that a find reads, right before the cell's line.
-	hash   uint64
-	scope  *Scope
+	scope *Scope
+	*rest
 	values string   // joined by valueSep
 	inline [32]byte // holds short values, so that comparing them costs no further line
 
+	cell cell // the bucket's
+}
+
+// rest is what only the slow path and the owner touch.
+type rest struct {
 	Bucket
 
 	// inherited is units taken for tenants below the bucket's own: admitted here, and
@@ -27,13 +33,30 @@ type Entry struct {
 	// were put back, so that what is billed here is never too much.
 	inherited atomic.Int64
 	slow      atomic.Int32 // requests between a failed Take and its outcome
+	pins      atomic.Int32 // handles that hold it
 	dead      atomic.Bool  // out of the table: match again
 	queued    atomic.Bool  // in the owner's queue
 	lost      atomic.Bool  // its renewals have failed for a while
-	pins      atomic.Int32 // handles that hold it
 
+	hash uint64
 	Line Line // the owner's
 }
+
+// Take is Bucket.Take, without the way through the bucket.
+func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
+
+// Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
+// callers that cannot afford a call.
+func (e *Entry) Stock() *atomic.Int64 { return &e.cell.tokens }
+
+// Hold is Bucket.Hold.
+func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }
+
+// Release is Bucket.Release.
+func (e *Entry) Release(n int64) { e.cell.pending.Add(-n) }
+
+// PutBack is Bucket.PutBack.
+func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
 
 // Line is what the owner's loop keeps of a bucket. No one else touches it.
 type Line struct {
@@ -141,26 +164,17 @@ func (e *Entry) Queue() bool { return !e.queued.Load() && e.queued.CompareAndSwa
 func (e *Entry) Dequeue() { e.queued.Store(false) }
 
 func newEntry(s *Scope, hash uint64, values []byte, now int64) *Entry {
-	e := &Entry{hash: hash, scope: s}
+	e := &Entry{scope: s, rest: &rest{hash: hash}}
 	if len(values) <= len(e.inline) {
 		n := copy(e.inline[:], values)
 		e.values = unsafe.String(&e.inline[0], n)
 	} else {
 		e.values = string(values)
 	}
-	e.init(&s.rule.Limit)
+	e.init(&s.rule.Limit, &e.cell)
 	e.Line.active = now
 	e.Line.attributes = pairs(s.names, e.values, s.tenant)
 	return e
-}
-
-// init makes the zero bucket one for l, as NewBucket does.
-func (b *Bucket) init(l *limit.Limit) {
-	b.onOutage, b.counting = l.OnOutage, l.CountsOnly()
-	if b.counting {
-		b.cell.tokens.Store(endless)
-		b.cell.credited.Store(endless)
-	}
 }
 
 // pairs writes name=value pairs as ledger.Row has them, without the one at skip.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -63,11 +64,12 @@ func NewRegistry(max int) *Registry {
 	}
 }
 
-// Tenant is a tenant in use.
+// Tenant is a tenant in use. A decision reads its first cache line.
 type Tenant struct {
-	id      string
 	set     atomic.Pointer[Set] // nil until it and its ancestors are known
-	touched atomic.Bool         // used since the owner last looked
+	id      string
+	inline  [32]byte    // holds a short id
+	touched atomic.Bool // used since the owner last looked
 
 	ready chan struct{} // closed when set is first there
 
@@ -93,10 +95,12 @@ func (t *Tenant) Ready() <-chan struct{} { return t.ready }
 // ones, so that the last asked is never put back; at last those that only count. It is
 // immutable: a change makes another.
 type Set struct {
-	Refusal Refusal
 	Items   []Item
-	Chain   []string // the tenant and its ancestors
+	Refusal Refusal
 	gone    atomic.Bool
+	first   [1]Item  // what Items points to, where it is one
+	Chain   []string // the tenant and its ancestors
+	_       [24]byte // to two cache lines, so that what a decision reads is in no third
 }
 
 // Gone reports whether another set has taken this one's place.
@@ -106,7 +110,13 @@ func (s *Set) Gone() bool { return s.gone.Load() }
 type Item struct {
 	Rule  *limit.Rule
 	scope *Scope
+	// direct is the bucket last found, where no values tell several apart. A dropped
+	// one stays until the next is made: its cell admits nothing.
+	direct atomic.Pointer[Entry]
 
+	values uint16
+	// Rank orders by strictness, strictest first, whatever the order of asking.
+	Rank uint16
 	// Metered: a meter is fed, this tenant's or, where Inherited, an ancestor's.
 	Metered bool
 	// Hold: units taken may yet be put back although they are billed, so they are announced.
@@ -115,11 +125,8 @@ type Item struct {
 	Inherited bool
 	// Always: no condition to try.
 	Always bool
-	// Rank orders by strictness, strictest first, whatever the order of asking.
-	Rank int
 
-	values int
-	only   string // the one attribute that tells buckets apart, uncut; or empty
+	only string // the one attribute that tells buckets apart, uncut; or empty
 }
 
 // find returns the tenant of that id, or nil.
@@ -171,7 +178,7 @@ func (r *Registry) Entry(it *Item, attributes []limit.Attribute) *Entry {
 	s := it.scope
 	switch {
 	case it.values == 0:
-		return s.direct.Load()
+		return it.direct.Load()
 	case it.only != "":
 		// What is found under the value as it came is right: entries have clean values only.
 		return r.entry(s, Lookup(attributes, it.only))
@@ -217,7 +224,7 @@ func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
 
 // append appends the request's values.
 func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
-	for i := range it.values {
+	for i := range int(it.values) {
 		if i > 0 {
 			dst = append(dst, valueSep...)
 		}
@@ -238,6 +245,7 @@ func (r *Registry) Touch(s *Set, it *Item, attributes []limit.Attribute, now int
 	}
 	if it.values == 0 {
 		if e := it.scope.direct.Load(); e != nil {
+			it.direct.Store(e)
 			return e, nil
 		}
 	} else if e := r.entryBytes(it.scope, values); e != nil {
@@ -252,6 +260,7 @@ func (r *Registry) Touch(s *Set, it *Item, attributes []limit.Attribute, now int
 	it.scope.entries++
 	if it.values == 0 {
 		it.scope.direct.Store(e)
+		it.direct.Store(e)
 	}
 	r.buckets.Store(int64(r.entries.live))
 	return e, nil
@@ -288,8 +297,12 @@ func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
 	if r.tenants.live >= r.max {
 		return nil, false
 	}
-	id = strings.Clone(id)
-	t = &Tenant{id: id, hash: usable(maphash.String(r.seed, id)), ready: make(chan struct{})}
+	t = &Tenant{hash: usable(maphash.String(r.seed, id)), ready: make(chan struct{})}
+	if n := copy(t.inline[:], id); n == len(id) {
+		t.id = unsafe.String(&t.inline[0], n)
+	} else {
+		t.id = strings.Clone(id)
+	}
 	t.touched.Store(true)
 	r.pending[t] = struct{}{}
 	r.tenants.insert(t.hash, t)

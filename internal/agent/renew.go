@@ -59,11 +59,25 @@ func (b *Bucket) checkLocked(now int64) {
 	asked := b.cell.admitted() + b.cell.denied()
 	seen := float64(asked - b.checked)
 	expected := b.rate * float64(now-b.checkedAt) / 1e6
-	if seen == 0 && expected >= 3 || expected-seen > expected/2+2*math.Sqrt(expected) {
+	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) {
 		b.early = true
 	}
 	b.checked, b.checkedAt = asked, now
-	b.checkAt = now + min(checkEvery, b.term/checks)
+	b.checkAt = b.nextCheckLocked(now)
+}
+
+// enough is how many units must be expected for a check to tell their absence from noise.
+const enough = 3
+
+// nextCheckLocked returns when to hold demand against rate next: Never where too
+// little is expected for a check to find anything, so that a great many quiet
+// buckets cost their owner nothing between renewals.
+func (b *Bucket) nextCheckLocked(from int64) int64 {
+	every := min(checkEvery, b.term/checks)
+	if b.rate*float64(every) < enough*1e6 {
+		return Never
+	}
+	return from + every
 }
 
 // Urgent reports whether requests wait.
@@ -117,7 +131,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		b.rate = float64(b.checked-before) * 1e6 / float64(elapsed)
 	}
 	b.checkedAt = now
-	b.checkAt = now + min(checkEvery, b.term/checks)
+	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
 	b.early = false
 	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held}
@@ -154,7 +168,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.live = true
 	b.term = g.TTL
-	b.checkAt = p.sentAt + min(checkEvery, g.TTL/checks)
+	b.checkAt = b.nextCheckLocked(p.sentAt)
 	b.trickle, b.pile = g.Trickle, g.Pile
 	b.last = now
 	b.expires = p.sentAt + max(g.TTL-margin, 0)

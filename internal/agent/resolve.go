@@ -219,7 +219,7 @@ func (b *rebuild) resolve(t *Tenant) {
 
 // set compiles what holds the requests of chain[0].
 func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
-	s := &Set{Items: make([]Item, 0, len(held))}
+	s := new(Set)
 	tenant := ""
 	for i := range chain {
 		s.Chain = append(s.Chain, chain[i].ID)
@@ -227,34 +227,45 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	if len(chain) > 0 {
 		tenant = chain[0].ID
 	}
-	for rank, h := range held {
+	order := make([]int, len(held)) // of asking, as indexes of held, which is by rank
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return turn(&held[a], tenant) - turn(&held[b], tenant) })
+	s.Items = s.first[:]
+	if len(held) != 1 {
+		s.Items = make([]Item, len(held))
+	}
+	for i, rank := range order {
+		h := &held[rank]
 		l := &h.Rule.Limit
-		it := Item{
-			Rule: h.Rule, scope: b.scope(h), Rank: rank, Always: len(l.Match) == 0, values: len(l.By),
-			Inherited: h.Tenant != "" && h.Tenant != tenant && l.Meter != "",
-		}
+		it := &s.Items[i]
+		it.Rule, it.scope, it.Rank = h.Rule, b.scope(*h), uint16(rank)
+		it.Always, it.values = len(l.Match) == 0, uint16(len(l.By))
+		it.Metered = l.Meter != ""
+		it.Inherited = it.Metered && inherited(h, tenant)
+		it.Hold = it.Metered && i < len(held)-1
 		if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
 			it.only = l.By[0]
 		}
-		s.Items = append(s.Items, it)
-	}
-	slices.SortStableFunc(s.Items, func(a, b Item) int { return a.turn() - b.turn() })
-	for i := range s.Items {
-		it := &s.Items[i]
-		it.Metered = it.Rule.Limit.Meter != ""
-		it.Hold = it.Metered && i < len(s.Items)-1
+		if it.values == 0 {
+			it.direct.Store(it.scope.direct.Load())
+		}
 	}
 	return s
 }
 
-// turn is when the item is asked: see Set.
-func (it *Item) turn() int {
+// inherited reports whether the limit is an ancestor's of the tenant.
+func inherited(h *limit.Held, tenant string) bool { return h.Tenant != "" && h.Tenant != tenant }
+
+// turn is when a limit is asked: see Set.
+func turn(h *limit.Held, tenant string) int {
 	switch {
-	case it.Rule.Limit.CountsOnly():
+	case h.Rule.Limit.CountsOnly():
 		return 3
-	case it.Rule.Limit.Meter == "":
+	case h.Rule.Limit.Meter == "":
 		return 0
-	case it.Inherited:
+	case inherited(h, tenant):
 		return 1
 	default:
 		return 2

@@ -44,7 +44,7 @@ func newTable[T any]() *table[T] {
 // insert adds an entry that is not there yet.
 func (t *table[T]) insert(h uint64, p *T) {
 	slots := *t.slots.Load()
-	if 2*(t.used+1) > len(slots) {
+	if 4*(t.used+1) > 3*len(slots) {
 		slots = t.grow()
 	}
 	t.put(slots, h, p)
@@ -70,7 +70,7 @@ func (t *table[T]) put(slots []slot[T], h uint64, p *T) {
 func (t *table[T]) grow() []slot[T] {
 	old := *t.slots.Load()
 	n := minSlots
-	for n < 4*(t.live+1) {
+	for 4*(t.live+1)+n/2 > 3*n { // room to grow by an eighth at least
 		n *= 2
 	}
 	slots := make([]slot[T], n)

@@ -13,12 +13,19 @@ import (
 // Limiter is a handle for one set of attributes. It is safe for concurrent use, and
 // needs no closing: what it holds goes when it is collected as garbage.
 type Limiter struct {
-	// fast is the bucket, where it is one and decides alone. The loop takes it away
-	// when anything changes, so that a decision need not look whether something did.
-	fast  atomic.Pointer[agent.Entry]
+	// fast is the stock of the bucket, where it is one and decides alone; otherwise it
+	// is none, which never has any. The loop takes it away when anything changes, so
+	// that a decision need not look whether something did.
+	fast  atomic.Pointer[atomic.Int64]
+	entry atomic.Pointer[agent.Entry] // the bucket of fast; nil with none
 	c     *Client
 	attrs []Attribute
 	pins  *pins
+
+	_ [8]byte // none in a cache line of its own: it is written, and fast read, by all cores
+	// none only sinks, from below zero, and would need centuries to come round.
+	none atomic.Int64
+	_    [56]byte
 }
 
 // pins are the buckets that a handle keeps from being dropped.
@@ -54,6 +61,8 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 		return nil, ErrClosed
 	}
 	l := &Limiter{c: c, pins: new(pins)}
+	l.none.Store(-1)
+	l.fast.Store(&l.none)
 	for _, a := range clone(attributesOf(attributes)) {
 		l.attrs = append(l.attrs, Attribute(a))
 	}
@@ -70,8 +79,15 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 // Allow takes one unit and reports whether it may be spent. Where one limit holds
 // the attributes, that is one atomic subtraction. It waits as AllowN does.
 func (l *Limiter) Allow() bool {
-	if e := l.fast.Load(); e != nil {
-		return e.Take(1) || l.refill(context.Background(), e, 1).Allowed
+	return l.fast.Load().Add(-1) >= 0 || l.slowly()
+}
+
+// slowly is Allow where the stock had nothing left. It is apart, and without an
+// argument, so that Allow is inlined where it is called. Where the bucket changed in between,
+// one unit more or less counts as denied.
+func (l *Limiter) slowly() bool {
+	if e := l.entry.Load(); e != nil {
+		return l.refill(context.Background(), e, 1).Allowed
 	}
 	return l.decide(context.Background(), 1).Allowed
 }
@@ -81,7 +97,7 @@ func (l *Limiter) AllowN(n int64) bool { return l.Decide(context.Background(), n
 
 // Decide takes n units and returns the whole decision; see Client.AllowN.
 func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
-	if e := l.fast.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
+	if e := l.entry.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
 		if e.Take(n) {
 			if set, it := l.item(e); set != nil {
 				return Decision{Allowed: true, held: held{l.c, hold{it, e}}}
@@ -112,7 +128,7 @@ func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision 
 // decide goes the common way, and then tries to resolve the handle again.
 func (l *Limiter) decide(ctx context.Context, n int64) Decision {
 	d := l.c.allow(ctx, n, l.attrs)
-	if l.fast.Load() == nil && !l.c.special.Load() {
+	if l.entry.Load() == nil && !l.c.special.Load() {
 		l.settle()
 	}
 	return d
@@ -160,7 +176,8 @@ func (l *Limiter) settle() {
 		return
 	}
 	l.pins.swap([]*agent.Entry{e})
-	l.fast.Store(e)
+	l.entry.Store(e)
+	l.fast.Store(e.Stock())
 	// What changed before this point is seen here; what changes after it finds the
 	// handle in the list.
 	if set.Gone() || l.c.special.Load() || e.Dead() {
@@ -170,7 +187,8 @@ func (l *Limiter) settle() {
 
 // unsettle takes the fast path away.
 func (l *Limiter) unsettle() {
-	l.fast.Store(nil)
+	l.fast.Store(&l.none)
+	l.entry.Store(nil)
 	l.pins.swap(nil)
 }
 

@@ -177,7 +177,7 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
 	now := c.now()
-	rank := len(set.Items)
+	rank := uint16(len(set.Items))
 	for i := range set.Items {
 		it := &set.Items[i]
 		if !it.Rule.Applies(a) {

@@ -1,0 +1,29 @@
+package agent
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// What a decision reads lies in whole cache lines: sizes are those of allocation
+// classes that are aligned to them.
+func TestLayout(t *testing.T) {
+	var e Entry
+	var s Set
+	var n Tenant
+	for _, c := range []struct {
+		what      string
+		got, want uintptr
+	}{
+		{"an entry", unsafe.Sizeof(e), 128},
+		{"the place of its cell", unsafe.Offsetof(e.cell), 64},
+		{"a cell", unsafe.Sizeof(e.cell), 64},
+		{"a set", unsafe.Sizeof(s), 128},
+		{"a tenant's hot part", max(unsafe.Offsetof(n.touched)+1, 64), 64},
+		{"the rest of a tenant's last line", unsafe.Sizeof(n) % 64, 0},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %d bytes, want %d", c.what, c.got, c.want)
+		}
+	}
+}

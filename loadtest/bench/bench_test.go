@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// A candidate makes, once, what one goroutine does n times.
+type candidate struct {
+	name string
+	make func(testing.TB) func(n int)
+}
+
+var atomicAdd = candidate{"atomic.Int64.Add", func(testing.TB) func(n int) {
+	v := new(struct {
+		_ [64]byte
+		atomic.Int64
+		_ [64]byte
+	})
+	return func(n int) {
+		for range n {
+			if v.Add(-1) == 1 {
+				panic("went round")
+			}
+		}
+	}
+}}
+
+var handle = candidate{"Limiter.Allow", func(tb testing.TB) func(n int) {
+	l, err := open(tb).Limiter(context.Background(), client.Attribute{Name: client.AttrTenant, Value: "acme"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !l.Allow() {
+		tb.Fatal("denied")
+	}
+	return func(n int) {
+		for range n {
+			if !l.Allow() {
+				panic("denied")
+			}
+		}
+	}
+}}
+
+var timeRate = candidate{"x/time/rate", func(testing.TB) func(n int) {
+	l := endless()
+	return func(n int) {
+		for range n {
+			if !l.Allow() {
+				panic("denied")
+			}
+		}
+	}
+}}
+
+// byTenant finds one limit among 100,000 tenants'.
+var byTenant = candidate{"Allow/tenants", func(tb testing.TB) func(n int) {
+	c, keys := open(tb), names("tenant")
+	return attributes(tb, c, keys, func(k string) []client.Attribute {
+		return []client.Attribute{{Name: client.AttrTenant, Value: k}}
+	}, func(ctx context.Context, k string) bool {
+		return c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: k}).Allowed
+	})
+}}
+
+// byUser finds one limit among one tenant's 100,000 users.
+var byUser = candidate{"Allow/users", func(tb testing.TB) func(n int) {
+	c, keys := open(tb), names("user")
+	return attributes(tb, c, keys, func(k string) []client.Attribute {
+		return []client.Attribute{{Name: client.AttrTenant, Value: "users"}, {Name: client.AttrUser, Value: k}}
+	}, func(ctx context.Context, k string) bool {
+		return c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "users"}, client.Attribute{Name: client.AttrUser, Value: k}).Allowed
+	})
+}}
+
+func attributes(tb testing.TB, c *client.Client, keys []string, of func(string) []client.Attribute, allow func(context.Context, string) bool) func(n int) {
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for w := range 64 { // first touches, in company
+		wg.Go(func() {
+			for i := w; i < len(keys); i += 64 {
+				for !c.Allow(ctx, of(keys[i])...).Allowed {
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if b := c.Stats().Buckets; b != live {
+		tb.Fatalf("%d live buckets, want %d", b, live)
+	}
+	return func(n int) {
+		o := walk()
+		for range n {
+			if !allow(ctx, keys[o.next()]) {
+				panic("denied")
+			}
+		}
+	}
+}
+
+func syncMap(kind string) candidate {
+	return candidate{"x/time/rate behind sync.Map", func(testing.TB) func(n int) {
+		var m sync.Map
+		keys := names(kind)
+		for _, k := range keys {
+			m.Store(k, endless())
+		}
+		return func(n int) {
+			o := walk()
+			for range n {
+				v, _ := m.Load(keys[o.next()])
+				if !v.(interface{ Allow() bool }).Allow() {
+					panic("denied")
+				}
+			}
+		}
+	}}
+}
+
+// goMap reads a plain map of the same keys: what finding alone costs.
+func goMap(kind string) candidate {
+	return candidate{"map read", func(testing.TB) func(n int) {
+		keys := names(kind)
+		m := make(map[string]*atomic.Int64, live)
+		for _, k := range keys {
+			m[k] = new(atomic.Int64)
+		}
+		return func(n int) {
+			o := walk()
+			for range n {
+				m[keys[o.next()]].Add(-1)
+			}
+		}
+	}}
+}
+
+// together runs f n times, spread over as many goroutines as there are cores.
+func together(cores, n int, f func(n int)) {
+	var wg sync.WaitGroup
+	for g := range cores {
+		share := n / cores
+		if g < n%cores {
+			share++
+		}
+		wg.Go(func() { f(share) })
+	}
+	wg.Wait()
+}
+
+func run(b *testing.B, all ...candidate) {
+	for _, c := range all {
+		b.Run(c.name, func(b *testing.B) {
+			f := c.make(b)
+			runtime.GC()
+			b.Run("op", func(b *testing.B) {
+				b.ReportAllocs()
+				together(runtime.GOMAXPROCS(0), b.N, f)
+			})
+		})
+	}
+}
+
+func BenchmarkHandle(b *testing.B) { run(b, atomicAdd, handle, timeRate) }
+
+func BenchmarkAttributes(b *testing.B) {
+	run(b, byTenant, byUser, syncMap("user"), goMap("user"))
+}

@@ -413,3 +413,37 @@ func TestHandlesAreCollected(t *testing.T) {
 		}
 	})
 }
+
+// Units are in hand while a request waits for another limit, reports are made
+// meanwhile, and then the other limit denies: nothing of it is billed, whichever
+// is asked first.
+func TestUnitsInLimboAreNotBilled(t *testing.T) {
+	dry := limit.Limit{Name: "dry", Rate: limit.Rate{Units: 1, Per: time.Hour, Calendar: limit.Hour}, Burst: 1, Match: []limit.Match{{Attribute: "method", Patterns: []string{"POST"}}}}
+	metered := dry
+	metered.Meter = "writes"
+	metered.Rate = perSecond(1000) // asked after requests
+	for _, other := range []limit.Limit{dry, metered} {
+		bubble(t, plans(1, requests(100, 1000), other), func(t *testing.T, s *fake) {
+			c := dial(t, s, WithReportInterval(50*time.Millisecond))
+			if !c.Allow(t.Context(), tenant("a")).Allowed {
+				t.Fatal("denied with nothing used")
+			}
+			s.set(func(f *fake) {
+				f.delay = time.Second / 2
+				f.buckets["dry|a|"] = &central{last: time.Now().Add(time.Hour), number: make(map[string]int64), granted: make(map[string]int64), spent: make(map[string]int64)}
+			})
+			for range 3 {
+				if d := c.Allow(t.Context(), tenant("a"), Attribute{AttrMethod, "POST"}); d.Allowed || d.Limit() != "dry" {
+					t.Fatalf("%+v by %q, want denied by the other limit", d, d.Limit())
+				}
+			}
+			if w := c.Stats().Waited; w < 2 {
+				t.Fatalf("%d requests waited, want 2 at least: the limbo is what is tested", w)
+			}
+			shut(t, c)
+			if got := s.billed(nil); got != 1 {
+				t.Errorf("after %v: the ledger has %d units, want 1: %+v", other.Meter, got, s.allRows())
+			}
+		})
+	}
+}

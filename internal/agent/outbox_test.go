@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+func TestOutbox(t *testing.T) {
+	row := ledger.Row{Slot: 300, Tenant: "a", Limit: "l", Meter: "m", Version: 1}
+	admit := func(o *Outbox, n int64) { o.Usage.add(row, counts{admitted: n}) }
+	receipts := func(all ...ledger.Status) (r []ledger.Receipt) {
+		for _, s := range all {
+			r = append(r, ledger.Receipt{Status: s})
+		}
+		return r
+	}
+
+	o := NewOutbox("gw", 7)
+	admit(o, 3)
+	o.Freeze(1000, false)
+	o.Freeze(2000, false) // a heartbeat
+	admit(o, 4)
+	o.Freeze(1500, false) // the clock stepped back
+	sent := append([]ledger.Report(nil), o.Next(10, 1<<20)...)
+	for i, want := range []ledger.Report{{Seq: 1, Before: 0, After: 3, Through: 1000}, {Seq: 2, Before: 3, After: 3, Through: 2000}, {Seq: 3, Before: 3, After: 7, Through: 2000}} {
+		got := sent[i]
+		if got.Agent != "gw" || got.Epoch != 7 || got.Seq != want.Seq || got.Before != want.Before || got.After != want.After || got.Through != want.Through || got.Check() != nil {
+			t.Errorf("report %d: %+v (%v), want %+v", i, got, got.Check(), want)
+		}
+	}
+
+	// Only the first is acknowledged: the others are sent again, the same.
+	if progress, fault := o.Receive(sent, receipts(ledger.Settled, ledger.Unavailable, ledger.Ahead), 8); !progress || fault != nil {
+		t.Errorf("progress %v, fault %v; want progress", progress, fault)
+	}
+	if again := o.Next(10, 1<<20); len(again) != 2 || again[0].Digest != sent[1].Digest || again[1].Digest != sent[2].Digest {
+		t.Errorf("%d reports are sent again, want the same two", len(again))
+	}
+	// The reply to the first call comes again, late: it is of no interest.
+	if progress, fault := o.Receive(sent, receipts(ledger.Settled, ledger.Settled, ledger.Settled), 8); progress || fault != nil {
+		t.Errorf("a late reply: progress %v, fault %v", progress, fault)
+	}
+	if s := o.State(); s.Settled != 3 || s.Units != 4 || s.Reports != 2 || s.Through != 1000 {
+		t.Errorf("%+v, want 3 settled, 4 in 2 reports, through 1000", s)
+	}
+
+	// The ledger lost what it had acknowledged: what it has not goes on under a new epoch.
+	_, fault := o.Receive(o.Next(10, 1<<20), []ledger.Receipt{{Status: ledger.Ahead, NextSeq: 1}}, 8)
+	if fault == nil || o.State().Epoch != 8 || o.State().Reports != 0 || o.Usage.Units() != 4 {
+		t.Errorf("fault %+v, state %+v; want epoch 8 with 4 units to be reported anew", fault, o.State())
+	}
+	admit(o, 1)
+	o.Freeze(3000, true)
+	admit(o, 5)
+	o.Freeze(4000, false) // after the last report there is none
+	last := o.Next(10, 1<<20)
+	if len(last) != 1 || last[0].Seq != 1 || last[0].Before != 0 || last[0].After != 5 || !last[0].Closed || last[0].Epoch != 8 {
+		t.Errorf("%+v, want one report of epoch 8, the last, with 5 units", last)
+	}
+}
+
+// Reports of a fenced epoch are put aside and never sent under another number; a
+// rejected one is the ledger's, and those behind it settled nowhere.
+func TestOutboxFenced(t *testing.T) {
+	row := ledger.Row{Slot: 300, Tenant: "a", Limit: "l", Meter: "m", Version: 1}
+	for _, c := range []struct {
+		status       ledger.Status
+		aside, units int64
+		left         int64
+	}{{ledger.Fenced, 3, 7, 0}, {ledger.Rejected, 1, 1, 6}} {
+		o := NewOutbox("gw", 7)
+		for _, n := range []int64{1, 2, 4} {
+			o.Usage.add(row, counts{admitted: n})
+			o.Freeze(1000, false)
+		}
+		_, fault := o.Receive(o.Next(10, 1<<20), []ledger.Receipt{{Status: c.status}, {Status: c.status}, {Status: c.status}}, 9)
+		s := o.State()
+		if fault == nil || s.AsideReports != c.aside || s.AsideUnits != c.units || s.Units != c.left || s.Epoch != 9 || len(o.Aside()) != int(c.aside) {
+			t.Errorf("status %d: %+v; want %d reports of %d units aside, %d units to go on with", c.status, s, c.aside, c.units, c.left)
+		}
+	}
+}
+
+// What a call carries is bounded, and never nothing while something waits.
+func TestOutboxNext(t *testing.T) {
+	o := NewOutbox("gw", 1)
+	for i := range int64(5) {
+		o.Usage.add(ledger.Row{Slot: 300 * (100 + i), Tenant: "tenant", Limit: "l", Meter: "m"}, counts{admitted: 1})
+		o.Freeze(i, false)
+	}
+	size := len(o.reports[0].Payload)
+	for _, c := range []struct{ n, size, want int }{{10, 1 << 20, 5}, {2, 1 << 20, 2}, {10, 3*size + 1, 3}, {10, 1, 1}} {
+		if got := len(o.Next(c.n, c.size)); got != c.want {
+			t.Errorf("Next(%d, %d) returns %d reports, want %d", c.n, c.size, got, c.want)
+		}
+	}
+	for range maxFrozen {
+		o.Freeze(9, false)
+	}
+	if !o.Full() {
+		t.Errorf("not full with %d reports", len(o.reports))
+	}
+}

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+type item struct {
+	key  uint64
+	gone atomic.Bool
+}
+
+// lookup is what Registry.find does, over plain numbers of which many collide.
+func lookup(t *table[item], key uint64) *item {
+	h := usable(key % 97)
+	slots := *t.slots.Load()
+	mask := uint64(len(slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch slots[i].hash.Load() {
+		case 0:
+			return nil
+		case h:
+			if p := slots[i].entry.Load(); p != nil && p.key == key {
+				return p
+			}
+		}
+	}
+}
+
+// A table against a map, over a random history of inserts and removals.
+func TestTableAgainstAMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	tab, ref := newTable[item](), make(map[uint64]*item)
+	for step := range 50_000 {
+		key := r.Uint64N(600)
+		if p, ok := ref[key]; !ok {
+			p = &item{key: key}
+			ref[key] = p
+			tab.insert(usable(key%97), p)
+		} else if r.IntN(3) > 0 {
+			tab.remove(usable(key%97), p)
+			delete(ref, key)
+		}
+		probe := r.Uint64N(600)
+		if got, want := lookup(tab, probe), ref[probe]; got != want {
+			t.Fatalf("step %d: key %d is %p, want %p", step, probe, got, want)
+		}
+		if tab.live != len(ref) {
+			t.Fatalf("step %d: %d live, want %d", step, tab.live, len(ref))
+		}
+	}
+	seen := 0
+	tab.each(func(p *item) {
+		seen++
+		if ref[p.key] != p {
+			t.Errorf("each shows key %d, which is not there", p.key)
+		}
+	})
+	if seen != len(ref) {
+		t.Errorf("each shows %d entries, want %d", seen, len(ref))
+	}
+}
+
+// Readers run beside a writer that grows and shrinks the table: what is never
+// removed is always found, unless the table is just being replaced, and what is found
+// is what was looked for.
+func TestTableReadersBesideAWriter(t *testing.T) {
+	tab := newTable[item]()
+	for k := range uint64(50) {
+		tab.insert(usable(k%97), &item{key: k})
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 2 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for !stop.Load() {
+				k := r.Uint64N(50)
+				p := lookup(tab, k)
+				if p == nil || p.key != k {
+					t.Errorf("key %d is %v, want its entry", k, p)
+					return
+				}
+			}
+		})
+	}
+	for round := range 300 {
+		var added []*item
+		for k := range uint64(200) {
+			p := &item{key: 1000 + k + uint64(round)*200}
+			added = append(added, p)
+			tab.insert(usable(p.key%97), p)
+		}
+		for _, p := range added {
+			tab.remove(usable(p.key%97), p)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}

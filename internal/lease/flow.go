@@ -9,13 +9,23 @@ import (
 // MaxFlow bounds a rate, in tokens a second: in micro-tokens it stays below 2^53.
 const MaxFlow = 1_000_000_000
 
-// Flow returns what the step reckons with: the refill in micro-tokens a second and
-// the capacity in micro-tokens. A windowed limit has a capacity and no refill.
+// Flow returns what the step reckons with: the rate that is shared out, in whole
+// micro-tokens a second and at least 1, and the capacity in micro-tokens. A
+// windowed limit has a capacity and no rate.
 func (p *Spec) Flow() (rate, burst int64) {
 	if p.Windowed() {
 		return 0, p.Units * limit.Micro
 	}
-	return mulDiv(p.Units, limit.Micro*limit.Micro, p.Period), p.Burst * limit.Micro
+	return max(int64(p.Refill()), 1), p.Burst * limit.Micro
+}
+
+// Refill is what a bucket gains, in micro-tokens a second, not rounded: one token a
+// month is less than half a micro-token a second. Windows do not refill.
+func (p *Spec) Refill() float64 {
+	if p.Windowed() {
+		return 0
+	}
+	return float64(float64(p.Units)*(limit.Micro*limit.Micro)) / float64(p.Period)
 }
 
 // Windowed reports whether the limit counts in windows instead of refilling.

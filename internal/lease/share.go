@@ -7,7 +7,7 @@ const fewest = 8
 
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
-func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack int64, next *Record, g *Grant) {
+func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack int64, flow float64, next *Record, g *Grant) {
 	mine := max(next.Lease.Demand, 1)
 	all := s.Out.Demand + mine
 
@@ -60,12 +60,12 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	g.Fallback = max(trickle, mulDiv(rate, mine, all))
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((s.Level+s.Out.Stock)/limit.Micro, 0)
-	g.DenyFor = s.denyFor(now, mine, all, rate, trickle, term)
+	g.DenyFor = s.denyFor(now, mine, all, trickle, term, flow)
 	switch {
 	case s.WindowEnd > 0:
 		g.Reset = max(s.WindowEnd-now, 0)
 	case rate > 0 && burst > s.Level:
-		g.Reset = mulDiv(burst-s.Level, 1e6, rate)
+		g.Reset = lasts(burst-s.Level, flow)
 	}
 }
 
@@ -88,8 +88,8 @@ func (s *State) trickleFor(mine, all, rate, burst, slack int64) (trickle, pile i
 	pile = mulDiv(trickle, span, 1e6)
 	pile -= pile % limit.Micro
 	if pile < limit.Micro {
-		if s.Out.Pile > slack+burst/4 {
-			return 0, 0
+		if s.Out.Pile+limit.Micro > slack+burst/4 {
+			return 0, 0 // piles of one each would leave the level no room for a token
 		}
 		pile = limit.Micro // or the trickle would yield none
 	}
@@ -124,7 +124,7 @@ func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int6
 }
 
 // denyFor tells the holder to deny without asking while there is nothing to be had.
-func (s *State) denyFor(now, mine, all, rate, trickle, term int64) int64 {
+func (s *State) denyFor(now, mine, all, trickle, term int64, flow float64) int64 {
 	if s.Level >= limit.Micro {
 		return 0
 	}
@@ -135,15 +135,15 @@ func (s *State) denyFor(now, mine, all, rate, trickle, term int64) int64 {
 		}
 		return left
 	}
-	own := rate - s.Out.Trickle
+	own := flow - float64(s.Out.Trickle)
 	if s.Out.Trickle > 0 && trickle == 0 {
 		term = min(term, FirstTerm/2) // others have the rate now; they may not keep it
 	}
 	wait := term
 	if own > 0 {
-		wait = mulDiv(limit.Micro-s.Level, 1e6, own)
+		wait = lasts(limit.Micro-s.Level, own)
 		if trickle > 0 {
-			wait = mulDiv(wait, all, mine)
+			wait = min(mulDiv(min(wait, term), all, mine), term) // no longer than it lasts
 		}
 	}
 	if s.Out.Trickle > 0 {

@@ -26,6 +26,9 @@ const (
 	MaxStep = 2*LongTerm + 2*SlotLen
 	// smoothing is the time constant of demand, in microseconds.
 	smoothing = 300_000
+	// mostDemand bounds a holder's demand, in thousandths of a unit a second: the
+	// largest rate there is, so that sums over thousands of holders stay exact.
+	mostDemand = MaxFlow * 1000
 	// guessPer turns the units that wait at a first renewal into a demand, in
 	// microseconds: nobody waits longer than some round trips.
 	guessPer = 100_000
@@ -95,6 +98,15 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(math.Floor(float64(float64(a)*float64(b)) / float64(c)))
 }
 
+// lasts is how many microseconds gain micro-tokens take at flow a second, rounded
+// up, and no more than a double holds exactly: 285 years.
+func lasts(gain int64, flow float64) int64 {
+	if flow <= 0 {
+		return maxCount
+	}
+	return int64(min(math.Ceil(float64(float64(gain)*1e6)/flow), maxCount))
+}
+
 // Renew is the renewal step: it answers one holder's renewal of the bucket at
 // now, the store's clock. It is the whole of what a store does in one atomic step.
 func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
@@ -122,7 +134,8 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	if rate > 0 {
 		slack = mulDiv(rate+burst, r.Spec.EpsilonPPM, 2*limit.Micro)
 	}
-	s.advance(t, rate, burst, slack)
+	flow := r.Spec.Refill()
+	s.advance(t, flow, burst, slack)
 
 	spent, denied := r.Admitted-r.Told, int64(0)
 	if rec != nil && rec.Began == r.Began {
@@ -138,7 +151,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	next.Lease.Demand, next.Fresh = demand(t, rec, spent+denied+r.Waiting, r.Waiting)
 	g := Grant{Number: r.Number, Generation: s.Generation, ValidFrom: s.Window, ValidUntil: s.WindowEnd}
 	if !r.Final {
-		s.grant(now, t, rec, r, rate, burst, slack, next, &g)
+		s.grant(now, t, rec, r, rate, burst, slack, flow, next, &g)
 	} else {
 		next.Lease.Demand = 0
 		next.Expires = t
@@ -148,7 +161,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		s.Holders = make(map[string]*Record)
 	}
 	s.Holders[r.Holder] = next
-	s.Full = now + s.untilFull(now, rate, burst)
+	s.Full = now + s.untilFull(now, burst, flow)
 	return g, nil
 }
 
@@ -223,22 +236,22 @@ func (s *State) turn(now int64, p *Spec) {
 
 // advance brings the bucket to t: it refills, and lets the leases fall out whose
 // slots are over, each at its time.
-func (s *State) advance(t, rate, burst, slack int64) {
+func (s *State) advance(t int64, flow float64, burst, slack int64) {
 	for slot := s.Last/SlotLen + 1; len(s.Ring) > 0 && slot*SlotLen <= t; slot++ {
 		sums, ok := s.Ring[slot]
 		if !ok {
 			continue
 		}
-		s.refill(slot*SlotLen, rate, burst, slack)
+		s.refill(slot*SlotLen, flow, burst, slack)
 		s.Out.subtract(sums)
 		delete(s.Ring, slot)
 	}
-	s.refill(t, rate, burst, slack)
+	s.refill(t, flow, burst, slack)
 }
 
-func (s *State) refill(t, rate, burst, slack int64) {
-	if own := rate - s.Out.Trickle; own > 0 && t > s.Last {
-		gained := float64(float64(t-s.Last)*float64(own))/1e6 + s.Carry
+func (s *State) refill(t int64, flow float64, burst, slack int64) {
+	if own := flow - float64(s.Out.Trickle); own > 0 && t > s.Last {
+		gained := float64(float64(t-s.Last)*own)/1e6 + s.Carry
 		whole := math.Floor(gained)
 		s.Carry = gained - whole
 		s.Level += int64(min(whole, 1<<52))
@@ -335,10 +348,10 @@ func (s *State) overdraw(t, end, over int64, rec *Record, spent, denied, burst i
 // demand estimates a holder's demand, and tells whether it is a guess.
 func demand(t int64, rec *Record, asked, waiting int64) (d int64, fresh bool) {
 	if rec == nil || rec.Lease.Demand == 0 {
-		return mulDiv(max(waiting, 1), 1e9, guessPer), true
+		return min(mulDiv(max(waiting, 1), 1e9, guessPer), mostDemand), true
 	}
 	elapsed := max(t-rec.Start, 1_000)
-	seen := mulDiv(asked, 1e9, elapsed)
+	seen := min(mulDiv(asked, 1e9, elapsed), mostDemand)
 	if rec.Fresh {
 		return max(seen, 1), false
 	}
@@ -348,10 +361,10 @@ func demand(t int64, rec *Record, asked, waiting int64) (d int64, fresh bool) {
 
 // untilFull is how long the bucket has to be kept: until it is full, its window is over, and no
 // lease can be live.
-func (s *State) untilFull(now, rate, burst int64) int64 {
+func (s *State) untilFull(now, burst int64, flow float64) int64 {
 	keep := int64(2*LongTerm + 2*SlotLen)
 	if s.WindowEnd > 0 {
 		return max(keep, s.WindowEnd-now)
 	}
-	return max(keep, mulDiv(max(burst-s.Level, 0), 1e6, max(rate, 1)))
+	return max(keep, lasts(max(burst-s.Level, 0), flow))
 }

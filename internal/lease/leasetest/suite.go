@@ -199,6 +199,64 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a token a month comes after a month", func(t *testing.T) {
+		const month = 30 * 86_400_000_000
+		s := open(t)
+		spec := Bucket(1, 1)
+		spec.Period = month
+		end := ask("a", spec, start, 2, 0)
+		end.Final, end.Admitted = true, 1
+		first := one(t, s, ask("a", spec, start, 1, 1))
+		one(t, s, end) // a lease that is live would make a month look like a clock that leapt
+		for _, at := range []int64{start + month - 1_000_000, start + month + 1_000} {
+			g := one(t, s, ask("b", spec, at, at, 1))
+			if want := int64(0); at > start+month {
+				want = 1
+				if g.Tokens != want {
+					t.Errorf("after a month: got %d tokens, want %d", g.Tokens, want)
+				}
+			} else if g.Tokens != want || g.Reset > 4_000_000 {
+				t.Errorf("a second before the month is over: got %d tokens, full in %d us; want 0, and at most 4 s", g.Tokens, g.Reset)
+			}
+		}
+		if first.Tokens != 1 {
+			t.Errorf("at first: got %d tokens, want 1", first.Tokens)
+		}
+	})
+
+	t.Run("the largest bucket at the smallest rate is kept", func(t *testing.T) {
+		s := open(t)
+		spec := Bucket(1, limit.MaxUnits)
+		spec.Period = 366 * 86_400_000_000
+		g := one(t, s, ask("a", spec, start, 1, limit.MaxUnits))
+		if g.Tokens != limit.MaxUnits || g.Reset <= 0 {
+			t.Errorf("got %d tokens, full in %d us; want all, and a time above 0", g.Tokens, g.Reset)
+		}
+		if g := one(t, s, ask("b", spec, start+60_000_000, 1, 1)); g.Tokens != 0 {
+			t.Errorf("a minute later: got %d tokens, want 0", g.Tokens)
+		}
+	})
+
+	t.Run("a small burst at a high rate leaves room for those without a trickle", func(t *testing.T) {
+		s := open(t)
+		spec := Bucket(100, 1)
+		admitted := map[string]int64{}
+		var sum int64
+		now := start
+		for n := int64(1); n <= 300; n++ {
+			holder := fmt.Sprint("agent-", n%10)
+			now += 10_000
+			r := ask(holder, spec, now, n, 1)
+			r.Admitted, r.Told = admitted[holder], admitted[holder]
+			g := one(t, s, r)
+			admitted[holder] += min(g.Tokens, 1)
+			sum += min(g.Tokens, 1)
+		}
+		if sum < 150 {
+			t.Errorf("in 3 s of requests at the rate, %d were served by the store, want 150 or more of 300", sum)
+		}
+	})
+
 	t.Run("a store that forgot begins empty for a holder of a live lease", func(t *testing.T) {
 		s := open(t)
 		r := ask("a", Bucket(10, 20), start, 7, 5)
@@ -276,11 +334,11 @@ func NewHistory(seed uint64) *History {
 		h.period = pick(1_000_000, 10_000_000, 60_000_000)
 		h.spec = Window(pick(1, 5, 100, 10_000, 1_000_000_000), h.period, h.now)
 	} else {
-		h.spec = Bucket(pick(1, 5, 100, 10_000, 5_000_000, 1_000_000_000), pick(1, 10, 1000, 20_000, 1_000_000_000))
-		h.spec.Period = pick(1_000_000, 1_000_000, 60_000_000, 3_600_000_000)
+		h.spec = Bucket(pick(1, 5, 100, 10_000, 5_000_000, 1_000_000_000), pick(0, 1, 10, 1000, 20_000, 1_000_000_000))
+		h.spec.Period = pick(1_000_000, 1_000_000, 60_000_000, 3_600_000_000, 366*86_400_000_000)
 		h.spec.EpsilonPPM = pick(0, 10_000, 50_000, 1_000_000)
 	}
-	for i := range 1 + h.rng.IntN(6) {
+	for i := range 1 + h.rng.IntN(int(pick(6, 6, 40))) {
 		h.holders = append(h.holders, holder{name: fmt.Sprint("agent-", i)})
 	}
 	return h
@@ -332,6 +390,9 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 	p.admitted += spent
 	if rng.IntN(2) == 0 {
 		p.denied += rng.Int64N(500)
+		if rng.IntN(30) == 0 {
+			p.denied += rng.Int64N(limit.MaxUnits) // one request, far too large
+		}
 	}
 	r := lease.Renewal{
 		Key: "bucket", Spec: h.spec, Holder: p.name, Now: h.now, Number: p.number, Began: p.began,
@@ -340,6 +401,9 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 	}
 	if rng.IntN(3) == 0 {
 		r.Waiting = rng.Int64N(20)
+		if rng.IntN(20) == 0 {
+			r.Waiting = rng.Int64N(limit.MaxUnits + 1)
+		}
 	}
 	if p.live {
 		r.Trickle, r.ExpiresIn = p.grant.Trickle, rng.Int64N(p.grant.TTL+1)

@@ -140,7 +140,7 @@ func (s *Store) load(ctx context.Context) error {
 var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
 func (s *Store) command(r *lease.Renewal) []any {
-	rate, burst := r.Spec.Flow()
+	_, burst := r.Spec.Flow()
 	var now any = r.Now
 	if r.Now == 0 {
 		now = ""
@@ -148,7 +148,7 @@ func (s *Store) command(r *lease.Renewal) []any {
 	return []any{
 		"evalsha", renewScript.Hash(), 1, s.prefix + braces.Replace(r.Key),
 		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, flag(r.Final),
-		r.Window, r.ExpiresIn, r.Generation, flag(r.Spec.Windowed()), rate, burst, r.Spec.EpsilonPPM,
+		r.Window, r.ExpiresIn, r.Generation, flag(r.Spec.Windowed()), r.Spec.Refill(), burst, r.Spec.EpsilonPPM,
 		r.Spec.WindowStart, r.Spec.WindowEnd, r.Spec.NextWindowEnd,
 	}
 }

@@ -31,7 +31,7 @@ func TestLuaEqualsGo(t *testing.T) {
 	client := redisstore.Dial(cluster.Addrs(), true)
 	defer func() { _ = client.Close() }()
 	n := 0
-	leasetest.Differential(t, 90, 150, func(*testing.T) (want, got lease.Store) {
+	leasetest.Differential(t, 120, 150, func(*testing.T) (want, got lease.Store) {
 		n++
 		return memstore.New(), redisstore.New(client, cluster.Prefix+strconv.Itoa(n)+":")
 	})

@@ -6,7 +6,7 @@
 -- KEYS: the bucket, a hash: field s is its state, h:<holder> a holder's record.
 -- ARGV: 1 now in us ('' = this node's clock)  2 holder  3 number  4 began
 --   5 admitted  6 denied  7 told  8 held  9 waiting  10 final (0|1)  11 window
---   12 expires in us  13 generation  14 windowed (0|1)  15 rate, micro-tokens/s
+--   12 expires in us  13 generation  14 windowed (0|1)  15 refill, micro-tokens/s, not rounded
 --   16 burst, micro-tokens  17 epsilon, ppm  18-20 window start, end, end of the next
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
 --   window end, generation, expiry slot, remaining, reset us}, or {-1} for a stale number.
@@ -14,7 +14,8 @@ local MICRO, SLOT = 1000000, 500000
 local FIRST, SHORT, LONG = 200000, 500000, 10000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
 local SMOOTHING, GUESS_PER, FEWEST = 300000, 100000, 8
-local floor, min, max = math.floor, math.min, math.max
+local MOST_DEMAND, MOST = 1000000000000, 9007199254740992
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 local key = KEYS[1]
 local now = tonumber(ARGV[1])
@@ -27,10 +28,15 @@ local number, began = tonumber(ARGV[3]), tonumber(ARGV[4])
 local admitted, denied, told = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local held, waiting, final = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1'
 local window, expires_in, generation = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local windowed, rate, burst = ARGV[14] == '1', tonumber(ARGV[15]), tonumber(ARGV[16])
+local windowed, flow, burst = ARGV[14] == '1', tonumber(ARGV[15]), tonumber(ARGV[16])
+local rate = windowed and 0 or math.max(math.floor(flow), 1)
 local epsilon = tonumber(ARGV[17])
 
 local function muldiv(a, b, c) return floor(a * b / c) end
+local function lasts(gain, flow)
+  if flow <= 0 then return MOST end
+  return min(ceil(gain * 1e6 / flow), MOST)
+end
 
 -- The state. Sums are stock, pile, trickle and demand; the ring holds them by slot.
 local level, carry, last, offset, since, win, win_end, gen, capacity
@@ -106,7 +112,7 @@ end
 
 -- refill brings the level to the time `to`; clip then works at that time.
 local function refill(to)
-  local own = rate - trickle_out
+  local own = flow - trickle_out
   if own > 0 and to > last then
     local gained = (to - last) * own / 1e6 + carry
     local whole = floor(gained)
@@ -202,11 +208,11 @@ end
 -- Demand, in thousandths of a unit a second.
 local demand, fresh
 if not rec or rec[4] == 0 then
-  demand, fresh = muldiv(max(waiting, 1), 1e9, GUESS_PER), 1
+  demand, fresh = min(muldiv(max(waiting, 1), 1e9, GUESS_PER), MOST_DEMAND), 1
 else
   local elapsed = max(t - rec[6], 1000)
   local asked = (spent + refused) / MICRO + waiting
-  local seen = muldiv(asked, 1e9, elapsed)
+  local seen = min(muldiv(asked, 1e9, elapsed), MOST_DEMAND)
   fresh = 0
   if rec[9] == 1 then
     demand = max(seen, 1)
@@ -234,7 +240,7 @@ else
       pile = muldiv(trickle, span, 1e6)
       pile = pile - pile % MICRO
       if pile < MICRO then
-        if pile_out > slack + floor(burst / 4) then
+        if pile_out + MICRO > slack + floor(burst / 4) then
           trickle, pile = 0, 0
         else
           pile = MICRO
@@ -300,12 +306,12 @@ else
       deny = max(win_end - now, 1000)
       if stock_out > 0 then deny = min(deny, SHORT) end
     else
-      local own, most = rate - trickle_out, term
+      local own, most = flow - trickle_out, term
       if trickle_out > 0 and trickle == 0 then most = min(most, FIRST / 2) end
       deny = most
       if own > 0 then
-        deny = muldiv(MICRO - level, 1e6, own)
-        if trickle > 0 then deny = muldiv(deny, all, mine) end
+        deny = lasts(MICRO - level, own)
+        if trickle > 0 then deny = min(muldiv(min(deny, most), all, mine), most) end
       end
       if trickle_out > 0 then
         deny = max(min(deny, most), 20000)
@@ -317,7 +323,7 @@ else
   if win_end > 0 then
     reset = max(win_end - now, 0)
   elseif rate > 0 and burst > level then
-    reset = muldiv(burst - level, 1e6, rate)
+    reset = lasts(burst - level, flow)
   end
 end
 
@@ -340,16 +346,20 @@ local keep = 2 * LONG + 2 * SLOT
 if win_end > 0 then
   keep = max(keep, win_end - now)
 else
-  keep = max(keep, muldiv(max(burst - level, 0), 1e6, max(rate, 1)))
+  keep = max(keep, lasts(max(burst - level, 0), flow))
 end
 redis.call('PEXPIRE', key, floor(keep / 1000) + 1)
 
--- Sweep a record of the long gone, looking at one: it changes no answer.
-if number % 8 == 0 then
-  local field = redis.call('HRANDFIELD', key)
-  if field ~= 's' and field ~= holder then
-    local old = redis.call('HGET', key, field)
-    if old and cmsgpack.unpack(old)[7] + RECORD_LIFE <= t then redis.call('HDEL', key, field) end
+-- Sweep records of the long gone, looking at a few: it changes no answer. A newcomer
+-- looks at two, so that those who come once and never again do not pile up.
+local look = 0
+if not rec then look = 2 elseif number % 8 == 0 then look = 1 end
+if look > 0 then
+  local some = redis.call('HRANDFIELD', key, look, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    if some[i] ~= 's' and some[i] ~= holder and cmsgpack.unpack(some[i + 1])[7] + RECORD_LIFE <= t then
+      redis.call('HDEL', key, some[i])
+    end
   end
 end
 

@@ -28,8 +28,8 @@ func (l *loop) renewDue() time.Duration {
 			return time.Hour
 		case c.lost.Load():
 			limit = maxProbe
-		case l.flying > 0 && now-l.lastSent < gatherFor:
-			return time.Duration(gatherFor-(now-l.lastSent)) * time.Microsecond
+		case l.flying > 0 && now-l.lastSent < l.gather():
+			return time.Duration(l.gather()-(now-l.lastSent)) * time.Microsecond
 		}
 		var batch []*agent.Entry
 		for len(batch) < limit {
@@ -63,7 +63,13 @@ func (l *loop) renewDue() time.Duration {
 	}
 }
 
+// gather is how long renewals wait for company while a call is under way, in
+// microseconds: about as long as a call takes, so that the busier the server is,
+// the more each call carries; and a call that hangs holds up none of the others.
+func (l *loop) gather() int64 { return min(max(minGather, l.roundTrip), maxGather) }
+
 type renewResult struct {
+	took    int64 // microseconds
 	batch   []*agent.Entry
 	tenants []*agent.Tenant
 	resp    *quotav1.RenewResponse
@@ -98,12 +104,13 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 		if err == nil {
 			err = wire.CheckRenewResponse(req, resp)
 		}
-		l.renewed <- renewResult{batch, tenants, resp, err}
+		l.renewed <- renewResult{c.now() - now, batch, tenants, resp, err}
 	}()
 }
 
 func (l *loop) onRenewed(r renewResult) {
 	l.flying--
+	l.roundTrip += (r.took - l.roundTrip) / 4
 	now := l.c.now()
 	if r.err != nil {
 		l.count.renewFailed++

@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	maxCalls      = 8                      // Renew calls under way
-	maxBatch      = 4096                   // renewals of a call
-	maxProbe      = 256                    // renewals of a call while the server is out of contact
-	maxAsk        = 1024                   // tenants of a call
-	gatherFor     = 1000                   // µs that urgent renewals wait for company, while calls are under way
+	maxCalls      = 8     // Renew calls under way
+	maxBatch      = 4096  // renewals of a call
+	maxProbe      = 256   // renewals of a call while the server is out of contact
+	maxAsk        = 1024  // tenants of a call
+	minGather     = 1_000 // µs; see loop.gather
+	maxGather     = 100_000
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
 	firstRetry    = 20 * time.Millisecond
 	lastRetry     = time.Second
@@ -46,11 +47,12 @@ type loop struct {
 	watched chan watchEvent
 	settled chan settleResult
 
-	flying   int
-	lastSent int64
-	fails    int
-	since    time.Time // of the first of them
-	nextTry  int64
+	flying    int
+	lastSent  int64
+	roundTrip int64 // of Renew calls of late, microseconds
+	fails     int
+	since     time.Time // of the first of them
+	nextTry   int64
 
 	settling    bool
 	settleFails int

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -12,7 +13,7 @@ import (
 const (
 	MaxBlockReports = 5_000
 	MaxBlockRows    = 500_000
-	MaxBlockBytes   = 32 << 20
+	MaxBlockBytes   = 32 << 20 // by Stored.Size
 )
 
 // Pending is a settled report that is not folded yet.
@@ -207,13 +208,37 @@ type Rollup struct {
 	Sum  Sum
 }
 
-// Sum is counts added up.
+// Sum is counts added up. Counts are never negative, and end at MaxSum: a report's
+// bounds keep a block's entries below it, but nothing bounds how many reports a
+// hostile agent sends, and a sum that overflows must stop neither folding nor reading.
 type Sum struct{ Admitted, Overage, Denied int64 }
 
+// MaxSum is where sums over entries end, in roll-ups and in answers.
+const MaxSum = math.MaxInt64
+
 func (s *Sum) add(o Sum) {
-	s.Admitted += o.Admitted
-	s.Overage += o.Overage
-	s.Denied += o.Denied
+	s.Admitted = addUp(s.Admitted, o.Admitted)
+	s.Overage = addUp(s.Overage, o.Overage)
+	s.Denied = addUp(s.Denied, o.Denied)
+}
+
+func addUp(a, b int64) int64 {
+	if a > MaxSum-b {
+		return MaxSum
+	}
+	return a + b
+}
+
+// SumOf is the sum whose counts were added up in two halves, so that an engine whose
+// own sums fail above MaxSum cannot fail: high is units of 2^32, low the rest.
+func SumOf(high, low Sum) Sum {
+	join := func(high, low int64) int64 {
+		if high += low >> 32; high > MaxSum>>32 {
+			return MaxSum
+		}
+		return high<<32 | low&(1<<32-1)
+	}
+	return Sum{join(high.Admitted, low.Admitted), join(high.Overage, low.Overage), join(high.Denied, low.Denied)}
 }
 
 // Roll sums a block's entries by hour and key, sorted by hour and key: the order

@@ -69,6 +69,7 @@ type arrival struct {
 	at      int // position in the call
 	id      ReportID
 	rows    int
+	size    int   // bytes of the rows that count, each with its names
 	held    []int // rows that go to quarantine
 	kept    []Quarantined
 	fault   error
@@ -80,6 +81,7 @@ type Stored struct {
 	Report *Report
 	Month  time.Time // its partition
 	Rows   int
+	Size   int    // bytes that folding it takes: its payload, or more where rows share names
 	Held   []byte // which rows are in quarantine, for Pending.Held; nil for none
 }
 
@@ -88,8 +90,15 @@ type Quarantined struct {
 	ID     ReportID
 	Row    int
 	Reason string
-	Body   []byte // the row by EncodeRows, or the report by its own encoding
+	// Body is the row by EncodeRows, or the report by its own encoding. It is empty
+	// for a row beyond what may be kept of one report: Row is its place in the
+	// report's payload.
+	Body []byte
 }
+
+// maxKept bounds the bodies of a report's rows in quarantine, in bytes of its payload
+// each: a payload writes every string once, and its rows may share a long one.
+const maxKept = 8
 
 // Move moves a frontier, only if it still is where From says.
 type Move struct {
@@ -133,7 +142,8 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 		}
 		return a
 	}
-	a.rows = len(rows)
+	a.rows, a.size = len(rows), len(r.Payload)
+	names, kept := 0, 0
 	for i := range rows {
 		row := &rows[i]
 		err := row.checkNames()
@@ -143,11 +153,19 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 		if err == nil && in.rules.Accept != nil {
 			err = in.rules.Accept(*row)
 		}
-		if err != nil {
-			a.held = append(a.held, i)
-			a.kept = append(a.kept, Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: EncodeRows(rows[i : i+1])})
+		size := len(row.Tenant) + len(row.Limit) + len(row.Meter) + len(row.Attributes)
+		if err == nil {
+			names += size
+			continue
 		}
+		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error())}
+		if kept+size <= maxKept*len(r.Payload) {
+			q.Body = EncodeRows(rows[i : i+1])
+			kept += len(q.Body)
+		}
+		a.held, a.kept = append(a.held, i), append(a.kept, q)
 	}
+	a.size = max(a.size, names)
 	return a
 }
 
@@ -278,7 +296,7 @@ func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 		f.State = StateClosed
 	}
 	out.Reports = append(out.Reports, Stored{
-		Report: r, Month: in.rules.Window.month(r.Through / 1000), Rows: a.rows, Held: encodeHeld(a.held),
+		Report: r, Month: in.rules.Window.month(r.Through / 1000), Rows: a.rows, Size: a.size, Held: encodeHeld(a.held),
 	})
 	out.Kept = append(out.Kept, a.kept...)
 }

@@ -35,6 +35,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Chain", func(t *testing.T) { chain(t, fresh) })
 	t.Run("Folders", func(t *testing.T) { folders(t, fresh) })
 	t.Run("Interrupted", func(t *testing.T) { interrupted(t, fresh) })
+	t.Run("Endless", func(t *testing.T) { endless(t, fresh) })
+	t.Run("Wide", func(t *testing.T) { wide(t, fresh) })
 	t.Run("Usage", func(t *testing.T) { usage(t, fresh) })
 	t.Run("Pages", func(t *testing.T) { pages(t, fresh) })
 	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })

@@ -144,9 +144,7 @@ func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now 
 	var batch pgx.Batch
 	batch.Queue("INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)",
 		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), now.UnixMilli())
-	if len(fresh) > 0 {
-		queueKeys(&batch, fresh)
-	}
+	queueKeys(&batch, fresh)
 	if len(b.Entries) > 0 {
 		queueRollups(&batch, ledger.Roll(b.Entries, keys))
 	}
@@ -162,19 +160,36 @@ func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now 
 	return keys, err
 }
 
+// maxKeyBytes is how many names one statement writes: Postgres takes no message
+// above 1 GB.
+const maxKeyBytes = 16 << 20
+
 func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 	var keys [][16]byte
 	var tenants, limits, meters, attributes []string
 	var versions []int64
+	size := 0
+	queue := func() {
+		batch.Queue(`INSERT INTO keys (key, tenant, limit_name, meter, version, attributes)
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[]) ON CONFLICT DO NOTHING`,
+			keys, tenants, limits, meters, versions, attributes)
+		keys, tenants, limits, meters, versions, attributes, size = nil, nil, nil, nil, nil, nil, 0
+	}
 	for k, r := range fresh {
 		keys = append(keys, k)
 		tenants, limits, meters = append(tenants, r.Tenant), append(limits, r.Limit), append(meters, r.Meter)
 		versions, attributes = append(versions, r.Version), append(attributes, r.Attributes)
+		if size += len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes); size >= maxKeyBytes {
+			queue()
+		}
 	}
-	batch.Queue(`INSERT INTO keys (key, tenant, limit_name, meter, version, attributes)
-		SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[]) ON CONFLICT DO NOTHING`,
-		keys, tenants, limits, meters, versions, attributes)
+	if len(keys) > 0 {
+		queue()
+	}
 }
+
+// maxSum is ledger.MaxSum.
+const maxSum = "9223372036854775807"
 
 func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	n := len(rolls)
@@ -185,8 +200,9 @@ func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	}
 	batch.Queue(`INSERT INTO rollups AS r (key, hour, admitted, overage, denied)
 		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-		ON CONFLICT (key, hour) DO UPDATE SET admitted = r.admitted + excluded.admitted,
-			overage = r.overage + excluded.overage, denied = r.denied + excluded.denied`, keys, hours, admitted, overage, denied)
+		ON CONFLICT (key, hour) DO UPDATE SET admitted = r.admitted + least(excluded.admitted, `+maxSum+` - r.admitted),
+			overage = r.overage + least(excluded.overage, `+maxSum+` - r.overage),
+			denied = r.denied + least(excluded.denied, `+maxSum+` - r.denied)`, keys, hours, admitted, overage, denied)
 }
 
 // writeTouches notes which epochs touched which tenants, and forgets those of epochs

@@ -165,7 +165,7 @@ func queueMoves(batch *pgx.Batch, moves []ledger.Move) {
 func queueReports(batch *pgx.Batch, reports []ledger.Stored, now time.Time) {
 	n := len(reports)
 	months, agents := make([]time.Time, n), make([]string, n)
-	numbers := make([][]int64, 6) // epoch, seq, before, after, through, rows
+	numbers := make([][]int64, 7) // epoch, seq, before, after, through, rows, size
 	for i := range numbers {
 		numbers[i] = make([]int64, n)
 	}
@@ -175,7 +175,7 @@ func queueReports(batch *pgx.Batch, reports []ledger.Stored, now time.Time) {
 		r := reports[i].Report
 		months[i], agents[i], closed[i] = reports[i].Month, r.Agent, r.Closed
 		digests[i], payloads[i], held[i] = r.Digest[:], notNil(r.Payload), notNil(reports[i].Held)
-		for c, v := range [...]int64{r.Epoch, r.Seq, r.Before, r.After, r.Through, int64(reports[i].Rows)} {
+		for c, v := range [...]int64{r.Epoch, r.Seq, r.Before, r.After, r.Through, int64(reports[i].Rows), int64(reports[i].Size)} {
 			numbers[c][i] = v
 		}
 	}
@@ -183,10 +183,12 @@ func queueReports(batch *pgx.Batch, reports []ledger.Stored, now time.Time) {
 			INSERT INTO reports (month, agent, epoch, seq, total_before, total_after, through_ms, row_count, closed, digest, payload, held, stored_ms)
 			SELECT r.*, $13::bigint FROM unnest($1::date[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
 				$9::boolean[], $10::bytea[], $11::bytea[], $12::bytea[]) AS r
-			RETURNING month, agent, epoch, seq, row_count, closed, length(payload) AS size)
+			RETURNING month, agent, epoch, seq, row_count, closed)
 		INSERT INTO queue (month, agent, epoch, seq, row_count, size)
-		SELECT month, agent, epoch, seq, row_count, size FROM stored WHERE row_count > 0 OR closed ORDER BY agent, epoch, seq`,
-		months, agents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], closed, digests, payloads, held, now.UnixMilli())
+		SELECT month, agent, epoch, seq, row_count, size FROM stored
+		JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $14::bigint[]) AS sizes (agent, epoch, seq, size) USING (agent, epoch, seq)
+		WHERE row_count > 0 OR closed ORDER BY agent, epoch, seq`,
+		months, agents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], closed, digests, payloads, held, now.UnixMilli(), numbers[6])
 }
 
 func queueKept(batch *pgx.Batch, kept []ledger.Quarantined, now time.Time) {

@@ -65,8 +65,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant}
 	var sum ledger.Sum
 	if !r.ByName {
-		rows, err := tx.Query(ctx, `SELECT start, coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0)::bigint,
-			coalesce(sum(overage) FILTER (WHERE meter <> ''), 0)::bigint, sum(denied)::bigint FROM `+parts+` GROUP BY start`, args...)
+		rows, err := tx.Query(ctx, `SELECT start, least(coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint,
+			least(coalesce(sum(overage) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint FROM `+parts+` GROUP BY start`, args...)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	if r.ByAttributes {
 		attributes = "attributes"
 	}
-	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, sum(admitted)::bigint, sum(overage)::bigint, sum(denied)::bigint
+	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, least(sum(admitted), `+maxSum+`)::bigint,
+			least(sum(overage), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint
 		FROM (SELECT limit_name, meter, `+attributes+`::text COLLATE "C" AS attributes, admitted, overage, denied FROM `+parts+`) AS named
 		WHERE (limit_name, meter, attributes) > ($7, $8, $9)
 		GROUP BY limit_name, meter, attributes ORDER BY limit_name, meter, attributes LIMIT $10`,

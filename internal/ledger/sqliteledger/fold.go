@@ -147,10 +147,10 @@ func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Blo
 		}
 	}
 	for _, r := range ledger.Roll(b.Entries, keys) {
-		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (key, hour) DO UPDATE SET admitted = admitted + excluded.admitted,
-			overage = overage + excluded.overage, denied = denied + excluded.denied`,
-			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied)
+		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?1, ?2, ?3, ?4, ?5)
+			ON CONFLICT (key, hour) DO UPDATE SET admitted = admitted + min(excluded.admitted, ?6 - admitted),
+			overage = overage + min(excluded.overage, ?6 - overage), denied = denied + min(excluded.denied, ?6 - denied)`,
+			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied, int64(ledger.MaxSum))
 		if err != nil {
 			return nil, err
 		}

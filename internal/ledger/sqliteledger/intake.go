@@ -122,7 +122,7 @@ func writeOutcome(ctx context.Context, w *writer, out *ledger.Outcome, now time.
 			continue // a heartbeat has nothing to fold
 		}
 		_, err = w.exec(ctx, "INSERT INTO queue (agent, epoch, seq, row_count, size) VALUES (?, ?, ?, ?, ?)",
-			r.Report.Agent, r.Report.Epoch, r.Report.Seq, r.Rows, len(r.Report.Payload))
+			r.Report.Agent, r.Report.Epoch, r.Report.Seq, r.Rows, r.Size)
 		if err != nil {
 			return err
 		}

@@ -74,16 +74,18 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	}
 	parts += ")"
 	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant}
+	var high, low ledger.Sum
+	counts := []any{&high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied}
 	if !r.ByName {
-		rows, err := tx.QueryContext(ctx, `SELECT start, sum(CASE WHEN meter <> '' THEN admitted ELSE 0 END),
-			sum(CASE WHEN meter <> '' THEN overage ELSE 0 END), sum(denied) FROM `+parts+` WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL GROUP BY start`, args...)
+		rows, err := tx.QueryContext(ctx, `SELECT start, `+halves("CASE WHEN meter <> '' THEN admitted ELSE 0 END")+`,
+			`+halves("CASE WHEN meter <> '' THEN overage ELSE 0 END")+`, `+halves("denied")+` FROM `+parts+`
+			WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL GROUP BY start`, args...)
 		return each(rows, err, func(row scanner) error {
 			var start int64
-			var sum ledger.Sum
-			if err := row.Scan(&start, &sum.Admitted, &sum.Overage, &sum.Denied); err != nil {
+			if err := row.Scan(append([]any{&start}, counts...)...); err != nil {
 				return err
 			}
-			r.AddTime(start, sum)
+			r.AddTime(start, ledger.SumOf(high, low))
 			return nil
 		})
 	}
@@ -91,18 +93,22 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	if r.ByAttributes {
 		names = "limit_name, meter, attributes"
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT `+names+`, sum(admitted), sum(overage), sum(denied) FROM `+parts+`
+	rows, err := tx.QueryContext(ctx, `SELECT `+names+`, `+halves("admitted")+`, `+halves("overage")+`, `+halves("denied")+` FROM `+parts+`
 		WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL AND (`+names+`) > (?7, ?8, ?9) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?10`,
 		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
 	return each(rows, err, func(row scanner) error {
 		var n ledger.Names
-		var sum ledger.Sum
-		if err := row.Scan(&n.Limit, &n.Meter, &n.Attributes, &sum.Admitted, &sum.Overage, &sum.Denied); err != nil {
+		if err := row.Scan(append([]any{&n.Limit, &n.Meter, &n.Attributes}, counts...)...); err != nil {
 			return err
 		}
-		r.AddNames(n, sum)
+		r.AddNames(n, ledger.SumOf(high, low))
 		return nil
 	})
+}
+
+// halves adds up a count for ledger.SumOf: SQLite's sum fails where it overflows.
+func halves(count string) string {
+	return "sum((" + count + ") >> 32), sum((" + count + ") & 4294967295)"
 }
 
 func readUnfolded(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {

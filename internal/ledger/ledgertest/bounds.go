@@ -1,0 +1,96 @@
+package ledgertest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// endless: sums that would overflow end at ledger.MaxSum, and neither folding nor
+// reading fails on them. They are put there by hand, for it takes some ten thousand
+// reports of a hostile agent to get there.
+func endless(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	a := agent{id: "a"}
+	settle := func() {
+		t.Helper()
+		r := row(clock.Now(), "acme", 1<<40)
+		r.Denied, r.Overage = ledger.MaxReportUnits, 1
+		if err := wantStatus(t.Context(), s, a.report(clock.Now(), r), ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fold := func() {
+		t.Helper()
+		if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+			t.Fatalf("fold: %v", err)
+		}
+	}
+	settle()
+	clock.Advance(time.Hour)
+	settle()
+	fold()
+	e.Query(t, fmt.Sprintf("UPDATE rollups SET admitted = %d, denied = %d RETURNING hour", int64(math.MaxInt64), math.MaxInt64-ledger.MaxReportUnits/2))
+	for _, state := range []string{"not folded yet", "folded"} {
+		if state == "folded" {
+			fold()
+		} else {
+			settle()
+		}
+		for _, by := range []ledger.By{ledger.ByTotal, ledger.ByLimit, ledger.ByAttribute, ledger.ByDay} {
+			u, err := s.Usage(t.Context(), ledger.Query{Tenant: "acme", By: by})
+			if err != nil {
+				t.Fatalf("usage by %d, %s: %v", by, state, err)
+			}
+			if by == ledger.ByDay {
+				continue // a part of it each
+			}
+			if len(u.Rows) != 1 || u.Rows[0].Admitted != ledger.MaxSum || u.Rows[0].Denied != ledger.MaxSum || u.Rows[0].Overage != 3 {
+				t.Errorf("usage by %d, %s: got %+v, want one row of %d, 3, %d", by, state, u.Rows, int64(ledger.MaxSum), int64(ledger.MaxSum))
+			}
+		}
+	}
+}
+
+// wide: a report may name much in few bytes, for it writes each string once: here
+// 20 MB of keys, and 800 MB of rows that go to quarantine. Both settle and fold.
+func wide(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	const rows = 8_000
+	report := func(a *agent, attributes string) ledger.Report {
+		all := make([]ledger.Row, rows)
+		for i := range all {
+			all[i] = row(clock.Now(), fmt.Sprintf("%s%d", a.id, i), 1)
+			all[i].Attributes = attributes
+		}
+		return a.report(clock.Now(), all...)
+	}
+	good, bad := agent{id: "good"}, agent{id: "bad"}
+	reports := []ledger.Report{report(&good, strings.Repeat("x", ledger.MaxAttributes)), report(&bad, strings.Repeat("y", 100_000)),
+		report(&good, strings.Repeat("z", ledger.MaxAttributes))}
+	for _, r := range reports {
+		if err := wantStatus(t.Context(), s, r, ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := e.Query(t, "SELECT count(*), sum(length(body)) FROM quarantine")[0]
+	if n := number(t, kept[0]); n != rows {
+		t.Errorf("in quarantine: got %d rows, want %d", n, rows)
+	}
+	if n, most := number(t, kept[1]), int64(8*len(reports[1].Payload)); n > most {
+		t.Errorf("in quarantine: got %d bytes of a report of %d, want at most %d", n, len(reports[1].Payload), most)
+	}
+	// The two good reports are too much for one block.
+	if blocks, err := drain(t.Context(), s, clock.Now()); err != nil || blocks != 2 {
+		t.Fatalf("fold: got %d blocks, %v, want 2", blocks, err)
+	}
+	if err := wantTotal(t.Context(), s, "", 2*rows); err != nil {
+		t.Error(err)
+	}
+}

@@ -153,12 +153,9 @@ func (r *Reading) start(t int64) int64 {
 	switch r.q.By {
 	case ByHour:
 		return t - mod(t, 3600)
-	case ByDay:
-		u := time.Unix(t, 0).In(r.zone)
-		return time.Date(u.Year(), u.Month(), u.Day(), 0, 0, 0, 0, r.zone).Unix()
-	case ByMonth:
-		u := time.Unix(t, 0).In(r.zone)
-		return time.Date(u.Year(), u.Month(), 1, 0, 0, 0, 0, r.zone).Unix()
+	case ByDay, ByMonth:
+		start, _ := r.period(t)
+		return start
 	default:
 		return 0
 	}
@@ -166,16 +163,41 @@ func (r *Reading) start(t int64) int64 {
 
 // next returns the beginning of the period after the one that t is in.
 func (r *Reading) next(t int64) int64 {
-	u := time.Unix(t, 0).In(r.zone)
-	switch r.q.By {
-	case ByDay:
-		t = max(time.Date(u.Year(), u.Month(), u.Day()+1, 0, 0, 0, 0, r.zone).Unix(), t+1)
-	case ByMonth:
-		t = max(time.Date(u.Year(), u.Month()+1, 1, 0, 0, 0, 0, r.zone).Unix(), t+1)
-	default:
-		t += 3600 - mod(t, 3600)
+	_, end := r.period(t)
+	return max(end, t+1)
+}
+
+// period returns the day or month [start, end) that t is in.
+func (r *Reading) period(t int64) (start, end int64) {
+	y, m, d := time.Unix(t, 0).In(r.zone).Date()
+	days, months := 1, 0
+	if r.q.By == ByMonth {
+		d, days, months = 1, 0, 1
 	}
-	return t
+	start, end = midnight(y, m, d, r.zone), midnight(y, m+time.Month(months), d+days, r.zone)
+	if t >= end {
+		// Clocks were put back over midnight: the date is the old one again, and the new
+		// day has begun.
+		start, end = end, midnight(y, m+time.Month(2*months), d+2*days, r.zone)
+	}
+	return start, end
+}
+
+// midnight returns the first second of a date. Where clocks skip midnight time.Date
+// may answer the evening before, and where they repeat it either of the two.
+func midnight(y int, m time.Month, d int, zone *time.Location) int64 {
+	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	from, to := t.ZoneBounds()
+	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()
+	if _, offset := t.Zone(); t.Unix()+int64(offset) < date && !to.IsZero() {
+		return to.Unix() // the clock jumped over midnight then
+	}
+	if !from.IsZero() {
+		if _, offset := from.Add(-time.Second).Zone(); date-int64(offset) < from.Unix() {
+			return min(date-int64(offset), t.Unix()) // it came once before they were put back
+		}
+	}
+	return t.Unix()
 }
 
 // AddTime adds the sum of what started at a slot or hour. Of metered limits it

@@ -49,7 +49,9 @@ type Bucket struct {
 
 	mu       sync.Mutex
 	onOutage limit.Outage
-	counting bool // no rate: nothing is leased
+	counting bool  // no rate: nothing is leased
+	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
+	hopeless int64 // units refused for being more than that: no demand that a lease could serve
 
 	// The lease. live is false before the first grant and after the lease's end.
 	live       bool
@@ -97,10 +99,25 @@ func NewBucket(l *limit.Limit) *Bucket {
 }
 
 func (b *Bucket) init(l *limit.Limit, c *cell) {
-	b.cell, b.onOutage, b.counting = c, l.OnOutage, l.CountsOnly()
+	b.cell, b.counting = c, l.CountsOnly()
+	b.adopt(l)
 	if b.counting {
 		c.tokens.Store(endless)
 		c.credited.Store(endless)
+	}
+}
+
+// follow takes what the agent itself goes by from a limit that changed.
+func (b *Bucket) follow(l *limit.Limit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.adopt(l)
+}
+
+func (b *Bucket) adopt(l *limit.Limit) {
+	b.onOutage, b.capacity = l.OnOutage, l.Burst
+	if l.Algorithm == limit.FixedWindow {
+		b.capacity = l.Rate.Units
 	}
 }
 
@@ -141,6 +158,12 @@ func (b *Bucket) Slow(now, n int64, lost bool) Verdict {
 	}
 	if lost && !b.live {
 		return b.outageLocked(n)
+	}
+	if b.capacity > 0 && n > b.capacity {
+		// Asking would bring all that there is here, where it is of no use.
+		b.cell.refused.Add(n)
+		b.hopeless += n
+		return Verdict{Outcome: Denied}
 	}
 	if now < b.denyUntil || (lost && b.live) {
 		b.cell.refused.Add(n)

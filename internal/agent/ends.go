@@ -73,6 +73,9 @@ func (b *Bucket) Dismiss() []*Waiter {
 	return out
 }
 
+// Dismiss decides a request that is not enqueued as the bucket's Dismiss would.
+func (w *Waiter) Dismiss() { w.verdict = Verdict{Outcome: Rematch} }
+
 // Rematch is the verdict of a request whose bucket is no more: match again.
 const Rematch Outcome = Wait + 1
 

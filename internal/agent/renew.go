@@ -26,6 +26,7 @@ type pendingRenewal struct {
 	denied int64
 	sentAt int64 // the term counts from here
 	stock  int64 // what it gave back as held
+	waited int64 // units that requests waited for
 }
 
 // Never is the time of a bucket that needs no attention.
@@ -56,7 +57,7 @@ func (b *Bucket) Due(now int64) int64 {
 // checkLocked asks for an early renewal when demand fell by more than half, and
 // by more than noise, so that what is held here and no longer used reaches others.
 func (b *Bucket) checkLocked(now int64) {
-	asked := b.cell.admitted() + b.cell.denied()
+	asked := b.cell.admitted() + b.deniedLocked()
 	seen := float64(asked - b.checked)
 	expected := b.rate * float64(now-b.checkedAt) / 1e6
 	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) {
@@ -105,7 +106,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	}
 	before := b.toldAdmitted + b.toldDenied
 	b.toldAdmitted = max(b.cell.admitted(), b.toldAdmitted)
-	b.toldDenied = max(b.cell.denied(), b.toldDenied)
+	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
 	b.number++
 	r := lease.Renewal{
 		Number:     b.number,
@@ -134,7 +135,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
 	b.early = false
-	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held}
+	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held, waited: b.waiting}
 	return r
 }
 
@@ -182,8 +183,25 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.remaining = g.Remaining
 	b.resetAt = now + g.Reset
 	b.grantedAt = now
-	return b.serveLocked(now)
+	served := b.serveLocked(now)
+	spare, denied := min(p.waited, g.Tokens), false
+	for _, w := range served {
+		if w.verdict.Outcome == Admitted {
+			spare -= w.Units
+		} else {
+			denied = true
+		}
+	}
+	if denied && spare > 0 && b.cell.tokens.Load() > 0 {
+		// The store takes what requests waited for as spent. One too large for what
+		// came left it here: it is in no sum until it is reported as held.
+		b.early = true
+	}
+	return served
 }
+
+// deniedLocked returns the units denied so far that a lease could have served.
+func (b *Bucket) deniedLocked() int64 { return b.cell.denied() - b.hopeless }
 
 // serveLocked decides waiting requests, first come first served: with tokens
 // while there are any; when the store said to deny, the rest are denied, and
@@ -254,5 +272,5 @@ func (b *Bucket) Unused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cell.fold()
-	return b.waiting == 0 && b.cell.admitted() == b.answered && b.cell.denied() == b.answeredDenied
+	return b.waiting == 0 && b.cell.admitted() == b.answered && b.deniedLocked() == b.answeredDenied
 }

@@ -22,6 +22,13 @@ func (r *Registry) Adopt(rules *limit.Rules) Changes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.rebuildLocked()
+	if rules.Policy.Version < r.version.Load() {
+		// The server began anew, and so do its counts of changes.
+		r.tenants.each(func(t *Tenant) {
+			t.info.Revision = 0
+			r.askLocked(t)
+		})
+	}
 	r.rules = rules
 	var top []limit.Held
 	for _, rule := range rules.Top() {
@@ -173,6 +180,9 @@ func (b *rebuild) changes() Changes {
 				c.Orphaned = append(c.Orphaned, e)
 			}
 		})
+	}
+	for _, e := range c.Changed {
+		e.follow(&e.scope.rule.Limit)
 	}
 	return c
 }

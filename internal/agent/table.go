@@ -104,7 +104,8 @@ func (t *table[T]) remove(h uint64, p *T) {
 	}
 }
 
-// each calls f for every entry. The caller holds the writers' mutex, and f may remove.
+// each calls f for every entry, and perhaps for some inserted meanwhile. No one else
+// may remove meanwhile; f may.
 func (t *table[T]) each(f func(*T)) {
 	slots := *t.slots.Load()
 	for i := range slots {

@@ -36,7 +36,7 @@ type hold struct {
 
 func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision {
 	a := attributesOf(attrs)
-	if n < 1 || n > limit.MaxUnits || c.special.Load() {
+	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
 		return c.allowSlow(ctx, n, a)
 	}
 	set := c.reg.Find(agent.Lookup(a, AttrTenant))
@@ -51,11 +51,11 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 			continue
 		}
 		if k == onStack {
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, false)
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
 		}
 		e := c.reg.Entry(it, a)
 		if e == nil {
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, false)
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
 		}
 		holds[k] = hold{it, e}
 		if it.Rank < holds[tightest].item.Rank {
@@ -63,8 +63,23 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		}
 		k++
 		announce(it, e, n)
-		if !e.Take(n) {
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, true)
+		if e.Take(n) {
+			continue
+		}
+		switch v, lost := c.refill(e, n); v.Outcome {
+		case agent.Admitted:
+		case agent.Denied:
+			for j, h := range holds[:k] {
+				if j < k-1 {
+					h.entry.PutBack(n)
+				}
+				retract(h.item, h.entry, n)
+			}
+			return c.denial(hold{it, e}, v, lost)
+		case agent.Wait:
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, toldToWait)
+		default: // the bucket is no more
+			return c.continueSlow(ctx, n, a, set, holds[:k], i, isGone)
 		}
 	}
 	for i := range k {
@@ -86,6 +101,44 @@ func announce(it *agent.Item, e *agent.Entry, n int64) {
 	if it.Hold {
 		e.Hold(n)
 	}
+}
+
+// retract ends an announcement without units taken, or after they were put back.
+func retract(it *agent.Item, e *agent.Entry, n int64) {
+	if it.Inherited {
+		e.Inherit(-n)
+	}
+	if it.Hold {
+		e.Release(n)
+	}
+}
+
+// refill asks a bucket again whose Take failed; the outcome Rematch says that it is
+// no more, or the client is closed.
+func (c *Client) refill(e *agent.Entry, n int64) (v agent.Verdict, lost bool) {
+	if !e.Enter() {
+		return agent.Verdict{Outcome: agent.Rematch}, false
+	}
+	defer e.Leave()
+	if c.closed.Load() {
+		return agent.Verdict{Outcome: agent.Rematch}, false
+	}
+	now := c.now()
+	lost = c.lost.Load() || e.Lost()
+	v = e.Slow(now, n, lost)
+	if v.Outcome == agent.Admitted && e.Pressing() {
+		c.attend(e)
+	}
+	return v, lost
+}
+
+// denial is what a limit that denied says.
+func (c *Client) denial(h hold, v agent.Verdict, lost bool) Decision {
+	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, held: held{c, h}}
+	if lost && !h.entry.State(c.now()).Live {
+		d.Reason = ReasonOutage
+	}
+	return d
 }
 
 // nothingHolds decides a request that no limit holds.

@@ -370,3 +370,34 @@ func TestWaitIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// The server comes back with an empty store: its policy counts from 1 again, and
+// is believed after a while, its tenants too.
+func TestServerBeginsAnew(t *testing.T) {
+	bubble(t, plans(7, requests(1, 10)), func(t *testing.T, s *fake) {
+		s.tenants["a"] = limit.Tenant{ID: "a", Exists: true, Plan: "p", Revision: 40}
+		c := dial(t, s)
+		if got := drive(c, 1, 20, tenant("a")); got != 10 {
+			t.Fatalf("admitted %d, want 10", got)
+		}
+		p := plans(1, requests(1, 50))
+		p.Plans[0].Name = "other"
+		s.set(func(f *fake) {
+			f.policy, f.buckets = p, make(map[string]*central)
+			f.tenants["a"] = limit.Tenant{ID: "a", Exists: true, Plan: "other", Revision: 1}
+		})
+		s.restart()
+		time.Sleep(2 * time.Second)
+		if v := c.PolicyVersion(); v != 7 {
+			t.Errorf("version %d in force 2 s later, want 7 still: the server may lag", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v := c.PolicyVersion(); v != 1 {
+			t.Errorf("version %d in force 12 s later, want 1", v)
+		}
+		if got := drive(c, 1, 80, tenant("a")); got < 50 || got > 61 {
+			t.Errorf("admitted %d under the new policy, want 50 and some", got)
+		}
+		shut(t, c)
+	})
+}

@@ -117,8 +117,16 @@ func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision 
 		for &set.Items[i] != it {
 			i++
 		}
-		announce(it, e, n)
-		return c.continueSlow(ctx, n, a, set, []hold{{it, e}}, i, true)
+		v, lost := c.refill(e, n)
+		switch v.Outcome {
+		case agent.Admitted:
+			return Decision{Allowed: true, held: held{c, hold{it, e}}}
+		case agent.Denied:
+			return c.denial(hold{it, e}, v, lost)
+		case agent.Wait:
+			announce(it, e, n)
+			return c.continueSlow(ctx, n, a, set, []hold{{it, e}}, i, toldToWait)
+		}
 	}
 	// Something changed meanwhile. The refusal that a failed Take of one unit leaves
 	// behind stays on a bucket whose limit is being given up, or whose tenant was switched off.

@@ -60,6 +60,7 @@ type loop struct {
 	reportAt    time.Time
 	sweptAt     int64
 	urgent      []*agent.Entry // scratch
+	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
 		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late int64
@@ -180,8 +181,9 @@ func (l *loop) takeQueue() {
 	c := l.c
 	c.mu.Lock()
 	queue := c.queue
-	c.queue = nil
+	c.queue = l.spare[:0]
 	c.mu.Unlock()
+	l.spare = queue
 	now := c.now()
 	for _, e := range queue {
 		e.Dequeue()
@@ -193,6 +195,7 @@ func (l *loop) takeQueue() {
 		}
 		l.schedule(e, now)
 	}
+	clear(queue)
 }
 
 func serve(waiters []*agent.Waiter) {
@@ -312,7 +315,7 @@ type watchEvent struct {
 
 func (l *loop) onWatched(e watchEvent) {
 	c := l.c
-	if e.rules != nil && e.rules.Policy.Version >= c.reg.Version() {
+	if e.rules != nil {
 		l.collect() // what was admitted until here is of the version before
 		first := c.reg.Version() == 0
 		l.apply(c.reg.Adopt(e.rules))
@@ -385,10 +388,13 @@ func (l *loop) close(ctx context.Context) error {
 	for !l.quiet() && ctx.Err() == nil {
 		l.wait(ctx, time.Millisecond)
 	}
-	l.through = 0
-	l.collect()
-	if c.reg.Version() > 0 {
-		l.outbox.Freeze(max(l.through, time.Now().UnixMilli()), true)
+	for c.reg.Version() > 0 {
+		l.collect()
+		whole := !l.outbox.Usage.Behind
+		l.outbox.Freeze(l.through, whole)
+		if whole {
+			break
+		}
 	}
 	defer func() {
 		for l.flying > 0 && ctx.Err() == nil { // leases that go back
@@ -468,7 +474,12 @@ func (l *loop) giveUp(ctx context.Context) {
 // quiet reports whether no request is between taking and deciding.
 func (l *loop) quiet() bool {
 	quiet := true
-	l.c.reg.Each(func(e *agent.Entry) { quiet = quiet && e.Quiet() })
+	l.c.reg.Each(func(e *agent.Entry) {
+		if e.Urgent() {
+			serve(e.Dismiss()) // it began to wait just before the end
+		}
+		quiet = quiet && e.Quiet()
+	})
 	return quiet
 }
 

@@ -34,24 +34,36 @@ type request struct {
 	over    bool
 }
 
-// continueSlow goes on where the hot path stopped: at item i, whose Take failed if
-// failed says so; the last of holds is then its own.
-func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, failed bool) Decision {
+// asked says how far the hot path came with a bucket.
+type asked uint8
+
+const (
+	notAsked   asked = iota
+	toldToWait       // Take failed, and Slow said Wait
+	isGone           // Take failed, and the bucket is no more
+)
+
+// continueSlow goes on where the hot path stopped: at item i, whose bucket is the
+// last of holds unless it was not asked. The others' units are in hand.
+func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, state asked) Decision {
 	r := &request{c: c, n: n, attrs: clone(a), holds: append(make([]hold, 0, len(set.Items)), holds...)}
-	r.taken = make([]bool, len(holds), len(set.Items))
 	r.waiters = make([]*agent.Waiter, len(holds), len(set.Items))
-	for j := range r.taken {
-		r.taken[j] = true
-		r.said = append(r.said, holds[j].item.Hold)
+	for _, h := range holds {
+		r.taken = append(r.taken, true)
+		r.said = append(r.said, h.item.Hold)
 	}
-	if failed {
+	if state != notAsked {
 		r.taken[len(holds)-1] = false
 	}
-	d, again := r.run(ctx, set, i, failed)
-	if again {
-		d = c.decide(ctx, r)
+	defer r.end()
+	if state == isGone {
+		r.giveBack()
+		return c.decide(ctx, r)
 	}
-	r.end()
+	d, again := r.run(ctx, set, i, state == toldToWait)
+	if again {
+		return c.decide(ctx, r)
+	}
 	return d
 }
 
@@ -65,9 +77,8 @@ func (c *Client) allowSlow(ctx context.Context, n int64, a []limit.Attribute) De
 		return Decision{Reason: ReasonInvalid}
 	}
 	r := &request{c: c, n: n, attrs: clone(a)}
-	d := c.decide(ctx, r)
-	r.end()
-	return d
+	defer r.end()
+	return c.decide(ctx, r)
 }
 
 // clone copies what the caller may use again.
@@ -221,44 +232,72 @@ func (r *request) end() {
 	}
 }
 
-// run asks the limits of set from item i on. again says that the buckets are no
-// longer those in force: nothing is held, and the caller matches again.
-func (r *request) run(ctx context.Context, set *agent.Set, i int, failed bool) (d Decision, again bool) {
+// run asks the limits of set from item i on, whose bucket is the last of holds where
+// it told the request to wait. again says that the buckets are no longer those in
+// force: nothing is held, and the caller matches again.
+func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d Decision, again bool) {
 	c := r.c
 	mode := c.reg.Mode()
 	for ; i < len(set.Items); i++ {
 		it := &set.Items[i]
-		if !failed {
-			if !it.Rule.Applies(r.attrs) {
-				continue
+		if wait {
+			wait = false
+			if d, stop := r.enqueue(); stop {
+				return d, false
 			}
-			e, err := c.reg.Touch(set, it, r.attrs, c.now())
-			if errors.Is(err, agent.ErrGone) {
-				r.giveBack()
-				return d, true // the caller sees whether the client is closed
-			}
-			if err != nil {
-				c.pressed.Store(true)
-				c.crowded.Add(1)
-				c.rouse()
-				r.giveBack()
-				return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
-			}
-			r.add(it, e)
-			if mode == limit.ModeAllowAll {
-				if d, again, stop := r.admit(); stop {
-					return d, again
-				}
-				continue
-			}
-			if e.Take(r.n) {
-				r.taken[len(r.taken)-1] = true
-				continue
-			}
+			continue
 		}
-		failed = false
-		if d, again, stop := r.askSlow(mode); stop {
-			return d, again
+		if !it.Rule.Applies(r.attrs) {
+			continue
+		}
+		e, err := c.reg.Touch(set, it, r.attrs, c.now())
+		if errors.Is(err, agent.ErrGone) {
+			r.giveBack()
+			return d, true // the caller sees whether the client is closed
+		}
+		if err != nil {
+			c.pressed.Store(true)
+			c.crowded.Add(1)
+			c.rouse()
+			r.giveBack()
+			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
+		}
+		r.add(it, e)
+		last := len(r.holds) - 1
+		if mode == limit.ModeAllowAll {
+			if !r.admit() {
+				return d, true
+			}
+			continue
+		}
+		if e.Take(r.n) {
+			r.taken[last] = true
+			continue
+		}
+		switch v, lost := c.refill(e, r.n); v.Outcome {
+		case agent.Admitted:
+			r.taken[last] = true
+		case agent.Rematch:
+			r.giveBack()
+			return d, true
+		default:
+			switch {
+			case mode == limit.ModeShadowAll:
+				if v.Outcome == agent.Wait {
+					c.prime(e, r.n)
+				}
+				if !r.admit() {
+					return d, true
+				}
+			case v.Outcome == agent.Wait:
+				if d, stop := r.enqueue(); stop {
+					return d, false
+				}
+			default:
+				h := r.holds[last]
+				r.giveBack()
+				return c.denial(h, v, lost), false
+			}
 		}
 	}
 	if r.waiting > 0 {
@@ -311,82 +350,64 @@ func (r *request) say(i int) {
 	}
 }
 
-// admit counts the last bucket's units as admitted whatever it holds.
-func (r *request) admit() (d Decision, again, stop bool) {
-	e := r.holds[len(r.holds)-1].entry
+// admit counts the last bucket's units as admitted whatever it holds. On false the
+// bucket is no more, and nothing is held.
+func (r *request) admit() bool {
+	last := len(r.holds) - 1
+	e := r.holds[last].entry
 	if !e.Enter() {
 		r.giveBack()
-		return d, true, true
+		return false
 	}
 	defer e.Leave()
 	if r.c.closed.Load() {
 		r.giveBack()
-		return Decision{Reason: ReasonClosed}, false, true
+		return false
 	}
 	e.Admit(r.n)
-	r.taken[len(r.taken)-1] = true
-	return d, false, false
+	r.taken[last] = true
+	return true
 }
 
-// askSlow asks the last bucket, whose Take failed.
-func (r *request) askSlow(mode limit.Mode) (d Decision, again, stop bool) {
+// enqueue lets the request wait for the last bucket, which said so. stop says
+// that it was decided instead.
+func (r *request) enqueue() (d Decision, stop bool) {
 	c, last := r.c, len(r.holds)-1
-	e := r.holds[last].entry
+	h := r.holds[last]
+	if r.answers == nil {
+		r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
+	}
+	r.say(last)
+	w, answers := &agent.Waiter{Units: r.n}, r.answers
+	w.Done = func(agent.Verdict) { answers <- last }
+	if r.begin() && c.await(h.entry, w) {
+		r.waiters[last] = w
+		r.waiting++
+		return d, false
+	}
+	r.giveBack()
+	return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, true
+}
+
+// await adds a waiter to a bucket and has the loop ask for it. A bucket that is no
+// more tells it at once.
+func (c *Client) await(e *agent.Entry, w *agent.Waiter) bool {
 	if !e.Enter() {
-		r.giveBack()
-		return d, true, true
+		w.Dismiss()
+		w.Done(w.Verdict())
+		return true
 	}
 	defer e.Leave()
 	if c.closed.Load() {
-		r.giveBack()
-		return Decision{Reason: ReasonClosed}, false, true
+		w.Dismiss()
+		w.Done(w.Verdict())
+		return true
 	}
-	now := c.now()
-	lost := c.lost.Load() || e.Lost()
-	v := e.Slow(now, r.n, lost)
-	switch v.Outcome {
-	case agent.Admitted:
-		r.taken[last] = true
-		if e.Pressing() {
-			c.attend(e)
-		}
-		return d, false, false
-	case agent.Wait:
-		if mode == limit.ModeShadowAll {
-			c.prime(e, r.n)
-			return r.admit()
-		}
-		if r.answers == nil {
-			r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
-		}
-		r.say(last)
-		w, answers := &agent.Waiter{Units: r.n}, r.answers
-		w.Done = func(agent.Verdict) { answers <- last }
-		if r.begin() && e.Enqueue(w) {
-			r.waiters[last] = w
-			r.waiting++
-			c.attend(e)
-			return d, false, false
-		}
-		h := r.holds[last]
-		r.giveBack()
-		return Decision{Reason: ReasonCrowded, held: held{c, h}}, false, true
-	default:
-		if mode == limit.ModeShadowAll {
-			return r.admit()
-		}
-		return r.deny(last, v, lost), false, true
+	if !e.Enqueue(w) {
+		return false
 	}
-}
-
-func (r *request) deny(i int, v agent.Verdict, lost bool) Decision {
-	h := r.holds[i]
-	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, held: held{r.c, h}}
-	if lost && !h.entry.State(r.c.now()).Live {
-		d.Reason = ReasonOutage
-	}
-	r.giveBack()
-	return d
+	c.attend(e)
+	return true
 }
 
 // wait waits until every bucket has answered, or the time is over.
@@ -404,7 +425,9 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 					r.giveBack()
 					return d, true, true
 				default:
-					return r.deny(i, v, c.lost.Load() || r.holds[i].entry.Lost()), false, true
+					h := r.holds[i]
+					r.giveBack()
+					return c.denial(h, v, c.lost.Load() || h.entry.Lost()), false, true
 				}
 			case <-ctx.Done():
 			case <-r.timer.C:
@@ -473,9 +496,7 @@ func (c *Client) prime(e *agent.Entry, n int64) {
 		}
 		e.Release(n)
 	}
-	if !e.Enqueue(w) {
+	if !c.await(e, w) {
 		e.Release(n)
-		return
 	}
-	c.attend(e)
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -12,9 +13,10 @@ import (
 // watch keeps a stream of what changes open and sends it on, until ctx ends.
 func (c *Client) watch(ctx context.Context, to chan<- watchEvent) {
 	req := &quotav1.WatchRequest{Agent: c.cfg.agent, Epoch: c.epoch}
+	w := watcher{c: c, req: req, to: to}
 	fails := 0
 	for ctx.Err() == nil {
-		err := c.follow(ctx, req, to, func() { fails = 0 })
+		err := w.follow(ctx, func() { fails = 0 })
 		if ctx.Err() != nil {
 			return
 		}
@@ -32,11 +34,25 @@ func (c *Client) watch(ctx context.Context, to chan<- watchEvent) {
 	}
 }
 
-// follow opens one stream and reads it to its end. req is kept at what was received.
-func (c *Client) follow(ctx context.Context, req *quotav1.WatchRequest, to chan<- watchEvent, ok func()) error {
+// olderFor is how long a server may say an older policy than the one in force before
+// it is believed: one that lags catches up, one whose store began anew does not.
+const olderFor = 5 * time.Second
+
+var errOlder = errors.New("client: the server has an older policy than the one in force")
+
+// watcher follows one stream after the other.
+type watcher struct {
+	c     *Client
+	req   *quotav1.WatchRequest // kept at what was received
+	to    chan<- watchEvent
+	older time.Time // when an older policy was first said; zero when the newest was
+}
+
+// follow opens one stream and reads it to its end.
+func (w *watcher) follow(ctx context.Context, ok func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.api.Watch(ctx, req)
+	stream, err := w.c.api.Watch(ctx, w.req)
 	if err != nil {
 		return err
 	}
@@ -45,7 +61,6 @@ func (c *Client) follow(ctx context.Context, req *quotav1.WatchRequest, to chan<
 		if err != nil {
 			return err
 		}
-		ok()
 		e := watchEvent{refresh: m.GetRefreshTenants()}
 		if m.Policy != nil {
 			p, err := wire.PolicyFromProto(m.Policy)
@@ -54,6 +69,14 @@ func (c *Client) follow(ctx context.Context, req *quotav1.WatchRequest, to chan<
 			}
 			if err != nil {
 				return err // the old policy goes on; the stream is tried again later
+			}
+			if p.Version >= w.req.PolicyVersion {
+				w.older = time.Time{}
+			} else if w.older.IsZero() || time.Since(w.older) < olderFor {
+				if w.older.IsZero() {
+					w.older = time.Now()
+				}
+				return errOlder
 			}
 		}
 		for _, p := range m.Tenants {
@@ -71,15 +94,17 @@ func (c *Client) follow(ctx context.Context, req *quotav1.WatchRequest, to chan<
 			e.switches = &s
 		}
 		select {
-		case to <- e:
+		case w.to <- e:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		ok()
 		if e.rules != nil {
-			req.PolicyVersion = e.rules.Policy.Version
+			w.older = time.Time{}
+			w.req.PolicyVersion = e.rules.Policy.Version
 		}
 		if m.TenantChange > 0 {
-			req.TenantChange = m.TenantChange
+			w.req.TenantChange = m.TenantChange
 		}
 	}
 }

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// A request for more than the whole bucket ever holds is denied here, and is no
+// demand that would draw the bucket's tokens to where they are of no use. A limit that
+// is raised is gone by at once.
+func TestLargerThanTheBucket(t *testing.T) {
+	const now = 1_000_000
+	l := limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100}
+	b := NewBucket(&l)
+	if got := ask(b, now, 101, false); got != Denied {
+		t.Errorf("101 of at most 100: got %v, want Denied", got)
+	}
+	if got := ask(b, now, 100, false); got != Wait {
+		t.Errorf("100 of at most 100: got %v, want Wait", got)
+	}
+	if r := b.Renew(now, false); r.Denied != 0 || r.Waiting != 0 {
+		t.Errorf("the store is told of %d units denied and %d waiting, want none", r.Denied, r.Waiting)
+	}
+	if _, denied := b.Collect(); denied != 101 {
+		t.Errorf("got %d units denied for the ledger, want 101", denied)
+	}
+	l.Burst = 200
+	b.follow(&l)
+	if got := ask(b, now, 101, false); got != Wait {
+		t.Errorf("101 of at most 200: got %v, want Wait", got)
+	}
+}
+
+// What was granted for a request that it could not serve goes back soon, for the
+// store takes it as spent.
+func TestGrantedForNothing(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100})
+	if ask(b, now, 50, false) != Wait || !b.Enqueue(&Waiter{Units: 50}) {
+		t.Fatal("the first request does not wait")
+	}
+	r := b.Renew(now, false)
+	served := b.Apply(now+2_000, lease.Grant{Number: r.Number, Tokens: 40, TTL: 10_000_000, DenyFor: 1_000_000})
+	if len(served) != 1 || served[0].Verdict().Outcome != Denied {
+		t.Fatalf("got %+v, want one request, denied", served)
+	}
+	if due := b.Due(now + 2_000); due > now+earlyEvery {
+		t.Errorf("the 40 units that served nobody go back in %d us, want %d", due-now, earlyEvery)
+	}
+	if again := b.Renew(now+earlyEvery, false); again.Held != 40 {
+		t.Errorf("got %d units held, want 40", again.Held)
+	}
+}

@@ -128,7 +128,10 @@ func (r *Row) checkNames() error {
 			return fmt.Errorf("%s is not text", f.what)
 		}
 	}
-	if r.Limit == "" {
+	switch {
+	case r.Tenant == "":
+		return errors.New("no tenant is named")
+	case r.Limit == "":
 		return errors.New("no limit is named")
 	}
 	return nil

@@ -36,7 +36,7 @@ type Frontier struct {
 	Epoch   Epoch
 	Seq     int64
 	Total   int64
-	Through int64 // Unix milliseconds, the latest stated
+	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
 	Seen    int64 // when the last report was stored, Unix milliseconds
 	Digest  [32]byte
 	State   string // StateOpen, StateClosed or StateFenced
@@ -291,7 +291,10 @@ func (f *Frontier) fence(reason string) {
 func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 	r := a.report
 	f.Seq, f.Total, f.Digest = r.Seq, r.After, r.Digest
-	f.Through = max(f.Through, r.Through)
+	// Nobody has reported what is not over yet: an agent whose clock is ahead would
+	// otherwise make usage complete that it still holds, once it is silent or its
+	// clock is set right.
+	f.Through = max(f.Through, min(r.Through, in.rules.Now.UnixMilli()))
 	if r.Closed {
 		f.State = StateClosed
 	}

@@ -136,12 +136,20 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, o postgresOptio
 			return fmt.Errorf("set the password of %s: %w", AppRole, err)
 		}
 	}
+	// From Postgres 16 on, who makes a role is a member that may not act as it yet.
 	var member, exists, super bool
-	err := conn.QueryRow(ctx, `SELECT pg_has_role(current_user, $1, 'MEMBER'),
+	var encoding string
+	err := conn.QueryRow(ctx, `SELECT pg_has_role(current_user, $1,
+			CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END),
 		EXISTS (SELECT FROM pg_namespace WHERE nspname = $2),
-		(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)`, OwnerRole, schema).Scan(&member, &exists, &super)
+		(SELECT rolsuper FROM pg_roles WHERE rolname = current_user), current_setting('server_encoding')`,
+		OwnerRole, schema).Scan(&member, &exists, &super, &encoding)
 	if err != nil {
 		return err
+	}
+	if encoding != "UTF8" {
+		// A tenant's name that it cannot hold would stop the fold for ever.
+		return fmt.Errorf("the database's encoding is %s; it must be UTF8", encoding)
 	}
 	if !member && !super {
 		if err := again(ctx, conn, "GRANT "+OwnerRole+" TO CURRENT_USER"); err != nil {

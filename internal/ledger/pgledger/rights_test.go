@@ -231,6 +231,27 @@ func TestMigrations(t *testing.T) {
 	}
 }
 
+// A database that cannot hold every name is refused before it holds anything.
+func TestMigrationsWantUTF8(t *testing.T) {
+	pg := testenv.Postgres(t)
+	owner := connect(t, pg.OwnerURL())
+	defer owner.Close(t.Context())
+	name := query(t, pg.OwnerURL(), "SELECT current_database()")[0][0]
+	latin := name + "_latin1"
+	if _, err := owner.Exec(t.Context(), "CREATE DATABASE "+latin+" ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := owner.Exec(t.Context(), "DROP DATABASE "+latin); err != nil {
+			t.Error(err)
+		}
+	}()
+	url := strings.Replace(pg.OwnerURL(), name, latin, 1)
+	if err := migrations.Postgres(t.Context(), url); err == nil || !strings.Contains(err.Error(), "LATIN1") {
+		t.Errorf("migrations of a LATIN1 database: got %v, want it refused", err)
+	}
+}
+
 func withParam(url, param string) string {
 	if strings.Contains(url, "?") {
 		return url + "&" + param

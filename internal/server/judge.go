@@ -14,6 +14,7 @@ import (
 
 const (
 	// judgeTimeout bounds looking up what a row names; the row's report waits for it.
+	// Where that failed, nothing is looked up for as long: a report has up to 65,536 rows.
 	judgeTimeout = time.Second
 	// judgedVersions and judgedTenants bound what a judge remembers.
 	judgedVersions = 64
@@ -35,9 +36,10 @@ type Judge struct {
 	tenants  map[string]bool // that exist; whether they have overrides
 	reads    int             // since second
 	second   time.Time
+	failed   time.Time // when a read last failed
 }
 
-// errBusy means that too much was asked within this second.
+// errBusy means that too much was asked within this second, or that asking failed.
 var errBusy = errors.New("server: too many rows name what is not known")
 
 // judged is what a version says that matters here.
@@ -102,7 +104,7 @@ func (j *Judge) version(number int64) (*judged, error) {
 	defer cancel()
 	stored, err := j.store.Version(ctx, number)
 	if err != nil {
-		return nil, err
+		return nil, j.noteRead(err)
 	}
 	doc, err := policy.Parse(stored.File, []byte(stored.Text))
 	if err != nil {
@@ -150,7 +152,7 @@ func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 	defer cancel()
 	tenants, err := j.store.Tenants(ctx, []string{id})
 	if err != nil {
-		return false, err
+		return false, j.noteRead(err)
 	}
 	if len(tenants) != 1 || !tenants[0].Exists {
 		return false, policy.ErrNotFound
@@ -169,9 +171,23 @@ func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 func (j *Judge) mayRead() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if now := time.Now(); now.Sub(j.second) >= time.Second {
+	now := time.Now()
+	if !j.failed.IsZero() && now.Sub(j.failed) < judgeTimeout {
+		return false
+	}
+	if now.Sub(j.second) >= time.Second {
 		j.second, j.reads = now, 0
 	}
 	j.reads++
 	return j.reads <= judgeReads
+}
+
+// noteRead notes that a read failed, unless it found that there is nothing.
+func (j *Judge) noteRead(err error) error {
+	if !errors.Is(err, policy.ErrNotFound) {
+		j.mu.Lock()
+		j.failed = time.Now()
+		j.mu.Unlock()
+	}
+	return err
 }

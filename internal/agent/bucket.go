@@ -80,6 +80,7 @@ type Bucket struct {
 	checkAt      int64   // when to hold demand against rate
 	checked      int64   // units asked for until the last check
 	checkedAt    int64
+	stopped      bool // the last check found that demand stopped
 	lastAsk      int64
 	toldAdmitted int64 // admitted and denied units up to the last renewal made
 	toldDenied   int64

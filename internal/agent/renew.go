@@ -45,6 +45,9 @@ func (b *Bucket) Due(now int64) int64 {
 	case !b.live:
 		return Never
 	}
+	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early {
+		return b.expires // nothing to give back, and nothing wanted: it may lapse
+	}
 	if now >= b.checkAt {
 		b.checkLocked(now)
 	}
@@ -60,6 +63,7 @@ func (b *Bucket) checkLocked(now int64) {
 	asked := b.cell.admitted() + b.deniedLocked()
 	seen := float64(asked - b.checked)
 	expected := b.rate * float64(now-b.checkedAt) / 1e6
+	b.stopped = seen == 0 && expected >= stopped
 	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) {
 		b.early = true
 	}
@@ -69,6 +73,9 @@ func (b *Bucket) checkLocked(now int64) {
 
 // enough is how many units must be expected for a check to tell their absence from noise.
 const enough = 3
+
+// stopped is how many units must be expected for their absence to mean that demand stopped.
+const stopped = 8
 
 // nextCheckLocked returns when to hold demand against rate next: Never where too
 // little is expected for a check to find anything, so that a great many quiet
@@ -134,7 +141,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.checkedAt = now
 	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
-	b.early = false
+	b.early, b.stopped = false, false
 	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held, waited: b.waiting}
 	return r
 }
@@ -266,11 +273,19 @@ func (b *Bucket) Expire(now int64, lost bool) {
 	}
 }
 
-// Unused reports whether nothing was asked of the bucket since the last renewal that was
-// answered, so that the next one should be final and give back what is held.
+// Unused reports whether the next renewal should be final and give back what is
+// held: demand stopped, or a whole term went by without any. A term that is still
+// growing is no time to judge by.
 func (b *Bucket) Unused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cell.fold()
-	return b.waiting == 0 && b.cell.admitted() == b.answered && b.deniedLocked() == b.answeredDenied
+	if b.waiting > 0 {
+		return false
+	}
+	admitted, denied := b.cell.admitted(), b.cell.denied()
+	if b.stopped {
+		return admitted+denied == b.checked
+	}
+	return admitted == b.answered && denied == b.answeredDenied && (b.term <= lease.ShortTerm || b.term >= lease.LongTerm)
 }

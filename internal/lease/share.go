@@ -5,6 +5,10 @@ import "github.com/f4ee788f/quota/internal/limit"
 // fewest is the smallest stock worth leasing without a trickle, in tokens.
 const fewest = 8
 
+// sparse is the stock that an agent of little demand may have for a whole long
+// term while there is plenty, in tokens: its trickle alone leaves no room for noise.
+const sparse = 64
+
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
 func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack int64, flow float64, next *Record, g *Grant) {
@@ -30,12 +34,16 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	pressed := rate > 0 && (mulDiv(s.Out.Trickle+trickle, 100, rate) > 85 || s.Level < burst/4)
 	term := int64(LongTerm)
 	switch {
+	case next.Fresh && rate > 0 && s.Level > burst/2:
+		term = 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
 	case next.Fresh:
 		term = FirstTerm
 	case pressed && trickle > 0:
 		term = ShortTerm
 	default:
-		if rec != nil && rec.Grant.TTL > 0 {
+		if rec != nil && rec.Fresh {
+			term = 4 * FirstTerm
+		} else if rec != nil && rec.Grant.TTL > 0 {
 			term = min(term, 4*rec.Grant.TTL)
 		} else {
 			term = ShortTerm
@@ -107,15 +115,20 @@ func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int6
 	if r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
 	}
+	plenty := s.Level > burst/2
 	use := mine * 1000 // a second's worth
 	switch {
-	case trickle > 0:
-	case s.Level > burst/2:
+	case plenty && trickle == 0:
 		use *= 10
-	default:
+	case plenty:
+		use = max(use, min(10*use, sparse*limit.Micro))
+	case trickle == 0:
 		use *= 4
 	}
 	stock = min(stock, use)
+	if plenty && !r.Spec.Windowed() {
+		stock = max(stock, min(whole/64, 2*fewest*limit.Micro))
+	}
 	stock -= stock % limit.Micro
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle

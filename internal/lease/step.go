@@ -194,7 +194,7 @@ func (s *State) clock(now int64) (t, offset int64) {
 		}
 		return s.Last, s.Offset
 	}
-	if most := s.Last + MaxStep; t > most && len(s.Ring) > 0 {
+	if most := s.Last + MaxStep; t > most && s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
 		return most, s.Offset - (t - most)
 	}
 	return t, s.Offset

@@ -159,6 +159,7 @@ func (g *gateway) plan() {
 			return
 		}
 		g.planned = math.MaxInt64
+		g.bucket.Expire(g.w.now, g.lost)
 		if g.bucket.Due(g.w.now) > g.w.now {
 			g.plan()
 			return

@@ -13,7 +13,7 @@
 local MICRO, SLOT = 1000000, 500000
 local FIRST, SHORT, LONG = 200000, 500000, 10000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
-local SMOOTHING, GUESS_PER, FEWEST = 300000, 100000, 8
+local SMOOTHING, GUESS_PER, FEWEST, SPARSE = 300000, 100000, 8, 64
 local MOST_DEMAND, MOST = 1000000000000, 9007199254740992
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
@@ -68,7 +68,7 @@ local t = now + offset
 if t < last then
   if last - t >= 1000000 then offset = offset + (last - t) end
   t = last
-elseif t > last + MAX_STEP and leases > 0 then
+elseif t > last + MAX_STEP and stock_out + pile_out + trickle_out > 0 then
   offset = offset - (t - (last + MAX_STEP))
   t = last + MAX_STEP
 end
@@ -254,11 +254,16 @@ else
     local whole = level - level % MICRO
     stock = muldiv(whole, mine, all)
     if windowed then stock = floor(stock / 2) end
-    local use = mine * 1000
-    if trickle == 0 then
-      if level > floor(burst / 2) then use = use * 10 else use = use * 4 end
+    local plenty, use = level > floor(burst / 2), mine * 1000
+    if plenty and trickle == 0 then
+      use = use * 10
+    elseif plenty then
+      use = max(use, min(10 * use, SPARSE * MICRO))
+    elseif trickle == 0 then
+      use = use * 4
     end
     stock = min(stock, use)
+    if plenty and not windowed then stock = max(stock, min(floor(whole / 64), 2 * FEWEST * MICRO)) end
     stock = stock - stock % MICRO
     if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
     lent = min(max(stock, waiting * MICRO), whole)
@@ -274,10 +279,14 @@ else
   -- The term.
   local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))
   term = LONG
-  if fresh == 1 then
+  if fresh == 1 and rate > 0 and level > floor(burst / 2) then
+    term = 2 * SHORT
+  elseif fresh == 1 then
     term = FIRST
   elseif pressed and trickle > 0 then
     term = SHORT
+  elseif rec and rec[9] == 1 then
+    term = 4 * FIRST
   elseif rec and rec[18] > 0 then
     term = min(term, 4 * rec[18])
   else

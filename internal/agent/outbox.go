@@ -16,6 +16,7 @@ type Outbox struct {
 	through int64           // of the last report frozen
 	reports []ledger.Report // frozen and not acknowledged
 	closed  bool            // the last report of the epoch is frozen
+	turning bool            // because it has had enough units: the next begins when it is acknowledged
 
 	settled      int64 // units acknowledged, over all epochs
 	acknowledged int64 // through of the last report acknowledged
@@ -29,6 +30,9 @@ const (
 	maxFrozen = 64
 	// maxAside bounds the reports kept of fenced epochs; of more only the counts are kept.
 	maxAside = 64
+	// turnAt is the units after which an epoch ends, long before the ledger takes no
+	// more: a report adds ledger.MaxReportUnits at most.
+	turnAt = ledger.MaxTotal / 2
 )
 
 // NewOutbox returns an empty outbox of an agent's epoch.
@@ -43,6 +47,9 @@ func (o *Outbox) Full() bool { return len(o.reports) >= maxFrozen }
 func (o *Outbox) Freeze(through int64, final bool) {
 	if o.closed {
 		return
+	}
+	if !final && o.total >= turnAt {
+		o.turning, final = true, true
 	}
 	parts := ledger.Split(o.Usage.Take())
 	if len(parts) == 0 {
@@ -103,6 +110,9 @@ func (o *Outbox) Receive(sent []ledger.Report, receipts []ledger.Receipt, next i
 			o.acknowledged = max(o.acknowledged, head.Through)
 			o.pop()
 			progress = true
+			if o.turning && len(o.reports) == 0 {
+				o.begin(next)
+			}
 		case ledger.Fenced:
 			f := &Fault{Receipt: r, Report: *head, Aside: len(o.reports), Epoch: next}
 			for range f.Aside {
@@ -164,7 +174,7 @@ func (o *Outbox) thaw() {
 
 // begin starts an epoch. Its first reports say again from when on they speak.
 func (o *Outbox) begin(epoch int64) {
-	o.epoch, o.seq, o.total, o.closed = epoch, 0, 0, false
+	o.epoch, o.seq, o.total, o.closed, o.turning = epoch, 0, 0, false, false
 }
 
 // OutboxState is what an outbox holds, for operators.
@@ -182,7 +192,7 @@ type OutboxState struct {
 func (o *Outbox) State() OutboxState {
 	s := OutboxState{
 		Epoch: o.epoch, Reports: len(o.reports), Units: o.Usage.Units(), Settled: o.settled,
-		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged, Closed: o.closed,
+		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged, Closed: o.closed && !o.turning,
 	}
 	for i := range o.reports {
 		s.Units += o.reports[i].After - o.reports[i].Before

@@ -102,3 +102,48 @@ func TestOutboxNext(t *testing.T) {
 		t.Errorf("not full with %d reports", len(o.reports))
 	}
 }
+
+// Units beyond what a report, or an epoch, may hold are in several, and none of them
+// is one that the ledger would refuse.
+func TestOutboxOfManyUnits(t *testing.T) {
+	row := func(tenant string) ledger.Row {
+		return ledger.Row{Slot: 300, Tenant: tenant, Limit: "l", Meter: "m", Version: 1}
+	}
+	o := NewOutbox("gw", 7)
+	var want, got, denied int64
+	totals := map[int64]int64{}
+	closed := map[int64]bool{}
+	for round := range int64(40) {
+		// A row of four reports' denials, and two that do not fit into one.
+		o.Usage.add(row("a"), counts{admitted: ledger.MaxReportUnits - 1, denied: 4 * ledger.MaxReportUnits})
+		o.Usage.add(row("b"), counts{admitted: 2})
+		want += ledger.MaxReportUnits + 1
+		o.Freeze(1000+round, false)
+		for sent := o.Next(100, 1<<20); len(sent) > 0; sent = o.Next(100, 1<<20) {
+			var receipts []ledger.Receipt
+			for _, r := range sent {
+				if err := r.Check(); err != nil || r.Before != totals[r.Epoch] || closed[r.Epoch] {
+					t.Fatalf("report %d of epoch %d: %v, begins at %d of %d, closed %v", r.Seq, r.Epoch, err, r.Before, totals[r.Epoch], closed[r.Epoch])
+				}
+				rows, err := ledger.DecodeRows(r.Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range rows {
+					got, denied = got+row.Admitted, denied+row.Denied
+				}
+				totals[r.Epoch], closed[r.Epoch] = r.After, r.Closed
+				receipts = append(receipts, ledger.Receipt{Status: ledger.Settled})
+			}
+			if _, fault := o.Receive(append([]ledger.Report(nil), sent...), receipts, o.State().Epoch+1); fault != nil {
+				t.Fatalf("fault %+v", fault)
+			}
+		}
+	}
+	if s := o.State(); got != want || s.Settled != want || s.Units != 0 || denied != 160*ledger.MaxReportUnits {
+		t.Errorf("got %d units, %d denied, state %+v; want %d and %d", got, denied, s, want, int64(160*ledger.MaxReportUnits))
+	}
+	if len(totals) != 3 || !closed[7] || !closed[8] || closed[9] {
+		t.Errorf("epochs %v, closed %v: want three, the first two closed", totals, closed)
+	}
+}

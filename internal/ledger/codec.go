@@ -129,25 +129,50 @@ func sortRows(rows []Row) []Row {
 	return merged
 }
 
-// Split cuts rows into parts that each encode within the bounds of one report.
-// A single row beyond them is a part of its own, for the receiver to refuse.
+// Split cuts rows into parts that each encode within the bounds of one report; a row
+// of more units than one may hold comes in several. A single row whose names are
+// beyond them is a part of its own, for the receiver to refuse.
 func Split(rows []Row) [][]Row {
 	const rowMax = 9 * binary.MaxVarintLen64
+	rows = splitUnits(rows)
 	var parts [][]Row
 	start, size := 0, 0
+	var admitted, denied int64
 	for i := range rows {
 		r := &rows[i]
 		n := rowMax + len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) + 4*3
-		if i > start && (i-start == MaxRows || size+n > MaxPayload-64) {
+		full := i-start == MaxRows || size+n > MaxPayload-64 || admitted+r.Admitted > MaxReportUnits || denied+r.Denied > MaxReportUnits
+		if i > start && full {
 			parts = append(parts, rows[start:i])
-			start, size = i, 0
+			start, size, admitted, denied = i, 0, 0, 0
 		}
-		size += n
+		size, admitted, denied = size+n, admitted+r.Admitted, denied+r.Denied
 	}
 	if start < len(rows) {
 		parts = append(parts, rows[start:])
 	}
 	return parts
+}
+
+// splitUnits returns the rows, those above MaxReportUnits in pieces. The argument
+// stays as it is.
+func splitUnits(rows []Row) []Row {
+	above := func(r Row) bool { return max(r.Admitted, r.Denied) > MaxReportUnits }
+	if !slices.ContainsFunc(rows, above) {
+		return rows
+	}
+	var cut []Row
+	for _, r := range rows {
+		for above(r) {
+			piece := r
+			piece.Admitted, piece.Denied = min(r.Admitted, MaxReportUnits), min(r.Denied, MaxReportUnits)
+			piece.Overage = min(r.Overage, piece.Admitted)
+			r.Admitted, r.Overage, r.Denied = r.Admitted-piece.Admitted, r.Overage-piece.Overage, r.Denied-piece.Denied
+			cut = append(cut, piece)
+		}
+		cut = append(cut, r)
+	}
+	return cut
 }
 
 // DecodeRows reads a payload strictly: within the bounds, counts at least zero,

@@ -16,7 +16,7 @@ import (
 const (
 	shards = 64
 	// maxBuckets bounds each shard; beyond it new buckets are refused as
-	// unavailable, once nothing idle is left to drop.
+	// unavailable, unless something idle is found to drop.
 	maxBuckets = 1 << 16
 )
 
@@ -65,7 +65,13 @@ func (s *Store) renew(now int64, r *lease.Renewal) lease.Answer {
 	defer sh.mu.Unlock()
 	b := sh.buckets[r.Key]
 	if b == nil {
-		if len(sh.buckets) >= maxBuckets && !sh.dropIdle(now) {
+		// Each new bucket looks at some others, so that those that are idle do not pile up.
+		look := 4
+		if len(sh.buckets) >= maxBuckets {
+			look = 64
+		}
+		sh.dropIdle(now, look)
+		if len(sh.buckets) >= maxBuckets {
 			return lease.Answer{Err: fmt.Errorf("memstore: more than %d buckets: %w", shards*maxBuckets, lease.ErrUnavailable)}
 		}
 		b = new(lease.State)
@@ -76,17 +82,25 @@ func (s *Store) renew(now int64, r *lease.Renewal) lease.Answer {
 	return lease.Answer{Grant: g, Err: err}
 }
 
-// dropIdle drops a few buckets that nothing is lost with, looking at some.
-func (sh *shard) dropIdle(now int64) bool {
-	seen, dropped := 0, false
+// dropIdle drops buckets that nothing is lost with, looking at so many.
+func (sh *shard) dropIdle(now int64, look int) {
 	for key, b := range sh.buckets {
 		if b.Idle(now) {
 			delete(sh.buckets, key)
-			dropped = true
 		}
-		if seen++; seen == 64 {
-			break
+		if look--; look == 0 {
+			return
 		}
 	}
-	return dropped
+}
+
+// Buckets returns how many buckets are kept.
+func (s *Store) Buckets() int {
+	n := 0
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		n += len(s.shards[i].buckets)
+		s.shards[i].mu.Unlock()
+	}
+	return n
 }

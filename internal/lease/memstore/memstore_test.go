@@ -1,6 +1,8 @@
 package memstore_test
 
 import (
+	"context"
+	"strconv"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/lease"
@@ -10,4 +12,26 @@ import (
 
 func TestSuite(t *testing.T) {
 	leasetest.Run(t, func(*testing.T) lease.Store { return memstore.New() })
+}
+
+// Buckets that are full again are forgotten as others come, so that memory follows
+// what is in use, not what ever was.
+func TestIdleBucketsGo(t *testing.T) {
+	s := memstore.New()
+	now := int64(1_760_000_000_000_000)
+	const each = 5_000
+	for round := range 10 {
+		rs := make([]lease.Renewal, each)
+		for i := range rs {
+			rs[i] = lease.Renewal{
+				Key: strconv.Itoa(round) + "/" + strconv.Itoa(i), Spec: leasetest.Bucket(10, 10), Holder: "a", Now: now,
+				Number: 1, Began: 1, Waiting: 1,
+			}
+		}
+		s.Renew(context.Background(), rs)
+		now += 60_000_000
+	}
+	if n := s.Buckets(); n > 3*each {
+		t.Errorf("%d buckets are kept after 10 rounds of %d, each of them idle by the next; want at most %d", n, each, 3*each)
+	}
 }

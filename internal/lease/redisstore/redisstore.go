@@ -96,10 +96,17 @@ func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []l
 	}
 	// A node that was started or promoted just now does not know the script, and
 	// executed nothing: tell it, and send once more.
-	if err := s.load(ctx); err != nil {
-		return // the answers already say what was wrong
+	// One that cannot be told is not the one that answered: the others are not held up for it.
+	_ = s.load(ctx)
+	unknown = s.run(ctx, unknown, renewals, steps, answers)
+	// A node that a slot is moving to may own none yet, and is then not among the
+	// masters: it is told by the step itself.
+	for _, i := range unknown {
+		c := step{redis.NewCmd(ctx, s.command("eval", renewSource, &renewals[i])...)}
+		c.SetFirstKeyPos(3)
+		_ = s.client.Process(ctx, c) // the command has the error
+		answers[i] = answer(c.Cmd)
 	}
-	s.run(ctx, unknown, renewals, steps, answers)
 }
 
 // run executes the renewals in one pipeline and returns those whose node did not
@@ -110,7 +117,7 @@ func (s *Store) run(ctx context.Context, send []int, renewals []lease.Renewal, s
 	}
 	pipe := s.client.Pipeline()
 	for _, i := range send {
-		steps[i] = step{redis.NewCmd(ctx, s.command(&renewals[i])...)}
+		steps[i] = step{redis.NewCmd(ctx, s.command("evalsha", renewScript.Hash(), &renewals[i])...)}
 		steps[i].SetFirstKeyPos(3)
 		// Queueing fails only where the pipeline is closed; Exec then says so for each.
 		_ = pipe.Process(ctx, steps[i])
@@ -139,14 +146,14 @@ func (s *Store) load(ctx context.Context) error {
 // braces would let a part of a key choose the node.
 var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
-func (s *Store) command(r *lease.Renewal) []any {
+func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 	_, burst := r.Spec.Flow()
 	var now any = r.Now
 	if r.Now == 0 {
 		now = ""
 	}
 	return []any{
-		"evalsha", renewScript.Hash(), 1, s.prefix + braces.Replace(r.Key),
+		eval, script, 1, s.prefix + braces.Replace(r.Key),
 		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, flag(r.Final),
 		r.Window, r.ExpiresIn, r.Generation, flag(r.Spec.Windowed()), r.Spec.Refill(), burst, r.Spec.EpsilonPPM,
 		r.Spec.WindowStart, r.Spec.WindowEnd, r.Spec.NextWindowEnd,

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
@@ -39,7 +41,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			s.server = server
 			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
 		}
-		ids, pending, err := readPending(ctx, tx)
+		ids, pending, err := readPending(ctx, tx, s.halved)
 		if err != nil || len(pending) == 0 {
 			return err
 		}
@@ -64,7 +66,13 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		folded = len(pending)
 		return err
 	})
-	if err != nil {
+	switch {
+	case err == nil && folded == 0:
+		s.halved = 0
+	case err != nil:
+		if tooMuch(err) {
+			s.halved = min(s.halved+1, maxHalved)
+		}
 		return 0, err
 	}
 	for _, k := range newKeys {
@@ -76,10 +84,24 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	return folded, nil
 }
 
-// readPending returns the oldest reports of the queue, as many as a block takes. It
-// names them by id throughout: one with a lower id may commit in between.
-func readPending(ctx context.Context, tx pgx.Tx) (ids []int64, pending []ledger.Pending, err error) {
-	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports)
+// maxHalved makes blocks of one report each.
+const maxHalved = 13
+
+// tooMuch reports whether a fold failed for how much it was: a timeout, of ours or
+// one that the role has, or memory. The next folds less, until nothing is left: what
+// once was too much would be again, for ever.
+func tooMuch(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "57014" || pg.Code == "25P03" || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "54")
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// readPending returns the oldest reports of the queue, as many as a block takes, its
+// bounds halved so many times. It names them by id throughout: one with a lower id may commit in between.
+func readPending(ctx context.Context, tx pgx.Tx, halved int) (ids []int64, pending []ledger.Pending, err error) {
+	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", max(ledger.MaxBlockReports>>halved, 1))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,7 +110,7 @@ func readPending(ctx context.Context, tx pgx.Tx) (ids []int64, pending []ledger.
 	var n, b int
 	_, err = pgx.ForEachRow(rows, []any{&id, &n, &b}, func() error {
 		count, size = count+n, size+b
-		full = full || len(ids) > 0 && (count > ledger.MaxBlockRows || size > ledger.MaxBlockBytes)
+		full = full || len(ids) > 0 && (count > ledger.MaxBlockRows>>halved || size > ledger.MaxBlockBytes>>halved)
 		if !full {
 			ids = append(ids, id)
 		}

@@ -178,3 +178,45 @@ func TestSessions(t *testing.T) {
 		}
 	}
 }
+
+// A block that takes longer than the database allows is not tried for ever: smaller
+// ones are, down to single reports, and full ones again once nothing is left.
+func TestFoldsLessWhereMuchTakesTooLong(t *testing.T) {
+	pg := testenv.Postgres(t)
+	migrate(t, pg)
+	query(t, pg.OwnerURL(), `CREATE FUNCTION too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled'; END $$;
+		CREATE TRIGGER too_long BEFORE INSERT ON blocks FOR EACH ROW WHEN (NEW.reports > 3) EXECUTE FUNCTION too_long();
+		SELECT 1`)
+	clock := ledgertest.NewClock()
+	s := open(t, pg, ledger.Options{Now: clock.Now})
+	settle := func(agent string, reports int) {
+		t.Helper()
+		for seq := range int64(reports) {
+			r := ledger.NewReport(agent, 0, seq+1, seq, []ledger.Row{
+				{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 1},
+			}, clock.Now().UnixMilli(), false)
+			if receipts, err := s.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+				t.Fatalf("settle: %+v, %v", receipts, err)
+			}
+		}
+	}
+	settle("a", 20)
+	failed, folded := 0, 0
+	for folded < 20 {
+		n, err := s.Fold(t.Context(), clock.Now())
+		if folded += n; err != nil {
+			if failed++; failed > 13 {
+				t.Fatalf("folded %d of 20 reports, then failed %d times: %v", folded, failed, err)
+			}
+		}
+	}
+	if n, err := s.Fold(t.Context(), clock.Now()); n != 0 || err != nil {
+		t.Errorf("fold with nothing to do: got %d, %v", n, err)
+	}
+	query(t, pg.OwnerURL(), "DROP TRIGGER too_long ON blocks; SELECT 1")
+	settle("b", 20)
+	if n, err := s.Fold(t.Context(), clock.Now()); n != 20 || err != nil {
+		t.Errorf("fold when all is well again: got %d, %v, want 20", n, err)
+	}
+}

@@ -56,6 +56,7 @@ type Store struct {
 	server  string     // the server of Postgres's that keys and touches are of
 	keys    *ledger.Seen[ledger.Key]
 	touches *ledger.Seen[ledger.Touch]
+	halved  int // how many times the bounds of a block were, because it took too long
 }
 
 // Open returns a store on the database of the URL, in the schema of its

@@ -105,6 +105,15 @@ func Scenarios() []Scenario {
 	away3 := steady("server away 30 s, 3x", 100, l, 3)
 	away3.Away = away.Away
 	away3.MaxErrorPct, away3.Steady = 5, false
+	// Agent a has a share that falls as 1 ÷ (a+1): the first has a fifth of the demand.
+	zipf := func(name string, factor float64) Scenario {
+		return base(name, 100, l, func(a int, _ int64) float64 {
+			const harmonic = 5.187377518 // of 100
+			return 10_000 * factor / (float64(a+1) * harmonic)
+		})
+	}
+	strict := l
+	strict.EpsilonPPM = 0
 	return []Scenario{
 		steady("steady 0.9x", 100, l, 0.9),
 		steady("steady 3x", 100, l, 3),
@@ -118,6 +127,10 @@ func Scenarios() []Scenario {
 		steady("steady 3x, one agent", 1, l, 3),
 		steady("steady 0.9x, 10 tokens an agent and term", 100, bucketLimit(1_000, time.Second, 2_000), 0.9),
 		steady("steady 3x, 10 tokens an agent and term", 100, bucketLimit(1_000, time.Second, 2_000), 3),
+		zipf("zipf 0.9x", 0.9),
+		zipf("zipf 3x", 3),
+		base("1,000 agents, 3x", 1000, l, even(30_000, 1000)),
+		steady("strict 3x", 100, strict, 3),
 		steady("window 10000/10s, 0.9x", 20, windowLimit(10_000, 10*time.Second), 0.9),
 		steady("window 10000/10s, 3x", 20, windowLimit(10_000, 10*time.Second), 3),
 		small("small 5/minute, 3x", 10, bucketLimit(5, time.Minute, 5), 3),

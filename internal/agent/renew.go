@@ -284,7 +284,7 @@ func (b *Bucket) Unused() bool {
 		return false
 	}
 	admitted, denied := b.cell.admitted(), b.cell.denied()
-	if b.stopped {
+	if b.stopped && b.term <= lease.ShortTerm {
 		return admitted+denied == b.checked
 	}
 	return admitted == b.answered && denied == b.answeredDenied && (b.term <= lease.ShortTerm || b.term >= lease.LongTerm)

@@ -31,7 +31,7 @@ type Spec struct {
 
 // Renewal asks for, reports on, or ends one holder's lease of one bucket.
 type Renewal struct {
-	Key    string // the bucket: the limit's name and values, at most 256 bytes
+	Key    string // the bucket: the limit's name and values, at most 512 bytes
 	Spec   Spec
 	Holder string // agent id and epoch
 	Now    int64  // Unix microseconds; 0 for the store's own clock

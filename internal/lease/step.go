@@ -351,6 +351,9 @@ func demand(t int64, rec *Record, asked, waiting int64) (d int64, fresh bool) {
 		return min(mulDiv(max(waiting, 1), 1e9, guessPer), mostDemand), true
 	}
 	elapsed := max(t-rec.Start, 1_000)
+	if asked == 0 && elapsed >= FirstTerm/2 {
+		return 1, false // it stopped: what it had is for others at once
+	}
 	seen := min(mulDiv(asked, 1e9, elapsed), mostDemand)
 	if rec.Fresh {
 		return max(seen, 1), false

@@ -126,7 +126,7 @@ func Run(ctx context.Context, c Config, ledger func(context.Context) (map[string
 		group.Go(func() {
 			w := &workers[i]
 			pace := newPace(c.Rate, i, c.Workers, start)
-			drive(running, w, gateways, attributes, requests[i*(track/c.Workers):], requests, pace)
+			drive(running, w, gateways, attributes, requests, round{at: uint32(i * (track / c.Workers)), step: uint32(2*i + 1)}, pace)
 		})
 	}
 	group.Go(func() { tell(running, c.Progress, start, workers, gateways) })
@@ -253,20 +253,32 @@ func warm(ctx context.Context, gateways []*client.Client, attributes [][]client.
 	return ctx.Err()
 }
 
-// drive asks until ctx ends: first what is left of the worker's own part of the track,
-// then the whole of it round and round. A request that waits for a renewal
-// is not cut short by the end of the run.
-func drive(ctx context.Context, w *worker, gateways []*client.Client, attributes [][]client.Attribute, own, all []request, p *pace) {
+// round is a worker's way round the track: all of it, each in an order of its own. In one
+// order the workers would catch up with each other where one waits, and go on
+// as a convoy that hits each bucket all at once and then leaves it alone.
+type round struct{ at, step uint32 }
+
+// next is a full cycle of a linear congruential generator: track is a power of two, the
+// multiplier one more than a multiple of four, and step odd.
+func (r *round) next() uint32 {
+	r.at = (r.at*40_501 + r.step) % track
+	return r.at
+}
+
+// drive asks until ctx ends, going round the track. A request that waits for a
+// renewal is not cut short by the end of the run.
+func drive(ctx context.Context, w *worker, gateways []*client.Client, attributes [][]client.Attribute, requests []request, way round, p *pace) {
 	asking := context.WithoutCancel(ctx)
 	var allowed, refused int64
 	for ctx.Err() == nil {
-		n := min(turn, len(own))
+		n := turn
 		if p != nil {
 			if n = min(n, p.wait(ctx)); n == 0 {
 				continue
 			}
 		}
-		for _, r := range own[:n] {
+		for range n {
+			r := requests[way.next()]
 			if gateways[r.gateway].Allow(asking, attributes[r.tenant]...).Allowed {
 				w.admitted[r.tenant]++
 				allowed++
@@ -274,9 +286,6 @@ func drive(ctx context.Context, w *worker, gateways []*client.Client, attributes
 				w.denied[r.tenant]++
 				refused++
 			}
-		}
-		if own = own[n:]; len(own) == 0 {
-			own = all
 		}
 		w.allowed.Store(allowed)
 		w.refused.Store(refused)

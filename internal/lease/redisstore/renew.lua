@@ -214,7 +214,9 @@ else
   local asked = (spent + refused) / MICRO + waiting
   local seen = min(muldiv(asked, 1e9, elapsed), MOST_DEMAND)
   fresh = 0
-  if rec[9] == 1 then
+  if asked == 0 and elapsed >= FIRST / 2 then
+    demand = 1 -- it stopped: what it had is for others at once
+  elseif rec[9] == 1 then
     demand = max(seen, 1)
   else
     demand = max(rec[4] + muldiv(seen - rec[4], elapsed, elapsed + SMOOTHING), 1)

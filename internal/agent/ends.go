@@ -80,9 +80,9 @@ func (w *Waiter) Dismiss() { w.verdict = Verdict{Outcome: Rematch} }
 const Rematch Outcome = Wait + 1
 
 // empty reports whether the bucket holds nothing that could be lost: no lease, no
-// tokens, no renewal under way, no waiting request, no units in limbo, no demand
-// that the server was not told, unless it is gone there anyway.
-func (b *Bucket) empty(gone bool) bool {
+// tokens, no renewal under way, no waiting request, no units in limbo. Demand that the
+// server was not told goes with it: a lease that holds nothing lapses without a call.
+func (b *Bucket) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting > 0 || len(b.waiters) > 0 || b.cell.pending.Load() != 0 {
@@ -91,7 +91,7 @@ func (b *Bucket) empty(gone bool) bool {
 	if b.counting {
 		return true
 	}
-	return b.cell.fold() == 0 && b.ask == nil && !b.live && (gone || b.cell.admitted() == b.answered)
+	return b.cell.fold() == 0 && b.ask == nil && !b.live
 }
 
 // settled reports whether all that was admitted was collected, and no request is

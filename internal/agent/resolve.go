@@ -314,11 +314,11 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		}
 		e.Drain()
 	}
-	if e.pins.Load() > 0 || !e.empty(e.scope.orphan) {
+	if e.pins.Load() > 0 || !e.empty() {
 		return false
 	}
 	e.dead.Store(true)
-	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty(e.scope.orphan) {
+	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty() {
 		e.dead.Store(false)
 		return false
 	}

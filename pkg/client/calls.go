@@ -79,11 +79,12 @@ type renewResult struct {
 // send composes a Renew call and starts it.
 func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	c, now := l.c, l.c.now()
+	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
 	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
 	for _, e := range batch {
 		e.Line.Force = 0
 		e.Line.Flying = true
-		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused()))
+		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent()))
 		p.Limit, p.Tenant, p.Values = e.Limit(), e.Tenant(), e.Values()
 		req.Renewals = append(req.Renewals, p)
 	}

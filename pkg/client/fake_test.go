@@ -75,7 +75,7 @@ type central struct {
 func newFake(t testing.TB, p *limit.Policy) *fake {
 	f := &fake{
 		t: t, policy: p, tenants: make(map[string]limit.Tenant), watchers: make(map[chan *quotav1.WatchResponse]bool),
-		chunk: 10, ttl: 2 * time.Second, buckets: make(map[string]*central), asked: make(map[string]int),
+		chunk: 10, ttl: time.Second / 2, buckets: make(map[string]*central), asked: make(map[string]int),
 		seq: make(map[int64]int64), total: make(map[int64]int64), digest: make(map[string][32]byte),
 		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool),
 	}

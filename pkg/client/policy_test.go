@@ -397,7 +397,7 @@ func TestHandlesAreCollected(t *testing.T) {
 			t.Errorf("%d buckets while a handle holds one, want 1", b)
 		}
 		if !l.Allow() {
-			t.Error("denied after an idle while")
+			t.Errorf("denied after an idle while: %+v, %+v", l.Decide(t.Context(), 1), c.Stats())
 		}
 		runtime.KeepAlive(l)
 		l = nil

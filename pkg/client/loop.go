@@ -388,14 +388,7 @@ func (l *loop) close(ctx context.Context) error {
 	for !l.quiet() && ctx.Err() == nil {
 		l.wait(ctx, time.Millisecond)
 	}
-	for c.reg.Version() > 0 {
-		l.collect()
-		whole := !l.outbox.Usage.Behind
-		l.outbox.Freeze(l.through, whole)
-		if whole {
-			break
-		}
-	}
+	l.freezeAll()
 	defer func() {
 		for l.flying > 0 && ctx.Err() == nil { // leases that go back
 			l.wait(ctx, time.Second)
@@ -414,13 +407,26 @@ func (l *loop) close(ctx context.Context) error {
 			l.wait(ctx, max(pause, 50*time.Millisecond))
 		}
 		if l.outbox.State().Reports == 0 && l.outbox.Usage.Rows() > 0 {
-			l.outbox.Freeze(l.through, true) // a fenced epoch gave rows back
+			l.freezeAll() // an epoch that was fenced gave rows back, or one that ended left them
 		}
 	}
 	if s := l.outbox.State(); s.AsideUnits > 0 {
 		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
 	}
 	return nil
+}
+
+// freezeAll freezes all usage there is, as the epoch's last reports. An epoch that
+// has ended takes none of it: it stays for the next.
+func (l *loop) freezeAll() {
+	for l.c.reg.Version() > 0 {
+		l.collect()
+		whole := !l.outbox.Usage.Behind
+		l.outbox.Freeze(l.through, whole)
+		if whole || l.outbox.Usage.Rows() > 0 {
+			return
+		}
+	}
 }
 
 // wait lets calls come back, for a time.

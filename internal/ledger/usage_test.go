@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Days and months begin where their date does, in every hour of the years, in zones
+// Days and months begin where their date does, in every half-hour of five years, in zones
 // that skip or repeat midnight, and pages begin where the ones before ended.
 func TestPeriods(t *testing.T) {
 	for _, name := range []string{"UTC", "America/Santiago", "America/Havana", "Atlantic/Azores", "Africa/Cairo", "Asia/Beirut",
@@ -16,9 +16,9 @@ func TestPeriods(t *testing.T) {
 		}
 		for _, by := range []By{ByDay, ByMonth} {
 			r := Reading{q: Query{By: by}, zone: zone}
-			from := time.Date(2005, 1, 1, 12, 0, 0, 0, time.UTC).Unix()
+			from := time.Date(2009, 1, 1, 12, 0, 0, 0, time.UTC).Unix()
 			start, end := r.period(from)
-			for at := from; at < from+int64(25*366*86400); at += 1800 {
+			for at := from; at < from+int64(5*366*86400); at += 1800 {
 				if at >= end {
 					last := end
 					if start, end = r.period(at); start != last {

@@ -21,6 +21,7 @@ const stepTimeout = 2 * time.Second
 type leaseService struct {
 	quotav1.UnimplementedLeaseServiceServer
 	view     *view
+	keys     *keyring
 	leases   lease.Store
 	ledger   ledger.Store
 	metrics  *metrics

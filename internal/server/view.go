@@ -153,7 +153,8 @@ func (v *view) update(ctx context.Context) error {
 	next := *was
 	next.heads = heads
 	first := !v.known()
-	if first || heads.Keys != was.heads.Keys {
+	keys := first || heads.Keys != was.heads.Keys
+	if keys {
 		if err := v.loadKeys(ctx); err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func (v *view) update(ctx context.Context) error {
 			return err
 		}
 	}
-	if next.turn == was.turn && len(tenants) == 0 && !overrun {
+	if next.turn == was.turn && len(tenants) == 0 && !overrun && !keys {
 		return nil
 	}
 	v.put(was, &next, tenants, overrun)

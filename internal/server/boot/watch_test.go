@@ -187,6 +187,14 @@ func TestTwoServers(t *testing.T) {
 	if _, err := a.admin().RevokeKey(t.Context(), &quotav1.RevokeKeyRequest{Id: agent.Key.Id}); err != nil {
 		t.Fatal(err)
 	}
+	select {
+	case err := <-w.end:
+		if status.Code(err) != codes.Unauthenticated {
+			t.Errorf("the stream of a key that was revoked: got %v, want Unauthenticated", err)
+		}
+	case <-time.After(time.Second):
+		t.Error("the stream of a key that was revoked is still open after a second")
+	}
 	lease := quotav1.NewLeaseServiceClient(b.dial(agent.Secret))
 	eventually(t, time.Second, "the other server knows that the key is revoked", func() bool {
 		_, err := lease.Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1})

@@ -3,6 +3,7 @@ package agent
 import (
 	"sync"
 
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -64,8 +65,12 @@ type Bucket struct {
 	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
-	fallback   int64
-	window     int64 // start of the window of the tokens, the server's microseconds
+	window     int64 // start of the window of the tokens, the server's microseconds; 0 without
+	length     int64 // of the window
+	share      int64 // units of each further window to go on with when contact is lost
+	turnAt     int64 // when the window ends
+	ended      bool  // the lease ended by itself: it was not given back
+	onShare    bool  // out of contact, it goes on with its share
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
@@ -242,14 +247,36 @@ func (b *Bucket) refillLocked(now int64) int64 {
 // when it was granted, so all of them together still keep the limit for as long
 // as the outage lasts, and a store holds an unrenewed lease's share for one term more.
 func (b *Bucket) expireLocked(now int64, lost bool) {
+	b.turnLocked(now, lost)
 	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
 	}
-	b.live = false
+	b.live, b.ended = false, true
 	b.trickle = 0
 	b.pile = 0
 	b.debt = 0
 	b.cell.credit(-b.cell.fold())
+}
+
+// turnLocked ends what is left of a window that is over. Out of contact, the next
+// one begins with this agent's share of it: that of a lease which was live when
+// contact was lost, or whose end came before the loss was noticed.
+func (b *Bucket) turnLocked(now int64, lost bool) {
+	if b.length <= 0 || now < b.turnAt || !(b.live || b.ended) {
+		return
+	}
+	if b.live {
+		b.cell.credit(-b.cell.fold())
+		b.live, b.ended = false, true
+	}
+	if !lost || now-b.turnAt > lease.LongTerm && !b.onShare {
+		return
+	}
+	n := (now-b.turnAt)/b.length + 1
+	b.window += n * b.length
+	b.turnAt += n * b.length
+	b.live, b.ended, b.onShare = true, false, true
+	b.cell.credit(b.share)
 }
 
 // noteLowLocked asks for an early renewal when the trickle no longer carries the

@@ -132,7 +132,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		r.ExpiresIn = max(b.expires-now, 0)
 	}
 	if final {
-		b.live, b.trickle, b.pile = false, 0, 0
+		b.live, b.trickle, b.pile, b.ended = false, 0, 0, false
 	}
 	b.checked = b.toldAdmitted + b.toldDenied
 	if elapsed := now - b.lastAsk; elapsed >= earlyEvery {
@@ -185,7 +185,10 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
 	}
-	b.fallback = g.Fallback
+	b.length = g.ValidUntil - g.ValidFrom
+	b.share = int64(float64(g.Fallback) * float64(b.length) / 1e12)
+	b.turnAt = p.sentAt + g.Reset
+	b.ended, b.onShare = false, false
 	b.generation = g.Generation
 	b.remaining = g.Remaining
 	b.resetAt = now + g.Reset
@@ -248,6 +251,7 @@ func (b *Bucket) Fail(now int64) []*Waiter {
 	defer b.mu.Unlock()
 	served := b.waiters
 	b.waiters, b.waiting = nil, 0
+	b.turnLocked(now, true)
 	for _, w := range served {
 		switch {
 		case b.cell.takeLocked(w.Units):

@@ -66,6 +66,10 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	g.Pile = pile / limit.Micro
 	g.TTL = term
 	g.Fallback = max(trickle, mulDiv(rate, mine, all))
+	if s.WindowEnd > 0 {
+		// The holder's share of a window, were it spread over it.
+		g.Fallback = mulDiv(mulDiv(burst, 1e6, s.WindowEnd-s.Window), mine, all)
+	}
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((s.Level+s.Out.Stock)/limit.Micro, 0)
 	g.DenyFor = s.denyFor(now, mine, all, trickle, term, flow)

@@ -303,8 +303,14 @@ func (s *State) putBack(t int64, rec *Record, r *Renewal, spent, denied, burst, 
 		}
 		return
 	}
-	if rec.Window != s.Window || r.Window != s.Window {
+	if r.Window != s.Window {
 		return // of a window that is over
+	}
+	if rec.Window != s.Window {
+		// Out of contact the holder went on with its share of each window, this one too.
+		share := mulDiv(rec.Grant.Fallback, s.WindowEnd-s.Window, 1e6)
+		s.Level = max(s.Level-min(spent, share), -burst)
+		return
 	}
 	// The ring kept the trickle for the holder until the slot was over, renewed or not.
 	end := max(min(t, rec.Slot*SlotLen), rec.Start)

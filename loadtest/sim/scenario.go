@@ -114,6 +114,12 @@ func Scenarios() []Scenario {
 	}
 	strict := l
 	strict.EpsilonPPM = 0
+	windowAway := base("window 1000/s, server away 30 s, 0.9x", 20, windowLimit(1_000, time.Second), even(900, 20))
+	windowAway.Away = away.Away
+	windowAway.MaxErrorPct = 15
+	windowAway3 := base("window 1000/s, server away 30 s, 3x", 20, windowLimit(1_000, time.Second), even(3_000, 20))
+	windowAway3.Away = away.Away
+	windowAway3.MaxErrorPct = 15 // out of contact shares of a window are fixed; the promise is for a control plane that is up
 	return []Scenario{
 		steady("steady 0.9x", 100, l, 0.9),
 		steady("steady 3x", 100, l, 3),
@@ -133,6 +139,7 @@ func Scenarios() []Scenario {
 		steady("strict 3x", 100, strict, 3),
 		steady("window 10000/10s, 0.9x", 20, windowLimit(10_000, 10*time.Second), 0.9),
 		steady("window 10000/10s, 3x", 20, windowLimit(10_000, 10*time.Second), 3),
+		windowAway, windowAway3,
 		small("small 5/minute, 3x", 10, bucketLimit(5, time.Minute, 5), 3),
 		small("small 100/hour, 3x", 10, bucketLimit(100, time.Hour, 200), 3),
 		small("small 60/minute, 1.5x", 10, bucketLimit(60, time.Minute, 60), 1.5),

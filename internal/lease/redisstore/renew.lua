@@ -180,7 +180,10 @@ spent = spent * MICRO
 refused = refused * MICRO
 if not rec then
   if window == win then level = max(level - spent, -burst) end
-elseif rec[8] == win and window == win then
+elseif window == win and rec[8] ~= win then
+  -- Out of contact the holder went on with its share of each window, this one too.
+  level = max(level - min(spent, muldiv(rec[20], win_end - win, 1e6)), -burst)
+elseif window == win then
   local stop = max(min(t, rec[5] * SLOT), rec[6])
   local lent = rec[13] + muldiv(rec[3], stop - rec[6], 1e6)
   local given = min(held * MICRO, lent)
@@ -311,6 +314,8 @@ else
 
   fallback = trickle
   if rate > 0 then fallback = max(trickle, muldiv(rate, mine, all)) end
+  -- The holder's share of a window, were it spread over it.
+  if win_end > 0 then fallback = muldiv(muldiv(burst, 1e6, win_end - win), mine, all) end
   remaining = max(floor((level + stock_out) / MICRO), 0)
   if level < MICRO then
     if win_end > 0 then

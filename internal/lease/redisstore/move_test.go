@@ -21,7 +21,7 @@ func TestASlotOnTheMove(t *testing.T) {
 	cluster := testenv.PrivateRedis(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	client := redisstore.Dial(cluster.Addrs(), true)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 	defer func() { _ = client.Close() }()
 	// Braces in a prefix keep all of its keys in one slot.
 	prefix := "{" + cluster.Prefix + "}"

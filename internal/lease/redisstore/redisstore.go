@@ -28,20 +28,28 @@ type Store struct {
 	prefix string
 }
 
-// Dial returns a client for the addresses, set up so that a failover is seen
-// within a second and a deadline is kept: a cluster client for several addresses or
-// a node that is in a cluster, a plain one otherwise. It connects to nothing yet.
-func Dial(addrs []string, cluster bool) redis.UniversalClient {
+// reload is how often a cluster's layout is looked up again. By default go-redis asks
+// a dead master for 60 s; what this adds to Redis's own failover, 1.9 to 2.8 s at a
+// node timeout of 1 s, is at most the interval. It costs a command each time.
+const reload = 100 * time.Millisecond
+
+// Dial returns a client set up so that a failover is seen and a deadline kept (by
+// default a deadline of 1 s took 5): of a cluster, or of a single Redis. Addresses,
+// credentials and TLS come from o; the rest is set here. It connects to nothing yet.
+func Dial(o redis.UniversalOptions, cluster bool) redis.UniversalClient {
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1
+	o.DialTimeout = time.Second
+	o.ReadTimeout = time.Second
+	o.WriteTimeout = time.Second
+	o.PoolTimeout = time.Second
 	if !cluster {
-		return redis.NewClient(&redis.Options{
-			Addr: addrs[0], ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1,
-			DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
-		})
+		o.MaxRetries = -1 // for a cluster this would rule out redirects as well
+		return redis.NewClient(o.Simple())
 	}
-	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: addrs, ContextTimeoutEnabled: true, DialerRetries: 1, ClusterStateReloadInterval: 500 * time.Millisecond,
-		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
-	})
+	c := o.Cluster()
+	c.ClusterStateReloadInterval = reload
+	return redis.NewClusterClient(c)
 }
 
 // New returns a store on client. Its keys begin with prefix, so that several may share a Redis.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/f4ee788f/quota/internal/lease"
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Wrap(m), testenv.Red
 func TestSuite(t *testing.T) {
 	leasetest.Run(t, func(t *testing.T) lease.Store {
 		cluster := testenv.Redis(t)
-		client := redisstore.Dial(cluster.Addrs(), true)
+		client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 		t.Cleanup(func() { _ = client.Close() })
 		return redisstore.New(client, cluster.Prefix)
 	})
@@ -28,7 +29,7 @@ func TestSuite(t *testing.T) {
 // answers, leaps of the clock and late repetitions among them.
 func TestLuaEqualsGo(t *testing.T) {
 	cluster := testenv.Redis(t)
-	client := redisstore.Dial(cluster.Addrs(), true)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 	defer func() { _ = client.Close() }()
 	n := 0
 	leasetest.Differential(t, 120, 150, func(*testing.T) (want, got lease.Store) {

@@ -8,9 +8,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease/redisstore"
 )
 
 // defaultPrefix begins the keys in Redis.
@@ -30,7 +31,7 @@ func parseRedis(s string) (*redisPlace, error) {
 	if !ok || scheme != "redis" && scheme != "rediss" {
 		return nil, errors.New("write memory, or redis://host:port,host:port")
 	}
-	o := &redisPlace{UniversalOptions: redisOptions(), prefix: defaultPrefix}
+	o := &redisPlace{prefix: defaultPrefix}
 	if i := strings.LastIndex(rest, "@"); i >= 0 {
 		u, err := url.Parse("redis://" + rest[:i] + "@host")
 		if err != nil {
@@ -80,25 +81,7 @@ func parseRedis(s string) (*redisPlace, error) {
 	return o, nil
 }
 
-// redisOptions are what makes go-redis keep deadlines and give up on the dead in
-// time; by default a deadline of 1 s took 5.
-func redisOptions() redis.UniversalOptions {
-	return redis.UniversalOptions{
-		ContextTimeoutEnabled: true,
-		DialerRetries:         1,
-		DialTimeout:           time.Second,
-		ReadTimeout:           time.Second,
-		WriteTimeout:          time.Second,
-		PoolTimeout:           time.Second,
-	}
-}
-
 // client connects to nothing yet.
 func (p *redisPlace) client() redis.UniversalClient {
-	if !p.IsClusterMode {
-		return redis.NewClient(p.Simple())
-	}
-	o := p.Cluster()
-	o.ClusterStateReloadInterval = 500 * time.Millisecond // by default a dead master is asked for 60 s
-	return redis.NewClusterClient(o)
+	return redisstore.Dial(p.UniversalOptions, p.IsClusterMode)
 }

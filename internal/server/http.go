@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -27,7 +29,9 @@ const (
 // newHandler serves health, metrics and REST. Health and metrics need no key: they
 // tell nothing of tenants. Where certificates are asked for, REST is served only with one.
 func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer prometheus.Gatherer, keys *keyring, certificates bool) (http.Handler, error) {
+	useQueryParser()
 	gateway := runtime.NewServeMux(
+		runtime.WithRoutingErrorHandler(routingError),
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
 			MarshalOptions:   protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true},
 			UnmarshalOptions: protojson.UnmarshalOptions{DiscardUnknown: false}, // a misspelt field is refused, not ignored
@@ -62,17 +66,22 @@ func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer
 	// own that it has pointed here.
 	sameOrigin := http.NewCrossOriginProtection()
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		if err := sameOrigin.Check(r); err != nil || keys.open() && !keys.insecureOpen && !loopbackHost(r.Host) {
-			http.Error(w, "cross-origin requests are refused", http.StatusForbidden)
+		if err := sameOrigin.Check(r); err != nil {
+			refuse(w, http.StatusForbidden, codes.PermissionDenied, "requests of web pages from another origin are refused")
+			return
+		}
+		if keys.open() && !keys.insecureOpen && !loopbackHost(r.Host) {
+			refuse(w, http.StatusForbidden, codes.PermissionDenied, fmt.Sprintf(
+				"host %q: this server is open, and answers only to localhost and loopback addresses until the first key is made", r.Host))
 			return
 		}
 		if certificates && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
-			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
+			refuse(w, http.StatusUnauthorized, codes.Unauthenticated, "a client certificate is needed")
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
 		defer cancel()
-		r = r.WithContext(ctx)
+		r = withQuery(r.WithContext(ctx))
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		gateway.ServeHTTP(w, r)
 	})
@@ -91,6 +100,15 @@ func loopbackHost(hostport string) bool {
 	}
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return ip != nil && ip.IsLoopback()
+}
+
+// refuse answers what does not reach the services, in the shape of their errors.
+func refuse(w http.ResponseWriter, httpCode int, code codes.Code, message string) {
+	writeJSON(w, httpCode, struct {
+		Code    codes.Code `json:"code"`
+		Message string     `json:"message"`
+		Details []string   `json:"details"`
+	}{code, message, []string{}})
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

@@ -41,6 +41,9 @@ func (c *inProcess) Invoke(ctx context.Context, method string, args, reply any, 
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "no such method: %s", method)
 	}
+	if err := checkQuery(ctx, args.(proto.Message).ProtoReflect().Descriptor()); err != nil {
+		return err
+	}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, md)
 	decode := func(into any) error {

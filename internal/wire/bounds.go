@@ -284,6 +284,9 @@ func Check(request proto.Message) error {
 				return invalid("zone: %v", err)
 			}
 		}
+		if r.ToMs != 0 && r.FromMs > r.ToMs {
+			return invalid("from_ms is %d, after to_ms, which is %d", r.FromMs, r.ToMs)
+		}
 		return ranged(
 			bound{"from_ms", r.FromMs, 0, maxMilliseconds},
 			bound{"to_ms", r.ToMs, 0, maxMilliseconds},

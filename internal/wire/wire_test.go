@@ -333,6 +333,8 @@ func TestBounds(t *testing.T) {
 		{&quotav1.GetUsageRequest{PageSize: 10_001}, "page_size"},
 		{&quotav1.GetUsageRequest{Zone: "Local"}, "zone"},
 		{&quotav1.GetUsageRequest{By: 17}, "by"},
+		{&quotav1.GetUsageRequest{FromMs: 5, ToMs: 4}, "after to_ms"},
+		{&quotav1.GetUsageRequest{FromMs: 5}, ""},
 		{&quotav1.GetVersionRequest{}, ""},
 	} {
 		err := Check(c.in)

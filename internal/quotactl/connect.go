@@ -5,7 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -60,7 +63,26 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity lets a key be used on loopback and behind a proxy that ends TLS.
 func (bearer) RequireTransportSecurity() bool { return false }
 
+// validate refuses what gRPC would take and then not reach: it reads a port that is
+// not given as 443.
+func (c *connection) validate() error {
+	if c.timeout <= 0 {
+		return misuse("--timeout is %s; it must be above 0", c.timeout)
+	}
+	if strings.HasPrefix(c.server, "unix:") || strings.HasPrefix(c.server, "dns:") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.server)
+	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || host == "" || strings.Contains(host, ",") || n < 1 || n > 65535 {
+		return misuse("--server %q is not the address of one server; write HOST:PORT, such as quota.internal:7600, or unix:PATH", c.server)
+	}
+	return nil
+}
+
 func (c *connection) dial() (*grpc.ClientConn, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
 	transport := insecure.NewCredentials()
 	if c.tls || c.ca != "" || c.cert != "" || c.certKey != "" {
 		config, err := c.tlsConfig()

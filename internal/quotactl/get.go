@@ -74,7 +74,7 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 				t := &table{header: []string{"VERSION", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
 				items := []map[string]any{}
 				for _, v := range resp.Versions {
-					t.add(strconv.FormatInt(v.Version, 10), dash(v.Author), stamp(v.CreatedMs))
+					t.add(strconv.FormatInt(v.Version, 10), v.Author, stamp(v.CreatedMs))
 					items = append(items, map[string]any{"version": v.Version, "author": v.Author, "created": stamp(v.CreatedMs)})
 				}
 				return c.write(f, t, items)
@@ -105,10 +105,10 @@ func (c *cli) getPlansCommand() *cobra.Command {
 						name += " (default)"
 					}
 					for _, l := range p.Limits {
-						t.add(name, l.Name, rate(l.Rate), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), dash(strings.Join(l.By, " ")), dash(l.Meter))
+						t.add(name, l.Name, rate(l.Rate), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter)
 					}
 					if len(p.Limits) == 0 {
-						t.add(name, "-", "-", "0", "-", "-", "-")
+						t.add(name, "", "", "", "", "", "")
 					}
 				}
 				if f != "json" {
@@ -155,7 +155,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 					}
 					overrides = append(overrides, o)
 				}
-				t.add(tenant.Id, tenant.Plan, dash(tenant.Parent), dash(strings.Join(overrides, ", ")), yes(tenant.Suspended), strconv.FormatInt(tenant.Revision, 10))
+				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), yes(tenant.Suspended), strconv.FormatInt(tenant.Revision, 10))
 				items = append(items, map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
 					"overrides": overrides, "suspended": tenant.Suspended, "revision": tenant.Revision})
 			}
@@ -220,5 +220,5 @@ func yes(b bool) string {
 	if b {
 		return "yes"
 	}
-	return "-"
+	return ""
 }

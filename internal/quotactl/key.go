@@ -88,7 +88,7 @@ func (c *cli) keyListCommand() *cobra.Command {
 				t := &table{header: []string{"ID", "ROLE", "AGENT", "NOTE", "CREATED", "REVOKED"}}
 				items := []map[string]any{}
 				for _, k := range resp.Keys {
-					t.add(k.Id, k.Role, dash(k.Agent), dash(k.Note), stamp(k.CreatedMs), stamp(k.RevokedMs))
+					t.add(k.Id, k.Role, k.Agent, k.Note, stamp(k.CreatedMs), stamp(k.RevokedMs))
 					items = append(items, map[string]any{"id": k.Id, "role": k.Role, "agent": k.Agent, "note": k.Note,
 						"created": stamp(k.CreatedMs), "revoked": k.RevokedMs != 0})
 				}

@@ -44,6 +44,7 @@ type table struct {
 	rows    [][]string
 }
 
+// add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // print writes the table, aligned.
@@ -52,13 +53,14 @@ func (t *table) print(w io.Writer) error {
 	all := append([][]string{t.header}, t.rows...)
 	for _, row := range all {
 		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
+			widths[i] = max(widths[i], len([]rune(dash(cell))))
 		}
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range all {
 		cells := make([]string, len(row))
 		for i, cell := range row {
+			cell = dash(cell)
 			cells[i] = cell
 			if t.numbers[i] {
 				cells[i] = strings.Repeat(" ", widths[i]-len([]rune(cell))) + cell
@@ -103,10 +105,10 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// stamp writes Unix milliseconds as a time in UTC; a dash for none.
+// stamp writes Unix milliseconds as a time in UTC; nothing for none.
 func stamp(ms int64) string {
 	if ms == 0 {
-		return "-"
+		return ""
 	}
 	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }

@@ -294,6 +294,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"usage", "-o", "xml"}, "table, json or csv"},
 		{[]string{"usage", "acme"}, "takes no arguments"},
 		{[]string{"frobnicate"}, "unknown command"},
+		{[]string{"get", "plans", "--server", "127.0.0.1"}, "write HOST:PORT"},
+		{[]string{"get", "plans", "--server", "a:7600,b:7600"}, "not the address of one server"},
+		{[]string{"get", "plans", "--server", "127.0.0.1:76000"}, "write HOST:PORT"},
+		{[]string{"get", "plans", "--timeout", "0s"}, "must be above 0"},
 		{[]string{"get"}, ""},
 	} {
 		_, errs, code := e.run(c.words...)
@@ -318,6 +322,33 @@ func TestVersionAndCompletion(t *testing.T) {
 		t.Errorf("version without a server: got exit %d, %q, %q", code, out, errs)
 	}
 	e.ok("version", "--client")
+}
+
+// A cell without a value is a dash for people, and nothing for programs.
+func TestEmptyCells(t *testing.T) {
+	list := &table{header: []string{"KEY", "AGENT"}}
+	list.add("k1", "")
+	for f, want := range map[format]string{"table": "KEY  AGENT\nk1   -\n", "csv": "key,agent\nk1,\n"} {
+		var out strings.Builder
+		if err := (&cli{Streams: Streams{Out: &out}}).write(f, list, nil); err != nil || out.String() != want {
+			t.Errorf("%s: got %q, %v, want %q", f, out.String(), err, want)
+		}
+	}
+}
+
+func TestUnreachedInPlainWords(t *testing.T) {
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                                                        "dial tcp 127.0.0.1:1: connect: connection refused",
+		`connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`: "what listens there speaks HTTP/1.1; give the server's --grpc-addr",
+		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:                                                         "it does not use TLS (leave out --tls, --tls-ca and --tls-cert)",
+		`connection error: desc = "error reading server preface: EOF"`:                                                                                                                        "error reading server preface: EOF (a server with TLS is asked with --tls or --tls-ca)",
+		`name resolver error: produced zero addresses`:                                                                                                                                        "the name has no address",
+		`unavailable: no policy was applied yet`:                                                                                                                                              "",
+	} {
+		if got := unreached(message); got != want {
+			t.Errorf("%s: got %q, want %q", message, got, want)
+		}
+	}
 }
 
 func TestParseWhen(t *testing.T) {

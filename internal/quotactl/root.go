@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,14 +94,39 @@ func (c *cli) exit(err error) int {
 	switch {
 	case faults > 0:
 		fmt.Fprintf(c.Err, "quotactl: nothing was changed\n")
-	case st.Code() == codes.Unavailable && strings.Contains(st.Message(), "connection error"):
-		fmt.Fprintf(c.Err, "quotactl: no server answers at %s: %s\n", c.conn.server, st.Message())
+	case st.Code() == codes.Unavailable && unreached(st.Message()) != "":
+		fmt.Fprintf(c.Err, "quotactl: no server answers at %s: %s\n", c.conn.server, unreached(st.Message()))
 	case st.Code() == codes.DeadlineExceeded:
 		fmt.Fprintf(c.Err, "quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
 	default:
 		fmt.Fprintf(c.Err, "quotactl: %s (%s)\n", st.Message(), st.Code())
 	}
 	return exitFailed
+}
+
+// unreached says in plain words why gRPC could not reach the server, from its message;
+// empty if it did reach one.
+func unreached(message string) string {
+	_, why, ok := strings.Cut(message, "connection error: desc = ")
+	switch {
+	case strings.HasPrefix(message, "name resolver error"):
+		return "the name has no address"
+	case !ok:
+		return ""
+	}
+	if plain, err := strconv.Unquote(why); err == nil {
+		why = plain
+	}
+	why = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
+	switch {
+	case strings.Contains(why, "looked like an HTTP/1.1 header"):
+		return "what listens there speaks HTTP/1.1; give the server's --grpc-addr"
+	case strings.Contains(why, "first record does not look like a TLS handshake"):
+		return "it does not use TLS (leave out --tls, --tls-ca and --tls-cert)"
+	case strings.Contains(why, "error reading server preface"):
+		return why + " (a server with TLS is asked with --tls or --tls-ca)"
+	}
+	return why
 }
 
 func (c *cli) root() *cobra.Command {

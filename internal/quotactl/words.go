@@ -8,10 +8,10 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// rate writes a rate as a policy does; a dash for a limit that only counts.
+// rate writes a rate as a policy does; nothing for a limit that only counts.
 func rate(r *quotav1.Rate) string {
 	if r == nil || r.Units == 0 {
-		return "-"
+		return ""
 	}
 	c := limit.Calendar(r.Calendar)
 	per := time.Duration(r.Micros) * time.Microsecond

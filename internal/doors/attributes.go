@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"net/textproto"
 	"net/url"
-	"path"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -156,19 +155,19 @@ func originalPath(r *http.Request) string {
 	return plainPath(uri)
 }
 
-// plainPath is a request URI's path without its query, decoded once and without
-// empty, "." and ".." elements: gateways hand on what the client wrote, and a limit
-// on /orders must hold for //orders and /x/..%2forders too.
+// plainPath is a request URI's path without its query and fragment, decoded once and
+// clean: gateways hand on what the client wrote, and a limit on /orders must hold for
+// //orders, /x/..%2forders and /orders#x too. No client should send a fragment; nginx
+// and others cut it off and serve the rest.
 func plainPath(uri string) string {
-	p, _, _ := strings.Cut(uri, "?")
-	if u, err := url.ParseRequestURI(uri); err == nil && u.Path != "" {
+	p := uri
+	if i := strings.IndexAny(uri, "?#"); i >= 0 {
+		p = uri[:i]
+	}
+	if u, err := url.ParseRequestURI(p); err == nil && u.Opaque == "" {
 		p = u.Path // also the path of an absolute URI
 	}
-	clean := path.Clean("/" + p)
-	if strings.HasSuffix(p, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean
+	return limit.CleanPath(p)
 }
 
 func originalHost(r *http.Request) string {

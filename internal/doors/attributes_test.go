@@ -100,7 +100,11 @@ func TestPlainPath(t *testing.T) {
 		{"/x/../orders", "/orders"},
 		{"/x/..%2forders", "/orders"},
 		{"/../../orders//7", "/orders/7"},
+		{"/orders#x", "/orders"},
+		{"/orders#x?y", "/orders"},
+		{"/orders%23x", "/orders#x"},
 		{"http://shop.example/orders?x", "/orders"},
+		{"http://shop.example", "/"},
 		{"*", "/*"},
 		{"/%zz?q", "/%zz"},
 	} {

@@ -1,0 +1,24 @@
+package limit
+
+import (
+	"path"
+	"strings"
+)
+
+// CleanPath is a decoded URL path as limits are matched against it, without empty,
+// "." and ".." elements: whatever serves the request takes its spellings for one,
+// so a limit on /orders must hold for //orders and /x/../orders too. A slash at the
+// end stays, and a path that is clean already is returned as it is.
+func CleanPath(p string) string {
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	clean := path.Clean(p)
+	if clean != "/" && strings.HasSuffix(p, "/") {
+		if len(p) == len(clean)+1 && strings.HasPrefix(p, clean) {
+			return p
+		}
+		return clean + "/"
+	}
+	return clean
+}

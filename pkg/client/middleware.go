@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/headers"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 // MiddlewareOption changes a default of Middleware.
@@ -29,7 +30,8 @@ type Extract struct {
 	IPHeader string
 }
 
-// Attributes returns tenant, user, ip, endpoint ("METHOD /path") and method.
+// Attributes returns tenant, user, ip, endpoint ("METHOD /path") and method. The path
+// is without empty, "." and ".." elements, as the quota-agent's doors have it too.
 func (e Extract) Attributes(r *http.Request) []Attribute {
 	header := func(name, otherwise string) string {
 		if name == "" {
@@ -41,7 +43,7 @@ func (e Extract) Attributes(r *http.Request) []Attribute {
 		{AttrTenant, header(e.TenantHeader, "X-Tenant")},
 		{AttrUser, header(e.UserHeader, "X-User")},
 		{AttrIP, e.ip(r)},
-		{AttrEndpoint, r.Method + " " + r.URL.Path},
+		{AttrEndpoint, r.Method + " " + limit.CleanPath(r.URL.Path)},
 		{AttrMethod, r.Method},
 	}
 }

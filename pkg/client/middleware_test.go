@@ -81,6 +81,14 @@ func TestExtract(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
+	for _, spelling := range []string{"//orders", "/./orders", "/x/../orders", "/x/..%2forders", "/%6frders"} {
+		r = httptest.NewRequest("POST", "http://shop.example"+spelling, nil)
+		if got := find(e, "endpoint"); got != "POST /orders" {
+			t.Errorf("%s: the endpoint is %q, want that of /orders", spelling, got)
+		}
+	}
+	r.Header.Add("X-Forwarded-For", "6.6.6.6")
+	r.Header.Add("X-Forwarded-For", "10.0.0.1, 198.51.100.2")
 	if got := find(Extract{IPHeader: "X-Forwarded-For"}, "ip"); got != "198.51.100.2" {
 		t.Errorf("behind a proxy the ip is %q, want the last that it saw", got)
 	}

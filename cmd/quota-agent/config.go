@@ -61,7 +61,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.SetOutput(io.Discard) // faults are said by run
 	f.Usage = func() {}
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "quota servers: HOST:PORT, several with commas between, or unix:PATH")
-	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token")
+	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token; better given as QUOTA_AGENT_KEY")
 	f.StringVar(&c.agentID, "agent-id", "", "stable name of this agent, never used by two at once (default: host name and the addresses of its doors)")
 	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service is served: HOST:PORT or unix:PATH; empty for nowhere")

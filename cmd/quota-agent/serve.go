@@ -142,7 +142,7 @@ func readiness(quota *client.Client) (ready bool, reason string) {
 	s := quota.Stats()
 	switch {
 	case s.PolicyVersion == 0:
-		return false, "no server was reached yet: no policy is known"
+		return false, "no policy is known yet: no server was reached, or none takes the key; the log says why"
 	case s.Lost:
 		return true, "the server is out of contact: leases go on"
 	}

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -42,12 +44,20 @@ func connect(target string, cfg *config) (*grpc.ClientConn, error) {
 		opts = append(opts, grpc.WithContextDialer(cfg.dialer))
 	}
 	if !strings.Contains(target, ",") {
+		if !strings.Contains(target, ":") { // gRPC would take port 443
+			return nil, fmt.Errorf("server %q: write HOST:PORT", target)
+		}
 		return grpc.NewClient(target, opts...)
 	}
 	var state resolver.State
 	for _, a := range strings.Split(target, ",") {
 		if a = strings.TrimSpace(a); a != "" {
-			state.Addresses = append(state.Addresses, resolver.Address{Addr: a})
+			host, _, err := net.SplitHostPort(a)
+			if err != nil {
+				return nil, fmt.Errorf("server %q: write HOST:PORT", a)
+			}
+			// Each server's certificate is held to its own name, not to the list's.
+			state.Addresses = append(state.Addresses, resolver.Address{Addr: a, ServerName: host})
 		}
 	}
 	list := manual.NewBuilderWithScheme("quota")

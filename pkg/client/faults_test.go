@@ -101,6 +101,11 @@ func TestDialRefusesBadOptions(t *testing.T) {
 			t.Errorf("%s: %v, want ErrOption", name, err)
 		}
 	}
+	for _, target := range []string{"quota", "a:7600,b", "a:7600;b:7600,c"} {
+		if _, err := Dial(t.Context(), target); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "write HOST:PORT") {
+			t.Errorf("target %q: got %v, want ErrOption that says how to write it", target, err)
+		}
+	}
 	if _, err := Dial(t.Context(), ""); !errors.Is(err, ErrOption) {
 		t.Errorf("no target: %v, want ErrOption", err)
 	}

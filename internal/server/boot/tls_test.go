@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -109,9 +110,9 @@ func TestTLS(t *testing.T) {
 		if status.Code(err) != k.want {
 			t.Errorf("gRPC %s: got %v, want %s", k.who, err, k.want)
 		}
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		pages := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 		for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/v1/version": k.rest} {
-			resp, err := client.Get("https://" + n.HTTPAddr() + path)
+			resp, err := pages.Get("https://" + n.HTTPAddr() + path)
 			if err != nil {
 				t.Fatalf("%s %s: %v", path, k.who, err)
 			}
@@ -120,6 +121,18 @@ func TestTLS(t *testing.T) {
 				t.Errorf("%s %s: got %d, want %d", path, k.who, resp.StatusCode, want)
 			}
 		}
+	}
+	// An agent that is given several servers holds each certificate to its address.
+	agent, err := client.Dial(t.Context(), n.GRPCAddr()+", "+n.GRPCAddr(), client.WithAgent("edge"), client.WithFirstWait(10*time.Second),
+		client.WithTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := agent.Stats().PolicyVersion; got != 1 {
+		t.Errorf("an agent with a list of servers: got policy version %d, want 1", got)
+	}
+	if err := agent.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 	renewed, _, _, _ := ca.sign("server")
 	later := time.Now().Add(time.Minute)

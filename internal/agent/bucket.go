@@ -69,6 +69,7 @@ type Bucket struct {
 	length     int64 // of the window
 	share      int64 // units of each further window to go on with when contact is lost
 	turnAt     int64 // when the window ends
+	rest       int64 // of what remains of this window, its share beyond what it was granted
 	ended      bool  // the lease ended by itself: it was not given back
 	onShare    bool  // out of contact, it goes on with its share
 	generation int64
@@ -258,11 +259,19 @@ func (b *Bucket) expireLocked(now int64, lost bool) {
 	b.cell.credit(-b.cell.fold())
 }
 
-// turnLocked ends what is left of a window that is over. Out of contact, the next
-// one begins with this agent's share of it: that of a lease which was live when
+// turnLocked ends what is left of a window that is over. Out of contact, the agent
+// goes on with its share of what remained of the window, and the next
+// one begins with its share of it: that of a lease which was live when
 // contact was lost, or whose end came before the loss was noticed.
 func (b *Bucket) turnLocked(now int64, lost bool) {
-	if b.length <= 0 || now < b.turnAt || !(b.live || b.ended) {
+	if b.length <= 0 || !(b.live || b.ended) {
+		return
+	}
+	if now < b.turnAt {
+		if lost && b.live && b.rest > 0 {
+			b.cell.credit(b.rest)
+			b.rest = 0
+		}
 		return
 	}
 	if b.live {

@@ -200,3 +200,41 @@ func TestCountingOnly(t *testing.T) {
 		t.Error("a bucket that only counts wants a renewal")
 	}
 }
+
+// Out of contact a window goes on with the agent's share: of what remained, and of
+// each window that follows. In contact, what is left of a window ends with it.
+func TestWindowOutOfContact(t *testing.T) {
+	const now, length = 1_000_000, 10_000_000
+	g := lease.Grant{
+		Tokens: 5, TTL: length, ValidFrom: 7 * length, ValidUntil: 8 * length, Reset: length,
+		Remaining: 60, Fallback: 2 * limit.Micro, // 20 of the 100 a window
+	}
+	open := func() *Bucket {
+		b := NewBucket(&limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100}})
+		g.Number = b.Renew(now, false).Number
+		b.Apply(now, g)
+		return b
+	}
+	spend := func(b *Bucket, at int64, lost bool) (n int) {
+		for ask(b, at, 1, lost) == Admitted {
+			n++
+		}
+		return n
+	}
+	b := open()
+	if n := spend(b, now+1, true); n != 12 {
+		t.Errorf("in the window that contact was lost in: %d units, want a fifth of the 60 that remained", n)
+	}
+	for i := range int64(3) {
+		if n := spend(b, now+(i+1)*length, true); n != 20 {
+			t.Errorf("%d windows later: %d units, want the share of 20", i+1, n)
+		}
+	}
+	if r := b.Renew(now+3*length, false); r.Window != 10*length {
+		t.Errorf("the renewal tells of the window at %d, want %d", r.Window, 10*length)
+	}
+	b = open()
+	if n := spend(b, now+length, false); n != 0 {
+		t.Errorf("in contact, %d units of a window that is over were admitted", n)
+	}
+}

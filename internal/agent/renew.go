@@ -187,6 +187,10 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.length = g.ValidUntil - g.ValidFrom
 	b.share = int64(float64(g.Fallback) * float64(b.length) / 1e12)
+	b.rest = 0
+	if b.length > 0 && b.capacity > 0 {
+		b.rest = max(int64(float64(g.Remaining)*float64(b.share)/float64(b.capacity))-g.Tokens, 0)
+	}
 	b.turnAt = p.sentAt + g.Reset
 	b.ended, b.onShare = false, false
 	b.generation = g.Generation

@@ -18,6 +18,10 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	trickle, pile := s.trickleFor(mine, all, rate, burst, slack)
 	stock := s.stockFor(mine, all, trickle, r, burst)
 
+	if next.OnShare {
+		stock = max(min(r.Held*limit.Micro, s.Level-s.Level%limit.Micro), 0)
+	}
+
 	s.Level -= stock
 	next.Lent = stock
 	next.Lease.Stock = max(stock-r.Waiting*limit.Micro, 0)
@@ -73,6 +77,9 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((s.Level+s.Out.Stock)/limit.Micro, 0)
 	g.DenyFor = s.denyFor(now, mine, all, trickle, term, flow)
+	if next.OnShare && stock == 0 {
+		g.DenyFor = max(s.WindowEnd-now, 1_000)
+	}
 	switch {
 	case s.WindowEnd > 0:
 		g.Reset = max(s.WindowEnd-now, 0)

@@ -85,6 +85,7 @@ type Record struct {
 	Expires int64
 	Window  int64 // of the lease's stock
 	Fresh   bool  // its demand was guessed
+	OnShare bool  // in its window, it has what is left of its share and no more
 
 	Began    int64 // the conversation, and its counts so far
 	Admitted int64
@@ -149,12 +150,19 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 
 	next := &Record{Start: t, Window: s.Window, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied}
 	next.Lease.Demand, next.Fresh = demand(t, rec, spent+denied+r.Waiting, r.Waiting)
+	// A holder that came back in the middle of a window keeps to its share until it turns: others
+	// are still to come back, and have spent of theirs.
+	next.OnShare = rec != nil && s.Window > 0 && r.Window == s.Window &&
+		(rec.Window != s.Window || rec.OnShare || 8*(spent*limit.Micro-rec.Lent) > rec.Lent)
 	g := Grant{Number: r.Number, Generation: s.Generation, ValidFrom: s.Window, ValidUntil: s.WindowEnd}
 	if !r.Final {
 		s.grant(now, t, rec, r, rate, burst, slack, flow, next, &g)
 	} else {
 		next.Lease.Demand = 0
 		next.Expires = t
+	}
+	if next.OnShare {
+		next.Fresh = false
 	}
 	next.Grant = g
 	if s.Holders == nil {
@@ -307,9 +315,10 @@ func (s *State) putBack(t int64, rec *Record, r *Renewal, spent, denied, burst, 
 		return // of a window that is over
 	}
 	if rec.Window != s.Window {
-		// Out of contact the holder went on with its share of each window, this one too.
+		// Out of contact the holder went on with its share of each window, this one too:
+		// what is left of it stays with the holder.
 		share := mulDiv(rec.Grant.Fallback, s.WindowEnd-s.Window, 1e6)
-		s.Level = max(s.Level-min(spent, share), -burst)
+		s.Level = max(s.Level-share+min(r.Held*limit.Micro, share), -burst)
 		return
 	}
 	// The ring kept the trickle for the holder until the slot was over, renewed or not.
@@ -340,7 +349,7 @@ func (s *State) putBack(t int64, rec *Record, r *Renewal, spent, denied, burst, 
 // the holder had to deny, one central bucket would have been dry: the more it
 // denied, the more is taken, but no more than is there.
 func (s *State) overdraw(t, end, over int64, rec *Record, spent, denied, burst int64) {
-	if end == t {
+	if end == t || s.Window > 0 {
 		s.Level = max(s.Level-over, -burst)
 		return
 	}

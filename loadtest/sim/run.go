@@ -16,7 +16,7 @@ import (
 // Times are microseconds of virtual time. The store's clock starts at epoch.
 const (
 	second = int64(1_000_000)
-	epoch  = int64(1_760_000_000_000_000) // a whole number of hours
+	epoch  = int64(1_760_000_000_000_000) // an edge of every window used here
 )
 
 type event struct {

@@ -181,6 +181,28 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a holder that was out of contact keeps to its share until the window turns", func(t *testing.T) {
+		const period = 60_000_000
+		s := open(t)
+		for i := range 4 {
+			one(t, s, ask(fmt.Sprint("agent-", i), Window(100, period, start), start+int64(i), 1, 1))
+		}
+		later := start + 3*period + 1000
+		var sum int64
+		for i := range 4 {
+			r := ask(fmt.Sprint("agent-", i), Window(100, period, later), later, 2, 50)
+			r.Admitted, r.Window, r.Held = 60, start+3*period, 5
+			g := one(t, s, r)
+			sum += g.Tokens
+			if g.Tokens > 5 || g.Tokens == 0 && g.DenyFor < period/2 {
+				t.Errorf("agent-%d: got %+v, want at most the 5 units it holds, and without them a denial until the window turns", i, g)
+			}
+		}
+		if g := one(t, s, ask("new", Window(100, period, later), later, 1, 100)); g.Tokens+sum > 100 {
+			t.Errorf("a newcomer got %d units besides %d, want no more than the window's 100", g.Tokens, sum)
+		}
+	})
+
 	t.Run("a limit that changes keeps what was used", func(t *testing.T) {
 		const period = 3_600_000_000
 		s := open(t)
@@ -399,6 +421,9 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 		Key: "bucket", Spec: h.spec, Holder: p.name, Now: h.now, Number: p.number, Began: p.began,
 		Admitted: p.admitted, Denied: p.denied, Told: p.told, Held: rng.Int64N(max(p.grant.Tokens-spent, 0) + 1),
 		Window: p.grant.ValidFrom, Generation: p.grant.Generation, Final: rng.IntN(12) == 0,
+	}
+	if h.period > 0 && rng.IntN(6) == 0 {
+		r.Window = h.spec.WindowStart // it went on with its share
 	}
 	if rng.IntN(3) == 0 {
 		r.Waiting = rng.Int64N(20)

@@ -141,7 +141,7 @@ end
 refill(t)
 
 -- The holder's record: stock, pile, trickle, demand, slot, start, expires,
--- window, fresh, began, admitted, denied, lent, and the answer from 14 on.
+-- window, fresh (1) or on its share (2), began, admitted, denied, lent, and the answer from 14 on.
 local rec = fields[2] and cmsgpack.unpack(fields[2])
 if rec and rec[7] + RECORD_LIFE <= t then rec = nil end
 local spent, refused = admitted - told, 0
@@ -181,8 +181,10 @@ refused = refused * MICRO
 if not rec then
   if window == win then level = max(level - spent, -burst) end
 elseif window == win and rec[8] ~= win then
-  -- Out of contact the holder went on with its share of each window, this one too.
-  level = max(level - min(spent, muldiv(rec[20], win_end - win, 1e6)), -burst)
+  -- Out of contact the holder went on with its share of each window, this one too:
+  -- what is left of it stays with the holder.
+  local share = muldiv(rec[20], win_end - win, 1e6)
+  level = max(level - share + min(held * MICRO, share), -burst)
 elseif window == win then
   local stop = max(min(t, rec[5] * SLOT), rec[6])
   local lent = rec[13] + muldiv(rec[3], stop - rec[6], 1e6)
@@ -194,7 +196,7 @@ elseif window == win then
     if back >= 0 then
       local from = max(min(since, stop), rec[6])
       level = level + min(back, rec[13] + muldiv(rec[3], stop - from, 1e6))
-    elseif stop == t then
+    elseif stop == t or win > 0 then
       level = max(level + back, -burst)
     else
       local over = -back
@@ -225,6 +227,10 @@ else
     demand = max(rec[4] + muldiv(seen - rec[4], elapsed, elapsed + SMOOTHING), 1)
   end
 end
+
+-- A holder that came back in the middle of a window keeps to its share until it turns.
+local on_share = rec and win > 0 and window == win
+  and (rec[8] ~= win or rec[9] == 2 or 8 * (spent - rec[13]) > rec[13])
 
 local lent, stock, trickle, pile, term, deny, fallback, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local expires, in_slot = t, 0
@@ -273,6 +279,7 @@ else
     if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
     lent = min(max(stock, waiting * MICRO), whole)
   end
+  if on_share then lent = max(min(held * MICRO, level - math.fmod(level, MICRO)), 0) end
   level = level - lent
   stock = max(lent - waiting * MICRO, 0) -- what requests wait for is spent at once
   if pile > 0 then
@@ -336,6 +343,7 @@ else
       end
     end
   end
+  if on_share and lent == 0 then deny = max(win_end - now, 1000) end
   if win_end > 0 then
     reset = max(win_end - now, 0)
   elseif rate > 0 and burst > level then
@@ -343,6 +351,7 @@ else
   end
 end
 
+if on_share then fresh = 2 end -- and not a guess any more
 local record = {
   stock, pile, trickle, demand, in_slot, t, expires, win, fresh, began, admitted, denied, lent,
   number, floor(lent / MICRO), trickle, floor(pile / MICRO), term, deny, fallback, win, win_end, gen,

@@ -234,6 +234,7 @@ func TestWindowOutOfContact(t *testing.T) {
 		t.Errorf("the renewal tells of the window at %d, want %d", r.Window, 10*length)
 	}
 	b = open()
+	b.Expire(now+length, false)
 	if n := spend(b, now+length, false); n != 0 {
 		t.Errorf("in contact, %d units of a window that is over were admitted", n)
 	}

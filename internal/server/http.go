@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 	restv1 "github.com/f4ee788f/quota/proto/rest/quota/v1"
 )
@@ -67,16 +70,16 @@ func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer
 	sameOrigin := http.NewCrossOriginProtection()
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		if err := sameOrigin.Check(r); err != nil {
-			refuse(w, http.StatusForbidden, codes.PermissionDenied, "requests of web pages from another origin are refused")
+			refuse(w, http.StatusForbidden, fmt.Errorf("%w: this is asked by a web page from another origin", fault.ErrDenied))
 			return
 		}
 		if keys.open() && !keys.insecureOpen && !loopbackHost(r.Host) {
-			refuse(w, http.StatusForbidden, codes.PermissionDenied, fmt.Sprintf(
-				"host %q: this server is open, and answers only to localhost and loopback addresses until the first key is made", r.Host))
+			refuse(w, http.StatusForbidden, fmt.Errorf(
+				"%w: host %q: a server that is open answers only to localhost and loopback addresses, until the first key is made", fault.ErrDenied, r.Host))
 			return
 		}
 		if certificates && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
-			refuse(w, http.StatusUnauthorized, codes.Unauthenticated, "a client certificate is needed")
+			refuse(w, http.StatusUnauthorized, fmt.Errorf("%w: a client certificate is needed", fault.ErrUnauthenticated))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
@@ -103,12 +106,12 @@ func loopbackHost(hostport string) bool {
 }
 
 // refuse answers what does not reach the services, in the shape of their errors.
-func refuse(w http.ResponseWriter, httpCode int, code codes.Code, message string) {
-	writeJSON(w, httpCode, struct {
+func refuse(w http.ResponseWriter, code int, err error) {
+	writeJSON(w, code, struct {
 		Code    codes.Code `json:"code"`
 		Message string     `json:"message"`
 		Details []string   `json:"details"`
-	}{code, message, []string{}})
+	}{status.Code(wire.Error(err)), err.Error(), []string{}})
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/f4ee788f/quota/internal/wire"
 )
 
 // inProcess is a client connection that calls services in this process, through
@@ -42,7 +44,7 @@ func (c *inProcess) Invoke(ctx context.Context, method string, args, reply any, 
 		return status.Errorf(codes.Unimplemented, "no such method: %s", method)
 	}
 	if err := checkQuery(ctx, args.(proto.Message).ProtoReflect().Descriptor()); err != nil {
-		return err
+		return wire.Error(err)
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, md)

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/f4ee788f/quota/internal/fault"
 )
 
 // The parameters of a REST call are held as strictly as its body. One that is misspelt
@@ -38,7 +40,7 @@ func checkQuery(ctx context.Context, message protoreflect.MessageDescriptor) err
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "invalid: the parameters cannot be read: %v", err)
+		return fmt.Errorf("%w: the parameters cannot be read: %w", fault.ErrInvalid, err)
 	}
 	var allowed []string
 	if r.Method == http.MethodGet {
@@ -50,9 +52,9 @@ func checkQuery(ctx context.Context, message protoreflect.MessageDescriptor) err
 		switch {
 		case slices.Contains(allowed, given):
 		case len(allowed) == 0:
-			return status.Errorf(codes.InvalidArgument, "invalid: parameter %q: this call takes none", given)
+			return fmt.Errorf("%w: parameter %q: this call takes none", fault.ErrInvalid, given)
 		default:
-			return status.Errorf(codes.InvalidArgument, "invalid: there is no parameter %q; allowed are %s", given, strings.Join(allowed, ", "))
+			return fmt.Errorf("%w: there is no parameter %q; allowed are %s", fault.ErrInvalid, given, strings.Join(allowed, ", "))
 		}
 	}
 	return nil
@@ -71,16 +73,16 @@ func (p *queryParser) Parse(message proto.Message, query url.Values, filter *uti
 			continue // checkQuery refuses it
 		}
 		if len(values) > 1 {
-			return fmt.Errorf("invalid: %s is given %d times; once is enough", name, len(values))
+			return fmt.Errorf("%w: %s is given %d times; once is enough", fault.ErrInvalid, name, len(values))
 		}
 		switch field.Kind() {
 		case protoreflect.EnumKind:
 			if field.Enum().Values().ByName(protoreflect.Name(values[0])) == nil {
-				return fmt.Errorf("invalid: %s is %q; it must be %s", name, values[0], names(field.Enum()))
+				return fmt.Errorf("%w: %s is %q; it must be %s", fault.ErrInvalid, name, values[0], names(field.Enum()))
 			}
 		case protoreflect.Int32Kind, protoreflect.Int64Kind:
 			if _, err := strconv.ParseInt(values[0], 10, 64); err != nil {
-				return fmt.Errorf("invalid: %s is %q; it must be a whole number", name, values[0])
+				return fmt.Errorf("%w: %s is %q; it must be a whole number", fault.ErrInvalid, name, values[0])
 			}
 		default:
 		}

@@ -171,7 +171,17 @@ func (l *loop) onRenewed(r renewResult) {
 	}
 	if len(r.tenants) > 0 {
 		var infos []limit.Tenant
+		unresolved := false
 		for i, p := range r.resp.Tenants {
+			if p.GetId() == "" { // its store is away
+				if !l.unresolved {
+					l.c.log.Warn("the server cannot look up tenants at present", "tenant", r.tenants[i].ID())
+				}
+				unresolved, l.unresolved = true, true
+				l.c.reg.AskAgain(r.tenants[i : i+1])
+				l.nextTry = now + firstRetry.Microseconds()
+				continue
+			}
 			t, err := wire.TenantFromProto(p)
 			if err != nil || t.ID != r.tenants[i].ID() {
 				l.c.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
@@ -181,6 +191,7 @@ func (l *loop) onRenewed(r renewResult) {
 			}
 			infos = append(infos, t)
 		}
+		l.unresolved = unresolved
 		l.inform(infos)
 	}
 }

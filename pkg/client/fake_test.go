@@ -47,6 +47,7 @@ type fake struct {
 	// Faults.
 	down      bool          // every call fails
 	dark      bool          // the lease store cannot answer
+	blank     bool          // tenants cannot be resolved
 	loseRenew int           // this many Renew replies are lost after execution
 	loseTell  int           // likewise of Settle
 	ledgerOff bool          // the ledger is away
@@ -166,6 +167,9 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 		t, ok := f.tenants[id]
 		if !ok {
 			t = limit.Tenant{ID: id}
+		}
+		if f.blank {
+			t = limit.Tenant{}
 		}
 		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
 	}

@@ -54,6 +54,8 @@ type loop struct {
 	since     time.Time // of the first of them
 	nextTry   int64
 
+	unresolved bool // the server's latest answer about tenants left some out; logged once
+
 	settling    bool
 	settleFails int
 	settleAt    time.Time

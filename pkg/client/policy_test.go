@@ -1,10 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,6 +152,35 @@ func TestUnknownTenants(t *testing.T) {
 			t.Errorf("a cost above the bound: %+v, want invalid", d)
 		}
 		shut(t, c)
+	})
+}
+
+// The store of tenants is away: requests of a new tenant are told so, the log is told
+// once, and the tenant is known when the store is back.
+func TestTenantsThatCannotBeResolved(t *testing.T) {
+	bubble(t, plans(1, requests(1, 10)), func(t *testing.T, s *fake) {
+		var log bytes.Buffer
+		c := dial(t, s, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		set := func(blank bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.blank = blank
+		}
+		set(true)
+		for range 3 {
+			if d := c.Allow(t.Context(), tenant("a")); d.Allowed || d.Reason != ReasonUnknown {
+				t.Errorf("while the store is away: %+v, want unknown", d)
+			}
+		}
+		set(false)
+		time.Sleep(time.Second)
+		if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {
+			t.Errorf("with the store back: %+v, want allowed", d)
+		}
+		shut(t, c)
+		if n := strings.Count(log.String(), "cannot look up tenants"); n != 1 || strings.Contains(log.String(), "not valid") {
+			t.Errorf("the log was told %d times, want once and nothing of invalid answers:\n%s", n, log.String())
+		}
 	})
 }
 

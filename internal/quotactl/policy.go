@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -158,6 +159,9 @@ func (c *cli) read(file string) (string, error) {
 	}
 	if len(data) > maxDocument {
 		return "", fmt.Errorf("%s: a policy has at most %d bytes", file, maxDocument)
+	}
+	if !utf8.Valid(data) {
+		return "", fmt.Errorf("%s: this is not UTF-8 text, as a policy has to be", file)
 	}
 	return string(data), nil
 }

@@ -142,6 +142,10 @@ quotactl: nothing was changed
 	if out != "" || code != 1 {
 		t.Errorf("apply of a faulty file: got exit %d and %q, want 1 and nothing", code, out)
 	}
+	binary := e.file("binary.yaml", "plans: \xff")
+	if _, errs, code := e.run("apply", "-f", binary); code != 1 || errs != "quotactl: "+binary+": this is not UTF-8 text, as a policy has to be\n" {
+		t.Errorf("apply of a file that is no text: got exit %d and %q, want 1 and the reason", code, errs)
+	}
 	e.want("get policy after it", e.ok("get", "policy"), policyText)
 }
 

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -56,10 +57,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := load.Config{Progress: stdout}
-	var server, engines, file string
+	var server, adminKey, engines, file string
 	var apply, showVersion bool
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprint(stderr, "loadtest drives gateways, each a full client, against a quota server, and holds the ledger\n"+
+			"to what they admitted: it ends with 0 only if the two are equal. docs/loadtest.md has more.\n\nFlags:\n")
+		f.PrintDefaults()
+	}
 	f.IntVar(&c.Gateways, "gateways", 4, "gateways, each a client of its own")
 	f.IntVar(&c.Tenants, "tenants", 100, "tenants that ask")
 	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to load")
@@ -68,7 +74,8 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 32 for each processor")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
-	f.StringVar(&c.Key, "key", "", "agent key for --server")
+	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")
+	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
 	f.StringVar(&file, "json", "", "file to write the result to")
@@ -87,7 +94,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintf(stderr, "loadtest: unexpected argument %q\n", f.Arg(0))
 		return errUsage
 	}
-	if err := errors.Join(c.Validate(), stack.Check(engines)); err != nil {
+	if err := errors.Join(c.Validate(), stack.Check(engines), together(f, server), writable(file)); err != nil {
 		fmt.Fprintf(stderr, "loadtest: %v\n", err)
 		return errUsage
 	}
@@ -108,7 +115,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		engines = given
 	}
 	first, _, _ := strings.Cut(c.Target, ",")
-	conn, err := grpc.NewClient(first, grpc.WithTransportCredentials(insecure.NewCredentials()), stack.Bearer(c.Key))
+	conn, err := grpc.NewClient(first, grpc.WithTransportCredentials(insecure.NewCredentials()), stack.Bearer(adminKey))
 	if err != nil {
 		return err
 	}
@@ -119,6 +126,40 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		}
 	}
 	return report(ctx, c, conn, engines, file, stdout)
+}
+
+// together refuses flags that would say nothing: those of a given server without one,
+// and engines where none are started.
+func together(f *flag.FlagSet, server string) error {
+	var faults []error
+	f.Visit(func(set *flag.Flag) {
+		switch set.Name {
+		case "apply", "key", "admin-key":
+			if server == "" {
+				faults = append(faults, fmt.Errorf("--%s is for the server of --server, which is not given", set.Name))
+			}
+		case "engines":
+			if server != "" {
+				faults = append(faults, errors.New("--engines is for a server that is started; --server names one that runs"))
+			}
+		}
+	})
+	return errors.Join(faults...)
+}
+
+// writable tells before the load, and not after it, that its result has no place.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	dir, err := os.Stat(filepath.Dir(file))
+	if err == nil && !dir.IsDir() {
+		err = fmt.Errorf("%s is no directory", filepath.Dir(file))
+	}
+	if err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
 }
 
 // report runs the load and tells of it. What a given server's ledger had before is

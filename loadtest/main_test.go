@@ -13,10 +13,16 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/loadtest/gateway"
 	"github.com/f4ee788f/quota/loadtest/load"
 	"github.com/f4ee788f/quota/loadtest/stack"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,6 +93,42 @@ func TestLoadAgainstAGivenServer(t *testing.T) {
 	}
 }
 
+// A server that asks for keys is given two: agents may not read usage, and nobody else
+// may settle it.
+func TestLoadAgainstAServerWithKeys(t *testing.T) {
+	s, err := stack.Embedded(t.Context(), load.Policy(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient(s.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	admin, err := quotav1.NewAdminServiceClient(conn).CreateKey(t.Context(), &quotav1.CreateKeyRequest{Role: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+admin.Secret)
+	agent, err := quotav1.NewAdminServiceClient(conn).CreateKey(ctx, &quotav1.CreateKeyRequest{Role: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	args := []string{"--server", s.Addr, "--key", agent.Secret, "--gateways", "1", "--tenants", "2", "--duration", "1s", "--rate", "500"}
+	if err := run(t.Context(), append(args, "--admin-key", admin.Secret, "--apply"), &out, &out); err != nil {
+		t.Errorf("with both keys: %v\n%s", err, out.String())
+	}
+	if err := run(t.Context(), args, &out, &out); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("with the agents' key alone: got %v, want Unauthenticated", err)
+	}
+}
+
 // A gateway that is told to end settles, and leaves a record that the ledger equals.
 func TestGatewayLeavesARecord(t *testing.T) {
 	s, err := stack.Embedded(t.Context(), load.Policy(2))
@@ -127,6 +169,7 @@ func TestFaultyFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--gateways", "0"}, {"--tenants", "-1"}, {"--duration", "0s"}, {"--rate", "-1"}, {"--distribution", "gauss"},
 		{"--engines", "steam"}, {"--nonsense"}, {"extra"}, {"--workers", "-3"},
+		{"--apply"}, {"--key", "k"}, {"--admin-key", "k"}, {"--server", "a:1", "--engines", "real"}, {"--json", "/nowhere/at/all/r.json"},
 	} {
 		var out bytes.Buffer
 		if err := run(t.Context(), args, &out, &out); !errors.Is(err, errUsage) || out.Len() == 0 {

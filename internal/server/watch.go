@@ -12,10 +12,11 @@ const watchBytes = 1 << 20
 
 // cursor is what a stream has been sent.
 type cursor struct {
-	started bool
-	turn    int64 // of inForce
-	version int64 // of the policy
-	tenants int64 // change number
+	started  bool
+	turn     int64 // of inForce
+	version  int64 // of the policy
+	switches int64 // change number
+	tenants  int64 // change number
 }
 
 // Watch sends what is in force, then every change. A stream has no queue: it
@@ -77,7 +78,9 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 			// Overrides take what they leave out from the plans: they may say something else now.
 			first.RefreshTenants = at.started
 		}
-		first.Switches = wire.SwitchesToProto(now.switches)
+		if !at.started || now.heads.Switches != at.switches {
+			first.Switches = wire.SwitchesToProto(now.switches)
+		}
 		news = true
 	}
 	messages := []*quotav1.WatchResponse{first}
@@ -90,7 +93,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 		messages = append(messages[:0], withTenants(first, changes)...)
 		news = true
 	}
-	*at = cursor{started: true, turn: now.turn, version: now.version(), tenants: head}
+	*at = cursor{started: true, turn: now.turn, version: now.version(), switches: now.heads.Switches, tenants: head}
 	if !news {
 		return nil, changed, nil
 	}

@@ -92,6 +92,9 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("applied version %d, want 2", v)
 	}
 	second := w.next("version 2", version(2))
+	if second.Switches != nil {
+		t.Errorf("the switches did not change, and the agent was told %v", second.Switches)
+	}
 	if !second.RefreshTenants {
 		t.Error("overrides may have changed with the plans, and the agent was not told to ask again")
 	}

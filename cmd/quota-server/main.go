@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,6 +45,7 @@ func main() {
 	err := run(ctx, stop, os.Args[1:])
 	stop()
 	var faults fault.Faults
+	var wrong misuse
 	switch {
 	case err == nil:
 	case errors.Is(err, flag.ErrHelp):
@@ -51,11 +53,20 @@ func main() {
 	case errors.As(err, &faults):
 		fmt.Fprintf(os.Stderr, "%v\nquota-server: the policy file has faults\n", faults)
 		os.Exit(1)
+	case errors.As(err, &wrong):
+		fmt.Fprintf(os.Stderr, "quota-server: %v\nquota-server --help lists the flags.\n", err)
+		os.Exit(2)
 	default:
 		fmt.Fprintf(os.Stderr, "quota-server: %v\n", err)
 		os.Exit(1)
 	}
 }
+
+// misuse is a command line, environment or file of flags that cannot be meant.
+type misuse struct{ error }
+
+// Unwrap gives what is wrong with it.
+func (m misuse) Unwrap() error { return m.error }
 
 func run(ctx context.Context, second func(), args []string) error {
 	if len(args) > 0 {
@@ -71,7 +82,7 @@ func run(ctx context.Context, second func(), args []string) error {
 	fs := flags("quota-server", usage)
 	c.Flags(fs)
 	if err := c.Parse(fs, args); err != nil {
-		return err
+		return parsed(err)
 	}
 	redis.SetLogger(quiet{}) // what matters of it, the server says in its readiness
 	s, err := boot.New(ctx, c)
@@ -80,6 +91,14 @@ func run(ctx context.Context, second func(), args []string) error {
 	}
 	context.AfterFunc(ctx, second) // a second signal ends the process at once
 	return s.Run(ctx)
+}
+
+// parsed marks what is wrong with the flags, and leaves help what it is.
+func parsed(err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	return misuse{err}
 }
 
 // quiet drops what go-redis logs by itself: a line for each failed dial.
@@ -94,10 +113,17 @@ func migrate(ctx context.Context, args []string) error {
 	password := fs.String("app-password", "", "let the role "+migrations.AppRole+" log in with this `password`; better given as QUOTA_APP_PASSWORD")
 	timeout := fs.Duration("timeout", 10*time.Minute, "how long to wait for the database and for others that migrate")
 	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA")); err != nil {
-		return err
+		return parsed(err)
 	}
-	if *url == "" {
-		return errors.New("migrate: --ledger-owner-url is needed")
+	switch {
+	case fs.NArg() > 0:
+		return misuse{fmt.Errorf("migrate: unexpected argument %q", fs.Arg(0))}
+	case *url == "":
+		return misuse{errors.New("migrate: --ledger-owner-url is needed")}
+	case !strings.HasPrefix(*url, "postgres://") && !strings.HasPrefix(*url, "postgresql://"): // it is not repeated: it may hold a password
+		return misuse{errors.New("migrate: --ledger-owner-url: write postgres://user:password@host:port/database")}
+	case *timeout <= 0:
+		return misuse{fmt.Errorf("migrate: --timeout is %s; it must be above 0", *timeout)}
 	}
 	var options []migrations.Option
 	if *password != "" {

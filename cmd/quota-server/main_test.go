@@ -63,18 +63,26 @@ func TestVersionAndHelp(t *testing.T) {
 
 func TestWrongCommandLines(t *testing.T) {
 	for _, c := range []struct {
-		args []string
-		want string
+		args   []string
+		want   string
+		misuse bool // told from what fails later: another exit code, and a word of --help
 	}{
-		{[]string{"--nope"}, "nope"},
-		{[]string{"serve"}, "unexpected argument"},
-		{[]string{"--ledger", "mysql://x"}, "--ledger"},
-		{[]string{"--policy", "/does/not/exist.yaml", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir()}, "--policy"},
-		{[]string{"migrate"}, "--ledger-owner-url"},
-		{[]string{"migrate", "--ledger-owner-url", "postgres://nobody@127.0.0.1:1/none", "--timeout", "2s"}, "migrations"},
+		{[]string{"--nope"}, "nope", true},
+		{[]string{"serve"}, "unexpected argument", true},
+		{[]string{"--ledger", "mysql://x"}, "--ledger", true},
+		{[]string{"--http-addr", "127.0.0.1:99999"}, "--http-addr", true},
+		{[]string{"--policy", "/does/not/exist.yaml", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir()}, "--policy", false},
+		{[]string{"migrate"}, "--ledger-owner-url", true},
+		{[]string{"migrate", "--ledger-owner-url", "mysql://x"}, "write postgres://", true},
+		{[]string{"migrate", "now"}, "unexpected argument", true},
+		{[]string{"migrate", "--ledger-owner-url", "postgres://nobody@127.0.0.1:1/none", "--timeout", "2s"}, "migrations", false},
 	} {
-		if err := run(t.Context(), func() {}, c.args); err == nil || !strings.Contains(err.Error(), c.want) {
+		err := run(t.Context(), func() {}, c.args)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: got %v, want an error that names %q", c.args, err, c.want)
+		}
+		if got := errors.As(err, new(misuse)); got != c.misuse {
+			t.Errorf("%v: misuse %v, want %v", c.args, got, c.misuse)
 		}
 	}
 }

@@ -39,11 +39,11 @@ func TestConfigPrecedence(t *testing.T) {
 // Everything that is wrong is said at once, without secrets.
 func TestConfigFaults(t *testing.T) {
 	c := Config{
-		GRPCAddr: "nowhere", LeaseStore: "redis://host", Ledger: "mysql://x", LedgerOwnerURL: "x", TLSCert: "a",
+		GRPCAddr: "nowhere", HTTPAddr: "127.0.0.1:99999", LeaseStore: "redis://host", Ledger: "mysql://x", LedgerOwnerURL: "x", TLSCert: "a",
 		TLSClientCA: "b", BootstrapAdminKey: "short", FoldInterval: -1, LogLevel: "loud",
 	}
 	err := c.Validate()
-	for _, want := range []string{"--grpc-addr", "--lease-store", "--ledger:", "--ledger-owner-url", "--tls-cert and --tls-key", "--bootstrap-admin-key", "--fold-interval", "--log-level"} {
+	for _, want := range []string{"--grpc-addr", "--http-addr", "--lease-store", "--ledger:", "--ledger-owner-url", "--tls-cert and --tls-key", "--bootstrap-admin-key", "--fold-interval", "--log-level"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to name %s", err, want)
 		}

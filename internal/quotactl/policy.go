@@ -1,6 +1,7 @@
 package quotactl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -159,6 +160,9 @@ func (c *cli) read(file string) (string, error) {
 	}
 	if len(data) > maxDocument {
 		return "", fmt.Errorf("%s: a policy has at most %d bytes", file, maxDocument)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return "", fmt.Errorf("%s: this is empty, and a policy is not", file)
 	}
 	if !utf8.Valid(data) {
 		return "", fmt.Errorf("%s: this is not UTF-8 text, as a policy has to be", file)

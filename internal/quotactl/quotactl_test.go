@@ -143,6 +143,9 @@ quotactl: nothing was changed
 		t.Errorf("apply of a faulty file: got exit %d and %q, want 1 and nothing", code, out)
 	}
 	binary := e.file("binary.yaml", "plans: \xff")
+	if _, errs, code := e.run("apply", "-f", os.DevNull); code != 1 || errs != "quotactl: "+os.DevNull+": this is empty, and a policy is not\n" {
+		t.Errorf("an empty file: got exit %d and %q, want 1 and that it is empty", code, errs)
+	}
 	if _, errs, code := e.run("apply", "-f", binary); code != 1 || errs != "quotactl: "+binary+": this is not UTF-8 text, as a policy has to be\n" {
 		t.Errorf("apply of a file that is no text: got exit %d and %q, want 1 and the reason", code, errs)
 	}

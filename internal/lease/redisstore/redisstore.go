@@ -64,11 +64,25 @@ func (s *Store) Ping(ctx context.Context) error {
 		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
 	} else {
 		err = s.client.Ping(ctx).Err()
+		if err == nil && s.clustered(ctx) {
+			return ErrClustered
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
 	return nil
+}
+
+// ErrClustered means that what was given as a single Redis is one node of a cluster,
+// which answers for the buckets of its own slots alone.
+var ErrClustered = errors.New("redis: this is a node of a cluster; name several of its nodes, or say cluster=true")
+
+// clustered asks a single Redis whether it is more than that. One that may not be asked
+// is believed to be alone.
+func (s *Store) clustered(ctx context.Context) bool {
+	info, err := s.client.Info(ctx, "cluster").Result()
+	return err == nil && strings.Contains(info, "cluster_enabled:1")
 }
 
 // step is one execution of the script that no layer of the client repeats:

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 
@@ -36,4 +37,25 @@ func TestLuaEqualsGo(t *testing.T) {
 		n++
 		return memstore.New(), redisstore.New(client, cluster.Prefix+strconv.Itoa(n)+":")
 	})
+}
+
+// A node of a cluster that is taken for a single Redis would answer for a third of the
+// buckets: readiness says so.
+func TestPingTellsANodeOfACluster(t *testing.T) {
+	cluster := testenv.Redis(t)
+	for _, c := range []struct {
+		addrs   []string
+		cluster bool
+		want    error
+	}{
+		{cluster.Addrs(), true, nil},
+		{cluster.Addrs()[:1], true, nil},
+		{cluster.Addrs()[:1], false, redisstore.ErrClustered},
+	} {
+		client := redisstore.Dial(redis.UniversalOptions{Addrs: c.addrs}, c.cluster)
+		if err := redisstore.New(client, cluster.Prefix).Ping(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("%d addresses, cluster %v: got %v, want %v", len(c.addrs), c.cluster, err, c.want)
+		}
+		_ = client.Close()
+	}
 }

@@ -73,10 +73,15 @@ func (p *policyFile) apply(ctx context.Context) error {
 	}
 	if heads.Version != 0 && p.shared {
 		would, err := p.store.Apply(ctx, fileActor, doc, 0, true)
-		if err == nil && would.Changed {
-			err = fmt.Errorf("%w (version %d in force; the first difference: %s)", ErrPolicyDiffers, heads.Version, firstOf(would.Changes))
+		switch {
+		case errors.Is(err, policy.ErrUnavailable):
+			return err
+		case err != nil: // what cannot even be applied differs
+			return fmt.Errorf("%w (version %d in force; the file cannot be applied: %w)", ErrPolicyDiffers, heads.Version, err)
+		case would.Changed:
+			return fmt.Errorf("%w (version %d in force; the first difference: %s)", ErrPolicyDiffers, heads.Version, firstOf(would.Changes))
 		}
-		return err
+		return nil
 	}
 	applied, err := p.store.Apply(ctx, fileActor, doc, heads.Version, false)
 	if errors.Is(err, policy.ErrConflict) && p.shared {

@@ -97,4 +97,8 @@ func TestSharedLedgerRefusesADifferentFile(t *testing.T) {
 	if !errors.Is(err, boot.ErrPolicyDiffers) || !strings.Contains(err.Error(), "150/hour") {
 		t.Errorf("a different file: got %v, want a refusal that names the difference", err)
 	}
+	c.Policy = file(t, "plans:\n  other: {limits: []}\n") // a tenant has the plan that is gone
+	if _, err := boot.New(t.Context(), c); !errors.Is(err, boot.ErrPolicyDiffers) || !strings.Contains(err.Error(), "gone from the document") {
+		t.Errorf("a file that cannot be applied: got %v, want a refusal that says why", err)
+	}
 }

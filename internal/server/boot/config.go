@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -113,7 +114,7 @@ func (c *Config) Validate() error {
 	for _, a := range []struct{ flag, addr string }{{"grpc-addr", c.GRPCAddr}, {"http-addr", c.HTTPAddr}} {
 		_, port, err := net.SplitHostPort(a.addr)
 		if err == nil {
-			_, err = net.LookupPort("tcp", port)
+			_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // it asks a file at most
 		}
 		if err != nil {
 			bad("--%s %q: write host:port, such as 127.0.0.1:7600", a.flag, a.addr)

@@ -328,16 +328,19 @@ func (b *Bucket) Enqueue(w *Waiter) bool {
 	return true
 }
 
-// Abandon removes a request that no longer waits, and reports whether it was
+// Abandon removes a request that no longer waits, which counts as denied here if it
+// was denied nowhere else, and reports whether it was
 // still there; if not, its verdict is on its way.
-func (b *Bucket) Abandon(w *Waiter) bool {
+func (b *Bucket) Abandon(w *Waiter, denied bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, o := range b.waiters {
 		if o == w {
 			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
 			b.waiting -= w.Units
-			b.cell.refused.Add(w.Units)
+			if denied {
+				b.cell.refused.Add(w.Units)
+			}
 			return true
 		}
 	}

@@ -239,3 +239,20 @@ func TestWindowOutOfContact(t *testing.T) {
 		t.Errorf("in contact, %d units of a window that is over were admitted", n)
 	}
 }
+
+// A request that gives up waiting counts as denied in one bucket only: in the one that
+// denied it, or, when its time ran out, in one that it waited for.
+func TestAbandonCountsADenialOnce(t *testing.T) {
+	for _, denied := range []bool{false, true} {
+		b := NewBucket(&limit.Limit{Rate: limit.Rate{Units: 1}})
+		ask(b, 1, 2, false)
+		w := &Waiter{Units: 2}
+		b.Enqueue(w)
+		if !b.Abandon(w, denied) {
+			t.Fatal("the request was not waiting")
+		}
+		if _, d := b.Collect(); (d == 2) != denied {
+			t.Errorf("denied here %v: collected %d denied units of 2", denied, d)
+		}
+	}
+}

@@ -57,7 +57,7 @@ func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute,
 	}
 	defer r.end()
 	if state == isGone {
-		r.giveBack()
+		r.giveBack(false)
 		return c.decide(ctx, r)
 	}
 	d, again := r.run(ctx, set, i, state == toldToWait)
@@ -252,14 +252,14 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 		}
 		e, err := c.reg.Touch(set, it, r.attrs, c.now())
 		if errors.Is(err, agent.ErrGone) {
-			r.giveBack()
+			r.giveBack(false)
 			return d, true // the caller sees whether the client is closed
 		}
 		if err != nil {
 			c.pressed.Store(true)
 			c.crowded.Add(1)
 			c.rouse()
-			r.giveBack()
+			r.giveBack(false)
 			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
 		}
 		r.add(it, e)
@@ -278,7 +278,7 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 		case agent.Admitted:
 			r.taken[last] = true
 		case agent.Rematch:
-			r.giveBack()
+			r.giveBack(false)
 			return d, true
 		default:
 			switch {
@@ -295,7 +295,7 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 				}
 			default:
 				h := r.holds[last]
-				r.giveBack()
+				r.giveBack(false)
 				return c.denial(h, v, lost), false
 			}
 		}
@@ -356,12 +356,12 @@ func (r *request) admit() bool {
 	last := len(r.holds) - 1
 	e := r.holds[last].entry
 	if !e.Enter() {
-		r.giveBack()
+		r.giveBack(false)
 		return false
 	}
 	defer e.Leave()
 	if r.c.closed.Load() {
-		r.giveBack()
+		r.giveBack(false)
 		return false
 	}
 	e.Admit(r.n)
@@ -385,7 +385,7 @@ func (r *request) enqueue() (d Decision, stop bool) {
 		r.waiting++
 		return d, false
 	}
-	r.giveBack()
+	r.giveBack(false)
 	return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, true
 }
 
@@ -422,11 +422,11 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 				case agent.Admitted:
 					continue
 				case agent.Rematch:
-					r.giveBack()
+					r.giveBack(false)
 					return d, true, true
 				default:
 					h := r.holds[i]
-					r.giveBack()
+					r.giveBack(false)
 					return c.denial(h, v, c.lost.Load() || h.entry.Lost()), false, true
 				}
 			case <-ctx.Done():
@@ -440,7 +440,7 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 				h = r.holds[i]
 			}
 		}
-		r.giveBack()
+		r.giveBack(true)
 		c.deadlined.Add(1)
 		return Decision{Reason: ReasonDeadline, RetryAfter: time.Second, held: held{c, h}}, false, true
 	}
@@ -456,14 +456,18 @@ func (r *request) answered(i int) agent.Verdict {
 	return v
 }
 
-// giveBack ends the attempt with nothing in hand.
-func (r *request) giveBack() {
+// giveBack ends the attempt with nothing in hand. Unless a limit denied it, and has
+// counted that, the first bucket that it still waits for does.
+func (r *request) giveBack(denied bool) {
 	owed := 0
 	for i, w := range r.waiters {
-		if w != nil && !r.holds[i].entry.Abandon(w) {
-			owed++ // its answer is there, or on its way
-		} else {
+		switch {
+		case w == nil:
+		case r.holds[i].entry.Abandon(w, denied):
 			r.waiters[i] = nil
+			denied = false
+		default:
+			owed++ // its answer is there, or on its way
 		}
 	}
 	for range owed {

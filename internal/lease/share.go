@@ -173,5 +173,9 @@ func (s *State) denyFor(now, mine, all, trickle, term int64, flow float64) int64
 	if s.Out.Trickle > 0 {
 		return max(min(wait, term), 20_000)
 	}
-	return max(min(wait, 60_000_000), 5_000) // nobody draws the rate: this is when the next token is there
+	most := int64(3600_000_000) // nobody draws the rate: this is when the next token is there
+	if s.Out.Stock > 0 {
+		most = 60_000_000 // or sooner, from what is out
+	}
+	return max(min(wait, most), 5_000)
 }

@@ -100,6 +100,16 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a slow limit's denial lasts until the next token", func(t *testing.T) {
+		s := open(t)
+		slow := Bucket(3, 3)
+		slow.Period = 3600_000_000
+		one(t, s, ask("a", slow, start, 1, 3))
+		if g := one(t, s, ask("b", slow, start, 1, 1)); g.Tokens != 0 || g.DenyFor < 1_199_000_000 || g.DenyFor > 1_201_000_000 {
+			t.Errorf("3 an hour, all used: got %+v, want a denial for 1,200 s", g)
+		}
+	})
+
 	t.Run("what is given back can be had by others, and no more than was lent", func(t *testing.T) {
 		s := open(t)
 		one(t, s, ask("a", Bucket(1, 10), start, 1, 10))

@@ -339,7 +339,9 @@ else
       if trickle_out > 0 then
         deny = max(min(deny, most), 20000)
       else
-        deny = max(min(deny, 60000000), 5000)
+        most = 3600000000
+        if stock_out > 0 then most = 60000000 end
+        deny = max(min(deny, most), 5000)
       end
     end
   end

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/wire"
@@ -62,6 +63,19 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		}()
 	}
 	return handler(srv, &authorizedStream{stream, ctx})
+}
+
+// tap refuses a caller without a good key by its headers, before a message of
+// up to wire.MaxMessage bytes is read from it.
+func (g *gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
+	if _, known := needs[info.FullMethodName]; !known {
+		return ctx, nil // health, and what the server does not know
+	}
+	if _, err := g.keys.authorize(ctx, info.FullMethodName); err != nil {
+		g.finish(ctx, info.FullMethodName, time.Now(), &err)
+		return nil, err
+	}
+	return ctx, nil
 }
 
 // finish turns a panic into an error, so that one bad call cannot end the

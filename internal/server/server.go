@@ -146,6 +146,7 @@ func (s *Server) serve() error {
 	usage := &usageService{ledger: c.Ledger}
 
 	options := []grpc.ServerOption{
+		grpc.InTapHandle(gate.tap),
 		grpc.UnaryInterceptor(gate.unary),
 		grpc.StreamInterceptor(gate.stream),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),

@@ -153,3 +153,18 @@ func TestFirstKeyClosesTheDoor(t *testing.T) {
 		t.Errorf("a revoked key: got %v, want Unauthenticated", err)
 	}
 }
+
+// A caller without a key is refused by its headers: a message that is too large to
+// be read at all is never looked at.
+func TestNoKeyNoReading(t *testing.T) {
+	c := embedded(t, policyText)
+	c.BootstrapAdminKey = adminKey
+	n := start(t, c)
+	huge := &quotav1.SettleRequest{Reports: []*quotav1.Report{{Agent: "gw-1", Payload: make([]byte, 64<<20)}}}
+	for key, want := range map[string]codes.Code{"": codes.Unauthenticated, "wrong": codes.Unauthenticated, n.newKey("agent", "").Secret: codes.ResourceExhausted} {
+		_, err := quotav1.NewLeaseServiceClient(n.dial(key)).Settle(t.Context(), huge)
+		if status.Code(err) != want {
+			t.Errorf("64 MB with the key %q: got %v, want %s", key, err, want)
+		}
+	}
+}

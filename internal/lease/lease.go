@@ -59,7 +59,7 @@ type Grant struct {
 	Pile       int64 // most tokens that may pile up from the trickle
 	TTL        int64 // microseconds, counted from before the request was sent
 	DenyFor    int64 // microseconds to deny without asking
-	Fallback   int64 // micro-tokens a second to go on with when contact is lost
+	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it
 	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
 	ValidUntil int64
 	Generation int64

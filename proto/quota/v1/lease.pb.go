@@ -791,7 +791,9 @@ type Grant struct {
 	TtlMs int64 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Deny at once for this many milliseconds, without asking again.
 	DenyForMs int64 `protobuf:"varint,7,opt,name=deny_for_ms,json=denyForMs,proto3" json:"deny_for_ms,omitempty"`
-	// Micro-tokens a second to go on with, alone, when contact is lost and no trickle is live.
+	// The holder's share of the rate, in micro-tokens a second; of a windowed limit, its
+	// share of a window spread over the window. Out of contact an agent goes on with that
+	// share of each new window; without windows its live trickle goes on instead.
 	Fallback int64 `protobuf:"varint,8,opt,name=fallback,proto3" json:"fallback,omitempty"`
 	// The window of a windowed limit in Unix milliseconds: tokens may be spent
 	// from valid_from and before valid_until; 0 and 0 without windows.

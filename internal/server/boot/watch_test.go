@@ -83,6 +83,7 @@ func tenant(id, plan string) func(*quotav1.WatchResponse) bool {
 // A stream begins with what is in force, and then has each change within a second.
 func TestWatch(t *testing.T) {
 	n := start(t, embedded(t, policyText))
+	n.waitReady(10 * time.Second) // health says so once every part was asked
 	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
 	first := w.next("the policy in force", version(1))
 	if first.Switches == nil || !first.RefreshTenants || len(first.Tenants) != 0 || len(first.Policy.Plans) != 2 {

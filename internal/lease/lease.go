@@ -27,6 +27,10 @@ type Spec struct {
 	// The window now and the end of the next one, in Unix microseconds, for windowed
 	// algorithms. The store's clock decides which of the two it is in.
 	WindowStart, WindowEnd, NextWindowEnd int64
+	Borrow                                int64 // tokens by which the bucket may be overdrawn
+	Lockout                               int64 // once exceeded, nothing is granted for so long; 0 for not
+	Hold                                  int64 // how long a silent holder's share stays reserved after its lease; 0: one term
+	Prorate                               bool  // a window that is under way when Units change keeps the old ones for its part that is over
 }
 
 // Renewal asks for, reports on, or ends one holder's lease of one bucket.
@@ -43,6 +47,8 @@ type Renewal struct {
 	Told     int64 // Admitted as of the last renewal that was answered, for a store that forgot
 	Held     int64 // units still held, which the new grant replaces
 	Waiting  int64 // units that requests wait for now
+	Largest  int64 // units of the largest request that waits, at most Waiting
+	InUse    int64 // of slots: units in flight now, which no grant takes away
 	Final    bool  // end the lease, grant nothing
 
 	Window     int64 // start of the window that Admitted and Held belong to, Unix microseconds
@@ -62,6 +68,7 @@ type Grant struct {
 	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it
 	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
 	ValidUntil int64
+	Next       int64 // tokens of the window after ValidUntil, to spend from then on
 	Generation int64
 	ExpirySlot int64 // slot of the expiry ring that the lease ends in
 	Remaining  int64 // estimate of what the whole bucket has left, tokens

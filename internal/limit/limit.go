@@ -23,6 +23,9 @@ const (
 	MaxTenantLevels = 8             // tenants from a request's tenant to its root, both counted
 	MaxPerRequest   = 64            // limits that one request may meet
 	MaxUnits        = 1_000_000_000 // units of a rate, of a burst, and of one request's cost
+	MaxLog          = 1_000         // units of a sliding window log: the store keeps the time of each
+	MaxQueue        = 10_000        // requests that wait their turn in one agent's copy of a bucket
+	MaxVariants     = 16            // of a limit
 )
 
 // Algorithm is how a limit turns a rate into decisions.
@@ -55,6 +58,31 @@ const (
 	Soft                      // admit above the limit, counted as overage
 )
 
+// FirstTouch is what becomes of a bucket's first requests on an agent, before it has a lease.
+type FirstTouch uint8
+
+const (
+	TouchAsk   FirstTouch = iota // they wait for the lease: one round trip
+	TouchAdmit                   // they are admitted on credit, which the first renewal takes out
+)
+
+// OnChange is what becomes of a window under way when the limit changes.
+type OnChange uint8
+
+const (
+	ChangeKeep    OnChange = iota // what was used stays used; the new limit holds for the whole window
+	ChangeProrate                 // the old limit holds for the part that is over, the new one for the rest
+)
+
+// Variant is a limit as a stable share of the tenants has it.
+type Variant struct {
+	Name     string
+	SharePPM int64 // of all tenants, parts per million
+	Rate     Rate  // zero: the limit's
+	Burst    int64 // 0: the limit's
+	Slots    int64 // 0: the limit's
+}
+
 // DefaultEpsilonPPM is the allowed relative error of a limit that names none: 5 %.
 const DefaultEpsilonPPM = 50_000
 
@@ -66,16 +94,38 @@ type Limit struct {
 	By          []string // attributes that tell buckets apart; a plan's limit has the tenant besides
 	Algorithm   Algorithm
 	Rate        Rate   // zero for a limit that only counts
-	Burst       int64  // units that may pile up centrally; 0 for windows
+	Burst       int64  // units that may pile up centrally; 0 for windows, logs and slots
 	Meter       string // the meter it feeds; empty for none
 	Zone        string // IANA time zone of calendar windows; empty for UTC
 	OnOutage    Outage
 	Enforcement Enforcement
 	EpsilonPPM  int64 // allowed relative error, parts per million
+
+	Slots        int64         // of a Concurrency limit: units in flight at once; it has no rate
+	Queue        int64         // requests that may wait their turn on each agent, for LeakyBucket and Concurrency
+	Wait         time.Duration // the longest that one waits its turn; 0: as long as its caller does
+	OveragePPM   int64         // of a Soft limit: what it admits above itself, in millionths of it; 0 for no cap
+	Borrow       int64         // units by which a bucket may be overdrawn, repaid by later refill or the next window
+	Lockout      time.Duration // once exceeded, a bucket denies everything for so long; 0 for not
+	Shadow       bool          // decides and counts, and never denies
+	Allow        []Match       // a request that meets any of these passes the limit by
+	Deny         []Match       // a request that meets any of these is denied by it outright
+	Reserve      Reserve
+	Variants     []Variant // of a plan's limit; together at most all tenants
+	FirstTouch   FirstTouch
+	FallbackHold time.Duration // how long a silent agent's share stays reserved after its lease; 0: one term
+	OnChange     OnChange
 }
 
-// CountsOnly reports whether the limit has no rate, so that it never denies.
-func (l *Limit) CountsOnly() bool { return l.Rate.Units == 0 }
+// Reserve is the last part of a bucket, in parts per million of its capacity, that
+// requests of a low or ordinary priority (AttrPriority) may not spend.
+type Reserve struct{ LowPPM, NormalPPM int64 }
+
+// CountsOnly reports whether the limit has neither a rate nor slots, so that it never denies.
+func (l *Limit) CountsOnly() bool { return l.Rate.Units == 0 && l.Slots == 0 }
+
+// Windowed reports whether the limit counts in aligned windows.
+func (a Algorithm) Windowed() bool { return a == FixedWindow || a == SlidingWindow }
 
 // Plan is a named set of limits.
 type Plan struct {

@@ -12,6 +12,8 @@ import (
 const (
 	AttrTenant = "tenant" // whose plan applies
 	AttrIP     = "ip"     // matches CIDR blocks, and is cut by ip/N in By
+	// AttrPriority is low, normal or high; anything else, or none, is normal. See Limit.Reserve.
+	AttrPriority = "priority"
 )
 
 // ErrMatch is wrapped by every error about a condition or a `by` attribute.

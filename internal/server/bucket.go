@@ -60,11 +60,18 @@ func spec(r *limit.Rule, now time.Time) lease.Spec {
 		Period:     l.Rate.Per.Microseconds(),
 		Burst:      l.Burst,
 		EpsilonPPM: l.EpsilonPPM,
+		Borrow:     l.Borrow,
+		Lockout:    l.Lockout.Microseconds(),
+		Hold:       l.FallbackHold.Microseconds(),
+		Prorate:    l.OnChange == limit.ChangeProrate,
+	}
+	if l.Slots > 0 {
+		s.Units = l.Slots
 	}
 	if l.Enforcement == limit.Strict {
 		s.EpsilonPPM = 0
 	}
-	if l.Algorithm == limit.FixedWindow {
+	if l.Algorithm.Windowed() {
 		start, end := r.Window(now)
 		_, next := r.Window(end)
 		s.WindowStart, s.WindowEnd, s.NextWindowEnd = start.UnixMicro(), end.UnixMicro(), next.UnixMicro()

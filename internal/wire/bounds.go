@@ -141,6 +141,9 @@ func checkRenewal(r *quotav1.Renewal) error {
 		bound{"trickle", r.Trickle, 0, maxCount},
 		bound{"expires_in_ms", r.ExpiresInMs, 0, MaxTTL},
 		bound{"generation", r.Generation, 0, maxCount},
+		bound{"largest", r.Largest, 0, r.Waiting},
+		bound{"in_use", r.InUse, 0, maxCount},
+		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_OVERAGE)},
 	)
 }
 
@@ -167,6 +170,7 @@ func checkGrant(g *quotav1.Grant) error {
 		bound{"valid_until", g.ValidUntil, 0, maxMilliseconds},
 		bound{"generation", g.Generation, 0, maxCount},
 		bound{"reset_ms", g.ResetMs, 0, maxMilliseconds},
+		bound{"next_tokens", g.NextTokens, 0, maxCount},
 	)
 }
 

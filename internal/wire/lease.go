@@ -21,7 +21,7 @@ const usPerMs = 1000
 func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 	return &quotav1.Renewal{
 		Number: r.Number, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied, Told: r.Told,
-		Held: r.Held, Waiting: r.Waiting, Final: r.Final,
+		Held: r.Held, Waiting: r.Waiting, Largest: r.Largest, InUse: r.InUse, Final: r.Final,
 		Window: r.Window / usPerMs, Trickle: r.Trickle, ExpiresInMs: floor(r.ExpiresIn), Generation: r.Generation,
 	}
 }
@@ -31,7 +31,7 @@ func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 	return lease.Renewal{
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
-		Held: p.GetHeld(), Waiting: p.GetWaiting(), Final: p.GetFinal(),
+		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), InUse: p.GetInUse(), Final: p.GetFinal(),
 		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
 	}
 }
@@ -55,7 +55,7 @@ func GrantToProto(a lease.Answer, version int64) *quotav1.Grant {
 		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), Fallback: g.Fallback,
 		ValidFrom: g.ValidFrom / usPerMs, ValidUntil: g.ValidUntil / usPerMs,
 		Generation: g.Generation, ExpirySlot: g.ExpirySlot, PolicyVersion: version,
-		Remaining: g.Remaining, ResetMs: ceil(g.Reset),
+		Remaining: g.Remaining, ResetMs: ceil(g.Reset), NextTokens: g.Next,
 	}
 }
 
@@ -84,7 +84,7 @@ func GrantFromProto(p *quotav1.Grant) lease.Answer {
 		Number: p.Number, Tokens: p.Tokens, Trickle: p.Trickle, Pile: p.Pile,
 		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, Fallback: p.Fallback,
 		ValidFrom: p.ValidFrom * usPerMs, ValidUntil: p.ValidUntil * usPerMs,
-		Generation: p.Generation, ExpirySlot: p.ExpirySlot, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs,
+		Generation: p.Generation, ExpirySlot: p.ExpirySlot, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs, Next: p.NextTokens,
 	}
 	return a
 }

@@ -52,12 +52,38 @@ func LimitToProto(l limit.Limit) *quotav1.Limit {
 		Name: l.Name, By: slices.Clone(l.By), Algorithm: quotav1.Limit_Algorithm(l.Algorithm), Rate: RateToProto(l.Rate),
 		Burst: l.Burst, Meter: l.Meter, Zone: l.Zone, OnOutage: quotav1.Limit_Outage(l.OnOutage),
 		Enforcement: quotav1.Limit_Enforcement(l.Enforcement), EpsilonPpm: l.EpsilonPPM,
+		Match: matchesToProto(l.Match), Allow: matchesToProto(l.Allow), Deny: matchesToProto(l.Deny),
+		Slots: l.Slots, Queue: l.Queue, WaitMs: l.Wait.Milliseconds(), OveragePpm: l.OveragePPM, Borrow: l.Borrow,
+		LockoutMs: l.Lockout.Milliseconds(), Shadow: l.Shadow,
+		ReserveLowPpm: l.Reserve.LowPPM, ReserveNormalPpm: l.Reserve.NormalPPM,
+		FirstTouch: quotav1.Limit_FirstTouch(l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
+		OnChange: quotav1.Limit_OnChange(l.OnChange),
 	}
-	for _, m := range l.Match {
-		out.Match = append(out.Match, &quotav1.Match{Attribute: m.Attribute, Patterns: slices.Clone(m.Patterns)})
+	for _, v := range l.Variants {
+		out.Variants = append(out.Variants, &quotav1.Variant{Name: v.Name, SharePpm: v.SharePPM, Rate: RateToProto(v.Rate), Burst: v.Burst, Slots: v.Slots})
 	}
 	return out
 }
+
+func matchesToProto(matches []limit.Match) []*quotav1.Match {
+	var out []*quotav1.Match
+	for _, m := range matches {
+		out = append(out, &quotav1.Match{Attribute: m.Attribute, Patterns: slices.Clone(m.Patterns)})
+	}
+	return out
+}
+
+func matchesFromProto(p []*quotav1.Match) []limit.Match {
+	var out []limit.Match
+	for _, m := range p {
+		out = append(out, limit.Match{Attribute: m.GetAttribute(), Patterns: slices.Clone(m.GetPatterns())})
+	}
+	return out
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+const maxMillis = 366 * 24 * 3600 * 1000 // of a limit's durations: a year
 
 // LimitFromProto checks every bound that the protocol states. Errors wrap fault.ErrInvalid.
 func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
@@ -82,11 +108,25 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 	if len(p.By) > limit.MaxBy {
 		return bad("by has %d attributes; at most %d", len(p.By), limit.MaxBy)
 	}
-	if p.Burst < 0 || p.Burst > limit.MaxUnits {
-		return bad("burst is %d; it must be 0 to %d", p.Burst, int64(limit.MaxUnits))
-	}
-	if p.EpsilonPpm < 0 || p.EpsilonPpm > limit.Micro {
-		return bad("epsilon_ppm is %d; it must be 0 to %d", p.EpsilonPpm, limit.Micro)
+	if err := ranged(
+		bound{"burst", p.Burst, 0, limit.MaxUnits},
+		bound{"epsilon_ppm", p.EpsilonPpm, 0, limit.Micro},
+		bound{"slots", p.Slots, 0, limit.MaxUnits},
+		bound{"queue", p.Queue, 0, limit.MaxQueue},
+		bound{"wait_ms", p.WaitMs, 0, maxMillis},
+		bound{"overage_ppm", p.OveragePpm, 0, 1000 * limit.Micro},
+		bound{"borrow", p.Borrow, 0, limit.MaxUnits},
+		bound{"lockout_ms", p.LockoutMs, 0, maxMillis},
+		bound{"conditions of allow", int64(len(p.Allow)), 0, limit.MaxMatch},
+		bound{"conditions of deny", int64(len(p.Deny)), 0, limit.MaxMatch},
+		bound{"reserve_low_ppm", p.ReserveLowPpm, 0, limit.Micro},
+		bound{"reserve_normal_ppm", p.ReserveNormalPpm, 0, limit.Micro},
+		bound{"variants", int64(len(p.Variants)), 0, limit.MaxVariants},
+		bound{"first_touch", int64(p.FirstTouch), 0, int64(quotav1.Limit_ADMIT)},
+		bound{"fallback_hold_ms", p.FallbackHoldMs, 0, maxMillis},
+		bound{"on_change", int64(p.OnChange), 0, int64(quotav1.Limit_PRORATE)},
+	); err != nil {
+		return limit.Limit{}, fmt.Errorf("limit %s: %w", limit.Quote(p.Name), err)
 	}
 	if p.Meter != "" && !limit.ValidName(p.Meter) {
 		return bad("meter must be at most %d bytes of [A-Za-z0-9._-]", limit.MaxNameLen)
@@ -102,12 +142,33 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		Name: p.Name, By: slices.Clone(p.By), Algorithm: limit.Algorithm(p.Algorithm), Rate: rate,
 		Burst: p.Burst, Meter: p.Meter, Zone: p.Zone, OnOutage: limit.Outage(p.OnOutage),
 		Enforcement: limit.Enforcement(p.Enforcement), EpsilonPPM: p.EpsilonPpm,
+		Match: matchesFromProto(p.Match), Allow: matchesFromProto(p.Allow), Deny: matchesFromProto(p.Deny),
+		Slots: p.Slots, Queue: p.Queue, Wait: millis(p.WaitMs), OveragePPM: p.OveragePpm, Borrow: p.Borrow,
+		Lockout: millis(p.LockoutMs), Shadow: p.Shadow,
+		Reserve:    limit.Reserve{LowPPM: p.ReserveLowPpm, NormalPPM: p.ReserveNormalPpm},
+		FirstTouch: limit.FirstTouch(p.FirstTouch), FallbackHold: millis(p.FallbackHoldMs), OnChange: limit.OnChange(p.OnChange),
 	}
-	for _, m := range p.Match {
-		l.Match = append(l.Match, limit.Match{Attribute: m.GetAttribute(), Patterns: slices.Clone(m.GetPatterns())})
+	for _, v := range p.Variants {
+		rate, err := RateFromProto(v.GetRate())
+		if err == nil && !limit.ValidName(v.GetName()) {
+			err = invalid("name must be 1 to %d bytes of [A-Za-z0-9._-]", limit.MaxNameLen)
+		}
+		if err == nil {
+			err = ranged(
+				bound{"share_ppm", v.GetSharePpm(), 0, limit.Micro},
+				bound{"burst", v.GetBurst(), 0, limit.MaxUnits},
+				bound{"slots", v.GetSlots(), 0, limit.MaxUnits},
+			)
+		}
+		if err != nil {
+			return limit.Limit{}, fmt.Errorf("limit %s: variant %s: %w", limit.Quote(p.Name), limit.Quote(v.GetName()), err)
+		}
+		l.Variants = append(l.Variants, limit.Variant{Name: v.Name, SharePPM: v.SharePpm, Rate: rate, Burst: v.Burst, Slots: v.Slots})
 	}
-	if err := limit.Check(l.Match, l.By); err != nil {
-		return bad("%v", err)
+	for _, matches := range [][]limit.Match{l.Match, l.Allow, l.Deny} {
+		if err := limit.Check(matches, l.By); err != nil {
+			return bad("%v", err)
+		}
 	}
 	return l, nil
 }

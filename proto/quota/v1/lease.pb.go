@@ -28,6 +28,54 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Renewal_Kind int32
+
+const (
+	// The limit itself.
+	Renewal_LIMIT Renewal_Kind = 0
+	// What a soft limit with a cap admits above itself.
+	Renewal_OVERAGE Renewal_Kind = 1
+)
+
+// Enum value maps for Renewal_Kind.
+var (
+	Renewal_Kind_name = map[int32]string{
+		0: "LIMIT",
+		1: "OVERAGE",
+	}
+	Renewal_Kind_value = map[string]int32{
+		"LIMIT":   0,
+		"OVERAGE": 1,
+	}
+)
+
+func (x Renewal_Kind) Enum() *Renewal_Kind {
+	p := new(Renewal_Kind)
+	*p = x
+	return p
+}
+
+func (x Renewal_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Renewal_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_quota_v1_lease_proto_enumTypes[0].Descriptor()
+}
+
+func (Renewal_Kind) Type() protoreflect.EnumType {
+	return &file_quota_v1_lease_proto_enumTypes[0]
+}
+
+func (x Renewal_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Renewal_Kind.Descriptor instead.
+func (Renewal_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{1, 0}
+}
+
 type Grant_Status int32
 
 const (
@@ -72,11 +120,11 @@ func (x Grant_Status) String() string {
 }
 
 func (Grant_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[0].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[1].Descriptor()
 }
 
 func (Grant_Status) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[0]
+	return &file_quota_v1_lease_proto_enumTypes[1]
 }
 
 func (x Grant_Status) Number() protoreflect.EnumNumber {
@@ -123,11 +171,11 @@ func (x Switches_Mode) String() string {
 }
 
 func (Switches_Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[1].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[2].Descriptor()
 }
 
 func (Switches_Mode) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[1]
+	return &file_quota_v1_lease_proto_enumTypes[2]
 }
 
 func (x Switches_Mode) Number() protoreflect.EnumNumber {
@@ -184,11 +232,11 @@ func (x Limit_Algorithm) String() string {
 }
 
 func (Limit_Algorithm) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[2].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[3].Descriptor()
 }
 
 func (Limit_Algorithm) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[2]
+	return &file_quota_v1_lease_proto_enumTypes[3]
 }
 
 func (x Limit_Algorithm) Number() protoreflect.EnumNumber {
@@ -233,11 +281,11 @@ func (x Limit_Outage) String() string {
 }
 
 func (Limit_Outage) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[3].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[4].Descriptor()
 }
 
 func (Limit_Outage) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[3]
+	return &file_quota_v1_lease_proto_enumTypes[4]
 }
 
 func (x Limit_Outage) Number() protoreflect.EnumNumber {
@@ -282,11 +330,11 @@ func (x Limit_Enforcement) String() string {
 }
 
 func (Limit_Enforcement) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[4].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[5].Descriptor()
 }
 
 func (Limit_Enforcement) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[4]
+	return &file_quota_v1_lease_proto_enumTypes[5]
 }
 
 func (x Limit_Enforcement) Number() protoreflect.EnumNumber {
@@ -296,6 +344,98 @@ func (x Limit_Enforcement) Number() protoreflect.EnumNumber {
 // Deprecated: Use Limit_Enforcement.Descriptor instead.
 func (Limit_Enforcement) EnumDescriptor() ([]byte, []int) {
 	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 2}
+}
+
+type Limit_FirstTouch int32
+
+const (
+	Limit_ASK   Limit_FirstTouch = 0
+	Limit_ADMIT Limit_FirstTouch = 1
+)
+
+// Enum value maps for Limit_FirstTouch.
+var (
+	Limit_FirstTouch_name = map[int32]string{
+		0: "ASK",
+		1: "ADMIT",
+	}
+	Limit_FirstTouch_value = map[string]int32{
+		"ASK":   0,
+		"ADMIT": 1,
+	}
+)
+
+func (x Limit_FirstTouch) Enum() *Limit_FirstTouch {
+	p := new(Limit_FirstTouch)
+	*p = x
+	return p
+}
+
+func (x Limit_FirstTouch) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Limit_FirstTouch) Descriptor() protoreflect.EnumDescriptor {
+	return file_quota_v1_lease_proto_enumTypes[6].Descriptor()
+}
+
+func (Limit_FirstTouch) Type() protoreflect.EnumType {
+	return &file_quota_v1_lease_proto_enumTypes[6]
+}
+
+func (x Limit_FirstTouch) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Limit_FirstTouch.Descriptor instead.
+func (Limit_FirstTouch) EnumDescriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 3}
+}
+
+type Limit_OnChange int32
+
+const (
+	Limit_KEEP    Limit_OnChange = 0
+	Limit_PRORATE Limit_OnChange = 1
+)
+
+// Enum value maps for Limit_OnChange.
+var (
+	Limit_OnChange_name = map[int32]string{
+		0: "KEEP",
+		1: "PRORATE",
+	}
+	Limit_OnChange_value = map[string]int32{
+		"KEEP":    0,
+		"PRORATE": 1,
+	}
+)
+
+func (x Limit_OnChange) Enum() *Limit_OnChange {
+	p := new(Limit_OnChange)
+	*p = x
+	return p
+}
+
+func (x Limit_OnChange) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Limit_OnChange) Descriptor() protoreflect.EnumDescriptor {
+	return file_quota_v1_lease_proto_enumTypes[7].Descriptor()
+}
+
+func (Limit_OnChange) Type() protoreflect.EnumType {
+	return &file_quota_v1_lease_proto_enumTypes[7]
+}
+
+func (x Limit_OnChange) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Limit_OnChange.Descriptor instead.
+func (Limit_OnChange) EnumDescriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 4}
 }
 
 type Rate_Calendar int32
@@ -346,11 +486,11 @@ func (x Rate_Calendar) String() string {
 }
 
 func (Rate_Calendar) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[5].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[8].Descriptor()
 }
 
 func (Rate_Calendar) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[5]
+	return &file_quota_v1_lease_proto_enumTypes[8]
 }
 
 func (x Rate_Calendar) Number() protoreflect.EnumNumber {
@@ -359,7 +499,7 @@ func (x Rate_Calendar) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rate_Calendar.Descriptor instead.
 func (Rate_Calendar) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type Receipt_Status int32
@@ -414,11 +554,11 @@ func (x Receipt_Status) String() string {
 }
 
 func (Receipt_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_lease_proto_enumTypes[6].Descriptor()
+	return file_quota_v1_lease_proto_enumTypes[9].Descriptor()
 }
 
 func (Receipt_Status) Type() protoreflect.EnumType {
-	return &file_quota_v1_lease_proto_enumTypes[6]
+	return &file_quota_v1_lease_proto_enumTypes[9]
 }
 
 func (x Receipt_Status) Number() protoreflect.EnumNumber {
@@ -427,7 +567,7 @@ func (x Receipt_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipt_Status.Descriptor instead.
 func (Receipt_Status) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // RenewRequest carries at most 4,096 renewals and 1,024 tenants.
@@ -556,7 +696,15 @@ type Renewal struct {
 	Began int64 `protobuf:"varint,16,opt,name=began,proto3" json:"began,omitempty"`
 	// `admitted` as of the last renewal that was answered: where the store has forgotten
 	// the agent, only what is above it counts.
-	Told          int64 `protobuf:"varint,17,opt,name=told,proto3" json:"told,omitempty"`
+	Told int64 `protobuf:"varint,17,opt,name=told,proto3" json:"told,omitempty"`
+	// Units of the largest request that waits: at most `waiting`. A grant of less serves none.
+	Largest int64 `protobuf:"varint,18,opt,name=largest,proto3" json:"largest,omitempty"`
+	// Of a concurrency limit: units in flight at this moment, beside `held`.
+	InUse int64 `protobuf:"varint,19,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	// Which of the limit's buckets it is.
+	Kind Renewal_Kind `protobuf:"varint,20,opt,name=kind,proto3,enum=quota.v1.Renewal_Kind" json:"kind,omitempty"`
+	// True for a bucket of the shadow policy, the version that is tried beside the one in force.
+	Shadow        bool `protobuf:"varint,21,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -710,6 +858,34 @@ func (x *Renewal) GetTold() int64 {
 	return 0
 }
 
+func (x *Renewal) GetLargest() int64 {
+	if x != nil {
+		return x.Largest
+	}
+	return 0
+}
+
+func (x *Renewal) GetInUse() int64 {
+	if x != nil {
+		return x.InUse
+	}
+	return 0
+}
+
+func (x *Renewal) GetKind() Renewal_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Renewal_LIMIT
+}
+
+func (x *Renewal) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each renewal, in its order.
@@ -808,7 +984,10 @@ type Grant struct {
 	// Units left in the bucket as a whole, for answers' headers; an estimate.
 	Remaining int64 `protobuf:"varint,14,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Milliseconds until the bucket is full or its window turns, likewise.
-	ResetMs       int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
+	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
+	// Units of the window after valid_until, to be spent from then on, so that no
+	// request waits when a window turns.
+	NextTokens    int64 `protobuf:"varint,16,opt,name=next_tokens,json=nextTokens,proto3" json:"next_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +1123,13 @@ func (x *Grant) GetRemaining() int64 {
 func (x *Grant) GetResetMs() int64 {
 	if x != nil {
 		return x.ResetMs
+	}
+	return 0
+}
+
+func (x *Grant) GetNextTokens() int64 {
+	if x != nil {
+		return x.NextTokens
 	}
 	return 0
 }
@@ -1129,8 +1315,11 @@ type WatchResponse struct {
 	TenantChange int64 `protobuf:"varint,4,opt,name=tenant_change,json=tenantChange,proto3" json:"tenant_change,omitempty"`
 	// True when changes may have been missed: ask again for every tenant in use.
 	RefreshTenants bool `protobuf:"varint,5,opt,name=refresh_tenants,json=refreshTenants,proto3" json:"refresh_tenants,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Set when the shadow policy changed: the version to evaluate beside the one in
+	// force, whose denials are counted and deny nothing. One of version 0 means none.
+	Shadow        *Policy `protobuf:"bytes,6,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
@@ -1196,6 +1385,13 @@ func (x *WatchResponse) GetRefreshTenants() bool {
 		return x.RefreshTenants
 	}
 	return false
+}
+
+func (x *WatchResponse) GetShadow() *Policy {
+	if x != nil {
+		return x.Shadow
+	}
+	return nil
 }
 
 // Switches are the operators' overrides of every decision.
@@ -1414,7 +1610,37 @@ type Limit struct {
 	OnOutage    Limit_Outage      `protobuf:"varint,9,opt,name=on_outage,json=onOutage,proto3,enum=quota.v1.Limit_Outage" json:"on_outage,omitempty"`
 	Enforcement Limit_Enforcement `protobuf:"varint,10,opt,name=enforcement,proto3,enum=quota.v1.Limit_Enforcement" json:"enforcement,omitempty"`
 	// The allowed relative error in parts per million: 0 to 1,000,000.
-	EpsilonPpm    int64 `protobuf:"varint,11,opt,name=epsilon_ppm,json=epsilonPpm,proto3" json:"epsilon_ppm,omitempty"`
+	EpsilonPpm int64 `protobuf:"varint,11,opt,name=epsilon_ppm,json=epsilonPpm,proto3" json:"epsilon_ppm,omitempty"`
+	// Of a concurrency limit: units in flight at once, 1 to 1,000,000,000; it has no rate.
+	Slots int64 `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Requests that may wait their turn on each agent, for leaky_bucket and concurrency. At most 10,000.
+	Queue int64 `protobuf:"varint,13,opt,name=queue,proto3" json:"queue,omitempty"`
+	// The longest that one waits its turn, in milliseconds; 0: as long as its caller does.
+	WaitMs int64 `protobuf:"varint,14,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// Of a soft limit: what it admits above itself, in millionths of it; 0 for no cap.
+	OveragePpm int64 `protobuf:"varint,15,opt,name=overage_ppm,json=overagePpm,proto3" json:"overage_ppm,omitempty"`
+	// Units by which a bucket may be overdrawn, repaid by later refill or the next window.
+	Borrow int64 `protobuf:"varint,16,opt,name=borrow,proto3" json:"borrow,omitempty"`
+	// Once exceeded, a bucket denies everything for so many milliseconds; 0 for not.
+	LockoutMs int64 `protobuf:"varint,17,opt,name=lockout_ms,json=lockoutMs,proto3" json:"lockout_ms,omitempty"`
+	// Decides and counts, and never denies.
+	Shadow bool `protobuf:"varint,18,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// A request that meets any of these passes the limit by; at most 8.
+	Allow []*Match `protobuf:"bytes,19,rep,name=allow,proto3" json:"allow,omitempty"`
+	// A request that meets any of these is denied by the limit outright; at most 8.
+	Deny []*Match `protobuf:"bytes,20,rep,name=deny,proto3" json:"deny,omitempty"`
+	// The last part of a bucket, in millionths of its capacity, that requests of low or
+	// ordinary priority may not spend.
+	ReserveLowPpm    int64 `protobuf:"varint,21,opt,name=reserve_low_ppm,json=reserveLowPpm,proto3" json:"reserve_low_ppm,omitempty"`
+	ReserveNormalPpm int64 `protobuf:"varint,22,opt,name=reserve_normal_ppm,json=reserveNormalPpm,proto3" json:"reserve_normal_ppm,omitempty"`
+	// The limit as stable shares of the tenants have it. At most 16.
+	Variants []*Variant `protobuf:"bytes,23,rep,name=variants,proto3" json:"variants,omitempty"`
+	// What becomes of a bucket's first requests on an agent, before it has a lease.
+	FirstTouch Limit_FirstTouch `protobuf:"varint,24,opt,name=first_touch,json=firstTouch,proto3,enum=quota.v1.Limit_FirstTouch" json:"first_touch,omitempty"`
+	// How long a silent agent's share stays reserved after its lease, in milliseconds; 0: one term.
+	FallbackHoldMs int64 `protobuf:"varint,25,opt,name=fallback_hold_ms,json=fallbackHoldMs,proto3" json:"fallback_hold_ms,omitempty"`
+	// What becomes of a window under way when the limit changes.
+	OnChange      Limit_OnChange `protobuf:"varint,26,opt,name=on_change,json=onChange,proto3,enum=quota.v1.Limit_OnChange" json:"on_change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,6 +1752,189 @@ func (x *Limit) GetEpsilonPpm() int64 {
 	return 0
 }
 
+func (x *Limit) GetSlots() int64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *Limit) GetQueue() int64 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *Limit) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *Limit) GetOveragePpm() int64 {
+	if x != nil {
+		return x.OveragePpm
+	}
+	return 0
+}
+
+func (x *Limit) GetBorrow() int64 {
+	if x != nil {
+		return x.Borrow
+	}
+	return 0
+}
+
+func (x *Limit) GetLockoutMs() int64 {
+	if x != nil {
+		return x.LockoutMs
+	}
+	return 0
+}
+
+func (x *Limit) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *Limit) GetAllow() []*Match {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *Limit) GetDeny() []*Match {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
+func (x *Limit) GetReserveLowPpm() int64 {
+	if x != nil {
+		return x.ReserveLowPpm
+	}
+	return 0
+}
+
+func (x *Limit) GetReserveNormalPpm() int64 {
+	if x != nil {
+		return x.ReserveNormalPpm
+	}
+	return 0
+}
+
+func (x *Limit) GetVariants() []*Variant {
+	if x != nil {
+		return x.Variants
+	}
+	return nil
+}
+
+func (x *Limit) GetFirstTouch() Limit_FirstTouch {
+	if x != nil {
+		return x.FirstTouch
+	}
+	return Limit_ASK
+}
+
+func (x *Limit) GetFallbackHoldMs() int64 {
+	if x != nil {
+		return x.FallbackHoldMs
+	}
+	return 0
+}
+
+func (x *Limit) GetOnChange() Limit_OnChange {
+	if x != nil {
+		return x.OnChange
+	}
+	return Limit_KEEP
+}
+
+// Variant is a limit as a stable share of the tenants has it; what is absent or 0 is as the limit says.
+type Variant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Of all tenants, in millionths.
+	SharePpm      int64 `protobuf:"varint,2,opt,name=share_ppm,json=sharePpm,proto3" json:"share_ppm,omitempty"`
+	Rate          *Rate `protobuf:"bytes,3,opt,name=rate,proto3" json:"rate,omitempty"`
+	Burst         int64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	Slots         int64 `protobuf:"varint,5,opt,name=slots,proto3" json:"slots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Variant) Reset() {
+	*x = Variant{}
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Variant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Variant) ProtoMessage() {}
+
+func (x *Variant) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Variant.ProtoReflect.Descriptor instead.
+func (*Variant) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Variant) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Variant) GetSharePpm() int64 {
+	if x != nil {
+		return x.SharePpm
+	}
+	return 0
+}
+
+func (x *Variant) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *Variant) GetBurst() int64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *Variant) GetSlots() int64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
 // Rate is `units` in each duration or calendar unit.
 type Rate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1540,7 +1949,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1961,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1974,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Rate) GetUnits() int64 {
@@ -1602,7 +2011,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +2023,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +2036,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Match) GetAttribute() string {
@@ -1658,7 +2067,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +2079,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +2092,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gateway) GetName() string {
@@ -1718,7 +2127,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2139,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2152,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SettleRequest) GetReports() []*Report {
@@ -1780,7 +2189,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +2201,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +2214,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetAgent() string {
@@ -1881,7 +2290,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2302,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2315,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettleResponse) GetReceipts() []*Receipt {
@@ -1930,7 +2339,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2351,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2364,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Receipt) GetStatus() Receipt_Status {
@@ -1996,7 +2405,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\"\xb5\x03\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\"\xca\x04\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2017,11 +2426,18 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"generation\x18\x0f \x01(\x03R\n" +
 	"generation\x12\x14\n" +
 	"\x05began\x18\x10 \x01(\x03R\x05began\x12\x12\n" +
-	"\x04told\x18\x11 \x01(\x03R\x04told\"\x8b\x01\n" +
+	"\x04told\x18\x11 \x01(\x03R\x04told\x12\x18\n" +
+	"\alargest\x18\x12 \x01(\x03R\alargest\x12\x15\n" +
+	"\x06in_use\x18\x13 \x01(\x03R\x05inUse\x12*\n" +
+	"\x04kind\x18\x14 \x01(\x0e2\x16.quota.v1.Renewal.KindR\x04kind\x12\x16\n" +
+	"\x06shadow\x18\x15 \x01(\bR\x06shadow\"\x1e\n" +
+	"\x04Kind\x12\t\n" +
+	"\x05LIMIT\x10\x00\x12\v\n" +
+	"\aOVERAGE\x10\x01\"\x8b\x01\n" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xa1\x04\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xc2\x04\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
@@ -2043,7 +2459,9 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"expirySlot\x12%\n" +
 	"\x0epolicy_version\x18\r \x01(\x03R\rpolicyVersion\x12\x1c\n" +
 	"\tremaining\x18\x0e \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\"V\n" +
+	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x1f\n" +
+	"\vnext_tokens\x18\x10 \x01(\x03R\n" +
+	"nextTokens\"V\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aGRANTED\x10\x01\x12\v\n" +
@@ -2062,13 +2480,14 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12#\n" +
-	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xe3\x01\n" +
+	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\x8d\x02\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x06policy\x18\x01 \x01(\v2\x10.quota.v1.PolicyR\x06policy\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12.\n" +
 	"\bswitches\x18\x03 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
 	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\x12'\n" +
-	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\"\x91\x01\n" +
+	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\x12(\n" +
+	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\"\x91\x01\n" +
 	"\bSwitches\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.quota.v1.Switches.ModeR\x04mode\x12%\n" +
 	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\"1\n" +
@@ -2087,7 +2506,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\"C\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\xfd\x04\n" +
+	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\xe6\t\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x05match\x18\x02 \x03(\v2\x0f.quota.v1.MatchR\x05match\x12\x0e\n" +
@@ -2101,7 +2520,25 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\venforcement\x18\n" +
 	" \x01(\x0e2\x1b.quota.v1.Limit.EnforcementR\venforcement\x12\x1f\n" +
 	"\vepsilon_ppm\x18\v \x01(\x03R\n" +
-	"epsilonPpm\"\x99\x01\n" +
+	"epsilonPpm\x12\x14\n" +
+	"\x05slots\x18\f \x01(\x03R\x05slots\x12\x14\n" +
+	"\x05queue\x18\r \x01(\x03R\x05queue\x12\x17\n" +
+	"\await_ms\x18\x0e \x01(\x03R\x06waitMs\x12\x1f\n" +
+	"\voverage_ppm\x18\x0f \x01(\x03R\n" +
+	"overagePpm\x12\x16\n" +
+	"\x06borrow\x18\x10 \x01(\x03R\x06borrow\x12\x1d\n" +
+	"\n" +
+	"lockout_ms\x18\x11 \x01(\x03R\tlockoutMs\x12\x16\n" +
+	"\x06shadow\x18\x12 \x01(\bR\x06shadow\x12%\n" +
+	"\x05allow\x18\x13 \x03(\v2\x0f.quota.v1.MatchR\x05allow\x12#\n" +
+	"\x04deny\x18\x14 \x03(\v2\x0f.quota.v1.MatchR\x04deny\x12&\n" +
+	"\x0freserve_low_ppm\x18\x15 \x01(\x03R\rreserveLowPpm\x12,\n" +
+	"\x12reserve_normal_ppm\x18\x16 \x01(\x03R\x10reserveNormalPpm\x12-\n" +
+	"\bvariants\x18\x17 \x03(\v2\x11.quota.v1.VariantR\bvariants\x12;\n" +
+	"\vfirst_touch\x18\x18 \x01(\x0e2\x1a.quota.v1.Limit.FirstTouchR\n" +
+	"firstTouch\x12(\n" +
+	"\x10fallback_hold_ms\x18\x19 \x01(\x03R\x0efallbackHoldMs\x125\n" +
+	"\ton_change\x18\x1a \x01(\x0e2\x18.quota.v1.Limit.OnChangeR\bonChange\"\x99\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTOKEN_BUCKET\x10\x01\x12\x10\n" +
@@ -2119,7 +2556,20 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x04HARD\x10\x00\x12\n" +
 	"\n" +
 	"\x06STRICT\x10\x01\x12\b\n" +
-	"\x04SOFT\x10\x02\"\xc9\x01\n" +
+	"\x04SOFT\x10\x02\" \n" +
+	"\n" +
+	"FirstTouch\x12\a\n" +
+	"\x03ASK\x10\x00\x12\t\n" +
+	"\x05ADMIT\x10\x01\"!\n" +
+	"\bOnChange\x12\b\n" +
+	"\x04KEEP\x10\x00\x12\v\n" +
+	"\aPRORATE\x10\x01\"\x8a\x01\n" +
+	"\aVariant\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tshare_ppm\x18\x02 \x01(\x03R\bsharePpm\x12\"\n" +
+	"\x04rate\x18\x03 \x01(\v2\x0e.quota.v1.RateR\x04rate\x12\x14\n" +
+	"\x05burst\x18\x04 \x01(\x03R\x05burst\x12\x14\n" +
+	"\x05slots\x18\x05 \x01(\x03R\x05slots\"\xc9\x01\n" +
 	"\x04Rate\x12\x14\n" +
 	"\x05units\x18\x01 \x01(\x03R\x05units\x12\x16\n" +
 	"\x06micros\x18\x02 \x01(\x03R\x06micros\x123\n" +
@@ -2192,71 +2642,83 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 	return file_quota_v1_lease_proto_rawDescData
 }
 
-var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_quota_v1_lease_proto_goTypes = []any{
-	(Grant_Status)(0),      // 0: quota.v1.Grant.Status
-	(Switches_Mode)(0),     // 1: quota.v1.Switches.Mode
-	(Limit_Algorithm)(0),   // 2: quota.v1.Limit.Algorithm
-	(Limit_Outage)(0),      // 3: quota.v1.Limit.Outage
-	(Limit_Enforcement)(0), // 4: quota.v1.Limit.Enforcement
-	(Rate_Calendar)(0),     // 5: quota.v1.Rate.Calendar
-	(Receipt_Status)(0),    // 6: quota.v1.Receipt.Status
-	(*RenewRequest)(nil),   // 7: quota.v1.RenewRequest
-	(*Renewal)(nil),        // 8: quota.v1.Renewal
-	(*RenewResponse)(nil),  // 9: quota.v1.RenewResponse
-	(*Grant)(nil),          // 10: quota.v1.Grant
-	(*Tenant)(nil),         // 11: quota.v1.Tenant
-	(*WatchRequest)(nil),   // 12: quota.v1.WatchRequest
-	(*WatchResponse)(nil),  // 13: quota.v1.WatchResponse
-	(*Switches)(nil),       // 14: quota.v1.Switches
-	(*Policy)(nil),         // 15: quota.v1.Policy
-	(*Plan)(nil),           // 16: quota.v1.Plan
-	(*Limit)(nil),          // 17: quota.v1.Limit
-	(*Rate)(nil),           // 18: quota.v1.Rate
-	(*Match)(nil),          // 19: quota.v1.Match
-	(*Gateway)(nil),        // 20: quota.v1.Gateway
-	(*SettleRequest)(nil),  // 21: quota.v1.SettleRequest
-	(*Report)(nil),         // 22: quota.v1.Report
-	(*SettleResponse)(nil), // 23: quota.v1.SettleResponse
-	(*Receipt)(nil),        // 24: quota.v1.Receipt
-	nil,                    // 25: quota.v1.Gateway.DescriptorsEntry
+	(Renewal_Kind)(0),      // 0: quota.v1.Renewal.Kind
+	(Grant_Status)(0),      // 1: quota.v1.Grant.Status
+	(Switches_Mode)(0),     // 2: quota.v1.Switches.Mode
+	(Limit_Algorithm)(0),   // 3: quota.v1.Limit.Algorithm
+	(Limit_Outage)(0),      // 4: quota.v1.Limit.Outage
+	(Limit_Enforcement)(0), // 5: quota.v1.Limit.Enforcement
+	(Limit_FirstTouch)(0),  // 6: quota.v1.Limit.FirstTouch
+	(Limit_OnChange)(0),    // 7: quota.v1.Limit.OnChange
+	(Rate_Calendar)(0),     // 8: quota.v1.Rate.Calendar
+	(Receipt_Status)(0),    // 9: quota.v1.Receipt.Status
+	(*RenewRequest)(nil),   // 10: quota.v1.RenewRequest
+	(*Renewal)(nil),        // 11: quota.v1.Renewal
+	(*RenewResponse)(nil),  // 12: quota.v1.RenewResponse
+	(*Grant)(nil),          // 13: quota.v1.Grant
+	(*Tenant)(nil),         // 14: quota.v1.Tenant
+	(*WatchRequest)(nil),   // 15: quota.v1.WatchRequest
+	(*WatchResponse)(nil),  // 16: quota.v1.WatchResponse
+	(*Switches)(nil),       // 17: quota.v1.Switches
+	(*Policy)(nil),         // 18: quota.v1.Policy
+	(*Plan)(nil),           // 19: quota.v1.Plan
+	(*Limit)(nil),          // 20: quota.v1.Limit
+	(*Variant)(nil),        // 21: quota.v1.Variant
+	(*Rate)(nil),           // 22: quota.v1.Rate
+	(*Match)(nil),          // 23: quota.v1.Match
+	(*Gateway)(nil),        // 24: quota.v1.Gateway
+	(*SettleRequest)(nil),  // 25: quota.v1.SettleRequest
+	(*Report)(nil),         // 26: quota.v1.Report
+	(*SettleResponse)(nil), // 27: quota.v1.SettleResponse
+	(*Receipt)(nil),        // 28: quota.v1.Receipt
+	nil,                    // 29: quota.v1.Gateway.DescriptorsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
-	8,  // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
-	10, // 1: quota.v1.RenewResponse.grants:type_name -> quota.v1.Grant
-	11, // 2: quota.v1.RenewResponse.tenants:type_name -> quota.v1.Tenant
-	0,  // 3: quota.v1.Grant.status:type_name -> quota.v1.Grant.Status
-	17, // 4: quota.v1.Tenant.overrides:type_name -> quota.v1.Limit
-	15, // 5: quota.v1.WatchResponse.policy:type_name -> quota.v1.Policy
-	11, // 6: quota.v1.WatchResponse.tenants:type_name -> quota.v1.Tenant
-	14, // 7: quota.v1.WatchResponse.switches:type_name -> quota.v1.Switches
-	1,  // 8: quota.v1.Switches.mode:type_name -> quota.v1.Switches.Mode
-	17, // 9: quota.v1.Policy.limits:type_name -> quota.v1.Limit
-	16, // 10: quota.v1.Policy.plans:type_name -> quota.v1.Plan
-	20, // 11: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
-	17, // 12: quota.v1.Plan.limits:type_name -> quota.v1.Limit
-	19, // 13: quota.v1.Limit.match:type_name -> quota.v1.Match
-	2,  // 14: quota.v1.Limit.algorithm:type_name -> quota.v1.Limit.Algorithm
-	18, // 15: quota.v1.Limit.rate:type_name -> quota.v1.Rate
-	3,  // 16: quota.v1.Limit.on_outage:type_name -> quota.v1.Limit.Outage
-	4,  // 17: quota.v1.Limit.enforcement:type_name -> quota.v1.Limit.Enforcement
-	5,  // 18: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
-	25, // 19: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
-	22, // 20: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
-	24, // 21: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	6,  // 22: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	7,  // 23: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	12, // 24: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	21, // 25: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	9,  // 26: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	13, // 27: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	23, // 28: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	26, // [26:29] is the sub-list for method output_type
-	23, // [23:26] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
+	0,  // 1: quota.v1.Renewal.kind:type_name -> quota.v1.Renewal.Kind
+	13, // 2: quota.v1.RenewResponse.grants:type_name -> quota.v1.Grant
+	14, // 3: quota.v1.RenewResponse.tenants:type_name -> quota.v1.Tenant
+	1,  // 4: quota.v1.Grant.status:type_name -> quota.v1.Grant.Status
+	20, // 5: quota.v1.Tenant.overrides:type_name -> quota.v1.Limit
+	18, // 6: quota.v1.WatchResponse.policy:type_name -> quota.v1.Policy
+	14, // 7: quota.v1.WatchResponse.tenants:type_name -> quota.v1.Tenant
+	17, // 8: quota.v1.WatchResponse.switches:type_name -> quota.v1.Switches
+	18, // 9: quota.v1.WatchResponse.shadow:type_name -> quota.v1.Policy
+	2,  // 10: quota.v1.Switches.mode:type_name -> quota.v1.Switches.Mode
+	20, // 11: quota.v1.Policy.limits:type_name -> quota.v1.Limit
+	19, // 12: quota.v1.Policy.plans:type_name -> quota.v1.Plan
+	24, // 13: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
+	20, // 14: quota.v1.Plan.limits:type_name -> quota.v1.Limit
+	23, // 15: quota.v1.Limit.match:type_name -> quota.v1.Match
+	3,  // 16: quota.v1.Limit.algorithm:type_name -> quota.v1.Limit.Algorithm
+	22, // 17: quota.v1.Limit.rate:type_name -> quota.v1.Rate
+	4,  // 18: quota.v1.Limit.on_outage:type_name -> quota.v1.Limit.Outage
+	5,  // 19: quota.v1.Limit.enforcement:type_name -> quota.v1.Limit.Enforcement
+	23, // 20: quota.v1.Limit.allow:type_name -> quota.v1.Match
+	23, // 21: quota.v1.Limit.deny:type_name -> quota.v1.Match
+	21, // 22: quota.v1.Limit.variants:type_name -> quota.v1.Variant
+	6,  // 23: quota.v1.Limit.first_touch:type_name -> quota.v1.Limit.FirstTouch
+	7,  // 24: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
+	22, // 25: quota.v1.Variant.rate:type_name -> quota.v1.Rate
+	8,  // 26: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
+	29, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
+	26, // 28: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
+	28, // 29: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	9,  // 30: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 31: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 32: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	25, // 33: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	12, // 34: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 35: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	27, // 36: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	34, // [34:37] is the sub-list for method output_type
+	31, // [31:34] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -2269,8 +2731,8 @@ func file_quota_v1_lease_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   19,
+			NumEnums:      10,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -164,39 +164,104 @@ type property struct{ key, value string }
 
 // properties lists all that a limit says, always in the same order.
 func properties(l *limit.Limit) []property {
-	burst, epsilon := "", ""
-	if l.Burst > 0 {
-		burst = strconv.FormatInt(l.Burst, 10)
-	}
-	algorithm, enforcement, outage := "", "", ""
+	algorithm, enforcement, overage, outage, epsilon, touch := "", "", "", "", "", ""
 	if !l.CountsOnly() {
 		algorithm, enforcement, outage = l.Algorithm.String(), l.Enforcement.String(), l.OnOutage.String()
-		epsilon = percent(l.EpsilonPPM)
+		epsilon, touch = percent(l.EpsilonPPM), l.FirstTouch.String()
 	}
-	var match strings.Builder
-	for i, m := range l.Match {
-		if i > 0 {
-			match.WriteString(", ")
-		}
-		fmt.Fprintf(&match, "%s: %q", m.Attribute, m.Patterns)
+	if l.Enforcement == limit.Soft {
+		overage = orUnlimited(l.OveragePPM)
+	}
+	shadow, change := "", ""
+	if l.Shadow {
+		shadow = "true"
+	}
+	if l.Algorithm == limit.FixedWindow {
+		change = l.OnChange.String()
 	}
 	return []property{
-		{"rate", l.Rate.String()}, {"burst", burst}, {"algorithm", algorithm}, {"by", strings.Join(l.By, ", ")},
-		{"match", match.String()}, {"meter", l.Meter}, {"zone", l.Zone}, {"on_outage", outage},
-		{"enforcement", enforcement}, {"epsilon", epsilon},
+		{"rate", l.Rate.String()}, {"slots", whole(l.Slots)}, {"burst", whole(l.Burst)}, {"algorithm", algorithm},
+		{"by", strings.Join(l.By, ", ")}, {"match", conditions(l.Match)}, {"meter", l.Meter}, {"zone", l.Zone},
+		{"on_outage", outage}, {"enforcement", enforcement}, {"overage", overage}, {"epsilon", epsilon},
+		{"queue", whole(l.Queue)}, {"wait", span(l.Wait)}, {"borrow", whole(l.Borrow)}, {"lockout", span(l.Lockout)},
+		{"shadow", shadow}, {"allow", conditions(l.Allow)}, {"deny", conditions(l.Deny)}, {"reserve", reserve(l.Reserve)},
+		{"variants", variants(l.Variants)}, {"first_touch", touch}, {"fallback_hold", span(l.FallbackHold)}, {"on_change", change},
 	}
 }
 
+// whole writes a number; empty for none.
+func whole(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func conditions(matches []limit.Match) string {
+	var b strings.Builder
+	for i, m := range matches {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s: %q", m.Attribute, m.Patterns)
+	}
+	return b.String()
+}
+
+func orUnlimited(ppm int64) string {
+	if ppm == 0 {
+		return unlimited
+	}
+	return percent(ppm)
+}
+
+func reserve(r limit.Reserve) string {
+	switch {
+	case r == limit.Reserve{}:
+		return ""
+	case r.NormalPPM == 0:
+		return "low " + percent(r.LowPPM)
+	}
+	return "low " + percent(r.LowPPM) + ", normal " + percent(r.NormalPPM)
+}
+
+func variants(all []limit.Variant) string {
+	var b strings.Builder
+	for i, v := range all {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s for %s:", v.Name, percent(v.SharePPM))
+		for _, p := range []property{{"rate", v.Rate.String()}, {"burst", whole(v.Burst)}, {"slots", whole(v.Slots)}} {
+			if p.value != "" {
+				fmt.Fprintf(&b, " %s %s", p.key, p.value)
+			}
+		}
+	}
+	return b.String()
+}
+
+// describe says what a new limit is: its shape, and every option that is not the default.
 func describe(l *limit.Limit) string {
 	if l.CountsOnly() {
 		return "counts for meter " + l.Meter
 	}
 	s := fmt.Sprintf("%s %s", l.Algorithm, l.Rate)
+	if l.Slots > 0 {
+		s = fmt.Sprintf("%s %d slots", l.Algorithm, l.Slots)
+	}
 	if l.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", l.Burst)
 	}
-	if l.Meter != "" {
-		s += ", meter " + l.Meter
+	usual := limit.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Slots: l.Slots, Burst: l.Burst, EpsilonPPM: l.EpsilonPPM, By: l.By, Match: l.Match, Zone: l.Zone}
+	if l.EpsilonPPM != limit.DefaultEpsilonPPM && l.Enforcement != limit.Strict && !isExact(l.Algorithm) {
+		usual.EpsilonPPM = limit.DefaultEpsilonPPM
+	}
+	a, b := properties(&usual), properties(l)
+	for i := range b {
+		if a[i].value != b[i].value {
+			s += fmt.Sprintf(", %s %s", b[i].key, b[i].value)
+		}
 	}
 	return s
 }

@@ -81,7 +81,7 @@ func TestLimits(t *testing.T) {
 		if l.Algorithm == 0 {
 			l.Algorithm = limit.TokenBucket
 		}
-		if l.EpsilonPPM == 0 && l.Enforcement == limit.Hard {
+		if l.EpsilonPPM == 0 && l.Enforcement != limit.Strict && !isExact(l.Algorithm) {
 			l.EpsilonPPM = limit.DefaultEpsilonPPM
 		}
 		l.Name = "x"
@@ -107,6 +107,26 @@ func TestLimits(t *testing.T) {
 		{`rate: 1/s, on_outage: open`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, OnOutage: limit.OutageOpen}},
 		{`rate: 1/s, on_outage: closed, epsilon: 0.5%`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, OnOutage: limit.OutageClosed, EpsilonPPM: 5000}},
 		{`rate: 1/s, enforcement: strict`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, Enforcement: limit.Strict}},
+		{`rate: 10/s, algorithm: leaky_bucket`, limit.Limit{Rate: rate(t, "10/s"), Algorithm: limit.LeakyBucket, Burst: 1}},
+		{`rate: 10/s, algorithm: leaky_bucket, burst: 3, queue: 100, wait: 1500ms`, limit.Limit{Rate: rate(t, "10/s"), Algorithm: limit.LeakyBucket, Burst: 3, Queue: 100, Wait: 1500 * time.Millisecond}},
+		{`rate: 10/day, algorithm: sliding_window`, limit.Limit{Rate: rate(t, "10/day"), Algorithm: limit.SlidingWindow}},
+		{`rate: 5/min, algorithm: sliding_window_log, lockout: 15m`, limit.Limit{Rate: rate(t, "5/min"), Algorithm: limit.SlidingWindowLog, Lockout: 15 * time.Minute}},
+		{`slots: 50, algorithm: concurrency, queue: 100, wait: 2s`, limit.Limit{Algorithm: limit.Concurrency, Slots: 50, Queue: 100, Wait: 2 * time.Second}},
+		{`slots: 50, algorithm: concurrency, queue: 0, wait: 0s, fallback_hold: 30s`, limit.Limit{Algorithm: limit.Concurrency, Slots: 50, FallbackHold: 30 * time.Second}},
+		{`rate: 10/s, enforcement: soft, overage: 20%, meter: m`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10, Enforcement: limit.Soft, OveragePPM: 200_000, Meter: "m"}},
+		{`rate: 10/s, enforcement: soft`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10, Enforcement: limit.Soft}},
+		{`rate: 10/s, enforcement: soft, overage: unlimited`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10, Enforcement: limit.Soft}},
+		{`rate: 10/s, borrow: 5, shadow: true`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10, Borrow: 5, Shadow: true}},
+		{`rate: 10/s, allow: {ip: 10.0.0.0/8, user: [root, 'ops-*']}, deny: {user: mallory}`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10,
+			Allow: []limit.Match{{Attribute: "ip", Patterns: []string{"10.0.0.0/8"}}, {Attribute: "user", Patterns: []string{"root", "ops-*"}}},
+			Deny:  []limit.Match{{Attribute: "user", Patterns: []string{"mallory"}}}}},
+		{`rate: 50/s, reserve: {low: 20%, normal: 5%}`, limit.Limit{Rate: rate(t, "50/s"), Burst: 50, Reserve: limit.Reserve{LowPPM: 200_000, NormalPPM: 50_000}}},
+		{`rate: 50/s, burst: 100, variants: [{name: a, share: 10%, rate: 80/s}, {name: b, share: 0.5%, burst: 7}]`, limit.Limit{Rate: rate(t, "50/s"), Burst: 100,
+			Variants: []limit.Variant{{Name: "a", SharePPM: 100_000, Rate: rate(t, "80/s"), Burst: 160}, {Name: "b", SharePPM: 5000, Burst: 7}}}},
+		{`slots: 5, algorithm: concurrency, variants: [{name: a, share: 100%, slots: 9}]`, limit.Limit{Algorithm: limit.Concurrency, Slots: 5,
+			Variants: []limit.Variant{{Name: "a", SharePPM: limit.Micro, Slots: 9}}}},
+		{`rate: 10/s, first_touch: admit`, limit.Limit{Rate: rate(t, "10/s"), Burst: 10, FirstTouch: limit.TouchAdmit}},
+		{`rate: 10/month, algorithm: fixed_window, zone: UTC, on_change: prorate`, limit.Limit{Rate: rate(t, "10/month"), Algorithm: limit.FixedWindow, OnChange: limit.ChangeProrate}},
 		{`rate: 1/s, enforcement: hard, epsilon: 100%`, limit.Limit{Rate: rate(t, "1/s"), Burst: 1, EpsilonPPM: limit.Micro}},
 	} {
 		d, err := Parse("", []byte("zone: Europe/Berlin\nplans: {p: {limits: [{name: x, "+c.text+"}]}}"))
@@ -127,7 +147,10 @@ plans:
   p:
     limits:
       - {name: x, rate: 1000/hour, burst: 2000, meter: m, by: [user], on_outage: open, enforcement: strict}
-      - {name: w, algorithm: fixed_window, rate: 10/day, zone: Asia/Tokyo}
+      - {name: w, algorithm: fixed_window, rate: 10/day, zone: Asia/Tokyo, on_change: prorate, borrow: 2}
+      - {name: c, algorithm: concurrency, slots: 5, queue: 9, wait: 2s}
+      - {name: o, rate: 50/s, enforcement: soft, overage: 20%%, lockout: 0s, fallback_hold: 30s, allow: {user: root}, variants: [{name: v, share: 50%%, rate: 9/s}]}
+      - {name: r, rate: 50/s, reserve: {low: 20%%, normal: 10%%}, lockout: 1m}
 tenants:
   - {id: a, plan: p, limits: [{name: %s}]}
 `
@@ -147,7 +170,31 @@ tenants:
 		{"x, algorithm: fixed_window", 0, func(l *limit.Limit) { l.Algorithm, l.Burst = limit.FixedWindow, 0 }},
 		{"w, rate: 20/day", 1, func(l *limit.Limit) { l.Rate = rate(t, "20/day") }},
 		{"w, rate: 20/hour", 1, func(l *limit.Limit) { l.Rate, l.Zone = rate(t, "20/hour"), "" }},
-		{"w, algorithm: token_bucket", 1, func(l *limit.Limit) { l.Algorithm, l.Burst, l.Zone = limit.TokenBucket, 10, "" }},
+		{"w, algorithm: token_bucket", 1, func(l *limit.Limit) {
+			l.Algorithm, l.Burst, l.Zone, l.OnChange = limit.TokenBucket, 10, "", limit.ChangeKeep
+		}},
+		{"w, algorithm: leaky_bucket", 1, func(l *limit.Limit) {
+			l.Algorithm, l.Burst, l.Zone, l.OnChange, l.Borrow = limit.LeakyBucket, 1, "", limit.ChangeKeep, 0
+		}},
+		{"w, algorithm: sliding_window_log", 1, func(l *limit.Limit) {
+			l.Algorithm, l.Zone, l.OnChange, l.Borrow, l.EpsilonPPM = limit.SlidingWindowLog, "", limit.ChangeKeep, 0, 0
+		}},
+		{"w, on_change: keep, borrow: 0", 1, func(l *limit.Limit) { l.OnChange, l.Borrow = limit.ChangeKeep, 0 }},
+		{"w, algorithm: concurrency, slots: 3", 1, func(l *limit.Limit) {
+			*l = limit.Limit{Name: "w", Algorithm: limit.Concurrency, Slots: 3}
+		}},
+		{"c, slots: 50", 2, func(l *limit.Limit) { l.Slots = 50 }},
+		{"c, queue: 0", 2, func(l *limit.Limit) { l.Queue, l.Wait = 0, 0 }},
+		{"c, algorithm: token_bucket, rate: 4/s", 2, func(l *limit.Limit) {
+			*l = limit.Limit{Name: "c", Algorithm: limit.TokenBucket, Rate: rate(t, "4/s"), Burst: 4, EpsilonPPM: limit.DefaultEpsilonPPM}
+		}},
+		{"o", 3, func(l *limit.Limit) { l.Variants = nil }},
+		{"o, enforcement: hard", 3, func(l *limit.Limit) { l.Variants, l.Enforcement, l.OveragePPM = nil, limit.Hard, 0 }},
+		{"o, overage: unlimited, allow: {}, fallback_hold: 0s", 3, func(l *limit.Limit) {
+			l.Variants, l.OveragePPM, l.Allow, l.FallbackHold = nil, 0, nil, 0
+		}},
+		{"r, reserve: {low: 30%}", 4, func(l *limit.Limit) { l.Reserve = limit.Reserve{LowPPM: 300_000} }},
+		{"r, reserve: {}, lockout: 0s", 4, func(l *limit.Limit) { l.Reserve, l.Lockout = limit.Reserve{}, 0 }},
 	} {
 		d, err := Parse("", []byte(fmt.Sprintf(plans, c.text)))
 		if err != nil {
@@ -189,14 +236,14 @@ func TestAllFaultsAtOnce(t *testing.T) {
 limits:
   - name: login
     rate: 0/minute
-    lockout: 15m
+    lockdown: 15m
   - name: login
     rate: 5/minute
 plans:
   free:
     limits:
       - {name: requests, rate: 100/fortnight, burst: 0, meter: requests}
-      - {name: more, rate: 1/hour, meter: requests, enforcement: soft}
+      - {name: more, rate: 1/hour, meter: requests, enforcement: lax}
     price: {}
 tenants:
   - {id: acme, plan: payed}
@@ -205,11 +252,11 @@ default_plan: gold
 `)
 	want := `1: unknown key "gatewais" in the document; allowed are default_plan, gateways, limits, plans, slot, tenants, zone
 4: limit login: invalid rate "0/minute": 0 units would deny everything; at least 1 (leave the rate out for a limit that only counts)
-5: unknown key "lockout" in limit login; allowed are algorithm, burst, by, enforcement, epsilon, match, meter, name, on_outage, rate, zone
+5: unknown key "lockdown" in limit login; allowed are algorithm, allow, borrow, burst, by, deny, enforcement, epsilon, fallback_hold, first_touch, lockout, match, meter, name, on_change, on_outage, overage, queue, rate, reserve, shadow, slots, variants, wait, zone
 6: limit login is there twice; the first is on line 3
 11: burst of limit requests is "0"; it must be a whole number of units, 1 to 1000000000
 11: plan free: limit requests: invalid rate "100/fortnight": "fortnight" is not a unit of time; write second, minute, hour, day, week, month, year or a duration such as 30s, 500ms or 1h30m
-12: plan free: limit more: enforcement is "soft"; allowed are hard and strict
+12: plan free: limit more: enforcement is "lax"; allowed are strict, hard and soft
 12: plan free: limit more: meter requests is fed by limit requests already; a meter is fed by one limit
 13: unknown key "price" in plan free; allowed are limits
 15: tenant acme: there is no plan "payed"; the plans are free
@@ -280,14 +327,14 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 10/year"), "a year has no fixed length"},
 		{limits("rate: 10/day, algorithm: fixed_window, burst: 10"), "no burst"},
 		{limits("rate: 10/1500us, algorithm: fixed_window"), "whole milliseconds"},
-		{limits("rate: 10/day, algorithm: leaky_bucket"), "allowed are token_bucket and fixed_window"},
+		{limits("rate: 10/day, algorithm: leaking"), "allowed are token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_window_log and concurrency"},
 		{limits("rate: 10/day, zone: UTC"), "a time zone matters only"},
 		{limits("rate: 10/hour, algorithm: fixed_window, zone: UTC"), "a time zone matters only"},
 		{limits("rate: 10/day, algorithm: fixed_window, zone: Mars"), "not an IANA time zone"},
 		{limits("rate: 10/day, algorithm: fixed_window, zone: Local"), "not an IANA time zone"},
 		{"zone: Mars\nplans: {p: {}}", "1: zone:"},
 		{limits("rate: 1/h, on_outage: maybe"), "allowed are fallback, open and closed"},
-		{limits("rate: 1/h, enforcement: soft"), "allowed are hard and strict"},
+		{limits("rate: 1/h, enforcement: maybe"), "allowed are strict, hard and soft"},
 		{limits("rate: 1/h, epsilon: 5"), "must be a percentage"},
 		{limits("rate: 1/h, epsilon: 101%"), "must be a percentage"},
 		{limits("rate: 1/h, epsilon: -1%"), "must be a percentage"},
@@ -305,7 +352,80 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 1/h, match: {ip: 10.0.0.1/8}"), "did you mean 10.0.0.0/8?"},
 		{limits("rate: 1/h, match: {a: x, a: y}"), "twice"},
 		{limits("rate: 1/h, match: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}"), "at most 8"},
-		{limits("rate: 1/h, shadow: true"), `unknown key "shadow"`},
+		{limits("rate: 5/month, algorithm: leaky_bucket"), "a leaky bucket drains evenly"},
+		{limits("rate: 5/month, algorithm: sliding_window"), "a sliding window has a fixed length"},
+		{limits("rate: 5/year, algorithm: sliding_window_log"), "a sliding window has a fixed length"},
+		{limits("rate: 5/day, algorithm: sliding_window, zone: UTC"), "a time zone matters only"},
+		{limits("rate: 5/1500us, algorithm: sliding_window"), "whole milliseconds"},
+		{limits("rate: 1001/hour, algorithm: sliding_window_log"), "it has at most 1000"},
+		{limits("rate: 5/s, algorithm: sliding_window, burst: 3"), "a sliding window has no burst"},
+		{limits("rate: 5/s, algorithm: sliding_window_log, burst: 3"), "a sliding window has no burst"},
+		{limits("rate: 5/s, algorithm: sliding_window_log, epsilon: 1%"), "this algorithm is exact"},
+		{limits("rate: 5/s, algorithm: sliding_window_log, borrow: 1"), "lends nothing"},
+		{limits("rate: 5/s, algorithm: sliding_window_log, first_touch: admit"), "a sliding_window_log is exact"},
+		{limits("algorithm: concurrency"), "needs slots"},
+		{limits("algorithm: concurrency, rate: 5/s"), "needs slots"},
+		{limits("algorithm: concurrency, slots: 5, rate: 5/s"), "slots and no rate"},
+		{limits("algorithm: concurrency, slots: 5, meter: m"), "feeds no meter"},
+		{limits("algorithm: concurrency, slots: 5, enforcement: strict"), "leave enforcement out"},
+		{limits("algorithm: concurrency, slots: 5, lockout: 5s"), "has no lockout"},
+		{limits("algorithm: concurrency, slots: 5, wait: 5s"), "give a queue too"},
+		{limits("algorithm: concurrency, slots: 0"), "1 to 1000000000"},
+		{limits("algorithm: concurrency, slots: 5, queue: 10001"), "0 to 10000"},
+		{limits("algorithm: concurrency, slots: 5, queue: 1, wait: 2h"), "up to 1h"},
+		{limits("algorithm: concurrency, slots: 5, queue: 1, wait: 5"), "it must be a duration"},
+		{limits("slots: 5"), "slots need algorithm: concurrency"},
+		{limits("rate: 5/s, slots: 5"), "slots are a concurrency limit's"},
+		{limits("rate: 5/s, queue: 5"), "only a leaky_bucket and a concurrency limit"},
+		{limits("rate: 5/s, algorithm: leaky_bucket, borrow: 5"), "a leaky bucket paces"},
+		{limits("rate: 5/s, algorithm: leaky_bucket, enforcement: soft"), "a leaky bucket paces"},
+		{limits("rate: 5/s, overage: 5%"), "only enforcement: soft"},
+		{limits("rate: 5/s, enforcement: soft, overage: 0%"), "write unlimited for no cap"},
+		{limits("rate: 5/s, enforcement: soft, overage: 5%"), "less than one unit"},
+		{limits("rate: 1000/hour, algorithm: sliding_window_log, enforcement: soft, overage: 200%"), "more than 1000 units"},
+		{limits("rate: 5/s, enforcement: soft, overage: 100001%"), "up to 100000%"},
+		{limits("rate: 5/s, enforcement: strict, borrow: 5"), "borrow goes above the limit"},
+		{limits("rate: 5/s, enforcement: strict, first_touch: admit"), "enforcement: strict gives none"},
+		{limits("rate: 5/s, enforcement: soft, lockout: 5s"), "a lockout denies"},
+		{limits("rate: 5/s, algorithm: leaky_bucket, queue: 5, lockout: 5s"), "a queue lets requests wait"},
+		{limits("rate: 5/s, lockout: 5s, first_touch: admit"), "the lockout keeps out"},
+		{limits("rate: 5/s, lockout: 5"), "it must be a duration"},
+		{limits("rate: 5/s, lockout: -5s"), "it must be a duration"},
+		{limits("rate: 5/s, lockout: 9000h"), "up to 8784h"},
+		{limits("rate: 5/s, fallback_hold: 25h"), "up to 24h"},
+		{limits("rate: 5/s, shadow: yes"), "it must be true or false"},
+		{limits("rate: 5/s, shadow: true, meter: m"), "a shadow limit bills nothing"},
+		{limits("rate: 5/s, shadow: true, enforcement: soft"), "there is no overage"},
+		{limits("meter: m, shadow: true"), "shadow needs a rate"},
+		{limits("rate: 5/s, allow: [a]"), "must be a mapping"},
+		{limits("rate: 5/s, allow: "), "allow of limit x is empty"},
+		{limits("rate: 5/s, deny: {ip: 10.0.0.1/8}"), "did you mean 10.0.0.0/8?"},
+		{limits("rate: 5/s, deny: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}"), "deny has 9 conditions"},
+		{limits("rate: 50/s, reserve: {}"), "reserve says nothing"},
+		{limits("rate: 50/s, reserve: {high: 5%}"), "allowed are low, normal"},
+		{limits("rate: 50/s, reserve: {low: 100%}"), "above 0% and below 100%"},
+		{limits("rate: 50/s, reserve: {low: 5%, normal: 6%}"), "must be at least that of normal (6%)"},
+		{limits("rate: 5/s, reserve: {low: 10%}"), "less than one unit"},
+		{limits("rate: 5/s, algorithm: leaky_bucket, reserve: {low: 10%}"), "less than one unit"},
+		{limits("rate: 50/s, enforcement: soft, reserve: {low: 10%}"), "a reserve keeps"},
+		{limits("rate: 5/s, first_touch: maybe"), "allowed are ask and admit"},
+		{limits("rate: 5/s, on_change: keep"), "only a fixed_window"},
+		{limits("rate: 5/s, algorithm: fixed_window, on_change: maybe"), "allowed are keep and prorate"},
+		{limits("rate: 5/s, variants: [{share: 5%}]"), "a variant has no name"},
+		{limits("rate: 5/s, variants: [{name: a, share: 5%}]"), "it changes nothing"},
+		{limits("rate: 5/s, variants: [{name: a, share: 60%, rate: 1/s}, {name: b, share: 50%, rate: 1/s}]"), "sum to 110%"},
+		{limits("rate: 5/s, variants: [{name: a, share: 6%, rate: 1/s}, {name: a, share: 5%, rate: 1/s}]"), "there twice"},
+		{limits("rate: 5/s, variants: [{name: a, share: 0%, rate: 1/s}]"), "share is"},
+		{limits("rate: 5/s, variants: [{name: a, share: 1%, slots: 1}]"), "slots are a concurrency limit's"},
+		{limits("rate: 5/s, variants: [{name: a, share: 1%, rate: 1/month}]"), "fills evenly"},
+		{limits("rate: 5/day, algorithm: fixed_window, variants: [{name: a, share: 1%, rate: 1/hour}]"), "windows must be those of the limit"},
+		{limits("rate: 5/s, variants: [{name: a, size: 1%}]"), "allowed are burst, name, rate, share, slots"},
+		{limits("rate: 5/s, variants: [a]"), "must be a mapping"},
+		{"limits: [{name: x, rate: 5/s, variants: [{name: a, share: 1%, rate: 1/s}]}]", "a limit of the top level has none"},
+		{tenants("  - {id: a, plan: p, limits: [{name: y, variants: [{name: a, share: 1%, rate: 1/s}]}]}"), "this is one tenant's"},
+		{tenants("  - {id: a, plan: p, limits: [{name: x, shadow: true}]}"), "a shadow limit bills nothing"},
+		{tenants("  - {id: a, plan: p, limits: [{name: x, algorithm: concurrency, slots: 5}]}"), "feeds no meter"},
+		{limits("rate: 1/h, shades: true"), `unknown key "shades"`},
 		{"default_plan: p", `there is no plan "p"; the document has no plans`},
 		{"slot: 7m\nplans: {p: {}}", "1: slot is"},
 		{"slot: 0s\nplans: {p: {}}", "divide an hour"},

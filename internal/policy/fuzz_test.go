@@ -30,18 +30,18 @@ func render(d *Document) string {
 	}
 	plans := map[string]any{}
 	for _, plan := range p.Plans {
-		plans[plan.Name] = map[string]any{"limits": renderLimits(plan.Limits)}
+		plans[plan.Name] = map[string]any{"limits": renderLimits(plan.Limits, false)}
 	}
 	tenants := []any{}
 	for _, t := range d.Tenants() {
-		m := map[string]any{"id": t.ID, "plan": t.Plan, "limits": renderLimits(t.Overrides)}
+		m := map[string]any{"id": t.ID, "plan": t.Plan, "limits": renderLimits(t.Overrides, true)}
 		if t.Parent != "" {
 			m["parent"] = t.Parent
 		}
 		tenants = append(tenants, m)
 	}
 	doc := map[string]any{
-		"gateways": gateways, "limits": renderLimits(p.Limits), "plans": plans, "tenants": tenants, "slot": p.Slot.String(),
+		"gateways": gateways, "limits": renderLimits(p.Limits, false), "plans": plans, "tenants": tenants, "slot": p.Slot.String(),
 	}
 	if p.DefaultPlan != "" {
 		doc["default_plan"] = p.DefaultPlan
@@ -64,38 +64,102 @@ func render(d *Document) string {
 	return out.String()
 }
 
-func renderLimits(limits []limit.Limit) []any {
+// renderLimits writes what an override has none of as none, so that it does not follow the plan.
+func renderLimits(limits []limit.Limit, overrides bool) []any {
 	out := []any{}
 	for _, l := range limits {
-		m := map[string]any{"name": l.Name}
-		match := map[string]any{}
-		for _, c := range l.Match {
-			match[c.Attribute] = c.Patterns
-		}
-		m["match"] = match
+		m := map[string]any{"name": l.Name, "match": renderMatches(l.Match)}
 		m["by"] = append([]string{}, l.By...)
 		if l.Meter != "" {
 			m["meter"] = l.Meter
 		}
 		if !l.CountsOnly() {
-			m["rate"] = l.Rate.String()
-			m["algorithm"] = l.Algorithm.String()
-			m["on_outage"] = l.OnOutage.String()
-			m["enforcement"] = l.Enforcement.String()
-			m["epsilon"] = percent(l.EpsilonPPM)
-			if l.Algorithm == limit.TokenBucket {
-				m["burst"] = l.Burst
-			}
-			if l.Algorithm == limit.FixedWindow && l.Rate.Calendar.Zoned() {
-				m["zone"] = l.Zone
-				if l.Zone == "" {
-					m["zone"] = "UTC"
-				}
-			}
+			renderShape(m, &l)
+			renderOptions(m, &l, overrides)
 		}
 		out = append(out, m)
 	}
 	return out
+}
+
+func renderMatches(matches []limit.Match) map[string]any {
+	out := map[string]any{}
+	for _, c := range matches {
+		out[c.Attribute] = c.Patterns
+	}
+	return out
+}
+
+func renderShape(m map[string]any, l *limit.Limit) {
+	m["algorithm"] = l.Algorithm.String()
+	m["on_outage"] = l.OnOutage.String()
+	if l.Algorithm == limit.Concurrency {
+		m["slots"] = l.Slots
+		return
+	}
+	m["rate"] = l.Rate.String()
+	m["enforcement"] = l.Enforcement.String()
+	m["first_touch"] = l.FirstTouch.String()
+	if l.Algorithm != limit.SlidingWindowLog {
+		m["epsilon"] = percent(l.EpsilonPPM)
+	}
+	if l.Enforcement == limit.Soft {
+		m["overage"] = orUnlimited(l.OveragePPM)
+	}
+	if l.Burst > 0 {
+		m["burst"] = l.Burst
+	}
+	if l.Algorithm == limit.FixedWindow {
+		m["on_change"] = l.OnChange.String()
+		if l.Rate.Calendar.Zoned() {
+			m["zone"] = orUTC(l.Zone)
+		}
+	}
+}
+
+func renderOptions(m map[string]any, l *limit.Limit, override bool) {
+	has := func(key string, value any) {
+		if without[l.Algorithm][key] == "" {
+			m[key] = value
+		}
+	}
+	has("wait", l.Wait.String())
+	has("lockout", l.Lockout.String())
+	has("fallback_hold", l.FallbackHold.String())
+	has("queue", l.Queue)
+	has("borrow", l.Borrow)
+	has("shadow", l.Shadow)
+	has("allow", renderMatches(l.Allow))
+	has("deny", renderMatches(l.Deny))
+	if r := l.Reserve; override || r != (limit.Reserve{}) {
+		reserve := map[string]any{}
+		for _, p := range []struct {
+			key string
+			ppm int64
+		}{{"low", r.LowPPM}, {"normal", r.NormalPPM}} {
+			if p.ppm > 0 {
+				reserve[p.key] = percent(p.ppm)
+			}
+		}
+		m["reserve"] = reserve
+	}
+	var all []any
+	for _, v := range l.Variants {
+		variant := map[string]any{"name": v.Name, "share": percent(v.SharePPM)}
+		if v.Rate != (limit.Rate{}) {
+			variant["rate"] = v.Rate.String()
+		}
+		if v.Burst > 0 {
+			variant["burst"] = v.Burst
+		}
+		if v.Slots > 0 {
+			variant["slots"] = v.Slots
+		}
+		all = append(all, variant)
+	}
+	if all != nil {
+		m["variants"] = all
+	}
 }
 
 // FuzzParse: nothing panics; what does not hold says why, where; what holds
@@ -107,6 +171,9 @@ func FuzzParse(f *testing.F) {
 		"zone: Europe/Berlin\nplans: {p: {limits: [{name: x, algorithm: fixed_window, rate: 1/month, match: {ip: [10.0.0.0/8, '2*']}}]}}",
 		"plans: {p: {limits: [{name: x, rate: 9/7s, burst: 2, epsilon: 0.01%, by: [ip/24]}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, rate: 3/h}, {name: c, meter: m}]}, {id: b, plan: p, parent: a}]",
 		"limits: [{name: x, rate: 1/s, enforcement: strict, match: {a: \"\\u00e9*\"}}]\nplans: {p: {limits: []}}\ndefault_plan: p\nslot: 1m",
+		"plans: {p: {limits: [{name: x, algorithm: concurrency, slots: 5, queue: 10, wait: 2s, fallback_hold: 30s}, {name: y, algorithm: leaky_bucket, rate: 5/s, queue: 3, allow: {ip: 10.0.0.0/8}, deny: {user: [a, 'b*']}}]}}",
+		"plans: {p: {limits: [{name: x, algorithm: sliding_window_log, rate: 5/min, lockout: 15m, shadow: true}, {name: y, rate: 5/s, enforcement: soft, overage: 20%, borrow: 3, meter: m, first_touch: admit}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, algorithm: sliding_window, lockout: 0s}, {name: y, enforcement: hard}]}]",
+		"plans: {p: {limits: [{name: x, rate: 50/s, reserve: {low: 20%, normal: 5%}, variants: [{name: a, share: 10%, rate: 100/s}, {name: b, share: 5%, burst: 7}]}, {name: y, algorithm: fixed_window, rate: 9/day, on_change: prorate, enforcement: soft}]}}",
 		"a: &a {b: *a}", "? [x]\n: y", "- - - -", "plans: !!binary x", "--- {}\n--- {}", "plans: {p: {limits: [{name: x, rate: 0/s}]}}", "\t", "'", "{", "%YAML 1.1",
 	} {
 		f.Add(s)
@@ -155,6 +222,21 @@ func FuzzParse(f *testing.F) {
 		if diff := Diff(d, d2); diff != nil {
 			t.Fatalf("written anew it says something else: %q\n%s", diff, text2)
 		}
+		for _, spec := range d.TenantSpecs() {
+			kept, err := json.Marshal(spec.Overrides)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := TenantSpec{ID: spec.ID, Plan: spec.Plan, Parent: spec.Parent}
+			if err := json.Unmarshal(kept, &again.Overrides); err != nil {
+				t.Fatal(err)
+			}
+			a, _ := d.Tenant(spec)
+			b, err := d.Tenant(again)
+			if err != nil || !reflect.DeepEqual(a, b) {
+				t.Fatalf("kept as JSON it compiles to something else: %v\n%s\n%+v\n%+v", err, kept, a, b)
+			}
+		}
 		if a, b := d.Tenants(), d2.Tenants(); !reflect.DeepEqual(a, b) {
 			t.Fatalf("written anew it has other tenants:\n%+v\n%+v", a, b)
 		}
@@ -164,10 +246,35 @@ func FuzzParse(f *testing.F) {
 func checkLimits(t *testing.T, limits []limit.Limit) {
 	t.Helper()
 	for _, l := range limits {
-		if !limit.ValidName(l.Name) || l.Burst < 0 || l.Burst > limit.MaxUnits || l.EpsilonPPM < 0 || l.EpsilonPPM > limit.Micro || l.Rate.Validate() != nil ||
-			!l.CountsOnly() && l.Algorithm == limit.TokenBucket && (l.Burst < 1 || l.Rate.Calendar >= limit.Month) ||
-			l.CountsOnly() && l.Meter == "" || l.Algorithm == limit.FixedWindow && l.Burst != 0 {
-			t.Fatalf("a valid limit breaks a bound: %+v", l)
+		bad := func(what string) { t.Fatalf("a valid limit breaks a bound (%s): %+v", what, l) }
+		fixed := l.Rate.Calendar < limit.Month
+		total := int64(0)
+		for _, v := range l.Variants {
+			total += v.SharePPM
+			if v.Rate == (limit.Rate{}) && v.Burst == 0 && v.Slots == 0 || v.Burst > limit.MaxUnits || v.SharePPM < 1 {
+				bad("a variant")
+			}
+		}
+		switch {
+		case !limit.ValidName(l.Name), l.Burst < 0, l.Burst > limit.MaxUnits, l.EpsilonPPM < 0, l.EpsilonPPM > limit.Micro, l.Rate.Validate() != nil:
+			bad("ranges")
+		case l.CountsOnly() && l.Meter == "", l.CountsOnly() && (l.Burst != 0 || l.Lockout != 0 || l.Shadow || l.Enforcement != limit.Hard):
+			bad("counts only")
+		case l.CountsOnly():
+		case (l.Algorithm == limit.TokenBucket || l.Algorithm == limit.LeakyBucket) != (l.Burst >= 1):
+			bad("burst")
+		case l.Algorithm != limit.FixedWindow && (!fixed || l.Zone != "" || l.OnChange != limit.ChangeKeep):
+			bad("windows")
+		case (l.Algorithm == limit.Concurrency) != (l.Slots > 0), l.Slots > 0 && l.Rate.Units > 0, l.Slots > 0 && l.Meter != "":
+			bad("slots")
+		case l.Algorithm == limit.SlidingWindowLog && (l.Rate.Units > limit.MaxLog || l.EpsilonPPM != 0):
+			bad("log")
+		case l.Queue > 0 && l.Algorithm != limit.LeakyBucket && l.Algorithm != limit.Concurrency, l.Queue == 0 && l.Wait > 0:
+			bad("queue")
+		case l.Enforcement == limit.Strict && (l.EpsilonPPM != 0 || l.Borrow > 0), l.OveragePPM > 0 && l.Enforcement != limit.Soft:
+			bad("enforcement")
+		case l.Shadow && l.Meter != "", l.Reserve.NormalPPM > l.Reserve.LowPPM, total > limit.Micro:
+			bad("options")
 		}
 	}
 }

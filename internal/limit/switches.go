@@ -21,4 +21,8 @@ func (m Mode) String() string {
 type Switches struct {
 	Mode   Mode
 	Denied []string // tenants whose requests are denied, at most MaxDenied
+	// Revision rises with every change; of two copies the higher one holds. Servers begin
+	// at the Unix milliseconds of the change, so that what was set later is higher even
+	// where neither had heard of the other.
+	Revision int64
 }

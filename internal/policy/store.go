@@ -29,8 +29,9 @@ const (
 type Heads struct {
 	Version  int64 // policy version in force; 0 before the first
 	Tenants  int64 // number of the last change of a tenant
-	Switches int64
+	Switches int64 // revision of the switches
 	Keys     int64
+	Shadow   int64 // policy version that is tried beside the one in force; 0 for none
 }
 
 // Version is one immutable version of the policy.
@@ -40,6 +41,7 @@ type Version struct {
 	File    string
 	Author  string
 	Created time.Time
+	Shadow  bool // stored to be tried beside another, and itself never in force
 }
 
 // Applied says what applying a document did, or would do.
@@ -85,6 +87,19 @@ type Store interface {
 	// not fit doc: their plan is gone from it, or their overrides contradict it. A dry
 	// run checks the same and changes nothing.
 	Apply(ctx context.Context, actor string, doc *Document, base int64, dryRun bool) (Applied, error)
+	// SetShadow stores doc as a version that is tried beside the one in force, in the place
+	// of the shadow before it; Applied.Version is its number, and Changes say how it
+	// differs from the version in force. Nothing is stored where doc says what is in force or
+	// tried already. The tenants that doc names stay as they are. ErrInvalid as Apply's, or
+	// before the first policy.
+	SetShadow(ctx context.Context, actor string, doc *Document, dryRun bool) (Applied, error)
+	// ClearShadow ends the trial, and returns the version that was tried; 0 when none was.
+	ClearShadow(ctx context.Context, actor string) (int64, error)
+	// PromoteShadow applies the shadow's document as the next version and ends the trial.
+	// ErrNotFound when there is no shadow; ErrConflict when it is not that version (0: any).
+	PromoteShadow(ctx context.Context, actor string, version int64) (Applied, error)
+	// Shadows returns the versions that were ever stored to be tried.
+	Shadows(ctx context.Context) ([]int64, error)
 	// Rollback applies the document of an earlier version as the next one.
 	Rollback(ctx context.Context, actor string, version int64) (Applied, error)
 	// Version returns a version, 0 the one in force; ErrNotFound without it.
@@ -108,8 +123,12 @@ type Store interface {
 	// it, or the tenant's overrides do not fit it.
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
 
+	// SetSuspended suspends a tenant or lets it go on; what is so already changes nothing.
+	SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error)
+
 	Switches(ctx context.Context) (limit.Switches, error)
-	// SetSwitches replaces all switches and returns them as stored.
+	// SetSwitches replaces all switches and returns them as stored, under their revision or,
+	// where that is 0, the next one. ErrConflict when the stored ones have that revision or a higher one.
 	SetSwitches(ctx context.Context, actor string, s limit.Switches) (limit.Switches, error)
 
 	// CreateKey stores a key; ErrExists if its id or hash is taken.

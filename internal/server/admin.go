@@ -41,8 +41,52 @@ func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicy
 	if err != nil {
 		return nil, err
 	}
-	applied, err := s.store.Apply(ctx, principalOf(ctx).name, doc, req.BaseVersion, req.DryRun)
+	var applied policy.Applied
+	if req.Shadow {
+		if req.BaseVersion != 0 {
+			return nil, fmt.Errorf("%w: base_version is of the version in force, which a shadow does not replace", fault.ErrInvalid)
+		}
+		applied, err = s.store.SetShadow(ctx, principalOf(ctx).name, doc, req.DryRun)
+	} else {
+		applied, err = s.store.Apply(ctx, principalOf(ctx).name, doc, req.BaseVersion, req.DryRun)
+	}
 	return s.applied(ctx, applied, err, req.DryRun)
+}
+
+// GetShadow returns the version that is tried.
+func (s *adminService) GetShadow(ctx context.Context, _ *quotav1.GetShadowRequest) (*quotav1.PolicyVersion, error) {
+	heads, err := s.store.Heads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if heads.Shadow == 0 {
+		return nil, fmt.Errorf("%w: no shadow policy is tried", fault.ErrNotFound)
+	}
+	v, err := s.store.Version(ctx, heads.Shadow)
+	if err != nil {
+		return nil, err
+	}
+	return versionProto(v, heads), nil
+}
+
+// ClearShadow ends the trial.
+func (s *adminService) ClearShadow(ctx context.Context, _ *quotav1.ClearShadowRequest) (*quotav1.ClearShadowResponse, error) {
+	was, err := s.store.ClearShadow(ctx, principalOf(ctx).name)
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx)
+	return &quotav1.ClearShadowResponse{Version: was}, nil
+}
+
+// PromoteShadow makes the shadow's document the next version in force.
+func (s *adminService) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowRequest) (*quotav1.ApplyPolicyResponse, error) {
+	applied, err := s.store.PromoteShadow(ctx, principalOf(ctx).name, req.Version)
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx) // the trial ended, whether the policy changed or not
+	return s.applied(ctx, applied, nil, true)
 }
 
 // RollbackPolicy makes an earlier version's document the next version.
@@ -67,11 +111,18 @@ func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequ
 	if err != nil {
 		return nil, err
 	}
-	return versionProto(v), nil
+	heads, err := s.store.Heads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return versionProto(v, heads), nil
 }
 
-func versionProto(v policy.Version) *quotav1.PolicyVersion {
-	return &quotav1.PolicyVersion{Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: millis(v.Created)}
+func versionProto(v policy.Version, heads policy.Heads) *quotav1.PolicyVersion {
+	return &quotav1.PolicyVersion{
+		Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: millis(v.Created),
+		Shadow: v.Shadow, Active: v.Number == heads.Version || v.Number == heads.Shadow,
+	}
 }
 
 // ListPolicyVersions returns versions, newest first.
@@ -80,9 +131,13 @@ func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.List
 	if err != nil {
 		return nil, err
 	}
+	heads, err := s.store.Heads(ctx)
+	if err != nil {
+		return nil, err
+	}
 	resp := &quotav1.ListPolicyVersionsResponse{}
 	for _, v := range versions {
-		resp.Versions = append(resp.Versions, versionProto(v))
+		resp.Versions = append(resp.Versions, versionProto(v, heads))
 	}
 	return resp, nil
 }
@@ -109,6 +164,18 @@ func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTena
 // SetTenantPlan changes a tenant's plan.
 func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
 	t, err := s.store.SetTenantPlan(ctx, principalOf(ctx).name, req.Id, req.Plan)
+	return s.tenant(ctx, t, err)
+}
+
+// SuspendTenant has all requests of a tenant denied.
+func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.Tenant, error) {
+	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, true)
+	return s.tenant(ctx, t, err)
+}
+
+// ResumeTenant ends that.
+func (s *adminService) ResumeTenant(ctx context.Context, req *quotav1.ResumeTenantRequest) (*quotav1.Tenant, error) {
+	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, false)
 	return s.tenant(ctx, t, err)
 }
 

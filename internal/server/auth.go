@@ -59,6 +59,7 @@ var needs = map[string]role{
 	quotav1.UsageService_GetUsage_FullMethodName:           roleViewer,
 	quotav1.AdminService_GetPolicy_FullMethodName:          roleViewer,
 	quotav1.AdminService_ListPolicyVersions_FullMethodName: roleViewer,
+	quotav1.AdminService_GetShadow_FullMethodName:          roleViewer,
 	quotav1.AdminService_ListPlans_FullMethodName:          roleViewer,
 	quotav1.AdminService_GetTenant_FullMethodName:          roleViewer,
 	quotav1.AdminService_ListTenants_FullMethodName:        roleViewer,
@@ -68,10 +69,14 @@ var needs = map[string]role{
 
 	quotav1.AdminService_CreateTenant_FullMethodName:  roleOperator,
 	quotav1.AdminService_SetTenantPlan_FullMethodName: roleOperator,
+	quotav1.AdminService_SuspendTenant_FullMethodName: roleOperator,
+	quotav1.AdminService_ResumeTenant_FullMethodName:  roleOperator,
 	quotav1.AdminService_SetSwitches_FullMethodName:   roleOperator,
 
 	quotav1.AdminService_ApplyPolicy_FullMethodName:    roleAdmin,
 	quotav1.AdminService_RollbackPolicy_FullMethodName: roleAdmin,
+	quotav1.AdminService_ClearShadow_FullMethodName:    roleAdmin,
+	quotav1.AdminService_PromoteShadow_FullMethodName:  roleAdmin,
 	quotav1.AdminService_CreateKey_FullMethodName:      roleAdmin,
 	quotav1.AdminService_RevokeKey_FullMethodName:      roleAdmin,
 	quotav1.AdminService_ListKeys_FullMethodName:       roleAdmin,

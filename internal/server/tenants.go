@@ -16,8 +16,27 @@ type tenantCache struct {
 
 type cachedTenant struct {
 	tenant limit.Tenant
-	under  *limit.Rules // the policy that rules were compiled under
-	rules  []*limit.Rule
+	rules  compiled
+	shadow compiled
+}
+
+// compiled is a tenant's rules under one policy.
+type compiled struct {
+	under *limit.Rules
+	rules []*limit.Rule
+}
+
+// of returns the tenant's rules under a policy, compiled once.
+func (c *compiled) of(t limit.Tenant, under *limit.Rules) []*limit.Rule {
+	if under == nil {
+		return nil
+	}
+	if c.under != under {
+		// A tenant without a plan has no limits, and its requests are refused: no error here.
+		c.rules, _ = under.Tenant(t)
+		c.under = under
+	}
+	return c.rules
 }
 
 func newTenantCache(most int) tenantCache {
@@ -31,21 +50,21 @@ func (c *tenantCache) clear() {
 	c.order.Init()
 }
 
-// get returns a tenant with its rules under the policy in force.
-func (c *tenantCache) get(id string, under *limit.Rules) (resolved, bool) {
+// get returns a tenant with its rules under the policy in force, and its shadow.
+func (c *tenantCache) get(id string, now *inForce) (resolved, bool) {
 	e, ok := c.byID[id]
 	if !ok {
 		return resolved{}, false
 	}
 	c.order.MoveToFront(e)
-	return e.Value.(*cachedTenant).resolve(under), true
+	return e.Value.(*cachedTenant).resolve(now), true
 }
 
 // put resolves a tenant that was read, and keeps it if keep says so.
-func (c *tenantCache) put(t limit.Tenant, under *limit.Rules, keep bool) resolved {
+func (c *tenantCache) put(t limit.Tenant, now *inForce, keep bool) resolved {
 	entry := &cachedTenant{tenant: t}
 	if !keep {
-		return entry.resolve(under)
+		return entry.resolve(now)
 	}
 	if e, ok := c.byID[t.ID]; ok {
 		e.Value = entry
@@ -58,7 +77,7 @@ func (c *tenantCache) put(t limit.Tenant, under *limit.Rules, keep bool) resolve
 		c.order.Remove(oldest)
 		delete(c.byID, oldest.Value.(*cachedTenant).tenant.ID)
 	}
-	return entry.resolve(under)
+	return entry.resolve(now)
 }
 
 // replace puts a changed tenant in the place of the one that is kept, if any is.
@@ -78,16 +97,8 @@ func (c *tenantCache) dropOverrides() {
 	}
 }
 
-func (t *cachedTenant) resolve(under *limit.Rules) resolved {
-	if under == nil {
-		return resolved{tenant: t.tenant}
-	}
-	if t.under != under {
-		// A tenant without a plan has no limits, and its requests are refused: no error here.
-		t.rules, _ = under.Tenant(t.tenant)
-		t.under = under
-	}
-	return resolved{tenant: t.tenant, rules: t.rules}
+func (t *cachedTenant) resolve(now *inForce) resolved {
+	return resolved{tenant: t.tenant, rules: t.rules.of(t.tenant, now.rules), shadow: t.shadow.of(t.tenant, now.shadow)}
 }
 
 // change is tenants that changed after one change number and up to another.

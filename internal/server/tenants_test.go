@@ -71,19 +71,19 @@ func TestJournalIsBounded(t *testing.T) {
 func TestTenantCacheIsBounded(t *testing.T) {
 	c := newTenantCache(3)
 	for i := range 3 {
-		c.put(limit.Tenant{ID: fmt.Sprint(i)}, nil, true)
+		c.put(limit.Tenant{ID: fmt.Sprint(i)}, &inForce{}, true)
 	}
-	if _, ok := c.get("0", nil); !ok {
+	if _, ok := c.get("0", &inForce{}); !ok {
 		t.Fatal("tenant 0 is gone before the cache is full")
 	}
-	c.put(limit.Tenant{ID: "3"}, nil, true)
+	c.put(limit.Tenant{ID: "3"}, &inForce{}, true)
 	for id, want := range map[string]bool{"0": true, "1": false, "2": true, "3": true} {
-		if _, ok := c.get(id, nil); ok != want {
+		if _, ok := c.get(id, &inForce{}); ok != want {
 			t.Errorf("tenant %s kept: got %t, want %t", id, ok, want)
 		}
 	}
 	c.replace(limit.Tenant{ID: "1", Plan: "paid"})
-	if _, ok := c.get("1", nil); ok {
+	if _, ok := c.get("1", &inForce{}); ok {
 		t.Error("a changed tenant that nobody uses was brought in")
 	}
 	if c.len() != 3 {

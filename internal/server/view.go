@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -34,10 +35,19 @@ const (
 // inForce is the policy and the switches that hold now: immutable.
 type inForce struct {
 	rules    *limit.Rules // nil before a policy is known
+	shadow   *limit.Rules // of the version that is tried beside it; nil for none
 	switches limit.Switches
 	heads    policy.Heads
 	// turn counts the changes of policy and switches; streams compare it.
 	turn int64
+}
+
+// tried is the shadow's version; 0 for none.
+func (f *inForce) tried() int64 {
+	if f.shadow == nil {
+		return 0
+	}
+	return f.shadow.Policy.Version
 }
 
 func (f *inForce) version() int64 {
@@ -166,7 +176,13 @@ func (v *view) update(ctx context.Context) error {
 		next.turn++
 	}
 	if heads.Version != was.version() && heads.Version != 0 {
-		if next.rules, err = v.loadRules(ctx); err != nil {
+		if next.rules, err = v.loadRules(ctx, 0); err != nil {
+			return err
+		}
+		next.turn++
+	}
+	if heads.Shadow != was.heads.Shadow {
+		if next.shadow, err = v.loadShadow(ctx, heads.Shadow); err != nil {
 			return err
 		}
 		next.turn++
@@ -215,8 +231,28 @@ func (v *view) put(was, next *inForce, tenants []change, overrun bool) {
 	v.changed = make(chan struct{})
 }
 
-func (v *view) loadRules(ctx context.Context) (*limit.Rules, error) {
-	version, err := v.store.Version(ctx, 0)
+// loadShadow returns the rules of a version that is tried, nil for none. One that this
+// server cannot use is none to it: what is in force must not depend on a trial.
+func (v *view) loadShadow(ctx context.Context, number int64) (*limit.Rules, error) {
+	if number == 0 {
+		v.log.Info("no shadow policy is tried")
+		return nil, nil
+	}
+	rules, err := v.loadRules(ctx, number)
+	switch {
+	case errors.Is(err, policy.ErrUnavailable), ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		v.log.Error("the shadow policy is not tried by this server", "version", number, "error", err)
+		return nil, nil
+	}
+	v.log.Info("shadow policy tried", "version", number)
+	return rules, nil
+}
+
+// loadRules returns a version's rules; 0 is the one in force.
+func (v *view) loadRules(ctx context.Context, number int64) (*limit.Rules, error) {
+	version, err := v.store.Version(ctx, number)
 	if err != nil {
 		return nil, err
 	}
@@ -304,6 +340,7 @@ func (v *view) check(context.Context) error {
 type resolved struct {
 	tenant limit.Tenant
 	rules  []*limit.Rule // of its plan, with overrides; none when it has no plan
+	shadow []*limit.Rule // of its plan under the shadow policy, likewise; none without one
 	err    error
 }
 
@@ -316,7 +353,7 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 	v.mu.Lock()
 	now, away, since := v.now, v.err, v.now.heads.Tenants
 	for i, id := range ids {
-		if r, ok := v.cache.get(id, now.rules); ok {
+		if r, ok := v.cache.get(id, now); ok {
 			out[i] = r
 			continue
 		}
@@ -351,7 +388,7 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 	for i, t := range loaded {
 		// What changed while it was read is answered, but not kept: it may be stale.
 		keep := v.now == now && v.journal.unchanged(t.ID, since)
-		out[places[i]] = v.cache.put(t, now.rules, keep)
+		out[places[i]] = v.cache.put(t, now, keep)
 	}
 	v.metrics.tenants.Set(float64(v.cache.len()))
 	return out

@@ -15,6 +15,7 @@ type cursor struct {
 	started  bool
 	turn     int64 // of inForce
 	version  int64 // of the policy
+	shadow   int64 // version
 	switches int64 // change number
 	tenants  int64 // change number
 }
@@ -78,6 +79,13 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 			// Overrides take what they leave out from the plans: they may say something else now.
 			first.RefreshTenants = at.started
 		}
+		if !at.started || now.tried() != at.shadow {
+			// None is said too: an agent that was away may still try one.
+			first.Shadow = &quotav1.Policy{}
+			if now.shadow != nil {
+				first.Shadow = wire.PolicyToProto(now.shadow.Policy)
+			}
+		}
 		if !at.started || now.heads.Switches != at.switches {
 			first.Switches = wire.SwitchesToProto(now.switches)
 		}
@@ -93,7 +101,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 		messages = append(messages[:0], withTenants(first, changes)...)
 		news = true
 	}
-	*at = cursor{started: true, turn: now.turn, version: now.version(), switches: now.heads.Switches, tenants: head}
+	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.heads.Switches, tenants: head}
 	if !news {
 		return nil, changed, nil
 	}

@@ -241,6 +241,12 @@ func Check(request proto.Message) error {
 		return first(TenantID("id", r.Id), name("plan", r.Plan))
 	case *quotav1.GetTenantRequest:
 		return TenantID("id", r.Id)
+	case *quotav1.SuspendTenantRequest:
+		return TenantID("id", r.Id)
+	case *quotav1.ResumeTenantRequest:
+		return TenantID("id", r.Id)
+	case *quotav1.PromoteShadowRequest:
+		return ranged(bound{"version", r.Version, 0, maxCount})
 	case *quotav1.ListTenantsRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
 		if err == nil && r.After != "" {
@@ -276,7 +282,7 @@ func Check(request proto.Message) error {
 		return name("id", r.Id)
 	case *quotav1.SetSwitchesRequest:
 		_, err := SwitchesFromProto(r.Switches)
-		return err
+		return first(err, ranged(bound{"base_revision", r.BaseRevision, 0, maxCount}))
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {
@@ -297,6 +303,7 @@ func Check(request proto.Message) error {
 			bound{"by", int64(r.By), 0, int64(quotav1.GetUsageRequest_ATTRIBUTE)},
 			bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
 			bound{"page's bytes", int64(len(r.Page)), 0, 4096},
+			bound{"shadow_version", r.ShadowVersion, 0, maxCount},
 		)
 	}
 	return nil

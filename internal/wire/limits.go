@@ -296,7 +296,7 @@ func TenantFromProto(p *quotav1.Tenant) (limit.Tenant, error) {
 
 // SwitchesToProto does not keep s's slices.
 func SwitchesToProto(s limit.Switches) *quotav1.Switches {
-	return &quotav1.Switches{Mode: quotav1.Switches_Mode(s.Mode), DeniedTenants: slices.Clone(s.Denied)}
+	return &quotav1.Switches{Mode: quotav1.Switches_Mode(s.Mode), DeniedTenants: slices.Clone(s.Denied), Revision: s.Revision}
 }
 
 // SwitchesFromProto checks every bound; nil means none set. Errors wrap fault.ErrInvalid.
@@ -307,10 +307,13 @@ func SwitchesFromProto(p *quotav1.Switches) (limit.Switches, error) {
 	if len(p.GetDeniedTenants()) > limit.MaxDenied {
 		return limit.Switches{}, fmt.Errorf("%w: %d denied_tenants; at most %d", fault.ErrInvalid, len(p.DeniedTenants), limit.MaxDenied)
 	}
+	if err := ranged(bound{"revision", p.GetRevision(), 0, maxCount}); err != nil {
+		return limit.Switches{}, err
+	}
 	for _, id := range p.GetDeniedTenants() {
 		if err := TenantID("denied_tenants", id); err != nil {
 			return limit.Switches{}, err
 		}
 	}
-	return limit.Switches{Mode: limit.Mode(p.GetMode()), Denied: slices.Clone(p.GetDeniedTenants())}, nil
+	return limit.Switches{Mode: limit.Mode(p.GetMode()), Denied: slices.Clone(p.GetDeniedTenants()), Revision: p.GetRevision()}, nil
 }

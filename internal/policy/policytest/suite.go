@@ -29,6 +29,8 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Conflict", testConflict},
 		{"DryRun", testDryRun},
 		{"Rollback", testRollback},
+		{"Shadow", testShadow},
+		{"Suspended", testSuspended},
 		{"Tenants", testTenants},
 		{"DocumentTenants", testDocumentTenants},
 		{"References", testReferences},
@@ -38,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"TenantChanges", testTenantChanges},
 		{"TenantPages", testTenantPages},
 		{"Switches", testSwitches},
+		{"SwitchRevisions", testSwitchRevisions},
 		{"Keys", testKeys},
 		{"Audit", testAudit},
 		{"Concurrent", testConcurrent},
@@ -449,7 +452,7 @@ func testTenantPages(t *testing.T, s policy.Store) {
 
 func testSwitches(t *testing.T, s policy.Store) {
 	set := must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"b", "a", "b"}}))
-	want := limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"a", "b"}}
+	want := limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"a", "b"}, Revision: 1}
 	if got := must[limit.Switches](t)(s.Switches(t.Context())); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(set, want) {
 		t.Errorf("set %+v, stored %+v, want %+v", set, got, want)
 	}
@@ -457,11 +460,11 @@ func testSwitches(t *testing.T, s policy.Store) {
 	if h.Switches != 1 {
 		t.Errorf("heads: %+v, want one change of switches", h)
 	}
-	must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", want))
+	must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", limit.Switches{Mode: want.Mode, Denied: want.Denied}))
 	if got := heads(t, s); got != h {
 		t.Errorf("setting the same moved %+v to %+v", h, got)
 	}
-	for _, bad := range []limit.Switches{{Mode: 9}, {Denied: []string{"a b"}}, {Denied: make([]string, limit.MaxDenied+1)}} {
+	for _, bad := range []limit.Switches{{Mode: 9}, {Revision: -1}, {Denied: []string{"a b"}}, {Denied: make([]string, limit.MaxDenied+1)}} {
 		_, err := s.SetSwitches(t.Context(), "ann", bad)
 		is(t, "bad switches", err, policy.ErrInvalid)
 	}

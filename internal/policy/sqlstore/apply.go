@@ -39,7 +39,7 @@ func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, b
 func (s *Store) Rollback(ctx context.Context, actor string, version int64) (policy.Applied, error) {
 	var out policy.Applied
 	err := s.change(ctx, func(t *tx) error {
-		if version < 1 || version > t.heads.Version {
+		if version < 1 {
 			return fmt.Errorf("%w: version %d", policy.ErrNotFound, version)
 		}
 		v, err := readVersion(ctx, t, version)
@@ -79,20 +79,30 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 		return policy.Applied{Version: t.heads.Version}, nil
 	}
 	was := t.heads.Version
-	t.heads.Version++
+	if t.heads.Version, err = t.insertVersion(ctx, actor, doc, 0); err != nil {
+		return policy.Applied{}, err
+	}
 	changes = policy.Bounded(changes)
-	if _, err := t.ExecContext(ctx, "INSERT INTO policy_versions (number, document, file, author, created_ms) VALUES ($1, $2, $3, $4, $5)",
-		t.heads.Version, doc.Text(), doc.File(), actor, t.s.now().UnixMilli()); err != nil {
-		return policy.Applied{}, unavailable("write version", err)
-	}
-	type versionJSON struct {
-		Version int64    `json:"version"`
-		Changes []string `json:"changes,omitempty"`
-	}
 	if err := t.audit(actor, action, strconv.FormatInt(t.heads.Version, 10), versionJSON{Version: was}, versionJSON{t.heads.Version, changes}); err != nil {
 		return policy.Applied{}, err
 	}
 	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes}, nil
+}
+
+// versionJSON is what the audit log keeps of a version.
+type versionJSON struct {
+	Version int64    `json:"version"`
+	Changes []string `json:"changes,omitempty"`
+}
+
+// insertVersion stores doc under the next number: shadows have theirs in the same row of numbers.
+func (t *tx) insertVersion(ctx context.Context, actor string, doc *policy.Document, shadow int64) (number int64, err error) {
+	if err := t.QueryRowContext(ctx, "SELECT coalesce(max(number), 0) + 1 FROM policy_versions").Scan(&number); err != nil {
+		return 0, unavailable("read versions", err)
+	}
+	_, err = t.ExecContext(ctx, "INSERT INTO policy_versions (number, document, file, author, created_ms, shadow) VALUES ($1, $2, $3, $4, $5, $6)",
+		number, doc.Text(), doc.File(), actor, t.s.now().UnixMilli(), shadow)
+	return number, unavailable("write version", err)
 }
 
 // applyTenants upserts the tenants that doc names and says what changed.
@@ -197,36 +207,52 @@ func list(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
+// overridden returns the stored tenants that have overrides.
+func (t *tx) overridden(ctx context.Context) ([]seen, error) {
+	rows, err := t.QueryContext(ctx, selectTenants+"WHERE overrides <> '' ORDER BY id")
+	return collect(rows, err, "read tenants", scanTenant)
+}
+
+// fit compiles the overrides of stored tenants against doc, and refuses it where they do not fit.
+func fit(all []seen, doc *policy.Document) ([]limit.Tenant, error) {
+	compiled := make([]limit.Tenant, len(all))
+	var refused, ids []string
+	for i := range all {
+		var err error
+		if compiled[i], err = all[i].row.compile(doc); err != nil {
+			refused = append(refused, err.Error())
+			ids = append(ids, all[i].ID)
+		}
+	}
+	if len(refused) > 0 {
+		return nil, fmt.Errorf("%w: overrides of stored tenants do not fit the document: %s (first: %s)", policy.ErrInvalid, list(ids), refused[0])
+	}
+	return compiled, nil
+}
+
 // refit compiles the overrides of stored tenants against doc. Where that gives
 // something else than before, the tenant has changed, and agents are told.
 func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 	if before == nil {
 		return nil
 	}
-	rows, err := t.QueryContext(ctx, selectTenants+"WHERE overrides <> '' ORDER BY id")
-	all, err := collect(rows, err, "read tenants", scanTenant)
+	all, err := t.overridden(ctx)
 	if err != nil {
 		return err
 	}
-	var refused, ids []string
+	after, err := fit(all, doc)
+	if err != nil {
+		return err
+	}
 	for i := range all {
-		after, err := all[i].row.compile(doc)
-		if err != nil {
-			refused = append(refused, err.Error())
-			ids = append(ids, all[i].ID)
-			continue
-		}
 		was, err := all[i].row.compile(before)
-		if err == nil && reflect.DeepEqual(was.Overrides, after.Overrides) {
+		if err == nil && reflect.DeepEqual(was.Overrides, after[i].Overrides) {
 			continue
 		}
 		t.heads.Tenants++
 		if _, err := t.ExecContext(ctx, "UPDATE tenants SET change = $1 WHERE id = $2", t.heads.Tenants, all[i].ID); err != nil {
 			return unavailable("write tenants", err)
 		}
-	}
-	if len(refused) > 0 {
-		return fmt.Errorf("%w: overrides of stored tenants do not fit the document: %s (first: %s)", policy.ErrInvalid, list(ids), refused[0])
 	}
 	return nil
 }
@@ -246,8 +272,8 @@ func (s *Store) Version(ctx context.Context, number int64) (policy.Version, erro
 func readVersion(ctx context.Context, q querier, number int64) (policy.Version, error) {
 	v := policy.Version{Number: number}
 	var ms int64
-	err := q.QueryRowContext(ctx, "SELECT document, file, author, created_ms FROM policy_versions WHERE number = $1", number).
-		Scan(&v.Text, &v.File, &v.Author, &ms)
+	err := q.QueryRowContext(ctx, "SELECT document, file, author, created_ms, shadow FROM policy_versions WHERE number = $1", number).
+		Scan(&v.Text, &v.File, &v.Author, &ms, &v.Shadow)
 	if errors.Is(err, sql.ErrNoRows) {
 		if number == 0 {
 			return v, fmt.Errorf("%w: no policy has been applied yet", policy.ErrNotFound)
@@ -260,11 +286,11 @@ func readVersion(ctx context.Context, q querier, number int64) (policy.Version, 
 
 // Versions implements policy.Store.
 func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policy.Version, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms FROM policy_versions
+	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms, shadow FROM policy_versions
 		WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
 	return collect(rows, err, "read versions", func(v *policy.Version, rows *sql.Rows) error {
 		var ms int64
-		err := rows.Scan(&v.Number, &v.File, &v.Author, &ms)
+		err := rows.Scan(&v.Number, &v.File, &v.Author, &ms, &v.Shadow)
 		v.Created = time.UnixMilli(ms)
 		return err
 	})

@@ -33,9 +33,8 @@ type Store struct {
 	engine Engine
 	now    func() time.Time
 
-	mu      sync.Mutex
-	number  int64            // version of document
-	current *policy.Document // the document last read, which is the one in force but for moments
+	mu        sync.Mutex
+	documents map[int64]*policy.Document // those last read, by version: the one in force and the shadow
 }
 
 // New returns a store on db, which stays the caller's to close. now is the clock
@@ -50,8 +49,8 @@ func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
 // Heads implements policy.Store.
 func (s *Store) Heads(ctx context.Context) (policy.Heads, error) {
 	var h policy.Heads
-	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys FROM policy_heads WHERE id = 1").
-		Scan(&h.Version, &h.Tenants, &h.Switches, &h.Keys)
+	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys, shadow FROM policy_heads WHERE id = 1").
+		Scan(&h.Version, &h.Tenants, &h.Switches, &h.Keys, &h.Shadow)
 	return h, unavailable("read heads", err)
 }
 
@@ -89,8 +88,8 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 	t := &tx{Tx: sqlTx, s: s}
 	// Writing before reading takes the lock in both engines, and then reads what the
 	// change before has committed.
-	err = t.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING version, tenants, switches, keys, audit").
-		Scan(&t.heads.Version, &t.heads.Tenants, &t.heads.Switches, &t.heads.Keys, &t.audits)
+	err = t.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING version, tenants, switches, keys, audit, shadow").
+		Scan(&t.heads.Version, &t.heads.Tenants, &t.heads.Switches, &t.heads.Keys, &t.audits, &t.heads.Shadow)
 	if err != nil {
 		return unavailable("take heads", err)
 	}
@@ -106,8 +105,8 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 	if err := t.insert(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ", "", t.log); err != nil {
 		return unavailable("write audit", err)
 	}
-	if _, err := t.ExecContext(ctx, "UPDATE policy_heads SET version = $1, tenants = $2, switches = $3, keys = $4, audit = $5 WHERE id = 1",
-		t.heads.Version, t.heads.Tenants, t.heads.Switches, t.heads.Keys, t.audits); err != nil {
+	if _, err := t.ExecContext(ctx, "UPDATE policy_heads SET version = $1, tenants = $2, switches = $3, keys = $4, audit = $5, shadow = $6 WHERE id = 1",
+		t.heads.Version, t.heads.Tenants, t.heads.Switches, t.heads.Keys, t.audits, t.heads.Shadow); err != nil {
 		return unavailable("move heads", err)
 	}
 	return unavailable("commit", t.Commit())
@@ -172,15 +171,18 @@ func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error 
 	return nil
 }
 
-// document returns the document of a version, nil for version 0. It keeps the last one.
+// keptDocuments bounds the parsed documents in memory.
+const keptDocuments = 4
+
+// document returns the document of a version, nil for version 0. It keeps the last few.
 func (s *Store) document(ctx context.Context, q querier, version int64) (*policy.Document, error) {
 	if version == 0 {
 		return nil, nil
 	}
 	s.mu.Lock()
-	doc, number := s.current, s.number
+	doc := s.documents[version]
 	s.mu.Unlock()
-	if doc != nil && number == version {
+	if doc != nil {
 		return doc, nil
 	}
 	v, err := readVersion(ctx, q, version)
@@ -193,9 +195,10 @@ func (s *Store) document(ctx context.Context, q querier, version int64) (*policy
 		return nil, fmt.Errorf("stored version %d does not hold any more: %s", version, err.Error())
 	}
 	s.mu.Lock()
-	if version >= s.number {
-		s.current, s.number = doc, version
+	if s.documents == nil || len(s.documents) >= keptDocuments {
+		s.documents = make(map[int64]*policy.Document, keptDocuments)
 	}
+	s.documents[version] = doc
 	s.mu.Unlock()
 	return doc, nil
 }
@@ -208,7 +211,8 @@ func (s *Store) Switches(ctx context.Context) (limit.Switches, error) {
 func readSwitches(ctx context.Context, q querier) (limit.Switches, error) {
 	var sw limit.Switches
 	var denied string
-	if err := q.QueryRowContext(ctx, "SELECT mode, denied FROM policy_switches WHERE id = 1").Scan(&sw.Mode, &denied); err != nil {
+	if err := q.QueryRowContext(ctx, "SELECT mode, denied, (SELECT switches FROM policy_heads WHERE id = 1) FROM policy_switches WHERE id = 1").
+		Scan(&sw.Mode, &denied, &sw.Revision); err != nil {
 		return sw, unavailable("read switches", err)
 	}
 	if err := json.Unmarshal([]byte(denied), &sw.Denied); err != nil {
@@ -216,6 +220,9 @@ func readSwitches(ctx context.Context, q querier) (limit.Switches, error) {
 	}
 	return sw, nil
 }
+
+// maxRevision is what a double holds exactly: far beyond any time in milliseconds.
+const maxRevision = 1<<53 - 1
 
 // SetSwitches implements policy.Store. Denied tenants are stored in order, each once;
 // they need not exist.
@@ -228,14 +235,24 @@ func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id", policy.ErrInvalid, limit.Quote(id))
 		}
 	}
+	if sw.Revision < 0 || sw.Revision > maxRevision {
+		return limit.Switches{}, fmt.Errorf("%w: revision is %d; it must be 0 to %d", policy.ErrInvalid, sw.Revision, int64(maxRevision))
+	}
 	sw.Denied = sortedSet(sw.Denied)
 	err := s.change(ctx, func(t *tx) error {
 		before, err := readSwitches(ctx, t)
 		if err != nil {
 			return err
 		}
-		if before.Mode == sw.Mode && equal(before.Denied, sw.Denied) {
+		same := before.Mode == sw.Mode && equal(before.Denied, sw.Denied)
+		switch {
+		case sw.Revision == 0 && same:
+			sw.Revision = before.Revision
 			return nil
+		case sw.Revision == 0:
+			sw.Revision = before.Revision + 1
+		case sw.Revision <= before.Revision:
+			return fmt.Errorf("%w: the switches stored have revision %d, and these %d", policy.ErrConflict, before.Revision, sw.Revision)
 		}
 		b, err := json.Marshal(sw.Denied)
 		if err != nil {
@@ -244,10 +261,13 @@ func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 		if _, err := t.ExecContext(ctx, "UPDATE policy_switches SET mode = $1, denied = $2 WHERE id = 1", int64(sw.Mode), string(b)); err != nil {
 			return unavailable("write switches", err)
 		}
-		t.heads.Switches++
+		t.heads.Switches = sw.Revision
 		return t.audit(actor, "switches.set", "switches", switchesJSON(before), switchesJSON(sw))
 	})
-	return sw, err
+	if err != nil {
+		return limit.Switches{}, err
+	}
+	return sw, nil
 }
 
 func switchesJSON(s limit.Switches) any {

@@ -328,3 +328,37 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 	}
 	return out, nil
 }
+
+// SetSuspended implements policy.Store.
+func (s *Store) SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error) {
+	var out limit.Tenant
+	err := s.change(ctx, func(t *tx) error {
+		was, err := t.one(ctx, id)
+		if err != nil {
+			return err
+		}
+		next, action := was, "tenant.resume"
+		next.Suspended = 0
+		if suspended {
+			next.Suspended, action = 1, "tenant.suspend"
+		}
+		if next != was {
+			if err := t.write(ctx, &next); err != nil {
+				return err
+			}
+			if err := t.audit(actor, action, id, was.json(true), next.json(true)); err != nil {
+				return err
+			}
+		}
+		doc, err := t.s.document(ctx, t, t.heads.Version)
+		if err != nil {
+			return err
+		}
+		out, err = next.compile(doc)
+		return err
+	})
+	if err != nil {
+		return limit.Tenant{}, err
+	}
+	return out, nil
+}

@@ -80,6 +80,63 @@ func tenant(id, plan string) func(*quotav1.WatchResponse) bool {
 	}
 }
 
+// A shadow policy reaches streams within a second, and so does its end; what is in force
+// stays what it is until the shadow is promoted.
+func TestWatchShadow(t *testing.T) {
+	n := start(t, embedded(t, policyText))
+	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	if first := w.next("the policy in force", version(1)); first.Shadow == nil || first.Shadow.Version != 0 {
+		t.Errorf("first message: the shadow is %v, want none, and said so", first.Shadow)
+	}
+	shadow := func(v int64) func(*quotav1.WatchResponse) bool {
+		return func(m *quotav1.WatchResponse) bool { return m.Shadow != nil && m.Shadow.Version == v }
+	}
+	text := strings.Replace(policyText, "100/hour", "50/hour", 1)
+	resp, err := n.admin().ApplyPolicy(t.Context(), &quotav1.ApplyPolicyRequest{Document: text, Shadow: true})
+	if err != nil || resp.Version != 2 || !resp.Changed {
+		t.Fatalf("a shadow: %v, %v", resp, err)
+	}
+	if m := w.next("the shadow", shadow(2)); m.Policy != nil || m.RefreshTenants || m.Shadow.Plans[0].Limits[0].Rate.Units != 50 {
+		t.Errorf("with the shadow came %v", m)
+	}
+	// Who connects later is told too.
+	n.watch(&quotav1.WatchRequest{Agent: "gw-2", Epoch: 1}).next("the shadow", shadow(2))
+	if p, err := n.admin().GetShadow(t.Context(), &quotav1.GetShadowRequest{}); err != nil || p.Version != 2 || p.Document != text || !p.Shadow || !p.Active {
+		t.Errorf("shadow: %v, %v", p, err)
+	}
+	if _, err := n.admin().PromoteShadow(t.Context(), &quotav1.PromoteShadowRequest{Version: 7}); status.Code(err) != codes.Aborted {
+		t.Errorf("promoting another version: %v, want Aborted", err)
+	}
+	if resp, err := n.admin().PromoteShadow(t.Context(), &quotav1.PromoteShadowRequest{Version: 2}); err != nil || resp.Version != 3 {
+		t.Errorf("promoted: %v, %v", resp, err)
+	}
+	m := w.next("version 3", version(3))
+	if !shadow(0)(m) {
+		w.next("no shadow", shadow(0))
+	}
+	if code, body := n.call("GET", "/v1/policy/shadow", "", ""); code != 404 {
+		t.Errorf("no shadow by REST: %d %s", code, body)
+	}
+}
+
+// A suspended tenant is one within a second, and so is one that goes on.
+func TestWatchSuspended(t *testing.T) {
+	n := start(t, embedded(t, policyText))
+	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	w.next("the policy in force", version(1))
+	suspended := func(is bool) func(*quotav1.WatchResponse) bool {
+		return func(m *quotav1.WatchResponse) bool { return len(m.Tenants) == 1 && m.Tenants[0].Suspended == is }
+	}
+	if _, err := n.admin().SuspendTenant(t.Context(), &quotav1.SuspendTenantRequest{Id: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	w.next("acme suspended", suspended(true))
+	if code, body := n.call("POST", "/v1/tenants/acme:resume", "", "{}"); code != 200 {
+		t.Errorf("resume by REST: %d %s", code, body)
+	}
+	w.next("acme going on", suspended(false))
+}
+
 // A stream begins with what is in force, and then has each change within a second.
 func TestWatch(t *testing.T) {
 	n := start(t, embedded(t, policyText))

@@ -33,7 +33,11 @@ type ApplyPolicyRequest struct {
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// The version that the document was made from; refused with ABORTED when
 	// another is in force. 0 applies over whatever is.
-	BaseVersion   int64 `protobuf:"varint,4,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"`
+	BaseVersion int64 `protobuf:"varint,4,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"`
+	// True stores the document as the shadow: a version that is evaluated beside the one
+	// in force, whose denials are counted and deny nothing. The tenants that it names stay
+	// as they are. The answer's version is the shadow's.
+	Shadow        bool `protobuf:"varint,5,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -94,6 +98,13 @@ func (x *ApplyPolicyRequest) GetBaseVersion() int64 {
 		return x.BaseVersion
 	}
 	return 0
+}
+
+func (x *ApplyPolicyRequest) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
 }
 
 type ApplyPolicyResponse struct {
@@ -271,7 +282,11 @@ type PolicyVersion struct {
 	Document string                 `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"`
 	Author   string                 `protobuf:"bytes,3,opt,name=author,proto3" json:"author,omitempty"`
 	// Unix milliseconds.
-	CreatedMs     int64 `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedMs int64 `protobuf:"varint,4,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	// Stored to be tried beside another, and itself never in force.
+	Shadow bool `protobuf:"varint,5,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// In force now, or tried now.
+	Active        bool `protobuf:"varint,6,opt,name=active,proto3" json:"active,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +347,20 @@ func (x *PolicyVersion) GetCreatedMs() int64 {
 		return x.CreatedMs
 	}
 	return 0
+}
+
+func (x *PolicyVersion) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *PolicyVersion) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
 }
 
 type ListPolicyVersionsRequest struct {
@@ -476,6 +505,168 @@ func (x *RollbackPolicyRequest) GetVersion() int64 {
 	return 0
 }
 
+type GetShadowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShadowRequest) Reset() {
+	*x = GetShadowRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShadowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShadowRequest) ProtoMessage() {}
+
+func (x *GetShadowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShadowRequest.ProtoReflect.Descriptor instead.
+func (*GetShadowRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+type ClearShadowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearShadowRequest) Reset() {
+	*x = ClearShadowRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearShadowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearShadowRequest) ProtoMessage() {}
+
+func (x *ClearShadowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearShadowRequest.ProtoReflect.Descriptor instead.
+func (*ClearShadowRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+type ClearShadowResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version whose trial ended; 0 when there was none.
+	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearShadowResponse) Reset() {
+	*x = ClearShadowResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearShadowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearShadowResponse) ProtoMessage() {}
+
+func (x *ClearShadowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearShadowResponse.ProtoReflect.Descriptor instead.
+func (*ClearShadowResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ClearShadowResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type PromoteShadowRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shadow that is meant; ABORTED when it is another one by now. 0 takes whichever it is.
+	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromoteShadowRequest) Reset() {
+	*x = PromoteShadowRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromoteShadowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromoteShadowRequest) ProtoMessage() {}
+
+func (x *PromoteShadowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromoteShadowRequest.ProtoReflect.Descriptor instead.
+func (*PromoteShadowRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PromoteShadowRequest) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type ListPlansRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -484,7 +675,7 @@ type ListPlansRequest struct {
 
 func (x *ListPlansRequest) Reset() {
 	*x = ListPlansRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +687,7 @@ func (x *ListPlansRequest) String() string {
 func (*ListPlansRequest) ProtoMessage() {}
 
 func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +700,7 @@ func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansRequest.ProtoReflect.Descriptor instead.
 func (*ListPlansRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 type ListPlansResponse struct {
@@ -522,7 +713,7 @@ type ListPlansResponse struct {
 
 func (x *ListPlansResponse) Reset() {
 	*x = ListPlansResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +725,7 @@ func (x *ListPlansResponse) String() string {
 func (*ListPlansResponse) ProtoMessage() {}
 
 func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +738,7 @@ func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansResponse.ProtoReflect.Descriptor instead.
 func (*ListPlansResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPlansResponse) GetPlans() []*Plan {
@@ -577,7 +768,7 @@ type CreateTenantRequest struct {
 
 func (x *CreateTenantRequest) Reset() {
 	*x = CreateTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +780,7 @@ func (x *CreateTenantRequest) String() string {
 func (*CreateTenantRequest) ProtoMessage() {}
 
 func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +793,7 @@ func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTenantRequest.ProtoReflect.Descriptor instead.
 func (*CreateTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateTenantRequest) GetId() string {
@@ -636,7 +827,7 @@ type SetTenantPlanRequest struct {
 
 func (x *SetTenantPlanRequest) Reset() {
 	*x = SetTenantPlanRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +839,7 @@ func (x *SetTenantPlanRequest) String() string {
 func (*SetTenantPlanRequest) ProtoMessage() {}
 
 func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +852,7 @@ func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantPlanRequest.ProtoReflect.Descriptor instead.
 func (*SetTenantPlanRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetTenantPlanRequest) GetId() string {
@@ -678,6 +869,94 @@ func (x *SetTenantPlanRequest) GetPlan() string {
 	return ""
 }
 
+type SuspendTenantRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendTenantRequest) Reset() {
+	*x = SuspendTenantRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendTenantRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendTenantRequest) ProtoMessage() {}
+
+func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
+func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SuspendTenantRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ResumeTenantRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeTenantRequest) Reset() {
+	*x = ResumeTenantRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeTenantRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeTenantRequest) ProtoMessage() {}
+
+func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
+func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ResumeTenantRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type GetTenantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -687,7 +966,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +978,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +991,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -734,7 +1013,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +1025,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +1038,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -787,7 +1066,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1078,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1091,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -841,7 +1120,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1132,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1145,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -902,7 +1181,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1193,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1206,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Agent) GetId() string {
@@ -989,7 +1268,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1280,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1293,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1049,7 +1328,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1340,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1353,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Key) GetId() string {
@@ -1131,7 +1410,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1422,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1435,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -1191,7 +1470,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1482,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1495,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -1242,7 +1521,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1533,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1546,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -1285,7 +1564,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1576,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1589,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type ListKeysResponse struct {
@@ -1322,7 +1601,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1613,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1626,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -1365,7 +1644,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1656,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,19 +1669,23 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type SetSwitchesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Switches      *Switches              `protobuf:"bytes,1,opt,name=switches,proto3" json:"switches,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All of them. Its revision is left out: the server gives one.
+	Switches *Switches `protobuf:"bytes,1,opt,name=switches,proto3" json:"switches,omitempty"`
+	// The revision that the change was made from; refused with ABORTED when there is
+	// another. 0 replaces whatever is.
+	BaseRevision  int64 `protobuf:"varint,2,opt,name=base_revision,json=baseRevision,proto3" json:"base_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1697,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1710,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -1435,6 +1718,13 @@ func (x *SetSwitchesRequest) GetSwitches() *Switches {
 		return x.Switches
 	}
 	return nil
+}
+
+func (x *SetSwitchesRequest) GetBaseRevision() int64 {
+	if x != nil {
+		return x.BaseRevision
+	}
+	return 0
 }
 
 type GetVersionRequest struct {
@@ -1445,7 +1735,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1747,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1760,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 type VersionInfo struct {
@@ -1486,7 +1776,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1788,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1801,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -1546,12 +1836,13 @@ var File_quota_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x80\x01\n" +
+	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x98\x01\n" +
 	"\x12ApplyPolicyRequest\x12\x1a\n" +
 	"\bdocument\x18\x01 \x01(\tR\bdocument\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
-	"\fbase_version\x18\x04 \x01(\x03R\vbaseVersion\"c\n" +
+	"\fbase_version\x18\x04 \x01(\x03R\vbaseVersion\x12\x16\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"c\n" +
 	"\x13ApplyPolicyResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
@@ -1561,19 +1852,27 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\",\n" +
 	"\x10GetPolicyRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"|\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xac\x01\n" +
 	"\rPolicyVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\tR\bdocument\x12\x16\n" +
 	"\x06author\x18\x03 \x01(\tR\x06author\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\"P\n" +
+	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x16\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\x12\x16\n" +
+	"\x06active\x18\x06 \x01(\bR\x06active\"P\n" +
 	"\x19ListPolicyVersionsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x03R\x06before\"Q\n" +
 	"\x1aListPolicyVersionsResponse\x123\n" +
 	"\bversions\x18\x01 \x03(\v2\x17.quota.v1.PolicyVersionR\bversions\"1\n" +
 	"\x15RollbackPolicyRequest\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
+	"\x10GetShadowRequest\"\x14\n" +
+	"\x12ClearShadowRequest\"/\n" +
+	"\x13ClearShadowResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"0\n" +
+	"\x14PromoteShadowRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
 	"\x10ListPlansRequest\"\\\n" +
 	"\x11ListPlansResponse\x12$\n" +
@@ -1585,7 +1884,11 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x06parent\x18\x03 \x01(\tR\x06parent\":\n" +
 	"\x14SetTenantPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04plan\x18\x02 \x01(\tR\x04plan\"\"\n" +
+	"\x04plan\x18\x02 \x01(\tR\x04plan\"&\n" +
+	"\x14SuspendTenantRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
+	"\x13ResumeTenantRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\"\n" +
 	"\x10GetTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
 	"\x12ListTenantsRequest\x12\x1b\n" +
@@ -1632,24 +1935,30 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x0fListKeysRequest\"5\n" +
 	"\x10ListKeysResponse\x12!\n" +
 	"\x04keys\x18\x01 \x03(\v2\r.quota.v1.KeyR\x04keys\"\x14\n" +
-	"\x12GetSwitchesRequest\"D\n" +
+	"\x12GetSwitchesRequest\"i\n" +
 	"\x12SetSwitchesRequest\x12.\n" +
-	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\"\x13\n" +
+	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
+	"\rbase_revision\x18\x02 \x01(\x03R\fbaseRevision\"\x13\n" +
 	"\x11GetVersionRequest\"p\n" +
 	"\vVersionInfo\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xee\b\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xd0\v\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
 	"\x12ListPolicyVersions\x12#.quota.v1.ListPolicyVersionsRequest\x1a$.quota.v1.ListPolicyVersionsResponse\x12P\n" +
-	"\x0eRollbackPolicy\x12\x1f.quota.v1.RollbackPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
+	"\x0eRollbackPolicy\x12\x1f.quota.v1.RollbackPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
+	"\tGetShadow\x12\x1a.quota.v1.GetShadowRequest\x1a\x17.quota.v1.PolicyVersion\x12J\n" +
+	"\vClearShadow\x12\x1c.quota.v1.ClearShadowRequest\x1a\x1d.quota.v1.ClearShadowResponse\x12N\n" +
+	"\rPromoteShadow\x12\x1e.quota.v1.PromoteShadowRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
 	"\tListPlans\x12\x1a.quota.v1.ListPlansRequest\x1a\x1b.quota.v1.ListPlansResponse\x12?\n" +
 	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
-	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x129\n" +
+	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
+	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
+	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
 	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x10.quota.v1.Tenant\x12J\n" +
 	"\vListTenants\x12\x1c.quota.v1.ListTenantsRequest\x1a\x1d.quota.v1.ListTenantsResponse\x12G\n" +
 	"\n" +
@@ -1674,7 +1983,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ApplyPolicyRequest)(nil),         // 0: quota.v1.ApplyPolicyRequest
 	(*ApplyPolicyResponse)(nil),        // 1: quota.v1.ApplyPolicyResponse
@@ -1684,72 +1993,88 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListPolicyVersionsRequest)(nil),  // 5: quota.v1.ListPolicyVersionsRequest
 	(*ListPolicyVersionsResponse)(nil), // 6: quota.v1.ListPolicyVersionsResponse
 	(*RollbackPolicyRequest)(nil),      // 7: quota.v1.RollbackPolicyRequest
-	(*ListPlansRequest)(nil),           // 8: quota.v1.ListPlansRequest
-	(*ListPlansResponse)(nil),          // 9: quota.v1.ListPlansResponse
-	(*CreateTenantRequest)(nil),        // 10: quota.v1.CreateTenantRequest
-	(*SetTenantPlanRequest)(nil),       // 11: quota.v1.SetTenantPlanRequest
-	(*GetTenantRequest)(nil),           // 12: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 13: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 14: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 15: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 16: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 17: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 18: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 19: quota.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 20: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 21: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 22: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 23: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 24: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 25: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 26: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 27: quota.v1.VersionInfo
-	(*Plan)(nil),                       // 28: quota.v1.Plan
-	(*Tenant)(nil),                     // 29: quota.v1.Tenant
-	(*Switches)(nil),                   // 30: quota.v1.Switches
+	(*GetShadowRequest)(nil),           // 8: quota.v1.GetShadowRequest
+	(*ClearShadowRequest)(nil),         // 9: quota.v1.ClearShadowRequest
+	(*ClearShadowResponse)(nil),        // 10: quota.v1.ClearShadowResponse
+	(*PromoteShadowRequest)(nil),       // 11: quota.v1.PromoteShadowRequest
+	(*ListPlansRequest)(nil),           // 12: quota.v1.ListPlansRequest
+	(*ListPlansResponse)(nil),          // 13: quota.v1.ListPlansResponse
+	(*CreateTenantRequest)(nil),        // 14: quota.v1.CreateTenantRequest
+	(*SetTenantPlanRequest)(nil),       // 15: quota.v1.SetTenantPlanRequest
+	(*SuspendTenantRequest)(nil),       // 16: quota.v1.SuspendTenantRequest
+	(*ResumeTenantRequest)(nil),        // 17: quota.v1.ResumeTenantRequest
+	(*GetTenantRequest)(nil),           // 18: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 19: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 20: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 21: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 22: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 23: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 24: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 25: quota.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),          // 26: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 27: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 28: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 29: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 30: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 31: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 32: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 33: quota.v1.VersionInfo
+	(*Plan)(nil),                       // 34: quota.v1.Plan
+	(*Tenant)(nil),                     // 35: quota.v1.Tenant
+	(*Switches)(nil),                   // 36: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	28, // 1: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	29, // 2: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	16, // 3: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	18, // 4: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	18, // 5: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	30, // 6: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	34, // 1: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	35, // 2: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	22, // 3: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	24, // 4: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	24, // 5: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	36, // 6: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
 	0,  // 7: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
 	3,  // 8: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
 	5,  // 9: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
 	7,  // 10: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	8,  // 11: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	10, // 12: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	11, // 13: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	12, // 14: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	13, // 15: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	15, // 16: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	19, // 17: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	21, // 18: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	22, // 19: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	24, // 20: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	25, // 21: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	26, // 22: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	1,  // 23: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	4,  // 24: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	6,  // 25: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	1,  // 26: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	9,  // 27: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	29, // 28: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	29, // 29: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	29, // 30: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	14, // 31: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	17, // 32: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	20, // 33: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	18, // 34: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	23, // 35: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	30, // 36: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	30, // 37: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	27, // 38: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	23, // [23:39] is the sub-list for method output_type
-	7,  // [7:23] is the sub-list for method input_type
+	8,  // 11: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	9,  // 12: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	11, // 13: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	12, // 14: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	14, // 15: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	15, // 16: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	16, // 17: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	17, // 18: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	18, // 19: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	19, // 20: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	21, // 21: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	25, // 22: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	27, // 23: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	28, // 24: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	30, // 25: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	31, // 26: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	32, // 27: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	1,  // 28: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	4,  // 29: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	6,  // 30: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	1,  // 31: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	4,  // 32: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	10, // 33: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	1,  // 34: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	13, // 35: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	35, // 36: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	35, // 37: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	35, // 38: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	35, // 39: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	35, // 40: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	20, // 41: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	23, // 42: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	26, // 43: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	24, // 44: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	29, // 45: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	36, // 46: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	36, // 47: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	33, // 48: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	28, // [28:49] is the sub-list for method output_type
+	7,  // [7:28] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -1767,7 +2092,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

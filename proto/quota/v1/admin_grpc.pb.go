@@ -25,9 +25,14 @@ const (
 	AdminService_GetPolicy_FullMethodName          = "/quota.v1.AdminService/GetPolicy"
 	AdminService_ListPolicyVersions_FullMethodName = "/quota.v1.AdminService/ListPolicyVersions"
 	AdminService_RollbackPolicy_FullMethodName     = "/quota.v1.AdminService/RollbackPolicy"
+	AdminService_GetShadow_FullMethodName          = "/quota.v1.AdminService/GetShadow"
+	AdminService_ClearShadow_FullMethodName        = "/quota.v1.AdminService/ClearShadow"
+	AdminService_PromoteShadow_FullMethodName      = "/quota.v1.AdminService/PromoteShadow"
 	AdminService_ListPlans_FullMethodName          = "/quota.v1.AdminService/ListPlans"
 	AdminService_CreateTenant_FullMethodName       = "/quota.v1.AdminService/CreateTenant"
 	AdminService_SetTenantPlan_FullMethodName      = "/quota.v1.AdminService/SetTenantPlan"
+	AdminService_SuspendTenant_FullMethodName      = "/quota.v1.AdminService/SuspendTenant"
+	AdminService_ResumeTenant_FullMethodName       = "/quota.v1.AdminService/ResumeTenant"
 	AdminService_GetTenant_FullMethodName          = "/quota.v1.AdminService/GetTenant"
 	AdminService_ListTenants_FullMethodName        = "/quota.v1.AdminService/ListTenants"
 	AdminService_ListAgents_FullMethodName         = "/quota.v1.AdminService/ListAgents"
@@ -45,7 +50,8 @@ const (
 //
 // AdminService is served by gRPC, and as REST under /v1 by the mapping in
 // proto/rest.yaml. Reading needs the role viewer, switches and tenants operator,
-// policy and keys admin. Each change is audited in its own transaction.
+// policy and keys admin. Each change is audited in its own transaction; switches
+// that are set while the policy store is away, in the one that tells it of them.
 type AdminServiceClient interface {
 	// ApplyPolicy validates a document and makes it the next version. An invalid
 	// one changes nothing: every fault is returned, with INVALID_ARGUMENT.
@@ -56,11 +62,21 @@ type AdminServiceClient interface {
 	ListPolicyVersions(ctx context.Context, in *ListPolicyVersionsRequest, opts ...grpc.CallOption) (*ListPolicyVersionsResponse, error)
 	// RollbackPolicy makes an earlier version's document the next version.
 	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	// GetShadow returns the version that is tried beside the one in force; NOT_FOUND without one.
+	GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	// ClearShadow ends the trial.
+	ClearShadow(ctx context.Context, in *ClearShadowRequest, opts ...grpc.CallOption) (*ClearShadowResponse, error)
+	// PromoteShadow makes the shadow's document the next version in force, and ends the trial.
+	PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
 	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
 	CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second.
 	SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
+	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// ResumeTenant ends that.
+	ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// ListTenants pages by id.
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
@@ -71,7 +87,9 @@ type AdminServiceClient interface {
 	// RevokeKey ends a key within a second.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*Key, error)
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
-	// GetSwitches and SetSwitches read and replace the operators' switches.
+	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
+	// answered while the stores are away: the newest of what any server was told holds,
+	// and reaches the stores when they are back.
 	GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
 	SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
 	// GetVersion tells what the server runs.
@@ -126,6 +144,36 @@ func (c *adminServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPol
 	return out, nil
 }
 
+func (c *adminServiceClient) GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, AdminService_GetShadow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ClearShadow(ctx context.Context, in *ClearShadowRequest, opts ...grpc.CallOption) (*ClearShadowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearShadowResponse)
+	err := c.cc.Invoke(ctx, AdminService_ClearShadow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApplyPolicyResponse)
+	err := c.cc.Invoke(ctx, AdminService_PromoteShadow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPlansResponse)
@@ -150,6 +198,26 @@ func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPla
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Tenant)
 	err := c.cc.Invoke(ctx, AdminService_SetTenantPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Tenant)
+	err := c.cc.Invoke(ctx, AdminService_SuspendTenant_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Tenant)
+	err := c.cc.Invoke(ctx, AdminService_ResumeTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +320,8 @@ func (c *adminServiceClient) GetVersion(ctx context.Context, in *GetVersionReque
 //
 // AdminService is served by gRPC, and as REST under /v1 by the mapping in
 // proto/rest.yaml. Reading needs the role viewer, switches and tenants operator,
-// policy and keys admin. Each change is audited in its own transaction.
+// policy and keys admin. Each change is audited in its own transaction; switches
+// that are set while the policy store is away, in the one that tells it of them.
 type AdminServiceServer interface {
 	// ApplyPolicy validates a document and makes it the next version. An invalid
 	// one changes nothing: every fault is returned, with INVALID_ARGUMENT.
@@ -263,11 +332,21 @@ type AdminServiceServer interface {
 	ListPolicyVersions(context.Context, *ListPolicyVersionsRequest) (*ListPolicyVersionsResponse, error)
 	// RollbackPolicy makes an earlier version's document the next version.
 	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error)
+	// GetShadow returns the version that is tried beside the one in force; NOT_FOUND without one.
+	GetShadow(context.Context, *GetShadowRequest) (*PolicyVersion, error)
+	// ClearShadow ends the trial.
+	ClearShadow(context.Context, *ClearShadowRequest) (*ClearShadowResponse, error)
+	// PromoteShadow makes the shadow's document the next version in force, and ends the trial.
+	PromoteShadow(context.Context, *PromoteShadowRequest) (*ApplyPolicyResponse, error)
 	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
 	CreateTenant(context.Context, *CreateTenantRequest) (*Tenant, error)
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second.
 	SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error)
+	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
+	SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error)
+	// ResumeTenant ends that.
+	ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error)
 	GetTenant(context.Context, *GetTenantRequest) (*Tenant, error)
 	// ListTenants pages by id.
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
@@ -278,7 +357,9 @@ type AdminServiceServer interface {
 	// RevokeKey ends a key within a second.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*Key, error)
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
-	// GetSwitches and SetSwitches read and replace the operators' switches.
+	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
+	// answered while the stores are away: the newest of what any server was told holds,
+	// and reaches the stores when they are back.
 	GetSwitches(context.Context, *GetSwitchesRequest) (*Switches, error)
 	SetSwitches(context.Context, *SetSwitchesRequest) (*Switches, error)
 	// GetVersion tells what the server runs.
@@ -305,6 +386,15 @@ func (UnimplementedAdminServiceServer) ListPolicyVersions(context.Context, *List
 func (UnimplementedAdminServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackPolicy not implemented")
 }
+func (UnimplementedAdminServiceServer) GetShadow(context.Context, *GetShadowRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetShadow not implemented")
+}
+func (UnimplementedAdminServiceServer) ClearShadow(context.Context, *ClearShadowRequest) (*ClearShadowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearShadow not implemented")
+}
+func (UnimplementedAdminServiceServer) PromoteShadow(context.Context, *PromoteShadowRequest) (*ApplyPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PromoteShadow not implemented")
+}
 func (UnimplementedAdminServiceServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlans not implemented")
 }
@@ -313,6 +403,12 @@ func (UnimplementedAdminServiceServer) CreateTenant(context.Context, *CreateTena
 }
 func (UnimplementedAdminServiceServer) SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetTenantPlan not implemented")
+}
+func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error) {
+	return nil, status.Error(codes.Unimplemented, "method SuspendTenant not implemented")
+}
+func (UnimplementedAdminServiceServer) ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeTenant not implemented")
 }
 func (UnimplementedAdminServiceServer) GetTenant(context.Context, *GetTenantRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTenant not implemented")
@@ -434,6 +530,60 @@ func _AdminService_RollbackPolicy_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetShadow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetShadowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetShadow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetShadow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetShadow(ctx, req.(*GetShadowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ClearShadow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearShadowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ClearShadow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ClearShadow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ClearShadow(ctx, req.(*ClearShadowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_PromoteShadow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PromoteShadowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).PromoteShadow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_PromoteShadow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).PromoteShadow(ctx, req.(*PromoteShadowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ListPlans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListPlansRequest)
 	if err := dec(in); err != nil {
@@ -484,6 +634,42 @@ func _AdminService_SetTenantPlan_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetTenantPlan(ctx, req.(*SetTenantPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SuspendTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SuspendTenantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SuspendTenant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SuspendTenant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SuspendTenant(ctx, req.(*SuspendTenantRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ResumeTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeTenantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ResumeTenant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ResumeTenant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ResumeTenant(ctx, req.(*ResumeTenantRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -674,6 +860,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_RollbackPolicy_Handler,
 		},
 		{
+			MethodName: "GetShadow",
+			Handler:    _AdminService_GetShadow_Handler,
+		},
+		{
+			MethodName: "ClearShadow",
+			Handler:    _AdminService_ClearShadow_Handler,
+		},
+		{
+			MethodName: "PromoteShadow",
+			Handler:    _AdminService_PromoteShadow_Handler,
+		},
+		{
 			MethodName: "ListPlans",
 			Handler:    _AdminService_ListPlans_Handler,
 		},
@@ -684,6 +882,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetTenantPlan",
 			Handler:    _AdminService_SetTenantPlan_Handler,
+		},
+		{
+			MethodName: "SuspendTenant",
+			Handler:    _AdminService_SuspendTenant_Handler,
+		},
+		{
+			MethodName: "ResumeTenant",
+			Handler:    _AdminService_ResumeTenant_Handler,
 		},
 		{
 			MethodName: "GetTenant",

@@ -1400,6 +1400,13 @@ type Switches struct {
 	Mode  Switches_Mode          `protobuf:"varint,1,opt,name=mode,proto3,enum=quota.v1.Switches_Mode" json:"mode,omitempty"`
 	// Tenants whose requests are denied. At most 1,024.
 	DeniedTenants []string `protobuf:"bytes,2,rep,name=denied_tenants,json=deniedTenants,proto3" json:"denied_tenants,omitempty"`
+	// Rises with every change; of two copies the higher one holds.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// In answers to operators: where these switches have not arrived yet ("policy store",
+	// "lease store"), and will when it is back.
+	Pending []string `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"`
+	// In answers to operators: the file of this server that overrides what was set; empty for none.
+	File          string `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1446,6 +1453,27 @@ func (x *Switches) GetDeniedTenants() []string {
 		return x.DeniedTenants
 	}
 	return nil
+}
+
+func (x *Switches) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Switches) GetPending() []string {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+func (x *Switches) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
 }
 
 // Policy is one immutable version of the limits and plans, ready to match.
@@ -2487,10 +2515,13 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\bswitches\x18\x03 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
 	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\x12'\n" +
 	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\x12(\n" +
-	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\"\x91\x01\n" +
+	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\"\xdb\x01\n" +
 	"\bSwitches\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.quota.v1.Switches.ModeR\x04mode\x12%\n" +
-	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\"1\n" +
+	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
+	"\apending\x18\x04 \x03(\tR\apending\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\"1\n" +
 	"\x04Mode\x12\n" +
 	"\n" +
 	"\x06NORMAL\x10\x00\x12\r\n" +

@@ -96,7 +96,10 @@ type GetUsageRequest struct {
 	// 1 to 10,000; 0 means 1,000.
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page of the answer before.
-	Page          string `protobuf:"bytes,7,opt,name=page,proto3" json:"page,omitempty"`
+	Page string `protobuf:"bytes,7,opt,name=page,proto3" json:"page,omitempty"`
+	// Instead of usage, what a shadow policy version counted beside it: what it would have
+	// denied and admitted. 0 for usage, which holds no shadow's.
+	ShadowVersion int64 `protobuf:"varint,8,opt,name=shadow_version,json=shadowVersion,proto3" json:"shadow_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -178,6 +181,13 @@ func (x *GetUsageRequest) GetPage() string {
 		return x.Page
 	}
 	return ""
+}
+
+func (x *GetUsageRequest) GetShadowVersion() int64 {
+	if x != nil {
+		return x.ShadowVersion
+	}
+	return 0
 }
 
 type UsageRow struct {
@@ -356,7 +366,7 @@ var File_quota_v1_usage_proto protoreflect.FileDescriptor
 
 const file_quota_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/usage.proto\x12\bquota.v1\"\x93\x02\n" +
+	"\x14quota/v1/usage.proto\x12\bquota.v1\"\xba\x02\n" +
 	"\x0fGetUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x13\n" +
@@ -364,7 +374,8 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x02by\x18\x04 \x01(\x0e2\x1c.quota.v1.GetUsageRequest.ByR\x02by\x12\x12\n" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x12\n" +
-	"\x04page\x18\a \x01(\tR\x04page\"G\n" +
+	"\x04page\x18\a \x01(\tR\x04page\x12%\n" +
+	"\x0eshadow_version\x18\b \x01(\x03R\rshadowVersion\"G\n" +
 	"\x02By\x12\t\n" +
 	"\x05TOTAL\x10\x00\x12\b\n" +
 	"\x04HOUR\x10\x01\x12\a\n" +

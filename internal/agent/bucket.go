@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -13,27 +15,17 @@ type Outcome uint8
 const (
 	Admitted Outcome = iota + 1
 	Denied
-	Wait // only a renewal can tell: enqueue a Waiter
+	Wait // only a renewal can tell, or the request's turn has not come: enqueue a Waiter
+	// Rematch: the bucket is no more; match again.
+	Rematch
 )
 
 // Verdict is an outcome, and for a denial how long to stay away.
 type Verdict struct {
 	Outcome    Outcome
 	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
+	Attend     bool  // the owner is to look at the bucket before its time
 }
-
-// Waiter is a request that waits for a renewal's answer.
-type Waiter struct {
-	Units int64
-	// Done is called once, by whoever applies the answer, without the bucket's mutex held.
-	Done func(Verdict)
-
-	verdict Verdict
-}
-
-// maxWaiting bounds the requests that wait in one bucket; more are denied, for
-// the server's answer is a round trip away and memory is not for ever.
-const maxWaiting = 1024
 
 // endless is the stock of a bucket that only counts: more than can be spent in a
 // life, and far enough from overflow.
@@ -51,6 +43,11 @@ type Bucket struct {
 	mu       sync.Mutex
 	onOutage limit.Outage
 	counting bool  // no rate: nothing is leased
+	slots    bool  // units are slots, which requests give back
+	queues   bool  // requests wait their turn unless they say otherwise
+	paced    bool  // what cannot leave at once is denied, not asked for
+	touch    bool  // the first units are admitted on credit
+	most     int64 // requests that may wait their turn
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 	hopeless int64 // units refused for being more than that: no demand that a lease could serve
 
@@ -60,7 +57,14 @@ type Bucket struct {
 	pile       int64 // most tokens that may be there after a refill from the trickle
 	last       int64 // the trickle is credited up to this time
 	fraction   int64 // micro-tokens credited beyond whole tokens
-	debt       int64 // tokens spent that a grant had taken back already
+	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
+	offered    int64 // slots that a renewal without an answer gives back: nobody's until then
+	dry        bool  // as last told, the whole bucket had no slot left
+	failed     bool  // nobody answered of late
+	met        bool  // there was a grant
+	gone       bool  // the last renewal gave all back
+	touched    int64 // units admitted on credit before the first grant
+	touchedAt  int64
 	expires    int64
 	term       int64
 	renewAt    int64 // when to renew without any further reason
@@ -72,6 +76,8 @@ type Bucket struct {
 	rest       int64 // of what remains of this window, its share beyond what it was granted
 	ended      bool  // the lease ended by itself: it was not given back
 	onShare    bool  // out of contact, it goes on with its share
+	next       int64 // tokens of the window to come, which it goes over to at turnAt
+	turned     int64 // tokens that this window began with, as the agent went over by itself
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
@@ -92,9 +98,11 @@ type Bucket struct {
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
-	waiters                  []*Waiter
-	waiting                  int64 // their units
-	used                     int64 // when a request last took the slow path, for idle eviction
+	queue                    *queue // nil when nobody waits
+	// patient counts the requests that wait their turn, so that one which gives back
+	// sees them without the mutex. It is written under it.
+	patient atomic.Int32
+	used    int64 // when a request last took the slow path, for idle eviction
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
@@ -123,9 +131,26 @@ func (b *Bucket) follow(l *limit.Limit) {
 
 func (b *Bucket) adopt(l *limit.Limit) {
 	b.onOutage, b.capacity = l.OnOutage, l.Burst
-	if l.Algorithm == limit.FixedWindow {
+	switch l.Algorithm {
+	case limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog:
 		b.capacity = l.Rate.Units
+	case limit.Concurrency:
+		b.capacity = l.Slots
 	}
+	b.slots = l.Algorithm == limit.Concurrency
+	b.paced = l.Algorithm == limit.LeakyBucket
+	b.queues = b.slots && l.Queue > 0
+	b.touch = l.FirstTouch == limit.TouchAdmit
+	if b.most = l.Queue; b.most == 0 {
+		b.most = maxWaiting
+	}
+}
+
+// foldLocked is cell.fold, after what came back of slots has paid for those in use
+// beyond the lease. Slots that come back without a lease are nobody's.
+func (b *Bucket) foldLocked() int64 {
+	b.payLocked()
+	return b.cell.fold()
 }
 
 // Take removes n units (at least 1) if they are there: one atomic subtraction
@@ -148,43 +173,57 @@ func (b *Bucket) PutBack(n int64) { b.cell.back.Add(n) }
 
 // Slow decides what Take(n) could not: it refills the cell from the trickle and
 // tries again. lost says that the server is out of contact. The verdict is Wait
-// when only a renewal can tell.
-func (b *Bucket) Slow(now, n int64, lost bool) Verdict {
+// when only a renewal can tell, or, where the limit says so, when the request's
+// turn has not come.
+func (b *Bucket) Slow(now, n int64, lost bool) Verdict { return b.Ask(now, n, lost, false) }
+
+// Ask is Slow for a request that, if patient, waits its turn instead of being denied:
+// enqueue a Waiter that is.
+func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	patient = patient || b.queues
 	b.used = now
-	b.cell.fold()
+	b.foldLocked()
 	if n == 1 {
 		b.cell.refused.Add(-1) // Take counted the refusal; it is not one yet
 	}
 	b.expireLocked(now, lost)
-	have := b.refillLocked(now)
-	if b.cell.takeLocked(n) {
-		b.noteLowLocked(now, have)
-		return Verdict{Outcome: Admitted}
+	have := int64(0)
+	if b.patient.Load() == 0 { // those who wait their turn come first
+		have = b.refillLocked(now)
+		if b.cell.takeQuietly(n) {
+			b.noteLowLocked(now, have)
+			return Verdict{Outcome: Admitted, Attend: b.early}
+		}
 	}
-	if lost && !b.live {
+	switch {
+	case lost && !b.live:
 		return b.outageLocked(n)
-	}
-	if b.capacity > 0 && n > b.capacity {
+	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refused.Add(n)
 		b.hopeless += n
 		return Verdict{Outcome: Denied}
-	}
-	if now < b.denyUntil || (lost && b.live) {
+	case b.touchLocked(now, n):
+		return Verdict{Outcome: Admitted, Attend: true}
+	case patient && !(lost && b.stuckLocked()):
+		return Verdict{Outcome: Wait}
+	case now < b.denyUntil, lost, b.paced && b.live && b.trickle > 0:
 		b.cell.refused.Add(n)
-		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n)}
-	}
-	if len(b.waiters) >= maxWaiting {
+		if b.paced && !lost {
+			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
+		}
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early}
+	case b.queue != nil && len(b.queue.waiters)-int(b.patient.Load()) >= maxWaiting:
 		b.cell.refused.Add(n)
 		return Verdict{Outcome: Denied}
 	}
 	return Verdict{Outcome: Wait}
 }
 
-// takeLocked is take without a trace of a refusal.
-func (c *cell) takeLocked(n int64) bool {
+// takeQuietly is take without a trace of a refusal.
+func (c *cell) takeQuietly(n int64) bool {
 	for {
 		v := c.tokens.Load()
 		if v < n {
@@ -199,16 +238,25 @@ func (c *cell) takeLocked(n int64) bool {
 // outageLocked answers for a bucket without a live lease while the server is away.
 func (b *Bucket) outageLocked(n int64) Verdict {
 	if b.onOutage == limit.OutageOpen {
-		b.cell.credited.Add(n) // spent at once: never in tokens, so that no one else can take it
+		b.admitLocked(n)
 		return Verdict{Outcome: Admitted}
 	}
 	b.cell.refused.Add(n)
 	return Verdict{Outcome: Denied, RetryAfter: 1_000_000}
 }
 
+// admitLocked admits n units whether or not they are there: they are spent at once and
+// never in tokens, so that no one else can take them.
+func (b *Bucket) admitLocked(n int64) {
+	b.cell.credited.Add(n)
+	if b.slots {
+		b.debt += n // what comes back of them is nobody's
+	}
+}
+
 // refillLocked credits the trickle up to now and returns the spendable units.
 func (b *Bucket) refillLocked(now int64) int64 {
-	have := b.cell.fold()
+	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {
 		b.last = now
 		return have
@@ -252,11 +300,15 @@ func (b *Bucket) expireLocked(now int64, lost bool) {
 	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
 	}
-	b.live, b.ended = false, true
-	b.trickle = 0
-	b.pile = 0
-	b.debt = 0
-	b.cell.credit(-b.cell.fold())
+	b.voidLocked()
+	b.ended = true
+}
+
+// voidLocked ends the lease: what is left of it can no longer be spent.
+func (b *Bucket) voidLocked() {
+	b.live = false
+	b.trickle, b.pile, b.debt, b.next = 0, 0, 0, 0
+	b.cell.credit(-b.foldLocked())
 }
 
 // turnLocked ends what is left of a window that is over. Out of contact, the agent
@@ -272,6 +324,9 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 			b.cell.credit(b.rest)
 			b.rest = 0
 		}
+		return
+	}
+	if b.goOverLocked(now, lost) {
 		return
 	}
 	if b.live {
@@ -291,7 +346,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 // noteLowLocked asks for an early renewal when the trickle no longer carries the
 // demand, so that the next request need not wait.
 func (b *Bucket) noteLowLocked(now, have int64) {
-	if now < b.denyUntil || now-b.lastAsk < earlyEvery || have > b.pile/4+1 {
+	if now < b.denyUntil || now-b.lastAsk < earlyEvery || have > b.pile/4+1 || b.dry {
 		return
 	}
 	b.early = true
@@ -302,11 +357,7 @@ func (b *Bucket) noteLowLocked(now, have int64) {
 func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.pile {
-		missing := (n-max(b.cell.tokens.Load(), 0)+b.debt)*limit.Micro - b.fraction
-		soon := missing / max(b.trickle/1e6, 1)
-		if b.trickle < 1e6 {
-			soon = missing * 1e6 / b.trickle
-		}
+		soon := b.trickleTakesLocked(n - max(b.cell.tokens.Load(), 0) + b.missingLocked())
 		if wait == 0 || soon < wait {
 			wait = soon
 		}
@@ -314,37 +365,11 @@ func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 	return max(wait, 1)
 }
 
-// Enqueue adds a request that Slow told to wait. It reports false when it has to
-// be denied instead: too many wait already.
-func (b *Bucket) Enqueue(w *Waiter) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.waiters) >= maxWaiting {
-		b.cell.refused.Add(w.Units)
-		return false
-	}
-	b.waiters = append(b.waiters, w)
-	b.waiting += w.Units
-	return true
-}
-
-// Abandon removes a request that no longer waits, which counts as denied here if it
-// was denied nowhere else, and reports whether it was
-// still there; if not, its verdict is on its way.
-func (b *Bucket) Abandon(w *Waiter, denied bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, o := range b.waiters {
-		if o == w {
-			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
-			b.waiting -= w.Units
-			if denied {
-				b.cell.refused.Add(w.Units)
-			}
-			return true
-		}
-	}
-	return false
+// trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has
+// brought n tokens, what it pays first included.
+func (b *Bucket) trickleTakesLocked(n int64) int64 {
+	missing := float64(n+b.debt)*limit.Micro - float64(b.fraction)
+	return int64(min(math.Ceil(missing*1e6/float64(b.trickle)), 1<<53))
 }
 
 // Collect returns the units admitted and denied since the last Collect, for the
@@ -353,7 +378,7 @@ func (b *Bucket) Abandon(w *Waiter, denied bool) bool {
 func (b *Bucket) Collect() (admitted, denied int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cell.fold()
+	b.foldLocked()
 	c := b.cell
 	if a := c.admitted(); a > c.collectedAdmitted {
 		admitted = a - c.collectedAdmitted
@@ -374,7 +399,8 @@ type State struct {
 	Live      bool
 	Expires   int64
 	Trickle   int64
-	Waiting   int64
+	Waiting   int64 // units that requests wait for
+	InUse     int64 // slots that requests have
 	Used      int64 // when a request last took the slow path
 }
 
@@ -382,8 +408,13 @@ type State struct {
 func (b *Bucket) State(now int64) State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return State{
+	s := State{
 		Tokens: max(b.cell.tokens.Load(), 0), Remaining: b.remaining, ResetIn: max(b.resetAt-now, 0),
-		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waiting, Used: b.used,
+		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(), Used: b.used,
 	}
+	if b.slots {
+		s.Tokens += b.cell.back.Load()
+		s.InUse = b.cell.inUse()
+	}
+	return s
 }

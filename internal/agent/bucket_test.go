@@ -240,6 +240,11 @@ func TestWindowOutOfContact(t *testing.T) {
 	}
 }
 
+func abandoned(b *Bucket, w *Waiter, denied bool) bool {
+	_, was := b.Abandon(w, denied)
+	return was
+}
+
 // A request that gives up waiting counts as denied in one bucket only: in the one that
 // denied it, or, when its time ran out, in one that it waited for.
 func TestAbandonCountsADenialOnce(t *testing.T) {
@@ -248,7 +253,7 @@ func TestAbandonCountsADenialOnce(t *testing.T) {
 		ask(b, 1, 2, false)
 		w := &Waiter{Units: 2}
 		b.Enqueue(w)
-		if !b.Abandon(w, denied) {
+		if !abandoned(b, w, denied) {
 			t.Fatal("the request was not waiting")
 		}
 		if _, d := b.Collect(); (d == 2) != denied {

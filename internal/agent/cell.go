@@ -7,23 +7,27 @@ import "sync/atomic"
 //
 // What was admitted is derived, so that counting costs the decision nothing:
 //
-//	admitted = credited − tokens (where above zero) − back − pending
+//	admitted = finished + credited − tokens (where above zero) − back − pending
 //
-// Requests only ever subtract from tokens and add to back, pending and refused. All
+// A slot that a request gives back at its end goes into back like one that was put back, and
+// counts as finished: it was admitted once, and is there again.
+//
+// Requests only ever subtract from tokens and add to back, pending, finished and refused. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
 // where requests may interfere: so a denial that meets a refill is either
 // counted as refused or admitted, never both and never neither.
 type cell struct {
 	tokens   atomic.Int64 // spendable now; below zero: single units refused since the last fold
 	refused  atomic.Int64 // units refused, those below zero in tokens not counted
-	back     atomic.Int64 // units put back by requests that another limit denied, not yet folded
+	back     atomic.Int64 // units put back by requests that another limit denied, and slots given back; not yet folded
 	pending  atomic.Int64 // units taken by requests that another limit may still deny
 	credited atomic.Int64 // all units ever put in, less those taken out unspent
 
 	collectedAdmitted int64 // already handed to the ledger's rows
 	collectedDenied   int64
-	_                 int64 // pads to a cache line: neighbours must not share it (BenchmarkCellNeighbours)
-}
+
+	finished atomic.Int64 // slots given back by requests that came to their end
+} // a cache line: neighbours must not share it (BenchmarkCellNeighbours)
 
 // take removes n units if they are there. For one unit it is a single
 // subtraction, and a refusal stays behind as a negative count; for several it
@@ -83,14 +87,56 @@ func (c *cell) credit(n int64) (short int64) {
 // admitted returns the units admitted so far: never more than were, so that what
 // is settled from it is never taken back, and exact once no request is under way. The
 // order of the reads is what makes it a lower bound: a unit put back between
-// them is seen in back, and one still pending is left for the next time. The
-// caller holds the mutex, so that credited stands still.
+// them is seen in back, a slot is in back before it is in finished, and one still
+// pending is left for the next time. The caller holds the mutex, so that credited stands still.
 func (c *cell) admitted() int64 {
+	finished := c.finished.Load()
 	credited := c.credited.Load()
 	tokens := c.tokens.Load()
 	pending := c.pending.Load()
 	back := c.back.Load()
-	return credited - max(tokens, 0) - pending - back
+	return finished + credited - max(tokens, 0) - pending - back
+}
+
+// finish gives back n slots of a request that came to its end.
+func (c *cell) finish(n int64) {
+	c.back.Add(n) // first: see admitted
+	c.finished.Add(n)
+}
+
+// inUse returns the units that requests have in hand. The caller holds the mutex.
+func (c *cell) inUse() int64 {
+	return c.credited.Load() - max(c.tokens.Load(), 0) - c.back.Load()
+}
+
+// claim takes up to n units for a request that waits its turn, those that came
+// back first, so that nobody overtakes it. The caller holds the mutex.
+func (c *cell) claim(n int64) (got int64) {
+	if got = min(c.back.Load(), n); got > 0 {
+		c.back.Add(-got)
+	}
+	for got < n {
+		v := c.tokens.Load()
+		m := min(v, n-got)
+		if m <= 0 {
+			break
+		}
+		if c.tokens.CompareAndSwap(v, v-m) {
+			got += m
+			break
+		}
+	}
+	return got
+}
+
+// forfeit takes up to n units that came back out for good. The caller holds the mutex.
+func (c *cell) forfeit(n int64) int64 {
+	n = min(c.back.Load(), n)
+	if n > 0 {
+		c.back.Add(-n)
+		c.credited.Add(-n)
+	}
+	return n
 }
 
 // denied returns the units denied so far.

@@ -8,7 +8,7 @@ package agent
 func (b *Bucket) Admit(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cell.credited.Add(n) // spent at once: never in tokens, so that no one else can take it
+	b.admitLocked(n)
 }
 
 // Drain takes out all units that are left, so that every later Take fails, and
@@ -18,24 +18,33 @@ func (b *Bucket) Drain() int64 {
 	defer b.mu.Unlock()
 	const all = 1 << 62
 	b.live, b.trickle, b.pile = false, 0, 0
+	b.foldLocked()
 	return all - b.cell.credit(-all)
 }
 
-// Lapse is Expire, and returns the most units that may have been spent of a lease
-// after its end, because nobody emptied the cell in time.
-func (b *Bucket) Lapse(now int64, lost bool) (late int64) {
+// Tick does what it is time for without a call: it ends a lease that is over, goes over to the
+// next window, and serves those whose turn came, whose Done the caller runs. late is
+// the most units that may have been spent of a lease after its end, because nobody emptied
+// the cell in time.
+func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.counting || !b.live || now < b.expires {
-		return 0
+	if b.counting {
+		return nil, 0
 	}
-	b.cell.fold()
-	late = b.cell.admitted() - b.toldAdmitted
-	b.expireLocked(now, lost)
-	if b.live {
-		return 0
+	if b.live && now >= min(b.expires, b.edgeTimeLocked()) {
+		b.foldLocked()
+		late = b.cell.admitted() - b.toldAdmitted
+		b.expireLocked(now, lost)
+		if b.live {
+			late = 0
+		}
 	}
-	return max(late, 0)
+	if b.patient.Load() > 0 {
+		b.refillLocked(now)
+		served = b.serveLocked(Never)
+	}
+	return served, max(late, 0)
 }
 
 // Skip gives up the renewal under way, which the store says is older than one it
@@ -43,7 +52,7 @@ func (b *Bucket) Lapse(now int64, lost bool) (late int64) {
 func (b *Bucket) Skip(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ask = nil
+	b.ask, b.offered = nil, 0
 	b.began = max(b.number+1<<20, now)
 	b.number = b.began - 1
 }
@@ -56,28 +65,10 @@ func (b *Bucket) Forget() {
 	if b.counting {
 		return
 	}
-	b.ask = nil
-	b.live, b.trickle, b.pile, b.debt, b.generation, b.denyUntil = false, 0, 0, 0, 0, 0
-	b.cell.credit(-b.cell.fold())
+	b.ask, b.offered, b.generation, b.denyUntil = nil, 0, 0, 0
+	b.met = true // who was admitted on credit stays so; nobody else is
+	b.voidLocked()
 }
-
-// Dismiss takes out all requests that wait, undecided, for the caller to tell.
-func (b *Bucket) Dismiss() []*Waiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := b.waiters
-	b.waiters, b.waiting = nil, 0
-	for _, w := range out {
-		w.verdict = Verdict{Outcome: Rematch}
-	}
-	return out
-}
-
-// Dismiss decides a request that is not enqueued as the bucket's Dismiss would.
-func (w *Waiter) Dismiss() { w.verdict = Verdict{Outcome: Rematch} }
-
-// Rematch is the verdict of a request whose bucket is no more: match again.
-const Rematch Outcome = Wait + 1
 
 // empty reports whether the bucket holds nothing that could be lost: no lease, no
 // tokens, no renewal under way, no waiting request, no units in limbo. Demand that the
@@ -85,13 +76,13 @@ const Rematch Outcome = Wait + 1
 func (b *Bucket) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiting > 0 || len(b.waiters) > 0 || b.cell.pending.Load() != 0 {
+	if b.queue != nil || b.cell.pending.Load() != 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
 	if b.counting {
 		return true
 	}
-	return b.cell.fold() == 0 && b.ask == nil && !b.live
+	return b.foldLocked() == 0 && b.ask == nil && !b.live
 }
 
 // settled reports whether all that was admitted was collected, and no request is
@@ -99,7 +90,7 @@ func (b *Bucket) empty() bool {
 func (b *Bucket) settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cell.fold()
+	b.foldLocked()
 	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.cell.collectedAdmitted && b.cell.denied() == b.cell.collectedDenied
 }
 
@@ -107,5 +98,5 @@ func (b *Bucket) settled() bool {
 func (b *Bucket) Pressing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.early || b.waiting > 0
+	return b.early || b.queue != nil
 }

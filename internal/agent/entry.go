@@ -45,6 +45,9 @@ type rest struct {
 // Take is Bucket.Take, without the way through the bucket.
 func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
 
+// Try is Take for a request that asks again: it leaves no trace of a refusal.
+func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
+
 // Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
 func (e *Entry) Stock() *atomic.Int64 { return &e.cell.tokens }
@@ -221,7 +224,7 @@ func (e *Entry) Dead() bool { return e.dead.Load() }
 func (e *Entry) Counts() (admitted, denied, billed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cell.fold()
+	e.foldLocked()
 	admitted, denied = e.cell.admitted(), e.cell.denied()
 	if e.scope.rule.Limit.Meter != "" {
 		billed = max(admitted-e.inherited.Load(), 0)

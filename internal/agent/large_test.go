@@ -39,10 +39,14 @@ func TestLargerThanTheBucket(t *testing.T) {
 func TestGrantedForNothing(t *testing.T) {
 	const now = 1_000_000
 	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100})
-	if ask(b, now, 50, false) != Wait || !b.Enqueue(&Waiter{Units: 50}) {
+	if ask(b, now, 50, false) != Wait {
 		t.Fatal("the first request does not wait")
 	}
+	b.Enqueue(&Waiter{Units: 50})
 	r := b.Renew(now, false)
+	if r.Waiting != 50 || r.Largest != 50 {
+		t.Errorf("the store is told of %d waiting units, of which %d are one request's; want 50 and 50", r.Waiting, r.Largest)
+	}
 	served := b.Apply(now+2_000, lease.Grant{Number: r.Number, Tokens: 40, TTL: 10_000_000, DenyFor: 1_000_000})
 	if len(served) != 1 || served[0].Verdict().Outcome != Denied {
 		t.Fatalf("got %+v, want one request, denied", served)

@@ -92,15 +92,16 @@ func (t *Tenant) Ready() <-chan struct{} { return t.ready }
 
 // Set is every limit that holds a tenant's requests, in the order of asking:
 // unmetered ones, strictest first, so that a denial is found early; then metered
-// ones, so that the last asked is never put back; at last those that only count. It is
-// immutable: a change makes another.
+// ones, so that the last asked is never put back; then slots, which a request may wait long
+// for; at last those that only count. It is immutable: a change makes another.
 type Set struct {
 	Items   []Item
 	Refusal Refusal
+	Slots   bool // some of Items are of slots
 	gone    atomic.Bool
 	first   [1]Item  // what Items points to, where it is one
 	Chain   []string // the tenant and its ancestors
-	_       [24]byte // to two cache lines, so that what a decision reads is in no third
+	_       [16]byte // to two cache lines, so that what a decision reads is in no third
 }
 
 // Gone reports whether another set has taken this one's place.
@@ -125,6 +126,10 @@ type Item struct {
 	Inherited bool
 	// Always: no condition to try.
 	Always bool
+	// Slots: units are slots, which the request gives back at its end.
+	Slots bool
+	// Queues: a request waits its turn.
+	Queues bool
 
 	only string // the one attribute that tells buckets apart, uncut; or empty
 }

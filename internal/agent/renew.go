@@ -27,6 +27,8 @@ type pendingRenewal struct {
 	sentAt int64 // the term counts from here
 	stock  int64 // what it gave back as held
 	waited int64 // units that requests waited for
+	inUse  int64 // slots that stay here whatever the answer
+	window int64 // that it spoke of
 }
 
 // Never is the time of a bucket that needs no attention.
@@ -37,15 +39,26 @@ const Never = math.MaxInt64
 func (b *Bucket) Due(now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.counting:
+	if b.counting {
 		return Never
-	case b.ask != nil, b.waiting > 0:
+	}
+	return min(b.dueLeaseLocked(now), b.dueQueueLocked(now), b.turnTimeLocked(now))
+}
+
+// dueLeaseLocked is Due for the lease's sake.
+func (b *Bucket) dueLeaseLocked(now int64) int64 {
+	inUse := b.slots && b.cell.inUse() > 0
+	switch {
+	case b.ask != nil:
 		return now
+	case !b.live && inUse && !b.gone:
+		return b.lastAsk + lease.ShortTerm // the store is to know of them
+	case !b.live && b.touched > 0 && !b.met:
+		return b.touchedAt + touchWithin
 	case !b.live:
 		return Never
 	}
-	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early {
+	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early && !inUse && b.next == 0 {
 		return b.expires // nothing to give back, and nothing wanted: it may lapse
 	}
 	if now >= b.checkAt {
@@ -88,13 +101,6 @@ func (b *Bucket) nextCheckLocked(from int64) int64 {
 	return from + every
 }
 
-// Urgent reports whether requests wait.
-func (b *Bucket) Urgent() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waiting > 0
-}
-
 // Renew composes the next renewal. It fills everything but the bucket's key, the
 // limit and the holder. A final one ends the lease and gives back what is left. One that was
 // not answered is followed by the next: counts are totals, and what is held is
@@ -107,10 +113,18 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		b.began = max(now, 1)
 		b.number = b.began - 1
 	}
-	held := b.refillLocked(now)
-	if final {
+	var held, inUse int64
+	switch {
+	case b.slots:
+		held = b.offerLocked(final)
+		inUse = b.cell.credited.Load()
+	case final:
+		held = b.refillLocked(now)
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
+	default:
+		held = max(b.refillLocked(now)+b.gatheredLocked()-b.debt, 0)
 	}
+	waiting := b.waitingLocked()
 	before := b.toldAdmitted + b.toldDenied
 	b.toldAdmitted = max(b.cell.admitted(), b.toldAdmitted)
 	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
@@ -122,7 +136,9 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		Denied:     b.toldDenied,
 		Told:       b.answered,
 		Held:       held,
-		Waiting:    b.waiting,
+		Waiting:    waiting,
+		Largest:    b.largestLocked(),
+		InUse:      inUse,
 		Final:      final,
 		Window:     b.window,
 		Generation: b.generation,
@@ -132,7 +148,11 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		r.ExpiresIn = max(b.expires-now, 0)
 	}
 	if final {
-		b.live, b.trickle, b.pile, b.ended = false, 0, 0, false
+		b.live, b.trickle, b.pile, b.ended, b.offered = false, 0, 0, false, 0
+	}
+	b.gone = final
+	if b.queue != nil {
+		b.queue.unheard = false
 	}
 	b.checked = b.toldAdmitted + b.toldDenied
 	if elapsed := now - b.lastAsk; elapsed >= earlyEvery {
@@ -142,7 +162,10 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
 	b.early, b.stopped = false, false
-	b.ask = &pendingRenewal{number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now, stock: held, waited: b.waiting}
+	b.ask = &pendingRenewal{
+		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
+		stock: held, waited: waiting, inUse: inUse, window: b.window,
+	}
 	return r
 }
 
@@ -155,26 +178,43 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if p == nil || g.Number != p.number {
 		return nil
 	}
-	b.ask = nil
+	b.ask, b.failed, b.met = nil, false, true
 	b.answered, b.answeredDenied = p.told, p.denied
 	if p.final {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
 	have := b.refillLocked(now)
-	if g.ValidFrom != b.window {
+	over := p.window != b.window // it went over to the next window meanwhile
+	switch {
+	case over && g.ValidUntil == b.window:
+		// The store had not: what it says of the next window is what counts.
+		g.Tokens, g.Next, p.stock = g.Next, 0, b.turned
+		g.ValidFrom, g.ValidUntil = g.ValidUntil, g.ValidUntil+b.length
+		g.Reset += b.length
+	case over && g.ValidFrom == b.window:
+		p.stock = b.turned // it was granted ahead, and this grant replaces it
+	case g.ValidFrom != b.window:
 		// Another window: what is left of the old one is void.
 		b.cell.credit(-have)
 		p.stock, b.debt = 0, 0
 		b.window = g.ValidFrom
 	}
-	// The store took the held stock back and granted anew; what was spent of
-	// it meanwhile has to come out of the new grant.
-	b.debt += b.cell.credit(g.Tokens - p.stock)
-	if b.debt > 0 {
-		b.debt = b.cell.credit(-b.debt)
+	if b.slots {
+		// All but what it gave back stays, whatever became of it since.
+		b.offered = 0
+		b.debt = b.cell.credit(p.inUse + g.Tokens - b.cell.credited.Load())
+		b.dry = g.DenyFor > 0 || g.Remaining <= 0
+	} else {
+		// The store took the held stock back and granted anew; what was spent of
+		// it meanwhile has to come out of the new grant.
+		b.debt += b.cell.credit(g.Tokens - p.stock)
+		if b.debt > 0 {
+			b.debt = b.cell.credit(-b.debt)
+		}
 	}
 	b.live = true
+	b.next = g.Next
 	b.term = g.TTL
 	b.checkAt = b.nextCheckLocked(p.sentAt)
 	b.trickle, b.pile = g.Trickle, g.Pile
@@ -197,18 +237,17 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.remaining = g.Remaining
 	b.resetAt = now + g.Reset
 	b.grantedAt = now
+	b.edgeLocked(now)
 	served := b.serveLocked(now)
-	spare, denied := min(p.waited, g.Tokens), false
+	spare := min(p.waited, g.Tokens)
 	for _, w := range served {
 		if w.verdict.Outcome == Admitted {
 			spare -= w.Units
-		} else {
-			denied = true
 		}
 	}
-	if denied && spare > 0 && b.cell.tokens.Load() > 0 {
-		// The store takes what requests waited for as spent. One too large for what
-		// came left it here: it is in no sum until it is reported as held.
+	if !b.slots && spare > 0 && b.cell.tokens.Load()+b.gatheredLocked() > 0 {
+		// The store takes what requests waited for as spent. One that was too large for what
+		// came, or waits no more, left it here: it is in no sum until it is reported as held.
 		b.early = true
 	}
 	return served
@@ -217,56 +256,41 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 // deniedLocked returns the units denied so far that a lease could have served.
 func (b *Bucket) deniedLocked() int64 { return b.cell.denied() - b.hopeless }
 
-// serveLocked decides waiting requests, first come first served: with tokens
-// while there are any; when the store said to deny, the rest are denied, and
-// otherwise they go on waiting for the next renewal.
-func (b *Bucket) serveLocked(now int64) []*Waiter {
-	if len(b.waiters) == 0 {
-		return nil
-	}
-	var served []*Waiter
-	waiting := b.waiters[:0]
-	for _, w := range b.waiters {
-		switch {
-		case b.cell.takeLocked(w.Units):
-			w.verdict = Verdict{Outcome: Admitted}
-		case now < b.denyUntil:
-			b.cell.refused.Add(w.Units)
-			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
-		default:
-			waiting = append(waiting, w)
-			continue
-		}
-		b.waiting -= w.Units
-		served = append(served, w)
-	}
-	clear(b.waiters[len(waiting):])
-	b.waiters = waiting
-	return served
-}
-
-// Verdict returns what became of a served request.
-func (w *Waiter) Verdict() Verdict { return w.verdict }
-
 // Fail says that the server could not be reached: the next renewal follows when
 // the caller makes it, and requests that wait are decided as in an outage.
 func (b *Bucket) Fail(now int64) []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	served := b.waiters
-	b.waiters, b.waiting = nil, 0
+	b.failed = true
+	if b.offered > 0 {
+		b.cell.credit(b.offered) // as any lease that is live, it goes on
+		b.offered = 0
+	}
 	b.turnLocked(now, true)
-	for _, w := range served {
+	b.refillLocked(now)
+	served := b.serveLocked(Never)
+	if b.queue == nil {
+		return served
+	}
+	stay := b.live && !b.stuckLocked()
+	waiting := b.queue.waiters[:0]
+	for _, w := range b.queue.waiters {
 		switch {
-		case b.cell.takeLocked(w.Units):
-			w.verdict = Verdict{Outcome: Admitted}
+		case w.patient && stay:
+			waiting = append(waiting, w)
+			continue
 		case b.live:
 			b.cell.refused.Add(w.Units)
 			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
 		default:
 			w.verdict = b.outageLocked(w.Units)
 		}
+		b.leaveLocked(w)
+		served = append(served, w)
 	}
+	clear(b.queue.waiters[len(waiting):])
+	b.queue.waiters = waiting
+	b.emptyLocked()
 	return served
 }
 
@@ -276,7 +300,7 @@ func (b *Bucket) Expire(now int64, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.counting {
-		b.cell.fold()
+		b.foldLocked()
 		b.expireLocked(now, lost)
 	}
 }
@@ -287,8 +311,8 @@ func (b *Bucket) Expire(now int64, lost bool) {
 func (b *Bucket) Unused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cell.fold()
-	if b.waiting > 0 {
+	b.foldLocked()
+	if b.queue != nil || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
 	admitted, denied := b.cell.admitted(), b.cell.denied()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"reflect"
@@ -241,7 +242,12 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return turn(&held[a], tenant) - turn(&held[b], tenant) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		if d := turn(&held[a], tenant) - turn(&held[b], tenant); d != 0 || held[a].Rule.Limit.Slots == 0 {
+			return d
+		}
+		return slotsOrder(&held[a], &held[b])
+	})
 	s.Items = s.first[:]
 	if len(held) != 1 {
 		s.Items = make([]Item, len(held))
@@ -254,6 +260,8 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 		it.Always, it.values = len(l.Match) == 0, uint16(len(l.By))
 		it.Metered = l.Meter != ""
 		it.Inherited = it.Metered && inherited(h, tenant)
+		it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
+		s.Slots = s.Slots || it.Slots
 		it.Hold = it.Metered && i < len(held)-1
 		if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
 			it.only = l.By[0]
@@ -272,6 +280,8 @@ func inherited(h *limit.Held, tenant string) bool { return h.Tenant != "" && h.T
 func turn(h *limit.Held, tenant string) int {
 	switch {
 	case h.Rule.Limit.CountsOnly():
+		return 4
+	case h.Rule.Limit.Slots > 0:
 		return 3
 	case h.Rule.Limit.Meter == "":
 		return 0
@@ -280,6 +290,15 @@ func turn(h *limit.Held, tenant string) int {
 	default:
 		return 2
 	}
+}
+
+// slotsOrder is one order for all requests that ask for slots of several buckets and
+// keep those of one while they wait for another's: so no two of them wait for each other. It
+// says nothing that differs between the tenants of a tree. The fewest slots come
+// first: who waits for them keeps none of the many.
+func slotsOrder(a, b *limit.Held) int {
+	return cmp.Or(cmp.Compare(a.Rule.Limit.Slots, b.Rule.Limit.Slots),
+		cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Rule.Limit.Name, b.Rule.Limit.Name))
 }
 
 // scope returns the identity of a held limit, up to date.

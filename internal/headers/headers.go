@@ -17,6 +17,7 @@ type Answer struct {
 	Reset      time.Duration // until the bucket is full or its window turns
 	RetryAfter time.Duration // of a denial; 0 when nothing is known
 	Fault      bool          // denied by the service's fault and not the caller's
+	Late       bool          // denied, for its turn did not come in time
 	Reason     string        // a word
 }
 
@@ -68,13 +69,16 @@ func Set(h http.Header, a Answer) {
 	Each(a, func(name, value string) { h.Set(name, value) })
 }
 
-// Status is the status of the answer: 200, 429, or 503 where the service is at fault.
+// Status is the status of the answer: 200, 429, 503 where the service is at fault, or 504
+// where the request waited its turn in vain.
 func Status(a Answer) int {
 	switch {
 	case a.Allowed:
 		return http.StatusOK
 	case a.Fault:
 		return http.StatusServiceUnavailable
+	case a.Late:
+		return http.StatusGatewayTimeout
 	default:
 		return http.StatusTooManyRequests
 	}

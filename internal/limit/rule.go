@@ -238,10 +238,13 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 	return held, nil
 }
 
-// stricter orders limits by rate per second.
+// stricter orders limits by rate per second; those of slots follow, and then those that only count.
 func stricter(a, b *Limit) bool {
 	if a.CountsOnly() || b.CountsOnly() {
 		return !a.CountsOnly() && b.CountsOnly()
+	}
+	if a.Slots > 0 || b.Slots > 0 {
+		return b.Slots > 0 && (a.Slots == 0 || a.Slots < b.Slots)
 	}
 	return float64(a.Rate.Units)*float64(b.Rate.Per) < float64(b.Rate.Units)*float64(a.Rate.Per)
 }

@@ -66,12 +66,12 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		if e.Take(n) {
 			continue
 		}
-		switch v, lost := c.refill(e, n); v.Outcome {
+		switch v, lost := c.refill(e, n, false); v.Outcome {
 		case agent.Admitted:
 		case agent.Denied:
 			for j, h := range holds[:k] {
 				if j < k-1 {
-					h.entry.PutBack(n)
+					putBack(h, n)
 				}
 				retract(h.item, h.entry, n)
 			}
@@ -90,7 +90,20 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 	if k == 0 {
 		return c.nothingHolds(a)
 	}
-	return Decision{Allowed: true, held: held{c, holds[tightest]}}
+	d := Decision{Allowed: true, held: held{c, holds[tightest]}}
+	if set.Slots {
+		d.ending = endingOf(holds[:k], n)
+	}
+	return d
+}
+
+// putBack returns n units that were taken for a request that another limit denied.
+func putBack(h hold, n int64) {
+	if h.item.Slots {
+		serve(h.entry.Cancel(n))
+	} else {
+		h.entry.PutBack(n)
+	}
 }
 
 // announce says what has to be known before n units are taken; see agent.Item.
@@ -115,7 +128,7 @@ func retract(it *agent.Item, e *agent.Entry, n int64) {
 
 // refill asks a bucket again whose Take failed; the outcome Rematch says that it is
 // no more, or the client is closed.
-func (c *Client) refill(e *agent.Entry, n int64) (v agent.Verdict, lost bool) {
+func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict, lost bool) {
 	if !e.Enter() {
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}
@@ -125,8 +138,8 @@ func (c *Client) refill(e *agent.Entry, n int64) (v agent.Verdict, lost bool) {
 	}
 	now := c.now()
 	lost = c.lost.Load() || e.Lost()
-	v = e.Slow(now, n, lost)
-	if v.Outcome == agent.Admitted && e.Pressing() {
+	v = e.Ask(now, n, lost, patient)
+	if v.Attend {
 		c.attend(e)
 	}
 	return v, lost
@@ -167,7 +180,7 @@ func (h held) quota() int64 {
 	if h.item == nil {
 		return 0
 	}
-	return h.item.Rule.Limit.Rate.Units
+	return max(h.item.Rule.Limit.Rate.Units, h.item.Rule.Limit.Slots)
 }
 
 func (h held) window() time.Duration {

@@ -37,11 +37,11 @@ func (l *loop) renewDue() time.Duration {
 			if e == nil {
 				break
 			}
-			if late := e.Lapse(now, c.lost.Load() || e.Lost()); late > 0 {
-				l.count.late += late
-			}
+			served, late := e.Tick(now, c.lost.Load() || e.Lost())
+			serve(served)
+			l.count.late += late
 			forced := e.Line.Force > 0 && e.Line.Force <= now
-			if !forced && e.Due(now) > now {
+			if e.Line.Flying || renewAt(e, now) > now {
 				l.schedule(e, now)
 				continue
 			}
@@ -84,7 +84,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	for _, e := range batch {
 		e.Line.Force = 0
 		e.Line.Flying = true
-		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent()))
+		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent() && !e.Busy()))
 		p.Limit, p.Tenant, p.Values = e.Limit(), e.Tenant(), e.Values()
 		req.Renewals = append(req.Renewals, p)
 	}
@@ -134,7 +134,7 @@ func (l *loop) onRenewed(r renewResult) {
 			}
 			served := e.Apply(now, a.Grant)
 			serve(served)
-			if len(served) > 0 || !e.Urgent() {
+			if len(served) > 0 || !e.Pressed() {
 				e.Line.Hungry = 0
 			} else {
 				// Neither tokens for those who wait, nor a denial: asking at once

@@ -35,11 +35,15 @@ const (
 	ReasonInvalid
 	// ReasonClosed: denied, for the client is closed.
 	ReasonClosed
+	// ReasonQueueFull: denied, for as many requests wait their turn here as the limit lets.
+	ReasonQueueFull
+	// ReasonQueueTimeout: denied, for its turn did not come within the limit's wait.
+	ReasonQueueTimeout
 )
 
 var reasons = [...]string{
 	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
-	"switch", "outage", "deadline", "crowded", "invalid", "closed",
+	"switch", "outage", "deadline", "crowded", "invalid", "closed", "queue-full", "queue-timeout",
 }
 
 // String returns the reason in a word, as metrics and logs have it.
@@ -59,14 +63,26 @@ type Decision struct {
 	// when nothing is known.
 	RetryAfter time.Duration
 
-	held held
+	held   held
+	ending *ending // nil where no slots were taken
+}
+
+// Done says that the request came to its end, and gives back the slots of the
+// concurrency limits that it met: whoever uses such limits calls it for every allowed
+// decision. It does so once for a decision and its copies, and nothing where there
+// are none. A slot that is never given back is in use until the client is closed.
+func (d Decision) Done() {
+	if d.ending != nil {
+		d.ending.end()
+	}
 }
 
 // Limit returns the name of the limit that denied, or of the strictest one that
 // allowed; empty when none did.
 func (d Decision) Limit() string { return d.held.name() }
 
-// Quota returns the units that the limit allows in a Window, 0 without a limit.
+// Quota returns the units that the limit allows in a Window, or at once where it is of
+// slots; 0 without a limit.
 func (d Decision) Quota() int64 { return d.held.quota() }
 
 // Window returns the time that Quota is for, 0 without a limit.

@@ -71,6 +71,7 @@ type central struct {
 	granted map[string]int64 // outstanding, as recorded
 	spent   map[string]int64 // admitted as told
 	out     int64            // all that was ever granted, less what came back
+	has     map[string]int64 // slots of each holder
 }
 
 func newFake(t testing.TB, p *limit.Policy) *fake {
@@ -208,6 +209,9 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 	if r.Final {
 		f.finals++
 	}
+	if l.Slots > 0 {
+		return f.renewSlots(c, l, agent, r, g)
+	}
 	// What the agent has still is its own again; the rest of what is out was spent, or is lost with a reply.
 	back := min(r.Held, c.granted[agent])
 	c.avail += float64(back)
@@ -226,6 +230,30 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		g.Remaining = int64(c.avail) + g.Tokens
 		g.ResetMs = 1000
 	}
+	return g
+}
+
+// renewSlots shares out slots: what is in use stays, and spare ones go to who asks.
+func (f *fake) renewSlots(c *central, l *limit.Limit, agent string, r *quotav1.Renewal, g *quotav1.Grant) *quotav1.Grant {
+	if c.has == nil {
+		c.has = make(map[string]int64)
+	}
+	level := l.Slots
+	for holder, n := range c.has {
+		if holder != agent {
+			level -= n
+		}
+	}
+	level -= r.InUse
+	if !r.Final {
+		g.Tokens = min(max(level, 0), r.Waiting+f.chunk)
+		g.TtlMs = f.ttl.Milliseconds()
+		if g.Tokens < r.Waiting || g.Tokens == 0 {
+			g.DenyForMs = 20
+		}
+	}
+	c.has[agent] = r.InUse + g.Tokens
+	g.Remaining, g.ResetMs = max(level-g.Tokens, 0), 1000
 	return g
 }
 

@@ -77,7 +77,8 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 }
 
 // Allow takes one unit and reports whether it may be spent. Where one limit holds
-// the attributes, that is one atomic subtraction. It waits as AllowN does.
+// the attributes, that is one atomic subtraction. It waits as AllowN does. It cannot tell
+// when the request ends, and leaves concurrency limits out: use Decide for those.
 func (l *Limiter) Allow() bool {
 	return l.fast.Load().Add(-1) >= 0 || l.slowly()
 }
@@ -89,11 +90,31 @@ func (l *Limiter) slowly() bool {
 	if e := l.entry.Load(); e != nil {
 		return l.refill(context.Background(), e, 1).Allowed
 	}
-	return l.decide(context.Background(), 1).Allowed
+	return l.endless(1)
 }
 
-// AllowN takes n units; see Client.AllowN.
-func (l *Limiter) AllowN(n int64) bool { return l.Decide(context.Background(), n).Allowed }
+// AllowN takes n units; see Client.AllowN. It leaves concurrency limits out, as Allow does.
+func (l *Limiter) AllowN(n int64) bool {
+	if l.entry.Load() == nil {
+		return l.endless(n)
+	}
+	d := l.Decide(context.Background(), n)
+	d.Done() // for limits that changed just now
+	return d.Allowed
+}
+
+// endless is decide without limits of slots.
+func (l *Limiter) endless(n int64) bool {
+	a := attributesOf(l.attrs)
+	if set := l.c.reg.Find(agent.Lookup(a, AttrTenant)); set != nil && set.Slots {
+		d := l.c.begun(context.Background(), &request{c: l.c, n: n, attrs: a, endless: true})
+		l.resettle()
+		return d.Allowed
+	}
+	d := l.decide(context.Background(), n)
+	d.Done() // for limits that changed just now
+	return d.Allowed
+}
 
 // Decide takes n units and returns the whole decision; see Client.AllowN.
 func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
@@ -117,7 +138,7 @@ func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision 
 		for &set.Items[i] != it {
 			i++
 		}
-		v, lost := c.refill(e, n)
+		v, lost := c.refill(e, n, false)
 		switch v.Outcome {
 		case agent.Admitted:
 			return Decision{Allowed: true, held: held{c, hold{it, e}}}
@@ -136,10 +157,15 @@ func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision 
 // decide goes the common way, and then tries to resolve the handle again.
 func (l *Limiter) decide(ctx context.Context, n int64) Decision {
 	d := l.c.allow(ctx, n, l.attrs)
+	l.resettle()
+	return d
+}
+
+// resettle settles a handle that something has unsettled.
+func (l *Limiter) resettle() {
 	if l.entry.Load() == nil && !l.c.special.Load() {
 		l.settle()
 	}
-	return d
 }
 
 // item finds which limit of the set in force the bucket belongs to.
@@ -171,7 +197,7 @@ func (l *Limiter) settle() {
 		if !it.Rule.Applies(a) {
 			continue
 		}
-		if only != nil || it.Inherited {
+		if only != nil || it.Inherited || it.Slots {
 			return
 		}
 		only = it

@@ -208,10 +208,15 @@ func serve(waiters []*agent.Waiter) {
 
 // schedule says when a bucket is to be looked at next.
 func (l *loop) schedule(e *agent.Entry, now int64) {
-	if e.Line.Flying {
-		l.sched.Remove(e)
-		return
+	due := e.Turn(now) // its trickle goes on serving while a call is under way
+	if !e.Line.Flying {
+		due = min(due, renewAt(e, now))
 	}
+	l.sched.Set(e, due)
+}
+
+// renewAt returns when a bucket is to be renewed, Never when it needs no attention.
+func renewAt(e *agent.Entry, now int64) int64 {
 	due := e.Due(now)
 	if e.Line.Force > 0 {
 		due = min(due, e.Line.Force)
@@ -219,7 +224,7 @@ func (l *loop) schedule(e *agent.Entry, now int64) {
 	if due != agent.Never && e.Line.Retry > 0 {
 		due = max(due, e.Line.Retry)
 	}
-	l.sched.Set(e, due)
+	return due
 }
 
 // slotOf returns the start of the usage slot that now is in. It never goes back

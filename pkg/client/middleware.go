@@ -81,10 +81,11 @@ func Degraded(f func(http.ResponseWriter, *http.Request, Decision) bool) Middlew
 	return func(m *middleware) { m.degraded = f }
 }
 
-// Middleware decides each request before next sees it. Answers carry RateLimit and
+// Middleware decides each request before next sees it, and gives its slots of concurrency
+// limits back when next returns. Answers carry RateLimit and
 // RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10) and X-RateLimit-Limit,
 // -Remaining and -Reset; a denial is 429 (503 where the service and not the
-// caller is at fault) with Retry-After and a problem+json body that names the
+// caller is at fault, 504 where it waited its turn in vain) with Retry-After and a problem+json body that names the
 // violated limit.
 func Middleware(c *Client, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
 	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
@@ -97,6 +98,7 @@ func Middleware(c *Client, opts ...MiddlewareOption) func(next http.Handler) htt
 			d.EachHeader(func(name, value string) { w.Header().Set(name, value) })
 			switch {
 			case d.Allowed:
+				defer d.Done()
 				next.ServeHTTP(w, r)
 			case m.degraded == nil || !m.degraded(w, r, d):
 				headers.Write(w, d.answer())
@@ -109,7 +111,8 @@ func Middleware(c *Client, opts ...MiddlewareOption) func(next http.Handler) htt
 // decision: none where no limit decided and nothing was denied.
 func (d Decision) EachHeader(set func(name, value string)) { headers.Each(d.answer(), set) }
 
-// Status is the decision's HTTP status: 200, 429, or 503 where the service is at fault.
+// Status is the decision's HTTP status: 200, 429, 503 where the service is at fault, or 504
+// where the request waited its turn in vain.
 func (d Decision) Status() int { return headers.Status(d.answer()) }
 
 // Problem is a denial's body, of type application/problem+json.
@@ -120,6 +123,8 @@ func (d Decision) answer() headers.Answer {
 	switch d.Reason {
 	case ReasonUnknown, ReasonOutage, ReasonDeadline, ReasonCrowded, ReasonClosed:
 		a.Fault = !d.Allowed
+	case ReasonQueueTimeout:
+		a.Late = true
 	}
 	if l := d.held.item; l != nil {
 		a.Limit, a.Quota, a.Window = d.Limit(), d.Quota(), d.Window()

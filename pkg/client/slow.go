@@ -30,8 +30,12 @@ type request struct {
 	waiters []*agent.Waiter // by holds: what waits; nil
 	waiting int
 	answers chan int
-	timer   *time.Timer // bounds all waiting
+	counted bool        // among the client's waiting requests
+	timer   *time.Timer // bounds the waiting for answers
 	over    bool
+
+	patient bool // it waits its turn, at every limit
+	endless bool // nobody will tell of its end: it passes limits of slots by
 }
 
 // asked says how far the hot path came with a bucket.
@@ -69,14 +73,18 @@ func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute,
 
 // allowSlow decides what the hot path did not even begin.
 func (c *Client) allowSlow(ctx context.Context, n int64, a []limit.Attribute) Decision {
+	return c.begun(ctx, &request{c: c, n: n, attrs: clone(a)})
+}
+
+// begun decides a request from the beginning.
+func (c *Client) begun(ctx context.Context, r *request) Decision {
 	switch {
 	case c.closed.Load():
 		return Decision{Reason: ReasonClosed}
-	case n < 0 || n > limit.MaxUnits:
+	case r.n < 0 || r.n > limit.MaxUnits:
 		c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
-	r := &request{c: c, n: n, attrs: clone(a)}
 	defer r.end()
 	return c.decide(ctx, r)
 }
@@ -202,7 +210,7 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 		if e == nil {
 			continue
 		}
-		if s := e.State(now); s.Live && s.Tokens < 1 && s.Trickle == 0 {
+		if s := e.State(now); s.Live && s.Tokens < 1 && s.Trickle == 0 && !it.Queues {
 			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, held: held{c, hold{it, e}}}
 		}
 	}
@@ -212,7 +220,19 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 // begin starts the time that the request may wait, once. It reports false when
 // too many wait already.
 func (r *request) begin() bool {
-	if r.timer != nil {
+	if !r.count() {
+		return false
+	}
+	if r.timer == nil {
+		r.timer = time.NewTimer(r.c.cfg.maxWait)
+	}
+	return true
+}
+
+// count counts the request among those that wait, once. It reports false when too
+// many do already.
+func (r *request) count() bool {
+	if r.counted {
 		return true
 	}
 	if r.c.waiting.Add(1) > int64(r.c.cfg.maxWaiting) {
@@ -221,13 +241,15 @@ func (r *request) begin() bool {
 		return false
 	}
 	r.c.waited.Add(1)
-	r.timer = time.NewTimer(r.c.cfg.maxWait)
+	r.counted = true
 	return true
 }
 
 func (r *request) end() {
 	if r.timer != nil {
 		r.timer.Stop()
+	}
+	if r.counted {
 		r.c.waiting.Add(-1)
 	}
 }
@@ -242,13 +264,20 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 		it := &set.Items[i]
 		if wait {
 			wait = false
-			if d, stop := r.enqueue(); stop {
-				return d, false
+			if d, again, stop := r.await(ctx); stop {
+				return d, again
 			}
 			continue
 		}
-		if !it.Rule.Applies(r.attrs) {
+		if r.endless && it.Slots || !it.Rule.Applies(r.attrs) {
 			continue
+		}
+		if r.waiting > 0 && r.waitsItsTurn(it) {
+			// What the others answer comes first: a place in a queue is not taken for nothing,
+			// and only slots that come before in the order of all are kept in it.
+			if d, again, stop := r.wait(ctx); stop {
+				return d, again
+			}
 		}
 		e, err := c.reg.Touch(set, it, r.attrs, c.now())
 		if errors.Is(err, agent.ErrGone) {
@@ -274,7 +303,7 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 			r.taken[last] = true
 			continue
 		}
-		switch v, lost := c.refill(e, r.n); v.Outcome {
+		switch v, lost := c.refill(e, r.n, r.patient); v.Outcome {
 		case agent.Admitted:
 			r.taken[last] = true
 		case agent.Rematch:
@@ -290,8 +319,8 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 					return d, true
 				}
 			case v.Outcome == agent.Wait:
-				if d, stop := r.enqueue(); stop {
-					return d, false
+				if d, again, stop := r.await(ctx); stop {
+					return d, again
 				}
 			default:
 				h := r.holds[last]
@@ -321,6 +350,9 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 		}
 	}
 	d = Decision{Allowed: true, held: held{c, tightest}}
+	if set.Slots {
+		d.ending = endingOf(r.holds, r.n)
+	}
 	if mode != limit.ModeNormal {
 		d.Reason = ReasonSwitch
 	}
@@ -369,9 +401,22 @@ func (r *request) admit() bool {
 	return true
 }
 
-// enqueue lets the request wait for the last bucket, which said so. stop says
-// that it was decided instead.
-func (r *request) enqueue() (d Decision, stop bool) {
+// await lets the request wait for the last bucket, which said so: for its answer,
+// together with others', or for its turn. stop says that it was decided instead, or, with
+// again, that it has to match again.
+func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
+	patient := r.waitsItsTurn(r.holds[len(r.holds)-1].item)
+	if d, stop := r.enqueue(patient); stop || !patient {
+		return d, false, stop
+	}
+	return r.waitTurn(ctx)
+}
+
+// waitsItsTurn reports whether the request waits its turn at a limit, not only for an answer.
+func (r *request) waitsItsTurn(it *agent.Item) bool { return r.patient || it.Queues }
+
+// enqueue lets the request wait for the last bucket. stop says that it was decided instead.
+func (r *request) enqueue(patient bool) (d Decision, stop bool) {
 	c, last := r.c, len(r.holds)-1
 	h := r.holds[last]
 	if r.answers == nil {
@@ -380,18 +425,24 @@ func (r *request) enqueue() (d Decision, stop bool) {
 	r.say(last)
 	w, answers := &agent.Waiter{Units: r.n}, r.answers
 	w.Done = func(agent.Verdict) { answers <- last }
-	if r.begin() && c.await(h.entry, w) {
-		r.waiters[last] = w
-		r.waiting++
-		return d, false
+	reason := ReasonCrowded
+	if patient && r.count() || !patient && r.begin() {
+		if c.enqueue(h.entry, w, patient) {
+			r.waiters[last] = w
+			r.waiting++
+			return d, false
+		}
+		if patient {
+			reason = ReasonQueueFull
+		}
 	}
 	r.giveBack(false)
-	return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, true
+	return Decision{Reason: reason, RetryAfter: time.Second, held: held{c, h}}, true
 }
 
-// await adds a waiter to a bucket and has the loop ask for it. A bucket that is no
+// enqueue adds a waiter to a bucket and has the loop ask for it. A bucket that is no
 // more tells it at once.
-func (c *Client) await(e *agent.Entry, w *agent.Waiter) bool {
+func (c *Client) enqueue(e *agent.Entry, w *agent.Waiter, patient bool) bool {
 	if !e.Enter() {
 		w.Dismiss()
 		w.Done(w.Verdict())
@@ -403,7 +454,13 @@ func (c *Client) await(e *agent.Entry, w *agent.Waiter) bool {
 		w.Done(w.Verdict())
 		return true
 	}
-	if !e.Enqueue(w) {
+	if !patient {
+		if !e.Enqueue(w) {
+			return false
+		}
+	} else if served, ok := e.Join(w); ok {
+		serve(served)
+	} else {
 		return false
 	}
 	c.attend(e)
@@ -417,18 +474,10 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 		if !r.over {
 			select {
 			case i := <-r.answers:
-				v := r.answered(i)
-				switch v.Outcome {
-				case agent.Admitted:
-					continue
-				case agent.Rematch:
-					r.giveBack(false)
-					return d, true, true
-				default:
-					h := r.holds[i]
-					r.giveBack(false)
-					return c.denial(h, v, c.lost.Load() || h.entry.Lost()), false, true
+				if d, again, stop = r.take(i); stop {
+					return d, again, stop
 				}
+				continue
 			case <-ctx.Done():
 			case <-r.timer.C:
 				r.over = true
@@ -447,6 +496,21 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 	return d, false, false
 }
 
+// take takes the answer of bucket i; stop says that it ends the attempt.
+func (r *request) take(i int) (d Decision, again, stop bool) {
+	switch v := r.answered(i); v.Outcome {
+	case agent.Admitted:
+		return d, false, false
+	case agent.Rematch:
+		r.giveBack(false)
+		return d, true, true
+	default:
+		h := r.holds[i]
+		r.giveBack(false)
+		return r.c.denial(h, v, r.c.lost.Load() || h.entry.Lost()), false, true
+	}
+}
+
 // answered takes the answer of bucket i.
 func (r *request) answered(i int) agent.Verdict {
 	v := r.waiters[i].Verdict()
@@ -461,12 +525,15 @@ func (r *request) answered(i int) agent.Verdict {
 func (r *request) giveBack(denied bool) {
 	owed := 0
 	for i, w := range r.waiters {
-		switch {
-		case w == nil:
-		case r.holds[i].entry.Abandon(w, denied):
+		if w == nil {
+			continue
+		}
+		served, was := r.holds[i].entry.Abandon(w, denied)
+		serve(served)
+		if was {
 			r.waiters[i] = nil
 			denied = false
-		default:
+		} else {
 			owed++ // its answer is there, or on its way
 		}
 	}
@@ -475,7 +542,7 @@ func (r *request) giveBack(denied bool) {
 	}
 	for i, h := range r.holds {
 		if r.taken[i] {
-			h.entry.PutBack(r.n)
+			serve(h.entry.Cancel(r.n))
 		}
 		if h.item.Inherited {
 			h.entry.Inherit(-r.n)
@@ -500,7 +567,7 @@ func (c *Client) prime(e *agent.Entry, n int64) {
 		}
 		e.Release(n)
 	}
-	if !c.await(e, w) {
+	if !c.enqueue(e, w, false) {
 		e.Release(n)
 	}
 }

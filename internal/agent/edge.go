@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"math/rand/v2"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
+
+const (
+	// ahead is how long before a window's end its last renewal is, at most, in
+	// microseconds; each agent picks a time of its own in the second half of it. It also
+	// brings tokens of the window to come.
+	ahead = lease.ShortTerm
+	// overFor is how long an agent goes on with tokens of a window that it went over to
+	// by itself, and within half of which it renews.
+	overFor = 2 * lease.ShortTerm
+)
+
+// goOverLocked goes over to the tokens of the next window at the end of one, without a
+// call: no request waits for it. On false there are none.
+func (b *Bucket) goOverLocked(now int64, lost bool) bool {
+	if !b.live || b.next == 0 || now >= b.turnAt+b.length || lost && b.share > b.next {
+		b.next = 0
+		return false
+	}
+	b.cell.credit(-b.cell.fold())
+	b.debt, b.rest = 0, 0
+	b.turned, b.next = b.next, 0
+	b.window += b.length
+	b.expires = b.turnAt + overFor
+	b.renewAt = b.turnAt + rand.Int64N(overFor/2)
+	b.checkAt = Never
+	b.turnAt += b.length // a calendar window's may be another: the next answer tells
+	b.denyUntil = 0
+	b.cell.credit(b.turned)
+	return true
+}
+
+// edgeTimeLocked returns when it goes over to the next window; Never where it does not.
+func (b *Bucket) edgeTimeLocked() int64 {
+	if b.next == 0 {
+		return Never
+	}
+	return b.turnAt
+}
+
+// edgeLocked says when a lease that lasts until its window's end is renewed: once more
+// shortly before that, and, when it has tokens of the next window, shortly after.
+func (b *Bucket) edgeLocked(now int64) {
+	if b.length <= 0 || b.expires+2*margin < b.turnAt {
+		return
+	}
+	if b.next > 0 {
+		// Not before the store's edge: the answer was on its way for part of the time.
+		b.turnAt = b.resetAt
+		b.expires = b.turnAt
+		b.renewAt = b.turnAt + 1 // goes over first
+		return
+	}
+	lead := min(ahead, b.length/4)
+	at := b.turnAt - lead/2 - rand.Int64N(lead/2+1)
+	if at > now+earlyEvery {
+		b.renewAt = at
+	}
+}

@@ -1,0 +1,213 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+func slots(n, queue int64, wait time.Duration) limit.Limit {
+	return limit.Limit{Name: "inflight", Algorithm: limit.Concurrency, Slots: n, Queue: queue, Wait: wait, Meter: "starts"}
+}
+
+// Two gateways share the slots: never more requests run than there are, everyone in the queue
+// has a turn, and every start is billed once.
+func TestSlotsOverTwoGateways(t *testing.T) {
+	bubble(t, plans(1, slots(5, 100, 0)), func(t *testing.T, s *fake) {
+		s.chunk = 1
+		gateways := []*Client{dial(t, s)}
+		time.Sleep(time.Millisecond) // the fake tells epochs apart, not agents
+		gateways = append(gateways, dial(t, s, WithAgent("gw-2")))
+		var running, most, started atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 60 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				d := gateways[i%2].Allow(context.Background(), tenant("a"))
+				if !d.Allowed {
+					t.Errorf("request %d: %v, want its turn", i, d.Reason)
+					return
+				}
+				started.Add(1)
+				if n := running.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(30 * time.Millisecond)
+				running.Add(-1)
+				d.Done()
+				d.Done() // once is enough, and twice is once
+			})
+		}
+		wg.Wait()
+		if most.Load() != 5 {
+			t.Errorf("%d requests ran at once, want 5", most.Load())
+		}
+		for _, c := range gateways {
+			shut(t, c)
+		}
+		if got := s.billed(nil); got != started.Load() {
+			t.Errorf("the ledger has %d starts, want %d", got, started.Load())
+		}
+	})
+}
+
+// A full queue denies at once with 429, and one whose turn does not come in time gets 504.
+func TestSlotsQueueBounds(t *testing.T) {
+	bubble(t, plans(1, slots(1, 1, 2*time.Second)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		release := make(chan bool)
+		h := Middleware(c)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		get := func() int {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("X-Tenant", "a")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w.Code
+		}
+		codes := make(chan int, 2)
+		go func() { codes <- get() }()
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		before := time.Now()
+		go func() { codes <- get() }()
+		synctest.Wait()
+		if code := get(); code != 429 {
+			t.Errorf("with the queue full: %d, want 429", code)
+		}
+		if took := time.Since(before); took > 0 {
+			t.Errorf("it was denied after %v, want at once", took)
+		}
+		if code, took := <-codes, time.Since(before); code != 504 || took != 2*time.Second {
+			t.Errorf("its turn did not come: %d after %v, want 504 after 2s", code, took)
+		}
+		release <- true
+		if code := <-codes; code != 200 {
+			t.Errorf("the one that ran: %d, want 200", code)
+		}
+		go func() { codes <- get() }()
+		release <- true
+		if code := <-codes; code != 200 {
+			t.Errorf("after it ended: %d, want 200", code)
+		}
+		shut(t, c)
+		if st := c.Stats(); st.Admitted != 2 || st.Denied != 2 {
+			t.Errorf("%d starts and %d denied, want 2 and 2", st.Admitted, st.Denied)
+		}
+	})
+}
+
+// Requests that need slots of two limits take them in one order, and none waits for ever.
+func TestSlotsOfSeveralLimits(t *testing.T) {
+	all := slots(3, 100, 0)
+	mine := slots(2, 100, 0)
+	all.Name, mine.Name, mine.Meter, mine.By = "all", "mine", "", []string{"user"}
+	bubble(t, plans(1, all, mine, requests(10_000, 10_000)), func(t *testing.T, s *fake) {
+		s.chunk = 0
+		c := dial(t, s)
+		var wg sync.WaitGroup
+		var ran atomic.Int64
+		for i := range 100 {
+			wg.Go(func() {
+				d := c.Allow(context.Background(), tenant("a"), Attribute{"user", string(rune('a' + i%3))})
+				if d.Allowed {
+					ran.Add(1)
+					time.Sleep(5 * time.Millisecond)
+					d.Done()
+				}
+			})
+		}
+		wg.Wait()
+		if ran.Load() != 100 {
+			t.Errorf("%d of 100 ran", ran.Load())
+		}
+		shut(t, c)
+	})
+}
+
+// A handle whose answer is a word leaves slots out; its Decide takes them.
+func TestLimiterAndSlots(t *testing.T) {
+	bubble(t, plans(1, slots(1, 0, 0), requests(100, 100)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := l.Decide(t.Context(), 1)
+		if !d.Allowed {
+			t.Fatalf("the first: %v, want allowed", d.Reason)
+		}
+		if again := l.Decide(t.Context(), 1); again.Allowed || again.Limit() != "inflight" {
+			t.Errorf("while the slot is in use: %+v by %q, want denied by inflight", again, again.Limit())
+		}
+		for range 3 {
+			if !l.Allow() || !l.AllowN(2) {
+				t.Error("an answer that cannot be ended was denied for want of a slot")
+			}
+		}
+		d.Done()
+		if d = l.Decide(t.Context(), 1); !d.Allowed {
+			t.Error("after its end: denied, want allowed")
+		}
+		d.Done()
+		shut(t, c)
+	})
+}
+
+// Requests that would rather wait come at the limit's pace, in the order in which they came, and count once.
+func TestWaitPaces(t *testing.T) {
+	for name, l := range map[string]limit.Limit{
+		"leaky_bucket": {Name: "paced", Algorithm: limit.LeakyBucket, Rate: perSecond(10), Burst: 1, Queue: 30},
+		"token_bucket": {Name: "paced", Algorithm: limit.TokenBucket, Rate: perSecond(10), Burst: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+				s.chunk = 0
+				c := dial(t, s)
+				begin := time.Now()
+				var wg sync.WaitGroup
+				var mu sync.Mutex
+				var order []int
+				for i := range 20 {
+					time.Sleep(time.Millisecond)
+					wg.Go(func() {
+						if d := c.Wait(context.Background(), tenant("a")); !d.Allowed {
+							t.Errorf("request %d: %v, want allowed", i, d.Reason)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						order = append(order, i)
+					})
+				}
+				wg.Wait()
+				if took := time.Since(begin); took < 1900*time.Millisecond || took > 2500*time.Millisecond {
+					t.Errorf("20 requests at 10 a second took %v, want 1.9 s", took)
+				}
+				for i := range order {
+					if order[i] != i {
+						t.Errorf("they were served in the order %v, want that in which they came", order)
+						break
+					}
+				}
+				if st := c.Stats(); st.Admitted != 20 || st.Denied != 0 {
+					t.Errorf("%d admitted and %d denied, want 20 and 0", st.Admitted, st.Denied)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				if d := c.Wait(ctx, tenant("a")); d.Allowed || d.Reason != ReasonDeadline {
+					t.Errorf("with 10 ms: %+v, want denied for the deadline", d)
+				}
+				if d := c.WaitN(t.Context(), 2, tenant("a")); d.Allowed || d.Reason != ReasonLimit {
+					t.Errorf("for more than there ever is: %+v, want denied by the limit", d)
+				}
+				shut(t, c)
+			})
+		})
+	}
+}

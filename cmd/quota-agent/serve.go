@@ -62,7 +62,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		return errors.Join(err, closeDoor(httpDoor))
 	}
 
-	opts := []client.Option{client.WithAgent(c.agentID), client.WithLogger(log)}
+	// No door hears of a request's end.
+	opts := []client.Option{client.WithAgent(c.agentID), client.WithLogger(log), client.WithoutSlots()}
 	if c.key != "" {
 		opts = append(opts, client.WithKey(c.key))
 	}

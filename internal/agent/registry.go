@@ -36,6 +36,7 @@ const (
 type Registry struct {
 	seed    maphash.Seed
 	max     int
+	endless bool // limits of slots are left out
 	tenants *table[Tenant]
 	entries *table[Entry]
 
@@ -63,6 +64,10 @@ func NewRegistry(max int) *Registry {
 		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}),
 	}
 }
+
+// LeaveOutSlots has the registry leave limits of slots out, for a program that cannot
+// tell when a request ends. It is called before the first policy.
+func (r *Registry) LeaveOutSlots() { r.endless = true }
 
 // Tenant is a tenant in use. A decision reads its first cache line.
 type Tenant struct {

@@ -231,6 +231,9 @@ func (b *rebuild) resolve(t *Tenant) {
 // set compiles what holds the requests of chain[0].
 func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	s := new(Set)
+	if b.endless {
+		held = slices.DeleteFunc(slices.Clone(held), func(h limit.Held) bool { return h.Rule.Limit.Slots > 0 })
+	}
 	tenant := ""
 	for i := range chain {
 		s.Chain = append(s.Chain, chain[i].ID)

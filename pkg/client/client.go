@@ -108,6 +108,9 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 	}
+	if cfg.withoutSlots {
+		c.reg.LeaveOutSlots()
+	}
 	go c.run(life)
 	if cfg.firstWait > 0 {
 		t := time.NewTimer(cfg.firstWait)

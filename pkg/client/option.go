@@ -46,6 +46,7 @@ type config struct {
 	maxBuckets     int
 	maxWaiting     int
 	logger         *slog.Logger
+	withoutSlots   bool
 }
 
 // Option changes a default of Dial.
@@ -98,6 +99,10 @@ func WithMaxBuckets(n int) Option { return func(c *config) { c.maxBuckets = n } 
 // WithMaxWaiting bounds the requests that wait for the server at one time, by
 // default 16,384; more are denied with ReasonCrowded.
 func WithMaxWaiting(n int) Option { return func(c *config) { c.maxWaiting = n } }
+
+// WithoutSlots leaves concurrency limits out of all decisions: for a program that
+// cannot tell when a request ends, and so could never give a slot back.
+func WithoutSlots() Option { return func(c *config) { c.withoutSlots = true } }
 
 // WithLogger takes logs of what changes: contact lost and found, policies, fenced
 // epochs. By default nothing is logged.

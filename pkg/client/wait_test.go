@@ -211,3 +211,16 @@ func TestWaitPaces(t *testing.T) {
 		})
 	}
 }
+
+// A client that cannot tell when requests end leaves concurrency limits out.
+func TestWithoutSlots(t *testing.T) {
+	bubble(t, plans(1, slots(1, 0, 0), requests(100, 100)), func(t *testing.T, s *fake) {
+		c := dial(t, s, WithoutSlots())
+		for range 3 {
+			if d := c.Allow(t.Context(), tenant("a")); !d.Allowed || d.Limit() != "requests" {
+				t.Errorf("%+v by %q, want allowed by requests", d, d.Limit())
+			}
+		}
+		shut(t, c)
+	})
+}

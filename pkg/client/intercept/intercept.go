@@ -1,0 +1,145 @@
+// Package intercept decides gRPC calls against quotas before their handlers run: server
+// interceptors over package client, for unary calls and streams. A call that is
+// denied ends with RESOURCE_EXHAUSTED and a RetryInfo; with UNAVAILABLE where the service and
+// not the caller is at fault; with DEADLINE_EXCEEDED where it waited its turn in vain. The
+// slots that it has of concurrency limits come back when it ends, a stream's when the stream does.
+package intercept
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// Option changes a default.
+type Option func(*door)
+
+type door struct {
+	client     *client.Client
+	attributes func(ctx context.Context, method string) []client.Attribute
+	cost       func(ctx context.Context, method string, request any) int64
+}
+
+// ByCall replaces the extraction of attributes; the default is Attributes. method is the
+// full one, /package.Service/Method.
+func ByCall(f func(ctx context.Context, method string) []client.Attribute) Option {
+	return func(d *door) { d.attributes = f }
+}
+
+// CostOf says what a call costs; by default one unit. request is nil for a stream.
+func CostOf(f func(ctx context.Context, method string, request any) int64) Option {
+	return func(d *door) { d.cost = f }
+}
+
+// Attributes returns what is known of a call: the tenant from the metadata x-tenant, the user
+// from x-user, which must be set or cleared by whoever authenticates; the peer's address as
+// ip; and the full method as both endpoint and method.
+func Attributes(ctx context.Context, method string) []client.Attribute {
+	md, _ := metadata.FromIncomingContext(ctx)
+	first := func(name string) string {
+		if v := md.Get(name); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	return []client.Attribute{
+		{Name: client.AttrTenant, Value: first("x-tenant")},
+		{Name: client.AttrUser, Value: first("x-user")},
+		{Name: client.AttrIP, Value: ip(ctx)},
+		{Name: client.AttrEndpoint, Value: method},
+		{Name: client.AttrMethod, Value: method},
+	}
+}
+
+func ip(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	if err != nil {
+		return "" // a Unix socket
+	}
+	return host
+}
+
+func newDoor(c *client.Client, opts []Option) *door {
+	d := &door{
+		client: c, attributes: Attributes,
+		cost: func(context.Context, string, any) int64 { return 1 },
+	}
+	for _, o := range opts {
+		o(d)
+	}
+	return d
+}
+
+// Unary returns an interceptor of unary calls.
+func Unary(c *client.Client, opts ...Option) grpc.UnaryServerInterceptor {
+	d := newDoor(c, opts)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		decision := d.decide(ctx, info.FullMethod, req)
+		_ = grpc.SetHeader(ctx, headersOf(decision)) // it fails only where headers were sent already
+		if !decision.Allowed {
+			return nil, refusal(decision)
+		}
+		defer decision.Done()
+		return next(ctx, req)
+	}
+}
+
+// Stream returns an interceptor of streams: one decision for each.
+func Stream(c *client.Client, opts ...Option) grpc.StreamServerInterceptor {
+	d := newDoor(c, opts)
+	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		decision := d.decide(s.Context(), info.FullMethod, nil)
+		_ = s.SetHeader(headersOf(decision)) // likewise
+		if !decision.Allowed {
+			return refusal(decision)
+		}
+		defer decision.Done()
+		return next(srv, s)
+	}
+}
+
+func (d *door) decide(ctx context.Context, method string, req any) client.Decision {
+	return d.client.AllowN(ctx, d.cost(ctx, method, req), d.attributes(ctx, method)...)
+}
+
+func headersOf(d client.Decision) metadata.MD {
+	md := metadata.MD{}
+	d.EachHeader(func(name, value string) { md.Set(strings.ToLower(name), value) })
+	return md
+}
+
+func refusal(d client.Decision) error {
+	code := codes.ResourceExhausted
+	switch d.Status() {
+	case http.StatusServiceUnavailable:
+		code = codes.Unavailable
+	case http.StatusGatewayTimeout:
+		code = codes.DeadlineExceeded
+	}
+	message := "quota: denied: " + d.Reason.String()
+	if name := d.Limit(); name != "" {
+		message += " " + name
+	}
+	s := status.New(code, message)
+	if d.RetryAfter > 0 {
+		if with, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}); err == nil {
+			s = with
+		}
+	}
+	return s.Err()
+}

@@ -52,6 +52,9 @@ type Query struct {
 	Zone   *time.Location // of days and months; nil for UTC
 	Limit  int            // rows at most; 0 for DefaultUsageRows, bounded by MaxUsageRows
 	Page   string         // where to go on: Usage.NextPage; empty for the beginning
+
+	Version int64   // of this policy version alone; 0 for all but Except
+	Except  []int64 // versions left out: those that were only tried beside another
 }
 
 // UsageRow is one sum. Fields that Query.By does not tell apart are zero; Tenant

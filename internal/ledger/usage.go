@@ -33,6 +33,10 @@ type Reading struct {
 	HourFrom, HourTo int64
 	Cut              []int64 // ascending
 
+	// Version and Except say which policy versions' usage is wanted, as Query does.
+	Version int64
+	Except  []int64
+
 	// ByName: sums by limit and meter, and attributes where ByAttributes is set,
 	// after the names in After, the least Limit+1 of them. Otherwise sums by start.
 	ByName, ByAttributes bool
@@ -59,6 +63,7 @@ func (n Names) compare(o Names) int {
 func NewReading(q Query, first, last int64) (*Reading, error) {
 	r := &Reading{
 		Tenant: q.Tenant, From: first, To: last + 1, Limit: q.Limit, q: q, zone: q.Zone,
+		Version: q.Version, Except: q.Except,
 		periods: map[int64]*Sum{}, names: map[Names]*Sum{}, touched: map[Epoch]struct{}{},
 	}
 	if r.Limit <= 0 {
@@ -240,6 +245,9 @@ func (r *Reading) AddPending(p *Pending) error {
 			continue
 		}
 		r.touched[p.ID.Epoch] = struct{}{}
+		if r.Version != 0 && row.Version != r.Version || r.Version == 0 && slices.Contains(r.Except, row.Version) {
+			continue
+		}
 		if row.Slot < r.From || row.Slot >= r.To {
 			continue
 		}

@@ -143,7 +143,7 @@ func (s *Server) serve() error {
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
 	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, metrics: s.metrics, now: time.Now, stopping: s.stopping}
 	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, leases: c.LeaseStoreName, stored: c.LedgerName}
-	usage := &usageService{ledger: c.Ledger}
+	usage := &usageService{ledger: c.Ledger, policy: c.Policy}
 
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(gate.tap),

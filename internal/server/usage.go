@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -15,13 +19,24 @@ import (
 type usageService struct {
 	quotav1.UnimplementedUsageServiceServer
 	ledger ledger.Store
+	policy policy.Store // knows which versions were only tried
 }
 
 // GetUsage sums settled usage.
 func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
 	q := ledger.Query{
 		Tenant: req.Tenant, From: moment(req.FromMs), To: moment(req.ToMs), By: ledger.By(req.By),
-		Limit: int(req.PageSize), Page: req.Page,
+		Limit: int(req.PageSize), Page: req.Page, Version: req.ShadowVersion,
+	}
+	shadows, err := s.policy.Shadows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if q.Version != 0 && !slices.Contains(shadows, q.Version) {
+		return nil, fmt.Errorf("%w: version %d was not tried as a shadow", fault.ErrNotFound, q.Version)
+	}
+	if q.Version == 0 {
+		q.Except = shadows
 	}
 	if q.Limit == 0 {
 		q.Limit = wire.DefaultUsage

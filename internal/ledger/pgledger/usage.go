@@ -2,6 +2,8 @@ package pgledger
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,15 +55,16 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	if r.Tenant != "" {
 		tenant = " AND k.tenant = $6"
 	}
+	which := tenant + versions(r)
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
-		WHERE r.hour >= $1 AND r.hour < $2` + tenant
+		WHERE r.hour >= $1 AND r.hour < $2` + which
 	if len(r.Cut) > 0 {
 		parts += ` AND r.hour <> ALL ($3::bigint[])
 		UNION ALL
 		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
 		FROM unnest($3::bigint[]) AS h (hour) JOIN entries e ON e.slot >= h.hour AND e.slot < h.hour + 3600 JOIN keys k ON k.key = e.key
-		WHERE e.slot >= $4 AND e.slot < $5` + tenant
+		WHERE e.slot >= $4 AND e.slot < $5` + which
 	}
 	// Every parameter is named, whichever of them this query needs.
 	parts += `) AS parts WHERE ($3::bigint[], $4::bigint, $5::bigint, $6::text) IS NOT NULL`
@@ -99,6 +102,27 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 		return nil
 	})
 	return err
+}
+
+// versions is the condition on keys k for the policy versions that are wanted. They
+// are numbers, so that they stand in the text: a list of parameters differs by engine.
+func versions(r *ledger.Reading) string {
+	switch {
+	case r.Version != 0:
+		return " AND k.version = " + strconv.FormatInt(r.Version, 10)
+	case len(r.Except) == 0:
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(" AND k.version NOT IN (")
+	for i, v := range r.Except {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(v, 10))
+	}
+	b.WriteByte(')')
+	return b.String()
 }
 
 func readUnfolded(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {

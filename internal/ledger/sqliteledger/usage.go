@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -61,16 +63,17 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	if r.Tenant != "" {
 		tenant = " AND k.tenant = ?6"
 	}
+	which := tenant + versions(r)
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
-		WHERE r.hour >= ?1 AND r.hour < ?2` + tenant
+		WHERE r.hour >= ?1 AND r.hour < ?2` + which
 	if len(r.Cut) > 0 {
 		// CROSS JOIN: from hours to entries, for SQLite cannot know how few hours there are.
 		parts += ` AND r.hour NOT IN (SELECT value FROM json_each(?3))
 		UNION ALL
 		SELECT e.slot, k.limit_name, k.meter, k.attributes, e.admitted, e.overage, e.denied
 		FROM json_each(?3) h CROSS JOIN entries e ON e.slot >= h.value AND e.slot < h.value + 3600 JOIN keys k ON k.key = e.key
-		WHERE e.slot >= ?4 AND e.slot < ?5` + tenant
+		WHERE e.slot >= ?4 AND e.slot < ?5` + which
 	}
 	parts += ")"
 	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant}
@@ -109,6 +112,27 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 // halves adds up a count for ledger.SumOf: SQLite's sum fails where it overflows.
 func halves(count string) string {
 	return "sum((" + count + ") >> 32), sum((" + count + ") & 4294967295)"
+}
+
+// versions is the condition on keys k for the policy versions that are wanted. They
+// are numbers, so that they stand in the text: a list of parameters differs by engine.
+func versions(r *ledger.Reading) string {
+	switch {
+	case r.Version != 0:
+		return " AND k.version = " + strconv.FormatInt(r.Version, 10)
+	case len(r.Except) == 0:
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(" AND k.version NOT IN (")
+	for i, v := range r.Except {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(v, 10))
+	}
+	b.WriteByte(')')
+	return b.String()
 }
 
 func readUnfolded(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {

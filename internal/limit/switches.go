@@ -12,9 +12,19 @@ const (
 	ModeShadowAll      // limits decide and count, and never deny
 )
 
+var modes = [...]string{ModeNormal: "normal", ModeAllowAll: "allow_all", ModeShadowAll: "shadow_all"}
+
 // String returns the mode's word.
-func (m Mode) String() string {
-	return word([]string{"normal", "allow_all", "shadow_all"}, int(m), "mode")
+func (m Mode) String() string { return word(modes[:], int(m), "mode") }
+
+// ParseMode returns the mode of that word.
+func ParseMode(s string) (Mode, bool) {
+	for m, w := range modes {
+		if s == w {
+			return Mode(m), true
+		}
+	}
+	return ModeNormal, false
 }
 
 // Switches are the operators' overrides of every decision.

@@ -22,11 +22,12 @@ import (
 // reached; every change is audited by the store, in its own transaction.
 type adminService struct {
 	quotav1.UnimplementedAdminServiceServer
-	store  policy.Store
-	ledger ledger.Store
-	view   *view
-	leases string // the lease store's and
-	stored string // the ledger's engine, for GetVersion
+	store    policy.Store
+	ledger   ledger.Store
+	view     *view
+	switches *switchboard
+	leases   string // the lease store's and
+	stored   string // the ledger's engine, for GetVersion
 }
 
 // changed brings this server up to date with a change that it has just made, so
@@ -276,26 +277,28 @@ func keyProto(k policy.Key) *quotav1.Key {
 	return &quotav1.Key{Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, CreatedMs: millis(k.Created), RevokedMs: millis(k.Revoked)}
 }
 
-// GetSwitches reads the switches.
-func (s *adminService) GetSwitches(ctx context.Context, _ *quotav1.GetSwitchesRequest) (*quotav1.Switches, error) {
-	sw, err := s.store.Switches(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return wire.SwitchesToProto(sw), nil
+// GetSwitches tells what was set, from memory: it is what holds, whatever is away.
+func (s *adminService) GetSwitches(context.Context, *quotav1.GetSwitchesRequest) (*quotav1.Switches, error) {
+	return s.switchState(), nil
 }
 
-// SetSwitches replaces the switches.
+// SetSwitches replaces the switches, here at once and in the stores as far as they answer.
 func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitchesRequest) (*quotav1.Switches, error) {
 	sw, err := wire.SwitchesFromProto(req.Switches)
 	if err != nil {
 		return nil, err
 	}
-	if sw, err = s.store.SetSwitches(ctx, principalOf(ctx).name, sw); err != nil {
+	if err := s.switches.set(ctx, principalOf(ctx).name, sw, req.BaseRevision); err != nil {
 		return nil, err
 	}
-	s.changed(ctx)
-	return wire.SwitchesToProto(sw), nil
+	return s.switchState(), nil
+}
+
+func (s *adminService) switchState() *quotav1.Switches {
+	sw, pending, file := s.switches.state()
+	out := wire.SwitchesToProto(sw)
+	out.Pending, out.File = pending, file
+	return out
 }
 
 // GetVersion tells what the server runs.

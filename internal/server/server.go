@@ -49,6 +49,11 @@ type Config struct {
 	Ledger ledger.Store
 	Policy policy.Store
 
+	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
+	Board Board
+	// SwitchFile is a file of switches that override those set, for this server's agents; empty for none.
+	SwitchFile string
+
 	GRPC net.Listener
 	HTTP net.Listener
 	// TLS serves both listeners with TLS; nil without. Where it asks for client
@@ -86,6 +91,7 @@ type Server struct {
 	log      *slog.Logger
 	keys     *keyring
 	view     *view
+	switches *switchboard
 	ready    *readiness
 	health   *health.Server
 	grpc     *grpc.Server
@@ -124,6 +130,8 @@ func New(c Config) (*Server, error) {
 		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
 	}
 	s.view = newView(c.Policy, s.keys, c.Log, m)
+	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
+	s.view.learned = s.switches.fromStore
 	s.health = health.NewServer()
 	s.ready = newReadiness(c.Log, m, s.announce, s.parts()...)
 	folds, err := newFoldWatch(c.Ledger, m, c.Registerer)
@@ -142,7 +150,7 @@ func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
 	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, metrics: s.metrics, now: time.Now, stopping: s.stopping}
-	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, leases: c.LeaseStoreName, stored: c.LedgerName}
+	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy}
 
 	options := []grpc.ServerOption{
@@ -220,6 +228,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	failed := make(chan error, 2)
 	running.Go(func() { _ = s.view.run(background) })
+	running.Go(func() { _ = s.switches.run(background) })
 	running.Go(func() { _ = s.ready.run(background) })
 	running.Go(func() { _ = s.folder.Run(background) })
 	running.Go(func() {
@@ -257,6 +266,7 @@ func (s *Server) serveHTTP() error {
 // answer its first call, and refuses to let in everybody by mistake. A store that
 // is away is no error: it is looked for until it is there.
 func (s *Server) first(ctx context.Context) error {
+	s.switches.round(ctx) // before the first agent is told anything
 	if err := s.view.look(ctx); err != nil && ctx.Err() == nil {
 		s.log.Warn("starting without the policy store; nobody is let in before the keys are read", "error", err)
 	}

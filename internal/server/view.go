@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type inForce struct {
 	rules    *limit.Rules // nil before a policy is known
 	shadow   *limit.Rules // of the version that is tried beside it; nil for none
 	switches limit.Switches
+	switched int64 // counts the changes of switches
 	heads    policy.Heads
 	// turn counts the changes of policy and switches; streams compare it.
 	turn int64
@@ -65,6 +67,7 @@ type view struct {
 	keys    *keyring
 	log     *slog.Logger
 	metrics *metrics
+	learned func(limit.Switches) // told what switches the store has
 
 	polling sync.Mutex    // held by the one look under way
 	begun   time.Time     // of the last look that ended; guarded by polling
@@ -82,6 +85,7 @@ type view struct {
 func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *view {
 	return &view{
 		store: store, keys: keys, log: log, metrics: m,
+		learned: func(limit.Switches) {},
 		poke:    make(chan struct{}, 1),
 		now:     &inForce{switches: limit.Switches{}},
 		changed: make(chan struct{}),
@@ -162,7 +166,7 @@ func (v *view) update(ctx context.Context) error {
 	was := v.current()
 	next := *was
 	next.heads = heads
-	first := !v.known()
+	first, news := !v.known(), false
 	keys := first || heads.Keys != was.heads.Keys
 	if keys {
 		if err := v.loadKeys(ctx); err != nil {
@@ -170,22 +174,23 @@ func (v *view) update(ctx context.Context) error {
 		}
 	}
 	if first || heads.Switches != was.heads.Switches {
-		if next.switches, err = v.store.Switches(ctx); err != nil {
+		sw, err := v.store.Switches(ctx)
+		if err != nil {
 			return err
 		}
-		next.turn++
+		v.learned(sw)
 	}
 	if heads.Version != was.version() && heads.Version != 0 {
 		if next.rules, err = v.loadRules(ctx, 0); err != nil {
 			return err
 		}
-		next.turn++
+		news = true
 	}
 	if heads.Shadow != was.heads.Shadow {
 		if next.shadow, err = v.loadShadow(ctx, heads.Shadow); err != nil {
 			return err
 		}
-		next.turn++
+		news = true
 	}
 	var tenants []change
 	overrun := false
@@ -197,15 +202,15 @@ func (v *view) update(ctx context.Context) error {
 			return err
 		}
 	}
-	if next.turn == was.turn && len(tenants) == 0 && !overrun && !keys {
+	if heads == was.heads && !news && len(tenants) == 0 && !overrun && !keys {
 		return nil
 	}
-	v.put(was, &next, tenants, overrun)
+	v.put(was, &next, tenants, overrun, news)
 	return nil
 }
 
 // put brings what was read into force.
-func (v *view) put(was, next *inForce, tenants []change, overrun bool) {
+func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if overrun {
@@ -226,9 +231,40 @@ func (v *view) put(was, next *inForce, tenants []change, overrun bool) {
 		v.log.Info("policy in force", "version", next.version())
 	}
 	v.metrics.tenants.Set(float64(v.cache.len()))
+	// Switches have a way of their own, and may have changed meanwhile.
+	next.switches, next.switched, next.turn = v.now.switches, v.now.switched, v.now.turn
+	if news {
+		next.turn++
+	}
+	v.nowLocked(next)
+}
+
+// nowLocked puts next in force and tells the streams.
+func (v *view) nowLocked(next *inForce) {
 	v.now = next
 	close(v.changed)
 	v.changed = make(chan struct{})
+}
+
+// switchTo puts switches in force, unless they are.
+func (v *view) switchTo(sw limit.Switches) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if was := v.now.switches; was.Revision == sw.Revision && was.Mode == sw.Mode && slices.Equal(was.Denied, sw.Denied) {
+		return
+	}
+	next := *v.now
+	next.switches = sw
+	next.switched++
+	next.turn++
+	v.nowLocked(&next)
+}
+
+// answers reports whether the store did when it was last asked.
+func (v *view) answers() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.looked && v.err == nil
 }
 
 // loadShadow returns the rules of a version that is tried, nil for none. One that this

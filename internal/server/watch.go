@@ -16,7 +16,7 @@ type cursor struct {
 	turn     int64 // of inForce
 	version  int64 // of the policy
 	shadow   int64 // version
-	switches int64 // change number
+	switches int64 // inForce.switched
 	tenants  int64 // change number
 }
 
@@ -86,7 +86,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 				first.Shadow = wire.PolicyToProto(now.shadow.Policy)
 			}
 		}
-		if !at.started || now.heads.Switches != at.switches {
+		if !at.started || now.switched != at.switches {
 			first.Switches = wire.SwitchesToProto(now.switches)
 		}
 		news = true
@@ -101,7 +101,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 		messages = append(messages[:0], withTenants(first, changes)...)
 		news = true
 	}
-	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.heads.Switches, tenants: head}
+	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.switched, tenants: head}
 	if !news {
 		return nil, changed, nil
 	}

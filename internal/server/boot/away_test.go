@@ -147,3 +147,63 @@ func TestRedisAway(t *testing.T) {
 		return len(n.reasons()) == 0
 	}, func() any { return n.reasons() })
 }
+
+// The kill switch works without the database: what one server is told reaches the
+// agents of another within a second, by way of Redis; the database has it, with who
+// set it, once it is back. Without Redis either, each server that is told tells its own.
+func TestSwitchesWithEnginesAway(t *testing.T) {
+	pg := testenv.PrivatePostgres(t, false)
+	cluster := testenv.PrivateRedis(t)
+	c := production(t, pg)
+	c.BootstrapAdminKey = adminKey
+	c.LeaseStore = "redis://" + strings.Join(cluster.Addrs(), ",") + "?prefix=switches:"
+	a, b := start(t, c), start(t, c)
+	a.apply(policyText)
+	a.waitReady(10 * time.Second)
+	b.waitReady(10 * time.Second)
+	agent := a.newKey("agent", "gw-1")
+	eventually(t, time.Second, "the other server knows the key", func() bool {
+		_, err := quotav1.NewLeaseServiceClient(b.dial(agent.Secret)).Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1})
+		return err == nil
+	})
+	watch := func(n *node) *watcher {
+		key := n.key
+		defer func() { n.key = key }()
+		n.key = agent.Secret
+		return n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	}
+	ofA, ofB := watch(a), watch(b)
+	ofA.next("version 1", version(1))
+	ofB.next("version 1", version(1))
+	mode := func(m quotav1.Switches_Mode) func(*quotav1.WatchResponse) bool {
+		return func(r *quotav1.WatchResponse) bool { return r.Switches != nil && r.Switches.Mode == m }
+	}
+	set := func(n *node, m quotav1.Switches_Mode, pending ...string) {
+		t.Helper()
+		got, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: m}})
+		if err != nil || strings.Join(got.Pending, ",") != strings.Join(pending, ",") {
+			t.Errorf("set %s: %v, %v; want %q pending", m, got, err, pending)
+		}
+	}
+	set(a, quotav1.Switches_SHADOW_ALL)
+	ofB.next("shadow all, with everything there", mode(quotav1.Switches_SHADOW_ALL))
+
+	pg.Stop()
+	set(a, quotav1.Switches_ALLOW_ALL, "policy store")
+	ofA.next("allow all, without the database", mode(quotav1.Switches_ALLOW_ALL))
+	ofB.next("allow all, without the database, told by the other server", mode(quotav1.Switches_ALLOW_ALL))
+
+	for _, addr := range cluster.Addrs() {
+		cluster.Kill(addr)
+	}
+	for i, n := range []*node{a, b} {
+		w := []*watcher{ofA, ofB}[i]
+		set(n, quotav1.Switches_NORMAL, "policy store", "lease store")
+		w.next("normal, without either", mode(quotav1.Switches_NORMAL))
+	}
+	pg.Start()
+	eventually(t, 15*time.Second, "the database has the switches", func() bool {
+		got, err := a.admin().GetSwitches(t.Context(), &quotav1.GetSwitchesRequest{})
+		return err == nil && got.Mode == quotav1.Switches_NORMAL && strings.Join(got.Pending, ",") == "lease store"
+	})
+}

@@ -40,6 +40,8 @@ type Config struct {
 
 	Policy string // policy file; see docs/operations.md for when it is applied
 
+	SwitchFile string // file of switches that override those set, for this server's agents
+
 	TLSCert     string // certificate file of both listeners; empty without TLS
 	TLSKey      string
 	TLSClientCA string // authorities of client certificates, which are then required
@@ -68,6 +70,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.LedgerOwnerURL, "ledger-owner-url", c.LedgerOwnerURL, "`postgres://...` as the owner: migrates the schema at the start, under a lock")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` of the embedded engines' files")
 	fs.StringVar(&c.Policy, "policy", c.Policy, "policy `file`: embedded, it is applied at the start and whenever it changes; on a shared ledger it is applied once, and must not differ later")
+	fs.StringVar(&c.SwitchFile, "switch-file", c.SwitchFile, "`file` of switches (mode, deny) that override those set, for the agents of this server; read within a second of each change")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "certificate `file`; serves gRPC and HTTP with TLS")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "key `file` of the certificate")
 	fs.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "`file` of authorities; client certificates are then required (not for health and metrics)")

@@ -36,6 +36,7 @@ type engines struct {
 	ledger     ledger.Store
 	policy     policy.Store
 	judge      *server.Judge
+	board      server.Board // beside the policy store; nil for none
 	leaseName  string
 	ledgerName string
 	shared     bool // with other servers
@@ -147,6 +148,6 @@ func (e *engines) openRedis(place string) error {
 	s := redisstore.New(p.client(), p.prefix)
 	j := server.NewJoiner(s)
 	e.closers = append(e.closers, s, j)
-	e.leases, e.leaseName = j, "redis"
+	e.leases, e.leaseName, e.board = j, "redis", s
 	return nil
 }

@@ -1,0 +1,369 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// Board is a place beside the policy store that all servers reach, for a copy of the
+// switches: the kill switch has to work while the policy store is away. It may forget
+// at any time; servers then post again what they know.
+type Board interface {
+	// Posted returns the copy if its revision is above after; revision 0 and no text
+	// when nothing is posted, and no text when there is nothing newer.
+	Posted(ctx context.Context, after int64) (revision int64, text string, err error)
+	// Post replaces the copy unless it has that revision or a higher one.
+	Post(ctx context.Context, revision int64, text string) error
+}
+
+const (
+	// boardTimeout bounds one look at the board, or one attempt to tell a store: both
+	// have to fit into the second within which a switch is everywhere.
+	boardTimeout = 400 * time.Millisecond
+	boardEvery   = 200 * time.Millisecond
+	// boardSlowly is the pace while neither the board nor the store takes what is new.
+	boardSlowly = time.Second
+	// setTries bounds how often a change is numbered anew because another was stored
+	// meanwhile under a higher number.
+	setTries = 3
+)
+
+// posted is the switches as a board keeps them.
+type posted struct {
+	Revision int64    `json:"revision"`
+	Mode     string   `json:"mode"`
+	Denied   []string `json:"denied,omitempty"`
+	By       string   `json:"by"` // who set them, for the audit log
+}
+
+// switchboard holds the newest switches that any server was told of. They are in
+// this server's memory first, and from there in the policy store and on the board, as
+// soon as each can be reached. Of two copies the one of the higher revision holds; a
+// revision begins at the time of the change, so that this is the one set later. A
+// server that restarts while both are away forgets what only it knew.
+//
+// A file of this server, where one is given, overrides all of that for the agents
+// that this server serves.
+type switchboard struct {
+	store policy.Store
+	board Board  // nil for none
+	path  string // of the file; empty for none
+	view  *view
+	log   *slog.Logger
+	now   func() time.Time
+	poke  chan struct{} // asks for a round at once
+
+	mu     sync.Mutex
+	held   limit.Switches
+	by     string // who set held
+	stored int64  // the revision in the policy store, as far as is known
+	copied int64  // the revision on the board, likewise
+	away   bool   // the board did not answer last
+
+	file   policy.SwitchFile // what the file says; the zero value for nothing
+	seen   os.FileInfo       // as last read; nil when there was none
+	faults string            // logged once
+}
+
+func newSwitchboard(store policy.Store, board Board, path string, v *view, log *slog.Logger) *switchboard {
+	return &switchboard{store: store, board: board, path: path, view: v, log: log, now: time.Now, poke: make(chan struct{}, 1)}
+}
+
+// run keeps all copies the same until ctx ends.
+func (s *switchboard) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-s.poke:
+		}
+		every := boardEvery
+		if !s.round(ctx) {
+			every = boardSlowly
+		}
+		timer.Reset(every)
+	}
+}
+
+// round looks at the file and the board, and tells those that know less. It reports
+// whether all of them answered.
+func (s *switchboard) round(ctx context.Context) bool {
+	s.readFile()
+	fine := s.look(ctx)
+	err := s.tell(ctx)
+	if errors.Is(err, policy.ErrConflict) {
+		// Another server was first, with these or with newer ones.
+		err = s.ask(ctx)
+	}
+	return err == nil && fine
+}
+
+// look takes what the board has, if it is newer, and posts what is newer here.
+func (s *switchboard) look(ctx context.Context) bool {
+	if s.board == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
+	defer cancel()
+	s.mu.Lock()
+	held := s.held
+	s.mu.Unlock()
+	revision, text, err := s.board.Posted(ctx, held.Revision)
+	if err == nil && text != "" {
+		err = s.take(text)
+	}
+	if err == nil {
+		s.mu.Lock()
+		s.copied = revision
+		s.mu.Unlock()
+		err = s.post(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if away := err != nil; away != s.away && ctx.Err() == nil {
+		if s.away = away; away {
+			s.log.Warn("the copy of the switches beside the policy store cannot be used now", "error", err)
+		}
+	}
+	return err == nil
+}
+
+// take reads what is on the board.
+func (s *switchboard) take(text string) error {
+	var p posted
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return fmt.Errorf("what is posted cannot be read: %w", err)
+	}
+	mode, ok := limit.ParseMode(p.Mode)
+	if !ok {
+		return fmt.Errorf("what is posted has the mode %s, which this server does not know", limit.Quote(p.Mode))
+	}
+	s.adopt(limit.Switches{Mode: mode, Denied: p.Denied, Revision: p.Revision}, p.By)
+	return nil
+}
+
+// post puts the switches on the board, where those there are older.
+func (s *switchboard) post(ctx context.Context) error {
+	s.mu.Lock()
+	held, by, copied := s.held, s.by, s.copied
+	s.mu.Unlock()
+	if s.board == nil || held.Revision <= copied {
+		return nil
+	}
+	b, err := json.Marshal(posted{Revision: held.Revision, Mode: held.Mode.String(), Denied: held.Denied, By: by})
+	if err != nil {
+		return err
+	}
+	if err := s.board.Post(ctx, held.Revision, string(b)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copied = max(s.copied, held.Revision)
+	return nil
+}
+
+// errAway means that the policy store is not waited for: it did not answer just now.
+var errAway = errors.New("the policy store is away")
+
+// tell stores the switches where those stored are older: they were set while the
+// policy store was away. It is not waited for while it still is.
+func (s *switchboard) tell(ctx context.Context) error {
+	s.mu.Lock()
+	held, by, stored := s.held, s.by, s.stored
+	s.mu.Unlock()
+	if held.Revision <= stored {
+		return nil
+	}
+	if !s.view.answers() {
+		return errAway
+	}
+	if by == "" {
+		by = "another server"
+	}
+	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
+	defer cancel()
+	if _, err := s.store.SetSwitches(ctx, by, held); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = max(s.stored, held.Revision)
+	return nil
+}
+
+// ask takes what the policy store has.
+func (s *switchboard) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
+	defer cancel()
+	sw, err := s.store.Switches(ctx)
+	if err == nil {
+		s.fromStore(sw)
+	}
+	return err
+}
+
+// fromStore takes what the policy store has. It wins over switches of the same revision.
+func (s *switchboard) fromStore(sw limit.Switches) {
+	s.mu.Lock()
+	s.stored = sw.Revision
+	same := sw.Revision == s.held.Revision
+	if same {
+		s.held = sw
+		s.publishLocked()
+	}
+	s.mu.Unlock()
+	if !same {
+		s.adopt(sw, "")
+	}
+}
+
+// adopt puts switches in force, if they are newer than those that are.
+func (s *switchboard) adopt(sw limit.Switches, by string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sw.Revision <= s.held.Revision {
+		return
+	}
+	s.held, s.by = sw, by
+	s.publishLocked()
+}
+
+// publishLocked tells the agents what is in force: the file's, where it says something.
+func (s *switchboard) publishLocked() {
+	s.view.switchTo(s.file.Over(s.held))
+}
+
+// set replaces the switches. What holds here afterwards is in memory, and in the
+// stores as far as they can be reached now: none of them is waited for before the
+// agents are told. Two changes on two servers that have not heard of each other, which
+// takes them boardEvery, are both made, and the later one holds.
+func (s *switchboard) set(ctx context.Context, by string, sw limit.Switches, base int64) error {
+	sw.Denied = slices.Clone(sw.Denied)
+	slices.Sort(sw.Denied)
+	sw.Denied = slices.Compact(sw.Denied)
+	s.mu.Lock()
+	if base != 0 && base != s.held.Revision {
+		defer s.mu.Unlock()
+		return fmt.Errorf("%w: the switches have revision %d, and the change was made from %d", fault.ErrConflict, s.held.Revision, base)
+	}
+	sw.Revision = max(s.now().UnixMilli(), s.held.Revision+1)
+	s.held, s.by = sw, by
+	s.publishLocked()
+	s.mu.Unlock()
+	s.log.Warn("switches set", "mode", sw.Mode.String(), "denied_tenants", len(sw.Denied), "by", by, "revision", sw.Revision)
+	s.spread(ctx)
+	return nil
+}
+
+// spread tells the board and the store at once; what fails is tried again by run.
+func (s *switchboard) spread(ctx context.Context) {
+	post, cancel := context.WithTimeout(ctx, boardTimeout)
+	_ = s.post(post) // run tries again, and says that the board is away
+	cancel()
+	for range setTries {
+		err := s.tell(ctx)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, policy.ErrConflict) || !s.outrun(ctx) {
+			break
+		}
+	}
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// outrun numbers what was just set above what another server stored meanwhile, whose
+// clock is ahead. It reports whether the store has to be told once more.
+func (s *switchboard) outrun(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
+	defer cancel()
+	theirs, err := s.store.Switches(ctx)
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if theirs.Revision < s.held.Revision {
+		return true
+	}
+	if theirs.Revision == s.held.Revision && theirs.Mode == s.held.Mode && slices.Equal(theirs.Denied, s.held.Denied) {
+		s.stored = theirs.Revision // another server found it on the board, and stored it
+		return false
+	}
+	s.held.Revision = theirs.Revision + 1
+	s.publishLocked()
+	return true
+}
+
+// state is what was set, where it has not arrived yet, and the file that overrides it.
+func (s *switchboard) state() (sw limit.Switches, pending []string, file string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held.Revision > s.stored {
+		pending = append(pending, "policy store")
+	}
+	if s.board != nil && s.held.Revision > s.copied {
+		pending = append(pending, "lease store")
+	}
+	if s.file.Says() {
+		file = s.path
+	}
+	return s.held, pending, file
+}
+
+// readFile takes what the file says, once it changed. A file that is gone says
+// nothing; one that has faults leaves what it said before.
+func (s *switchboard) readFile() {
+	if s.path == "" {
+		return
+	}
+	info, err := os.Stat(s.path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.seen != nil && info.ModTime().Equal(s.seen.ModTime()) && info.Size() == s.seen.Size() && os.SameFile(info, s.seen) {
+		return
+	}
+	var says policy.SwitchFile
+	if err == nil {
+		var data []byte
+		if data, err = os.ReadFile(s.path); err == nil {
+			says, err = policy.ParseSwitches(s.path, data)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err.Error() != s.faults {
+			s.log.Error("switch file not in force; what it said before stays", "error", err)
+		}
+		s.faults = err.Error()
+		return
+	}
+	s.seen, s.faults = info, ""
+	if err != nil {
+		s.seen = nil
+	}
+	if says.Equal(s.file) {
+		return
+	}
+	s.file = says
+	in := says.Over(s.held)
+	s.log.Warn("switch file read", "file", s.path, "overrides", says.Says(), "mode", in.Mode.String(), "denied_tenants", len(in.Denied))
+	s.publishLocked()
+}

@@ -1,0 +1,349 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// shelf is a policy store that keeps switches, and fails or hangs when told to.
+type shelf struct {
+	policy.Store
+	mu    sync.Mutex
+	sw    limit.Switches
+	audit []string
+	down  bool
+	hangs bool
+}
+
+func (s *shelf) wait(ctx context.Context) error {
+	s.mu.Lock()
+	down, hangs := s.down, s.hangs
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", policy.ErrUnavailable, ctx.Err())
+	}
+	if down {
+		return policy.ErrUnavailable
+	}
+	return nil
+}
+
+func (s *shelf) set(down, hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down, s.hangs = down, hangs
+}
+
+func (s *shelf) Heads(ctx context.Context) (policy.Heads, error) {
+	if err := s.wait(ctx); err != nil {
+		return policy.Heads{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return policy.Heads{Switches: s.sw.Revision}, nil
+}
+
+func (s *shelf) Keys(ctx context.Context) ([]policy.Key, error) { return nil, s.wait(ctx) }
+
+func (s *shelf) Switches(ctx context.Context) (limit.Switches, error) {
+	err := s.wait(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sw, err
+}
+
+func (s *shelf) SetSwitches(ctx context.Context, actor string, sw limit.Switches) (limit.Switches, error) {
+	if err := s.wait(ctx); err != nil {
+		return limit.Switches{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sw.Revision <= s.sw.Revision {
+		return limit.Switches{}, policy.ErrConflict
+	}
+	s.sw = sw
+	s.audit = append(s.audit, actor+" "+sw.Mode.String())
+	return sw, nil
+}
+
+// board is one in memory.
+type board struct {
+	mu       sync.Mutex
+	revision int64
+	text     string
+	down     bool
+}
+
+func (b *board) Posted(_ context.Context, after int64) (int64, string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.down:
+		return 0, "", errors.New("the board is away")
+	case b.revision <= after:
+		return b.revision, "", nil
+	}
+	return b.revision, b.text, nil
+}
+
+func (b *board) Post(_ context.Context, revision int64, text string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down {
+		return errors.New("the board is away")
+	}
+	if revision > b.revision {
+		b.revision, b.text = revision, text
+	}
+	return nil
+}
+
+func (b *board) set(down bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = down
+}
+
+// hall is some servers, as far as switches go, over one store and one board.
+type hall struct {
+	t     *testing.T
+	store *shelf
+	board *board
+	all   []*switchboard
+}
+
+func newHall(t *testing.T, n int, file string) *hall {
+	h := &hall{t: t, store: &shelf{}, board: &board{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for range n {
+		m, err := newMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.DiscardHandler)
+		v := newView(h.store, &keyring{mayOpen: true}, log, m)
+		s := newSwitchboard(h.store, h.board, file, v, log)
+		v.learned = s.fromStore
+		running.Go(func() { _ = v.run(ctx) })
+		running.Go(func() { _ = s.run(ctx) })
+		h.all = append(h.all, s)
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	h.pass(time.Second)
+	return h
+}
+
+// pass lets time go by, and everything that is due in it happen.
+func (h *hall) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (h *hall) setMode(i int, mode limit.Mode, denied ...string) {
+	h.t.Helper()
+	if err := h.all[i].set(h.t.Context(), fmt.Sprint("op", i), limit.Switches{Mode: mode, Denied: denied}, 0); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// want checks what the agents of each server are told.
+func (h *hall) want(when string, modes ...limit.Mode) {
+	h.t.Helper()
+	for i, mode := range modes {
+		if got := h.all[i].view.current().switches.Mode; got != mode {
+			h.t.Errorf("%s: server %d says %s, want %s", when, i, got, mode)
+		}
+	}
+}
+
+const (
+	normal = limit.ModeNormal
+	allow  = limit.ModeAllowAll
+	shadow = limit.ModeShadowAll
+)
+
+// With everything there, a switch is stored with its author, and all servers have it
+// within a second.
+func TestSwitchesSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 2, "")
+		h.setMode(0, allow, "b", "a", "b")
+		if sw, pending, _ := h.all[0].state(); len(pending) != 0 || !slices.Equal(sw.Denied, []string{"a", "b"}) {
+			t.Errorf("set: %+v, pending %q; want a and b, and nothing pending", sw, pending)
+		}
+		h.want("at once", allow)
+		h.pass(500 * time.Millisecond)
+		h.want("half a second later", allow, allow)
+		if got := h.store.audit; !slices.Equal(got, []string{"op0 allow_all"}) {
+			t.Errorf("stored: %q, want it once, by who set it", got)
+		}
+	})
+}
+
+// Without the policy store the board carries a switch to the other server within a
+// second; the store has it, with its author, once it is back.
+func TestSwitchesWithoutTheStore(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHall(t, 2, "")
+			h.store.set(true, hangs)
+			begin := time.Now()
+			h.setMode(0, allow)
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("hangs %v: set took %s", hangs, took)
+			}
+			h.want("at once", allow)
+			if _, pending, _ := h.all[0].state(); !slices.Equal(pending, []string{"policy store"}) {
+				t.Errorf("hangs %v: pending %q, want the policy store", hangs, pending)
+			}
+			h.pass(time.Second - time.Since(begin))
+			h.want("a second later", allow, allow)
+			h.pass(time.Minute)
+			h.store.set(false, false)
+			h.pass(5 * time.Second)
+			h.want("with the store back", allow, allow)
+			if sw := h.store.sw; sw.Mode != allow || !slices.Equal(h.store.audit, []string{"op0 allow_all"}) {
+				t.Errorf("hangs %v: stored %+v, audit %q; want it once, by who set it", hangs, sw, h.store.audit)
+			}
+			if _, pending, _ := h.all[0].state(); len(pending) != 0 {
+				t.Errorf("hangs %v: pending %q still", hangs, pending)
+			}
+		})
+	}
+}
+
+// Without the store and the board each server is told by itself; when one of the two
+// is back, what was set last holds everywhere.
+func TestSwitchesWithoutEither(t *testing.T) {
+	for _, back := range []string{"board", "store"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHall(t, 2, "")
+			h.store.set(true, false)
+			h.board.set(true)
+			h.pass(time.Second)
+			h.setMode(0, allow)
+			h.pass(time.Second)
+			h.want("told one", allow, normal)
+			h.setMode(1, shadow)
+			h.pass(10 * time.Second)
+			h.want("told each", allow, shadow)
+			if back == "board" {
+				h.board.set(false)
+			} else {
+				h.store.set(false, false)
+			}
+			h.pass(5 * time.Second)
+			h.want("with the "+back+" back", shadow, shadow)
+		})
+	}
+}
+
+// A board that was wiped is told again; a store that was put back to an earlier state as well.
+func TestSwitchesForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1, "")
+		h.setMode(0, allow)
+		h.board.mu.Lock()
+		h.board.revision, h.board.text = 0, ""
+		h.board.mu.Unlock()
+		h.store.mu.Lock()
+		h.store.sw = limit.Switches{Revision: 1}
+		h.store.mu.Unlock()
+		h.pass(5 * time.Second)
+		h.want("told again", allow)
+		if h.store.sw.Mode != allow || h.board.revision != h.store.sw.Revision {
+			t.Errorf("store %+v, board %d", h.store.sw, h.board.revision)
+		}
+	})
+}
+
+// A server whose clock is behind still has the last word.
+func TestSwitchesWithClocksApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 2, "")
+		h.all[0].now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+		h.setMode(0, allow)
+		h.pass(time.Second)
+		h.setMode(1, normal)
+		h.pass(time.Second)
+		h.want("after the second", normal, normal)
+		// Even before it heard of the first: the store tells it so.
+		h.setMode(0, allow)
+		h.all[1].mu.Lock()
+		h.all[1].held.Revision, h.all[1].stored, h.all[1].copied = 1, 1, 1
+		h.all[1].mu.Unlock()
+		h.setMode(1, shadow)
+		h.pass(2 * time.Second)
+		h.want("after the third", shadow, shadow)
+		if h.store.sw.Mode != shadow {
+			t.Errorf("stored: %+v", h.store.sw)
+		}
+	})
+}
+
+// A change made from switches that are not those in force is refused.
+func TestSwitchesBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1, "")
+		h.setMode(0, allow)
+		sw, _, _ := h.all[0].state()
+		if err := h.all[0].set(t.Context(), "ann", limit.Switches{}, sw.Revision-1); !errors.Is(err, fault.ErrConflict) {
+			t.Errorf("from another revision: %v, want a conflict", err)
+		}
+		if err := h.all[0].set(t.Context(), "ann", limit.Switches{}, sw.Revision); err != nil {
+			t.Errorf("from the one in force: %v", err)
+		}
+		h.want("set", normal)
+	})
+}
+
+// The file overrides what was set for as long as it is there; faults leave what it said.
+func TestSwitchFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "switches.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1, path)
+		h.setMode(0, shadow, "a")
+		write("mode: allow_all\ndeny: [b]\n")
+		h.pass(time.Second)
+		h.want("with the file", allow)
+		if got := h.all[0].view.current().switches.Denied; !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("denied %q, want a, who was set, and b of the file", got)
+		}
+		if sw, _, file := h.all[0].state(); sw.Mode != shadow || file != path {
+			t.Errorf("state: %+v, file %q", sw, file)
+		}
+		write("mode: everything\n")
+		h.pass(time.Second)
+		h.want("with a faulty file", allow)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		h.pass(time.Second)
+		h.want("without the file", shadow)
+	})
+}

@@ -23,6 +23,10 @@ type Rule struct {
 	Location *time.Location // of its calendar windows; never nil; UTC where this machine does not know the zone
 	match    []condition
 	by       []part
+	allow    []condition
+	deny     []condition
+	variants []*Rule // by Limit.Variants
+	overage  *Rule   // of a soft limit
 }
 
 // Compile makes l ready to match. An error wraps ErrMatch; what a validated policy
@@ -48,12 +52,52 @@ func Compile(l Limit) (*Rule, error) {
 		}
 		r.by = append(r.by, p)
 	}
+	for _, list := range []struct {
+		matches []Match
+		to      *[]condition
+	}{{l.Allow, &r.allow}, {l.Deny, &r.deny}} {
+		for _, m := range list.matches {
+			c, err := compileMatch(m)
+			if err != nil {
+				return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
+			}
+			*list.to = append(*list.to, c)
+		}
+	}
 	if l.Zone != "" {
 		if loc, err := LoadZone(l.Zone); err == nil {
 			r.Location = loc
 		}
 	}
+	if l.soft() {
+		r.overage = r.with(l.Overage())
+	}
+	for i := range l.Variants {
+		v := r.with(l.Vary(i))
+		if v.Limit.soft() {
+			v.overage = v.with(v.Limit.Overage())
+		}
+		r.variants = append(r.variants, v)
+	}
 	return r, nil
+}
+
+// with returns a rule that holds the same requests in the same buckets by another limit.
+func (r *Rule) with(l Limit) *Rule {
+	o := *r
+	o.Limit, o.variants, o.overage = l, nil, nil
+	return &o
+}
+
+// Overage returns the rule of what a soft limit admits above itself; nil for others.
+func (r *Rule) Overage() *Rule { return r.overage }
+
+// For returns the rule as the tenant has it: itself, or one of its variants.
+func (r *Rule) For(tenant string) *Rule {
+	if i := r.Limit.Variant(tenant); i >= 0 {
+		return r.variants[i]
+	}
+	return r
 }
 
 // LoadZone returns the IANA time zone of that name. "Local" is none: it would mean
@@ -87,6 +131,48 @@ func (r *Rule) Applies(attributes []Attribute) bool {
 	return true
 }
 
+// Listing is what a limit's lists say of a request.
+type Listing uint8
+
+const (
+	Unlisted  Listing = iota
+	AllowedBy         // the limit does not hold the request: it takes nothing, and counts nothing
+	DeniedBy          // the limit denies it, whatever is left
+)
+
+// Listed says whether one of the limit's lists has the request: any of its
+// conditions is enough, and the deny list goes before the allow list. It allocates nothing.
+func (r *Rule) Listed(attributes []Attribute) Listing {
+	for i := range r.deny {
+		if r.deny[i].holds(attributes) {
+			return DeniedBy
+		}
+	}
+	for i := range r.allow {
+		if r.allow[i].holds(attributes) {
+			return AllowedBy
+		}
+	}
+	return Unlisted
+}
+
+// Reserved is the last part of the bucket, in parts per million of its capacity,
+// that a request of this priority may not spend.
+func (r *Rule) Reserved(attributes []Attribute) int64 {
+	reserve := &r.Limit.Reserve
+	if *reserve == (Reserve{}) {
+		return 0
+	}
+	switch lookup(attributes, AttrPriority) {
+	case "high":
+		return 0
+	case "low":
+		return reserve.LowPPM
+	default:
+		return reserve.NormalPPM
+	}
+}
+
 // Values is how many values tell the limit's buckets apart, the tenant of a plan's limit not counted.
 func (r *Rule) Values() int { return len(r.by) }
 
@@ -115,11 +201,12 @@ type Rules struct {
 	Policy *Policy
 	top    []*Rule
 	plans  map[string][]*Rule
+	varied map[string]bool // plans of which a limit has variants
 }
 
 // CompilePolicy makes p ready to match. p must not change afterwards.
 func CompilePolicy(p *Policy) (*Rules, error) {
-	r := &Rules{Policy: p, plans: make(map[string][]*Rule, len(p.Plans))}
+	r := &Rules{Policy: p, plans: make(map[string][]*Rule, len(p.Plans)), varied: make(map[string]bool)}
 	var err error
 	if r.top, err = compileAll(p.Limits); err != nil {
 		return nil, err
@@ -127,6 +214,11 @@ func CompilePolicy(p *Policy) (*Rules, error) {
 	for i := range p.Plans {
 		if r.plans[p.Plans[i].Name], err = compileAll(p.Plans[i].Limits); err != nil {
 			return nil, fmt.Errorf("plan %s: %w", Quote(p.Plans[i].Name), err)
+		}
+		for _, rule := range r.plans[p.Plans[i].Name] {
+			if len(rule.variants) > 0 {
+				r.varied[p.Plans[i].Name] = true
+			}
 		}
 	}
 	return r, nil
@@ -147,7 +239,8 @@ func compileAll(limits []Limit) ([]*Rule, error) {
 // Top returns the rules that hold for every tenant. The slice must not be changed.
 func (r *Rules) Top() []*Rule { return r.top }
 
-// Tenant returns the rules of t's plan, its overrides in place.
+// Tenant returns the rules of t's plan as t has them: by its variants, and with its
+// overrides in place, which have none: they say what this tenant has.
 func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
 	name := t.Plan
 	if !t.Exists {
@@ -157,10 +250,13 @@ func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
 	if !ok {
 		return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrNoPlan)
 	}
-	if len(t.Overrides) == 0 {
+	if len(t.Overrides) == 0 && !r.varied[name] {
 		return rules, nil
 	}
 	own := append(make([]*Rule, 0, len(rules)+len(t.Overrides)), rules...)
+	for i := range own {
+		own[i] = own[i].For(t.ID)
+	}
 next:
 	for _, o := range t.Overrides {
 		c, err := Compile(o)

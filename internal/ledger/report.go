@@ -18,6 +18,10 @@ type Row struct {
 // AttributeSep joins the pairs of Row.Attributes; no name or value may hold it.
 const AttributeSep = "\x1f"
 
+// WouldDeny stands in Row.Attributes of a row without a meter, which has none otherwise:
+// its denials are a shadow limit's, which denied nothing. Sums leave them out.
+const WouldDeny = "shadow=true"
+
 // Report is what an agent sends once. It is frozen when made: the same bytes at
 // every attempt, until a receipt says that it is durable.
 type Report struct {

@@ -219,7 +219,7 @@ func (r *Reading) AddTime(start int64, s Sum) {
 
 // AddNames adds the sum of one limit and meter, or one of their attributes.
 func (r *Reading) AddNames(n Names, s Sum) {
-	if !r.ByAttributes {
+	if !r.ByAttributes && (n.Meter != "" || n.Attributes != WouldDeny) {
 		n.Attributes = ""
 	}
 	if n.compare(r.After) <= 0 && r.q.Page != "" {
@@ -258,6 +258,9 @@ func (r *Reading) AddPending(p *Pending) error {
 		}
 		if row.Meter == "" {
 			s.Admitted, s.Overage = 0, 0
+			if row.Attributes == WouldDeny {
+				continue
+			}
 		}
 		r.AddTime(row.Slot, s)
 	}

@@ -216,6 +216,9 @@ func cells(by quotav1.GetUsageRequest_By, zone *time.Location, r *quotav1.UsageR
 	case quotav1.GetUsageRequest_MONTH:
 		return []string{start.In(zone).Format("2006-01")}
 	case quotav1.GetUsageRequest_LIMIT:
+		if r.Meter == "" && len(r.Attributes) > 0 { // what a shadow limit would have denied
+			return []string{r.Limit + " (" + strings.Join(r.Attributes, " ") + ")", r.Meter}
+		}
 		return []string{r.Limit, r.Meter}
 	case quotav1.GetUsageRequest_ATTRIBUTE:
 		return []string{r.Limit, r.Meter, strings.Join(r.Attributes, " ")}

@@ -29,6 +29,9 @@ func usage(t *testing.T, fresh func(testing.TB) Engine) {
 			r.Attributes = fmt.Sprintf("endpoint=/%d", i%5)
 			r.Version = int64(i % 3)
 			r.Denied, r.Overage = int64(i%7), int64(i%2)
+			if i%22 == 3 { // a shadow limit's
+				r.Admitted, r.Overage, r.Denied, r.Meter, r.Attributes = 0, 0, 5, "", ledger.WouldDeny
+			}
 			rows = append(rows, r)
 		}
 		all = append(all, rows...)
@@ -127,8 +130,14 @@ func sumUp(rows []ledger.Row, q ledger.Query) []ledger.UsageRow {
 		case ledger.ByLimit:
 			key.Limit, key.Meter = r.Limit, r.Meter
 		}
-		if key.Limit == "" && r.Meter == "" {
+		wouldDeny := r.Meter == "" && r.Attributes == ledger.WouldDeny
+		switch {
+		case key.Limit == "" && wouldDeny:
+			continue
+		case key.Limit == "" && r.Meter == "":
 			r.Admitted, r.Overage = 0, 0
+		case wouldDeny:
+			key.Attributes = r.Attributes
 		}
 		if sums[key] == nil {
 			fresh := key

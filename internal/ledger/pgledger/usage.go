@@ -50,6 +50,9 @@ func readBounds(ctx context.Context, tx pgx.Tx) (first, last int64, err error) {
 	return first, last, err
 }
 
+// wouldDeny holds for what only would have been denied; see ledger.WouldDeny.
+const wouldDeny = "meter = '' AND attributes = '" + ledger.WouldDeny + "'"
+
 func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	tenant := ""
 	if r.Tenant != "" {
@@ -72,7 +75,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	var sum ledger.Sum
 	if !r.ByName {
 		rows, err := tx.Query(ctx, `SELECT start, least(coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint,
-			least(coalesce(sum(overage) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint FROM `+parts+` GROUP BY start`, args...)
+			least(coalesce(sum(overage) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint
+			FROM `+parts+` AND NOT (`+wouldDeny+`) GROUP BY start`, args...)
 		if err != nil {
 			return err
 		}
@@ -83,7 +87,7 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 		})
 		return err
 	}
-	attributes := "''"
+	attributes := "CASE WHEN " + wouldDeny + " THEN attributes ELSE '' END"
 	if r.ByAttributes {
 		attributes = "attributes"
 	}

@@ -54,6 +54,9 @@ func readBounds(ctx context.Context, tx *sql.Tx) (first, last int64, err error) 
 	return w.From, w.To - 1, nil
 }
 
+// wouldDeny holds for what only would have been denied; see ledger.WouldDeny.
+const wouldDeny = "meter = '' AND attributes = '" + ledger.WouldDeny + "'"
+
 func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	cut, err := json.Marshal(append([]int64{}, r.Cut...))
 	if err != nil {
@@ -82,7 +85,7 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	if !r.ByName {
 		rows, err := tx.QueryContext(ctx, `SELECT start, `+halves("CASE WHEN meter <> '' THEN admitted ELSE 0 END")+`,
 			`+halves("CASE WHEN meter <> '' THEN overage ELSE 0 END")+`, `+halves("denied")+` FROM `+parts+`
-			WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL GROUP BY start`, args...)
+			WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL AND NOT (`+wouldDeny+`) GROUP BY start`, args...)
 		return each(rows, err, func(row scanner) error {
 			var start int64
 			if err := row.Scan(append([]any{&start}, counts...)...); err != nil {
@@ -92,7 +95,7 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 			return nil
 		})
 	}
-	names := "limit_name, meter, ''"
+	names := "limit_name, meter, CASE WHEN " + wouldDeny + " THEN attributes ELSE '' END"
 	if r.ByAttributes {
 		names = "limit_name, meter, attributes"
 	}

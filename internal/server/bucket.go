@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 const (
@@ -18,6 +19,19 @@ const (
 	// 256 bytes, and need some of it for a prefix of their own.
 	maxKeyLen = 200
 )
+
+// keyName is the limit's name as bucket keys have it. No name of a limit holds a "+", so what a
+// soft limit admits above itself, and the shadow version's limits, have buckets of their own.
+func keyName(r *quotav1.Renewal) string {
+	name := r.Limit
+	if r.Shadow {
+		name += "+shadow"
+	}
+	if r.Kind == quotav1.Renewal_OVERAGE {
+		name += "+overage"
+	}
+	return name
+}
 
 // bucketKey names a bucket: the limit, the tenant whose plan holds it (empty at
 // the top level) and the values of its `by` attributes. A long key is cut to the

@@ -98,7 +98,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			continue
 		}
 		renewal := wire.RenewalFromProto(r)
-		renewal.Key = bucketKey(r.Limit, r.Tenant, r.Values)
+		renewal.Key = bucketKey(keyName(r), r.Tenant, r.Values)
 		renewal.Holder = holder
 		renewal.Spec = spec(rule, at)
 		renewals = append(renewals, renewal)
@@ -126,24 +126,41 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 
 // find returns the rule that a renewal is of. Without one, the status says why.
 func find(now *inForce, who map[string]resolved, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
-	rules := now.rules.Top()
-	if r.Tenant != "" {
-		t := who[r.Tenant]
-		if t.err != nil {
-			return nil, quotav1.Grant_UNAVAILABLE
-		}
-		rules = t.rules
-	}
+	rules, status := rulesOf(now, who, r)
 	for _, rule := range rules {
 		if rule.Limit.Name != r.Limit {
 			continue
 		}
-		if rule.Limit.CountsOnly() || rule.Values() != len(r.Values) {
+		if r.Kind == quotav1.Renewal_OVERAGE {
+			rule = rule.Overage()
+		}
+		if rule == nil || rule.Limit.CountsOnly() || rule.Values() != len(r.Values) {
 			break
 		}
 		return rule, quotav1.Grant_GRANTED
 	}
-	return nil, quotav1.Grant_UNKNOWN
+	return nil, status
+}
+
+// rulesOf returns the rules that the renewal's is one of, and what to say when it is not.
+func rulesOf(now *inForce, who map[string]resolved, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
+	rules := now.rules
+	if r.Shadow {
+		rules = now.shadow
+	}
+	switch t := who[r.Tenant]; {
+	case rules == nil:
+		return nil, quotav1.Grant_UNKNOWN
+	case r.Tenant == "":
+		return rules.Top(), quotav1.Grant_UNKNOWN
+	case t.err != nil:
+		return nil, quotav1.Grant_UNAVAILABLE
+	case r.Shadow:
+		held, _ := rules.Tenant(t.tenant) // without a plan there, none
+		return held, quotav1.Grant_UNKNOWN
+	default:
+		return t.rules, quotav1.Grant_UNKNOWN
+	}
 }
 
 // speaksFor refuses a caller whose key is bound to another agent.

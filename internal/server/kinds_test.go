@@ -1,0 +1,75 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// What a soft limit admits above itself, and a shadow version's limits, are found with
+// values and keys of their own; an agent that asks for what is not there is told so.
+func TestKindsOfBuckets(t *testing.T) {
+	rate := limit.Rate{Units: 100, Per: time.Hour, Calendar: limit.Hour}
+	compile := func(burst int64) *limit.Rules {
+		rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{
+			{Name: "capped", Algorithm: limit.TokenBucket, Rate: rate, Burst: burst, Enforcement: limit.Soft, OveragePPM: 200_000},
+			{Name: "uncapped", Algorithm: limit.TokenBucket, Rate: rate, Burst: burst, Enforcement: limit.Soft},
+			{Name: "hard", Algorithm: limit.TokenBucket, Rate: rate, Burst: burst},
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	now := &inForce{rules: compile(50), shadow: compile(500)}
+	tenant := limit.Tenant{ID: "a", Exists: true, Plan: "p"}
+	rules, err := now.rules.Tenant(tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := map[string]resolved{"a": {tenant: tenant, rules: rules}}
+	seen := make(map[string]bool)
+	for _, c := range []struct {
+		limit  string
+		kind   quotav1.Renewal_Kind
+		shadow bool
+		burst  int64 // 0: unknown
+	}{
+		{"capped", quotav1.Renewal_LIMIT, false, 50},
+		{"capped", quotav1.Renewal_OVERAGE, false, 10},
+		{"capped", quotav1.Renewal_LIMIT, true, 500},
+		{"capped", quotav1.Renewal_OVERAGE, true, 100},
+		{"uncapped", quotav1.Renewal_LIMIT, false, 50},
+		{"uncapped", quotav1.Renewal_OVERAGE, false, 0},
+		{"hard", quotav1.Renewal_OVERAGE, false, 0},
+		{"hard", quotav1.Renewal_LIMIT, true, 500},
+		{"none", quotav1.Renewal_LIMIT, true, 0},
+	} {
+		r := &quotav1.Renewal{Limit: c.limit, Tenant: "a", Kind: c.kind, Shadow: c.shadow}
+		rule, status := find(now, who, r)
+		switch {
+		case c.burst == 0:
+			if rule != nil || status != quotav1.Grant_UNKNOWN {
+				t.Errorf("%v: got a rule and %v, want none and UNKNOWN", r, status)
+			}
+		case rule == nil || spec(rule, time.Unix(1e9, 0)).Burst != c.burst:
+			t.Errorf("%v: got %+v, want burst %d", r, rule, c.burst)
+		default:
+			if key := bucketKey(keyName(r), r.Tenant, nil); seen[key] {
+				t.Errorf("%v: key %q is another's", r, key)
+			} else {
+				seen[key] = true
+			}
+		}
+	}
+	now.shadow = nil
+	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_UNKNOWN {
+		t.Errorf("without a shadow version: got %v, %v, want none and UNKNOWN", rule, status)
+	}
+	who["a"] = resolved{err: errBusy}
+	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_UNAVAILABLE {
+		t.Errorf("a tenant that cannot be looked up: got %v, want UNAVAILABLE", status)
+	}
+}

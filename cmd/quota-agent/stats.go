@@ -12,6 +12,14 @@ type stats struct {
 	figures []figure
 }
 
+// What limits that only try did. There are as many as the policies name.
+var (
+	trialAdmitted = prometheus.NewDesc("quota_client_trial_admitted_units_total",
+		"Units that a shadow limit, or the shadow policy's, admitted.", []string{"limit", "policy"}, nil)
+	trialDenied = prometheus.NewDesc("quota_client_would_deny_units_total",
+		"Units that a shadow limit, or the shadow policy's, would have denied.", []string{"limit", "policy"}, nil)
+)
+
 type figure struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -33,6 +41,7 @@ func newStats(c *client.Client) *stats {
 	}
 	counter("admitted_units", "Units admitted, one count for each limit that held them.", func(s client.Stats) int64 { return s.Admitted })
 	counter("denied_units", "Units denied, one count for each limit that denied them.", func(s client.Stats) int64 { return s.Denied })
+	counter("overage_units", "Units admitted above a soft limit.", func(s client.Stats) int64 { return s.Overage })
 	counter("billed_units", "Units admitted that are reported to the ledger.", func(s client.Stats) int64 { return s.Billed })
 	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s client.Stats) int64 { return s.Unaccounted })
 	counter("late_spent_units", "Units spent of leases that had ended.", func(s client.Stats) int64 { return s.LateSpends })
@@ -66,6 +75,8 @@ func (s *stats) Describe(to chan<- *prometheus.Desc) {
 	for i := range s.figures {
 		to <- s.figures[i].desc
 	}
+	to <- trialAdmitted
+	to <- trialDenied
 }
 
 // Collect implements prometheus.Collector.
@@ -74,5 +85,13 @@ func (s *stats) Collect(to chan<- prometheus.Metric) {
 	for i := range s.figures {
 		f := &s.figures[i]
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(now))
+	}
+	for _, t := range now.Trials {
+		policy := "active"
+		if t.Version {
+			policy = "shadow"
+		}
+		to <- prometheus.MustNewConstMetric(trialAdmitted, prometheus.CounterValue, float64(t.Admitted), t.Limit, policy)
+		to <- prometheus.MustNewConstMetric(trialDenied, prometheus.CounterValue, float64(t.WouldDeny), t.Limit, policy)
 	}
 }

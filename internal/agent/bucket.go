@@ -82,6 +82,7 @@ type Bucket struct {
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
 	grantedAt  int64
+	spentBase  int64 // units admitted that remaining does not count any more
 
 	// The conversation with the store.
 	number       int64 // of the last renewal made
@@ -122,21 +123,8 @@ func (b *Bucket) init(l *limit.Limit, c *cell) {
 	}
 }
 
-// follow takes what the agent itself goes by from a limit that changed.
-func (b *Bucket) follow(l *limit.Limit) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.adopt(l)
-}
-
 func (b *Bucket) adopt(l *limit.Limit) {
-	b.onOutage, b.capacity = l.OnOutage, l.Burst
-	switch l.Algorithm {
-	case limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog:
-		b.capacity = l.Rate.Units
-	case limit.Concurrency:
-		b.capacity = l.Slots
-	}
+	b.onOutage, b.capacity = l.OnOutage, capacityOf(l)
 	b.slots = l.Algorithm == limit.Concurrency
 	b.paced = l.Algorithm == limit.LeakyBucket
 	b.queues = b.slots && l.Queue > 0
@@ -394,7 +382,7 @@ func (b *Bucket) Collect() (admitted, denied int64) {
 // State is a snapshot for answers' headers and for operators.
 type State struct {
 	Tokens    int64 // spendable here now
-	Remaining int64 // in the whole bucket, as the server last told
+	Remaining int64 // in the whole bucket, as the server last told, less what was spent here since
 	ResetIn   int64 // microseconds until it is full or its window turns
 	Live      bool
 	Expires   int64
@@ -409,7 +397,7 @@ func (b *Bucket) State(now int64) State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := State{
-		Tokens: max(b.cell.tokens.Load(), 0), Remaining: b.remaining, ResetIn: max(b.resetAt-now, 0),
+		Tokens: max(b.cell.tokens.Load(), 0), Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
 		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(), Used: b.used,
 	}
 	if b.slots {

@@ -32,11 +32,14 @@ type rest struct {
 	// billed there. It is raised before such units are taken and lowered after they
 	// were put back, so that what is billed here is never too much.
 	inherited atomic.Int64
-	slow      atomic.Int32 // requests between a failed Take and its outcome
-	pins      atomic.Int32 // handles that hold it
-	dead      atomic.Bool  // out of the table: match again
-	queued    atomic.Bool  // in the owner's queue
-	lost      atomic.Bool  // its renewals have failed for a while
+	// excused is units that the bucket refused and that are denied nowhere here: what the
+	// limit admits above itself decided them. The server is told of them, for they are demand.
+	excused atomic.Int64
+	slow    atomic.Int32 // requests between a failed Take and its outcome
+	pins    atomic.Int32 // handles that hold it
+	dead    atomic.Bool  // out of the table: match again
+	queued  atomic.Bool  // in the owner's queue
+	lost    atomic.Bool  // its renewals have failed for a while
 
 	hash uint64
 	Line Line // the owner's
@@ -95,6 +98,7 @@ type Scope struct {
 	orphan  bool  // the policy no longer has it: its buckets are to be given up
 	entries int
 	names   []string // of the values
+	overage *Scope   // of what the limit admits above itself; nil where it has no such bucket
 	tenant  int      // which of them is the tenant, for a limit of the top level; -1
 }
 
@@ -103,11 +107,37 @@ type scopeKey struct {
 	tenant string // empty at the policy's top level
 	by     string
 	counts bool // has no rate
+	// overage: the buckets of what a soft limit admits above itself.
+	overage bool
+	shadow  bool // of the shadow version
 }
 
-func keyOf(l *limit.Limit, tenant string) scopeKey {
-	return scopeKey{limit: l.Name, tenant: tenant, by: strings.Join(l.By, valueSep), counts: l.CountsOnly()}
+func keyOf(l *limit.Limit, tenant string, shadow bool) scopeKey {
+	return scopeKey{limit: l.Name, tenant: tenant, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), shadow: shadow}
 }
+
+// trial reports whether the limit denies nothing.
+func (s *Scope) trial() bool { return s.key.shadow || s.rule.Limit.Shadow }
+
+// meter is the meter that the limit's buckets feed; empty for none.
+func (s *Scope) meter() string {
+	if s.trial() {
+		return ""
+	}
+	return s.rule.Limit.Meter
+}
+
+// Excuse says that n units that the bucket refused are not denied by it.
+func (e *Entry) Excuse(n int64) { e.excused.Add(n) }
+
+// Overage reports whether the bucket is of what a soft limit admits above itself.
+func (e *Entry) Overage() bool { return e.scope.key.overage }
+
+// OnTrial reports whether the bucket's limit denies nothing. The owner's.
+func (e *Entry) OnTrial() bool { return e.scope.trial() }
+
+// Shadow reports whether the bucket is the shadow version's.
+func (e *Entry) Shadow() bool { return e.scope.key.shadow }
 
 // Limit is the limit's name.
 func (e *Entry) Limit() string { return e.scope.key.limit }
@@ -205,8 +235,10 @@ func pairs(names []string, values string, skip int) string {
 // limit of a plan, without attributes where it is not metered.
 func (e *Entry) row(slot int64) (ledger.Row, bool) {
 	s := e.scope
-	r := ledger.Row{Slot: slot, Tenant: s.key.tenant, Limit: s.key.limit, Version: s.version, Meter: s.rule.Limit.Meter}
+	r := ledger.Row{Slot: slot, Tenant: s.key.tenant, Limit: s.key.limit, Version: s.version, Meter: s.meter()}
 	switch {
+	case s.rule.Limit.Shadow:
+		r.Attributes = ledger.WouldDeny
 	case s.tenant >= 0 && r.Meter != "":
 		r.Tenant = e.Values()[s.tenant]
 		r.Attributes = e.Line.attributes
@@ -226,7 +258,8 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	defer e.mu.Unlock()
 	e.foldLocked()
 	admitted, denied = e.cell.admitted(), e.cell.denied()
-	if e.scope.rule.Limit.Meter != "" {
+	denied = max(denied-e.excused.Load(), 0)
+	if e.scope.meter() != "" {
 		billed = max(admitted-e.inherited.Load(), 0)
 	}
 	return admitted, denied, billed

@@ -27,8 +27,9 @@ func TestLargerThanTheBucket(t *testing.T) {
 	if _, denied := b.Collect(); denied != 101 {
 		t.Errorf("got %d units denied for the ledger, want 101", denied)
 	}
+	old := l
 	l.Burst = 200
-	b.follow(&l)
+	b.follow(&old, &l)
 	if got := ask(b, now, 101, false); got != Wait {
 		t.Errorf("101 of at most 200: got %v, want Wait", got)
 	}

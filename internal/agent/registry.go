@@ -47,6 +47,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	rules   *limit.Rules
+	trial   *limit.Rules // the shadow version; nil for none
 	scopes  map[scopeKey]*Scope
 	round   int64                // of rebuilding
 	denied  map[string]bool      // tenants switched off
@@ -106,7 +107,34 @@ type Set struct {
 	gone    atomic.Bool
 	first   [1]Item  // what Items points to, where it is one
 	Chain   []string // the tenant and its ancestors
-	_       [16]byte // to two cache lines, so that what a decision reads is in no third
+	Trial   *Trial   // what is decided beside Items; nil for nothing
+	_       [8]byte  // to two cache lines, so that what a decision reads is in no third
+}
+
+// Trial is the limits that decide and count like any, and neither deny a request
+// nor make it wait.
+type Trial struct {
+	Limits  []Item // shadow limits of the policy in force, each on its own
+	Version []Item // the shadow version's, together: one that would deny takes nothing of the others
+}
+
+// Concerns reports whether a limit on trial holds the request.
+func (t *Trial) Concerns(attributes []limit.Attribute) bool {
+	if t == nil {
+		return false
+	}
+	holds := func(it *Item) bool { return it.Rule.Applies(attributes) }
+	for i := range t.Limits {
+		if holds(&t.Limits[i]) {
+			return true
+		}
+	}
+	for i := range t.Version {
+		if holds(&t.Version[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Gone reports whether another set has taken this one's place.
@@ -135,6 +163,10 @@ type Item struct {
 	Slots bool
 	// Queues: a request waits its turn.
 	Queues bool
+	// Vet: the limit's lists, or a reserve, may decide before the bucket does.
+	Vet bool
+	// Soft: what the bucket denies may be admitted above it.
+	Soft bool
 
 	only string // the one attribute that tells buckets apart, uncut; or empty
 }
@@ -181,6 +213,30 @@ func Lookup(attributes []limit.Attribute, name string) string {
 		}
 	}
 	return ""
+}
+
+// ownScopes returns the scopes of the set that are the tenant's own, not an ancestor's
+// or the top level's.
+func (s *Set) ownScopes(tenant string) []*Scope {
+	var own []*Scope
+	add := func(items []Item) {
+		for i := range items {
+			sc := items[i].scope
+			if sc.key.tenant != tenant {
+				continue
+			}
+			own = append(own, sc)
+			if sc.overage != nil {
+				own = append(own, sc.overage)
+			}
+		}
+	}
+	add(s.Items)
+	if s.Trial != nil {
+		add(s.Trial.Limits)
+		add(s.Trial.Version)
+	}
+	return own
 }
 
 // Entry returns the request's bucket of an item, or nil when it is not held yet.
@@ -253,24 +309,42 @@ func (r *Registry) Touch(s *Set, it *Item, attributes []limit.Attribute, now int
 	if s.Gone() || r.closed {
 		return nil, ErrGone
 	}
-	if it.values == 0 {
-		if e := it.scope.direct.Load(); e != nil {
-			it.direct.Store(e)
+	e, err := r.touchLocked(it.scope, values, now)
+	if err == nil && it.values == 0 {
+		it.direct.Store(e)
+	}
+	return e, err
+}
+
+// Beyond returns the bucket of what the limit of e admits above itself, for e's own
+// values. It fails with ErrCrowded or ErrGone.
+func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := e.scope
+	if s.overage == nil || s.overage.orphan || s.orphan || r.closed {
+		return nil, ErrGone
+	}
+	return r.touchLocked(s.overage, []byte(e.values), now)
+}
+
+func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, error) {
+	if len(s.names) == 0 {
+		if e := s.direct.Load(); e != nil {
 			return e, nil
 		}
-	} else if e := r.entryBytes(it.scope, values); e != nil {
+	} else if e := r.entryBytes(s, values); e != nil {
 		return e, nil
 	}
 	if r.entries.live >= r.max {
 		return nil, ErrCrowded
 	}
-	h := usable(maphash.Bytes(r.seed, values) ^ it.scope.hash)
-	e := newEntry(it.scope, h, values, now)
+	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
+	e := newEntry(s, h, values, now)
 	r.entries.insert(h, e)
-	it.scope.entries++
-	if it.values == 0 {
-		it.scope.direct.Store(e)
-		it.direct.Store(e)
+	s.entries++
+	if len(s.names) == 0 {
+		s.direct.Store(e)
 	}
 	r.buckets.Store(int64(r.entries.live))
 	return e, nil
@@ -413,16 +487,13 @@ func (r *Registry) Sweep() {
 			return
 		}
 		if s != nil {
-			for i := range s.Items {
-				if sc := s.Items[i].scope; sc.key.tenant == t.id && sc.entries > 0 {
-					return
-				}
+			own := s.ownScopes(t.id)
+			if slices.ContainsFunc(own, func(sc *Scope) bool { return sc.entries > 0 }) {
+				return
 			}
 			s.gone.Store(true)
-			for i := range s.Items {
-				if sc := s.Items[i].scope; sc.key.tenant == t.id {
-					delete(r.scopes, sc.key)
-				}
+			for _, sc := range own {
+				delete(r.scopes, sc.key)
 			}
 		}
 		delete(r.pending, t)

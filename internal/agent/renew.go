@@ -29,6 +29,13 @@ type pendingRenewal struct {
 	waited int64 // units that requests waited for
 	inUse  int64 // slots that stay here whatever the answer
 	window int64 // that it spoke of
+
+	// What the limit shrank to since it was sent; zero for not.
+	shrunkStock, shrunkFlow fraction
+}
+
+func (p *pendingRenewal) shrink(stock, flow fraction) {
+	p.shrunkStock, p.shrunkFlow = p.shrunkStock.and(stock), p.shrunkFlow.and(flow)
 }
 
 // Never is the time of a bucket that needs no attention.
@@ -184,6 +191,8 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
+	g.Tokens, g.Pile, g.Fallback = p.shrunkStock.of(g.Tokens), p.shrunkStock.of(g.Pile), p.shrunkFlow.of(g.Fallback)
+	g.Next, g.Trickle = p.shrunkStock.of(g.Next), p.shrunkFlow.of(g.Trickle)
 	have := b.refillLocked(now)
 	over := p.window != b.window // it went over to the next window meanwhile
 	switch {
@@ -238,6 +247,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.resetAt = now + g.Reset
 	b.grantedAt = now
 	b.edgeLocked(now)
+	b.spentBase = p.told + min(p.waited, g.Tokens) // what requests waited for is in no remainder
 	served := b.serveLocked(now)
 	spare := min(p.waited, g.Tokens)
 	for _, w := range served {

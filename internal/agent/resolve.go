@@ -31,21 +31,56 @@ func (r *Registry) Adopt(rules *limit.Rules) Changes {
 		})
 	}
 	r.rules = rules
-	var top []limit.Held
-	for _, rule := range rules.Top() {
-		top = append(top, limit.Held{Rule: rule, Meter: rule.Limit.Meter})
+	r.version.Store(rules.Policy.Version)
+	return b.all()
+}
+
+// Try puts a policy beside the one in force, whose limits decide and count like any, and
+// deny nothing; nil ends that. The caller has collected usage first. The owner's.
+func (r *Registry) Try(rules *limit.Rules) Changes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trial = rules
+	if r.rules == nil {
+		return Changes{}
 	}
-	if old := r.anonymous.Swap(b.set(nil, top)); old != nil {
+	return r.rebuildLocked().all()
+}
+
+// Trial returns the version that is tried beside the one in force; 0 for none. The owner's.
+func (r *Registry) Trial() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.trial == nil {
+		return 0
+	}
+	return r.trial.Policy.Version
+}
+
+// all makes every set anew.
+func (b *rebuild) all() Changes {
+	s := b.set(nil, topOf(b.rules))
+	if b.trial != nil {
+		b.try(s, topOf(b.trial))
+	}
+	if old := b.anonymous.Swap(s); old != nil {
 		old.gone.Store(true)
 	}
-	r.tenants.each(b.resolve)
-	for _, s := range r.scopes {
+	b.tenants.each(b.resolve)
+	for _, s := range b.scopes {
 		if s.round != b.round {
 			b.orphan(s)
 		}
 	}
-	r.version.Store(rules.Policy.Version)
 	return b.changes()
+}
+
+func topOf(rules *limit.Rules) []limit.Held {
+	var top []limit.Held
+	for _, rule := range rules.Top() {
+		top = append(top, limit.Held{Rule: rule, Meter: rule.Limit.Meter})
+	}
+	return top
 }
 
 // Differ reports whether a tenant that is known already is said to have changed. The owner's.
@@ -136,14 +171,14 @@ func (r *Registry) Switch(sw limit.Switches) {
 type rebuild struct {
 	*Registry
 	round     int64
-	different map[*Scope]bool
-	left      []*Scope // own scopes of the sets that were replaced
+	different map[*Scope]*limit.Limit // what it said before
+	left      []*Scope                // own scopes of the sets that were replaced
 	orphans   map[*Scope]bool
 }
 
 func (r *Registry) rebuildLocked() *rebuild {
 	r.round++
-	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]bool), orphans: make(map[*Scope]bool)}
+	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]*limit.Limit), orphans: make(map[*Scope]bool)}
 }
 
 func (b *rebuild) orphan(s *Scope) {
@@ -159,23 +194,24 @@ func (b *rebuild) orphan(s *Scope) {
 func (b *rebuild) changes() Changes {
 	var c Changes
 	search := false
-	for _, of := range []struct {
-		scopes map[*Scope]bool
-		to     *[]*Entry
-	}{{b.different, &c.Changed}, {b.orphans, &c.Orphaned}} {
-		for s := range of.scopes {
-			if len(s.names) > 0 {
-				search = search || s.entries > 0
-			} else if e := s.direct.Load(); e != nil {
-				*of.to = append(*of.to, e)
-			}
+	look := func(s *Scope, to *[]*Entry) {
+		if len(s.names) > 0 {
+			search = search || s.entries > 0
+		} else if e := s.direct.Load(); e != nil {
+			*to = append(*to, e)
 		}
+	}
+	for s := range b.different {
+		look(s, &c.Changed)
+	}
+	for s := range b.orphans {
+		look(s, &c.Orphaned)
 	}
 	if search {
 		b.entries.each(func(e *Entry) {
 			switch {
 			case len(e.scope.names) == 0:
-			case b.different[e.scope]:
+			case b.different[e.scope] != nil:
 				c.Changed = append(c.Changed, e)
 			case b.orphans[e.scope]:
 				c.Orphaned = append(c.Orphaned, e)
@@ -183,7 +219,7 @@ func (b *rebuild) changes() Changes {
 		})
 	}
 	for _, e := range c.Changed {
-		e.follow(&e.scope.rule.Limit)
+		e.follow(b.different[e.scope], &e.scope.rule.Limit)
 	}
 	return c
 }
@@ -206,6 +242,12 @@ func (b *rebuild) resolve(t *Tenant) {
 	}
 	held, err := b.rules.Chain(chain)
 	s := b.set(chain, held)
+	if b.trial != nil {
+		// A tenant without a plan there has no limits to try.
+		if held, err := b.trial.Chain(chain); err == nil {
+			b.try(s, held)
+		}
+	}
 	switch {
 	case slices.ContainsFunc(s.Chain, func(id string) bool { return b.denied[id] }):
 		s.Refusal = Switched
@@ -221,10 +263,44 @@ func (b *rebuild) resolve(t *Tenant) {
 		return
 	}
 	old.gone.Store(true)
-	for i := range old.Items {
-		if sc := old.Items[i].scope; sc.key.tenant == t.id {
-			b.left = append(b.left, sc)
+	b.left = append(b.left, old.ownScopes(t.id)...)
+}
+
+// try adds what the shadow version says of the set's requests.
+func (b *rebuild) try(s *Set, held []limit.Held) {
+	items := make([]Item, 0, len(held))
+	for rank, h := range held {
+		if triable(&h.Rule.Limit) {
+			items = append(items, Item{})
+			b.item(&items[len(items)-1], h, rank, b.trial, true)
 		}
+	}
+	if len(items) == 0 {
+		return
+	}
+	if s.Trial == nil {
+		s.Trial = new(Trial)
+	}
+	s.Trial.Version = items
+}
+
+// triable reports whether a limit can be tried without denying: slots cannot, for a request
+// that is not denied for them says nothing of its end.
+func triable(l *limit.Limit) bool { return !l.CountsOnly() && l.Slots == 0 }
+
+// item compiles one held limit. A shadow one feeds no meter.
+func (b *rebuild) item(it *Item, h limit.Held, rank int, rules *limit.Rules, shadow bool) {
+	l := &h.Rule.Limit
+	it.Rule, it.scope, it.Rank = h.Rule, b.scope(h, rules, shadow), uint16(rank)
+	it.Always, it.values = len(l.Match) == 0, uint16(len(l.By))
+	it.Vet = len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{}
+	it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
+	it.Soft = it.scope.overage != nil
+	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
+		it.only = l.By[0]
+	}
+	if it.values == 0 {
+		it.direct.Store(it.scope.direct.Load())
 	}
 }
 
@@ -241,9 +317,20 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	if len(chain) > 0 {
 		tenant = chain[0].ID
 	}
-	order := make([]int, len(held)) // of asking, as indexes of held, which is by rank
-	for i := range order {
-		order[i] = i
+	order := make([]int, 0, len(held)) // of asking, as indexes of held, which is by rank
+	for i := range held {
+		if !held[i].Rule.Limit.Shadow {
+			order = append(order, i)
+		}
+	}
+	if len(order) < len(held) {
+		s.Trial = &Trial{Limits: make([]Item, 0, len(held)-len(order))}
+		for i, h := range held {
+			if h.Rule.Limit.Shadow && triable(&h.Rule.Limit) {
+				s.Trial.Limits = append(s.Trial.Limits, Item{})
+				b.item(&s.Trial.Limits[len(s.Trial.Limits)-1], h, i, b.rules, false)
+			}
+		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		if d := turn(&held[a], tenant) - turn(&held[b], tenant); d != 0 || held[a].Rule.Limit.Slots == 0 {
@@ -252,26 +339,17 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 		return slotsOrder(&held[a], &held[b])
 	})
 	s.Items = s.first[:]
-	if len(held) != 1 {
-		s.Items = make([]Item, len(held))
+	if len(order) != 1 {
+		s.Items = make([]Item, len(order))
 	}
 	for i, rank := range order {
 		h := &held[rank]
-		l := &h.Rule.Limit
 		it := &s.Items[i]
-		it.Rule, it.scope, it.Rank = h.Rule, b.scope(*h), uint16(rank)
-		it.Always, it.values = len(l.Match) == 0, uint16(len(l.By))
-		it.Metered = l.Meter != ""
+		b.item(it, *h, rank, b.rules, false)
+		it.Metered = h.Rule.Limit.Meter != ""
 		it.Inherited = it.Metered && inherited(h, tenant)
-		it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
 		s.Slots = s.Slots || it.Slots
-		it.Hold = it.Metered && i < len(held)-1
-		if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
-			it.only = l.By[0]
-		}
-		if it.values == 0 {
-			it.direct.Store(it.scope.direct.Load())
-		}
+		it.Hold = it.Metered && i < len(order)-1
 	}
 	return s
 }
@@ -304,25 +382,42 @@ func slotsOrder(a, b *limit.Held) int {
 		cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Rule.Limit.Name, b.Rule.Limit.Name))
 }
 
-// scope returns the identity of a held limit, up to date.
-func (b *rebuild) scope(h limit.Held) *Scope {
+// scope returns the identity of a held limit, up to date, and with it that of what it
+// admits above itself.
+func (b *rebuild) scope(h limit.Held, rules *limit.Rules, shadow bool) *Scope {
 	l := &h.Rule.Limit
-	k := keyOf(l, h.Tenant)
+	s := b.identify(keyOf(l, h.Tenant, shadow), h, rules)
+	was := s.overage
+	s.overage = nil
+	if h.Rule.Overage() != nil && !s.trial() {
+		h.Rule = h.Rule.Overage()
+		k := s.key
+		k.overage, k.counts = true, h.Rule.Limit.CountsOnly()
+		s.overage = b.identify(k, h, rules)
+	}
+	if was != nil && was != s.overage {
+		b.left = append(b.left, was)
+	}
+	return s
+}
+
+func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope {
+	l := &h.Rule.Limit
 	s := b.scopes[k]
 	if s == nil {
 		s = &Scope{key: k, names: l.By, tenant: -1}
-		s.hash = maphash.String(b.seed, k.limit+valueSep+k.tenant+valueSep+k.by) * 0x9E3779B97F4A7C15
+		s.hash = maphash.Comparable(b.seed, k) * 0x9E3779B97F4A7C15
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}
 		b.scopes[k] = s
 	} else if s.round != b.round && !reflect.DeepEqual(s.rule.Limit, h.Rule.Limit) {
-		b.different[s] = true
+		b.different[s] = &s.rule.Limit
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}
 	}
-	s.rule, s.version, s.round, s.orphan = h.Rule, b.rules.Policy.Version, b.round, false
+	s.rule, s.version, s.round, s.orphan = h.Rule, rules.Policy.Version, b.round, false
 	return s
 }
 

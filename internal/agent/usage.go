@@ -15,7 +15,7 @@ type Usage struct {
 	units int64
 }
 
-type counts struct{ admitted, denied int64 }
+type counts struct{ admitted, overage, denied int64 }
 
 // MaxRows bounds the rows that wait to be frozen: some hundred MB.
 const MaxRows = 1 << 20
@@ -30,7 +30,7 @@ func (u *Usage) Units() int64 { return u.units }
 func (u *Usage) Take() []ledger.Row {
 	rows := make([]ledger.Row, 0, len(u.rows))
 	for r, c := range u.rows {
-		r.Admitted, r.Denied = c.admitted, c.denied
+		r.Admitted, r.Overage, r.Denied = c.admitted, c.overage, c.denied
 		rows = append(rows, r)
 	}
 	u.rows, u.units = nil, 0
@@ -40,7 +40,7 @@ func (u *Usage) Take() []ledger.Row {
 // Return puts rows back that were frozen for an epoch that will not take them.
 func (u *Usage) Return(rows []ledger.Row) {
 	for _, r := range rows {
-		u.add(r.Key(), counts{r.Admitted, r.Denied})
+		u.add(r.Key(), counts{r.Admitted, r.Overage, r.Denied})
 	}
 }
 
@@ -49,7 +49,7 @@ func (u *Usage) add(key ledger.Row, c counts) {
 		u.rows = make(map[ledger.Row]counts)
 	}
 	was := u.rows[key]
-	u.rows[key] = counts{was.admitted + c.admitted, was.denied + c.denied}
+	u.rows[key] = counts{was.admitted + c.admitted, was.overage + c.overage, was.denied + c.denied}
 	u.units += c.admitted
 }
 
@@ -65,30 +65,36 @@ type Sum struct{ Admitted, Denied int64 }
 func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	l := &e.Line
 	admitted, denied := e.Bucket.Collect()
-	if admitted == 0 && denied == 0 && l.rowed == l.admitted && l.rowedDenied == l.denied {
-		return Sum{}
-	}
+	excused := e.excused.Load() // after what was refused: too few are denied for now, never too many
+	l.admitted += admitted
+	l.denied += denied
 	if admitted > 0 || denied > 0 {
 		l.active = now
 	}
-	l.admitted += admitted
-	l.denied += denied
+	denials := max(l.denied-excused, l.rowedDenied)
+	if l.rowed == l.admitted && l.rowedDenied == denials {
+		return Sum{Admitted: admitted}
+	}
 	own := l.admitted - e.inherited.Load() - l.rowed
-	c := counts{denied: l.denied - l.rowedDenied}
-	if e.scope.rule.Limit.Meter != "" {
+	c := counts{denied: denials - l.rowedDenied}
+	if e.scope.meter() != "" {
 		c.admitted = max(own, 0)
+		if e.Overage() {
+			c.overage = c.admitted
+		}
 	}
 	key, ok := e.row(slot)
+	sum := Sum{Admitted: admitted, Denied: c.denied}
 	switch {
 	case !ok, c == counts{}:
-		l.rowed, l.rowedDenied = max(l.rowed, l.rowed+own), l.denied
+		l.rowed, l.rowedDenied = max(l.rowed, l.rowed+own), denials
 	case len(u.rows) >= MaxRows && !u.has(key):
 		u.Behind = true // kept in the line, for another time
 	default:
 		u.add(key, c)
-		l.rowed, l.rowedDenied = l.rowed+max(own, 0), l.denied
+		l.rowed, l.rowedDenied = l.rowed+max(own, 0), denials
 	}
-	return Sum{admitted, denied}
+	return sum
 }
 
 func (u *Usage) has(key ledger.Row) bool {
@@ -102,5 +108,5 @@ func (e *Entry) Unbooked() bool {
 	if !e.settled() {
 		return true
 	}
-	return e.Line.rowed < e.Line.admitted-e.inherited.Load() || e.Line.rowedDenied < e.Line.denied
+	return e.Line.rowed < e.Line.admitted-e.inherited.Load() || e.Line.rowedDenied < e.Line.denied-e.excused.Load()
 }

@@ -50,6 +50,14 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		if !it.Always && !it.Rule.Applies(a) {
 			continue
 		}
+		if it.Vet {
+			switch vet(it, a) {
+			case passedBy:
+				continue
+			case suspect:
+				return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
+			}
+		}
 		if k == onStack {
 			return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
 		}
@@ -69,11 +77,17 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		switch v, lost := c.refill(e, n, false); v.Outcome {
 		case agent.Admitted:
 		case agent.Denied:
+			if it.Soft {
+				return c.continueSlow(ctx, n, a, set, holds[:k], i, wasDenied)
+			}
 			for j, h := range holds[:k] {
 				if j < k-1 {
 					putBack(h, n)
 				}
 				retract(h.item, h.entry, n)
+			}
+			if set.Trial != nil {
+				c.try(set, n, a, false)
 			}
 			return c.denial(hold{it, e}, v, lost)
 		case agent.Wait:
@@ -86,6 +100,9 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		if holds[i].item.Hold {
 			holds[i].entry.Release(n)
 		}
+	}
+	if set.Trial != nil {
+		c.try(set, n, a, true)
 	}
 	if k == 0 {
 		return c.nothingHolds(a)

@@ -13,6 +13,7 @@ const (
 	AttrIP       = "ip"       // where the request comes from: an address without a port
 	AttrEndpoint = "endpoint" // what is asked for, such as "POST /orders"
 	AttrMethod   = "method"
+	AttrPriority = "priority" // low, normal or high, for limits with a reserve; anything else is normal
 )
 
 // Attribute is one thing that a gateway knows of a request. An empty value is as

@@ -85,7 +85,10 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 		e.Line.Force = 0
 		e.Line.Flying = true
 		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent() && !e.Busy()))
-		p.Limit, p.Tenant, p.Values = e.Limit(), e.Tenant(), e.Values()
+		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), e.Values(), e.Shadow()
+		if e.Overage() {
+			p.Kind = quotav1.Renewal_OVERAGE
+		}
 		req.Renewals = append(req.Renewals, p)
 	}
 	for _, t := range tenants {

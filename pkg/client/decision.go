@@ -39,11 +39,19 @@ const (
 	ReasonQueueFull
 	// ReasonQueueTimeout: denied, for its turn did not come within the limit's wait.
 	ReasonQueueTimeout
+	// ReasonOverage: allowed, above a soft limit, and counted as overage.
+	ReasonOverage
+	// ReasonListed: denied, for the limit's deny list has the request.
+	ReasonListed
+	// ReasonPriority: denied, for what is left of the limit is reserved for requests of a
+	// higher priority.
+	ReasonPriority
 )
 
 var reasons = [...]string{
 	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
 	"switch", "outage", "deadline", "crowded", "invalid", "closed", "queue-full", "queue-timeout",
+	"overage", "listed", "priority",
 }
 
 // String returns the reason in a word, as metrics and logs have it.

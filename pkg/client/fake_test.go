@@ -32,6 +32,7 @@ type fake struct {
 
 	mu       sync.Mutex
 	policy   *limit.Policy
+	shadow   *limit.Policy // tried beside it
 	tenants  map[string]limit.Tenant
 	switches limit.Switches
 	change   int64
@@ -122,7 +123,10 @@ func (f *fake) set(g func(f *fake)) {
 
 var errDown = status.Error(codes.Unavailable, "down")
 
-func (f *fake) rules(tenant, name string) *limit.Limit {
+func (f *fake) rules(p *limit.Policy, tenant, name string) *limit.Limit {
+	if p == nil {
+		return nil
+	}
 	find := func(limits []limit.Limit) *limit.Limit {
 		for i := range limits {
 			if limits[i].Name == name {
@@ -132,9 +136,9 @@ func (f *fake) rules(tenant, name string) *limit.Limit {
 		return nil
 	}
 	if tenant == "" {
-		return find(f.policy.Limits)
+		return find(p.Limits)
 	}
-	limits, _ := f.policy.TenantLimits(f.tenants[tenant])
+	limits, _ := p.TenantLimits(f.tenants[tenant])
 	return find(limits)
 }
 
@@ -183,7 +187,14 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 
 func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 	g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_GRANTED, PolicyVersion: f.policy.Version}
-	l := f.rules(r.Tenant, r.Limit)
+	l, name := f.rules(f.policy, r.Tenant, r.Limit), r.Limit
+	if r.Shadow {
+		l, name = f.rules(f.shadow, r.Tenant, r.Limit), name+"+shadow"
+	}
+	if r.Kind == quotav1.Renewal_OVERAGE && l != nil {
+		o := l.Overage()
+		l, name = &o, name+"+overage"
+	}
 	switch {
 	case f.dark:
 		g.Status = quotav1.Grant_UNAVAILABLE
@@ -192,7 +203,7 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		g.Status = quotav1.Grant_UNKNOWN
 		return g
 	}
-	key := r.Limit + "|" + r.Tenant + "|" + strings.Join(r.Values, "|")
+	key := name + "|" + r.Tenant + "|" + strings.Join(r.Values, "|")
 	now := time.Now()
 	c := f.buckets[key]
 	if c == nil {
@@ -299,6 +310,18 @@ func (f *fake) apply(p *limit.Policy) {
 	f.push(&quotav1.WatchResponse{Policy: wire.PolicyToProto(p)})
 }
 
+// try puts a policy beside the one in force; nil for none.
+func (f *fake) try(p *limit.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shadow = p
+	m := &quotav1.Policy{}
+	if p != nil {
+		m = wire.PolicyToProto(p)
+	}
+	f.push(&quotav1.WatchResponse{Shadow: m})
+}
+
 func (f *fake) tenant(t limit.Tenant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -381,6 +404,7 @@ func (f *fake) settle(r ledger.Report) ledger.Receipt {
 			sum = k
 		}
 		sum.Admitted += row.Admitted
+		sum.Overage += row.Overage
 		sum.Denied += row.Denied
 		f.rows[k] = sum
 	}

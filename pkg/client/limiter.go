@@ -143,6 +143,10 @@ func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision 
 		case agent.Admitted:
 			return Decision{Allowed: true, held: held{c, hold{it, e}}}
 		case agent.Denied:
+			if it.Soft {
+				announce(it, e, n)
+				return c.continueSlow(ctx, n, a, set, []hold{{it, e}}, i, wasDenied)
+			}
 			return c.denial(hold{it, e}, v, lost)
 		case agent.Wait:
 			announce(it, e, n)
@@ -191,13 +195,16 @@ func (l *Limiter) settle() {
 	if set == nil || set.Refusal != agent.NotRefused {
 		return
 	}
+	if set.Trial.Concerns(a) {
+		return
+	}
 	var only *agent.Item
 	for i := range set.Items {
 		it := &set.Items[i]
 		if !it.Rule.Applies(a) {
 			continue
 		}
-		if only != nil || it.Inherited || it.Slots {
+		if only != nil || it.Inherited || it.Slots || it.Vet {
 			return
 		}
 		only = it

@@ -1,9 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,8 +69,8 @@ type loop struct {
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
+		decided                                                                     // of buckets that are no more
 		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late int64
-		admitted, denied, billed                                                    int64 // of buckets that are no more
 	}
 }
 
@@ -304,12 +308,43 @@ func (l *loop) drop(e *agent.Entry) bool {
 	})
 	if dropped {
 		l.sched.Remove(e)
-		a, d, b := e.Counts()
-		l.count.admitted += a
-		l.count.denied += d
-		l.count.billed += b
+		l.count.add(e)
 	}
 	return dropped
+}
+
+// decided is what buckets decided in all.
+type decided struct {
+	admitted, denied, billed int64
+	overage                  int64
+	trials                   map[trialKey]trialCount
+}
+
+// trialKey names limits on trial: bounded by the names that policies ever had.
+type trialKey struct {
+	limit   string
+	version bool // of the shadow version
+}
+
+type trialCount struct{ admitted, denied int64 }
+
+func (d *decided) add(e *agent.Entry) {
+	admitted, denied, billed := e.Counts()
+	if e.OnTrial() {
+		if d.trials == nil {
+			d.trials = make(map[trialKey]trialCount)
+		}
+		k := trialKey{e.Limit(), e.Shadow()}
+		t := d.trials[k]
+		d.trials[k] = trialCount{t.admitted + admitted, t.denied + denied}
+		return
+	}
+	d.admitted += admitted
+	d.denied += denied
+	d.billed += billed
+	if e.Overage() {
+		d.overage += admitted
+	}
 }
 
 // watchEvent is what the server pushed.
@@ -318,6 +353,7 @@ type watchEvent struct {
 	tenants  []limit.Tenant
 	switches *limit.Switches
 	refresh  bool
+	trial    *limit.Rules // the shadow version, one of version 0 for none; nil for no news
 }
 
 func (l *loop) onWatched(e watchEvent) {
@@ -335,6 +371,14 @@ func (l *loop) onWatched(e watchEvent) {
 			close(c.policied)
 			l.reportAt = time.Now().Add(jitter(min(c.cfg.reportInterval, time.Second), 1)) // a sign of life
 		}
+	}
+	if e.trial != nil {
+		l.collect() // what would have been denied until here is of the version before
+		if e.trial.Policy.Version == 0 {
+			e.trial = nil
+		}
+		l.apply(c.reg.Try(e.trial))
+		c.log.Info("shadow policy changed", "version", c.reg.Trial())
 	}
 	if len(e.tenants) > 0 {
 		l.inform(e.tenants)
@@ -498,8 +542,11 @@ func (l *loop) quiet() bool {
 
 func (l *loop) stats() Stats {
 	c, o := l.c, l.outbox.State()
+	sum := l.count.decided
+	sum.trials = maps.Clone(sum.trials)
+	c.reg.Each(sum.add)
 	s := Stats{
-		Admitted: l.count.admitted, Denied: l.count.denied, Billed: l.count.billed, Waited: c.waited.Load(),
+		Admitted: sum.admitted, Denied: sum.denied, Billed: sum.billed, Overage: sum.overage, Waited: c.waited.Load(),
 		Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
@@ -512,11 +559,18 @@ func (l *loop) stats() Stats {
 	if o.Through > 0 {
 		s.Through = time.UnixMilli(o.Through)
 	}
-	c.reg.Each(func(e *agent.Entry) {
-		a, d, b := e.Counts()
-		s.Admitted += a
-		s.Denied += d
-		s.Billed += b
+	for k, t := range sum.trials {
+		s.Trials = append(s.Trials, Trial{Limit: k.limit, Version: k.version, Admitted: t.admitted, WouldDeny: t.denied})
+	}
+	slices.SortFunc(s.Trials, func(a, b Trial) int {
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), btoi(a.Version)-btoi(b.Version))
 	})
 	return s
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -26,6 +26,7 @@ type request struct {
 	holds []hold
 	taken []bool // by holds: the units are in hand
 	said  []bool // by holds: they are announced with Hold
+	above bool   // admitted above a soft limit
 
 	waiters []*agent.Waiter // by holds: what waits; nil
 	waiting int
@@ -45,6 +46,7 @@ const (
 	notAsked   asked = iota
 	toldToWait       // Take failed, and Slow said Wait
 	isGone           // Take failed, and the bucket is no more
+	wasDenied        // Take failed, and Slow said Denied
 )
 
 // continueSlow goes on where the hot path stopped: at item i, whose bucket is the
@@ -64,7 +66,7 @@ func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute,
 		r.giveBack(false)
 		return c.decide(ctx, r)
 	}
-	d, again := r.run(ctx, set, i, state == toldToWait)
+	d, again := r.run(ctx, set, i, state)
 	if again {
 		return c.decide(ctx, r)
 	}
@@ -114,7 +116,7 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 		if r.n == 0 {
 			return c.peek(set, r.attrs)
 		}
-		if d, again := r.run(ctx, set, 0, false); !again {
+		if d, again := r.run(ctx, set, 0, notAsked); !again {
 			return d
 		}
 	}
@@ -254,22 +256,37 @@ func (r *request) end() {
 	}
 }
 
-// run asks the limits of set from item i on, whose bucket is the last of holds where
-// it told the request to wait. again says that the buckets are no longer those in
+// run asks the limits of set from item i on, whose bucket is the last of holds unless
+// it was not asked. again says that the buckets are no longer those in
 // force: nothing is held, and the caller matches again.
-func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d Decision, again bool) {
+func (r *request) run(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
+	d, again = r.askAll(ctx, set, i, state)
+	if !again && set.Trial != nil {
+		r.c.try(set, r.n, r.attrs, d.Allowed)
+	}
+	return d, again
+}
+
+func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
 	c := r.c
 	mode := c.reg.Mode()
 	for ; i < len(set.Items); i++ {
 		it := &set.Items[i]
-		if wait {
-			wait = false
+		switch state {
+		case toldToWait:
+			state = notAsked
 			if d, again, stop := r.await(ctx); stop {
 				return d, again
 			}
 			continue
+		case wasDenied:
+			state = notAsked
+			if d, again, stop := r.exceed(len(r.holds)-1, agent.Verdict{Outcome: agent.Denied}); stop {
+				return d, again
+			}
+			continue
 		}
-		if r.endless && it.Slots || !it.Rule.Applies(r.attrs) {
+		if r.endless && it.Slots || !it.Rule.Applies(r.attrs) || it.Vet && it.Rule.Listed(r.attrs) == limit.AllowedBy {
 			continue
 		}
 		if r.waiting > 0 && r.waitsItsTurn(it) {
@@ -290,6 +307,15 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 			c.rouse()
 			r.giveBack(false)
 			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
+		}
+		if it.Vet && mode != limit.ModeAllowAll {
+			if reason := c.vetted(it, e, r.n, r.attrs); reason != ReasonLimit {
+				e.Refuse(r.n)
+				if mode == limit.ModeNormal {
+					r.giveBack(false)
+					return Decision{Reason: reason, RetryAfter: c.later(e, reason), held: held{c, hold{it, e}}}, false
+				}
+			}
 		}
 		r.add(it, e)
 		last := len(r.holds) - 1
@@ -322,6 +348,10 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 				if d, again, stop := r.await(ctx); stop {
 					return d, again
 				}
+			case it.Soft && !(lost && c.closes(it, e)):
+				if d, again, stop := r.exceed(last, v); stop {
+					return d, again
+				}
 			default:
 				h := r.holds[last]
 				r.giveBack(false)
@@ -340,6 +370,9 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 		}
 		return c.nothingHolds(r.attrs), false
 	}
+	if d, denied := r.outranked(mode); denied {
+		return d, false
+	}
 	tightest := r.holds[0]
 	for i, h := range r.holds {
 		if r.said[i] {
@@ -353,8 +386,11 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, wait bool) (d 
 	if set.Slots {
 		d.ending = endingOf(r.holds, r.n)
 	}
-	if mode != limit.ModeNormal {
+	switch {
+	case mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
+	case r.above:
+		d.Reason = ReasonOverage
 	}
 	return d, false
 }
@@ -406,7 +442,7 @@ func (r *request) admit() bool {
 // again, that it has to match again.
 func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
 	patient := r.waitsItsTurn(r.holds[len(r.holds)-1].item)
-	if d, stop := r.enqueue(patient); stop || !patient {
+	if d, stop := r.enqueue(len(r.holds)-1, patient); stop || !patient {
 		return d, false, stop
 	}
 	return r.waitTurn(ctx)
@@ -415,20 +451,20 @@ func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
 // waitsItsTurn reports whether the request waits its turn at a limit, not only for an answer.
 func (r *request) waitsItsTurn(it *agent.Item) bool { return r.patient || it.Queues }
 
-// enqueue lets the request wait for the last bucket. stop says that it was decided instead.
-func (r *request) enqueue(patient bool) (d Decision, stop bool) {
-	c, last := r.c, len(r.holds)-1
-	h := r.holds[last]
+// enqueue lets the request wait for bucket i. stop says that it was decided instead.
+func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
+	c := r.c
+	h := r.holds[i]
 	if r.answers == nil {
 		r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
 	}
-	r.say(last)
+	r.say(i)
 	w, answers := &agent.Waiter{Units: r.n}, r.answers
-	w.Done = func(agent.Verdict) { answers <- last }
+	w.Done = func(agent.Verdict) { answers <- i }
 	reason := ReasonCrowded
 	if patient && r.count() || !patient && r.begin() {
 		if c.enqueue(h.entry, w, patient) {
-			r.waiters[last] = w
+			r.waiters[i] = w
 			r.waiting++
 			return d, false
 		}
@@ -506,8 +542,12 @@ func (r *request) take(i int) (d Decision, again, stop bool) {
 		return d, true, true
 	default:
 		h := r.holds[i]
+		lost := r.c.lost.Load() || h.entry.Lost()
+		if h.item.Soft && !h.entry.Overage() && !(lost && r.c.closes(h.item, h.entry)) {
+			return r.exceed(i, v)
+		}
 		r.giveBack(false)
-		return r.c.denial(h, v, r.c.lost.Load() || h.entry.Lost()), false, true
+		return r.c.denial(h, v, lost), false, true
 	}
 }
 
@@ -551,7 +591,7 @@ func (r *request) giveBack(denied bool) {
 			h.entry.Release(r.n)
 		}
 	}
-	r.holds, r.taken, r.said, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0
+	r.holds, r.taken, r.said, r.waiters, r.waiting, r.above = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0, false
 }
 
 // prime gets a bucket leased for which no request waits.

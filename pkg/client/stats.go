@@ -9,7 +9,10 @@ type Stats struct {
 	Admitted int64 // units admitted, one count for each limit that held them
 	Denied   int64 // units denied, likewise
 	Billed   int64 // units admitted that are reported to the ledger: once each
-	Waited   int64 // requests that had to wait for the server
+	Overage  int64 // units of Admitted that were above a soft limit
+	// Trials has what limits that only try would have done, by name: one count for each limit.
+	Trials []Trial
+	Waited int64 // requests that had to wait for the server
 	// Requests denied for another reason than a limit.
 	Unknown, Refused, Deadlined, Crowded int64
 	// Unaccounted is units admitted that no ledger will ever show: AllowUnknown.
@@ -38,4 +41,13 @@ type Stats struct {
 	UnitsAside     int64
 	Epoch          int64     // under which usage is reported
 	Through        time.Time // all usage before this is acknowledged
+}
+
+// Trial is what a limit that denies nothing would have done: a shadow limit, or one of the shadow
+// version of the policy. Its units are in none of the other counts.
+type Trial struct {
+	Limit     string
+	Version   bool // of the shadow version
+	Admitted  int64
+	WouldDeny int64
 }

@@ -79,6 +79,11 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 				return errOlder
 			}
 		}
+		if m.Shadow != nil {
+			if e.trial, err = trialOf(m.Shadow); err != nil {
+				w.c.log.Warn("the shadow policy is not valid; none is tried", "version", m.Shadow.Version, "error", err)
+			}
+		}
 		for _, p := range m.Tenants {
 			t, err := wire.TenantFromProto(p)
 			if err != nil {
@@ -107,4 +112,22 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 			w.req.TenantChange = m.TenantChange
 		}
 	}
+}
+
+// trialOf reads a shadow policy. One that says nothing, or that is broken, is the empty
+// one of version 0: a policy that is only tried must not hold up the one in force.
+func trialOf(p *quotav1.Policy) (*limit.Rules, error) {
+	none := &limit.Rules{Policy: &limit.Policy{}}
+	if p.Version == 0 {
+		return none, nil
+	}
+	policy, err := wire.PolicyFromProto(p)
+	if err != nil {
+		return none, err
+	}
+	rules, err := limit.CompilePolicy(policy)
+	if err != nil {
+		return none, err
+	}
+	return rules, nil
 }

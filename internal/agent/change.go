@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"math/bits"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// follow takes what the agent itself goes by from a limit that changed. What is leased
+// shrinks with the limit at once, without a word from the server: every agent keeps the same
+// part of its stock, so that all stocks together are within the new burst, and trickles
+// within the new rate. The store learns of it at the next renewal, as of tokens that were not
+// spent. A limit that grew is renewed soon, and nothing that the old one denied stands.
+func (b *Bucket) follow(old, l *limit.Limit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.adopt(l)
+	if b.counting {
+		return
+	}
+	b.denyUntil = 0
+	stock := fraction{capacityOf(l), capacityOf(old)}
+	flow := ratio(float64(l.Rate.Units)*float64(old.Rate.Per), float64(old.Rate.Units)*float64(l.Rate.Per))
+	have := b.foldLocked()
+	cut := have - stock.of(have)
+	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
+	b.trickle, b.pile = flow.of(b.trickle), stock.of(b.pile)
+	b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
+	b.turned = max(b.turned-cut, 0)
+	if b.ask != nil {
+		// Its answer may be of the old limit. What was cut is not part of what it replaces.
+		b.ask.stock -= cut
+		b.ask.shrink(stock, flow)
+	}
+}
+
+// fraction is how much of something is left; the zero fraction, and more than all, is all.
+type fraction struct{ part, whole int64 }
+
+// ratio is a to b, rounded down.
+func ratio(a, b float64) fraction {
+	const grain = 1 << 40
+	if a >= b {
+		return fraction{}
+	}
+	return fraction{int64(a / b * grain), grain}
+}
+
+// of is the fraction of n, rounded down; n is not negative.
+func (f fraction) of(n int64) int64 {
+	if f.part >= f.whole {
+		return n
+	}
+	high, low := bits.Mul64(uint64(n), uint64(f.part))
+	q, _ := bits.Div64(high, low, uint64(f.whole)) // it fits: the part is less than the whole
+	return int64(q)
+}
+
+// and is both fractions, one after the other.
+func (f fraction) and(o fraction) fraction {
+	switch {
+	case f.part >= f.whole:
+		return o
+	case o.part >= o.whole:
+		return f
+	}
+	return ratio(float64(f.part)*float64(o.part), float64(f.whole)*float64(o.whole))
+}
+
+// capacityOf is the most units that a bucket of the limit holds; 0 where nothing says so.
+func capacityOf(l *limit.Limit) int64 {
+	switch l.Algorithm {
+	case limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog:
+		return l.Rate.Units
+	case limit.Concurrency:
+		return l.Slots
+	default:
+		return l.Burst
+	}
+}

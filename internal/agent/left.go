@@ -1,0 +1,49 @@
+package agent
+
+// Left returns about how many units the bucket as a whole has left at now: what the
+// server last told, less what was spent here since and with what trickled in here. What others
+// spent since is not in it: it is as old as the lease, a term at most.
+func (b *Bucket) Left(now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.foldLocked()
+	return b.leftLocked(now)
+}
+
+func (b *Bucket) leftLocked(now int64) int64 {
+	here := max(b.cell.tokens.Load(), 0)
+	switch {
+	case b.counting, b.slots, b.capacity == 0:
+		return max(b.remaining, here)
+	case b.grantedAt == 0:
+		return b.capacity
+	case b.length > 0 && now >= b.turnAt, !b.live && now >= b.resetAt:
+		return b.capacity // nobody has told of more since
+	}
+	left := b.remaining - (b.cell.admitted() - b.spentBase)
+	passed := float64(max(now-b.grantedAt, 0))
+	switch {
+	case b.length > 0: // a window gains nothing
+	case b.live:
+		left += int64(min(float64(b.trickle)*passed/1e12, float64(b.capacity)))
+	default: // it fills until then, as far as is known here
+		left += int64(float64(b.capacity-b.remaining) * passed / float64(b.resetAt-b.grantedAt))
+	}
+	return min(max(left, here), b.capacity)
+}
+
+// Capacity is the most units that the whole bucket holds.
+func (b *Bucket) Capacity() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.capacity
+}
+
+// Refuse counts n units as denied whatever the bucket holds. No lease could serve
+// them, so the server is not told of them as demand.
+func (b *Bucket) Refuse(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cell.refused.Add(n)
+	b.hopeless += n
+}

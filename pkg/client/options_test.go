@@ -1,0 +1,294 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// A soft limit with a cap admits its burst, then the cap's part of it as overage, and
+// then denies: each unit is counted once, whichever bucket decided it.
+func TestSoftWithCap(t *testing.T) {
+	l := requests(1, 100)
+	l.Enforcement, l.OveragePPM = limit.Soft, 200_000
+	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		h, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons := make(map[Reason]int64)
+		for i := range 200 {
+			decide := func() Decision { return c.Allow(t.Context(), tenant("a")) }
+			if i%2 == 1 {
+				decide = func() Decision { return h.Decide(t.Context(), 1) }
+			}
+			d := decide()
+			if d.Limit() != "requests" || d.Allowed == (d.RetryAfter > 0) {
+				t.Fatalf("%+v by %q, want by requests, with a time to stay away exactly if denied", d, d.Limit())
+			}
+			if !d.Allowed {
+				reasons[255]++
+				continue
+			}
+			reasons[d.Reason]++
+		}
+		if reasons[ReasonLimit] != 100 || reasons[ReasonOverage] != 20 || reasons[255] != 80 {
+			t.Errorf("%v, want 100 within the limit, 20 above it, 80 denied", reasons)
+		}
+		if st := c.Stats(); st.Admitted != 120 || st.Overage != 20 || st.Denied != 80 || st.Billed != 120 {
+			t.Errorf("stats %+v, want 120 admitted and billed, 20 of them overage, 80 denied", st)
+		}
+		shut(t, c)
+		rows := s.allRows()
+		if len(rows) != 1 || rows[0].Admitted != 120 || rows[0].Overage != 20 || rows[0].Denied != 80 {
+			t.Errorf("rows %+v, want one with 120 admitted, 20 overage, 80 denied", rows)
+		}
+		if got := s.spent("requests|a|"); got != 100 {
+			t.Errorf("the limit's bucket handed out %d for good, want 100: overage is not taken of it", got)
+		}
+		if got := s.spent("requests+overage|a|"); got != 20 {
+			t.Errorf("the overage's bucket handed out %d for good, want 20", got)
+		}
+	})
+}
+
+// Without a cap nothing is denied, and what is above the limit needs no lease. The
+// server is told of all demand.
+func TestSoftWithoutCap(t *testing.T) {
+	l := requests(1, 50)
+	l.Enforcement = limit.Soft
+	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		if got := drive(c, 2, 100, tenant("a")); got != 200 {
+			t.Errorf("admitted %d of 200, want all", got)
+		}
+		s.set(func(f *fake) {
+			if b := f.buckets["requests|a|"]; len(f.buckets) != 1 || b == nil {
+				t.Errorf("leased from %v, want from the limit's bucket alone", f.buckets)
+			}
+		})
+		shut(t, c)
+		rows := s.allRows()
+		if len(rows) != 1 || rows[0].Admitted != 200 || rows[0].Overage != 150 || rows[0].Denied != 0 {
+			t.Errorf("rows %+v, want one with 200 admitted, 150 overage, none denied", rows)
+		}
+	})
+}
+
+// What a later limit denies goes back to the bucket that it was taken of, overage too.
+func TestOverageIsPutBack(t *testing.T) {
+	soft := requests(1, 10)
+	soft.Enforcement, soft.OveragePPM = limit.Soft, limit.Micro
+	// Asked after it, for it is metered and faster.
+	hard := limit.Limit{Name: "writes", Rate: perSecond(2), Burst: 15, Meter: "writes"}
+	bubble(t, plans(1, soft, hard), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		var wg sync.WaitGroup
+		var got atomic.Int64
+		for range 4 {
+			wg.Go(func() { got.Add(drive(c, 1, 20, tenant("a"))) })
+		}
+		wg.Wait()
+		if got.Load() != 15 {
+			t.Errorf("admitted %d, want 15: the other limit's", got.Load())
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			if r.Admitted != 15 || r.Limit == "requests" && (r.Overage != 5 || r.Denied != 0) {
+				t.Errorf("row %+v, want 15 admitted by each limit, 5 of requests above it, none denied by it", r)
+			}
+		}
+		for key, want := range map[string]int64{"requests|a|": 10, "requests+overage|a|": 5, "writes|a|": 15} {
+			if got := s.spent(key); got != want {
+				t.Errorf("%s handed out %d for good, want %d", key, got, want)
+			}
+		}
+	})
+}
+
+// A shadow limit never denies, never makes a request wait, bills nothing, and says what
+// it would have denied.
+func TestShadowLimit(t *testing.T) {
+	shadow := limit.Limit{Name: "tried", Rate: perSecond(1), Burst: 10, Meter: "tried", Shadow: true}
+	bubble(t, plans(1, requests(1000, 1000), shadow), func(t *testing.T, s *fake) {
+		s.chunk, s.delay = 100, 5*time.Millisecond
+		c := dial(t, s)
+		h, _ := c.Limiter(t.Context(), tenant("a"))
+		c.Allow(t.Context(), tenant("a")) // has requests leased
+		time.Sleep(100 * time.Millisecond)
+		before := time.Now()
+		for i := range 59 {
+			if i%2 == 0 && !h.Allow() || i%2 == 1 && !c.Allow(t.Context(), tenant("a")).Allowed {
+				t.Fatal("denied")
+			}
+		}
+		if waited := time.Since(before); waited > 0 {
+			t.Errorf("waited %v, want not at all", waited)
+		}
+		if d := c.Allow(t.Context(), tenant("a")); d.Limit() != "requests" {
+			t.Errorf("allowed by %q, want by requests", d.Limit())
+		}
+		time.Sleep(time.Second)
+		st := c.Stats()
+		if len(st.Trials) != 1 || st.Trials[0] != (Trial{Limit: "tried", Admitted: 10, WouldDeny: 51}) {
+			t.Errorf("trials %+v, want 10 admitted by tried and 51 it would have denied", st.Trials)
+		}
+		if st.Admitted != 61 || st.Denied != 0 || st.Billed != 61 {
+			t.Errorf("stats %+v, want 61 admitted and billed, none denied", st)
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			if r.Limit == "tried" && (r.Admitted != 0 || r.Meter != "" || r.Denied != 51 || r.Attributes != ledger.WouldDeny) {
+				t.Errorf("row %+v, want 51 denials of a trial, without a meter", r)
+			}
+		}
+		if got := s.spent("tried|a|"); got != 10 {
+			t.Errorf("the tried limit's bucket handed out %d for good, want 10", got)
+		}
+	})
+}
+
+// A shadow version decides beside the one in force: each of its limits counts, all or
+// none of them take, and its denials are booked under its own version.
+func TestShadowVersion(t *testing.T) {
+	bubble(t, plans(1, requests(1, 20)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		tried := plans(7, requests(1, 50), limit.Limit{Name: "extra", Rate: perSecond(2), Burst: 30, Meter: "extra"})
+		s.try(tried)
+		time.Sleep(time.Second)
+		var got int64
+		for range 100 {
+			got += drive(c, 1, 1, tenant("a"))
+			time.Sleep(time.Microsecond) // the shadow's buckets are answered
+		}
+		if got != 20 {
+			t.Errorf("admitted %d, want 20 as the policy in force has it", got)
+		}
+		time.Sleep(100 * time.Millisecond)
+		trials := make(map[string]Trial)
+		for _, tr := range c.Stats().Trials {
+			trials[fmt.Sprint(tr.Limit, tr.Version)] = tr
+		}
+		if tr := trials["extratrue"]; tr.Admitted != 30 || tr.WouldDeny < 60 {
+			t.Errorf("extra: %+v, want 30 admitted and the rest denied", tr)
+		}
+		if tr := trials["requeststrue"]; tr.Admitted != 30 || tr.WouldDeny != 0 {
+			t.Errorf("requests: %+v, want 30 admitted: what the other would have denied took nothing of it", tr)
+		}
+		s.try(nil)
+		time.Sleep(time.Second)
+		drive(c, 1, 10, tenant("a"))
+		time.Sleep(30 * time.Second)
+		if b := c.Stats().Buckets; b != 1 {
+			t.Errorf("%d buckets after the trial, want 1", b)
+		}
+		shut(t, c)
+		var denied int64
+		for _, r := range s.allRows() {
+			if r.Version == 7 {
+				denied += r.Denied
+				if r.Admitted != 0 || r.Meter != "" {
+					t.Errorf("row %+v of the shadow version, want denials without a meter", r)
+				}
+			} else if r.Version != 1 || r.Admitted < 20 {
+				t.Errorf("row %+v, want what the policy in force admitted", r)
+			}
+		}
+		if denied != trials["extratrue"].WouldDeny {
+			t.Errorf("%d denials booked under the shadow version, want %d", denied, trials["extratrue"].WouldDeny)
+		}
+	})
+}
+
+// A deny list denies outright, goes before the allow list, and an allow list passes the
+// limit by; other limits still hold the request.
+func TestLists(t *testing.T) {
+	l := requests(1, 10)
+	l.Allow = []limit.Match{{Attribute: "user", Patterns: []string{"probe*"}}, {Attribute: "ip", Patterns: []string{"10.0.0.0/8"}}}
+	l.Deny = []limit.Match{{Attribute: "ip", Patterns: []string{"10.6.6.0/24"}}, {Attribute: "user", Patterns: []string{"evil"}}}
+	other := limit.Limit{Name: "all", Rate: perSecond(1000), Burst: 1000, Meter: "all"}
+	bubble(t, plans(1, l, other), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		user := func(name string) Attribute { return Attribute{AttrUser, name} }
+		ip := func(a string) Attribute { return Attribute{AttrIP, a} }
+		for range 30 {
+			if d := c.Allow(t.Context(), tenant("a"), user("probe-1")); !d.Allowed || d.Limit() != "all" {
+				t.Fatalf("of the allow list: %+v by %q, want allowed by the other limit", d, d.Limit())
+			}
+		}
+		for _, a := range [][]Attribute{{ip("10.6.6.6")}, {user("evil")}, {ip("10.6.6.6"), user("probe-1")}} {
+			if d := c.Allow(t.Context(), append(a, tenant("a"))...); d.Allowed || d.Reason != ReasonListed || d.Limit() != "requests" {
+				t.Errorf("%v of the deny list: %+v by %q, want denied as listed", a, d, d.Limit())
+			}
+		}
+		if got := drive(c, 1, 20, tenant("a"), user("someone")); got != 10 {
+			t.Errorf("of no list: %d admitted, want 10", got)
+		}
+		h, _ := c.Limiter(t.Context(), tenant("a"), user("evil"))
+		if h.Allow() {
+			t.Error("a handle of the deny list is allowed")
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			want := map[string][2]int64{"requests": {10, 14}, "all": {40, 0}}[r.Limit]
+			if r.Admitted != want[0] || r.Denied != want[1] {
+				t.Errorf("row %+v, want %v admitted and denied", r, want)
+			}
+		}
+	})
+}
+
+// Low priority may not spend the last 40 %, ordinary not the last 10 %, high all of it.
+func TestPriorityReserve(t *testing.T) {
+	l := limit.Limit{
+		Name: "requests", Rate: limit.Rate{Units: 1, Per: time.Hour, Calendar: limit.Hour}, Burst: 1000,
+		Meter: "requests", Reserve: limit.Reserve{LowPPM: 400_000, NormalPPM: 100_000},
+	}
+	for _, agents := range []int{1, 3} {
+		bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+			var clients []*Client
+			for i := range agents {
+				clients = append(clients, dial(t, s, WithAgent(fmt.Sprint("gw-", i))))
+				time.Sleep(time.Millisecond) // epochs of their own
+			}
+			spend := func(priority string) (got int64) {
+				for i := range 2000 {
+					attrs := []Attribute{tenant("a"), {AttrPriority, priority}}
+					d := clients[i%agents].Allow(context.Background(), attrs...)
+					if d.Allowed {
+						got++
+					} else if priority != "high" && d.Reason != ReasonPriority {
+						t.Fatalf("%s: %+v, want denied for the priority", priority, d)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				return got
+			}
+			// What others spend is known when a lease is renewed: here every 10 units and half second.
+			slack := int64(60 * (agents - 1))
+			low, normal, high := spend("low"), spend("normal"), spend("high")
+			if low < 600 || low > 600+slack {
+				t.Errorf("%d agents: low admitted %d, want 600, and at most %d more", agents, low, slack)
+			}
+			if n := low + normal; n < 900 || n > 900+slack {
+				t.Errorf("%d agents: low and ordinary admitted %d, want 900, and at most %d more", agents, n, slack)
+			}
+			if n := low + normal + high; n != 1000 {
+				t.Errorf("%d agents: admitted %d in all, want 1000", agents, n)
+			}
+			for _, c := range clients {
+				shut(t, c)
+			}
+			if got := s.billed(nil); got != low+normal+high {
+				t.Errorf("the ledger has %d units, %d were admitted", got, low+normal+high)
+			}
+		})
+	}
+}

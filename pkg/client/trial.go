@@ -1,0 +1,120 @@
+package client
+
+import (
+	"sync"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// try has the limits on trial decide a request that the others have decided already: shadow limits of
+// the policy in force where it was allowed, and the shadow version in any case. They count
+// what they admit and what they would deny, and the request neither waits nor is denied.
+func (c *Client) try(set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
+	t := set.Trial
+	if allowed {
+		for i := range t.Limits {
+			c.tryOne(set, &t.Limits[i], n, a, new(conjunction))
+		}
+	}
+	all := new(conjunction)
+	for i := range t.Version {
+		if c.tryOne(set, &t.Version[i], n, a, all); all.denied() {
+			return
+		}
+	}
+}
+
+// conjunction is the attempts of one request: the first that is refused undoes the others.
+// Some of them may wait for a renewal long after the request.
+type conjunction struct {
+	mu       sync.Mutex
+	refused  bool
+	attempts []attempt
+}
+
+// attempt is a take from one bucket on trial.
+type attempt struct {
+	entry *agent.Entry
+	n     int64
+	waits *agent.Waiter // for a renewal; nil
+	taken bool
+}
+
+func (all *conjunction) denied() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.refused
+}
+
+// add begins an attempt and returns its place.
+func (all *conjunction) add(e *agent.Entry, n int64, waits *agent.Waiter) int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.attempts = append(all.attempts, attempt{entry: e, n: n, waits: waits})
+	return len(all.attempts) - 1
+}
+
+// settle says what became of attempt i.
+func (all *conjunction) settle(i int, admitted bool) { serve(all.decide(i, admitted)) }
+
+// decide is settle, and returns requests that it let in, whose Done is to be run.
+func (all *conjunction) decide(i int, admitted bool) (after []*agent.Waiter) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	at := &all.attempts[i]
+	at.waits, at.taken = nil, admitted
+	if admitted && !all.refused {
+		return nil
+	}
+	all.refused = true
+	for i := range all.attempts {
+		at := &all.attempts[i]
+		switch {
+		case at.taken:
+			at.entry.PutBack(at.n)
+			at.taken = false
+		case at.waits != nil:
+			if served, was := at.entry.Abandon(at.waits, false); was {
+				at.waits = nil
+				after = append(after, served...)
+			}
+		}
+	}
+	return after
+}
+
+// tryOne takes from the request's bucket of one limit, if it holds the request and a bucket
+// can be had. What only a renewal can tell is told later.
+func (c *Client) tryOne(set *agent.Set, it *agent.Item, n int64, a []limit.Attribute, all *conjunction) {
+	if !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
+		return
+	}
+	e := c.reg.Entry(it, a)
+	if e == nil {
+		var err error
+		if e, err = c.reg.Touch(set, it, a, c.now()); err != nil {
+			return // what is not counted here is counted nowhere
+		}
+	}
+	if it.Vet && c.vetted(it, e, n, a) != ReasonLimit {
+		e.Refuse(n)
+		all.settle(all.add(e, n, nil), false)
+		return
+	}
+	if e.Take(n) {
+		all.settle(all.add(e, n, nil), true)
+		return
+	}
+	switch v, _ := c.refill(e, n, false); v.Outcome {
+	case agent.Admitted, agent.Denied:
+		all.settle(all.add(e, n, nil), v.Outcome == agent.Admitted)
+	case agent.Wait:
+		w := &agent.Waiter{Units: n}
+		i := all.add(e, n, w)
+		w.Done = func(agent.Verdict) { all.settle(i, w.Verdict().Outcome == agent.Admitted) }
+		if !c.enqueue(e, w, false) {
+			all.settle(i, false)
+		}
+	}
+}

@@ -253,17 +253,31 @@ func describe(l *limit.Limit) string {
 	if l.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", l.Burst)
 	}
-	usual := limit.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Slots: l.Slots, Burst: l.Burst, EpsilonPPM: l.EpsilonPPM, By: l.By, Match: l.Match, Zone: l.Zone}
-	if l.EpsilonPPM != limit.DefaultEpsilonPPM && l.Enforcement != limit.Strict && !isExact(l.Algorithm) {
-		usual.EpsilonPPM = limit.DefaultEpsilonPPM
-	}
-	a, b := properties(&usual), properties(l)
-	for i := range b {
-		if a[i].value != b[i].value {
-			s += fmt.Sprintf(", %s %s", b[i].key, b[i].value)
+	for _, p := range []property{{"meter", l.Meter}, {"", Options(l)}} {
+		if p.value != "" {
+			s += ", " + strings.TrimSpace(p.key+" "+p.value)
 		}
 	}
 	return s
+}
+
+// Options says every option of a limit that is not the default, in the words of a document.
+func Options(l *limit.Limit) string {
+	usual := limit.Limit{
+		Algorithm: l.Algorithm, Rate: l.Rate, Slots: l.Slots, Burst: l.Burst, EpsilonPPM: limit.DefaultEpsilonPPM,
+		By: l.By, Match: l.Match, Zone: l.Zone, Meter: l.Meter,
+	}
+	if l.Enforcement == limit.Strict || isExact(l.Algorithm) {
+		usual.EpsilonPPM = 0
+	}
+	var all []string
+	a, b := properties(&usual), properties(l)
+	for i := range b {
+		if a[i].value != b[i].value {
+			all = append(all, b[i].key+" "+b[i].value)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 func orNone(s string) string {

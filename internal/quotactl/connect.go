@@ -42,7 +42,7 @@ func (c *connection) flags(f *pflag.FlagSet, env func(string) string) {
 		}
 		return otherwise
 	}
-	f.StringVar(&c.server, "server", or("QUOTA_SERVER", "127.0.0.1:7600"), "gRPC address of the server (QUOTA_SERVER)")
+	f.StringVar(&c.server, "server", or("QUOTA_SERVER", "127.0.0.1:7600"), "gRPC address of the server, or several with commas: switches are turned on each, all else is asked of the first that is there (QUOTA_SERVER)")
 	// The key's default is left out of the flag, so that --help never prints a secret.
 	f.StringVar(&c.key, "key", "", "bearer key (QUOTA_KEY, which keeps it out of the process list)")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server")
@@ -63,26 +63,48 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity lets a key be used on loopback and behind a proxy that ends TLS.
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// validate refuses what gRPC would take and then not reach: it reads a port that is
-// not given as 443.
-func (c *connection) validate() error {
+// servers returns the addresses that were named. It refuses what gRPC would take and
+// then not reach: it reads a port that is not given as 443.
+func (c *connection) servers() ([]string, error) {
 	if c.timeout <= 0 {
-		return misuse("--timeout is %s; it must be above 0", c.timeout)
+		return nil, misuse("--timeout is %s; it must be above 0", c.timeout)
 	}
-	if strings.HasPrefix(c.server, "unix:") || strings.HasPrefix(c.server, "dns:") {
-		return nil
+	servers := strings.Split(c.server, ",")
+	for _, server := range servers {
+		if strings.HasPrefix(server, "unix:") || strings.HasPrefix(server, "dns:") {
+			continue
+		}
+		host, port, err := net.SplitHostPort(server)
+		if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || host == "" || n < 1 || n > 65535 {
+			return nil, misuse("--server %q is not the address of a server; write HOST:PORT, such as quota.internal:7600, or unix:PATH", server)
+		}
 	}
-	host, port, err := net.SplitHostPort(c.server)
-	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || host == "" || strings.Contains(host, ",") || n < 1 || n > 65535 {
-		return misuse("--server %q is not the address of one server; write HOST:PORT, such as quota.internal:7600, or unix:PATH", c.server)
-	}
-	return nil
+	return servers, nil
 }
 
-func (c *connection) dial() (*grpc.ClientConn, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
+// probeTimeout bounds finding out whether one of several servers is there.
+const probeTimeout = time.Second
+
+// first returns the first of several servers that can be reached, or just the first.
+func first(ctx context.Context, servers []string) string {
+	if len(servers) == 1 {
+		return servers[0]
 	}
+	dialer := net.Dialer{Timeout: probeTimeout}
+	for _, server := range servers {
+		network, address := "tcp", strings.TrimLeft(strings.TrimPrefix(server, "dns:"), "/")
+		if path, ok := strings.CutPrefix(server, "unix:"); ok {
+			network, address = "unix", strings.TrimPrefix(path, "//")
+		}
+		if conn, err := dialer.DialContext(ctx, network, address); err == nil {
+			_ = conn.Close() // it was only to know
+			return server
+		}
+	}
+	return servers[0]
+}
+
+func (c *connection) dial(server string) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
 	if c.tls || c.ca != "" || c.cert != "" || c.certKey != "" {
 		config, err := c.tlsConfig()
@@ -102,9 +124,9 @@ func (c *connection) dial() (*grpc.ClientConn, error) {
 	if key != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(key)))
 	}
-	conn, err := grpc.NewClient(c.server, options...)
+	conn, err := grpc.NewClient(server, options...)
 	if err != nil {
-		return nil, misuse("--server %q: %v", c.server, err)
+		return nil, misuse("--server %q: %v", server, err)
 	}
 	return conn, nil
 }
@@ -134,11 +156,15 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-func (c *cli) dial() (*grpc.ClientConn, error) {
+func (c *cli) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	if c.opened != nil {
 		return c.opened, nil
 	}
-	conn, err := c.conn.dial()
+	servers, err := c.conn.servers()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.conn.dial(first(ctx, servers))
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +174,7 @@ func (c *cli) dial() (*grpc.ClientConn, error) {
 
 // admin calls f with the admin service and a deadline.
 func (c *cli) admin(ctx context.Context, f func(context.Context, quotav1.AdminServiceClient) error) error {
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}

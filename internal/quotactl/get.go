@@ -44,11 +44,7 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 						"version": p.Version, "author": p.Author, "created": stamp(p.CreatedMs), "document": p.Document,
 					})
 				}
-				fmt.Fprintf(c.Err, "# version %d by %s, %s\n", p.Version, dash(p.Author), stamp(p.CreatedMs))
-				fmt.Fprint(c.Out, p.Document)
-				if !strings.HasSuffix(p.Document, "\n") {
-					fmt.Fprintln(c.Out)
-				}
+				c.printDocument(p)
 				return nil
 			})
 		},
@@ -56,6 +52,32 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "yaml (the document as it was applied) or json")
 	cmd.Flags().Int64Var(&number, "version", 0, "an earlier version; 0 is the one in force")
 	return cmd
+}
+
+// printDocument prints a document as it was applied, and beside it what it is.
+func (c *cli) printDocument(p *quotav1.PolicyVersion) {
+	which := state(p)
+	if which != "" {
+		which = ", " + which
+	}
+	fmt.Fprintf(c.Err, "# version %d by %s, %s%s\n", p.Version, dash(p.Author), stamp(p.CreatedMs), which)
+	fmt.Fprint(c.Out, p.Document)
+	if !strings.HasSuffix(p.Document, "\n") {
+		fmt.Fprintln(c.Out)
+	}
+}
+
+// state says what a version is now; nothing for one that was in force.
+func state(p *quotav1.PolicyVersion) string {
+	switch {
+	case p.Shadow && p.Active:
+		return "shadow"
+	case p.Shadow:
+		return "was shadow"
+	case p.Active:
+		return "in force"
+	}
+	return ""
 }
 
 func (c *cli) getVersionsCommand() *cobra.Command {
@@ -71,11 +93,11 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"VERSION", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
+				t := &table{header: []string{"VERSION", "STATE", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
 				items := []map[string]any{}
 				for _, v := range resp.Versions {
-					t.add(strconv.FormatInt(v.Version, 10), v.Author, stamp(v.CreatedMs))
-					items = append(items, map[string]any{"version": v.Version, "author": v.Author, "created": stamp(v.CreatedMs)})
+					t.add(strconv.FormatInt(v.Version, 10), state(v), v.Author, stamp(v.CreatedMs))
+					items = append(items, map[string]any{"version": v.Version, "state": state(v), "author": v.Author, "created": stamp(v.CreatedMs)})
 				}
 				return c.write(f, t, items)
 			})
@@ -98,17 +120,17 @@ func (c *cli) getPlansCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "METER"}, numbers: map[int]bool{3: true}}
+				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "METER", "OPTIONS"}, numbers: map[int]bool{3: true}}
 				for _, p := range resp.Plans {
 					name := p.Name
 					if name == resp.DefaultPlan && f == "table" {
 						name += " (default)"
 					}
 					for _, l := range p.Limits {
-						t.add(name, l.Name, rate(l.Rate), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter)
+						t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter, options(l))
 					}
 					if len(p.Limits) == 0 {
-						t.add(name, "", "", "", "", "", "")
+						t.add(name, "", "", "", "", "", "", "")
 					}
 				}
 				if f != "json" {
@@ -150,8 +172,8 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				overrides := []string{}
 				for _, l := range tenant.Overrides {
 					o := l.Name
-					if l.Rate != nil {
-						o += " " + rate(l.Rate)
+					if r := rateOf(l); r != "" {
+						o += " " + r
 					}
 					overrides = append(overrides, o)
 				}

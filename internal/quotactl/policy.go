@@ -23,23 +23,37 @@ var errDiffers = errors.New("the policy differs")
 
 func (c *cli) applyCommand() *cobra.Command {
 	var file string
-	var dry bool
+	var dry, shadow bool
 	var base int64
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Validate a policy and make it the next version",
 		Long: `apply validates the whole document, prints what changes, and makes it the next
 version, in force on every reachable agent within a second. An invalid document
-changes nothing: every fault is printed as file:line: sentence.`,
-		Example: "  quotactl apply -f quota.yaml\n  quotactl apply -f quota.yaml --dry-run",
+changes nothing: every fault is printed as file:line: sentence.
+
+With --shadow the document is tried beside the version in force instead: evaluated by
+every agent, its denials counted (quotactl usage --shadow) and none denied.`,
+		Example: "  quotactl apply -f quota.yaml\n  quotactl apply -f quota.yaml --dry-run\n  quotactl apply -f quota.yaml --shadow",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			resp, err := c.apply(cmd.Context(), file, dry, base)
+			if shadow && base != 0 {
+				return misuse("--base is of the version in force, which a shadow does not replace")
+			}
+			resp, err := c.apply(cmd.Context(), file, &quotav1.ApplyPolicyRequest{DryRun: dry, BaseVersion: base, Shadow: shadow})
 			if err != nil {
 				return err
 			}
 			c.printChanges(resp)
 			switch {
+			case shadow && len(resp.Changes) == 0:
+				fmt.Fprintln(c.Out, "nothing to try: the version in force says the same")
+			case shadow && !resp.Changed:
+				fmt.Fprintf(c.Out, "nothing to change: version %d is tried already\n", resp.Version)
+			case shadow && dry:
+				fmt.Fprintln(c.Out, "dry run: nothing else is tried")
+			case shadow:
+				fmt.Fprintf(c.Out, "version %d is tried beside the one in force\n", resp.Version)
 			case !resp.Changed:
 				fmt.Fprintf(c.Out, "nothing to change: version %d is in force\n", resp.Version)
 			case dry:
@@ -52,6 +66,7 @@ changes nothing: every fault is printed as file:line: sentence.`,
 	}
 	fileFlag(cmd, &file)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate and compare; store nothing")
+	cmd.Flags().BoolVar(&shadow, "shadow", false, "try the document beside the version in force")
 	cmd.Flags().Int64Var(&base, "base", 0, "refuse when a version other than this one is in force; 0 applies over whatever is")
 	return cmd
 }
@@ -64,7 +79,7 @@ func (c *cli) diffCommand() *cobra.Command {
 		Short: "Say how a policy differs from the one in force",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			resp, err := c.apply(cmd.Context(), file, true, 0)
+			resp, err := c.apply(cmd.Context(), file, &quotav1.ApplyPolicyRequest{DryRun: true})
 			if err != nil {
 				return err
 			}
@@ -122,7 +137,7 @@ func parseVersion(s string) (int64, error) {
 	return v, nil
 }
 
-func (c *cli) apply(ctx context.Context, file string, dry bool, base int64) (*quotav1.ApplyPolicyResponse, error) {
+func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
 	name := file
 	if name == "-" {
 		name = "standard input"
@@ -133,7 +148,8 @@ func (c *cli) apply(ctx context.Context, file string, dry bool, base int64) (*qu
 	}
 	var resp *quotav1.ApplyPolicyResponse
 	err = c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-		resp, err = admin.ApplyPolicy(ctx, &quotav1.ApplyPolicyRequest{Document: document, File: name, DryRun: dry, BaseVersion: base})
+		req.Document, req.File = document, name
+		resp, err = admin.ApplyPolicy(ctx, req)
 		return err
 	})
 	return resp, err

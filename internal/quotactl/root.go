@@ -154,7 +154,7 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	c.conn.flags(root.PersistentFlags(), os.Getenv)
 	root.AddCommand(
-		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.getCommand(),
+		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
 		c.tenantCommand(), c.usageCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
 	)
 	return root
@@ -175,6 +175,16 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	}
 	g.AddCommand(commands...)
 	return g
+}
+
+// atLeastOne wants arguments of one kind.
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return misuse("%s takes one %s or more", cmd.CommandPath(), name)
+		}
+		return nil
+	}
 }
 
 // exactly wants n arguments, named in the message.

@@ -2,36 +2,48 @@ package quotactl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 var modes = map[string]quotav1.Switches_Mode{
-	"normal": quotav1.Switches_NORMAL, "allow-all": quotav1.Switches_ALLOW_ALL, "shadow-all": quotav1.Switches_SHADOW_ALL,
+	"normal": quotav1.Switches_NORMAL, "allow_all": quotav1.Switches_ALLOW_ALL, "shadow_all": quotav1.Switches_SHADOW_ALL,
+}
+
+func parseMode(s string) (quotav1.Switches_Mode, bool) {
+	m, ok := modes[strings.ReplaceAll(s, "-", "_")]
+	return m, ok
 }
 
 func (c *cli) switchCommand() *cobra.Command {
-	return group("switch", "Read and turn the switches that override every decision", c.switchGetCommand(), c.switchSetCommand())
+	g := group("switch", "Read and turn the switches that override every decision",
+		c.switchShowCommand(), c.switchSetCommand(), c.switchDenyCommand(), c.switchUndenyCommand())
+	g.Long = `switch reads and turns the switches that override every decision, in force on every
+reachable agent within a second. They need neither the policy store nor the lease
+store: the server that is told keeps them in memory, and stores them when it can.
+
+Where --server names several servers, each of them is told: with both stores away a
+server knows only what it was told itself.`
+	return g
 }
 
-func (c *cli) switchGetCommand() *cobra.Command {
+func (c *cli) switchShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "get",
-		Short: "Print the switches",
-		Args:  exactly(),
+		Use:     "show",
+		Aliases: []string{"get"},
+		Short:   "Print the switches",
+		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-				s, err := admin.GetSwitches(ctx, &quotav1.GetSwitchesRequest{})
-				if err != nil {
-					return err
-				}
-				c.printSwitches(s)
-				return nil
-			})
+			return c.switches(cmd.Context(), nil)
 		},
 	}
 }
@@ -44,44 +56,141 @@ func (c *cli) switchSetCommand() *cobra.Command {
 		Short: "Turn switches, in force on every reachable agent within a second",
 		Long: `set turns switches; those that are not named stay as they are.
 
-Modes: normal; allow-all admits and counts everything; shadow-all decides and
+Modes: normal; allow_all admits and counts everything; shadow_all decides and
 counts, and never denies.`,
-		Example: "  quotactl switch set --mode allow-all\n  quotactl switch set --mode normal --deny mallory,trudy\n  quotactl switch set --deny \"\"",
+		Example: "  quotactl switch set --mode allow_all\n  quotactl switch set --mode normal --deny mallory,trudy\n  quotactl switch set --deny \"\"",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("mode") && !cmd.Flags().Changed("deny") {
 				return misuse("what is to be set? Give --mode or --deny")
 			}
-			m, ok := modes[mode]
+			m, ok := parseMode(mode)
 			if !ok && cmd.Flags().Changed("mode") {
-				return misuse("--mode must be normal, allow-all or shadow-all")
+				return misuse("--mode must be normal, allow_all or shadow_all")
 			}
-			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-				s, err := admin.GetSwitches(ctx, &quotav1.GetSwitchesRequest{})
-				if err != nil {
-					return err
-				}
+			return c.switches(cmd.Context(), func(s *quotav1.Switches) {
 				if cmd.Flags().Changed("mode") {
 					s.Mode = m
 				}
 				if cmd.Flags().Changed("deny") {
 					s.DeniedTenants = deny
 				}
-				if s, err = admin.SetSwitches(ctx, &quotav1.SetSwitchesRequest{Switches: s}); err != nil {
-					return err
-				}
-				c.printSwitches(s)
-				return nil
 			})
 		},
 	}
-	cmd.Flags().StringVar(&mode, "mode", "", "normal, allow-all or shadow-all")
+	cmd.Flags().StringVar(&mode, "mode", "", "normal, allow_all or shadow_all")
 	cmd.Flags().StringSliceVar(&deny, "deny", nil, "tenants whose requests are denied, all of them; \"\" for none")
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"normal", "allow-all", "shadow-all"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"normal", "allow_all", "shadow_all"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+func (c *cli) switchDenyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "deny TENANT...",
+		Short: "Deny all requests of tenants, besides those denied already",
+		Args:  atLeastOne("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.switches(cmd.Context(), func(s *quotav1.Switches) {
+				s.DeniedTenants = append(s.DeniedTenants, args...)
+			})
+		},
+	}
+}
+
+func (c *cli) switchUndenyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "undeny TENANT...",
+		Short: "Deny tenants no longer",
+		Args:  atLeastOne("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.switches(cmd.Context(), func(s *quotav1.Switches) {
+				s.DeniedTenants = slices.DeleteFunc(s.DeniedTenants, func(id string) bool { return slices.Contains(args, id) })
+			})
+		},
+	}
+}
+
+// switchTries bounds how often a change is made anew because another came between.
+const switchTries = 5
+
+// switches makes a change, nil for none, on every server that was named, and prints
+// what each then has. One that cannot be reached does not keep the others from it.
+func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) error {
+	servers, err := c.conn.servers()
+	if err != nil {
+		return err
+	}
+	states := make([]*quotav1.Switches, len(servers))
+	failures := make([]error, len(servers))
+	var asked sync.WaitGroup
+	for i, server := range servers {
+		asked.Go(func() { states[i], failures[i] = c.switchesOf(ctx, server, change) })
+	}
+	asked.Wait()
+	if len(servers) == 1 {
+		if failures[0] != nil {
+			return failures[0]
+		}
+		c.printSwitches(states[0])
+		return nil
+	}
+	var failed []string
+	for i, server := range servers {
+		if failures[i] != nil {
+			failed = append(failed, server)
+			c.explain(failures[i], server)
+			continue
+		}
+		fmt.Fprintf(c.Out, "server %s\n", server)
+		c.printSwitches(states[i])
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d servers did not answer: %s", len(failed), len(servers), strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// explain prints why one of several servers failed.
+func (c *cli) explain(err error, server string) {
+	message := err.Error()
+	if st, ok := status.FromError(err); ok {
+		if message = st.Message(); unreached(message) != "" {
+			message = unreached(message)
+		}
+	}
+	fmt.Fprintf(c.Err, "quotactl: %s: %s\n", server, message)
+}
+
+func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav1.Switches)) (*quotav1.Switches, error) {
+	conn, err := c.conn.dial(server)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // the answer is in
+	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+	defer cancel()
+	admin := quotav1.NewAdminServiceClient(conn)
+	for range switchTries {
+		s, err := admin.GetSwitches(ctx, &quotav1.GetSwitchesRequest{})
+		if err != nil || change == nil {
+			return s, err
+		}
+		change(s)
+		next := &quotav1.Switches{Mode: s.Mode, DeniedTenants: s.DeniedTenants}
+		s, err = admin.SetSwitches(ctx, &quotav1.SetSwitchesRequest{Switches: next, BaseRevision: s.Revision})
+		if status.Code(err) != codes.Aborted {
+			return s, err
+		}
+	}
+	return nil, errors.New("the switches keep changing; try again")
+}
+
 func (c *cli) printSwitches(s *quotav1.Switches) {
-	fmt.Fprintf(c.Out, "mode: %s\ndenied tenants: %s\n",
-		strings.ReplaceAll(strings.ToLower(s.Mode.String()), "_", "-"), dash(strings.Join(s.DeniedTenants, ", ")))
+	fmt.Fprintf(c.Out, "mode: %s\ndenied tenants: %s\n", strings.ToLower(s.Mode.String()), dash(strings.Join(s.DeniedTenants, ", ")))
+	if len(s.Pending) > 0 {
+		fmt.Fprintf(c.Out, "not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
+	}
+	if s.File != "" {
+		fmt.Fprintf(c.Out, "overridden for this server's agents by %s\n", s.File)
+	}
 }

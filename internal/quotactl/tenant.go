@@ -10,7 +10,8 @@ import (
 )
 
 func (c *cli) tenantCommand() *cobra.Command {
-	return group("tenant", "Create tenants and change their plans", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantGetCommand())
+	return group("tenant", "Create tenants, change their plans, suspend them", c.tenantCreateCommand(), c.tenantSetPlanCommand(),
+		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand())
 }
 
 func (c *cli) tenantCreateCommand() *cobra.Command {
@@ -46,6 +47,34 @@ func (c *cli) tenantSetPlanCommand() *cobra.Command {
 	}
 }
 
+func (c *cli) tenantSuspendCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "suspend ID",
+		Short: "Deny all requests of a tenant and its descendants, within a second",
+		Long: `suspend has all requests of a tenant denied, and those of its descendants, until resume.
+It is stored with the tenant; while the policy store is away use quotactl switch deny.`,
+		Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.SuspendTenant(ctx, &quotav1.SuspendTenantRequest{Id: args[0]})
+			})
+		},
+	}
+}
+
+func (c *cli) tenantResumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume ID",
+		Short: "Let a suspended tenant go on",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.ResumeTenant(ctx, &quotav1.ResumeTenantRequest{Id: args[0]})
+			})
+		},
+	}
+}
+
 func (c *cli) tenantGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get ID",
@@ -72,6 +101,9 @@ func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.A
 		under := ""
 		if t.Parent != "" {
 			under = ", under " + t.Parent
+		}
+		if t.Suspended {
+			under += ", and is suspended"
 		}
 		fmt.Fprintf(c.Out, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
 		return nil

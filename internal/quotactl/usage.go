@@ -25,6 +25,8 @@ var sums = map[string]quotav1.GetUsageRequest_By{
 // usageQuestion is what the flags of usage say.
 type usageQuestion struct {
 	tenant, from, to, by, zone string
+	shadow                     bool  // what the shadow policy counts, instead of usage
+	version                    int64 // what that shadow counted; 0 for the one tried now
 	output                     format
 }
 
@@ -37,10 +39,19 @@ func (c *cli) usageCommand() *cobra.Command {
 acknowledged, and says through when it is complete: usage after that may still be
 on its way from the agents that it names.
 
+With --shadow it tells what the policy that is tried beside the one in force would
+have done, which is in no other answer: its denials denied nobody.
+
 Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or now.`,
 		Example: "  quotactl usage --tenant acme --from -24h --by hour\n  quotactl usage --tenant acme --from 2026-01-01 --to 2026-02-01 --by day --zone Europe/Berlin -o csv",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if q.version != 0 && !q.shadow {
+				return misuse("--shadow-version goes with --shadow")
+			}
+			if q.shadow && !cmd.Flags().Changed("by") {
+				q.by = "limit"
+			}
 			return c.usage(cmd.Context(), &q)
 		},
 	}
@@ -50,6 +61,8 @@ Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or
 	f.StringVar(&q.to, "to", "", "usage before this time; all of it if not given")
 	f.StringVar(&q.by, "by", "total", "sum by total, hour, day, month, limit or attribute")
 	f.StringVar(&q.zone, "zone", "", "time zone of days and months, such as Europe/Berlin; UTC if not given")
+	f.BoolVar(&q.shadow, "shadow", false, "what the shadow policy would have admitted and denied, by limit if --by is not given")
+	f.Int64Var(&q.version, "shadow-version", 0, "with --shadow: of an earlier shadow; 0 is the one tried now")
 	q.output.flag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"total", "hour", "day", "month", "limit", "attribute"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -80,12 +93,21 @@ func (c *cli) usage(ctx context.Context, q *usageQuestion) error {
 	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
 		return misuse("--from %s is not before --to %s", from.Format(time.RFC3339), to.Format(time.RFC3339))
 	}
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
+	if q.shadow && q.version == 0 {
+		if err := c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+			p, err := admin.GetShadow(ctx, &quotav1.GetShadowRequest{})
+			q.version = p.GetVersion()
+			return err
+		}); err != nil {
+			return err
+		}
+	}
 	client := quotav1.NewUsageServiceClient(conn)
-	req := &quotav1.GetUsageRequest{Tenant: q.tenant, FromMs: millis(from), ToMs: millis(to), By: by, Zone: q.zone, PageSize: usagePage}
+	req := &quotav1.GetUsageRequest{Tenant: q.tenant, FromMs: millis(from), ToMs: millis(to), By: by, Zone: q.zone, PageSize: usagePage, ShadowVersion: q.version}
 	var rows []*quotav1.UsageRow
 	var first *quotav1.GetUsageResponse
 	for {

@@ -1,10 +1,13 @@
 package quotactl
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -19,6 +22,23 @@ func rate(r *quotav1.Rate) string {
 		per = c.Nominal()
 	}
 	return limit.Rate{Units: r.Units, Per: per, Calendar: c}.String()
+}
+
+// rateOf is a limit's rate, or its slots.
+func rateOf(l *quotav1.Limit) string {
+	if l.Slots > 0 {
+		return strconv.FormatInt(l.Slots, 10) + " slots"
+	}
+	return rate(l.Rate)
+}
+
+// options says all of a limit that is not as usual, in the words of a policy.
+func options(p *quotav1.Limit) string {
+	l, err := wire.LimitFromProto(p)
+	if err != nil {
+		return "" // of a newer server
+	}
+	return policy.Options(&l)
 }
 
 func algorithm(a quotav1.Limit_Algorithm) string { return strings.ToLower(a.String()) }

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"math"
-	"sync"
-	"sync/atomic"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -40,7 +38,7 @@ type Bucket struct {
 	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
 	cell *cell
 
-	mu       sync.Mutex
+	mu       lock
 	onOutage limit.Outage
 	counting bool  // no rate: nothing is leased
 	slots    bool  // units are slots, which requests give back
@@ -102,7 +100,7 @@ type Bucket struct {
 	queue                    *queue // nil when nobody waits
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
-	patient atomic.Int32
+	patient flag
 	used    int64 // when a request last took the slow path, for idle eviction
 }
 

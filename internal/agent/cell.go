@@ -1,7 +1,5 @@
 package agent
 
-import "sync/atomic"
-
 // cell is the part of a bucket that requests touch: a cache line of plain
 // counters without pointers, so that it can live in a memory-mapped file.
 //
@@ -17,16 +15,16 @@ import "sync/atomic"
 // where requests may interfere: so a denial that meets a refill is either
 // counted as refused or admitted, never both and never neither.
 type cell struct {
-	tokens   atomic.Int64 // spendable now; below zero: single units refused since the last fold
-	refused  atomic.Int64 // units refused, those below zero in tokens not counted
-	back     atomic.Int64 // units put back by requests that another limit denied, and slots given back; not yet folded
-	pending  atomic.Int64 // units taken by requests that another limit may still deny
-	credited atomic.Int64 // all units ever put in, less those taken out unspent
+	tokens   counter // spendable now; below zero: single units refused since the last fold
+	refused  counter // units refused, those below zero in tokens not counted
+	back     counter // units put back by requests that another limit denied, and slots given back; not yet folded
+	pending  counter // units taken by requests that another limit may still deny
+	credited counter // all units ever put in, less those taken out unspent
 
 	collectedAdmitted int64 // already handed to the ledger's rows
 	collectedDenied   int64
 
-	finished atomic.Int64 // slots given back by requests that came to their end
+	finished counter // slots given back by requests that came to their end
 } // a cache line: neighbours must not share it (BenchmarkCellNeighbours)
 
 // take removes n units if they are there. For one unit it is a single

@@ -53,7 +53,7 @@ func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
 
 // Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
-func (e *Entry) Stock() *atomic.Int64 { return &e.cell.tokens }
+func (e *Entry) Stock() *counter { return &e.cell.tokens }
 
 // Hold is Bucket.Hold.
 func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }

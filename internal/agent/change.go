@@ -30,6 +30,7 @@ func (b *Bucket) follow(old, l *limit.Limit) {
 	if b.ask != nil {
 		// Its answer may be of the old limit. What was cut is not part of what it replaces.
 		b.ask.stock -= cut
+		b.ask.inUse -= cut
 		b.ask.shrink(stock, flow)
 	}
 }

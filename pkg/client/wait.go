@@ -19,6 +19,8 @@ func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
 // in this client as the limit's queue lets, 1,024 if it names none (ReasonQueueFull), and
 // after the limit's wait if it has one (ReasonQueueTimeout).
 //
+// At a soft limit it waits too, rather than being admitted above it.
+//
 // It asks one limit after the other, the strictest first, and keeps what it has while it
 // waits for the next: tokens of looser limits are not taken long before they are of use. Slots come
 // last, in one order for all requests, so that no two wait for each other.

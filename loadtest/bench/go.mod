@@ -9,6 +9,12 @@ require (
 )
 
 require (
+	github.com/hashicorp/golang-lru v1.0.2 // indirect
+	github.com/juju/ratelimit v1.0.2 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+	github.com/sethvargo/go-limiter v0.7.1 // indirect
+	github.com/throttled/throttled/v2 v2.15.0 // indirect
+	github.com/ulule/limiter/v3 v3.11.2 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect

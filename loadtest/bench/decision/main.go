@@ -1,0 +1,325 @@
+// Command decision measures decisions beside other limiters and beside what they cannot do
+// without: one atomic addition where the bucket is in hand, one read of a Go map
+// for each limit where it has to be found. All that share a table take turns in one
+// run; compare within a table, not between two.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/f4ee788f/quota/loadtest/bench"
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// row is one measurement of ours beside one peer. floor_ratio is ours ÷ the floor,
+// peer_ratio the peer's time ÷ ours.
+type row struct {
+	Name       string  `json:"name"`
+	NsPerOp    float64 `json:"ns_per_op"`
+	Allocs     float64 `json:"allocs"`
+	Floor      string  `json:"floor"`
+	FloorNs    float64 `json:"floor_ns_per_op"`
+	FloorRatio float64 `json:"floor_ratio"`
+	Peer       string  `json:"peer"`
+	PeerRatio  float64 `json:"peer_ratio"`
+}
+
+type report struct {
+	rounds int
+	only   string
+	peers  bool
+	rows   []row
+	faults []string
+}
+
+func main() {
+	out := flag.String("json", "", "write the rows to this file")
+	rounds := flag.Int("rounds", 15, "turns of each candidate")
+	only := flag.String("only", "", "tables whose name has this in it")
+	peers := flag.Bool("peers", true, "measure peers, not only floors")
+	flag.Parse()
+	r := &report{rounds: *rounds, only: *only, peers: *peers}
+	for _, cores := range []int{1, 2} {
+		r.handles(cores)
+	}
+	for _, users := range []int{1_000, 100_000, 1_000_000} {
+		for _, limits := range []int{1, 3} {
+			r.keyed(users, limits)
+		}
+	}
+	r.tenants(100_000)
+	r.denied()
+	r.large()
+	if *out != "" {
+		f, err := os.Create(*out)
+		check(err)
+		e := json.NewEncoder(f)
+		e.SetIndent("", " ")
+		check(e.Encode(r.rows))
+		check(f.Close())
+	}
+	if len(r.faults) > 0 {
+		fmt.Printf("\nnot within its bound:\n  %s\n", strings.Join(r.faults, "\n  "))
+	}
+}
+
+func (r *report) wants(name string) bool { return strings.Contains(name, r.only) }
+
+// table measures ours (first), the floor (second), what the loop itself costs (third, where there is
+// one; it is taken off all) and peers.
+func (r *report) table(name string, cores int, loop bool, limits float64, all ...candidate) {
+	figures := measure(cores, r.rounds, all)
+	if loop {
+		for i := range figures {
+			if i != 2 {
+				figures[i].ns -= figures[2].ns
+			}
+		}
+	}
+	ours, floor := figures[0], figures[1]
+	fmt.Printf("\n%s\n", name)
+	for i, c := range all {
+		f := figures[i]
+		if loop && i == 2 {
+			fmt.Printf("  %-32s %8.1f ns   (taken off the others)\n", c.name, f.ns)
+			continue
+		}
+		fmt.Printf("  %-32s %8.1f ns %6.2f × floor  %4.2f allocs", c.name, f.ns, f.ns/floor.ns, f.allocs)
+		peer := i > 2 || !loop && i > 1
+		if peer {
+			fmt.Printf("  %6.2f × ours", f.ns/ours.ns)
+		}
+		fmt.Println()
+		if peer || len(all) <= 3 && i == 1 {
+			x := row{Name: name, NsPerOp: ours.ns, Allocs: ours.allocs, Floor: all[1].name, FloorNs: floor.ns, FloorRatio: ours.ns / floor.ns}
+			if peer {
+				x.Peer, x.PeerRatio = c.name, f.ns/ours.ns
+				if x.PeerRatio < 0.95 {
+					r.faults = append(r.faults, fmt.Sprintf("%s: %s is faster: %.2f × ours", name, c.name, x.PeerRatio))
+				}
+			}
+			r.rows = append(r.rows, x)
+		}
+	}
+	if limits > 0 {
+		fmt.Printf("  per limit: %.1f ns beside a map read of %.1f ns\n", ours.ns/limits, floor.ns/limits)
+	}
+	if ours.allocs > 0 {
+		r.faults = append(r.faults, fmt.Sprintf("%s: %.3f allocations", name, ours.allocs))
+	}
+}
+
+func (r *report) bound(what string, got, most float64) {
+	if got > most {
+		r.faults = append(r.faults, fmt.Sprintf("%s: %.2f, want at most %.2f", what, got, most))
+	}
+}
+
+func (r *report) handles(cores int) {
+	name := fmt.Sprintf("handle, %d cores on one bucket", cores)
+	if cores == 1 {
+		name = "handle, 1 core"
+	}
+	if !r.wants(name) {
+		return
+	}
+	c, stop, err := bench.Open(fiftyRules(), planOf)
+	check(err)
+	ours := func(tenant string, want bool) candidate {
+		l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
+		check(err)
+		l.Allow()
+		return candidate{"Limiter.Allow", func(_, n int) {
+			for range n {
+				must(l.Allow() == want)
+			}
+		}}
+	}
+	r.table(name, cores, false, 0, ours("acme", true), atomicAdd(), timeRate(true), juju(true))
+	x := r.rows[len(r.rows)-1]
+	r.bound(name+", × one atomic add", x.FloorRatio, 1.5)
+	r.table(name+", denied", cores, false, 0, ours(bench.Denied, false), atomicAdd(), timeRate(false), juju(false))
+	check(stop())
+}
+
+// ours decides the request in the worker's buffer by its attributes.
+func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
+	return candidate{"Allow by attributes", func(g, n int) {
+		w := &r.workers[g]
+		for range n {
+			r.next(w)
+			d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
+				client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip})
+			must(d.Allowed == want)
+		}
+	}}
+}
+
+// fill makes all buckets live, in company.
+func fill(c *client.Client, r *requests, endpoint string, want bool) {
+	var wg sync.WaitGroup
+	const company = 256
+	for g := range company {
+		wg.Go(func() {
+			w := new(worker)
+			for i := g; i < r.users; i += company {
+				r.write(w, uint32(i))
+				for {
+					d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
+						client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip})
+					if d.Allowed == want && d.Reason == client.ReasonLimit {
+						break
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// goMap reads a map of the buckets' keys, once for each limit, and takes a unit of what it finds.
+func goMap(r *requests, limits int) candidate {
+	m := make(map[string]*atomic.Int64)
+	r.each(func(w *worker) {
+		for _, k := range w.keys[:limits] {
+			if m[k] == nil {
+				m[strings.Clone(k)] = new(atomic.Int64)
+			}
+		}
+	})
+	return candidate{"map read", func(g, n int) {
+		w := &r.workers[g]
+		for range n {
+			r.next(w)
+			for _, k := range w.keys[:limits] {
+				m[k].Add(-1)
+			}
+		}
+	}}
+}
+
+// loop is what a turn costs without a decision.
+func loop(r *requests) candidate {
+	return candidate{"the request alone", func(g, n int) {
+		w := &r.workers[g]
+		for range n {
+			r.next(w)
+		}
+	}}
+}
+
+func (r *report) keyed(buckets, limits int) {
+	base := fmt.Sprintf("%d live buckets, %d of 50 limits", buckets, limits)
+	users, endpoint := buckets, oneLimit
+	if limits == 3 { // as many of an address as of a user
+		users, endpoint = buckets/2, threeLimits
+	}
+	var c *client.Client
+	var stop func() error
+	for _, zipf := range []bool{false, true} {
+		name := base + ", uniform"
+		if zipf {
+			name = base + ", zipf"
+		}
+		if !r.wants(name) {
+			continue
+		}
+		q := newRequests(users, zipf, false)
+		if c == nil {
+			var err error
+			c, stop, err = bench.Open(fiftyRules(), planOf)
+			check(err)
+			fill(c, q, endpoint, true)
+		}
+		all := []candidate{ours(c, q, endpoint, true), goMap(q, limits), loop(q)}
+		if r.peers {
+			for _, d := range doors(true) {
+				all = append(all, behind(d, q, limits, true))
+			}
+		}
+		r.table(name, 1, true, float64(limits), all...)
+		x := r.rows[len(r.rows)-1]
+		if buckets >= 100_000 {
+			r.bound(name+", × a map read", x.FloorRatio, 1.3)
+		} else {
+			r.bound(name+", ns beyond a map read for each limit", (x.NsPerOp-x.FloorNs)/float64(limits), 15)
+		}
+		if buckets == 100_000 && !zipf {
+			r.table(name+", 2 cores", 2, true, float64(limits), all...)
+		}
+	}
+	if c != nil {
+		check(stop())
+	}
+}
+
+// tenants finds a bucket by its tenant alone, among as many tenants.
+func (r *report) tenants(n int) {
+	name := fmt.Sprintf("%d live buckets, one of each tenant", n)
+	if !r.wants(name) {
+		return
+	}
+	c, stop, err := bench.Open(fiftyRules(), func(string) string { return "one" })
+	check(err)
+	q := newRequests(n, false, true)
+	fill(c, q, oneLimit, true)
+	all := []candidate{ours(c, q, oneLimit, true), goMap(q, 1), loop(q)}
+	if r.peers {
+		for _, d := range doors(true) {
+			all = append(all, behind(d, q, 1, true))
+		}
+	}
+	r.table(name, 1, true, 1, all...)
+	x := r.rows[len(r.rows)-1]
+	r.bound(name+", × a map read", x.FloorRatio, 1.3)
+	check(stop())
+}
+
+func (r *report) denied() {
+	const buckets = 1_000
+	name := fmt.Sprintf("%d live buckets, denied", buckets)
+	if !r.wants(name) {
+		return
+	}
+	c, stop, err := bench.Open(fiftyRules(), planOf)
+	check(err)
+	q := newRequests(buckets, false, false)
+	fill(c, q, deniedPath, false)
+	all := []candidate{ours(c, q, deniedPath, false), goMap(q, 1), loop(q)}
+	if r.peers {
+		for _, d := range doors(false) {
+			all = append(all, behind(d, q, 1, false))
+		}
+	}
+	r.table(name, 1, true, 1, all...)
+	check(stop())
+}
+
+// large asks for one unit and for more than there is, in turn.
+func (r *report) large() {
+	const name = "handle, refused large requests beside small ones"
+	if !r.wants(name) {
+		return
+	}
+	c, stop, err := bench.Open(fiftyRules(), planOf)
+	check(err)
+	l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: bench.Scarce})
+	check(err)
+	l.Allow()
+	r.table(name, 1, false, 0, candidate{"Limiter.AllowN", func(_, n int) {
+		for i := range n {
+			if i&1 == 0 {
+				must(l.Allow())
+			} else {
+				must(!l.AllowN(1_000_000_000))
+			}
+		}
+	}}, atomicAdd(), largeRate(), largeJuju())
+	check(stop())
+}

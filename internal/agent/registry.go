@@ -53,6 +53,7 @@ type Registry struct {
 	denied  map[string]bool      // tenants switched off
 	unasked []*Tenant            // to be asked for; at most max
 	pending map[*Tenant]struct{} // tenants whose set waits for an answer
+	shared  map[string]*matching // by the rules of the items
 	closed  bool
 }
 
@@ -62,7 +63,7 @@ func NewRegistry(max int) *Registry {
 	return &Registry{
 		seed: maphash.MakeSeed(), max: max,
 		tenants: newTable[Tenant](), entries: newTable[Entry](),
-		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}),
+		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}), shared: make(map[string]*matching),
 	}
 }
 
@@ -108,7 +109,9 @@ type Set struct {
 	first   [1]Item  // what Items points to, where it is one
 	Chain   []string // the tenant and its ancestors
 	Trial   *Trial   // what is decided beside Items; nil for nothing
-	_       [8]byte  // to two cache lines, so that what a decision reads is in no third
+	// matching tells which of Items a request meets, limit.MatcherRules to each; tenants of one
+	// plan share them. None where every request meets all.
+	matching *matching
 }
 
 // Trial is the limits that decide and count like any, and neither deny a request
@@ -137,8 +140,30 @@ func (t *Trial) Concerns(attributes []limit.Attribute) bool {
 	return false
 }
 
+// Match returns which of the Items from first on, a multiple of limit.MatcherRules, the request
+// meets: bit i stands for Items[first+i].
+func (s *Set) Match(first int, attributes []limit.Attribute) uint64 {
+	if s.matching == nil {
+		if n := len(s.Items) - first; n < limit.MatcherRules {
+			return 1<<n - 1
+		}
+		return 1<<limit.MatcherRules - 1
+	}
+	return s.matching.matchers[first/limit.MatcherRules].Match(attributes)
+}
+
 // Gone reports whether another set has taken this one's place.
 func (s *Set) Gone() bool { return s.gone.Load() }
+
+// Index returns which of Items it is.
+func (s *Set) Index(it *Item) int {
+	for i := range s.Items {
+		if &s.Items[i] == it {
+			return i
+		}
+	}
+	panic("agent: an item of another set")
+}
 
 // Item is a limit of a Set.
 type Item struct {
@@ -157,8 +182,6 @@ type Item struct {
 	Hold bool
 	// Inherited: the limit is an ancestor's and metered there; these units are not billed there.
 	Inherited bool
-	// Always: no condition to try.
-	Always bool
 	// Slots: units are slots, which the request gives back at its end.
 	Slots bool
 	// Queues: a request waits its turn.
@@ -168,7 +191,8 @@ type Item struct {
 	// Soft: what the bucket denies may be admitted above it.
 	Soft bool
 
-	only string // the one attribute that tells buckets apart, uncut; or empty
+	only *string // the one attribute that tells buckets apart, uncut; or nil
+	hash uint64  // the scope's
 }
 
 // find returns the tenant of that id, or nil.
@@ -241,21 +265,24 @@ func (s *Set) ownScopes(tenant string) []*Scope {
 
 // Entry returns the request's bucket of an item, or nil when it is not held yet.
 func (r *Registry) Entry(it *Item, attributes []limit.Attribute) *Entry {
-	s := it.scope
 	switch {
 	case it.values == 0:
 		return it.direct.Load()
-	case it.only != "":
+	case it.only != nil:
 		// What is found under the value as it came is right: entries have clean values only.
-		return r.entry(s, Lookup(attributes, it.only))
+		return r.entry(it, Lookup(attributes, *it.only))
 	default:
-		var buf [256]byte
-		return r.entryBytes(s, it.append(buf[:0], attributes))
+		return r.entryOfMany(it, attributes)
 	}
 }
 
-func (r *Registry) entry(s *Scope, values string) *Entry {
-	h := usable(maphash.String(r.seed, values) ^ s.hash)
+func (r *Registry) entryOfMany(it *Item, attributes []limit.Attribute) *Entry {
+	var buf [256]byte
+	return r.entryBytes(it.scope, it.append(buf[:0], attributes))
+}
+
+func (r *Registry) entry(it *Item, values string) *Entry {
+	s, h := it.scope, usable(maphash.String(r.seed, values)^it.hash)
 	slots := *r.entries.slots.Load()
 	mask := uint64(len(slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"hash/maphash"
 	"reflect"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -31,6 +33,7 @@ func (r *Registry) Adopt(rules *limit.Rules) Changes {
 		})
 	}
 	r.rules = rules
+	clear(r.shared)
 	r.version.Store(rules.Policy.Version)
 	return b.all()
 }
@@ -292,12 +295,12 @@ func triable(l *limit.Limit) bool { return !l.CountsOnly() && l.Slots == 0 }
 func (b *rebuild) item(it *Item, h limit.Held, rank int, rules *limit.Rules, shadow bool) {
 	l := &h.Rule.Limit
 	it.Rule, it.scope, it.Rank = h.Rule, b.scope(h, rules, shadow), uint16(rank)
-	it.Always, it.values = len(l.Match) == 0, uint16(len(l.By))
+	it.values, it.hash = uint16(len(l.By)), it.scope.hash
 	it.Vet = len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{}
 	it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
 	it.Soft = it.scope.overage != nil
 	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
-		it.only = l.By[0]
+		it.only = &l.By[0]
 	}
 	if it.values == 0 {
 		it.direct.Store(it.scope.direct.Load())
@@ -351,7 +354,45 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 		s.Slots = s.Slots || it.Slots
 		it.Hold = it.Metered && i < len(order)-1
 	}
+	s.matching = b.match(s.Items)
 	return s
+}
+
+// matching tells which of many items a request meets. Sets of the same rules share one.
+type matching struct {
+	matchers []*limit.Matcher // limit.MatcherRules items to each
+	rules    []*limit.Rule    // kept, so that no other rule takes the place in memory that the key names
+}
+
+// maxMatching bounds those that sets may come to share; beyond it sharing begins anew.
+// Tenants with overrides have rules of their own, and share with no one.
+const maxMatching = 4096
+
+// match returns what tells which of the items a request meets: nil when it meets all.
+func (b *rebuild) match(items []Item) *matching {
+	m := new(matching)
+	always := true
+	key := make([]byte, 0, 8*len(items))
+	for i := range items {
+		r := items[i].Rule
+		always = always && len(r.Limit.Match) == 0
+		m.rules = append(m.rules, r)
+		key = binary.NativeEndian.AppendUint64(key, uint64(uintptr(unsafe.Pointer(r))))
+	}
+	if always {
+		return nil
+	}
+	if known := b.shared[string(key)]; known != nil {
+		return known
+	}
+	for part := range slices.Chunk(m.rules, limit.MatcherRules) {
+		m.matchers = append(m.matchers, limit.NewMatcher(part))
+	}
+	if len(b.shared) >= maxMatching {
+		clear(b.shared)
+	}
+	b.shared[string(key)] = m
+	return m
 }
 
 // inherited reports whether the limit is an ancestor's of the tenant.

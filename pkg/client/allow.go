@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/agent"
@@ -45,31 +46,35 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 	}
 	var holds [onStack]hold
 	k, tightest := 0, 0
-	for i := range set.Items {
-		it := &set.Items[i]
-		if !it.Always && !it.Rule.Applies(a) {
-			continue
-		}
-		if it.Vet {
-			switch vet(it, a) {
-			case passedBy:
-				continue
-			case suspect:
-				return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
+	// All buckets are found before the first is asked: finding is waiting for memory,
+	// and so they are waited for together.
+	for first := 0; first < len(set.Items); first += limit.MatcherRules {
+		for met := set.Match(first, a); met != 0; met &= met - 1 {
+			it := &set.Items[first+bits.TrailingZeros64(met)]
+			if it.Vet {
+				switch vet(it, a) {
+				case passedBy:
+					continue
+				case suspect:
+					return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
+				}
 			}
+			if k == onStack {
+				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
+			}
+			e := c.reg.Entry(it, a)
+			if e == nil {
+				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
+			}
+			holds[k] = hold{it, e}
+			if it.Rank < holds[tightest].item.Rank {
+				tightest = k
+			}
+			k++
 		}
-		if k == onStack {
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
-		}
-		e := c.reg.Entry(it, a)
-		if e == nil {
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, notAsked)
-		}
-		holds[k] = hold{it, e}
-		if it.Rank < holds[tightest].item.Rank {
-			tightest = k
-		}
-		k++
+	}
+	for j := range k {
+		it, e := holds[j].item, holds[j].entry
 		announce(it, e, n)
 		if e.Take(n) {
 			continue
@@ -78,10 +83,10 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		case agent.Admitted:
 		case agent.Denied:
 			if it.Soft {
-				return c.continueSlow(ctx, n, a, set, holds[:k], i, wasDenied)
+				return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), wasDenied)
 			}
-			for j, h := range holds[:k] {
-				if j < k-1 {
+			for i, h := range holds[:j+1] {
+				if i < j {
 					putBack(h, n)
 				}
 				retract(h.item, h.entry, n)
@@ -91,9 +96,9 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 			}
 			return c.denial(hold{it, e}, v, lost)
 		case agent.Wait:
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, toldToWait)
+			return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), toldToWait)
 		default: // the bucket is no more
-			return c.continueSlow(ctx, n, a, set, holds[:k], i, isGone)
+			return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), isGone)
 		}
 	}
 	for i := range k {

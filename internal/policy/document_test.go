@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -560,18 +562,80 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// The documents in docs/policy.md hold.
-func TestReferenceExample(t *testing.T) {
+// Every document in examples/ holds and compiles, without an override that does not fit.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("examples: %q, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compiles(t, filepath.Base(file), string(data))
+	}
+}
+
+func compiles(t *testing.T, what, text string) *Document {
+	t.Helper()
+	d, err := Parse(what, []byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	rules, err := limit.CompilePolicy(d.Policy(1))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, tenant := range d.Tenants() {
+		if _, err := rules.Tenant(tenant); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	return d
+}
+
+// Every YAML block of docs/policy.md holds: a whole document, a list of limits of a plan,
+// or a part of a document that needs plans besides. Together they name every key.
+func TestReference(t *testing.T) {
 	data, err := os.ReadFile("../../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(data), "```yaml\n")
-	text, _, end := strings.Cut(rest, "```")
-	if !ok || !end {
-		t.Fatal("there is no example")
+	var blocks []string
+	named := make(map[string]bool)
+	for rest := string(data); ; {
+		_, after, ok := strings.Cut(rest, "```yaml\n")
+		if !ok {
+			break
+		}
+		text, more, ok := strings.Cut(after, "```")
+		if !ok {
+			t.Fatal("a block has no end")
+		}
+		rest = more
+		if strings.HasPrefix(text, "- ") {
+			text = "plans:\n  p:\n    limits:\n      " + strings.ReplaceAll(text, "\n", "\n      ")
+		} else if !strings.Contains(text, "plans:") {
+			text += "plans: {p: {}}\n"
+		}
+		compiles(t, fmt.Sprintf("block %d", len(blocks)+1), text)
+		blocks = append(blocks, text)
+		for _, key := range limitKeys {
+			if strings.Contains(text, key+":") {
+				named[key] = true
+			}
+		}
 	}
-	d := mustParse(t, text)
+	for _, key := range append(slices.Clone(limitKeys), "tenants", "gateways", "default_plan", "slot", "zone") {
+		if !strings.Contains(string(data), "`"+key+"`") {
+			t.Errorf("docs/policy.md does not say what %s is", key)
+		}
+		if slices.Contains(limitKeys, key) && !named[key] {
+			t.Errorf("docs/policy.md has no example of %s", key)
+		}
+	}
+	d := mustParse(t, blocks[0])
 	if got := d.Tenants()[0].Overrides[0].Burst; got != 10_000 {
 		t.Errorf("acme's override has a burst of %d, the text says 10,000", got)
 	}

@@ -33,6 +33,7 @@ type config struct {
 	require    list
 	costHeader string
 	allowBlind bool
+	switchFile string
 	closeWait  time.Duration
 	logLevel   string
 	version    bool
@@ -73,6 +74,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.Var(&c.require, "require", "attribute that a check must have, repeated; without it 400")
 	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units; without it 1")
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
+	f.StringVar(&c.switchFile, "switch-file", "", "file of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&c.version, "version", false, "print the version and end")

@@ -70,6 +70,9 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if security != nil {
 		opts = append(opts, client.WithTLS(security))
 	}
+	if c.switchFile != "" {
+		opts = append(opts, client.WithSwitchFile(c.switchFile))
+	}
 	if c.allowBlind {
 		opts = append(opts, client.WithUnknown(client.AllowUnknown))
 	}

@@ -61,6 +61,12 @@ func newStats(c *client.Client) *stats {
 	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s client.Stats) float64 { return float64(s.UnitsAside) })
 	gauge("buckets", "Buckets held.", func(s client.Stats) float64 { return float64(s.Buckets) })
 	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s client.Stats) float64 { return float64(s.PolicyVersion) })
+	gauge("switch_file_broken", "1 while the switch file has a fault and what it said before holds.", func(s client.Stats) float64 {
+		if s.SwitchFile != "" {
+			return 1
+		}
+		return 0
+	})
 	gauge("lost", "1 while the server is out of contact.", func(s client.Stats) float64 {
 		if s.Lost {
 			return 1

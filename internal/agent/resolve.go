@@ -170,6 +170,13 @@ func (r *Registry) Switch(sw limit.Switches) {
 	})
 }
 
+// Off reports whether operators switched that very tenant off, known or not.
+func (r *Registry) Off(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.denied[id]
+}
+
 // rebuild makes new sets under the registry's mutex.
 type rebuild struct {
 	*Registry

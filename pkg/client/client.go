@@ -94,6 +94,12 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	if err := cfg.validate(target); err != nil {
 		return nil, err
 	}
+	if cfg.switchFile != "" {
+		var err error
+		if cfg.switches, err = readSwitchFile(cfg.switchFile); err != nil {
+			return nil, fmt.Errorf("%w: switch file %w", ErrOption, err)
+		}
+	}
 	conn, err := connect(target, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)

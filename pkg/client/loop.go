@@ -47,7 +47,12 @@ type loop struct {
 	current int64 // slot that usage is booked under, Unix seconds
 	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
 
+	remote limit.Switches // as the server says them
+	local  override       // as the switch file does
+	fault  error          // of the switch file
+
 	renewed chan renewResult
+	filed   chan fileEvent
 	watched chan watchEvent
 	settled chan settleResult
 
@@ -82,7 +87,7 @@ func (c *Client) run(ctx context.Context) {
 	defer cancel()
 	l := &loop{
 		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot,
-		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), settled: make(chan settleResult, 1),
+		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1),
 	}
 	l.current = l.slotOf(time.Now())
 	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, 0.1))
@@ -91,6 +96,15 @@ func (c *Client) run(ctx context.Context) {
 		defer l.calls.Done()
 		c.watch(ctx, l.watched)
 	}()
+	if c.cfg.switchFile != "" {
+		l.local = c.cfg.switches
+		l.flip("switch file read")
+		l.calls.Add(1)
+		go func() {
+			defer l.calls.Done()
+			c.followFile(ctx, l.local, l.filed)
+		}()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -101,6 +115,8 @@ func (c *Client) run(ctx context.Context) {
 			l.onRenewed(r)
 		case e := <-l.watched:
 			l.onWatched(e)
+		case e := <-l.filed:
+			l.onFile(e)
 		case r := <-l.settled:
 			l.onSettled(r)
 		case f := <-c.asks:
@@ -143,6 +159,7 @@ func (l *loop) drain() {
 			return
 		case <-l.renewed:
 		case <-l.watched:
+		case <-l.filed:
 		case <-l.settled:
 		}
 	}
@@ -384,13 +401,8 @@ func (l *loop) onWatched(e watchEvent) {
 		l.inform(e.tenants)
 	}
 	if e.switches != nil {
-		if e.switches.Mode != limit.ModeNormal {
-			c.special.Store(true)
-		}
-		c.reg.Switch(*e.switches)
-		c.special.Store(c.closed.Load() || e.switches.Mode != limit.ModeNormal)
-		c.unsettleAll()
-		c.log.Info("switches changed", "mode", e.switches.Mode.String(), "denied_tenants", len(e.switches.Denied))
+		l.remote = *e.switches
+		l.flip("switches changed")
 	}
 	if e.refresh {
 		c.reg.Refresh()
@@ -490,6 +502,7 @@ func (l *loop) wait(ctx context.Context, d time.Duration) {
 	case r := <-l.settled:
 		l.onSettled(r)
 	case <-l.watched: // of no interest any more
+	case <-l.filed:
 	case f := <-l.c.asks:
 		f(l)
 	case <-l.c.wake:
@@ -555,6 +568,9 @@ func (l *loop) stats() Stats {
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
+	}
+	if l.fault != nil {
+		s.SwitchFile = l.fault.Error()
 	}
 	if o.Through > 0 {
 		s.Through = time.UnixMilli(o.Through)

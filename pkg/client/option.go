@@ -47,6 +47,8 @@ type config struct {
 	maxWaiting     int
 	logger         *slog.Logger
 	withoutSlots   bool
+	switchFile     string
+	switches       override // what the file said at the start
 }
 
 // Option changes a default of Dial.
@@ -103,6 +105,13 @@ func WithMaxWaiting(n int) Option { return func(c *config) { c.maxWaiting = n } 
 // WithoutSlots leaves concurrency limits out of all decisions: for a program that
 // cannot tell when a request ends, and so could never give a slot back.
 func WithoutSlots() Option { return func(c *config) { c.withoutSlots = true } }
+
+// WithSwitchFile names a file of switches, in YAML or JSON, that win over the server's and need
+// no server: "mode" (normal, allow_all or shadow_all) replaces its mode, and "deny" names tenants
+// whose requests are denied besides those whom it denies. The file need not
+// be there. It is read again within a second of each change; while it has a fault, what it said before
+// stays in force, and Stats.SwitchFile says what is wrong. Dial refuses one that is broken already.
+func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile = path } }
 
 // WithLogger takes logs of what changes: contact lost and found, policies, fenced
 // epochs. By default nothing is logged.

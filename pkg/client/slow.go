@@ -133,7 +133,7 @@ func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision)
 		return nil, Decision{Reason: ReasonInvalid}
 	}
 	if c.reg.Version() == 0 || id == "" || c.lost.Load() {
-		return nil, c.unknownDecision(r.n)
+		return nil, c.unknownDecision(r.n, id)
 	}
 	t, fresh, err := c.reg.Learn(id)
 	if err != nil {
@@ -158,10 +158,14 @@ func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision)
 	if set := t.Set(); set != nil {
 		return set, Decision{}
 	}
-	return nil, c.unknownDecision(r.n)
+	return nil, c.unknownDecision(r.n, id)
 }
 
-func (c *Client) unknownDecision(n int64) Decision {
+func (c *Client) unknownDecision(n int64, tenant string) Decision {
+	if tenant != "" && c.reg.Off(tenant) {
+		c.refused.Add(1)
+		return Decision{Reason: ReasonSwitch}
+	}
 	if c.reg.Mode() == limit.ModeAllowAll {
 		c.unaccounted.Add(n)
 		return Decision{Allowed: true, Reason: ReasonSwitch}

@@ -33,6 +33,9 @@ type Stats struct {
 	PolicyVersion int64 // 0 until one is known
 	Lost          bool  // the server is out of contact
 
+	// SwitchFile is what is wrong with the file of WithSwitchFile; empty for nothing.
+	SwitchFile string
+
 	// Settlement.
 	ReportsPending int64 // frozen, not yet acknowledged
 	UnitsPending   int64 // units in them, and in rows not yet frozen

@@ -389,7 +389,7 @@ func (l *loop) onWatched(e watchEvent) {
 			l.reportAt = time.Now().Add(jitter(min(c.cfg.reportInterval, time.Second), 1)) // a sign of life
 		}
 	}
-	if e.trial != nil {
+	if e.trial != nil && e.trial.Policy.Version != c.reg.Trial() {
 		l.collect() // what would have been denied until here is of the version before
 		if e.trial.Policy.Version == 0 {
 			e.trial = nil

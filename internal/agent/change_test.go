@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+func bucketOf(burst, units int64) *limit.Limit {
+	return &limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: units, Per: time.Second}, Burst: burst}
+}
+
+// Stocks shrink with the limit at once, and all of them together fit the new burst,
+// whatever part of it each agent has and wherever its renewal is.
+func TestShrinksAtOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		const now = 1_000_000
+		burst := 1 + r.Int64N(10_000)
+		old, l := bucketOf(burst, 100), bucketOf(1+r.Int64N(burst), 1+r.Int64N(100))
+		left, trickles, was := burst, int64(0), int64(0)
+		var all []*Bucket
+		var flying []int64 // tokens of the answer under way, by bucket
+		for range 1 + r.IntN(8) {
+			b := NewBucket(old)
+			grant := r.Int64N(left + 1)
+			left -= grant
+			g := lease.Grant{Tokens: grant, Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst}
+			g.Number = b.Renew(now, false).Number
+			b.Apply(now, g)
+			answer := int64(-1)
+			if r.IntN(2) == 0 { // its next renewal is under way, and answered as the old limit has it
+				answer = grant
+				b.Renew(now, false)
+			}
+			all, flying = append(all, b), append(flying, answer)
+			was += 10_000_000
+		}
+		for i, b := range all {
+			spent := r.Int64N(b.State(now).Tokens + 1)
+			if spent > 0 {
+				b.Take(spent)
+			}
+			b.follow(old, l)
+			if flying[i] >= 0 {
+				b.Apply(now, lease.Grant{Number: b.number, Tokens: flying[i], Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst})
+			}
+			trickles += b.State(now).Trickle
+		}
+		var stock int64
+		for _, b := range all {
+			stock += b.State(now).Tokens
+		}
+		if stock > l.Burst {
+			t.Fatalf("%d agents hold %d tokens of a burst that fell from %d to %d", len(all), stock, burst, l.Burst)
+		}
+		if most := was / 100 * l.Rate.Units; trickles > most {
+			t.Fatalf("%d agents have trickles of %d, want at most %d", len(all), trickles, most)
+		}
+	}
+}
+
+// A limit that grew asks anew, whatever the old one denied and for however long.
+func TestGrowsAtOnce(t *testing.T) {
+	const now = 1_000_000
+	old, l := bucketOf(10, 1), bucketOf(100, 1)
+	b := NewBucket(old)
+	g := lease.Grant{TTL: 500_000, DenyFor: 3600_000_000}
+	g.Number = b.Renew(now, false).Number
+	b.Apply(now, g)
+	if got := ask(b, now, 1, false); got != Denied {
+		t.Fatalf("got %v before the change, want Denied", got)
+	}
+	b.follow(old, l)
+	if got := ask(b, now, 1, false); got != Wait {
+		t.Errorf("got %v after the change, want Wait", got)
+	}
+}
+
+// What is left follows what is spent here, and is the whole again once it must be full.
+func TestLeft(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(bucketOf(100, 10))
+	if got := b.Left(now); got != 100 {
+		t.Errorf("before anything is known: %d left, want all 100", got)
+	}
+	w := &Waiter{Units: 5, Done: func(Verdict) {}}
+	b.Take(5)
+	b.Enqueue(w)
+	g := lease.Grant{Tokens: 25, TTL: 1_000_000, Remaining: 60, Reset: 4_000_000}
+	g.Number = b.Renew(now, false).Number
+	b.Apply(now, g) // the one that waited took 5, which are not part of the remainder
+	if got := b.Left(now); got != 60 {
+		t.Errorf("as granted: %d left, want 60", got)
+	}
+	b.Take(12)
+	if got := b.Left(now); got != 48 {
+		t.Errorf("after 12 more: %d left, want 48", got)
+	}
+	b.Renew(now, true)
+	if got := b.Left(now + 2_000_000); got != 68 {
+		t.Errorf("half way until it is full: %d left, want 48 and half of 40", got)
+	}
+	if got := b.Left(now + 4_000_000); got != 100 {
+		t.Errorf("when it is full: %d left, want 100", got)
+	}
+}

@@ -68,6 +68,17 @@ func (l *loop) renewDue() time.Duration {
 // the more each call carries; and a call that hangs holds up none of the others.
 func (l *loop) gather() int64 { return min(max(minGather, l.roundTrip), maxGather) }
 
+// patience is how long a Renew call may take: several times as long as calls took of
+// late, so that a lost message delays a lease's renewal by no more than the store keeps
+// its share. A server that is slow is given more with each call that was not answered.
+func (l *loop) patience() time.Duration {
+	if l.roundTrip == 0 {
+		return l.c.cfg.renewTimeout // the first, which has to connect
+	}
+	d := max(8*time.Duration(l.roundTrip)*time.Microsecond, minPatience)
+	return min(d, l.c.cfg.renewTimeout)
+}
+
 type renewResult struct {
 	took    int64 // microseconds
 	batch   []*agent.Entry
@@ -100,9 +111,10 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	l.flying++
 	l.lastSent = now
 	l.calls.Add(1)
+	patience := l.patience()
 	go func() {
 		defer l.calls.Done()
-		ctx, cancel := context.WithTimeout(l.ctx, c.cfg.renewTimeout)
+		ctx, cancel := context.WithTimeout(l.ctx, patience)
 		defer cancel()
 		resp, err := c.api.Renew(ctx, req)
 		if err == nil {

@@ -22,6 +22,7 @@ const (
 	maxAsk        = 1024  // tenants of a call
 	minGather     = 1_000 // µs; see loop.gather
 	maxGather     = 100_000
+	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
 	firstRetry    = 20 * time.Millisecond
 	lastRetry     = time.Second

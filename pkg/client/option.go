@@ -82,7 +82,8 @@ func WithFirstWait(d time.Duration) Option { return func(c *config) { c.firstWai
 // second; its context may end earlier.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
-// WithRenewTimeout bounds one call to the server, by default two seconds.
+// WithRenewTimeout bounds one call to the server, by default two seconds. Where calls
+// are answered quickly the bound is lower, down to a quarter of a second: leases are short.
 func WithRenewTimeout(d time.Duration) Option { return func(c *config) { c.renewTimeout = d } }
 
 // WithReportInterval is how often usage is reported, by default every ten

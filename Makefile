@@ -34,7 +34,7 @@ test: ## vet and every test, with the race detector, on real engines
 	@scripts/test
 
 .PHONY: sim
-sim: ## the simulation: agents, server and network in one process, against one ideal bucket
+sim: ## the simulation, against one ideal limiter; writes its tables and charts into docs (ARGS=-check only compares)
 	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
 
 .PHONY: bench

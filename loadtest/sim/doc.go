@@ -4,6 +4,8 @@
 // central limiter is fed the same arrivals. What comes out is the error of
 // leasing, every window above the bound, and the renewals it took.
 //
-// Read run.go for the events, scenario.go for what is simulated, measure.go for
-// what is demanded.
+// Read scenarios.go for what is simulated and promise.go for what is demanded. world.go
+// has the events, gateway.go and loop.go stand for pkg/client, store.go for the
+// server; ideal.go are the limiters compared with, bound.go holds every window to
+// the bound, and measure.go adds up. report.go and chart.go make the docs.
 package sim

@@ -2,100 +2,169 @@ package sim
 
 import (
 	"math"
-
-	"github.com/f4ee788f/quota/internal/limit"
+	"slices"
 )
 
-const bin = 10_000 // microseconds: arrivals and admissions are counted in bins
+const (
+	bin      = 10 * millisecond // units are counted in bins for errors
+	settling = 2 * second       // shares are found out; the promise begins here
+	stretch  = 10 * second      // the promise is kept in every one
+	near     = 100 * millisecond
+	samples  = 180 // points of a chart
+)
 
-// Result is what a scenario came to.
+// Result is what a scenario came to. Requests may cost several units: all counts
+// but those of requests are in units.
 type Result struct {
-	Name     string
-	Agents   int
+	Scenario *Scenario
+
+	Requests int64
 	Arrivals int64
 	Admitted int64
 	Ideal    int64
-	Denied   int64
-	Renewals int64
+
 	// ErrorPct is 100 × (admitted − ideal) ÷ ideal over the run, WorstPct the
 	// largest in size over any 10 s after the first two seconds, or over any window.
-	ErrorPct float64
-	WorstPct float64
-	// OverBound counts windows of 1, 2 and 10 s above the bound; Over the largest
-	// admitted ÷ bound seen, 1 being at the bound.
-	OverBound int
-	Over      float64
-	// RenewedPct is renewals per hundred arrivals, WaitedPct requests that waited.
-	RenewedPct float64
-	WaitedPct  float64
+	ErrorPct, WorstPct float64
+	// OverBound counts admissions that went above the bound in a window of 1, 2 or 10 s, or
+	// in an aligned window; Over is the largest admitted ÷ bound seen, 1 being at the
+	// bound; OverTenth the same of windows of 0.1 s.
+	OverBound       int
+	Over, OverTenth float64
+
+	// Renewed buckets and calls, and per hundred requests.
+	Renewals, Calls       int64
+	RenewedPct, CalledPct float64
+
+	WaitedPct float64 // requests that waited, of a hundred
+	WaitP99   int64   // of all requests, those that did not wait included; microseconds
+	EdgeP99   int64   // likewise, of those within 0.1 s after a window's edge
+	ColdTrips int     // most answers that a request of a bucket without a lease waited for
+
+	SpreadPct float64 // between the agents that admitted most and least, of the mean
+	Tenfold   float64 // what the first agent admitted ÷ the mean of the others
+	Recovered int64   // after Faults.Healed, until no 10 s is off by more than 1 %; microseconds; -1 for never
+	Forgotten int64   // tokens out when the store forgot their buckets
+	Lost      int64   // tokens in the cells of agents that crashed
+
+	Series []Sample
 }
 
-// measure counts a run, and runs the ideal limiter beside it.
+// Sample is a point of the chart: what happened since the one before, and what is out now.
+type Sample struct{ Admitted, Ideal, Renewals, Out int64 }
+
+// measure counts a run, and runs the ideal limiters beside it.
 type measure struct {
-	sc       Scenario
-	got      []int64 // admitted by bin
-	want     []int64 // admitted by the ideal limiter
-	arrivals int64
-	deny     int64
-	waits    int64
-	renewals int64
+	w      *world
+	ideals []ideal // by key
+	bounds []*bound
 
-	level  float64 // the ideal bucket's, in tokens
-	last   int64
-	window int64
+	got, want []int64 // admitted, by bin
+	total     Sample  // so far, for samples
+	last      Sample
+	step      int64
+	series    []Sample
+
+	requests, arrivals int64
+	renewals, calls    int64
+	byPlace            []int64
+	waits, edgeWaits   []int64
+	nearEdge           int64 // requests
+	coldTrips          int
+	lost               int64
 }
 
-func newMeasure(sc Scenario) *measure {
-	n := int(sc.Duration/bin) + 1
-	m := &measure{sc: sc, got: make([]int64, n), want: make([]int64, n)}
-	m.level = float64(sc.Limit.Burst)
-	m.window = -1
+func newMeasure(w *world) *measure {
+	sc := w.sc
+	n := int((sc.Duration+maxWait)/bin) + 1
+	m := &measure{
+		w: w, got: make([]int64, n), want: make([]int64, n), byPlace: make([]int64, sc.Agents),
+		ideals: make([]ideal, sc.keys()), bounds: make([]*bound, sc.keys()),
+		step: max(sc.Duration/samples, bin),
+	}
+	for i := range m.ideals {
+		m.ideals[i] = newIdeal(&sc.Limit, w.epoch)
+		m.bounds[i] = newBound(sc, w.epoch)
+	}
 	return m
 }
 
-func (m *measure) arrival(now int64) {
-	m.arrivals++
-	if m.ideal(now) {
-		m.want[now/bin]++
+func (m *measure) arrival(place int, r request) {
+	m.requests++
+	m.arrivals += r.units
+	if m.isNearEdge() {
+		m.nearEdge++
+	}
+	if m.ideals[r.key].take(m.w.epoch+m.w.now, r.units) {
+		m.want[m.w.now/bin] += r.units
+		m.total.Ideal += r.units
 	}
 }
 
-// ideal is the one central limiter: a plain token bucket, or a window's counter.
-func (m *measure) ideal(now int64) bool {
-	l := &m.sc.Limit
-	per := l.Rate.Per.Microseconds()
-	if l.Algorithm == limit.FixedWindow {
-		if w := (epoch + now) / per; w != m.window {
-			m.window, m.level = w, float64(l.Rate.Units)
-		}
-	} else {
-		m.level = math.Min(float64(l.Burst), m.level+float64(now-m.last)*float64(l.Rate.Units)/float64(per))
-		m.last = now
+func (m *measure) admit(place int, r request) {
+	m.got[m.w.now/bin] += r.units
+	m.total.Admitted += r.units
+	m.byPlace[place] += r.units
+	m.bounds[r.key].admit(m.w.now, r.units)
+}
+
+func (m *measure) renew(n int) {
+	m.renewals += int64(n)
+	m.total.Renewals += int64(n)
+}
+
+// waited notes a request that waited for so many answers.
+func (m *measure) waited(r request, d int64, cold bool, answers int) {
+	m.waits = append(m.waits, d)
+	if m.isNear(r.at) {
+		m.edgeWaits = append(m.edgeWaits, d)
 	}
-	if m.level < 1 {
+	if cold {
+		m.coldTrips = max(m.coldTrips, answers)
+	}
+}
+
+func (m *measure) isNearEdge() bool { return m.isNear(m.w.now) }
+
+// isNear reports whether a window has just begun, the first of the run left out.
+func (m *measure) isNear(t int64) bool {
+	if !m.w.sc.Limit.Algorithm.Windowed() {
 		return false
 	}
-	m.level--
-	return true
+	begin, _ := windowAt(m.w.sc.Limit.Rate, m.w.epoch+t)
+	since := m.w.epoch + t - begin
+	return since < near && begin > m.w.epoch
 }
 
-func (m *measure) admitted(now int64) { m.got[now/bin]++ }
-func (m *measure) denied()            { m.deny++ }
-func (m *measure) waited(int64)       { m.waits++ }
+func (m *measure) sample(out int64) {
+	m.series = append(m.series, Sample{
+		Admitted: m.total.Admitted - m.last.Admitted, Ideal: m.total.Ideal - m.last.Ideal,
+		Renewals: m.total.Renewals - m.last.Renewals, Out: out,
+	})
+	m.last = m.total
+}
 
 func (m *measure) result() Result {
-	r := Result{Name: m.sc.Name, Agents: m.sc.Agents, Arrivals: m.arrivals, Denied: m.deny, Renewals: m.renewals}
-	for i := range m.got {
-		r.Admitted += m.got[i]
-		r.Ideal += m.want[i]
+	r := Result{
+		Scenario: m.w.sc, Requests: m.requests, Arrivals: m.arrivals, Renewals: m.renewals, Calls: m.calls,
+		Admitted: m.total.Admitted, Ideal: m.total.Ideal, ColdTrips: m.coldTrips,
+		Forgotten: m.w.store.forgotten, Lost: m.lost, Series: m.series,
 	}
+	requests := math.Max(float64(m.requests), 1)
 	r.ErrorPct = pct(r.Admitted, r.Ideal)
-	r.RenewedPct = 100 * float64(m.renewals) / math.Max(float64(m.arrivals), 1)
-	r.WaitedPct = 100 * float64(m.waits) / math.Max(float64(m.arrivals), 1)
-	if !m.sc.Small {
-		m.worst(&r)
+	r.RenewedPct = 100 * float64(m.renewals) / requests
+	r.CalledPct = 100 * float64(m.calls) / requests
+	r.WaitedPct = 100 * float64(len(m.waits)) / requests
+	r.WaitP99 = p99(m.waits, m.requests)
+	r.EdgeP99 = p99(m.edgeWaits, m.nearEdge)
+	r.WorstPct = m.worst()
+	r.SpreadPct, r.Tenfold = m.fairness()
+	r.Recovered = m.recovered()
+	for _, b := range m.bounds {
+		r.OverBound += b.over
+		r.Over = math.Max(r.Over, b.most)
+		r.OverTenth = math.Max(r.OverTenth, b.mostTenth)
 	}
-	m.bound(&r)
 	return r
 }
 
@@ -109,78 +178,95 @@ func pct(got, want int64) float64 {
 	return 100 * float64(got-want) / float64(want)
 }
 
-// worst compares every 10 s after the first two seconds; of a windowed limit each
-// whole window, because when in its window a unit is admitted is not what it promises.
-func (m *measure) worst(r *Result) {
-	if m.sc.Limit.Algorithm == limit.FixedWindow {
-		m.worstWindow(r)
-		return
+// p99 is the 99th percentile of n values, of which those not given are zero.
+func p99(given []int64, n int64) int64 {
+	slices.Sort(given)
+	above := n / 100 // so many may be larger
+	if int64(len(given)) <= above {
+		return 0
 	}
-	const span = int(10 * second / bin)
-	from := int(2 * second / bin)
+	return given[int64(len(given))-1-above]
+}
+
+// worst is the largest error over any 10 s after the first two seconds; of a
+// windowed limit over any whole window, because when in its window a unit is
+// admitted is not what it promises.
+func (m *measure) worst() float64 {
+	var worst float64
+	take := func(p float64) {
+		if math.Abs(p) > math.Abs(worst) {
+			worst = p
+		}
+	}
+	if m.w.sc.Limit.Algorithm.Windowed() {
+		var got, want int64
+		for i := range m.got[:m.w.sc.Duration/bin] {
+			got += m.got[i]
+			want += m.want[i]
+			at := m.w.epoch + int64(i)*bin
+			if _, end := windowAt(m.w.sc.Limit.Rate, at); at+bin >= end {
+				take(pct(got, want))
+				got, want = 0, 0
+			}
+		}
+		return worst
+	}
+	m.eachStretch(settling, func(_ int64, p float64) { take(p) })
+	return worst
+}
+
+// eachStretch calls f with the error of every 10 s that begins at from or later. Where
+// the ideal limiter admits next to nothing, a unit that is a moment late would be
+// any error: less than a second's worth of the rate counts as that.
+func (m *measure) eachStretch(from int64, f func(begin int64, pct float64)) {
+	const span = int(stretch / bin)
+	least := math.Max(float64(m.w.sc.Limit.Rate.Units)/m.w.sc.Limit.Rate.Per.Seconds()*float64(m.w.sc.keys()), 1)
 	var got, want int64
-	for i := from; i < len(m.got)-1; i++ {
+	first := int(from / bin)
+	for i := first; i < int(m.w.sc.Duration/bin); i++ {
 		got += m.got[i]
 		want += m.want[i]
-		if i-from >= span {
+		if i-first >= span {
 			got -= m.got[i-span]
 			want -= m.want[i-span]
 		}
-		if i-from >= span-1 {
-			if p := pct(got, want); math.Abs(p) > math.Abs(r.WorstPct) {
-				r.WorstPct = p
-			}
+		if i-first >= span-1 {
+			f(int64(i-span+1)*bin, 100*float64(got-want)/math.Max(float64(want), least))
 		}
 	}
 }
 
-func (m *measure) worstWindow(r *Result) {
-	n := int(m.sc.Limit.Rate.Per.Microseconds() / bin)
-	for start := 0; start+n < len(m.got); start += n {
-		var got, want int64
-		for i := start; i < start+n; i++ {
-			got += m.got[i]
-			want += m.want[i]
-		}
-		if p := pct(got, want); math.Abs(p) > math.Abs(r.WorstPct) {
-			r.WorstPct = p
-		}
+// recovered is how long after healing the last 10 s began that were off by more than 1 %.
+func (m *measure) recovered() int64 {
+	healed := m.w.sc.Faults.Healed
+	if healed == 0 {
+		return 0
 	}
+	var after, last int64
+	m.eachStretch(healed, func(begin int64, p float64) {
+		last = begin - healed
+		if math.Abs(p) > 1 {
+			after = begin - healed + bin
+		}
+	})
+	if after > last {
+		return -1
+	}
+	return after
 }
 
-// bound checks every window against the bound of docs/error-bound.md.
-func (m *measure) bound(r *Result) {
-	l := &m.sc.Limit
-	eps := 1 + float64(l.EpsilonPPM)/1e6
-	per := l.Rate.Per.Microseconds()
-	if l.Algorithm == limit.FixedWindow {
-		sums := make(map[int64]int64)
-		for i, n := range m.got {
-			sums[(epoch+int64(i)*bin)/per] += n
-		}
-		for _, n := range sums {
-			over := float64(n) / (eps * float64(l.Rate.Units))
-			r.Over = math.Max(r.Over, over)
-			if over > 1 {
-				r.OverBound++
-			}
-		}
-		return
+// fairness compares what the agents admitted.
+func (m *measure) fairness() (spread, tenfold float64) {
+	if len(m.byPlace) < 2 {
+		return 0, 0
 	}
-	for _, w := range []int64{1, 2, 10} {
-		span := int(w * second / bin)
-		most := eps * (float64(l.Rate.Units)*float64(w*second)/float64(per) + float64(l.Burst))
-		var n int64
-		for i := range m.got {
-			n += m.got[i]
-			if i >= span {
-				n -= m.got[i-span]
-			}
-			over := float64(n) / most
-			r.Over = math.Max(r.Over, over)
-			if over > 1 {
-				r.OverBound++
-			}
-		}
+	least, most, sum := m.byPlace[0], m.byPlace[0], int64(0)
+	for _, n := range m.byPlace {
+		least, most, sum = min(least, n), max(most, n), sum+n
 	}
+	if sum == 0 {
+		return 0, 0
+	}
+	others := float64(sum-m.byPlace[0]) / float64(len(m.byPlace)-1)
+	return 100 * float64(most-least) * float64(len(m.byPlace)) / float64(sum), float64(m.byPlace[0]) / math.Max(others, 1)
 }

@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+)
+
+// Promise is a figure that a scenario must not exceed.
+type Promise struct {
+	What   string
+	Figure func(*Result) float64
+	Most   float64
+}
+
+// Broken is a promise that a run did not keep.
+type Broken struct {
+	What         string
+	Figure, Most float64
+}
+
+func (b Broken) String() string { return fmt.Sprintf("%s %.2f, at most %g", b.What, b.Figure, b.Most) }
+
+// Broken returns the promises that the run did not keep. The bound is every
+// scenario's.
+func (r *Result) Broken() []Broken {
+	var out []Broken
+	for _, p := range append([]Promise{neverOver}, r.Scenario.Promises...) {
+		if f := p.Figure(r); f > p.Most+1e-9 {
+			out = append(out, Broken{p.What, f, p.Most})
+		}
+	}
+	return out
+}
+
+var neverOver = Promise{"admissions above the bound", func(r *Result) float64 { return float64(r.OverBound) }, 0}
+
+// wrong is an error over the run and in every 10 s or window.
+func wrong(most float64) []Promise {
+	return []Promise{
+		{"error over the run, %", func(r *Result) float64 { return math.Abs(r.ErrorPct) }, most},
+		{"error in the worst 10 s, %", func(r *Result) float64 { return math.Abs(r.WorstPct) }, most},
+	}
+}
+
+func wrongOverRun(most float64) Promise { return wrong(most)[0] }
+
+// dense are the costs of buckets with a thousand requests a second and more on each agent.
+var dense = []Promise{
+	{"calls, % of decisions", func(r *Result) float64 { return r.CalledPct }, 0.1},
+	{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, 0.5},
+}
+
+// apart is for small limits and quotas: units more or less than the ideal limiter.
+func apart(units float64) Promise {
+	return Promise{"units apart", func(r *Result) float64 { return math.Abs(float64(r.Admitted - r.Ideal)) }, units}
+}
+
+// short is for a quota whose tokens went down with an agent.
+var short = Promise{"units short beyond those of lost agents", func(r *Result) float64 {
+	return math.Max(float64(r.Ideal-r.Admitted-r.Lost), float64(r.Admitted-r.Ideal))
+}, 0}
+
+// fair is for equal demand on every agent, ten thousand admitted on each.
+var fair = Promise{"spread of the agents' shares, %", func(r *Result) float64 { return r.SpreadPct }, 5}
+
+// tenfold is for a first agent with ten times the demand of the others.
+var tenfold = Promise{"off ten times the others' share, %", func(r *Result) float64 { return math.Abs(r.Tenfold-10) * 10 }, 5}
+
+var noEdge = Promise{"p99 wait at an edge, ms", func(r *Result) float64 { return float64(r.EdgeP99) / 1000 }, 0}
+
+var oneTrip = Promise{"round trips of a cold key", func(r *Result) float64 { return float64(r.ColdTrips) }, 1}
+
+// recovers says how many seconds after healing at the latest every 10 s is right within 1 %.
+func recovers(seconds float64) Promise {
+	return Promise{"seconds until right within 1 %", func(r *Result) float64 {
+		if r.Recovered < 0 {
+			return math.Inf(1)
+		}
+		return float64(r.Recovered) / float64(second)
+	}, seconds}
+}

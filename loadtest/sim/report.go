@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// Summary is the last line of a run, and whether everything held.
+type Summary struct {
+	Scenarios, OverBound int
+	Worst, Steady        float64
+	Failed               []string // promises broken, or kept although they are said to be missed
+	Missed               []string // promises broken that are known to be
+}
+
+// Summarize adds up the results.
+func Summarize(results []Result) Summary {
+	s := Summary{Scenarios: len(results)}
+	for i := range results {
+		r := &results[i]
+		s.OverBound += r.OverBound
+		if most := r.promisedError(); most > 0 && most <= 5 {
+			err := math.Abs(r.ErrorPct)
+			if len(r.Scenario.Promises) > 1 {
+				err = math.Max(err, math.Abs(r.WorstPct))
+			}
+			s.Worst = math.Max(s.Worst, err)
+			if r.Scenario.Steady {
+				s.Steady = math.Max(s.Steady, err)
+			}
+		}
+		broken := r.Broken()
+		for _, b := range broken {
+			line := r.Scenario.Name + ": " + b.String()
+			if r.Scenario.Missed == "" || b.What == neverOver.What {
+				s.Failed = append(s.Failed, line)
+			} else {
+				s.Missed = append(s.Missed, line+" ("+r.Scenario.Missed+")")
+			}
+		}
+		if len(broken) == 0 && r.Scenario.Missed != "" {
+			s.Failed = append(s.Failed, r.Scenario.Name+": is said to miss a promise, and keeps all")
+		}
+	}
+	return s
+}
+
+// promisedError is the error that the scenario is held to in every 10 s; 0 for none.
+func (r *Result) promisedError() float64 {
+	for _, p := range r.Scenario.Promises {
+		if p.What == wrong(0)[1].What {
+			return p.Most
+		}
+	}
+	return 0
+}
+
+// String is the line that scripts read.
+func (s Summary) String() string {
+	figures := fmt.Sprintf("worst_error_pct=%.2f steady_error_pct=%.2f over_bound=%d", s.Worst, s.Steady, s.OverBound)
+	if len(s.Failed) > 0 || s.Scenarios == 0 {
+		return fmt.Sprintf("sim: FAILED scenarios=%d failed=%d %s", s.Scenarios, len(s.Failed), figures)
+	}
+	return fmt.Sprintf("sim: ok scenarios=%d %s", s.Scenarios, figures)
+}
+
+// besides are the figures that only some scenarios have.
+func (r *Result) besides() string {
+	var out []string
+	say := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
+	if r.Scenario.Faults.Healed > 0 {
+		if r.Recovered < 0 {
+			say("not right within 1 %% again in this run")
+		} else {
+			say("right within 1 %% after %.1f s", float64(r.Recovered)/float64(second))
+		}
+	}
+	if r.Forgotten > 0 {
+		say("%s tokens were out when forgotten", thousands(r.Forgotten))
+	}
+	if r.Lost > 0 {
+		say("%s tokens lost with agents", thousands(r.Lost))
+	}
+	for _, p := range r.Scenario.Promises {
+		switch p.What {
+		case fair.What, tenfold.What, short.What, noEdge.What, oneTrip.What:
+			say("%s: %.2f", p.What, p.Figure(r))
+		case apart(0).What:
+			say("units apart: %d", r.Admitted-r.Ideal)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// Table is the docs' table of one section.
+func Table(section string, results []Result) string {
+	var b strings.Builder
+	b.WriteString("| scenario | requests | error % | worst 10 s % | of the bound | of 0.1 s | renewals % | calls % | waited % | p99 wait ms | besides |\n")
+	b.WriteString("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
+	for i := range results {
+		r := &results[i]
+		if r.Scenario.Section != section {
+			continue
+		}
+		tenth := fmt.Sprintf("%.3f", r.OverTenth)
+		if r.OverTenth == 0 {
+			tenth = ""
+		}
+		worst := fmt.Sprintf("%.2f", r.WorstPct)
+		if r.promisedError() == 0 && r.Scenario.Faults.Healed == 0 && len(r.Scenario.Promises) > 0 {
+			worst = "" // units are compared
+		}
+		besides := r.besides()
+		for _, broken := range r.Broken() {
+			besides = strings.TrimPrefix(besides+"; **missed**: "+broken.String(), "; ")
+		}
+		if r.Scenario.Missed != "" {
+			besides += " (" + r.Scenario.Missed + ")"
+		}
+		fmt.Fprintf(&b, "| [%s](sim/%s.svg) | %s | %.2f | %s | %.3f | %s | %.3f | %.3f | %.3f | %.1f | %s |\n",
+			r.Scenario.Name, slug(r.Scenario.Name), thousands(r.Requests), r.ErrorPct, worst, r.Over, tenth, r.RenewedPct, r.CalledPct,
+			r.WaitedPct, float64(r.WaitP99)/1000, besides)
+	}
+	return b.String()
+}
+
+// slug is a name as a file has it.
+func slug(name string) string {
+	name = strings.NewReplacer("×", "x", "%", "pct", "/", " per ", ".", "_").Replace(name)
+	return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return r > unicode.MaxASCII || r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}), "-")
+}
+
+// Docs are the files that a run makes, by name below dir: the page with its tables anew, and a chart for each scenario.
+func Docs(dir string, results []Result) (map[string][]byte, error) {
+	const name = "error-bound.md"
+	page, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	var tables bytes.Buffer
+	for _, section := range sections {
+		fmt.Fprintf(&tables, "### %s\n\n%s\n", section, Table(section, results))
+	}
+	s := Summarize(results)
+	if len(s.Missed) > 0 {
+		tables.WriteString("Missed, all of them:\n\n")
+		for _, m := range s.Missed {
+			fmt.Fprintf(&tables, "- %s\n", m)
+		}
+		tables.WriteByte('\n')
+	}
+	fmt.Fprintf(&tables, "```\n%s\n```\n", s)
+	page, err = between(page, "scenarios", tables.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{name: page}
+	for i := range results {
+		files[filepath.Join("sim", slug(results[i].Scenario.Name)+".svg")] = results[i].Chart()
+	}
+	return files, nil
+}
+
+// between puts text between the page's markers of that name.
+func between(page []byte, name string, text []byte) ([]byte, error) {
+	begin, end := []byte("<!-- sim: "+name+" -->\n"), []byte("<!-- sim: end of "+name+" -->\n")
+	before, rest, ok := bytes.Cut(page, begin)
+	_, after, ended := bytes.Cut(rest, end)
+	if !ok || !ended {
+		return nil, fmt.Errorf("no lines %q and %q to put tables between", bytes.TrimSpace(begin), bytes.TrimSpace(end))
+	}
+	return bytes.Join([][]byte{before, begin, []byte("\n"), text, []byte("\n"), end, after}, nil), nil
+}
+
+// Write puts the files below dir, and drops charts of no scenario.
+func Write(dir string, files map[string][]byte) error {
+	if err := os.MkdirAll(filepath.Join(dir, "sim"), 0o755); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	for _, name := range strays(dir, files) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Differ returns what below dir is not as files have it.
+func Differ(dir string, files map[string][]byte) []string {
+	var out []string
+	for name, text := range files {
+		if have, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(have, text) {
+			out = append(out, name)
+		}
+	}
+	return append(out, strays(dir, files)...)
+}
+
+// strays are charts that no scenario has made.
+func strays(dir string, files map[string][]byte) []string {
+	entries, err := os.ReadDir(filepath.Join(dir, "sim"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range entries {
+		name := filepath.Join("sim", e.Name())
+		if _, ok := files[name]; !ok && strings.HasSuffix(name, ".svg") {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package sim
+
+import (
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// store keeps the buckets and runs the production step on them, one renewal after
+// the other. What it adds is faults, and a look at what is out.
+type store struct {
+	w       *world
+	buckets map[bucketID]*bucket
+	order   []*bucket // so that whoever looks at all of them sees one order
+
+	forgotten int64 // tokens that were out when their bucket was forgotten
+}
+
+type bucketID struct{ key, agent int }
+
+type bucket struct {
+	id    bucketID
+	state *lease.State
+}
+
+// renew answers one renewal of the holder for the bucket.
+func (s *store) renew(id bucketID, holder string, r lease.Renewal) lease.Answer {
+	server := s.w.epoch + s.w.now
+	r.Key, r.Holder, r.Now, r.Spec = "bucket", holder, server, s.w.sc.spec(server)
+	if clock := s.w.sc.Faults.Clock; clock != nil {
+		r.Now += clock(s.w.now)
+	}
+	if err := r.Check(); err != nil {
+		return lease.Answer{Err: err}
+	}
+	if !s.w.sc.Unguarded {
+		id.agent = 0
+	}
+	b := s.buckets[id]
+	if b == nil {
+		b = &bucket{id: id, state: new(lease.State)}
+		s.buckets[id] = b
+		s.order = append(s.order, b)
+	}
+	b.state.Sweep(r.Now)
+	g, err := b.state.Renew(r.Now, &r)
+	return lease.Answer{Grant: g, Err: err}
+}
+
+// forget drops the buckets for which keys holds.
+func (s *store) forget(keys func(int) bool) {
+	for _, b := range s.order {
+		if keys == nil || keys(b.id.key) {
+			s.forgotten += (b.state.Out.Stock + b.state.Out.Pile) / limit.Micro
+			b.state = new(lease.State)
+		}
+	}
+}
+
+// out is how many tokens agents may hold now, all buckets together.
+func (s *store) out() int64 {
+	var n int64
+	for _, b := range s.order {
+		n += b.state.Out.Stock + b.state.Out.Pile
+	}
+	return n / limit.Micro
+}
+
+// spec is the scenario's limit as a server hands it to the store at now.
+func (sc *Scenario) spec(now int64) lease.Spec {
+	l := &sc.Limit
+	s := lease.Spec{
+		Algorithm: l.Algorithm, Units: l.Rate.Units, Period: l.Rate.Per.Microseconds(), Burst: l.Burst,
+		EpsilonPPM: l.EpsilonPPM, Borrow: l.Borrow, Lockout: l.Lockout.Microseconds(), Hold: l.FallbackHold.Microseconds(),
+	}
+	if l.Algorithm.Windowed() {
+		s.WindowStart, s.WindowEnd = windowAt(l.Rate, now)
+		_, s.NextWindowEnd = windowAt(l.Rate, s.WindowEnd)
+	}
+	return s
+}

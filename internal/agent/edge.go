@@ -1,10 +1,6 @@
 package agent
 
-import (
-	"math/rand/v2"
-
-	"github.com/f4ee788f/quota/internal/lease"
-)
+import "github.com/f4ee788f/quota/internal/lease"
 
 const (
 	// ahead is how long before a window's end its last renewal is, at most, in
@@ -28,7 +24,7 @@ func (b *Bucket) goOverLocked(now int64, lost bool) bool {
 	b.turned, b.next = b.next, 0
 	b.window += b.length
 	b.expires = b.turnAt + overFor
-	b.renewAt = b.turnAt + rand.Int64N(overFor/2)
+	b.renewAt = b.turnAt + b.jitterLocked(overFor/2)
 	b.checkAt = Never
 	b.turnAt += b.length // a calendar window's may be another: the next answer tells
 	b.denyUntil = 0
@@ -58,8 +54,17 @@ func (b *Bucket) edgeLocked(now int64) {
 		return
 	}
 	lead := min(ahead, b.length/4)
-	at := b.turnAt - lead/2 - rand.Int64N(lead/2+1)
+	at := b.turnAt - lead/2 - b.jitterLocked(lead/2+1)
 	if at > now+earlyEvery {
 		b.renewAt = at
 	}
+}
+
+// jitterLocked returns a number below n that agents and renewals do not share: a hash
+// of the conversation, so that no chance comes into a bucket from outside.
+func (b *Bucket) jitterLocked(n int64) int64 {
+	h := uint64(b.began)*0x9e3779b97f4a7c15 + uint64(b.number)
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return int64((h ^ h>>31) % uint64(n))
 }

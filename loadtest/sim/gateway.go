@@ -169,7 +169,12 @@ func (l *line) wait(r request) {
 		return
 	}
 	w.after(maxWait, func() {
-		if !done && l.bucket.Abandon(waiter, true) {
+		if done {
+			return
+		}
+		served, was := l.bucket.Abandon(waiter, true)
+		serve(served)
+		if was {
 			w.m.waited(r, maxWait, before == 0, l.answers-before)
 		}
 	})

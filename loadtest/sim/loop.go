@@ -40,14 +40,10 @@ type loop struct {
 
 // plan makes sure that the bucket is looked at when it is due.
 func (l *line) plan() {
-	if l.flying || l.ready {
-		return
-	}
-	due := l.bucket.Due(l.g.clock())
+	due := l.dueAt()
 	if due == agent.Never {
 		return
 	}
-	due = max(l.g.at(due), l.retryAt, l.g.w.now)
 	if due >= l.due {
 		return
 	}
@@ -65,14 +61,28 @@ func (l *line) plan() {
 	})
 }
 
-// look queues the bucket for the next call if it is due indeed.
-func (l *line) look() {
-	l.due = agent.Never
-	if l.flying || l.ready {
-		return
+// dueAt is when to look at the bucket next: for a renewal, or while one is under way
+// for requests whose turn comes.
+func (l *line) dueAt() int64 {
+	due := l.bucket.Turn(l.g.clock())
+	if !l.flying && !l.ready {
+		if renew := l.bucket.Due(l.g.clock()); renew != agent.Never {
+			due = min(due, max(renew, l.retryAt+l.g.skew))
+		}
 	}
-	l.bucket.Expire(l.g.clock(), l.g.loop.lost || l.lost)
-	if due := l.bucket.Due(l.g.clock()); due == agent.Never || l.g.at(due) > l.g.w.now {
+	if due == agent.Never {
+		return due
+	}
+	return max(l.g.at(due), l.g.w.now)
+}
+
+// look does what it is time for, and queues the bucket for the next call if it is due.
+func (l *line) look() {
+	now := l.g.clock()
+	l.due = agent.Never
+	served, _ := l.bucket.Tick(now, l.g.loop.lost || l.lost)
+	serve(served)
+	if l.flying || l.ready || max(l.bucket.Due(now), l.retryAt+l.g.skew) > now {
 		l.plan()
 		return
 	}
@@ -203,7 +213,7 @@ func (p *loop) ended(batch []*line, answers []lease.Answer, took int64) {
 		l.fails, l.retryAt, l.lost = 0, 0, false
 		served := l.bucket.Apply(p.g.clock(), answers[i].Grant)
 		serve(served)
-		if len(served) > 0 || !l.bucket.Urgent() {
+		if len(served) > 0 || !l.bucket.Pressed() {
 			l.hungry = 0
 		} else {
 			l.hungry++

@@ -35,11 +35,11 @@ var missed = map[string]string{
 	"20 agents of 40,000/s, 1 ×":   shortTerms,
 	"20 agents of 40,000/s, 3 ×":   shortTerms,
 
-	"on for 3 s, off for 3 s, 3 ×":                "shares are found out anew each time",
-	"a burst of 2 s after 13 s of silence, 10 ×":  "shares are found out anew each time",
-	"100 an hour over 100 agents, 10 ×":           "denials outlast the next token",
-	"a month's 200,000 used up over 100 agents":   "the last units wait for what agents hold",
-	"10,000 in 10 s, server away for 30 s, 0.9 ×": "a fixed share has no room for noise",
+	"on for 3 s, off for 3 s, 3 ×":               "shares are found out anew each time",
+	"a burst of 2 s after 13 s of silence, 10 ×": "shares are found out anew each time",
+	"100 an hour over 100 agents, 10 ×":          "denials outlast the next token",
+	"a month's 200,000 used up over 100 agents":  "the last units wait for what agents hold",
+	"1,000 in 1 s over 20 agents, 0.9 ×":         "a fixed share has no room for noise",
 
 	"1,000 keys over 100 agents, an edge every 10 s, 0.5 ×": "the next window is not leased ahead",
 

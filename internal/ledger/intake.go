@@ -153,20 +153,29 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 		if err == nil && in.rules.Accept != nil {
 			err = in.rules.Accept(*row)
 		}
-		size := len(row.Tenant) + len(row.Limit) + len(row.Meter) + len(row.Attributes)
 		if err == nil {
-			names += size
+			names += row.names()
 			continue
 		}
-		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error())}
-		if kept+size <= maxKept*len(r.Payload) {
-			q.Body = EncodeRows(rows[i : i+1])
-			kept += len(q.Body)
-		}
+		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(rows, i, &kept, len(r.Payload))}
 		a.held, a.kept = append(a.held, i), append(a.kept, q)
 	}
 	a.size = max(a.size, names)
 	return a
+}
+
+// names is how many bytes the row's names have.
+func (r *Row) names() int { return len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) }
+
+// keepBody is the body that quarantine keeps of a row; nil once the report's rows
+// have more than is kept of a payload of that size.
+func keepBody(rows []Row, i int, kept *int, payload int) []byte {
+	if *kept+rows[i].names() > maxKept*payload {
+		return nil
+	}
+	body := EncodeRows(rows[i : i+1])
+	*kept += len(body)
+	return body
 }
 
 // Epochs returns the epochs that the batch is about, sorted: the engine locks

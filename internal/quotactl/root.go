@@ -71,7 +71,7 @@ func (c *cli) exit(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if errors.Is(err, errDiffers) {
+	if errors.Is(err, errDiffers) || errors.Is(err, errUnsound) {
 		return exitFailed
 	}
 	var wrong usageError
@@ -155,7 +155,7 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 	c.conn.flags(root.PersistentFlags(), os.Getenv)
 	root.AddCommand(
 		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
-		c.tenantCommand(), c.usageCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
+		c.tenantCommand(), c.usageCommand(), c.ledgerCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
 	)
 	return root
 }

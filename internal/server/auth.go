@@ -67,6 +67,9 @@ var needs = map[string]role{
 	quotav1.AdminService_GetSwitches_FullMethodName:        roleViewer,
 	quotav1.AdminService_GetVersion_FullMethodName:         roleViewer,
 
+	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
+	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,
+
 	quotav1.AdminService_CreateTenant_FullMethodName:  roleOperator,
 	quotav1.AdminService_SetTenantPlan_FullMethodName: roleOperator,
 	quotav1.AdminService_SuspendTenant_FullMethodName: roleOperator,

@@ -48,6 +48,8 @@ type Config struct {
 	Leases lease.Store // may also have Ping(context.Context) error, for readiness
 	Ledger ledger.Store
 	Policy policy.Store
+	// Books are the ledger's for operators; nil serves none of LedgerService.
+	Books ledger.Books
 
 	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
 	Board Board
@@ -172,6 +174,9 @@ func (s *Server) serve() error {
 	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
+	if c.Books != nil {
+		quotav1.RegisterLedgerServiceServer(s.grpc, &ledgerService{books: c.Books, stopping: s.stopping})
+	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 
 	rest := newInProcess(gate.unary)

@@ -209,6 +209,7 @@ func folders(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Errorf("blocks hold %s reports, want %d", got, reports)
 	}
 	WantRollups(t, e)
+	verify(t, servers[0])
 }
 
 // interrupted: a fold that is given up at any moment is done, or was never begun.
@@ -252,6 +253,7 @@ func interrupted(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Errorf("after %d folds that were done and %d given up: %v", done, given, err)
 	}
 	WantRollups(t, e)
+	verify(t, s)
 }
 
 func unhex(t testing.TB, s string) []byte {

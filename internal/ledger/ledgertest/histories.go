@@ -45,6 +45,7 @@ func histories(t *testing.T, fresh func(testing.TB) Engine) {
 		}
 	}
 	WantRollups(t, e)
+	verify(t, servers[0])
 }
 
 type history struct {

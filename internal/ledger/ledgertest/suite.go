@@ -22,6 +22,11 @@ type Engine struct {
 	// Unguard takes out of the tables what makes settlement happen once: frontiers
 	// stay where they are, and reports may be stored twice. Before Open.
 	Unguard func(t testing.TB)
+	// Tamper runs a statement as nobody may: with the database's guards off.
+	Tamper func(t testing.TB, statement string)
+	// Bytes is how the engine's SQL begins bytes in hex, up to the quote; Overriding is
+	// what an INSERT needs to say to give numbers that the engine gives by itself.
+	Bytes, Overriding string
 }
 
 // Run holds an engine to the contract. fresh makes a new ledger.
@@ -41,6 +46,9 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Pages", func(t *testing.T) { pages(t, fresh) })
 	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })
 	t.Run("Histories", func(t *testing.T) { histories(t, fresh) })
+	t.Run("Verified", func(t *testing.T) { verified(t, fresh) })
+	t.Run("VerifiedLive", func(t *testing.T) { verifiedLive(t, fresh) })
+	t.Run("Rebuilt", func(t *testing.T) { rebuilt(t, fresh) })
 	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })
 }
 

@@ -96,6 +96,8 @@ func TestAppRoleCannotChangeFacts(t *testing.T) {
 		"CREATE OR REPLACE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
 		"CREATE SCHEMA mine",
 		"DROP FUNCTION make_months(date, date)",
+		"DROP FUNCTION rebuild_rollups(bigint, bigint)",
+		"CREATE OR REPLACE FUNCTION rebuild_rollups(from_hour bigint, to_hour bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'",
 		"DELETE FROM frontier", "TRUNCATE frontier", "DELETE FROM rollups", "TRUNCATE rollups", "TRUNCATE queue",
 		"INSERT INTO months VALUES ('2040-01-01')", "DELETE FROM months",
 		"UPDATE schema_version SET version_id = 0",
@@ -115,6 +117,12 @@ func TestAppRoleCannotChangeFacts(t *testing.T) {
 			continue
 		}
 		refused(statement)
+	}
+	// Nor can it have roll-ups dropped whose entries are gone: only months that are there are made again.
+	for _, hours := range []string{"0, 3600", "3600, 3600", "1, 3601", "1774915200, 1774915200 + 33 * 86400", "1774915200, 1902700800"} {
+		if _, err := app.Exec(t.Context(), "SELECT rebuild_rollups("+hours+")"); err == nil || !strings.Contains(err.Error(), "out of range") {
+			t.Errorf("rebuild_rollups(%s): got %v, want it refused", hours, err)
+		}
 	}
 	if got := query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_class WHERE relowner = 'quota_app'::regrole AND relnamespace = 'public'::regnamespace"); got[0][0] != "0" {
 		t.Errorf("quota_app owns %s things, want none", got[0][0])

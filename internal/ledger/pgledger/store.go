@@ -2,6 +2,7 @@ package pgledger
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,8 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // Bounds of what a store remembers of what the database holds already.
@@ -23,6 +26,10 @@ const (
 // intakeWidth is how many transactions of intake a server has under way: one
 // waits for its COMMIT while the next is made.
 const intakeWidth = 3
+
+// deskWidth is how many connections the books have: a verification takes one for as
+// long as it lasts, and must not keep others, or intake, from theirs.
+const deskWidth = 4
 
 // windowFor is how long a server believes what it read of months and of the
 // database's clock.
@@ -46,6 +53,8 @@ type Store struct {
 	options ledger.Options
 	pool    *pgxpool.Pool
 	settler *ledger.Settler
+	desk    *pgxpool.Pool // connections of the books
+	books   *sql.DB       // over desk
 
 	mu     sync.Mutex
 	window ledger.Window
@@ -86,8 +95,15 @@ func Open(ctx context.Context, url string, options ledger.Options) (*Store, erro
 	if err != nil {
 		return nil, fmt.Errorf("pgledger: %w", err)
 	}
+	config = config.Copy()
+	config.MaxConns, config.MinConns, config.MinIdleConns = deskWidth, 0, 0
+	desk, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("pgledger: %w", err)
+	}
 	s := &Store{
-		options: options, pool: pool,
+		options: options, pool: pool, desk: desk, books: stdlib.OpenDBFromPool(desk),
 		keys: ledger.NewSeen[ledger.Key](seenKeys), touches: ledger.NewSeen[ledger.Touch](seenTouches),
 	}
 	s.settler = ledger.NewSettler(intakeWidth, s.commit)
@@ -97,6 +113,12 @@ func Open(ctx context.Context, url string, options ledger.Options) (*Store, erro
 // Pool is the store's connections, for what else is kept in the database. Closed
 // with the store.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Books is what operators do with the ledger, on connections of its own. Closed with
+// the store.
+func (s *Store) Books() ledger.Books {
+	return sqlbooks.New(s.books, sqlbooks.Postgres, s.options, classify)
+}
 
 // Settle is ledger.Store's.
 func (s *Store) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
@@ -123,8 +145,10 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close waits for settlement under way, then ends the connections.
 func (s *Store) Close() error {
 	s.settler.Close()
+	err := s.books.Close()
+	s.desk.Close()
 	s.pool.Close()
-	return nil
+	return err
 }
 
 // room returns the months that there are partitions for, after having some made

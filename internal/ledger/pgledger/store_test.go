@@ -31,6 +31,11 @@ func fresh(t testing.TB) ledgertest.Engine {
 				t.Fatal(err)
 			}
 		},
+		Tamper: func(t testing.TB, statement string) {
+			t.Helper()
+			query(t, pg.OwnerURL(), "SET session_replication_role = replica; "+statement) // no trigger fires then
+		},
+		Bytes: `'\x`, Overriding: "OVERRIDING SYSTEM VALUE",
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/migrations"
 )
 
@@ -90,6 +91,11 @@ func (s *Store) prepare(ctx context.Context) error {
 // DB is the file's pool, for what else is kept in it. Its transactions take the
 // write lock when they begin, unless they are read-only. Closed with the store.
 func (s *Store) DB() *sql.DB { return s.db }
+
+// Books is what operators do with the ledger. It must not be used once the store is closed.
+func (s *Store) Books() ledger.Books {
+	return sqlbooks.New(s.db, sqlbooks.SQLite, s.options, classify)
+}
 
 // Settle is ledger.Store's.
 func (s *Store) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {

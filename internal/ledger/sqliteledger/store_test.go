@@ -37,6 +37,32 @@ func fresh(t testing.TB) ledgertest.Engine {
 				t.Fatal(err)
 			}
 		},
+		Tamper: func(t testing.TB, statement string) {
+			t.Helper()
+			tamper(t, open(t, path, ledger.Options{}).DB(), statement)
+		},
+		Bytes: "x'",
+	}
+}
+
+// tamper runs a statement without the triggers that keep facts.
+func tamper(t testing.TB, db *sql.DB, statement string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guards := texts(t, rows)
+	script := ""
+	for _, g := range guards {
+		script += "DROP TRIGGER " + g[0] + ";\n"
+	}
+	script += statement + ";\n"
+	for _, g := range guards {
+		script += g[1] + ";\n"
+	}
+	if _, err := db.ExecContext(t.Context(), script); err != nil {
+		t.Fatalf("%s: %v", statement, err)
 	}
 }
 

@@ -97,7 +97,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	s.Server, err = server.New(server.Config{
-		Leases: s.engines.leases, Ledger: s.engines.ledger, Policy: s.engines.policy,
+		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy,
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
 		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval,

@@ -34,6 +34,7 @@ const (
 type engines struct {
 	leases     lease.Store
 	ledger     ledger.Store
+	books      ledger.Books
 	policy     policy.Store
 	judge      *server.Judge
 	board      server.Board // beside the policy store; nil for none
@@ -107,7 +108,7 @@ func (e *engines) openSQLite(ctx context.Context, path string) error {
 		return err
 	}
 	e.closers = append(e.closers, l)
-	e.ledger, e.ledgerName = l, "sqlite"
+	e.ledger, e.books, e.ledgerName = l, l.Books(), "sqlite"
 	e.policy = sqlstore.New(l.DB(), sqlstore.SQLite, nil)
 	e.judge = server.NewJudge(e.policy)
 	return nil
@@ -124,7 +125,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 		return err
 	}
 	e.closers = append(e.closers, l)
-	e.ledger, e.ledgerName, e.shared = l, "postgres", true
+	e.ledger, e.books, e.ledgerName, e.shared = l, l.Books(), "postgres", true
 	// The policy has connections of its own, so that a flood of usage cannot keep a
 	// policy change waiting.
 	if config.ConnectTimeout == 0 {

@@ -1,0 +1,207 @@
+package ledgertest
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// booksOf are the operators' side of an engine.
+func booksOf(s ledger.Store) ledger.Books { return s.(interface{ Books() ledger.Books }).Books() }
+
+// refuse is what the suite's ledgers accept: everybody but unknown tenants.
+func refuse(r ledger.Row) error {
+	if strings.HasPrefix(r.Tenant, "unknown") {
+		return fmt.Errorf("tenant %s is not known", r.Tenant)
+	}
+	return nil
+}
+
+// filled is a ledger with something in every table: epochs that are open, closed and
+// fenced, heartbeats, rows and whole reports in quarantine, three blocks, and a queue.
+func filled(t testing.TB, fresh func(testing.TB) Engine) (Engine, *Clock, ledger.Store) {
+	t.Helper()
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: refuse})
+	a, b, c := agent{id: "a"}, agent{id: "b", epoch: 4}, agent{id: "c"}
+	settle := func(want ledger.Status, reports ...ledger.Report) {
+		t.Helper()
+		for _, r := range reports {
+			if err := wantStatus(t.Context(), s, r, want); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range int64(3) {
+		at := clock.Now()
+		settle(ledger.Settled, a.report(at, row(at, "acme", 10+i), row(at, "zeta", 1)), a.report(at),
+			b.report(at, row(at, "acme", 100), row(at, "unknown-1", 5), row(at, "unknown-2", 6)))
+		if i == 1 {
+			r := c.report(at, row(at, "acme", 7))
+			r.Closed = true
+			r.Digest = r.Sum()
+			settle(ledger.Settled, r)
+		}
+		if n, err := s.Fold(t.Context(), at); err != nil || n == 0 {
+			t.Fatalf("fold: %d, %v", n, err)
+		}
+		clock.Advance(20 * time.Minute)
+	}
+	settle(ledger.Settled, a.report(clock.Now(), row(clock.Now(), "acme", 1)), b.report(clock.Now(), row(clock.Now(), "late", 2)))
+	bad := b.report(clock.Now(), row(clock.Now(), "acme", 1))
+	bad.Digest[0]++
+	settle(ledger.Rejected, bad)
+	return e, clock, s
+}
+
+// verify checks a ledger that has to be sound.
+func verify(t testing.TB, s ledger.Store) *ledger.Verified {
+	t.Helper()
+	v, err := booksOf(s).Verify(t.Context(), nil)
+	if err != nil {
+		t.Fatalf("verify: %v", err)
+	}
+	for _, f := range v.Faults {
+		t.Errorf("verify: %s", f)
+	}
+	return v
+}
+
+// tampering are changes that no server makes, and what each must be found as.
+var tampering = []struct{ name, statement, want string }{
+	{"a report's payload", "UPDATE reports SET payload = (SELECT payload FROM reports WHERE agent = 'a' AND seq = 3) WHERE agent = 'a' AND seq = 1", "reports a/0/1: ledger: bad report: digest"},
+	{"a report's totals", "UPDATE reports SET total_after = total_after + 1 WHERE agent = 'a' AND seq = 3", "reports a/0/3: ledger: bad report"},
+	{"a report less", "DELETE FROM reports WHERE agent = 'a' AND seq = 2", "reports a/0/3: the one before it is 1: the epoch has a gap"},
+	{"a folded report less", "DELETE FROM reports WHERE agent = 'b' AND seq = 1", "blocks 1: it is said to fold 1 reports of b/4, and 0 are there"},
+	{"the last report less", "DELETE FROM reports WHERE agent = 'a' AND seq = 7", "frontier a/0: it is at report 7, and the last one is 6"},
+	{"a report's rows held back", "UPDATE reports SET held = x'0001' WHERE agent = 'a' AND seq = 1", "quarantine a/0/1: the report says 2 rows, and there are none"},
+	{"a report's row count", "UPDATE reports SET row_count = 9 WHERE agent = 'a' AND seq = 1", "reports a/0/1: it is said to have 9 rows, and has 2"},
+	{"a frontier put back", "UPDATE frontier SET seq = seq - 1 WHERE agent = 'a'", "frontier a/0: it is at report 6, and the last one is 7"},
+	{"a frontier's total", "UPDATE frontier SET total = total + 1 WHERE agent = 'a'", "frontier a/0: it is at "},
+	{"a frontier's completeness", "UPDATE frontier SET through_ms = through_ms + 1 WHERE agent = 'a'", "frontier a/0: it is complete through"},
+	{"a frontier closed", "UPDATE frontier SET state = 'closed' WHERE agent = 'a'", "frontier a/0: it is closed, and its last report did not close it"},
+	{"a frontier less", "DELETE FROM frontier WHERE agent = 'c'", "frontier c/0: there is none, and there are reports"},
+	{"a queued report less", "DELETE FROM queue WHERE agent = 'a'", "queue a/0: of 4 reports to fold, 3 are in blocks and 0 are queued"},
+	{"a folded report queued again", "UPDATE queue SET seq = 1 WHERE agent = 'a'", "queue a/0: report 1 is queued, and 5 is in a block"},
+	{"a heartbeat queued", "UPDATE queue SET seq = 2 WHERE agent = 'a'", "queue a/0/2: there is no such report to fold"},
+	{"a block less", "DELETE FROM blocks WHERE height = 2", "blocks 3: the one below it is 1"},
+	{"a block's hash", "UPDATE blocks SET hash = previous WHERE height = 2", "blocks 2: its hash is not that of its content"},
+	{"a block's sources", "UPDATE blocks SET sources = (SELECT sources FROM blocks WHERE height = 1) WHERE height = 3", "blocks 3: reports 1 to 3 of a/0 are in an earlier block as well"},
+	{"a block's count of reports", "UPDATE blocks SET reports = reports + 1 WHERE height = 3", "blocks 3: it is said to fold 3 reports, and 2 are there"},
+	{"a block's count of entries", "UPDATE blocks SET entries = entries + 1 WHERE height = 3", "blocks 3: it is said to have 3 entries, and has 2"},
+	{"an entry's units", "UPDATE entries SET admitted = admitted - 1 WHERE height = 2 AND n = 0", "entries 2/0: it is "},
+	{"an entry moved to another tenant", "UPDATE entries SET key = (SELECT key FROM keys WHERE tenant = 'zeta') WHERE height = 2 AND n = 0", "no report of the block holds it"},
+	{"an entry less", "DELETE FROM entries WHERE height = 2 AND n = 1", "entries 2: the block's reports hold what no entry does"},
+	{"a key's tenant", "UPDATE keys SET tenant = 'acne' WHERE tenant = 'acme'", "its names have another hash"},
+	{"a key less", "DELETE FROM keys WHERE tenant = 'zeta'", ": there is none, and entry 1/1 names it"},
+	{"a roll-up's units", "UPDATE rollups SET admitted = admitted + 1 WHERE hour = (SELECT min(hour) FROM rollups)", "rollups 2026-03-31T23:00:00Z "},
+	{"a roll-up less", "DELETE FROM rollups WHERE hour = (SELECT min(hour) FROM rollups)", "it is 0, 0, 0, and its entries add up to "},
+	{"a roll-up more", "INSERT INTO rollups (key, hour, admitted, overage, denied) SELECT key, 3600, 0, 0, 0 FROM keys WHERE tenant = 'acme'", "rollups 1970-01-01T01:00:00Z "},
+	{"a tenant's touch less", "DELETE FROM touched WHERE tenant = 'acme' AND agent = 'a'", `touched a/0: it settled usage of tenant "acme"`},
+	{"a quarantined row's units", "UPDATE quarantine SET body = (SELECT body FROM quarantine WHERE seq = 1 AND row_number = 1) WHERE seq = 1 AND row_number >= 0", "quarantine b/4/1: its rows are not the report's"},
+	{"a quarantined row less", "DELETE FROM quarantine WHERE seq = 1 AND row_number = 1", "quarantine b/4/1: it holds 1 rows, and the report says 2"},
+	{"a quarantined report", "UPDATE quarantine SET body = x'07' WHERE row_number = -1", "quarantine b/4/5: a whole report"},
+}
+
+// verified: what servers write is sound, and whatever is changed by hand is found.
+func verified(t *testing.T, fresh func(testing.TB) Engine) {
+	e, _, s := filled(t, fresh)
+	v := verify(t, s)
+	if c := v.Counts; v.Height != 3 || c.Blocks != 3 || c.Epochs != 3 || c.Reports != 12 || c.Quarantined != 7 || c.Entries == 0 || c.Rollups == 0 {
+		t.Errorf("verified: got %+v", v)
+	}
+	if e.Tamper == nil {
+		t.Fatal("the engine cannot be tampered with")
+	}
+	for _, c := range tampering {
+		t.Run(c.name, func(t *testing.T) {
+			statement := strings.ReplaceAll(c.statement, "x'", e.Bytes)
+			table := regexp.MustCompile(`^(?:UPDATE|DELETE FROM|INSERT INTO) (\w+)`).FindStringSubmatch(statement)[1]
+			e.Tamper(t, "CREATE TABLE saved AS SELECT * FROM "+table)
+			defer func() {
+				e.Tamper(t, "DELETE FROM "+table)
+				e.Tamper(t, "INSERT INTO "+table+" "+e.Overriding+" SELECT * FROM saved")
+				e.Tamper(t, "DROP TABLE saved")
+			}()
+			e.Tamper(t, statement)
+			v, err := booksOf(s).Verify(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range v.Faults {
+				if strings.Contains(f.String(), c.want) {
+					return
+				}
+			}
+			t.Errorf("got the faults %v, want one that says %q", v.Faults, c.want)
+		})
+	}
+	verify(t, s) // all of it was put back
+}
+
+// rebuilt: roll-ups that were changed, are missing, or should not be there are made
+// again from entries, and those that were right stay.
+func rebuilt(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock, s := filled(t, fresh)
+	before := text(e.Query(t, "SELECT key, hour, admitted, overage, denied FROM rollups ORDER BY key, hour"))
+	if n, err := booksOf(s).Rebuild(t.Context(), nil); err != nil || n != 0 {
+		t.Fatalf("rebuild of what is right: got %d, %v, want 0", n, err)
+	}
+	e.Tamper(t, "UPDATE rollups SET admitted = admitted + 5, denied = 3 WHERE hour = (SELECT min(hour) FROM rollups)")
+	e.Tamper(t, "DELETE FROM rollups WHERE hour = (SELECT max(hour) FROM rollups)")
+	e.Tamper(t, fmt.Sprintf("INSERT INTO rollups (key, hour, admitted, overage, denied) SELECT key, %d, 9, 0, 0 FROM keys WHERE tenant = 'acme'", clock.Now().Add(-72*time.Hour).Truncate(time.Hour).Unix()))
+	var stages []ledger.Progress
+	n, err := booksOf(s).Rebuild(t.Context(), func(p ledger.Progress) { stages = append(stages, p) })
+	if err != nil || n < 3 {
+		t.Fatalf("rebuild: got %d, %v, want at least 3", n, err)
+	}
+	if len(stages) == 0 || stages[len(stages)-1].Done != stages[len(stages)-1].Total {
+		t.Errorf("progress: got %v", stages)
+	}
+	if after := text(e.Query(t, "SELECT key, hour, admitted, overage, denied FROM rollups ORDER BY key, hour")); after != before {
+		t.Errorf("rebuilt: got\n%swant\n%s", after, before)
+	}
+	verify(t, s)
+}
+
+// verifiedLive: a verification is of one moment, while servers settle and fold.
+func verifiedLive(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	other := e.Open(t, ledger.Options{Now: clock.Now})
+	done := make(chan error, 1)
+	go func() {
+		g := agent{id: "a"}
+		var err error
+		for i := range 60 {
+			err = errors.Join(err, wantStatus(t.Context(), s, g.report(clock.Now(), row(clock.Now(), "acme", 3)), ledger.Settled))
+			if i%3 == 0 {
+				_, e := s.Fold(t.Context(), clock.Now())
+				err = errors.Join(err, e)
+			}
+		}
+		done <- err
+	}()
+	for {
+		v, err := booksOf(other).Verify(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !v.Sound() {
+			t.Fatalf("got the faults %v", v.Faults)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
+}

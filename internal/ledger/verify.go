@@ -1,0 +1,540 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+)
+
+// MaxFaults is how many faults one verification tells; it counts the others.
+const MaxFaults = 1_000
+
+// Fault is one thing that verification found wrong.
+type Fault struct {
+	Table string // where: frontier, reports, queue, blocks, keys, entries, rollups, touched or quarantine
+	Which string // which of it, such as agent/epoch/seq, or a block's height
+	What  string // what is wrong
+}
+
+// String is one line.
+func (f Fault) String() string { return f.Table + " " + f.Which + ": " + f.What }
+
+// Verified is what a verification found.
+type Verified struct {
+	Faults []Fault // the first MaxFaults
+	More   int64   // how many others
+	Counts Counts  // how much was checked
+	Height int64   // the highest block, and
+	Hash   [32]byte
+}
+
+// Sound reports whether nothing was wrong.
+func (v *Verified) Sound() bool { return len(v.Faults) == 0 }
+
+// Counts says how much a ledger holds.
+type Counts struct{ Epochs, Reports, Blocks, Entries, Rollups, Quarantined int64 }
+
+// Progress says how far a verification is: done of about total, within a stage.
+type Progress struct {
+	Stage       string // frontiers, reports, quarantine, blocks, roll-ups
+	Done, Total int64
+}
+
+// Snapshot is a whole ledger at one moment, as Verify reads it. Each function calls
+// do for everything there is, in the stated order, and ends with do's error.
+type Snapshot interface {
+	Counts(ctx context.Context) (Counts, error)
+	Frontiers(ctx context.Context, do func(*Frontier) error) error
+	// Reports are in the order of agent, epoch and seq.
+	Reports(ctx context.Context, do func(*KeptReport) error) error
+	Queue(ctx context.Context, do func(*Queued) error) error
+	// Quarantine is in the order of agent, epoch, seq and row, whole reports first.
+	Quarantine(ctx context.Context, do func(*Quarantined) error) error
+	// Block is the lowest block above that height, with its entries; nil above the last.
+	Block(ctx context.Context, above int64) (*KeptBlock, error)
+	// Sources are the reports of those runs that hold something to fold, within an
+	// epoch in the order of seq.
+	Sources(ctx context.Context, runs []Source) ([]Pending, error)
+	// Untouched are those of the notes that the ledger does not hold.
+	Untouched(ctx context.Context, notes []Touch) ([]Touch, error)
+	// Unrolled calls do for each roll-up that is not the sum of its entries.
+	Unrolled(ctx context.Context, do func(*RollupFault) error) error
+}
+
+// KeptReport is a report as the ledger holds it.
+type KeptReport struct {
+	Report Report
+	Rows   int
+	Held   []byte
+	Stored int64 // Unix milliseconds
+}
+
+// Queued is a report's place in the queue.
+type Queued struct {
+	ID       ReportID
+	Foldable bool // the report is there, and holds something to fold
+}
+
+// KeptBlock is a block as the ledger holds it: its entries with the keys that they
+// name, and how many it says that it has.
+type KeptBlock struct {
+	Block
+	Count int   // of entries, as the block says
+	N     []int // each entry's place, as the entry says
+	Keys  []Key // each entry's key; the entry's names are the key's
+	Named []bool
+}
+
+// RollupFault is a roll-up and what its entries add up to.
+type RollupFault struct {
+	Hour     int64
+	Key      Key
+	Has, Sum Sum
+}
+
+// Verify checks a snapshot against itself: reports are contiguous and end at their
+// frontier, each is folded once or queued, entries are the reports of their block,
+// the blocks' hashes chain, and roll-ups are the sums of entries. What cannot be read
+// is an error; what does not fit is a fault. Progress may be nil.
+//
+// It holds some hundred bytes for each epoch, and one block with its reports.
+func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified, error) {
+	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches)}
+	if v.progress == nil {
+		v.progress = func(Progress) {}
+	}
+	var err error
+	if v.Counts, err = s.Counts(ctx); err != nil {
+		return nil, err
+	}
+	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.rollups} {
+		if err := stage(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &v.Verified, nil
+}
+
+// seenTouches bounds what a verification remembers not to ask for again.
+const seenTouches = 200_000
+
+type verification struct {
+	Verified
+	s        Snapshot
+	progress func(Progress)
+	epochs   map[Epoch]*verifiedEpoch
+	held     map[ReportID]keptRows // reports with rows in quarantine, until they are found there
+	touches  *Seen[Touch]
+}
+
+// verifiedEpoch is what was found of an epoch so far.
+type verifiedEpoch struct {
+	frontier Frontier
+	known    bool // there is a frontier
+	last     Report
+	through  int64
+	foldable int64 // reports that hold something to fold
+	folded   int64 // of these, in blocks
+	queued   int64
+	above    int64 // the highest seq in a block
+	first    int64 // the lowest in the queue
+}
+
+// keptRows are the rows of a report that shall be in quarantine: how many, and a
+// digest over their places and bodies.
+type keptRows struct {
+	rows   int
+	digest [32]byte
+}
+
+func (v *verification) fault(table, which, format string, args ...any) {
+	if len(v.Faults) == MaxFaults {
+		v.More++
+		return
+	}
+	v.Faults = append(v.Faults, Fault{table, which, fmt.Sprintf(format, args...)})
+}
+
+func (v *verification) epoch(e Epoch) *verifiedEpoch {
+	state := v.epochs[e]
+	if state == nil {
+		state = &verifiedEpoch{}
+		v.epochs[e] = state
+	}
+	return state
+}
+
+func (e Epoch) String() string { return fmt.Sprintf("%s/%d", e.Agent, e.Epoch) }
+
+// String names the report as people write it: agent/epoch/seq.
+func (id ReportID) String() string { return fmt.Sprintf("%s/%d", id.Epoch, id.Seq) }
+
+func (v *verification) frontiers(ctx context.Context) error {
+	var n int64
+	return v.s.Frontiers(ctx, func(f *Frontier) error {
+		e := v.epoch(f.Epoch)
+		e.frontier, e.known = *f, true
+		switch f.State {
+		case StateOpen, StateClosed, StateFenced:
+		default:
+			v.fault("frontier", f.Epoch.String(), "its state is %q", clip(f.State))
+		}
+		v.tick("frontiers", &n, v.Counts.Epochs)
+		return nil
+	})
+}
+
+// tick counts one done, and tells now and then.
+func (v *verification) tick(stage string, n *int64, total int64) {
+	if *n++; *n%1000 == 0 || *n == total {
+		v.progress(Progress{stage, *n, total})
+	}
+}
+
+// reports checks each report against its digest and the one before it, and each
+// epoch's last against its frontier.
+func (v *verification) reports(ctx context.Context) error {
+	var n int64
+	err := v.s.Reports(ctx, func(k *KeptReport) error {
+		v.report(k)
+		v.tick("reports", &n, v.Counts.Reports)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range v.sorted() {
+		v.ends(id, v.epochs[id])
+	}
+	return nil
+}
+
+func (v *verification) report(k *KeptReport) {
+	r := &k.Report
+	id := ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}
+	e := v.epoch(id.Epoch)
+	rows, err := r.check()
+	switch {
+	case err != nil:
+		v.fault("reports", id.String(), "%v", err)
+	case len(rows) != k.Rows:
+		v.fault("reports", id.String(), "it is said to have %d rows, and has %d", k.Rows, len(rows))
+	}
+	switch {
+	case r.Seq != e.last.Seq+1:
+		v.fault("reports", id.String(), "the one before it is %d: the epoch has a gap", e.last.Seq)
+	case r.Before != e.last.After:
+		v.fault("reports", id.String(), "it begins at %d units, and the one before it ends at %d", r.Before, e.last.After)
+	case e.last.Closed:
+		v.fault("reports", id.String(), "the one before it closed the epoch")
+	}
+	held := decodeHeld(k.Held)
+	if !bytes.Equal(encodeHeld(held), k.Held) || len(held) > 0 && held[len(held)-1] >= len(rows) {
+		v.fault("reports", id.String(), "what it has in quarantine cannot be read")
+		held = nil
+	}
+	if len(held) > 0 {
+		v.held[id] = rowsKept(rows, held, len(r.Payload))
+	}
+	if k.Rows > 0 || r.Closed {
+		e.foldable++
+	}
+	e.through = max(e.through, min(r.Through, k.Stored))
+	e.last = *r
+	e.last.Payload = nil
+}
+
+// rowsKept is what quarantine shall hold of a report.
+func rowsKept(rows []Row, held []int, payload int) keptRows {
+	h, kept := sha256.New(), 0
+	for _, i := range held {
+		var body []byte
+		if body = keepBody(rows, i, &kept, payload); body == nil {
+			body = []byte{}
+		}
+		addKept(h, i, body)
+	}
+	return keptRows{len(held), [32]byte(h.Sum(nil))}
+}
+
+func addKept(h hash.Hash, row int, body []byte) {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(row))
+	binary.BigEndian.PutUint64(b[8:], uint64(len(body)))
+	h.Write(b[:])
+	h.Write(body)
+}
+
+// ends checks an epoch's reports against its frontier.
+func (v *verification) ends(id Epoch, e *verifiedEpoch) {
+	f, last := &e.frontier, &e.last
+	switch {
+	case !e.known:
+		v.fault("frontier", id.String(), "there is none, and there are reports")
+		return
+	case f.Seq != last.Seq:
+		v.fault("frontier", id.String(), "it is at report %d, and the last one is %d", f.Seq, last.Seq)
+	case f.Total != last.After:
+		v.fault("frontier", id.String(), "it is at %d units, and the last report at %d", f.Total, last.After)
+	case f.Seq > 0 && f.Digest != last.Digest:
+		v.fault("frontier", id.String(), "its digest is not the last report's")
+	}
+	switch {
+	case f.Through != e.through:
+		v.fault("frontier", id.String(), "it is complete through %d ms, and its reports through %d", f.Through, e.through)
+	case f.State == StateOpen && last.Closed:
+		v.fault("frontier", id.String(), "it is open, and its last report closed it")
+	case f.State == StateClosed && !last.Closed:
+		v.fault("frontier", id.String(), "it is closed, and its last report did not close it")
+	}
+}
+
+func (v *verification) sorted() []Epoch {
+	ids := make([]Epoch, 0, len(v.epochs))
+	for id := range v.epochs {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, Epoch.compare)
+	return ids
+}
+
+// quarantine checks that it holds the rows that reports say it does, and no others.
+func (v *verification) quarantine(ctx context.Context) error {
+	var n int64
+	var of ReportID
+	h, rows := sha256.New(), 0
+	done := func() {
+		if rows == 0 {
+			return
+		}
+		want, ok := v.held[of]
+		delete(v.held, of)
+		switch {
+		case !ok:
+			v.fault("quarantine", of.String(), "its report has no rows there")
+		case want.rows != rows:
+			v.fault("quarantine", of.String(), "it holds %d rows, and the report says %d", rows, want.rows)
+		case want.digest != [32]byte(h.Sum(nil)):
+			v.fault("quarantine", of.String(), "its rows are not the report's")
+		}
+		h.Reset()
+		rows = 0
+	}
+	err := v.s.Quarantine(ctx, func(q *Quarantined) error {
+		v.tick("quarantine", &n, v.Counts.Quarantined)
+		if q.ID != of {
+			done()
+			of = q.ID
+		}
+		if q.Row >= 0 {
+			rows++
+			addKept(h, q.Row, q.Body)
+			return nil
+		}
+		r, err := DecodeReport(q.Body)
+		if err == nil && q.ID != (ReportID{}) && q.ID != (ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}) {
+			err = fmt.Errorf("it is %s's", ReportID{Epoch{r.Agent, r.Epoch}, r.Seq})
+		}
+		if err != nil {
+			v.fault("quarantine", q.ID.String(), "a whole report: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	done()
+	missing := make([]ReportID, 0, len(v.held))
+	for id := range v.held {
+		missing = append(missing, id)
+	}
+	slices.SortFunc(missing, func(a, b ReportID) int {
+		if c := a.Epoch.compare(b.Epoch); c != 0 {
+			return c
+		}
+		return int(a.Seq - b.Seq)
+	})
+	for _, id := range missing {
+		v.fault("quarantine", id.String(), "the report says %d rows, and there are none", v.held[id].rows)
+	}
+	return nil
+}
+
+func (v *verification) queue(ctx context.Context) error {
+	return v.s.Queue(ctx, func(q *Queued) error {
+		e := v.epoch(q.ID.Epoch)
+		if !q.Foldable {
+			v.fault("queue", q.ID.String(), "there is no such report to fold")
+			return nil
+		}
+		e.queued++
+		if e.first == 0 || q.ID.Seq < e.first {
+			e.first = q.ID.Seq
+		}
+		return nil
+	})
+}
+
+// blocks checks the chain, and folds each block's reports again.
+func (v *verification) blocks(ctx context.Context) error {
+	for {
+		k, err := v.s.Block(ctx, v.Height)
+		if err != nil || k == nil {
+			return err
+		}
+		if err := v.block(ctx, k); err != nil {
+			return err
+		}
+		v.Height, v.Hash = k.Height, k.Hash
+		v.progress(Progress{"blocks", k.Height, v.Counts.Blocks})
+	}
+}
+
+func (v *verification) block(ctx context.Context, k *KeptBlock) error {
+	which := fmt.Sprint(k.Height)
+	switch {
+	case k.Height != v.Height+1:
+		v.fault("blocks", which, "the one below it is %d", v.Height)
+	case k.Previous != v.Hash:
+		v.fault("blocks", which, "it does not chain to the hash of the block below")
+	}
+	for i := range k.Entries {
+		switch {
+		case !k.Named[i]:
+			v.fault("keys", fmt.Sprintf("%x", k.Keys[i]), "there is none, and entry %s/%d names it", which, k.N[i])
+		case KeyOf(&k.Entries[i]) != k.Keys[i]:
+			v.fault("keys", fmt.Sprintf("%x", k.Keys[i]), "its names have another hash")
+		case k.N[i] != i:
+			v.fault("entries", fmt.Sprintf("%s/%d", which, k.N[i]), "it is at place %d of its block", i)
+		}
+	}
+	if k.Count != len(k.Entries) {
+		v.fault("blocks", which, "it is said to have %d entries, and has %d", k.Count, len(k.Entries))
+	}
+	if k.Sum() != k.Hash {
+		v.fault("blocks", which, "its hash is not that of its content")
+	}
+	runs, err := DecodeSources(k.Sources)
+	if err != nil {
+		v.fault("blocks", which, "its sources: %v", err)
+		return nil
+	}
+	pending, err := v.s.Sources(ctx, runs)
+	if err != nil {
+		return err
+	}
+	v.runs(which, runs, pending)
+	again, touched, err := Seal(k.Height-1, k.Previous, pending)
+	switch {
+	case errors.Is(err, ErrEncoding): // the report's fault was told
+		return nil
+	case err != nil:
+		return err
+	case k.Reports != len(pending):
+		v.fault("blocks", which, "it is said to fold %d reports, and %d are there", k.Reports, len(pending))
+	}
+	v.entries(which, k.Entries, again.Entries)
+	return v.touched(ctx, touched)
+}
+
+// runs checks that a block's sources are there, and in no other block.
+func (v *verification) runs(which string, runs []Source, pending []Pending) {
+	found := map[Epoch]int64{}
+	for i := range pending {
+		found[pending[i].ID.Epoch]++
+	}
+	for _, run := range runs {
+		e := v.epoch(run.Epoch)
+		switch {
+		case run.First <= e.above:
+			v.fault("blocks", which, "reports %d to %d of %s are in an earlier block as well", run.First, e.above, run.Epoch)
+		case found[run.Epoch] != run.Count:
+			v.fault("blocks", which, "it is said to fold %d reports of %s, and %d are there", run.Count, run.Epoch, found[run.Epoch])
+		}
+		e.above = max(e.above, run.Last)
+		e.folded += found[run.Epoch]
+	}
+}
+
+// entries compares a block's entries with what its reports fold to.
+func (v *verification) entries(which string, has, want []Row) {
+	for i, j := 0, 0; i < len(has) || j < len(want); {
+		order := 0
+		switch {
+		case i == len(has):
+			order = 1
+		case j == len(want):
+			order = -1
+		default:
+			order = has[i].CompareKey(&want[j])
+		}
+		switch {
+		case order < 0:
+			v.fault("entries", fmt.Sprintf("%s/%d", which, i), "no report of the block holds it: %s", describe(&has[i]))
+			i++
+		case order > 0:
+			v.fault("entries", which, "the block's reports hold what no entry does: %s", describe(&want[j]))
+			j++
+		default:
+			if has[i] != want[j] {
+				v.fault("entries", fmt.Sprintf("%s/%d", which, i), "it is %s, and its reports add up to %d, %d, %d",
+					describe(&has[i]), want[j].Admitted, want[j].Overage, want[j].Denied)
+			}
+			i, j = i+1, j+1
+		}
+	}
+}
+
+func describe(r *Row) string {
+	return fmt.Sprintf("%s %q %q admitted %d, overage %d, denied %d", stamp(r.Slot), r.Tenant, r.Limit, r.Admitted, r.Overage, r.Denied)
+}
+
+// touched checks that the tenants of epochs that are not closed are noted.
+func (v *verification) touched(ctx context.Context, touched map[Touch]struct{}) error {
+	var notes []Touch
+	for t := range touched {
+		e := v.epoch(t.Epoch)
+		// The note goes when the closing report is folded.
+		if over := e.last.Closed && e.queued == 0; !over && !v.touches.Has(t) {
+			notes = append(notes, t)
+			v.touches.Add(t)
+		}
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	missing, err := v.s.Untouched(ctx, notes)
+	for _, t := range missing {
+		v.fault("touched", t.Epoch.String(), "it settled usage of tenant %q, and that is not noted", clip(t.Tenant))
+	}
+	return err
+}
+
+// settled checks that each report is folded or queued.
+func (v *verification) settled(context.Context) error {
+	for _, id := range v.sorted() {
+		e := v.epochs[id]
+		if e.foldable != e.folded+e.queued {
+			v.fault("queue", id.String(), "of %d reports to fold, %d are in blocks and %d are queued", e.foldable, e.folded, e.queued)
+		}
+		if e.queued > 0 && e.first <= e.above {
+			v.fault("queue", id.String(), "report %d is queued, and %d is in a block", e.first, e.above)
+		}
+	}
+	return nil
+}
+
+func (v *verification) rollups(ctx context.Context) error {
+	err := v.s.Unrolled(ctx, func(r *RollupFault) error {
+		v.fault("rollups", fmt.Sprintf("%s %x", stamp(r.Hour), r.Key), "it is %d, %d, %d, and its entries add up to %d, %d, %d",
+			r.Has.Admitted, r.Has.Overage, r.Has.Denied, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied)
+		return nil
+	})
+	v.progress(Progress{"roll-ups", v.Counts.Rollups, v.Counts.Rollups})
+	return err
+}

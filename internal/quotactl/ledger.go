@@ -1,0 +1,141 @@
+package quotactl
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// errUnsound ends a verification that found faults; they were printed.
+var errUnsound = errors.New("the ledger has faults")
+
+func (c *cli) ledgerCommand() *cobra.Command {
+	return group("ledger", "Verify the ledger, and make its roll-ups again", c.verifyCommand(), c.rebuildCommand())
+}
+
+func (c *cli) verifyCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check the whole ledger against itself",
+		Long: `verify checks the ledger against itself, in one snapshot, while it is in use: every
+epoch's reports are contiguous and end at its frontier, each report is folded once
+or queued, entries are what their block's reports add up to, each block's hash is
+that of its content and of the block below, roll-ups are the sums of entries, and
+quarantine holds what reports say that it does.
+
+It prints every fault and exits with 1, or what it checked and exits with 0.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.verify(cmd.Context(), f) },
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) verify(ctx context.Context, f format) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := quotav1.NewLedgerServiceClient(conn).Verify(ctx, &quotav1.VerifyRequest{})
+	if err != nil {
+		return err
+	}
+	tell := c.progress()
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errors.New("the server ended without a result")
+		case err != nil:
+			return err
+		case m.Result != nil:
+			return c.printVerified(f, m.Result)
+		default:
+			tell(m.Progress)
+		}
+	}
+}
+
+func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
+	t := &table{header: []string{"TABLE", "WHICH", "WHAT"}}
+	faults := []map[string]any{}
+	for _, x := range r.Faults {
+		t.add(x.Table, x.Which, x.What)
+		faults = append(faults, map[string]any{"table": x.Table, "which": x.Which, "what": x.What})
+	}
+	var err error
+	if f != "table" || len(r.Faults) > 0 {
+		err = c.write(f, t, map[string]any{
+			"sound": len(faults) == 0, "faults": faults, "more_faults": r.MoreFaults, "epochs": r.Epochs, "reports": r.Reports, "blocks": r.Blocks,
+			"entries": r.Entries, "rollups": r.Rollups, "quarantined": r.Quarantined, "height": r.Height, "hash": hex.EncodeToString(r.Hash),
+		})
+	}
+	if f == "table" && err == nil {
+		word := "sound"
+		if n := int64(len(r.Faults)) + r.MoreFaults; n > 0 {
+			word = fmt.Sprintf("not sound: %d faults, %d shown", n, len(r.Faults))
+		}
+		fmt.Fprintf(c.Out, "the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
+			word, r.Epochs, r.Reports, r.Blocks, r.Entries, r.Rollups, r.Quarantined)
+		if r.Height > 0 {
+			fmt.Fprintf(c.Out, "block %d has the hash %x\n", r.Height, r.Hash)
+		}
+	}
+	if err == nil && len(r.Faults) > 0 {
+		err = errUnsound
+	}
+	return err
+}
+
+func (c *cli) rebuildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rebuild",
+		Short: "Make the roll-ups again from entries",
+		Long: `rebuild compares every roll-up with what its entries add up to, and makes it that
+where it differs. Usage may be read meanwhile; folding waits, a month at a time.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn, err := c.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			stream, err := quotav1.NewLedgerServiceClient(conn).Rebuild(cmd.Context(), &quotav1.RebuildRequest{})
+			if err != nil {
+				return err
+			}
+			tell := c.progress()
+			for {
+				m, err := stream.Recv()
+				switch {
+				case errors.Is(err, io.EOF):
+					return errors.New("the server ended without a result")
+				case err != nil:
+					return err
+				case m.Done:
+					fmt.Fprintf(c.Out, "%d roll-ups were wrong\n", m.Wrong)
+					return nil
+				default:
+					tell(m.Progress)
+				}
+			}
+		},
+	}
+}
+
+// progress says on Err how far something is that takes longer than a second.
+func (c *cli) progress() func(*quotav1.LedgerProgress) {
+	begun := time.Now()
+	return func(p *quotav1.LedgerProgress) {
+		if p != nil && time.Since(begun) > time.Second {
+			fmt.Fprintf(c.Err, "%s: %d of %d\n", p.Stage, p.Done, p.Total)
+		}
+	}
+}

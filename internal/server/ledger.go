@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// progressEvery is how often a long call tells how far it is.
+const progressEvery = 500 * time.Millisecond
+
+// ledgerService is what operators do with the ledger.
+type ledgerService struct {
+	quotav1.UnimplementedLedgerServiceServer
+	books    ledger.Books
+	stopping <-chan struct{}
+
+	long sync.Mutex // held by the one call that reads the whole ledger
+}
+
+// Verify checks the ledger against itself.
+func (s *ledgerService) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStreamingServer[quotav1.VerifyResponse]) error {
+	return s.alone(stream.Context(), func(ctx context.Context) error {
+		var sent error
+		v, err := s.books.Verify(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
+			if sent == nil {
+				sent = stream.Send(&quotav1.VerifyResponse{Progress: p})
+			}
+		}))
+		if err == nil {
+			err = sent
+		}
+		if err != nil {
+			return err
+		}
+		r := &quotav1.VerifyResult{
+			MoreFaults: v.More, Epochs: v.Counts.Epochs, Reports: v.Counts.Reports, Blocks: v.Counts.Blocks, Entries: v.Counts.Entries,
+			Rollups: v.Counts.Rollups, Quarantined: v.Counts.Quarantined, Height: v.Height, Hash: v.Hash[:],
+		}
+		for _, f := range v.Faults {
+			r.Faults = append(r.Faults, &quotav1.LedgerFault{Table: f.Table, Which: f.Which, What: f.What})
+		}
+		return stream.Send(&quotav1.VerifyResponse{Result: r})
+	})
+}
+
+// Rebuild makes roll-ups again from entries.
+func (s *ledgerService) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStreamingServer[quotav1.RebuildResponse]) error {
+	return s.alone(stream.Context(), func(ctx context.Context) error {
+		var sent error
+		wrong, err := s.books.Rebuild(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
+			if sent == nil {
+				sent = stream.Send(&quotav1.RebuildResponse{Progress: p})
+			}
+		}))
+		if err == nil {
+			err = sent
+		}
+		if err != nil {
+			return err
+		}
+		return stream.Send(&quotav1.RebuildResponse{Wrong: wrong, Done: true})
+	})
+}
+
+// alone runs what reads the whole ledger: one such call at a time, ended when the
+// server stops.
+func (s *ledgerService) alone(ctx context.Context, do func(context.Context) error) error {
+	if !s.long.TryLock() {
+		return fmt.Errorf("%w: this server is verifying or rebuilding already", fault.ErrUnavailable)
+	}
+	defer s.long.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.stopping:
+			cancel()
+		case <-ended:
+		}
+	}()
+	err := do(ctx)
+	if err != nil && ctx.Err() != nil {
+		select {
+		case <-s.stopping:
+			return errStopping
+		default:
+		}
+	}
+	return ledgerError(err)
+}
+
+// nowAndThen tells progress at most twice a second, and when a stage is done.
+func nowAndThen(tell func(*quotav1.LedgerProgress)) func(ledger.Progress) {
+	var last time.Time
+	return func(p ledger.Progress) {
+		if p.Done < p.Total && time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		tell(&quotav1.LedgerProgress{Stage: p.Stage, Done: p.Done, Total: p.Total})
+	}
+}

@@ -171,9 +171,6 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	patient = patient || b.queues
 	b.used = now
 	b.foldLocked()
-	if n == 1 {
-		b.cell.refused.Add(-1) // Take counted the refusal; it is not one yet
-	}
 	b.expireLocked(now, lost)
 	have := int64(0)
 	if b.patient.Load() == 0 { // those who wait their turn come first

@@ -10,13 +10,13 @@ package agent
 // A slot that a request gives back at its end goes into back like one that was put back, and
 // counts as finished: it was admitted once, and is there again.
 //
-// Requests only ever subtract from tokens and add to back, pending, finished and refused. All
+// Requests only ever subtract from tokens and add to back, pending and finished. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
-// where requests may interfere: so a denial that meets a refill is either
-// counted as refused or admitted, never both and never neither.
+// where requests may interfere. A refusal is no denial yet, for the request asks again
+// under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type cell struct {
-	tokens   counter // spendable now; below zero: single units refused since the last fold
-	refused  counter // units refused, those below zero in tokens not counted
+	tokens   counter // spendable now; below zero: none, and traces of single units refused
+	refused  counter // units denied
 	back     counter // units put back by requests that another limit denied, and slots given back; not yet folded
 	pending  counter // units taken by requests that another limit may still deny
 	credited counter // all units ever put in, less those taken out unspent
@@ -28,7 +28,7 @@ type cell struct {
 } // a cache line: neighbours must not share it (BenchmarkCellNeighbours)
 
 // take removes n units if they are there. For one unit it is a single
-// subtraction, and a refusal stays behind as a negative count; for several it
+// subtraction, and a refusal leaves a trace below zero; for several it
 // looks first, so that a refused large request denies nobody else.
 func (c *cell) take(n int64) bool {
 	if n == 1 {
@@ -45,8 +45,8 @@ func (c *cell) take(n int64) bool {
 	}
 }
 
-// fold turns what requests left behind into counts: refusals below zero, and
-// units that were put back, which become spendable again. The caller holds the
+// fold clears what requests left behind: traces below zero, and units
+// that were put back, which become spendable again. The caller holds the
 // bucket's mutex. It returns the units now spendable.
 func (c *cell) fold() int64 {
 	back := c.back.Load()
@@ -58,9 +58,6 @@ func (c *cell) fold() int64 {
 		next := max(v, 0) + back
 		if !c.tokens.CompareAndSwap(v, next) {
 			continue
-		}
-		if v < 0 {
-			c.refused.Add(-v)
 		}
 		if back != 0 {
 			c.back.Add(-back)
@@ -138,6 +135,4 @@ func (c *cell) forfeit(n int64) int64 {
 }
 
 // denied returns the units denied so far.
-func (c *cell) denied() int64 {
-	return c.refused.Load() + max(-c.tokens.Load(), 0)
-}
+func (c *cell) denied() int64 { return c.refused.Load() }

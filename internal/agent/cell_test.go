@@ -32,9 +32,7 @@ func TestCellCountsExactly(t *testing.T) {
 				case ok:
 					admitted.Add(n)
 				default:
-					if n > 1 {
-						c.refused.Add(n) // as Slow does; a single unit left its mark already
-					}
+					c.refused.Add(n) // as Slow does
 					refused.Add(n)
 				}
 				if hold {

@@ -3,10 +3,10 @@ package agent
 import "github.com/f4ee788f/quota/internal/lease"
 
 const (
-	// ahead is how long before a window's end its last renewal is, at most, in
-	// microseconds; each agent picks a time of its own in the second half of it. It also
-	// brings tokens of the window to come.
-	ahead = lease.ShortTerm
+	// ahead is how long before a window's end the store grants tokens of the next one, at
+	// most, and at most a quarter of the window, in microseconds. Each agent picks a time of its
+	// own around the middle of it for the window's last renewal.
+	ahead = 2_000_000
 	// overFor is how long an agent goes on with tokens of a window that it went over to
 	// by itself, and within half of which it renews.
 	overFor = 2 * lease.ShortTerm
@@ -54,9 +54,10 @@ func (b *Bucket) edgeLocked(now int64) {
 		return
 	}
 	lead := min(ahead, b.length/4)
-	at := b.turnAt - lead/2 - b.jitterLocked(lead/2+1)
-	if at > now+earlyEvery {
+	if at := b.turnAt - lead/4 - b.jitterLocked(lead/2+1); at > now {
 		b.renewAt = at
+	} else {
+		b.renewAt = b.expires // it was asked already: not ever more often towards the end
 	}
 }
 

@@ -249,9 +249,7 @@ func (g *ghost) request(p parts, n int64, finish bool) func() {
 		if !p.take(&g.c, n) {
 			g.atMost -= n
 			g.refused += n
-			if n > 1 {
-				g.c.refused.Add(n) // as Slow does; a single unit left its mark already
-			}
+			g.c.refused.Add(n) // as Slow does
 			return
 		}
 		g.admitted += n
@@ -272,9 +270,7 @@ func (g *ghost) denied(p parts, n int64) func() {
 			return
 		}
 		g.refused += n
-		if n > 1 {
-			g.c.refused.Add(n)
-		}
+		g.c.refused.Add(n)
 		g.c.pending.Add(-n)
 	}
 }
@@ -414,7 +410,6 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 				v, back := c.tokens.Load(), c.back.Load()
 				next := max(v, 0) + back
 				c.tokens.Store(next)
-				c.refused.Add(max(-v, 0))
 				c.back.Add(-back)
 				return next
 			}
@@ -460,6 +455,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 						if !first.c.take(1) {
 							first.atMost--
 							first.refused++
+							first.c.refused.Add(1)
 							first.c.pending.Add(-1)
 							return
 						}
@@ -467,6 +463,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 						if !second.c.take(1) {
 							second.atMost--
 							second.refused++
+							second.c.refused.Add(1)
 							first.c.back.Add(1)
 							first.atMost--
 							first.c.pending.Add(-1)

@@ -45,6 +45,7 @@ func newStats(c *client.Client) *stats {
 	counter("billed_units", "Units admitted that are reported to the ledger.", func(s client.Stats) int64 { return s.Billed })
 	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s client.Stats) int64 { return s.Unaccounted })
 	counter("late_spent_units", "Units spent of leases that had ended.", func(s client.Stats) int64 { return s.LateSpends })
+	counter("outage_units", "Units admitted out of contact by leases that ended meanwhile: the most that limits were exceeded by.", func(s client.Stats) int64 { return s.OutageUnits })
 	counter("waited_requests", "Requests that had to wait for the server.", func(s client.Stats) int64 { return s.Waited })
 	counter("unknown_requests", "Requests decided without a policy.", func(s client.Stats) int64 { return s.Unknown })
 	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })

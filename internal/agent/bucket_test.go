@@ -126,6 +126,18 @@ func TestExpiryAndOutage(t *testing.T) {
 		t.Errorf("out of contact, a second later: got %v, want Admitted from the trickle", got)
 	}
 
+	// Everything admitted since the last answer may have been too much once the lease ended.
+	b.Renew(now+3_000_000, false)
+	if got := b.Beyond(); got != int64(n)+1 {
+		t.Errorf("back in contact: %d units beyond the lease, want the %d admitted", got, n+1)
+	}
+	b = leased(t, now, g)
+	ask(b, now, 3, false)
+	b.Renew(now+500_000, false)
+	if got := b.Beyond(); got != 0 {
+		t.Errorf("within the lease: %d units beyond it, want 0", got)
+	}
+
 	for _, c := range []struct {
 		on   limit.Outage
 		want Outcome

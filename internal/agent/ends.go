@@ -47,6 +47,18 @@ func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 	return served, max(late, 0)
 }
 
+// Beyond returns how many units were admitted since the last answer, if the lease of that
+// answer had ended when the renewal under way was sent: what the agent went on with out
+// of contact, which is the most that it exceeded the limit by. It is asked before Apply.
+func (b *Bucket) Beyond() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counting || b.slots || b.ask == nil || b.live && b.ask.sentAt < b.expires {
+		return 0
+	}
+	return max(b.ask.told-b.answered, 0)
+}
+
 // Skip gives up the renewal under way, which the store says is older than one it
 // executed already, and goes on with numbers that are not.
 func (b *Bucket) Skip(now int64) {

@@ -394,7 +394,7 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 5/s, lockout: 5"), "it must be a duration"},
 		{limits("rate: 5/s, lockout: -5s"), "it must be a duration"},
 		{limits("rate: 5/s, lockout: 9000h"), "up to 8784h"},
-		{limits("rate: 5/s, fallback_hold: 25h"), "up to 24h"},
+		{limits("rate: 5/s, fallback_hold: 61m"), "up to 1h"},
 		{limits("rate: 5/s, shadow: yes"), "it must be true or false"},
 		{limits("rate: 5/s, shadow: true, meter: m"), "a shadow limit bills nothing"},
 		{limits("rate: 5/s, shadow: true, enforcement: soft"), "there is no overage"},

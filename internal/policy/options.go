@@ -12,7 +12,7 @@ import (
 const (
 	maxWait    = time.Hour
 	maxLockout = limit.MaxPer
-	maxHold    = 24 * time.Hour
+	maxHold    = time.Hour          // what a lease store keeps at most
 	maxOverage = 1000 * limit.Micro // a thousand times the limit
 )
 

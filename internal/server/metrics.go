@@ -21,6 +21,7 @@ type metrics struct {
 	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
 	watchers      prometheus.Gauge       //
 	ready         prometheus.Gauge       //
+	limits        *limitMetrics
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -29,7 +30,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quota_server_rpcs_total", Help: "Calls answered, by method and gRPC code.",
 		}, []string{"method", "code"}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "quota_server_renewals_total", Help: "Renewals of buckets answered, by limit and status.",
+			Name: "quota_server_renewals_total", Help: "Renewals of buckets answered, by limit and status; without a limit where the policy has none.",
 		}, []string{"limit", "status"}),
 		step: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "quota_server_lease_step_seconds", Help: "How long the lease store took for the renewals of one call.",
@@ -71,8 +72,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quota_server_ready", Help: "1 when every part works.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.ready} {
+	m.limits = newLimitMetrics(m.renewals)
+	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.ready) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -231,6 +231,9 @@ func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
 		v.log.Info("policy in force", "version", next.version())
 	}
 	v.metrics.tenants.Set(float64(v.cache.len()))
+	if news {
+		v.metrics.limits.follow(next.rules, next.shadow)
+	}
 	// Switches have a way of their own, and may have changed meanwhile.
 	next.switches, next.switched, next.turn = v.now.switches, v.now.switched, v.now.turn
 	if news {

@@ -143,6 +143,9 @@ func (l *loop) onRenewed(r renewResult) {
 		a := wire.GrantFromProto(r.resp.Grants[i])
 		switch {
 		case a.Err == nil:
+			if e.Line.Fails > 0 {
+				l.count.beyond += e.Beyond()
+			}
 			e.Line.Fails, e.Line.Retry = 0, 0
 			if e.Lost() {
 				e.SetLost(false)

@@ -75,8 +75,8 @@ type loop struct {
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
-		decided                                                                     // of buckets that are no more
-		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late int64
+		decided                                                                             // of buckets that are no more
+		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late, beyond int64
 	}
 }
 
@@ -565,7 +565,7 @@ func (l *loop) stats() Stats {
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
-		Renewals: l.count.renewals, Tenants: l.count.tenants, LateSpends: l.count.late,
+		Renewals: l.count.renewals, Tenants: l.count.tenants, LateSpends: l.count.late, OutageUnits: l.count.beyond,
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,

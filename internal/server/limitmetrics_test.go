@@ -1,0 +1,105 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func rulesWith(t *testing.T, names ...string) *limit.Rules {
+	t.Helper()
+	p := &limit.Policy{Plans: []limit.Plan{{Name: "p"}}}
+	for _, name := range names {
+		p.Plans[0].Limits = append(p.Plans[0].Limits, limit.Limit{Name: name, Rate: limit.Rate{Units: 1, Per: 1e9}, Burst: 1})
+	}
+	rules, err := limit.CompilePolicy(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// Leases are counted by limit; limits that only overrides name share one label,
+// and those that no policy names any more have none.
+func TestLimitMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := newMetrics(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := m.limits
+	l.follow(rulesWith(t, "requests", "old"), rulesWith(t, "tried"))
+	granted := func(tokens int64) *quotav1.Grant {
+		return &quotav1.Grant{Status: quotav1.Grant_GRANTED, Tokens: tokens, Generation: 2}
+	}
+	l.answered(&quotav1.Renewal{Limit: "requests", Held: 3, Generation: 2}, granted(10))
+	l.answered(&quotav1.Renewal{Limit: "requests", Held: 1, Generation: 1}, granted(5))
+	l.answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_GRANTED, DenyForMs: 7, Generation: 2})
+	l.answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE})
+	l.answered(&quotav1.Renewal{Limit: "requests", Kind: quotav1.Renewal_OVERAGE}, granted(2))
+	l.answered(&quotav1.Renewal{Limit: "tried", Shadow: true}, granted(4))
+	l.answered(&quotav1.Renewal{Limit: "old"}, granted(1))
+	for i := range 1000 {
+		l.answered(&quotav1.Renewal{Limit: fmt.Sprint("own", i)}, granted(1))
+	}
+	want := func(name string, values map[string]float64) {
+		t.Helper()
+		got := gathered(t, registry, "quota_server_"+name)
+		if !maps.Equal(got, values) {
+			t.Errorf("%s: got %v, want %v", name, got, values)
+		}
+	}
+	want("granted_tokens_total", map[string]float64{
+		"requests limit": 15, "requests overage": 2, "tried shadow": 4, "old limit": 1, otherLimits + " limit": 1000,
+	})
+	want("returned_tokens_total", map[string]float64{
+		"requests limit": 4, "requests overage": 0, "tried shadow": 0, "old limit": 0, otherLimits + " limit": 0,
+	})
+	for _, name := range []string{"deny_grants_total", "healed_leases_total"} {
+		if got := gathered(t, registry, "quota_server_"+name)["requests limit"]; got != 1 {
+			t.Errorf("%s of requests: %v, want 1", name, got)
+		}
+	}
+	renewals := gathered(t, registry, "quota_server_renewals_total")
+	if renewals["requests GRANTED"] != 4 || renewals["requests UNAVAILABLE"] != 1 {
+		t.Errorf("renewals: %v", renewals)
+	}
+	l.follow(rulesWith(t, "requests"), nil)
+	l.answered(&quotav1.Renewal{Limit: "requests"}, granted(1))
+	l.answered(&quotav1.Renewal{Limit: "old"}, granted(1))
+	want("granted_tokens_total", map[string]float64{"requests limit": 16, "requests overage": 2, otherLimits + " limit": 1001})
+}
+
+// gathered returns a family's values by its labels' values.
+func gathered(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			slices.Reverse(labels) // sorted by name: kind before limit
+			if name == "quota_server_renewals_total" {
+				slices.Reverse(labels)
+			}
+			values[strings.Join(labels, " ")] = m.GetCounter().GetValue()
+		}
+	}
+	return values
+}

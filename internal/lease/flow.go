@@ -10,52 +10,55 @@ import (
 const MaxFlow = 1_000_000_000
 
 // Flow returns what the step reckons with: the rate that is shared out, in whole
-// micro-tokens a second and at least 1, and the capacity in micro-tokens. A
-// windowed limit has a capacity and no rate.
+// micro-tokens a second and at least 1, and the capacity in micro-tokens. What does not
+// refill by itself has a capacity and no rate; a sliding window's is what rounding
+// down leaves it (sliding.go).
 func (p *Spec) Flow() (rate, burst int64) {
-	if p.Windowed() {
-		return 0, p.Units * limit.Micro
+	switch {
+	case p.Refills():
+		return max(int64(p.Refill()), 1), p.Burst * limit.Micro
+	case p.Sliding():
+		return 0, p.Units*limit.Micro + limit.Micro - 1
 	}
-	return max(int64(p.Refill()), 1), p.Burst * limit.Micro
+	return 0, p.Units * limit.Micro
 }
 
 // Refill is what a bucket gains, in micro-tokens a second, not rounded: one token a
-// month is less than half a micro-token a second. Windows do not refill.
+// month is less than half a micro-token a second. Windows, logs and slots do not refill.
 func (p *Spec) Refill() float64 {
-	if p.Windowed() {
+	if !p.Refills() {
 		return 0
 	}
 	return float64(float64(p.Units)*(limit.Micro*limit.Micro)) / float64(p.Period)
 }
 
-// Windowed reports whether the limit counts in windows instead of refilling.
+// Refills reports whether the limit refills at a rate of its own.
+func (p *Spec) Refills() bool {
+	return p.Algorithm == limit.TokenBucket || p.Algorithm == limit.LeakyBucket
+}
+
+// Windowed reports whether the limit counts in windows that do not know each other.
 func (p *Spec) Windowed() bool { return p.Algorithm == limit.FixedWindow }
+
+// Sliding reports whether the limit weighs two windows.
+func (p *Spec) Sliding() bool { return p.Algorithm == limit.SlidingWindow }
+
+// hold is how long a holder's share is kept for it after its lease, at the least; its term, if that is longer.
+func (p *Spec) hold() int64 { return min(p.Hold, MaxHold) }
+
+// longest is the longest that a limit may say of anything, in microseconds: a leap year.
+const longest = 366 * 86400 * 1_000_000
 
 // Check reports what contradicts itself in r or breaks a bound; the error wraps ErrInvalid.
 func (r *Renewal) Check() error {
-	p := &r.Spec
-	bad := func(what string, v int64) error {
-		return fmt.Errorf("%w: %s is %d", ErrInvalid, what, v)
+	if err := r.Spec.check(); err != nil {
+		return err
 	}
 	switch {
 	case r.Key == "" || len(r.Key) > 512:
 		return bad("the key's length", int64(len(r.Key)))
 	case r.Holder == "" || len(r.Holder) > 256:
 		return bad("the holder's length", int64(len(r.Holder)))
-	case p.Algorithm != limit.TokenBucket && p.Algorithm != limit.FixedWindow:
-		return bad("the algorithm", int64(p.Algorithm))
-	case p.Units < 1 || p.Units > limit.MaxUnits:
-		return bad("the rate's units", p.Units)
-	case p.Period < 1_000 || p.Period > 366*86400*1_000_000:
-		return bad("the rate's period", p.Period)
-	case p.Burst < 0 || p.Burst > limit.MaxUnits:
-		return bad("the burst", p.Burst)
-	case p.EpsilonPPM < 0 || p.EpsilonPPM > limit.Micro:
-		return bad("epsilon", p.EpsilonPPM)
-	case !p.Windowed() && mulDiv(p.Units, limit.Micro, p.Period) > MaxFlow:
-		return bad("the rate a second", mulDiv(p.Units, limit.Micro, p.Period))
-	case p.Windowed() && (p.WindowStart < 1 || p.WindowStart >= p.WindowEnd || p.WindowEnd >= p.NextWindowEnd):
-		return bad("the window's start", p.WindowStart)
 	case r.Number < 1 || r.Number > maxCount:
 		return bad("the number", r.Number)
 	case r.Began < 1 || r.Began > r.Number:
@@ -70,12 +73,49 @@ func (r *Renewal) Check() error {
 		return bad("held", r.Held)
 	case r.Waiting < 0 || r.Waiting > limit.MaxUnits:
 		return bad("waiting", r.Waiting)
+	case r.Largest < 0 || r.Largest > r.Waiting:
+		return bad("the largest that waits", r.Largest)
+	case r.InUse < 0 || r.InUse > limit.MaxUnits:
+		return bad("in use", r.InUse)
 	case r.Now < 0 || r.Now > maxCount || r.Window < 0 || r.Window > maxCount:
 		return bad("a time", max(r.Now, r.Window))
 	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount:
 		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation))
 	}
 	return nil
+}
+
+func (p *Spec) check() error {
+	slots, log := p.Algorithm == limit.Concurrency, p.Algorithm == limit.SlidingWindowLog
+	switch {
+	case p.Algorithm < limit.TokenBucket || p.Algorithm > limit.Concurrency:
+		return bad("the algorithm", int64(p.Algorithm))
+	case p.Units < 1 || p.Units > limit.MaxUnits:
+		return bad("the rate's units", p.Units)
+	case log && p.Units > limit.MaxLog:
+		return bad("the units of a sliding window log", p.Units)
+	case p.Period < 1_000 && !(slots && p.Period == 0) || p.Period > longest:
+		return bad("the rate's period", p.Period)
+	case p.Burst < 0 || p.Burst > limit.MaxUnits:
+		return bad("the burst", p.Burst)
+	case p.EpsilonPPM < 0 || p.EpsilonPPM > limit.Micro:
+		return bad("epsilon", p.EpsilonPPM)
+	case p.Refills() && mulDiv(p.Units, limit.Micro, p.Period) > MaxFlow:
+		return bad("the rate a second", mulDiv(p.Units, limit.Micro, p.Period))
+	case (p.Windowed() || p.Sliding()) && (p.WindowStart < 1 || p.WindowStart >= p.WindowEnd || p.WindowEnd >= p.NextWindowEnd || p.NextWindowEnd > maxCount):
+		return bad("the window's start", p.WindowStart)
+	case p.Borrow < 0 || p.Borrow > limit.MaxUnits || log && p.Borrow > limit.MaxLog:
+		return bad("what may be borrowed", p.Borrow)
+	case p.Lockout < 0 || p.Lockout > longest:
+		return bad("the lockout", p.Lockout)
+	case p.Hold < 0 || p.Hold > longest:
+		return bad("the hold", p.Hold)
+	}
+	return nil
+}
+
+func bad(what string, v int64) error {
+	return fmt.Errorf("%w: %s is %d", ErrInvalid, what, v)
 }
 
 const (

@@ -9,36 +9,48 @@ const fewest = 8
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
 const sparse = 64
 
+// tooLarge is how long a holder denies that has a request which is larger than all that is
+// there, in microseconds: a smaller one may find enough, and is to ask soon.
+const tooLarge = 5_000
+
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
-func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack int64, flow float64, next *Record, g *Grant) {
+func (x *step) grant(g *Grant) {
+	r, rec, next := x.r, x.rec, x.next
 	mine := max(next.Lease.Demand, 1)
-	all := s.Out.Demand + mine
+	all := x.Out.Demand + mine
+	waiting := r.Waiting * limit.Micro
 
-	trickle, pile := s.trickleFor(mine, all, rate, burst, slack)
-	stock := s.stockFor(mine, all, trickle, r, burst)
-
+	trickle, pile, stock := int64(0), int64(0), int64(0)
+	locked := x.t < x.Locked
+	if !locked {
+		trickle, pile = x.trickleFor(mine, all)
+		stock = x.stockFor(mine, all, trickle)
+	}
 	if next.OnShare {
-		stock = max(min(r.Held*limit.Micro, s.Level-s.Level%limit.Micro), 0)
+		stock = max(min(r.Held*limit.Micro, whole(x.Level)), 0)
+	}
+	if r.Spec.Lockout > 0 && !locked && stock < waiting {
+		x.Locked, locked = x.t+r.Spec.Lockout, true
 	}
 
-	s.Level -= stock
+	x.Level -= stock
 	next.Lent = stock
-	next.Lease.Stock = max(stock-r.Waiting*limit.Micro, 0)
-	if pile > 0 {
+	next.Lease.Stock = max(stock-waiting, 0)
+	if pile > 0 && x.Algorithm != limit.LeakyBucket {
 		// All that may be spent at once has to fit, were the level lowered to nothing.
-		most := burst + slack - s.Out.Stock - next.Lease.Stock - s.Out.Pile
-		if pile = min(pile, most-most%limit.Micro); pile < limit.Micro {
+		most := x.burst + x.slack - x.Out.Stock - next.Lease.Stock - x.Out.Pile
+		if pile = min(pile, whole(most)); pile < limit.Micro {
 			trickle, pile = 0, 0
 		}
 	}
 	next.Lease.Trickle = trickle
 	next.Lease.Pile = pile
 
-	pressed := rate > 0 && (mulDiv(s.Out.Trickle+trickle, 100, rate) > 85 || s.Level < burst/4)
+	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
 	term := int64(LongTerm)
 	switch {
-	case next.Fresh && rate > 0 && s.Level > burst/2:
+	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
 		term = 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
 	case next.Fresh:
 		term = FirstTerm
@@ -53,80 +65,126 @@ func (s *State) grant(now, t int64, rec *Record, r *Renewal, rate, burst, slack 
 			term = ShortTerm
 		}
 	}
-	if s.WindowEnd > 0 {
-		term = max(min(term, s.WindowEnd-now), 1_000)
+	hold := r.Spec.hold()
+	switch x.Algorithm {
+	case limit.FixedWindow:
+		left := x.WindowEnd - x.now
+		if x.lead() && !next.OnShare && !locked {
+			g.Next = x.grantNext(mine, all)
+		}
+		if g.Next > 0 {
+			term = max(term, left+ShortTerm)
+		} else {
+			term = max(min(term, left), 1_000)
+		}
+	case limit.SlidingWindow:
+		term, hold = x.slidingTerm(term, hold)
 	}
-
-	next.Expires = t + term
-	next.Slot = (t + 2*term + SlotLen) / SlotLen
-	s.Out.add(next.Lease)
-	sums := s.Ring[next.Slot]
-	sums.add(next.Lease)
-	s.Ring[next.Slot] = sums
-	s.clip(t, burst, slack)
+	x.hang(term, hold)
+	x.clip(x.t)
 
 	g.Tokens = stock / limit.Micro
 	g.Trickle = trickle
 	g.Pile = pile / limit.Micro
 	g.TTL = term
-	g.Fallback = max(trickle, mulDiv(rate, mine, all))
-	if s.WindowEnd > 0 {
-		// The holder's share of a window, were it spread over it.
-		g.Fallback = mulDiv(mulDiv(burst, 1e6, s.WindowEnd-s.Window), mine, all)
-	}
+	g.Fallback = max(trickle, mulDiv(x.rate, mine, all))
 	g.ExpirySlot = next.Slot
-	g.Remaining = max((s.Level+s.Out.Stock)/limit.Micro, 0)
-	g.DenyFor = s.denyFor(now, mine, all, trickle, term, flow)
-	if next.OnShare && stock == 0 {
-		g.DenyFor = max(s.WindowEnd-now, 1_000)
-	}
+	g.Remaining = max((x.Level+x.Out.Stock)/limit.Micro, 0)
+	g.DenyFor = x.denyFor(mine, all, trickle, term, stock < waiting)
 	switch {
-	case s.WindowEnd > 0:
-		g.Reset = max(s.WindowEnd-now, 0)
-	case rate > 0 && burst > s.Level:
-		g.Reset = lasts(burst-s.Level, flow)
+	case x.Algorithm == limit.FixedWindow:
+		// The holder's share of a window, were it spread over it.
+		g.Fallback = mulDiv(mulDiv(x.burst, 1e6, x.WindowEnd-x.Window), mine, all)
+		g.Reset = max(x.WindowEnd-x.now, 0)
+		if next.OnShare && stock == 0 {
+			g.DenyFor = max(x.WindowEnd-x.now, 1_000)
+		}
+	case x.Algorithm == limit.SlidingWindow:
+		g.Fallback = max(trickle, mulDiv(mulDiv(x.burst, 1e6, x.WindowEnd-x.Window), mine, all))
+		if x.Level < x.burst {
+			g.Reset = max(x.WindowEnd-x.now, 0)
+			if x.Level+x.Left < x.burst {
+				g.Reset += x.WindowEnd - x.Window
+			}
+		}
+	case x.rate > 0 && x.burst > x.Level:
+		g.Reset = lasts(x.burst-x.Level, x.flow)
+	}
+	if locked {
+		g.DenyFor = max(x.Locked-x.t, 1_000)
 	}
 }
 
 // trickleFor is the part of the rate that the holder draws without asking: somewhat
 // above its demand where there is plenty, its share of the rate where there is not.
-func (s *State) trickleFor(mine, all, rate, burst, slack int64) (trickle, pile int64) {
-	if rate == 0 {
+func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
+	if x.rate == 0 || x.r.Spec.Lockout > 0 {
 		return 0, 0
 	}
-	free := rate - s.Out.Trickle
-	trickle = min(mine*1200, mulDiv(rate, mine, all), free)
+	length := x.WindowEnd - x.Window
+	if x.Algorithm == limit.SlidingWindow && length < 2*SlotLen {
+		return 0, 0 // it would outlive the window, and the next one too
+	}
+	free := x.rate - x.Out.Trickle
+	trickle = x.declared(min(mine*1200, mulDiv(x.rate, mine, all), free))
 	if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro {
 		return 0, 0 // not worth it: tokens would lie in fractions all over
+	}
+	if x.Algorithm == limit.LeakyBucket {
+		return trickle, limit.Micro // a pile of one paces
 	}
 	// The pile gives a local bucket room for the noise of its own arrivals: as much
 	// as the slack allows all of them together, and more where the bucket is so
 	// far from full that it cannot exceed the burst.
-	room := max(burst+slack-s.Out.Stock-s.Out.Pile-s.Level, 0)
-	span := max(mulDiv(slack, 1e6, rate), min(mulDiv(room, 500_000, rate), ShortTerm/2))
-	pile = mulDiv(trickle, span, 1e6)
-	pile -= pile % limit.Micro
+	room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile-x.Level, 0)
+	span := max(mulDiv(x.slack, 1e6, x.rate), min(mulDiv(room, 500_000, x.rate), ShortTerm/2))
+	if x.Algorithm == limit.SlidingWindow {
+		span = min(span, length/64) // what lies in piles at the edge counts in full once more
+	}
+	pile = whole(mulDiv(trickle, span, 1e6))
 	if pile < limit.Micro {
-		if s.Out.Pile+limit.Micro > slack+burst/4 {
+		if x.Out.Pile+limit.Micro > x.slack+x.burst/4 {
 			return 0, 0 // piles of one each would leave the level no room for a token
 		}
 		pile = limit.Micro // or the trickle would yield none
 	}
+	if x.large(mine) && pile < x.next.Largest*limit.Micro {
+		return 0, 0 // it would never add up to one request
+	}
 	return trickle, pile
+}
+
+// large reports whether the holder's requests are so large, for its demand, that tokens
+// which come singly are of no use to it: one of them is more than half a second's use.
+func (x *step) large(mine int64) bool {
+	return x.next.Largest > 1 && x.next.Largest*limit.Micro > mine*500
+}
+
+// largest is the largest request that the holder has had lately.
+func (x *step) largest() int64 {
+	if x.rec == nil {
+		return x.r.Largest
+	}
+	return max(x.r.Largest, x.rec.Largest*3/4)
 }
 
 // stockFor is what the holder may spend at once: its share of what is there, no
 // more than it can use soon, and first of all what requests wait for.
-func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int64 {
-	if s.Level < limit.Micro {
-		return 0
+func (x *step) stockFor(mine, all, trickle int64) int64 {
+	level := x.Level
+	if x.Algorithm == limit.SlidingWindow {
+		level -= x.slidingReserve()
 	}
-	whole := s.Level - s.Level%limit.Micro
-	stock := mulDiv(whole, mine, all)
-	if r.Spec.Windowed() {
+	can := whole(max(level, 0))
+	serve := x.serve(whole(max(level+x.r.Spec.Borrow*limit.Micro, 0)))
+	if level < limit.Micro || x.r.Spec.Lockout > 0 || x.Algorithm == limit.LeakyBucket {
+		return serve
+	}
+	stock := mulDiv(can, mine, all)
+	if x.r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
 	}
-	plenty := s.Level > burst/2
+	plenty := x.Level > x.burst/2
 	use := mine * 1000 // a second's worth
 	switch {
 	case plenty && trickle == 0:
@@ -137,44 +195,75 @@ func (s *State) stockFor(mine, all, trickle int64, r *Renewal, burst int64) int6
 		use *= 4
 	}
 	stock = min(stock, use)
-	if plenty && !r.Spec.Windowed() {
-		stock = max(stock, min(whole/64, 2*fewest*limit.Micro))
+	if plenty && !x.r.Spec.Windowed() {
+		stock = max(stock, min(can/64, 2*fewest*limit.Micro))
 	}
 	stock -= stock % limit.Micro
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
-	return min(max(stock, r.Waiting*limit.Micro), whole)
+	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {
+		stock = 0 // nor one that its next request would find too few
+	}
+	return max(min(stock, can), serve)
 }
 
-// denyFor tells the holder to deny without asking while there is nothing to be had.
-func (s *State) denyFor(now, mine, all, trickle, term int64, flow float64) int64 {
-	if s.Level >= limit.Micro {
+// serve is what of the tokens that can be had goes to the requests that wait. What none of them
+// could be served with stays for others: tokens too few for a request are lost to it.
+func (x *step) serve(can int64) int64 {
+	waiting, largest := x.r.Waiting*limit.Micro, x.r.Largest*limit.Micro
+	switch {
+	case waiting <= can:
+		return waiting
+	case largest <= limit.Micro:
+		return can
+	case waiting%largest == 0:
+		return can - can%largest // all alike, it seems
+	case largest > can:
+		return min(waiting-largest, can)
+	}
+	return can
+}
+
+// denyFor tells the holder to deny without asking while there is nothing to be had; unserved
+// says that requests wait that were not served.
+func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
+	level := x.Level + x.r.Spec.Borrow*limit.Micro
+	if level >= limit.Micro {
+		if unserved {
+			return tooLarge
+		}
 		return 0
 	}
-	if s.WindowEnd > 0 {
-		left := max(s.WindowEnd-now, 1_000)
-		if s.Out.Stock > 0 {
+	if x.r.Spec.Lockout > 0 && !unserved {
+		return 0 // the next request has to ask: it locks the bucket
+	}
+	if x.Algorithm == limit.FixedWindow {
+		left := max(x.WindowEnd-x.now, 1_000)
+		if x.Out.Stock > 0 || x.t < x.Suspect {
 			return min(left, ShortTerm) // some of what is out may come back
 		}
 		return left
 	}
-	own := flow - float64(s.Out.Trickle)
-	if s.Out.Trickle > 0 && trickle == 0 {
+	own := x.flow - float64(x.Out.Trickle)
+	if x.Out.Trickle > 0 && trickle == 0 || x.t < x.Suspect {
 		term = min(term, FirstTerm/2) // others have the rate now; they may not keep it
 	}
 	wait := term
 	if own > 0 {
-		wait = lasts(limit.Micro-s.Level, own)
+		wait = lasts(limit.Micro-level, own)
 		if trickle > 0 {
 			wait = min(mulDiv(min(wait, term), all, mine), term) // no longer than it lasts
 		}
 	}
-	if s.Out.Trickle > 0 {
+	if x.Out.Trickle > 0 || x.t < x.Suspect {
 		return max(min(wait, term), 20_000)
 	}
+	if x.Algorithm == limit.SlidingWindow {
+		wait = x.slidingWait(level)
+	}
 	most := int64(3600_000_000) // nobody draws the rate: this is when the next token is there
-	if s.Out.Stock > 0 {
+	if x.Out.Stock > 0 {
 		most = 60_000_000 // or sooner, from what is out
 	}
 	return max(min(wait, most), 5_000)

@@ -9,12 +9,15 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// invariant returns what is broken of the invariant that the bound rests on, or "".
+// invariant returns what is broken of the invariants that the bound rests on, or "".
 func invariant(s *lease.State, spec *lease.Spec) string {
 	rate, burst := spec.Flow()
 	slack := int64(0)
 	if rate > 0 {
 		slack = int64(float64(rate+burst) * float64(spec.EpsilonPPM) / 2 / limit.Micro)
+	}
+	if spec.Sliding() {
+		rate = int64(float64(s.Before) * 1e6 / float64(s.WindowEnd-s.Window))
 	}
 	var ring, held lease.Sums
 	for _, sums := range s.Ring {
@@ -23,31 +26,70 @@ func invariant(s *lease.State, spec *lease.Spec) string {
 	for _, rec := range s.Holders {
 		if rec.Slot*lease.SlotLen > s.Last {
 			lent := rec.Lease
-			if rec.Window != s.Window {
+			if spec.Windowed() && rec.Window != s.Window {
 				lent = lease.Sums{Demand: lent.Demand}
+				if rec.NextWindow == s.Window {
+					lent.Stock = rec.Lease.Next
+				}
 			}
 			held = plus(held, lent)
 		}
 	}
-	switch out := max(s.Level, 0) + s.Out.Stock + s.Out.Pile; {
+	switch {
 	case s.Out != ring:
 		return fmt.Sprintf("out is %+v, the ring sums to %+v", s.Out, ring)
 	case s.Out != held:
 		return fmt.Sprintf("out is %+v, live records sum to %+v", s.Out, held)
+	case s.Level < -burst-spec.Borrow*limit.Micro && spec.Algorithm != limit.Concurrency:
+		return fmt.Sprintf("level is %d, the lowest is %d", s.Level, -burst)
+	}
+	switch spec.Algorithm {
+	case limit.Concurrency:
+		if s.Level+s.Out.Stock+s.Withheld > burst {
+			return fmt.Sprintf("%d are free, %d with holders and %d withheld of %d slots", s.Level, s.Out.Stock, s.Withheld, burst)
+		}
+		return ""
+	case limit.SlidingWindowLog:
+		units := int64(0)
+		for i, e := range s.Log {
+			units += e.Units
+			if e.Units < 1 || e.At > s.Last || e.At+spec.Period <= s.Last || i > 0 && e.At <= s.Log[i-1].At {
+				return fmt.Sprintf("entry %d at %d is %+v, after %+v", i, s.Last, e, s.Log[:i])
+			}
+		}
+		if s.Level+units*limit.Micro != burst {
+			return fmt.Sprintf("level is %d with %d units in the log of %d", s.Level, units, burst)
+		}
+		return ""
+	case limit.SlidingWindow:
+		switch {
+		case s.Before < 0 || s.Left < 0 || s.Left > s.Before:
+			return fmt.Sprintf("%d of %d count of the window before", s.Left, s.Before)
+		case s.Level+s.Left > burst:
+			return fmt.Sprintf("level is %d and %d count of the window before: more than %d", s.Level, s.Left, burst)
+		}
+		return ""
+	}
+	pile := s.Out.Pile
+	if spec.Algorithm == limit.LeakyBucket {
+		pile = 0
+		if most := int64(len(s.Holders)) * limit.Micro; s.Out.Pile > most {
+			return fmt.Sprintf("piles are %d, and there are %d holders", s.Out.Pile, len(s.Holders))
+		}
+	}
+	switch out := max(s.Level, 0) + s.Out.Stock + pile; {
 	case s.Out.Trickle > rate:
 		return fmt.Sprintf("trickles sum to %d, the rate is %d", s.Out.Trickle, rate)
 	case out > burst+slack:
 		return fmt.Sprintf("level and what is out are %d, burst and slack %d", out, burst+slack)
-	case float64(s.Level+s.Out.Stock+s.Out.Pile)+float64(s.Out.Trickle)*float64(s.Last-s.Since)/1e6 > float64(burst+slack)*(1+1e-12)+float64(s.Out.Trickle)/1e6+1:
+	case float64(s.Level+s.Out.Stock+pile)+float64(s.Out.Trickle)*float64(s.Last-s.Since)/1e6 > float64(burst+slack)*(1+1e-12)+float64(s.Out.Trickle)/1e6+1:
 		return fmt.Sprintf("with unused trickle since %d us, %d and more exceed burst and slack, %d", s.Last-s.Since, out, burst+slack)
-	case s.Level < -burst:
-		return fmt.Sprintf("level is %d, the lowest is %d", s.Level, -burst)
 	}
 	return ""
 }
 
 func plus(a, b lease.Sums) lease.Sums {
-	return lease.Sums{Stock: a.Stock + b.Stock, Pile: a.Pile + b.Pile, Trickle: a.Trickle + b.Trickle, Demand: a.Demand + b.Demand}
+	return lease.Sums{Stock: a.Stock + b.Stock, Pile: a.Pile + b.Pile, Trickle: a.Trickle + b.Trickle, Demand: a.Demand + b.Demand, Next: a.Next + b.Next}
 }
 
 // The invariant of docs/error-bound.md holds after every step of random

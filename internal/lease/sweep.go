@@ -5,7 +5,7 @@ package lease
 func (s *State) Sweep(now int64) {
 	seen := 0
 	for holder, rec := range s.Holders {
-		if rec.Expires+RecordLife <= s.Last {
+		if rec.gone(s.Last) {
 			delete(s.Holders, holder)
 		}
 		if seen++; seen == 2 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/lease"
@@ -21,11 +20,32 @@ func Bucket(units, burst int64) lease.Spec {
 
 // Window returns the spec of a fixed window of units each period, at now.
 func Window(units, period, now int64) lease.Spec {
-	s := now - now%period
-	return lease.Spec{
-		Algorithm: limit.FixedWindow, Units: units, Period: period, EpsilonPPM: 50_000,
-		WindowStart: s, WindowEnd: s + period, NextWindowEnd: s + 2*period,
-	}
+	s := lease.Spec{Algorithm: limit.FixedWindow, Units: units, EpsilonPPM: 50_000}
+	in(&s, period, now)
+	return s
+}
+
+// Sliding returns the spec of a sliding window of units each period, at now.
+func Sliding(units, period, now int64) lease.Spec {
+	s := lease.Spec{Algorithm: limit.SlidingWindow, Units: units, EpsilonPPM: 50_000}
+	in(&s, period, now)
+	return s
+}
+
+// Log returns the spec of a sliding window log of units each period.
+func Log(units, period int64) lease.Spec {
+	return lease.Spec{Algorithm: limit.SlidingWindowLog, Units: units, Period: period}
+}
+
+// Slots returns the spec of so many slots.
+func Slots(n int64) lease.Spec {
+	return lease.Spec{Algorithm: limit.Concurrency, Units: n, EpsilonPPM: 50_000}
+}
+
+// in puts a windowed spec into its window at now.
+func in(s *lease.Spec, period, now int64) {
+	start := now - now%period
+	s.Period, s.WindowStart, s.WindowEnd, s.NextWindowEnd = period, start, start+period, start+2*period
 }
 
 // ask makes a renewal; tests fill in the rest.
@@ -35,6 +55,7 @@ func ask(holder string, spec lease.Spec, now, number, waiting int64) lease.Renew
 
 // Run holds the store that open returns, a new one for each test, to the contract.
 func Run(t *testing.T, open func(t *testing.T) lease.Store) {
+	algorithms(t, open)
 	one := func(t *testing.T, s lease.Store, r lease.Renewal) lease.Grant {
 		t.Helper()
 		a := s.Renew(context.Background(), []lease.Renewal{r})[0]
@@ -273,14 +294,15 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	t.Run("a small burst at a high rate leaves room for those without a trickle", func(t *testing.T) {
 		s := open(t)
 		spec := Bucket(100, 1)
-		admitted := map[string]int64{}
+		admitted, told := map[string]int64{}, map[string]int64{}
 		var sum int64
 		now := start
 		for n := int64(1); n <= 300; n++ {
 			holder := fmt.Sprint("agent-", n%10)
 			now += 10_000
 			r := ask(holder, spec, now, n, 1)
-			r.Admitted, r.Told = admitted[holder], admitted[holder]
+			r.Admitted, r.Told = admitted[holder], told[holder]
+			told[holder] = r.Admitted
 			g := one(t, s, r)
 			admitted[holder] += min(g.Tokens, 1)
 			sum += min(g.Tokens, 1)
@@ -336,137 +358,4 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 			}
 		}
 	})
-}
-
-// History is a random sequence of renewals of a few holders of one bucket, made
-// up as it goes from the answers so far.
-type History struct {
-	SamePlan bool // the limit never changes
-
-	rng     *rand.Rand
-	spec    lease.Spec
-	period  int64
-	now     int64
-	holders []holder
-}
-
-type holder struct {
-	name                   string
-	number, began          int64
-	admitted, denied, told int64
-	grant                  lease.Grant
-	last                   lease.Renewal
-	live                   bool
-}
-
-// NewHistory returns the history of seed.
-func NewHistory(seed uint64) *History {
-	h := &History{rng: rand.New(rand.NewPCG(seed, 7)), now: start + int64(seed%1000)*777}
-	pick := func(v ...int64) int64 { return v[h.rng.IntN(len(v))] }
-	if seed%3 == 2 {
-		h.period = pick(1_000_000, 10_000_000, 60_000_000)
-		h.spec = Window(pick(1, 5, 100, 10_000, 1_000_000_000), h.period, h.now)
-	} else {
-		h.spec = Bucket(pick(1, 5, 100, 10_000, 5_000_000, 1_000_000_000), pick(0, 1, 10, 1000, 20_000, 1_000_000_000))
-		h.spec.Period = pick(1_000_000, 1_000_000, 60_000_000, 3_600_000_000, 366*86_400_000_000)
-		h.spec.EpsilonPPM = pick(0, 10_000, 50_000, 1_000_000)
-	}
-	for i := range 1 + h.rng.IntN(int(pick(6, 6, 40))) {
-		h.holders = append(h.holders, holder{name: fmt.Sprint("agent-", i)})
-	}
-	return h
-}
-
-// Next returns the next renewal; Answered tells the history its answer.
-func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
-	rng := h.rng
-	switch rng.IntN(20) {
-	case 0:
-		h.now += rng.Int64N(30_000_000)
-	case 1:
-		h.now -= rng.Int64N(2_000_000)
-	case 2:
-		if rng.IntN(4) == 0 {
-			h.now += rng.Int64N(1_200_000_000) - 600_000_000
-		}
-	default:
-		h.now += rng.Int64N(200_000)
-	}
-	if !h.SamePlan && rng.IntN(60) == 0 {
-		h.spec.Units = max(h.spec.Units*(1+rng.Int64N(8))/4, 1) // another plan
-		if h.spec.Units > limit.MaxUnits {
-			h.spec.Units = limit.MaxUnits
-		}
-		h.spec.Burst = min(h.spec.Burst*(1+rng.Int64N(8))/4, limit.MaxUnits)
-	}
-	if h.period > 0 && rng.IntN(3) > 0 {
-		h.spec = Window(h.spec.Units, h.period, h.now)
-	}
-	p := &h.holders[rng.IntN(len(h.holders))]
-	if p.last.Number > 0 && rng.IntN(10) == 0 {
-		r := p.last // repeated, or late
-		r.Now = h.now
-		if rng.IntN(3) == 0 && r.Number > r.Began {
-			r.Number--
-		}
-		return r, func(lease.Answer) {}
-	}
-	if p.began == 0 || rng.IntN(50) == 0 {
-		p.began = p.number + 1
-		p.admitted, p.denied, p.told = 0, 0, 0
-	}
-	p.number += 1 + rng.Int64N(2)
-	spent := rng.Int64N(p.grant.Tokens + 2)
-	if rng.IntN(10) == 0 {
-		spent += rng.Int64N(1000) // overspent, as in an outage
-	}
-	p.admitted += spent
-	if rng.IntN(2) == 0 {
-		p.denied += rng.Int64N(500)
-		if rng.IntN(30) == 0 {
-			p.denied += rng.Int64N(limit.MaxUnits) // one request, far too large
-		}
-	}
-	r := lease.Renewal{
-		Key: "bucket", Spec: h.spec, Holder: p.name, Now: h.now, Number: p.number, Began: p.began,
-		Admitted: p.admitted, Denied: p.denied, Told: p.told, Held: rng.Int64N(max(p.grant.Tokens-spent, 0) + 1),
-		Window: p.grant.ValidFrom, Generation: p.grant.Generation, Final: rng.IntN(12) == 0,
-	}
-	if h.period > 0 && rng.IntN(6) == 0 {
-		r.Window = h.spec.WindowStart // it went on with its share
-	}
-	if rng.IntN(3) == 0 {
-		r.Waiting = rng.Int64N(20)
-		if rng.IntN(20) == 0 {
-			r.Waiting = rng.Int64N(limit.MaxUnits + 1)
-		}
-	}
-	if p.live {
-		r.Trickle, r.ExpiresIn = p.grant.Trickle, rng.Int64N(p.grant.TTL+1)
-	}
-	p.last = r
-	return r, func(a lease.Answer) {
-		if a.Err == nil {
-			p.grant, p.told, p.live = a.Grant, r.Admitted, !r.Final
-		}
-	}
-}
-
-// Differential runs the same random histories through two stores, each new and
-// empty, and demands equal answers to every step.
-func Differential(t *testing.T, seeds, steps int, open func(t *testing.T) (want, got lease.Store)) {
-	t.Helper()
-	for seed := range uint64(seeds) {
-		a, b := open(t)
-		h := NewHistory(seed)
-		for i := range steps {
-			r, answered := h.Next()
-			want := a.Renew(context.Background(), []lease.Renewal{r})[0]
-			got := b.Renew(context.Background(), []lease.Renewal{r})[0]
-			if want.Grant != got.Grant || (want.Err == nil) != (got.Err == nil) || errors.Is(want.Err, lease.ErrStale) != errors.Is(got.Err, lease.ErrStale) {
-				t.Fatalf("seed %d, step %d: %+v\n got %+v %v\nwant %+v %v", seed, i, r, got.Grant, got.Err, want.Grant, want.Err)
-			}
-			answered(want)
-		}
-	}
 }

@@ -35,3 +35,8 @@ func TestIdleBucketsGo(t *testing.T) {
 		t.Errorf("%d buckets are kept after 10 rounds of %d, each of them idle by the next; want at most %d", n, each, 3*each)
 	}
 }
+
+// Honest holders keep the bounds of sliding windows, logs and slots at every instant.
+func TestBounds(t *testing.T) {
+	leasetest.Bounds(t, 200, func(*testing.T) lease.Store { return memstore.New() })
+}

@@ -1,5 +1,5 @@
 // Package redisstore keeps buckets in Redis, a cluster or a single node: one Lua
-// step per bucket (renew.lua), pipelined by node. The node's clock decides.
+// step per bucket (step.lua first), pipelined by node. The node's clock decides.
 //
 // A step may have been executed although its answer was lost; nothing here sends
 // it again (go-redis would), and the holder's record makes a repetition by the

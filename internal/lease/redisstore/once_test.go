@@ -148,7 +148,7 @@ func TestTheScriptSurvivesAFlush(t *testing.T) {
 		}
 		rs := make([]lease.Renewal, 20)
 		for k := range rs {
-			rs[k] = lease.Renewal{Key: "flush-" + strconv.Itoa(k), Spec: leasetest.Bucket(1, 10), Holder: "a", Number: i + 1, Began: 1, Waiting: 1, Admitted: i, Told: i}
+			rs[k] = lease.Renewal{Key: "flush-" + strconv.Itoa(k), Spec: leasetest.Bucket(1, 10), Holder: "a", Number: i + 1, Began: 1, Waiting: 1, Admitted: i, Told: max(i-1, 0)}
 		}
 		for k, a := range store.Renew(ctx, rs) {
 			if a.Err != nil || a.Grant.Tokens < 1 {

@@ -11,12 +11,48 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
-//go:embed renew.lua
-var renewSource string
+// Every step is one script: what all begin and end with, and what its algorithm does between.
+var (
+	//go:embed step.lua
+	stepSource string
+	//go:embed bucket.lua
+	bucketSource string
+	//go:embed log.lua
+	logSource string
+	//go:embed slots.lua
+	slotsSource string
+	//go:embed finish.lua
+	finishSource string
+)
 
-var renewScript = redis.NewScript(renewSource)
+// script is a step's source, with what it is called by.
+type script struct {
+	source, hash string
+}
+
+func newScript(own string) script {
+	source := stepSource + own + finishSource
+	return script{source, redis.NewScript(source).Hash()}
+}
+
+var (
+	bucketScript = newScript(bucketSource)
+	logScript    = newScript(logSource)
+	slotsScript  = newScript(slotsSource)
+)
+
+func scriptOf(a limit.Algorithm) *script {
+	switch a {
+	case limit.SlidingWindowLog:
+		return &logScript
+	case limit.Concurrency:
+		return &slotsScript
+	}
+	return &bucketScript
+}
 
 // batch bounds a pipeline: large enough to fill a round trip, small enough that
 // no node is held up for long.
@@ -119,12 +155,12 @@ func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []l
 	// A node that was started or promoted just now does not know the script, and
 	// executed nothing: tell it, and send once more.
 	// One that cannot be told is not the one that answered: the others are not held up for it.
-	_ = s.load(ctx)
+	_ = s.load(ctx, unknown, renewals)
 	unknown = s.run(ctx, unknown, renewals, steps, answers)
 	// A node that a slot is moving to may own none yet, and is then not among the
 	// masters: it is told by the step itself.
 	for _, i := range unknown {
-		c := step{redis.NewCmd(ctx, s.command("eval", renewSource, &renewals[i])...)}
+		c := step{redis.NewCmd(ctx, s.command("eval", scriptOf(renewals[i].Spec.Algorithm).source, &renewals[i])...)}
 		c.SetFirstKeyPos(3)
 		_ = s.client.Process(ctx, c) // the command has the error
 		answers[i] = answer(c.Cmd)
@@ -139,7 +175,7 @@ func (s *Store) run(ctx context.Context, send []int, renewals []lease.Renewal, s
 	}
 	pipe := s.client.Pipeline()
 	for _, i := range send {
-		steps[i] = step{redis.NewCmd(ctx, s.command("evalsha", renewScript.Hash(), &renewals[i])...)}
+		steps[i] = step{redis.NewCmd(ctx, s.command("evalsha", scriptOf(renewals[i].Spec.Algorithm).hash, &renewals[i])...)}
 		steps[i].SetFirstKeyPos(3)
 		// Queueing fails only where the pipeline is closed; Exec then says so for each.
 		_ = pipe.Process(ctx, steps[i])
@@ -155,30 +191,43 @@ func (s *Store) run(ctx context.Context, send []int, renewals []lease.Renewal, s
 	return unknown
 }
 
-// load makes the script known to every master.
-func (s *Store) load(ctx context.Context) error {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return renewScript.Load(ctx, node).Err()
-		})
+// load makes the scripts of these renewals known to every master.
+func (s *Store) load(ctx context.Context, unknown []int, renewals []lease.Renewal) error {
+	var err error
+	loaded := make(map[*script]bool, 3)
+	for _, i := range unknown {
+		c := scriptOf(renewals[i].Spec.Algorithm)
+		if loaded[c] {
+			continue
+		}
+		loaded[c] = true
+		if cluster, ok := s.client.(*redis.ClusterClient); ok {
+			err = errors.Join(err, cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+				return node.ScriptLoad(ctx, c.source).Err()
+			}))
+		} else {
+			err = errors.Join(err, s.client.ScriptLoad(ctx, c.source).Err())
+		}
 	}
-	return renewScript.Load(ctx, s.client).Err()
+	return err
 }
 
 // braces would let a part of a key choose the node.
 var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
 func (s *Store) command(eval, script string, r *lease.Renewal) []any {
-	_, burst := r.Spec.Flow()
+	p := &r.Spec
+	_, burst := p.Flow()
 	var now any = r.Now
 	if r.Now == 0 {
 		now = ""
 	}
 	return []any{
 		eval, script, 1, s.prefix + braces.Replace(r.Key),
-		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, flag(r.Final),
-		r.Window, r.ExpiresIn, r.Generation, flag(r.Spec.Windowed()), r.Spec.Refill(), burst, r.Spec.EpsilonPPM,
-		r.Spec.WindowStart, r.Spec.WindowEnd, r.Spec.NextWindowEnd,
+		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, r.Largest, r.InUse, flag(r.Final),
+		r.Window, r.Trickle, r.ExpiresIn, r.Generation, int(p.Algorithm), p.Refill(), burst, p.EpsilonPPM,
+		p.WindowStart, p.WindowEnd, p.NextWindowEnd, p.Borrow * limit.Micro, p.Lockout, min(p.Hold, lease.MaxHold),
+		flag(p.Prorate), p.Period, p.Units,
 	}
 }
 
@@ -197,12 +246,12 @@ func answer(c *redis.Cmd) lease.Answer {
 		return lease.Answer{Err: fmt.Errorf("%w: %w", lease.ErrUnavailable, err)}
 	case len(v) == 1:
 		return lease.Answer{Err: lease.ErrStale}
-	case len(v) != 13:
+	case len(v) != 14:
 		return lease.Answer{Err: fmt.Errorf("%w: a reply of %d numbers", lease.ErrUnavailable, len(v))}
 	}
 	return lease.Answer{Grant: lease.Grant{
 		Number: v[0], Tokens: v[1], Trickle: v[2], Pile: v[3], TTL: v[4], DenyFor: v[5], Fallback: v[6],
-		ValidFrom: v[7], ValidUntil: v[8], Generation: v[9], ExpirySlot: v[10], Remaining: v[11], Reset: v[12],
+		ValidFrom: v[7], ValidUntil: v[8], Next: v[9], Generation: v[10], ExpirySlot: v[11], Remaining: v[12], Reset: v[13],
 	}}
 }
 

@@ -1,0 +1,68 @@
+package lease
+
+import "github.com/f4ee788f/quota/internal/limit"
+
+// A store may forget: a failover loses its last writes, a wiped shard everything. A
+// holder proves it: it has a live lease that the store does not know, or was answered
+// what the store does not remember. From then on, for as long as such leases can live, the bucket
+// is suspect. What it holds is taken to be out, with the forgotten; a
+// holder that comes back declares its lease, and goes on with what it had and no more; others share
+// what epsilon allows. Then all is as before.
+
+// forget begins the bucket again at this proof.
+func (x *step) forget() {
+	spec := &x.r.Spec
+	x.Suspect = x.t + LongTerm
+	x.Generation = max(x.Generation, x.r.Generation) + 1
+	within := whole(mulDiv(x.burst, spec.EpsilonPPM, limit.Micro))
+	switch x.Algorithm {
+	case limit.FixedWindow, limit.Concurrency:
+		// Nobody here knows what was used: that can be had, but not at once.
+		if x.Level > within {
+			x.Withheld += x.Level - within
+			x.Level = within
+		}
+	case limit.SlidingWindow:
+		// As if it had been used up evenly.
+		length := x.WindowEnd - x.Window
+		x.Level = min(x.Level, 0)
+		x.Before = x.burst
+		x.Left = mulDiv(x.Before, min(max(x.WindowEnd-x.now, 0), length), length)
+		x.rate = x.slidingRate()
+		x.flow = float64(x.rate)
+	case limit.SlidingWindowLog:
+		x.fillLog()
+	default:
+		x.Level = min(x.Level, 0)
+	}
+}
+
+// redeclare takes in a holder that the store does not know: what it holds, if it has a
+// live lease, and what it spent, if not.
+func (x *step) redeclare(spent, held int64) {
+	if x.r.ExpiresIn == 0 {
+		x.Level = max(x.Level-spent, x.floor())
+		return
+	}
+	if x.t >= x.Suspect {
+		return
+	}
+	if x.Algorithm == limit.FixedWindow {
+		held = min(held, x.Withheld)
+		x.Withheld -= held
+	}
+	x.Level = min(x.Level+held, x.burst)
+}
+
+// declared is the most that the holder's trickle may be while the bucket is suspect: what it has.
+func (x *step) declared(trickle int64) int64 {
+	switch {
+	case x.t >= x.Suspect:
+		return trickle
+	case x.rec != nil:
+		return min(trickle, x.rec.Lease.Trickle)
+	case x.r.ExpiresIn > 0:
+		return min(trickle, x.r.Trickle)
+	}
+	return 0
+}

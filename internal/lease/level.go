@@ -1,0 +1,201 @@
+package lease
+
+import (
+	"math"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// advance brings the bucket to the time to: it refills, and lets the leases fall out
+// whose slots are over, each at its time.
+func (x *step) advance(to int64) {
+	for slot := x.Last/SlotLen + 1; len(x.Ring) > 0 && slot*SlotLen <= to; slot++ {
+		sums, ok := x.Ring[slot]
+		if !ok {
+			continue
+		}
+		x.refill(slot * SlotLen)
+		x.Out.subtract(sums)
+		if x.Algorithm == limit.Concurrency {
+			x.Level += sums.Stock // the holder is gone, and what it had in flight with it
+		}
+		delete(x.Ring, slot)
+	}
+	x.refill(to)
+}
+
+func (x *step) refill(to int64) {
+	if x.Suspect > x.Last {
+		x.refillTo(min(to, x.Suspect))
+		if to < x.Suspect {
+			return
+		}
+		x.Level += x.Withheld
+		x.Withheld = 0
+	}
+	x.refillTo(to)
+}
+
+func (x *step) refillTo(to int64) {
+	switch x.Algorithm {
+	case limit.SlidingWindow:
+		x.slide(to)
+	case limit.SlidingWindowLog:
+		x.leave(to)
+	default:
+		if own := x.flow - float64(x.drawn(x.rate)); own > 0 && to > x.Last {
+			gained := float64(float64(to-x.Last)*own)/1e6 + x.Carry
+			tokens := math.Floor(gained)
+			x.Carry = gained - tokens
+			x.Level += int64(min(tokens, 1<<52))
+		}
+	}
+	x.Last = to
+	x.clip(to)
+}
+
+// drawn is what leases draw of the rate. While some may live that the store forgot, it is
+// taken to be all of it but epsilon.
+func (x *step) drawn(rate int64) int64 {
+	if x.Last < x.Suspect {
+		return max(x.Out.Trickle, rate-mulDiv(rate, x.r.Spec.EpsilonPPM, limit.Micro))
+	}
+	return x.Out.Trickle
+}
+
+// clip keeps the invariant: the level may not rise above what is not out, and
+// when the bucket could be full, trickle that went unused until then is void.
+func (x *step) clip(t int64) {
+	switch x.Algorithm {
+	case limit.SlidingWindow:
+		x.Level = min(x.Level, x.burst-x.Left)
+		return
+	case limit.SlidingWindowLog, limit.Concurrency:
+		return
+	}
+	out := x.Out.Stock + x.piled()
+	full := min(x.burst, x.burst+x.slack-out)
+	if x.Level > full {
+		x.Level = max(full, 0)
+		x.Carry = 0
+	}
+	if x.Out.Trickle <= 0 {
+		x.Since = t
+		return
+	}
+	room := max(x.burst+x.slack-out-x.Level, 0)
+	x.Since = max(x.Since, t-min(mulDiv(room, 1e6, x.Out.Trickle), t))
+}
+
+// piled is what of the piles counts against the burst. A leaky bucket's are one token a
+// holder, and that is its bound: as many requests coincide as there are holders, and a burst.
+func (x *step) piled() int64 {
+	if x.Algorithm == limit.LeakyBucket {
+		return 0
+	}
+	return x.Out.Pile
+}
+
+// floor is how far the level may be lowered by what was spent unasked: the bucket is in
+// debt for no longer than it takes to fill.
+func (x *step) floor() int64 { return -x.burst - x.r.Spec.Borrow*limit.Micro }
+
+// release takes a live lease out of the sums. The stock of a window that is over
+// is in them no more, but what was granted of the next one is.
+func (x *step) release() {
+	lent := x.rec.Lease
+	if x.Algorithm == limit.FixedWindow && x.rec.Window != x.Window {
+		lent = Sums{Demand: lent.Demand}
+		if x.rec.NextWindow == x.Window {
+			lent = x.rec.Lease.turned()
+		}
+	}
+	x.Out.subtract(lent)
+	sums := x.Ring[x.rec.Slot]
+	sums.subtract(lent)
+	if sums == (Sums{}) {
+		delete(x.Ring, x.rec.Slot)
+	} else {
+		x.Ring[x.rec.Slot] = sums
+	}
+}
+
+// putBack returns to the level what the holder did not spend of its lease, and
+// takes out what it spent beyond it (in an outage, or on a lease forgotten here).
+func (x *step) putBack() {
+	rec, r, t := x.rec, x.r, x.t
+	spent, held := x.spent*limit.Micro, r.Held*limit.Micro
+	switch {
+	case rec == nil:
+		if x.windowed(r.Window) {
+			x.redeclare(spent, held)
+		}
+		return
+	case !x.windowed(r.Window):
+		if x.windowed(rec.NextWindow) {
+			x.Level += rec.Lease.Next // it had not begun with it
+		}
+		return // of a window that is over
+	case x.windowed(rec.Window):
+	case x.windowed(rec.NextWindow):
+		// It went over to what it had of this window. What it spent in all beyond both its parts
+		// was not its own.
+		held = min(held, rec.Lease.Next)
+		over := max(spent-rec.Lent-(rec.Lease.Next-held), 0)
+		if rec.Slot*SlotLen <= t {
+			held = 0
+		}
+		x.Level = max(x.Level+held-over, x.floor())
+		return
+	default:
+		// Out of contact the holder went on with its share of each window, this one too:
+		// what is left of it stays with the holder.
+		share := mulDiv(rec.Grant.Fallback, x.WindowEnd-x.Window, 1e6)
+		x.Level = max(x.Level-share+min(held, share), x.floor())
+		return
+	}
+	// The ring kept the trickle for the holder until the slot was over, renewed or not.
+	end := max(min(t, rec.Slot*SlotLen), rec.Start)
+	lent := rec.Lent + mulDiv(rec.Lease.Trickle, end-rec.Start, 1e6)
+	held = min(held, lent)
+	if end < t {
+		held = 0 // no longer in the sums: what was not spent of it is void
+	}
+	back := lent - spent - held
+	if end < t && back >= 0 {
+		return
+	}
+	x.Level += held
+	if back >= 0 {
+		// Unused trickle counts only since the bucket last could be full.
+		since := max(min(x.Since, end), rec.Start)
+		x.Level += min(back, rec.Lent+mulDiv(rec.Lease.Trickle, end-since, 1e6))
+	} else {
+		x.overdraw(end, -back, spent)
+	}
+	x.clip(t)
+}
+
+// windowed reports whether window is the one that a fixed window is in; of what has
+// none, every lease is.
+func (x *step) windowed(window int64) bool {
+	return x.Algorithm != limit.FixedWindow || window == x.Window
+}
+
+// overdraw takes out what the holder spent beyond its lease: all of it, while the
+// store kept its share; otherwise the lease went on out of contact, and
+// the bucket refilled as if nobody drew. What it gained wrongly is no more than the trickle since it last could be full. Where
+// the holder had to deny, one central bucket would have been dry: the more it
+// denied, the more is taken, but no more than is there.
+func (x *step) overdraw(end, over, spent int64) {
+	if end == x.t || x.Algorithm == limit.FixedWindow {
+		x.Level = max(x.Level-over, x.floor())
+		return
+	}
+	denied := x.denied * limit.Micro
+	recent := min(over, mulDiv(x.rec.Lease.Trickle, x.t-max(end, min(x.Since, x.t)), 1e6))
+	x.Level = max(x.Level-recent, x.floor())
+	if x.Level > 0 && denied > 0 {
+		x.Level = max(x.Level-mulDiv(over-recent, denied, spent+denied), 0)
+	}
+}

@@ -1,0 +1,410 @@
+-- bucket.lua is the step of all that refills or counts in windows: token_bucket, leaky_bucket,
+-- fixed_window and sliding_window (level.go, window.go, sliding.go and share.go).
+local FEWEST, SPARSE, NEXT_LEAD = 8, 64, 2000000
+local sliding, fixed, leaky = algorithm == SLIDING, algorithm == FIXED, algorithm == LEAKY
+
+local function clip(at)
+  if sliding then
+    level = min(level, burst - left)
+    return
+  end
+  local out = stock_out + (leaky and 0 or pile_out)
+  local full = min(burst, burst + slack - out)
+  if level > full then
+    level = max(full, 0)
+    carry = 0
+  end
+  if trickle_out <= 0 then
+    since = at
+    return
+  end
+  local room = max(burst + slack - out - level, 0)
+  since = max(since, at - min(muldiv(room, 1e6, trickle_out), at))
+end
+
+local function sliding_rate() return muldiv(before, 1e6, win_end - win) end
+
+-- slide lets what counts of the window before become less, and draws the trickles.
+local function slide(to)
+  if to <= last or win_end == 0 then return end
+  local now_left = min(left, muldiv(before, max(win_end + offset - to, 0), win_end - win))
+  local gained = left - now_left
+  left = now_left
+  local gone_by = (to - last) * drawn(sliding_rate()) / 1e6 + carry
+  local whole_part = floor(min(gone_by, 4503599627370496))
+  carry = gone_by - whole_part
+  level = max(level + gained - whole_part, min(level, lowest()))
+end
+
+refill_to = function(to)
+  if sliding then
+    slide(to)
+  else
+    local own = flow - drawn(rate)
+    if own > 0 and to > last then
+      local gained = (to - last) * own / 1e6 + carry
+      local whole_part = floor(gained)
+      carry = gained - whole_part
+      level = level + min(whole_part, 4503599627370496)
+    end
+  end
+  last = to
+  clip(to)
+end
+
+-- Windows turn when the store's clock has come to the edge.
+local function turn_at(at_edge)
+  local at = max(min(at_edge + offset, t), last)
+  advance(at)
+  level = level + left
+  left = 0
+  local used = max(burst - level, 0)
+  local out = min(used, max(stock_out + pile_out - muldiv(burst, epsilon, 2 * MICRO), 0))
+  before = used - out
+  left = before
+  level = min(level, burst)
+  last_edge, edge = edge, at
+end
+
+if fixed or sliding then
+  local start, stop = tonumber(ARGV[21]), tonumber(ARGV[22])
+  if now >= stop then start, stop = stop, tonumber(ARGV[23]) end
+  if sliding and win == 0 then
+    win, win_end = start, stop
+    edge = t - max(min(now - start, t), 0)
+    last_edge = edge
+  elseif start <= win then
+    win_end = max(win_end, stop)
+  elseif sliding then
+    local first = min(win_end, start)
+    turn_at(first)
+    if first < start then
+      win, win_end = first, start
+      turn_at(start)
+    end
+    win, win_end = start, stop
+  else
+    local borrowed = 0
+    if win > 0 and borrow > 0 then borrowed = max(min(level, 0), -borrow) end
+    if win_end ~= start then
+      next_out = 0
+      for _, sums in pairs(ring) do sums[5] = 0 end
+    end
+    win, win_end = start, stop
+    level = burst + borrowed - next_out
+    withheld = 0
+    stock_out, pile_out, trickle_out, next_out = next_out, 0, 0, 0
+    for _, sums in pairs(ring) do sums[1], sums[2], sums[3], sums[5] = sums[5], 0, 0, 0 end
+  end
+end
+if rate > 0 or sliding then slack = muldiv(rate + burst, epsilon, 2 * MICRO) end
+advance(t)
+if sliding then
+  rate = sliding_rate()
+  flow = rate
+end
+
+if forgotten then
+  forget(function()
+    if fixed then return withhold() end
+    level = min(level, 0)
+    if sliding then
+      local length = win_end - win
+      before = burst
+      left = muldiv(before, min(max(win_end - now, 0), length), length)
+      rate = sliding_rate()
+      flow = rate
+    end
+  end)
+end
+release()
+
+-- Put back what was not spent; take out what was overspent.
+local micro_spent, micro_held, micro_refused = spent * MICRO, held * MICRO, refused * MICRO
+local function ours(at) return not fixed or at == win end
+
+if not rec then
+  if ours(window) then
+    if expires_in == 0 then
+      level = max(level - micro_spent, lowest())
+    elseif t < suspect then
+      local back = micro_held
+      if fixed then
+        back = min(back, withheld)
+        withheld = withheld - back
+      end
+      level = min(level + back, burst)
+    end
+  end
+elseif sliding then
+  local stop = max(min(t, rec[6] * SLOT), rec[7])
+  local all = rec[16] + muldiv(rec[3], stop - rec[7], 1e6)
+  if stop < t then
+    local over = micro_spent - all
+    if over > 0 then
+      local span, length = t - stop, win_end - win
+      local here = muldiv(over, t - max(stop, edge), span)
+      local earlier = min(muldiv(over, max(edge - max(stop, last_edge), 0), span), max(burst - before, 0))
+      local counts = min(muldiv(earlier, max(edge + length - t, 0), length), earlier)
+      level = max(level - here - counts, lowest())
+      before = before + earlier
+      left = left + counts
+    end
+  elseif micro_spent > all then
+    level = max(level - (micro_spent - all), lowest())
+  else
+    local given = min(micro_held, all - micro_spent)
+    level = level + given
+    local back = all - micro_spent - given
+    local earlier = muldiv(rec[3], max(min(stop, edge) - max(rec[7], last_edge), 0), 1e6)
+    local older = muldiv(rec[3], max(min(stop, last_edge) - rec[7], 0), 1e6)
+    if rec[7] < last_edge then
+      older = older + (rec[16] - rec[1])
+    elseif rec[7] < edge then
+      earlier = earlier + (rec[16] - rec[1])
+    end
+    back = back - min(back, older)
+    local n = min(back, earlier, before)
+    if n > 0 then
+      back = back - n
+      local counts = muldiv(n, left, before)
+      before = before - n
+      left = left - counts
+      level = level + counts
+    end
+    level = level + back
+    clip(t)
+  end
+elseif not ours(window) then
+  if ours(rec[10]) then level = level + rec[5] end -- it had not begun with it
+elseif not ours(rec[9]) then
+  if ours(rec[10]) then
+    local given = min(micro_held, rec[5])
+    local over = max(micro_spent - rec[16] - (rec[5] - given), 0)
+    if rec[6] * SLOT <= t then given = 0 end
+    level = max(level + given - over, lowest())
+  else
+    -- Out of contact the holder went on with its share of each window, this one too:
+    -- what is left of it stays with the holder.
+    local share = muldiv(rec[24], win_end - win, 1e6)
+    level = max(level - share + min(micro_held, share), lowest())
+  end
+else
+  local stop = max(min(t, rec[6] * SLOT), rec[7])
+  local all = rec[16] + muldiv(rec[3], stop - rec[7], 1e6)
+  local given = min(micro_held, all)
+  if stop < t then given = 0 end -- no longer in the sums: what was not spent of it is void
+  local back = all - micro_spent - given
+  if stop == t or back < 0 then
+    level = level + given
+    if back >= 0 then
+      local start = max(min(since, stop), rec[7])
+      level = level + min(back, rec[16] + muldiv(rec[3], stop - start, 1e6))
+    elseif stop == t or fixed then
+      level = max(level + back, lowest())
+    else
+      local over = -back
+      local recent = min(over, muldiv(rec[3], t - max(stop, min(since, t)), 1e6))
+      level = max(level - recent, lowest())
+      if level > 0 and micro_refused > 0 then
+        level = max(level - muldiv(over - recent, micro_refused, micro_spent + micro_refused), 0)
+      end
+    end
+    clip(t)
+  end
+end
+
+demand, fresh = demand_now()
+seen_largest = largest
+if rec then seen_largest = max(largest, floor(rec[12] * 3 / 4)) end
+-- A holder that came back in the middle of a window keeps to its share until it turns.
+on_share = rec and fixed and window == win and rec[10] ~= win
+  and (rec[9] ~= win or rec[11] == 2 or 8 * (micro_spent - rec[16]) > rec[16])
+if fixed then from, through = win, win_end end
+
+if final then
+  demand = 0
+else
+  local mine = max(demand, 1)
+  local all = demand_out + mine
+  local length, micro_waiting = win_end - win, waiting * MICRO
+  local is_locked = t < locked
+  local large = seen_largest > 1 and seen_largest * MICRO > mine * 500
+
+  -- The trickle, and what may pile up from it.
+  if rate > 0 and lockout == 0 and not is_locked and not (sliding and length < 2 * SLOT) then
+    trickle = min(mine * 1200, muldiv(rate, mine, all), rate - trickle_out)
+    if t < suspect then
+      if rec then
+        trickle = min(trickle, rec[3])
+      elseif expires_in > 0 then
+        trickle = min(trickle, tonumber(ARGV[14]))
+      else
+        trickle = 0
+      end
+    end
+    if muldiv(trickle, SHORT, 1e6) < 2 * MICRO then
+      trickle = 0
+    elseif leaky then
+      pile = MICRO
+    else
+      local room = max(burst + slack - stock_out - pile_out - level, 0)
+      local span = max(muldiv(slack, 1e6, rate), min(muldiv(room, 500000, rate), SHORT / 2))
+      if sliding then span = min(span, floor(length / 64)) end
+      pile = whole(muldiv(trickle, span, 1e6))
+      if pile < MICRO then
+        if pile_out + MICRO > slack + floor(burst / 4) then
+          trickle, pile = 0, 0
+        else
+          pile = MICRO
+        end
+      end
+      if large and pile < seen_largest * MICRO then trickle, pile = 0, 0 end
+    end
+  end
+
+  -- The stock.
+  if not is_locked then
+    local there = level
+    if sliding then
+      local over = trickle_out - rate
+      if over > 0 then
+        local to = t
+        for slot, sums in pairs(ring) do
+          if sums[3] > 0 then to = max(to, slot * SLOT) end
+        end
+        there = there - muldiv(over, to - t, 1e6)
+      end
+    end
+    local can = whole(max(there, 0))
+    lent = serve(whole(max(there + borrow, 0)))
+    if there >= MICRO and lockout == 0 and not leaky then
+      stock = muldiv(can, mine, all)
+      if fixed then stock = floor(stock / 2) end
+      local plenty, use = level > floor(burst / 2), mine * 1000
+      if plenty and trickle == 0 then
+        use = use * 10
+      elseif plenty then
+        use = max(use, min(10 * use, SPARSE * MICRO))
+      elseif trickle == 0 then
+        use = use * 4
+      end
+      stock = min(stock, use)
+      if plenty and not fixed then stock = max(stock, min(floor(can / 64), 2 * FEWEST * MICRO)) end
+      stock = stock - stock % MICRO
+      if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
+      if large and stock < 2 * seen_largest * MICRO then stock = 0 end
+      lent = max(min(stock, can), lent)
+    end
+  end
+  if on_share then lent = max(min(micro_held, whole(level)), 0) end
+  if lockout > 0 and not is_locked and lent < micro_waiting then
+    locked, is_locked = t + lockout, true
+  end
+  level = level - lent
+  stock = max(lent - micro_waiting, 0) -- what requests wait for is spent at once
+  if pile > 0 and not leaky then
+    pile = min(pile, whole(burst + slack - stock_out - stock - pile_out))
+    if pile < MICRO then trickle, pile = 0, 0 end
+  end
+
+  -- The term.
+  local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))
+  term = LONG
+  if fresh == 1 and rate > 0 and level > floor(burst / 2) then
+    term = 2 * SHORT
+  elseif fresh == 1 then
+    term = FIRST
+  elseif pressed and trickle > 0 then
+    term = SHORT
+  elseif rec and rec[11] == 1 then
+    term = 4 * FIRST
+  elseif rec and rec[22] > 0 then
+    term = min(term, 4 * rec[22])
+  else
+    term = SHORT
+  end
+  local kept = hold
+  if fixed then
+    local to_edge = win_end - now
+    if to_edge > 0 and to_edge <= min(NEXT_LEAD, floor(length / 4)) and lockout == 0 and not on_share and not is_locked then
+      following = floor(muldiv(max(burst - next_out, 0), mine, all) / 2)
+      following = whole(min(following, mine * 10000))
+      if following < FEWEST * MICRO then following = 0 else next_window = win_end end
+    end
+    if following > 0 then
+      term = max(term, to_edge + SHORT)
+    else
+      term = max(min(term, to_edge), 1000)
+    end
+  elseif sliding then
+    term = max(min(term, floor((length - SLOT) / 2)), 1000)
+    kept = min(hold, max(length - SLOT - term, 0))
+  end
+  hang(term, kept)
+  clip(t)
+
+  tokens = floor(lent / MICRO)
+  fallback = trickle
+  if rate > 0 then fallback = max(trickle, muldiv(rate, mine, all)) end
+  remaining = max(floor((level + stock_out) / MICRO), 0)
+
+  -- What to deny without asking.
+  local unserved, there = lent < micro_waiting, level + borrow
+  if there >= MICRO then
+    if unserved then deny = TOO_LARGE end
+  elseif lockout > 0 and not unserved then
+    deny = 0
+  elseif fixed then
+    deny = max(win_end - now, 1000)
+    if stock_out > 0 or t < suspect then deny = min(deny, SHORT) end
+  else
+    local own, most = flow - trickle_out, term
+    if (trickle_out > 0 and trickle == 0) or t < suspect then most = min(most, FIRST / 2) end
+    deny = most
+    if own > 0 then
+      deny = lasts(MICRO - there, own)
+      if trickle > 0 then deny = min(muldiv(min(deny, most), all, mine), most) end
+    end
+    if trickle_out > 0 or t < suspect then
+      deny = max(min(deny, most), 20000)
+    else
+      if sliding then
+        local to_edge = max(win_end - now, 1000)
+        if there + left >= MICRO then
+          deny = min(lasts(MICRO - there, flow), to_edge)
+        else
+          deny = to_edge + muldiv(MICRO - there - left, length, max(burst - level - left, 1))
+        end
+      end
+      most = 3600000000
+      if stock_out > 0 then most = 60000000 end
+      deny = max(min(deny, most), 5000)
+    end
+  end
+
+  if fixed then
+    -- The holder's share of a window, were it spread over it.
+    fallback = muldiv(muldiv(burst, 1e6, length), mine, all)
+    reset = max(win_end - now, 0)
+    if on_share and lent == 0 then deny = max(win_end - now, 1000) end
+  elseif sliding then
+    fallback = max(trickle, muldiv(muldiv(burst, 1e6, length), mine, all))
+    if level < burst then
+      reset = max(win_end - now, 0)
+      if level + left < burst then reset = reset + length end
+    end
+  elseif rate > 0 and burst > level then
+    reset = lasts(burst - level, flow)
+  end
+  if is_locked then deny = max(locked - t, 1000) end
+end
+if on_share then fresh = 2 end -- and not a guess any more
+
+if fixed then
+  keep = win_end - now
+elseif sliding then
+  keep = max(tonumber(ARGV[23]) - now, 2 * win_end - win - now)
+else
+  keep = lasts(max(burst - level, 0), flow)
+end

@@ -1,0 +1,47 @@
+-- slots.lua is the step of a concurrency limit (slots.go): slots are in use, to spare, or free.
+local SPARE, WAIT = 16, 50000
+local in_use, spare_held = tonumber(ARGV[11]) * MICRO, held * MICRO
+
+refill_to = function(to) last = to end
+advance(t)
+if forgotten then forget(withhold) end
+release()
+if rec then
+  if rec[6] * SLOT > t then level = level + rec[1] end
+elseif expires_in > 0 and t < suspect then
+  local declared = min(in_use + spare_held, withheld)
+  withheld = withheld - declared
+  level = level + declared
+end
+level = level - in_use
+demand, fresh = demand_now()
+seen_largest = largest
+if final then
+  -- What is still in flight keeps its slots until they expire.
+  demand, stock = 0, in_use
+  if in_use > 0 then hang(SHORT, hold) end
+else
+  local mine = max(demand, 1)
+  local can = whole(max(level, 0))
+  local share = whole(floor(muldiv(can, mine, demand_out + mine) / 2))
+  local spare = 0
+  if level > floor(burst / 2) then
+    spare = min(share, max(in_use, SPARE * MICRO))
+  elseif level > floor(burst / 8) then
+    spare = min(share, max(whole(floor(in_use / 4)), 2 * MICRO))
+  end
+  spare = max(spare, serve(can))
+  local kept = max(spare, spare_held) -- what is taken away is its own until it has renewed again
+  level = level - kept
+  lent, stock = spare, in_use + kept
+  term = LONG
+  if kept > 0 or level < floor(burst / 4) or not rec or rec[22] == 0 then
+    term = SHORT
+  else
+    term = min(term, 4 * rec[22])
+  end
+  hang(term, hold)
+  tokens = floor(spare / MICRO)
+  remaining = max(floor((level + spare) / MICRO), 0)
+  if spare < waiting * MICRO or (spare == 0 and level < MICRO) then deny = WAIT end
+end

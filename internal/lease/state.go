@@ -1,0 +1,90 @@
+package lease
+
+import "github.com/f4ee788f/quota/internal/limit"
+
+// State is a bucket in a store. Levels and stocks are micro-tokens, trickles
+// micro-tokens a second, demands thousandths of a unit a second, and times
+// microseconds of the bucket's own clock, which never runs backward: the
+// store's clock plus Offset.
+//
+// The invariant that bounds over-admission (docs/error-bound.md), at every time t,
+// of what refills:
+//
+//	Level + Stock + Pile + Trickle × (t − Since) ≤ burst + slack,  Trickle ≤ rate
+//
+// sliding.go, log.go and slots.go have those of the others.
+type State struct {
+	Algorithm  limit.Algorithm
+	Level      int64   // what may still be granted; below zero after an overdraft
+	Carry      float64 // fraction of a micro-token gained, in [0, 1)
+	Last       int64   // refilled up to here
+	Offset     int64
+	Since      int64 // trickle that went unused before this is void: the bucket was full
+	Burst      int64 // the capacity that Level is of, as the limit has it
+	Window     int64 // start of the window, Unix microseconds; 0 and 0 without
+	WindowEnd  int64
+	Generation int64
+	Full       int64 // the store's clock when the bucket may be forgotten: full, and nothing out
+
+	Locked   int64 // until then everything is denied (lockout)
+	Suspect  int64 // until then leases may live that the store forgot (forget.go)
+	Withheld int64 // what such leases may hold of a window or of slots: in no sum, and not in Level
+
+	Before   int64 // of a sliding window: what was used in the window before, and
+	Left     int64 // what of it still counts; see sliding.go
+	Edge     int64 // when the window began
+	LastEdge int64 // and the one before
+
+	Log []Entry // of a sliding window log, oldest first
+
+	Out  Sums           // over the ring
+	Ring map[int64]Sums // by expiry slot: the leases that end in it
+
+	Holders map[string]*Record
+}
+
+// Sums are totals over leases.
+type Sums struct {
+	Stock   int64 // tokens granted to spend at once; of slots all that the holder has
+	Pile    int64 // the most that may have piled up from trickles
+	Trickle int64
+	Demand  int64
+	Next    int64 // tokens granted of the window to come
+}
+
+func (s *Sums) add(o Sums) {
+	*s = Sums{s.Stock + o.Stock, s.Pile + o.Pile, s.Trickle + o.Trickle, s.Demand + o.Demand, s.Next + o.Next}
+}
+func (s *Sums) subtract(o Sums) {
+	*s = Sums{s.Stock - o.Stock, s.Pile - o.Pile, s.Trickle - o.Trickle, s.Demand - o.Demand, s.Next - o.Next}
+}
+
+// turned is what is left of the sums when the window turns: the next window's
+// tokens are this one's now.
+func (s Sums) turned() Sums { return Sums{Stock: s.Next, Demand: s.Demand} }
+
+// Record is what a store knows of one holder: its last renewal, so that the same
+// number gets the same answer, and its lease.
+type Record struct {
+	Algorithm  limit.Algorithm // of the bucket when it was made
+	Lease      Sums            // what is in the ring at Slot
+	Lent       int64           // the stock granted; what requests waited for is spent at once, and not in Lease.Stock
+	Slot       int64           // of the ring; the lease's sums are in it until the slot is over
+	Start      int64
+	Expires    int64
+	Window     int64 // of the lease's stock
+	NextWindow int64 // of its Next; 0 without
+	Fresh      bool  // its demand was guessed
+	OnShare    bool  // in its window, it has what is left of its share and no more
+	Largest    int64 // units of the largest request that waited lately
+
+	Began    int64 // the conversation, and its counts so far
+	Admitted int64
+	Denied   int64
+	Grant    Grant // of the number Grant.Number
+}
+
+// gone reports whether a record is out of date at t: its holder is a newcomer.
+func (r *Record) gone(t int64) bool {
+	return r.Expires+RecordLife <= t && r.Slot*SlotLen <= t
+}

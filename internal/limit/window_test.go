@@ -31,6 +31,11 @@ func TestWindow(t *testing.T) {
 		{"1/day", "America/New_York", "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z"},
 		{"1/day", "America/New_York", "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
 		{"1/day", "Europe/Berlin", "2026-03-29T10:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
+		{"1/day", "Europe/Berlin", "2026-10-25T10:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
+		{"1/week", "Europe/Berlin", "2026-10-25T23:30:00Z", "2026-10-25T23:00:00Z", "2026-11-01T23:00:00Z"}, // a Monday, half an hour in
+		{"1/month", "Australia/Lord_Howe", "2026-10-15T00:00:00Z", "2026-09-30T13:30:00Z", "2026-10-31T13:00:00Z"},
+		{"1/hour", "America/New_York", "2026-11-01T05:59:59Z", "2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z"}, // shown twice, and two windows
+		{"1/year", "Asia/Kolkata", "2026-12-31T18:30:00Z", "2026-12-31T18:30:00Z", "2027-12-31T18:30:00Z"},
 		// Half an hour of daylight saving.
 		{"1/day", "Australia/Lord_Howe", "2026-04-04T20:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z"},
 		// Midnight skipped: the day begins at 01:00.

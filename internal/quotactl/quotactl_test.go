@@ -171,14 +171,14 @@ func TestShadowCommands(t *testing.T) {
 	// What the shadow counted is no usage, and is told when it is asked for.
 	slot := e.now.Truncate(time.Hour).Unix()
 	e.settle(
-		ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 90, Denied: 1},
-		ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Version: 2, Admitted: 50, Denied: 41},
+		ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 9090, Denied: 1},
+		ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Version: 2, Admitted: 50, Denied: 4141},
 	)
-	if out := e.ok("usage", "--by", "limit"); !strings.Contains(out, "  90") || strings.Contains(out, "41") {
+	if out := e.ok("usage", "--by", "limit"); !strings.Contains(out, "  9090") || strings.Contains(out, "4141") {
 		t.Errorf("usage printed\n%s\nwant what version 1 counted alone", out)
 	}
 	for _, words := range [][]string{{"usage", "--shadow"}, {"usage", "--shadow", "--shadow-version", "2", "--by", "limit"}} {
-		if out := e.ok(words...); !strings.Contains(out, "41") || !strings.Contains(out, "requests") || strings.Contains(out, "90") {
+		if out := e.ok(words...); !strings.Contains(out, "4141") || !strings.Contains(out, "requests") || strings.Contains(out, "9090") {
 			t.Errorf("%q printed\n%s\nwant what version 2 counted alone", words, out)
 		}
 	}

@@ -21,6 +21,8 @@ type metrics struct {
 	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
 	watchers      prometheus.Gauge       //
 	ready         prometheus.Gauge       //
+	switchMode    prometheus.Gauge       // limit.Mode
+	switchDenied  prometheus.Gauge       // tenants
 	limits        *limitMetrics
 }
 
@@ -68,13 +70,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_watchers", Help: "Agents that watch for changes.",
 		}),
+		switchMode: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_switch_mode", Help: "What this server tells its agents: 0 normal, 1 allow all, 2 shadow all.",
+		}),
+		switchDenied: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_switch_denied_tenants", Help: "Tenants whose requests the switches deny.",
+		}),
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_ready", Help: "1 when every part works.",
 		}),
 	}
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.ready) {
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.switchMode, m.switchDenied, m.ready) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -259,6 +259,8 @@ func (v *view) switchTo(sw limit.Switches) {
 	next := *v.now
 	next.switches = sw
 	next.switched++
+	v.metrics.switchMode.Set(float64(sw.Mode))
+	v.metrics.switchDenied.Set(float64(len(sw.Denied)))
 	next.turn++
 	v.nowLocked(&next)
 }

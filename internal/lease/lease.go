@@ -73,6 +73,10 @@ type Grant struct {
 	ExpirySlot int64 // slot of the expiry ring that the lease ends in
 	Remaining  int64 // estimate of what the whole bucket has left, tokens
 	Reset      int64 // microseconds until it is full or its window turns
+	// What is out of the whole bucket, this lease included: tokens that holders have or that
+	// may have piled up, and the sum of trickles. For metrics; agents are not told.
+	Out   int64
+	Drawn int64 // micro-tokens a second
 }
 
 // Answer is a grant, or why there is none.

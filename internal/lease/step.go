@@ -131,6 +131,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	default:
 		x.bucket(&g)
 	}
+	g.Out, g.Drawn = (s.Out.Stock+s.Out.Pile)/limit.Micro, s.Out.Trickle
 	x.next.Grant = g
 	if s.Holders == nil {
 		s.Holders = make(map[string]*Record)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -21,6 +22,8 @@ type limitMetrics struct {
 	returned *prometheus.CounterVec
 	denied   *prometheus.CounterVec
 	healed   *prometheus.CounterVec
+	out      *prometheus.HistogramVec
+	drawn    *prometheus.HistogramVec
 
 	mu     sync.RWMutex
 	named  map[string]bool
@@ -33,14 +36,24 @@ type limitKind struct{ limit, kind string }
 type limitCounts struct {
 	status                            [quotav1.Grant_UNAVAILABLE + 1]prometheus.Counter
 	granted, returned, denied, healed prometheus.Counter
+	out, drawn                        prometheus.Observer
 }
+
+// outBuckets tell how near to a limit leases are, and how far above: 1 is the limit, and
+// what epsilon allows is just above it.
+var outBuckets = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.01, 1.05, 1.1, 1.25, 2}
 
 func newLimitMetrics(renewals *prometheus.CounterVec) *limitMetrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_" + name + "_total", Help: help}, []string{"limit", "kind"})
 	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "quota_server_" + name, Help: help, Buckets: outBuckets}, []string{"limit", "kind"})
+	}
 	return &limitMetrics{
 		renewals: renewals,
+		out:      histogram("out_ratio", "At each renewal: tokens out of the bucket, over all holders, in parts of what it can hold."),
+		drawn:    histogram("trickle_ratio", "At each renewal of a bucket that refills: trickles out of it, over all holders, in parts of its rate."),
 		granted:  counter("granted_tokens", "Tokens leased to be spent at once, trickles not counted, by limit and kind."),
 		returned: counter("returned_tokens", "Tokens that agents gave back, or exchanged for new ones, by limit and kind."),
 		denied:   counter("deny_grants", "Renewals answered with a time to deny, because the bucket was exhausted or locked, by limit and kind."),
@@ -50,7 +63,7 @@ func newLimitMetrics(renewals *prometheus.CounterVec) *limitMetrics {
 }
 
 func (m *limitMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.granted, m.returned, m.denied, m.healed}
+	return []prometheus.Collector{m.granted, m.returned, m.denied, m.healed, m.out, m.drawn}
 }
 
 // kindOf is which of a limit's buckets a renewal is of.
@@ -64,8 +77,8 @@ func kindOf(r *quotav1.Renewal) string {
 	return "limit"
 }
 
-// answered counts one renewal and its answer.
-func (m *limitMetrics) answered(r *quotav1.Renewal, g *quotav1.Grant) {
+// answered counts one renewal, its answer, and how much of the bucket is out then.
+func (m *limitMetrics) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *lease.Spec, after *lease.Grant) {
 	c := m.of(r.Limit, kindOf(r))
 	if s := int(g.Status); s < len(c.status) {
 		c.status[s].Inc()
@@ -75,6 +88,11 @@ func (m *limitMetrics) answered(r *quotav1.Renewal, g *quotav1.Grant) {
 	}
 	c.granted.Add(float64(g.Tokens + g.NextTokens))
 	c.returned.Add(float64(r.Held))
+	rate, capacity := spec.Flow()
+	c.out.Observe(float64(after.Out) * limit.Micro / float64(capacity))
+	if rate > 0 {
+		c.drawn.Observe(float64(after.Drawn) / float64(rate))
+	}
 	if g.DenyForMs > 0 {
 		c.denied.Inc()
 	}
@@ -100,6 +118,7 @@ func (m *limitMetrics) of(name, kind string) *limitCounts {
 	c = &limitCounts{
 		granted: m.granted.WithLabelValues(key.limit, kind), returned: m.returned.WithLabelValues(key.limit, kind),
 		denied: m.denied.WithLabelValues(key.limit, kind), healed: m.healed.WithLabelValues(key.limit, kind),
+		out: m.out.WithLabelValues(key.limit, kind), drawn: m.drawn.WithLabelValues(key.limit, kind),
 	}
 	for s := range c.status {
 		c.status[s] = m.renewals.WithLabelValues(key.limit, quotav1.Grant_Status(s).String())
@@ -139,7 +158,9 @@ func (m *limitMetrics) follow(policies ...*limit.Rules) {
 			continue
 		}
 		gone := prometheus.Labels{"limit": name}
-		for _, v := range []*prometheus.CounterVec{m.renewals, m.granted, m.returned, m.denied, m.healed} {
+		for _, v := range []interface {
+			DeletePartialMatch(prometheus.Labels) int
+		}{m.renewals, m.granted, m.returned, m.denied, m.healed, m.out, m.drawn} {
 			v.DeletePartialMatch(gone)
 		}
 	}

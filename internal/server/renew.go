@@ -120,7 +120,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		}
 		g := wire.GrantToProto(a, now.version())
 		resp.Grants[i] = g
-		s.metrics.limits.answered(req.Renewals[i], g)
+		s.metrics.limits.answered(req.Renewals[i], g, &renewals[j].Spec, &a.Grant)
 	}
 }
 

@@ -3,7 +3,7 @@ local record = {
   stock, pile, trickle, demand, following, in_slot, t, expires, win, next_window, fresh, seen_largest,
   began, admitted, denied, lent, algorithm,
   number, tokens, trickle, floor(pile / MICRO), term, deny, fallback, from, through, floor(following / MICRO), gen,
-  in_slot, remaining, reset,
+  in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
 }
 local state = {
   kind, level, carry, last, offset, since, capacity, win, win_end, gen,

@@ -246,12 +246,13 @@ func answer(c *redis.Cmd) lease.Answer {
 		return lease.Answer{Err: fmt.Errorf("%w: %w", lease.ErrUnavailable, err)}
 	case len(v) == 1:
 		return lease.Answer{Err: lease.ErrStale}
-	case len(v) != 14:
+	case len(v) != 16:
 		return lease.Answer{Err: fmt.Errorf("%w: a reply of %d numbers", lease.ErrUnavailable, len(v))}
 	}
 	return lease.Answer{Grant: lease.Grant{
 		Number: v[0], Tokens: v[1], Trickle: v[2], Pile: v[3], TTL: v[4], DenyFor: v[5], Fallback: v[6],
 		ValidFrom: v[7], ValidUntil: v[8], Next: v[9], Generation: v[10], ExpirySlot: v[11], Remaining: v[12], Reset: v[13],
+		Out: v[14], Drawn: v[15],
 	}}
 }
 

@@ -51,6 +51,7 @@ func newStats(c *client.Client) *stats {
 	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })
 	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s client.Stats) int64 { return s.Deadlined })
 	counter("crowded_requests", "Requests denied because too much is held already.", func(s client.Stats) int64 { return s.Crowded })
+	counter("expired_reservations", "Reservations that nobody ended in time.", func(s client.Stats) int64 { return s.Expired })
 	counter("renew_calls", "Renew calls sent.", func(s client.Stats) int64 { return s.RenewCalls })
 	counter("renew_failures", "Renew calls that failed.", func(s client.Stats) int64 { return s.RenewFailed })
 	counter("settle_calls", "Settle calls sent.", func(s client.Stats) int64 { return s.SettleCalls })
@@ -60,6 +61,7 @@ func newStats(c *client.Client) *stats {
 	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
 	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })
 	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s client.Stats) float64 { return float64(s.UnitsAside) })
+	gauge("reserved_units", "Units of live reservations.", func(s client.Stats) float64 { return float64(s.UnitsReserved) })
 	gauge("buckets", "Buckets held.", func(s client.Stats) float64 { return float64(s.Buckets) })
 	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s client.Stats) float64 { return float64(s.PolicyVersion) })
 	gauge("switch_file_broken", "1 while the switch file has a fault and what it said before holds.", func(s client.Stats) float64 {

@@ -93,7 +93,8 @@ type Bucket struct {
 	checkedAt    int64
 	stopped      bool // the last check found that demand stopped
 	lastAsk      int64
-	toldAdmitted int64 // admitted and denied units up to the last renewal made
+	kept         *reserves // nil without reservations
+	toldAdmitted int64     // admitted and denied units up to the last renewal made
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64

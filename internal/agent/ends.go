@@ -34,7 +34,7 @@ func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 	}
 	if b.live && now >= min(b.expires, b.edgeTimeLocked()) {
 		b.foldLocked()
-		late = b.cell.admitted() - b.toldAdmitted
+		late = b.admittedLocked() - b.toldAdmitted
 		b.expireLocked(now, lost)
 		if b.live {
 			late = 0

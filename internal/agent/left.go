@@ -20,7 +20,7 @@ func (b *Bucket) leftLocked(now int64) int64 {
 	case b.length > 0 && now >= b.turnAt, !b.live && now >= b.resetAt:
 		return b.capacity // nobody has told of more since
 	}
-	left := b.remaining - (b.cell.admitted() - b.spentBase)
+	left := b.remaining - (b.admittedLocked() + b.reservedLocked() - b.spentBase)
 	passed := float64(max(now-b.grantedAt, 0))
 	switch {
 	case b.length > 0: // a window gains nothing

@@ -27,8 +27,10 @@ type pendingRenewal struct {
 	sentAt int64 // the term counts from here
 	stock  int64 // what it gave back as held
 	waited int64 // units that requests waited for
-	inUse  int64 // slots that stay here whatever the answer
-	window int64 // that it spoke of
+	// reserved is units that it gave back as held, and asked for again, although requests have them.
+	reserved int64
+	inUse    int64 // slots that stay here whatever the answer
+	window   int64 // that it spoke of
 
 	// What the limit shrank to since it was sent; zero for not.
 	shrunkStock, shrunkFlow fraction
@@ -65,7 +67,7 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	case !b.live:
 		return Never
 	}
-	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early && !inUse && b.next == 0 {
+	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
 		return b.expires // nothing to give back, and nothing wanted: it may lapse
 	}
 	if now >= b.checkAt {
@@ -80,7 +82,7 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 // checkLocked asks for an early renewal when demand fell by more than half, and
 // by more than noise, so that what is held here and no longer used reaches others.
 func (b *Bucket) checkLocked(now int64) {
-	asked := b.cell.admitted() + b.deniedLocked()
+	asked := b.admittedLocked() + b.deniedLocked()
 	seen := float64(asked - b.checked)
 	expected := b.rate * float64(now-b.checkedAt) / 1e6
 	b.stopped = seen == 0 && expected >= stopped
@@ -131,9 +133,13 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	default:
 		held = max(b.refillLocked(now)+b.gatheredLocked()-b.debt, 0)
 	}
-	waiting := b.waitingLocked()
+	waiting, reserved := b.waitingLocked(), int64(0)
+	if !final {
+		reserved = b.reservedLocked()
+		held += reserved
+	}
 	before := b.toldAdmitted + b.toldDenied
-	b.toldAdmitted = max(b.cell.admitted(), b.toldAdmitted)
+	b.toldAdmitted = max(b.admittedLocked(), b.toldAdmitted)
 	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
 	b.number++
 	r := lease.Renewal{
@@ -143,8 +149,8 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		Denied:     b.toldDenied,
 		Told:       b.answered,
 		Held:       held,
-		Waiting:    waiting,
-		Largest:    b.largestLocked(),
+		Waiting:    waiting + reserved,
+		Largest:    max(b.largestLocked(), min(reserved, 1)), // of what is reserved any part is of use
 		InUse:      inUse,
 		Final:      final,
 		Window:     b.window,
@@ -171,7 +177,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.early, b.stopped = false, false
 	b.ask = &pendingRenewal{
 		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
-		stock: held, waited: waiting, inUse: inUse, window: b.window,
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window,
 	}
 	return r
 }
@@ -247,9 +253,9 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.resetAt = now + g.Reset
 	b.grantedAt = now
 	b.edgeLocked(now)
-	b.spentBase = p.told + min(p.waited, g.Tokens) // what requests waited for is in no remainder
+	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
 	served := b.serveLocked(now)
-	spare := min(p.waited, g.Tokens)
+	spare := min(p.waited, max(g.Tokens-p.reserved, 0))
 	for _, w := range served {
 		if w.verdict.Outcome == Admitted {
 			spare -= w.Units
@@ -322,10 +328,10 @@ func (b *Bucket) Unused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.foldLocked()
-	if b.queue != nil || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
+	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
-	admitted, denied := b.cell.admitted(), b.cell.denied()
+	admitted, denied := b.admittedLocked(), b.cell.denied()
 	if b.stopped && b.term <= lease.ShortTerm {
 		return admitted+denied == b.checked
 	}

@@ -61,6 +61,7 @@ type Client struct {
 	final    Stats // written before done is closed
 	finalErr error
 
+	reserved    reservations
 	waiting     atomic.Int64
 	waited      atomic.Int64
 	unknown     atomic.Int64
@@ -80,6 +81,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	cfg := config{
 		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
 		reportInterval: DefaultReportInterval, idle: DefaultIdle,
+		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime,
 		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
 	}
 	for _, o := range opts {
@@ -148,6 +150,8 @@ func (c *config) validate(target string) error {
 	check(c.idle > 0, "the idle time must be above 0")
 	check(c.maxBuckets > 0, "at least one bucket must be allowed")
 	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
+	check(c.maxReservations >= 0, "the number of reservations is negative")
+	check(c.reservationTime > 0 && c.reservationTime <= MaxReservationTime, "a reservation's time must be above 0 and at most an hour")
 	return errors.Join(faults...)
 }
 

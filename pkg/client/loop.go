@@ -189,6 +189,9 @@ func (l *loop) step() time.Duration {
 		l.collect()
 		l.sweep(l.idle())
 	}
+	if next := c.reserved.expire(now, false); !next.IsZero() {
+		sleep = min(sleep, next.Sub(now))
+	}
 	l.settle(now)
 	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(now))
 	if !l.settling && l.settleAt.After(now) {
@@ -446,6 +449,7 @@ func (l *loop) close(ctx context.Context) error {
 	c.closed.Store(true)
 	c.special.Store(true)
 	c.reg.Close()
+	c.reserved.expire(time.Now(), true)
 	c.unsettleAll()
 	l.giveUp(ctx)
 	// From here no cell admits: what requests under way have taken is all there is.
@@ -570,6 +574,7 @@ func (l *loop) stats() Stats {
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
 	}
+	s.Reservations, s.UnitsReserved, s.Expired = c.reserved.count()
 	if l.fault != nil {
 		s.SwitchFile = l.fault.Error()
 	}

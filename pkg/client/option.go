@@ -30,25 +30,31 @@ const (
 	DefaultReportInterval = 10 * time.Second // what a crash without a journal may lose
 	DefaultIdle           = 2 * time.Minute  // unused for so long, a bucket goes back
 	DefaultMaxWaiting     = 16_384
+
+	DefaultMaxReservations = 16_384      // that live at a time
+	DefaultReservationTime = time.Minute // and is then cancelled
+	MaxReservationTime     = time.Hour
 )
 
 type config struct {
-	agent          string
-	key            string
-	tls            *tls.Config
-	dialer         func(ctx context.Context, addr string) (net.Conn, error)
-	unknown        Unknown
-	firstWait      time.Duration
-	maxWait        time.Duration
-	renewTimeout   time.Duration
-	reportInterval time.Duration
-	idle           time.Duration
-	maxBuckets     int
-	maxWaiting     int
-	logger         *slog.Logger
-	withoutSlots   bool
-	switchFile     string
-	switches       override // what the file said at the start
+	agent           string
+	key             string
+	tls             *tls.Config
+	dialer          func(ctx context.Context, addr string) (net.Conn, error)
+	unknown         Unknown
+	firstWait       time.Duration
+	maxWait         time.Duration
+	renewTimeout    time.Duration
+	reportInterval  time.Duration
+	idle            time.Duration
+	maxBuckets      int
+	maxWaiting      int
+	logger          *slog.Logger
+	withoutSlots    bool
+	switchFile      string
+	maxReservations int
+	reservationTime time.Duration
+	switches        override // what the file said at the start
 }
 
 // Option changes a default of Dial.
@@ -113,6 +119,16 @@ func WithoutSlots() Option { return func(c *config) { c.withoutSlots = true } }
 // be there. It is read again within a second of each change; while it has a fault, what it said before
 // stays in force, and Stats.SwitchFile says what is wrong. Dial refuses one that is broken already.
 func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile = path } }
+
+// WithReservationTime is how long a reservation lives that is not ended, by default a
+// minute, at most an hour: so long a request that was forgotten keeps its units from others.
+func WithReservationTime(d time.Duration) Option {
+	return func(c *config) { c.reservationTime = d }
+}
+
+// WithMaxReservations bounds the reservations that live at one time, by default 16,384;
+// more requests for one are denied with ReasonCrowded.
+func WithMaxReservations(n int) Option { return func(c *config) { c.maxReservations = n } }
 
 // WithLogger takes logs of what changes: contact lost and found, policies, fenced
 // epochs. By default nothing is logged.

@@ -35,6 +35,8 @@ type request struct {
 	timer   *time.Timer // bounds the waiting for answers
 	over    bool
 
+	reserves *Reservation // keeps what is in hand in the end; nil
+
 	patient bool // it waits its turn, at every limit
 	endless bool // nobody will tell of its end: it passes limits of slots by
 }
@@ -378,8 +380,11 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		return d, false
 	}
 	tightest := r.holds[0]
+	if r.reserves != nil {
+		r.keep(mode)
+	}
 	for i, h := range r.holds {
-		if r.said[i] {
+		if r.said[i] && r.reserves == nil {
 			h.entry.Release(r.n)
 		}
 		if h.item.Rank < tightest.item.Rank {
@@ -387,9 +392,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		}
 	}
 	d = Decision{Allowed: true, held: held{c, tightest}}
-	if set.Slots {
-		d.ending = endingOf(r.holds, r.n)
-	}
+	d.ending = r.endingFor(set)
 	switch {
 	case mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
@@ -409,14 +412,14 @@ func (r *request) add(it *agent.Item, e *agent.Entry) {
 	if it.Inherited {
 		e.Inherit(r.n)
 	}
-	if it.Hold || r.waiting > 0 {
+	if it.Hold || r.waiting > 0 || r.reserves != nil {
 		r.say(len(r.said) - 1)
 	}
 }
 
 // say announces that units of bucket i may be put back, where they are billed.
 func (r *request) say(i int) {
-	if h := r.holds[i]; !r.said[i] && h.item.Metered {
+	if h := r.holds[i]; !r.said[i] && (h.item.Metered || r.reserves != nil) {
 		h.entry.Hold(r.n)
 		r.said[i] = true
 	}

@@ -36,6 +36,10 @@ type Stats struct {
 	PolicyVersion int64 // 0 until one is known
 	Lost          bool  // the server is out of contact
 
+	Reservations  int64 // that live
+	UnitsReserved int64 // theirs
+	Expired       int64 // reservations that were cancelled because nobody ended them in time
+
 	// SwitchFile is what is wrong with the file of WithSwitchFile; empty for nothing.
 	SwitchFile string
 

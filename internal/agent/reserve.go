@@ -1,0 +1,87 @@
+package agent
+
+// reserves is what a bucket knows of reservations: units that a request took for the most
+// that it may cost, until it is known what it does. Those of a window that is over are
+// in none of it but outside.
+//
+// To the ledger they are nothing until they are committed: pending in the cell. To the store they
+// are held, and waited for, at each renewal: it takes them back and grants them anew, so that
+// nobody else gets them meanwhile, and what comes back unspent is ordinary stock
+// that a later renewal returns. The lease goes on as long as there are any.
+type reserves struct {
+	reserved int64 // units in hand
+	window   int64 // that they are of
+	outside  int64 // units committed of windows that were over, which the window now is not to pay for
+}
+
+// Reserved returns the units that are reserved and neither committed nor cancelled.
+func (b *Bucket) Reserved() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reservedLocked()
+}
+
+func (b *Bucket) reservedLocked() int64 {
+	if b.kept == nil || b.kept.window != b.window {
+		return 0
+	}
+	return b.kept.reserved
+}
+
+// Reserve says that n units, which were taken and announced with Hold, are reserved. It
+// returns the window that they are of, for Settle.
+func (b *Bucket) Reserve(n int64) (window int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kept == nil {
+		b.kept = new(reserves)
+	}
+	if b.kept.window != b.window {
+		b.kept.reserved, b.kept.window = 0, b.window
+	}
+	b.kept.reserved += n
+	return b.window
+}
+
+// Settle ends a reservation of n units of which m were spent, perhaps more than n: these are
+// admitted beyond. What was not spent can be spent again, unless the window that it was of
+// is over or the lease has ended. It ends the Hold as well.
+func (b *Bucket) Settle(n, m, window int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settleLocked(n, m, window == b.window && (b.live || b.counting))
+	if window == b.kept.window {
+		b.kept.reserved -= n
+	}
+	if window != b.window {
+		b.kept.outside += m
+	}
+}
+
+// SettleAdmitted is Settle for units that a switch had admitted, whether or not they were
+// there (Admit): they are no one's stock.
+func (b *Bucket) SettleAdmitted(n, m int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settleLocked(n, m, false)
+}
+
+func (b *Bucket) settleLocked(n, m int64, back bool) {
+	switch rest := n - m; {
+	case rest < 0:
+		b.admitLocked(-rest)
+	case back:
+		b.cell.back.Add(rest)
+	default:
+		b.cell.credited.Add(-rest)
+	}
+	b.cell.pending.Add(-n)
+}
+
+// admittedLocked is what the store is to know of as admitted. It never falls.
+func (b *Bucket) admittedLocked() int64 {
+	if b.kept == nil {
+		return b.cell.admitted()
+	}
+	return b.cell.admitted() - b.kept.outside
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/memstore"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Reservations of any history cost the bucket what was committed and no more, the store
+// never hands out what is reserved, and no count falls or is negative. The bucket hardly refills, so
+// that every unit can be accounted for.
+func TestReservationsCostWhatTheyCommit(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		l := bucketOf(1000, 1)
+		l.Rate.Per = 366 * 86400e9 / 2
+		b := NewBucket(l)
+		store := memstore.New()
+		now := int64(1_000_000)
+		spec := lease.Spec{Algorithm: limit.TokenBucket, Units: 1, Period: l.Rate.Per.Microseconds(), Burst: 1000}
+		var told int64
+		renew := func(final, lost bool) lease.Grant {
+			t.Helper()
+			q := b.Renew(now, final)
+			q.Key, q.Holder, q.Spec, q.Now = "k", "gw-1", spec, 1e15+now
+			if q.Admitted < told || q.Held < 0 {
+				t.Fatalf("seed %d: told of %d admitted after %d, and %d held", seed, q.Admitted, told, q.Held)
+			}
+			told = q.Admitted
+			a := store.Renew(t.Context(), []lease.Renewal{q})[0]
+			if a.Err != nil {
+				t.Fatalf("seed %d: %v", seed, a.Err)
+			}
+			if !lost {
+				for _, w := range b.Apply(now, a.Grant) {
+					w.Done(w.Verdict())
+				}
+			}
+			return a.Grant
+		}
+		type reservation struct{ n, window int64 }
+		var live []reservation
+		var committed, inHand, collected int64
+		for range 300 {
+			now += r.Int64N(4_000) // so that no lease ends: what it held then would be void
+			switch r.IntN(6) {
+			case 0:
+				n := 1 + r.Int64N(20)
+				b.Hold(n)
+				got := b.Take(n)
+				if !got {
+					switch b.Slow(now, n, false).Outcome {
+					case Admitted:
+						got = true
+					case Wait:
+						w := &Waiter{Units: n, Done: func(v Verdict) { got = v.Outcome == Admitted }}
+						b.Enqueue(w)
+						renew(false, false)
+						if !got {
+							b.Abandon(w, true)
+						}
+					}
+				}
+				if !got {
+					b.Release(n)
+					break
+				}
+				live = append(live, reservation{n, b.Reserve(n)})
+				inHand += n
+			case 1, 2, 3:
+				if len(live) == 0 {
+					break
+				}
+				i := r.IntN(len(live))
+				v := live[i]
+				live = append(live[:i], live[i+1:]...)
+				m := []int64{0, v.n, r.Int64N(v.n + 1)}[r.IntN(3)]
+				b.Settle(v.n, m, v.window)
+				committed += m
+				inHand -= v.n
+			case 4:
+				if b.State(now).Live {
+					renew(false, r.IntN(5) == 0)
+				}
+			case 5:
+				a, _ := b.Collect()
+				collected += a
+			}
+			if a, _ := b.Collect(); a < 0 {
+				t.Fatalf("seed %d: collected %d", seed, a)
+			} else {
+				collected += a
+			}
+			if collected != committed || b.Reserved() != inHand {
+				t.Fatalf("seed %d: %d units admitted and %d reserved, want %d and %d", seed, collected, b.Reserved(), committed, inHand)
+			}
+			if out := committed + inHand + b.State(now).Tokens; out > 1000 {
+				t.Fatalf("seed %d: %d units out of a bucket of 1000", seed, out)
+			}
+		}
+		for _, v := range live {
+			b.Settle(v.n, 0, v.window)
+		}
+		renew(false, false) // what was lost with an answer is told
+		renew(true, false)
+		other := lease.Renewal{Key: "k", Holder: "gw-2", Spec: spec, Now: 1e15 + now, Number: 1, Began: 1}
+		g := store.Renew(t.Context(), []lease.Renewal{other})[0].Grant
+		if got, want := g.Remaining, 1000-committed; got != want {
+			t.Errorf("seed %d: the bucket has %d left, want %d: 1000 less what was committed", seed, got, want)
+		}
+	}
+}
+
+// A reservation that outlives its window is of that window: what is committed of it is
+// billed, the window now does not pay for it, and nothing of it comes back.
+func TestReservationsOutliveWindows(t *testing.T) {
+	const now, length = 5_000_000, 1_000_000
+	b := NewBucket(&limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+	grant := func(at, from, tokens int64) lease.Renewal {
+		r := b.Renew(at, false)
+		b.Apply(at, lease.Grant{Number: r.Number, Tokens: tokens, TTL: 100_000, ValidFrom: from, ValidUntil: from + length, Remaining: tokens, Reset: from + length - at})
+		return r
+	}
+	grant(now, now, 50)
+	b.Hold(30)
+	b.Take(30)
+	window := b.Reserve(30)
+	if r := grant(now+50_000, now, 50); r.Held != 50 || r.Waiting != 30 || r.Largest != 1 || r.Admitted != 0 {
+		t.Errorf("told %+v, want 50 held, of which 30 are waited for", r)
+	}
+	if got := b.State(now + 50_000).Tokens; got != 20 {
+		t.Errorf("%d tokens beside the reserved ones, want 20", got)
+	}
+	at := int64(now + length)
+	grant(at, now+length, 40)
+	b.Settle(30, 10, window)
+	if a, _ := b.Collect(); a != 10 {
+		t.Errorf("collected %d, want the 10 that were committed", a)
+	}
+	if r := grant(at+50_000, now+length, 40); r.Held != 40 || r.Waiting != 0 || r.Admitted != 0 {
+		t.Errorf("told %+v, want 40 held and nothing admitted in this window", r)
+	}
+}

@@ -1,0 +1,248 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+var (
+	// ErrReservation is returned by Commit and Cancel of a reservation that has ended:
+	// committed, cancelled, expired, or cancelled by Close.
+	ErrReservation = errors.New("client: the reservation has ended")
+	// ErrCost is wrapped by Commit's error about a cost out of range; the reservation goes on.
+	ErrCost = errors.New("client: invalid cost")
+)
+
+// Reservation is units that a request may cost at most, taken of every limit that holds it, until it is
+// known what it does. It ends once: by Commit, Cancel, its expiry or the client's Close. It
+// is safe for concurrent use. The nil Reservation, of a request that was denied, has ended.
+type Reservation struct {
+	c       *Client
+	n       int64
+	holds   []hold
+	windows []int64 // by holds: that the units are of
+	slots   []bool  // by holds: they are slots, which are given back at the end whatever it is
+	void    bool    // they were admitted by a switch, whether or not they were there
+
+	// Under the client's reservation mutex.
+	live       bool
+	expires    time.Time
+	prev, next *Reservation
+}
+
+// reservations are those that live, in the order in which they expire: all last equally long.
+type reservations struct {
+	mu          sync.Mutex
+	first, last *Reservation
+	n           int
+	units       int64
+	expired     int64
+	closed      bool
+}
+
+// Reserve decides a request as AllowN does, for one whose cost is known only afterwards: n is the
+// most that it may cost, at least 1. An allowed one comes with a Reservation of n units,
+// which has to be ended: Commit says what it cost, Cancel that it cost nothing. One that is
+// not ended within WithReservationTime is cancelled by itself.
+//
+// For the limits a reserved unit is spent until the reservation ends. What Commit or Cancel puts back can be
+// spent again, unless the window that it is of is over. For the ledger nothing counts but what is committed.
+//
+// While as many reservations live as may, requests are denied with ReasonCrowded.
+func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) (*Reservation, Decision) {
+	if n < 1 {
+		c.refused.Add(1)
+		return nil, Decision{Reason: ReasonInvalid}
+	}
+	res := &Reservation{c: c, n: n}
+	if !c.reserved.add(res, c.cfg.maxReservations) {
+		if c.closed.Load() {
+			return nil, Decision{Reason: ReasonClosed}
+		}
+		c.crowded.Add(1)
+		return nil, Decision{Reason: ReasonCrowded, RetryAfter: time.Second}
+	}
+	d := c.begun(ctx, &request{c: c, n: n, attrs: clone(attributesOf(attributes)), reserves: res})
+	if !d.Allowed {
+		c.reserved.remove(res)
+		return nil, d
+	}
+	if !c.reserved.start(res, time.Now().Add(c.cfg.reservationTime)) {
+		res.settle(0) // Close came first
+		return nil, Decision{Reason: ReasonClosed}
+	}
+	c.rouse() // the loop expires it
+	return res, d
+}
+
+// Units returns how many units are reserved.
+func (r *Reservation) Units() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.n
+}
+
+// Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. More than
+// was reserved is admitted beyond: counted, billed, and taken from what the
+// limits have next. It fails with ErrReservation and settles nothing where the reservation has ended:
+// after its expiry, what the request did is in no count.
+func (r *Reservation) Commit(m int64) error {
+	if m < 0 || m > limit.MaxUnits {
+		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
+	}
+	if r == nil || !r.c.reserved.end(r) {
+		return ErrReservation
+	}
+	r.settle(m)
+	return nil
+}
+
+// Cancel says that the request cost nothing, and puts all back. It fails with
+// ErrReservation where the reservation has ended, and may so be deferred behind a Commit.
+func (r *Reservation) Cancel() error { return r.Commit(0) }
+
+// settle spends m of the units.
+func (r *Reservation) settle(m int64) {
+	for i, h := range r.holds {
+		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.
+		if h.item.Inherited && m > r.n {
+			h.entry.Inherit(m - r.n)
+		}
+		if r.slots[i] {
+			h.entry.Release(r.n)
+			serve(h.entry.Finish(r.n))
+			continue
+		}
+		if r.void {
+			h.entry.SettleAdmitted(r.n, m)
+		} else {
+			h.entry.Settle(r.n, m, r.windows[i])
+		}
+		if h.item.Inherited && m < r.n {
+			h.entry.Inherit(m - r.n)
+		}
+	}
+}
+
+// keep takes what the request has in hand over into its reservation.
+func (r *request) keep(mode limit.Mode) {
+	res := r.reserves
+	res.holds, res.void = r.holds, mode != limit.ModeNormal
+	for _, h := range r.holds {
+		window := int64(0)
+		if !h.item.Slots && !res.void {
+			window = h.entry.Reserve(r.n)
+		}
+		res.windows, res.slots = append(res.windows, window), append(res.slots, h.item.Slots)
+	}
+}
+
+// add counts a reservation that is yet to be decided; false where there are too many.
+func (l *reservations) add(r *Reservation, most int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.n >= most {
+		return false
+	}
+	l.n++
+	l.units += r.n
+	return true
+}
+
+// remove takes one out that was not allowed.
+func (l *reservations) remove(r *Reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n--
+	l.units -= r.n
+}
+
+// start puts an allowed one in line; false where it is too late for any.
+func (l *reservations) start(r *Reservation, expires time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		l.n--
+		l.units -= r.n
+		return false
+	}
+	r.live, r.expires, r.prev = true, expires, l.last
+	if l.last != nil {
+		l.last.next = r
+	} else {
+		l.first = r
+	}
+	l.last = r
+	return true
+}
+
+// end takes a live one out, and reports whether it was.
+func (l *reservations) end(r *Reservation) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.endLocked(r)
+}
+
+func (l *reservations) endLocked(r *Reservation) bool {
+	if !r.live {
+		return false
+	}
+	r.live = false
+	l.n--
+	l.units -= r.n
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	} else {
+		l.last = r.prev
+	}
+	r.prev, r.next = nil, nil
+	return true
+}
+
+// expire cancels those whose time is over, all of them for the client's end, and returns when
+// the next one's is; the zero time for none.
+func (l *reservations) expire(now time.Time, closing bool) (next time.Time) {
+	var over []*Reservation
+	l.mu.Lock()
+	l.closed = l.closed || closing
+	for r := l.first; r != nil && (closing || !now.Before(r.expires)); r = l.first {
+		l.endLocked(r)
+		over = append(over, r)
+		l.expired++
+	}
+	if l.first != nil {
+		next = l.first.expires
+	}
+	l.mu.Unlock()
+	for _, r := range over {
+		r.settle(0)
+	}
+	return next
+}
+
+// count returns how many live, their units, and how many expired so far.
+func (l *reservations) count() (n, units, expired int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(l.n), l.units, l.expired
+}
+
+// endingFor returns what ends an allowed request with slots; a reservation ends by itself.
+func (r *request) endingFor(set *agent.Set) *ending {
+	if !set.Slots || r.reserves != nil {
+		return nil
+	}
+	return endingOf(r.holds, r.n)
+}

@@ -1,0 +1,215 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// hourly is a limit that hardly refills while a test runs.
+func hourly(name string, burst int64) limit.Limit {
+	return limit.Limit{Name: name, Rate: limit.Rate{Units: 1, Per: time.Hour, Calendar: limit.Hour}, Burst: burst, Meter: name}
+}
+
+// A reservation takes the most of every limit, bills what is committed, and gives back the rest.
+func TestReserve(t *testing.T) {
+	user := hourly("per-user", 60)
+	user.By, user.Meter = []string{"user"}, ""
+	bubble(t, plans(1, hourly("requests", 100), user), func(t *testing.T, s *fake) {
+		s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		reserve := func(n int64) (*Reservation, Decision) {
+			return c.Reserve(t.Context(), n, tenant("a/b"), Attribute{AttrUser, "u"})
+		}
+		r, d := reserve(50)
+		if r == nil || !d.Allowed || r.Units() != 50 {
+			t.Fatalf("%+v, want 50 units reserved", d)
+		}
+		if r, d := reserve(20); r != nil || d.Allowed || d.Limit() != "per-user" {
+			t.Errorf("20 more of 60: %+v by %q, want denied by per-user", d, d.Limit())
+		}
+		time.Sleep(time.Second) // reported, renewed: nothing of it is billed
+		if got := s.billed(nil); got != 0 {
+			t.Errorf("%d units are billed of a reservation, want none", got)
+		}
+		if st := c.Stats(); st.Reservations != 1 || st.UnitsReserved != 50 || st.Admitted != 0 {
+			t.Errorf("stats %+v, want one reservation of 50 units", st)
+		}
+		if err := r.Commit(-1); !errors.Is(err, ErrCost) {
+			t.Errorf("a cost below 0: %v, want ErrCost", err)
+		}
+		if err := r.Commit(10); err != nil {
+			t.Errorf("Commit: %v", err)
+		}
+		for _, err := range []error{r.Commit(10), r.Cancel(), (*Reservation)(nil).Commit(1)} {
+			if !errors.Is(err, ErrReservation) {
+				t.Errorf("ended again: %v, want ErrReservation", err)
+			}
+		}
+		if r, _ := reserve(50); r == nil {
+			t.Error("50 of the 50 that are left are denied after the rest was put back")
+		} else if err := r.Cancel(); err != nil {
+			t.Errorf("Cancel: %v", err)
+		}
+		if r, _ := reserve(50); r == nil {
+			t.Error("denied after all was put back")
+		} else if err := r.Commit(70); err != nil { // 20 beyond
+			t.Errorf("Commit of more: %v", err)
+		}
+		if r, d := c.Reserve(t.Context(), 0, tenant("a")); r != nil || d.Reason != ReasonInvalid {
+			t.Errorf("nothing reserved: %+v, want invalid", d)
+		}
+		shut(t, c)
+		for _, row := range s.allRows() {
+			if row.Admitted > 0 && (row.Tenant != "a/b" || row.Limit != "requests" || row.Admitted != 80) {
+				t.Errorf("row %+v, want 80 of requests for a/b", row)
+			}
+		}
+		if got := s.billed(nil); got != 80 {
+			t.Errorf("the ledger has %d units, want 80", got)
+		}
+	})
+}
+
+// What nobody ends is cancelled in time, and reservations are bounded.
+func TestReservationsExpire(t *testing.T) {
+	bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {
+		c := dial(t, s, WithReservationTime(10*time.Second), WithMaxReservations(3))
+		var all []*Reservation
+		for i := range 4 {
+			r, d := c.Reserve(t.Context(), 30, tenant("a"))
+			if (r != nil) != (i < 3) || i == 3 && d.Reason != ReasonCrowded {
+				t.Errorf("reservation %d: %+v", i, d)
+			}
+			all = append(all, r)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		if err := all[1].Commit(30); err != nil {
+			t.Errorf("Commit in time: %v", err)
+		}
+		time.Sleep(4 * time.Second) // the first and the third are over
+		for _, i := range []int{0, 2} {
+			if err := all[i].Commit(1); !errors.Is(err, ErrReservation) {
+				t.Errorf("Commit too late: %v, want ErrReservation", err)
+			}
+		}
+		if st := c.Stats(); st.Expired != 2 || st.Reservations != 0 || st.UnitsReserved != 0 {
+			t.Errorf("stats %+v, want two expired and none left", st)
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != 30 {
+			t.Errorf("the ledger has %d units, want 30", got)
+		}
+	})
+}
+
+// Close cancels what lives, and does not wait for it.
+func TestCloseCancelsReservations(t *testing.T) {
+	slots := limit.Limit{Name: "in-flight", Algorithm: limit.Concurrency, Slots: 5}
+	bubble(t, plans(1, hourly("requests", 100), slots), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		r, d := c.Reserve(t.Context(), 3, tenant("a"))
+		if r == nil {
+			t.Fatalf("%+v", d)
+		}
+		d.Done() // of a reservation it does nothing
+		if d := c.AllowN(t.Context(), 3, tenant("a")); d.Allowed || d.Limit() != "in-flight" {
+			t.Errorf("3 more of 5 slots: %+v by %q, want denied by in-flight", d, d.Limit())
+		}
+		began := time.Now()
+		shut(t, c)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if err := r.Commit(3); !errors.Is(err, ErrReservation) {
+			t.Errorf("Commit after Close: %v, want ErrReservation", err)
+		}
+		if r, d := c.Reserve(t.Context(), 1, tenant("a")); r != nil || d.Reason != ReasonClosed {
+			t.Errorf("after Close: %+v, want closed", d)
+		}
+		if got := s.billed(nil); got != 0 {
+			t.Errorf("the ledger has %d units, want none", got)
+		}
+	})
+}
+
+// Reservations, requests, reports and renewals at once, with limits that deny each other's:
+// the ledger has exactly what was admitted and committed.
+func TestReservationsHammer(t *testing.T) {
+	soft := hourly("soft", 40)
+	soft.Rate, soft.Enforcement, soft.OveragePPM = perSecond(40), limit.Soft, 500_000
+	hard := limit.Limit{Name: "hard", Rate: perSecond(500), Burst: 400, Meter: "hard", Match: []limit.Match{{Attribute: "method", Patterns: []string{"POST"}}}}
+	user := limit.Limit{Name: "per-user", Rate: perSecond(200), Burst: 100, By: []string{"user"}}
+	bubble(t, plans(1, soft, hard, user), func(t *testing.T, s *fake) {
+		s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+		c := dial(t, s, WithReportInterval(50*time.Millisecond), WithReservationTime(300*time.Millisecond))
+		var mu sync.Mutex
+		want := make(map[string]int64)
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(11, uint64(g)))
+				mine := make(map[string]int64)
+				for range 800 {
+					id := []string{"a", "a/b"}[rng.IntN(2)]
+					method := []string{"GET", "POST"}[rng.IntN(2)]
+					attrs := []Attribute{tenant(id), {AttrUser, fmt.Sprint(rng.IntN(20))}, {AttrMethod, method}}
+					count := func(n int64) {
+						mine[id+" soft"] += n
+						if method == "POST" {
+							mine[id+" hard"] += n
+						}
+					}
+					n := int64(1 + rng.IntN(4))
+					if rng.IntN(3) == 0 {
+						if c.AllowN(context.Background(), n, attrs...).Allowed {
+							count(n)
+						}
+						continue
+					}
+					r, _ := c.Reserve(context.Background(), n, attrs...)
+					if r == nil {
+						continue
+					}
+					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+					m := rng.Int64N(n + 2)
+					if r.Commit(m) == nil {
+						count(m)
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for k, n := range mine {
+					want[k] += n
+				}
+			})
+		}
+		wg.Wait()
+		shut(t, c)
+		got := make(map[string]int64)
+		for _, r := range s.allRows() {
+			if r.Admitted > 0 {
+				got[r.Tenant+" "+r.Limit] += r.Admitted
+			}
+		}
+		for k, n := range want {
+			if got[k] != n {
+				t.Errorf("%s: the ledger has %d units, %d were admitted", k, got[k], n)
+			}
+		}
+		if over := s.billed(func(r ledger.Row) bool { return r.Overage > 0 }); over == 0 {
+			t.Error("nothing was above the soft limit: the test tests less than it says")
+		}
+		if st := c.Stats(); st.Expired == 0 || st.Reservations != 0 {
+			t.Errorf("stats %+v, want some expired and none left", st)
+		}
+	})
+}

@@ -17,10 +17,10 @@ const adminKey = "a-first-key-for-tests"
 
 // least is who may call what, stated anew here: the least role, or agent.
 var least = map[string]string{
-	"GetUsage": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "ListPlans": "viewer",
+	"GetUsage": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "GetShadow": "viewer", "ListPlans": "viewer",
 	"GetTenant": "viewer", "ListTenants": "viewer", "ListAgents": "viewer", "GetSwitches": "viewer", "GetVersion": "viewer",
-	"CreateTenant": "operator", "SetTenantPlan": "operator", "SetSwitches": "operator",
-	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "CreateKey": "admin", "RevokeKey": "admin", "ListKeys": "admin",
+	"CreateTenant": "operator", "SetTenantPlan": "operator", "SetSwitches": "operator", "SuspendTenant": "operator", "ResumeTenant": "operator",
+	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "ListKeys": "admin",
 	"Renew": "agent", "Watch": "agent", "Settle": "agent",
 }
 

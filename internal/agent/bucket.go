@@ -75,6 +75,7 @@ type Bucket struct {
 	ended      bool  // the lease ended by itself: it was not given back
 	onShare    bool  // out of contact, it goes on with its share
 	next       int64 // tokens of the window to come, which it goes over to at turnAt
+	edgeAsk    int64 // when to ask for tokens of the window to come
 	turned     int64 // tokens that this window began with, as the agent went over by itself
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made

@@ -40,10 +40,15 @@ func (b *Bucket) edgeTimeLocked() int64 {
 	return b.turnAt
 }
 
-// edgeLocked says when a lease that lasts until its window's end is renewed: once more
-// shortly before that, and, when it has tokens of the next window, shortly after.
+// edgeLocked says when a bucket is renewed for its window's end: once more shortly before
+// that, and, when it has tokens of the next window, shortly after.
 func (b *Bucket) edgeLocked(now int64) {
-	if b.length <= 0 || b.expires+2*margin < b.turnAt {
+	if b.length <= 0 {
+		return
+	}
+	lead := min(ahead, b.length/4)
+	b.edgeAsk = b.turnAt - lead/4 - b.jitterLocked(lead/2+1)
+	if b.expires+2*margin < b.turnAt {
 		return
 	}
 	if b.next > 0 {
@@ -53,12 +58,25 @@ func (b *Bucket) edgeLocked(now int64) {
 		b.renewAt = b.turnAt + 1 // goes over first
 		return
 	}
-	lead := min(ahead, b.length/4)
-	if at := b.turnAt - lead/4 - b.jitterLocked(lead/2+1); at > now {
-		b.renewAt = at
+	if b.edgeAsk > now {
+		b.renewAt = b.edgeAsk
 	} else {
 		b.renewAt = b.expires // it was asked already: not ever more often towards the end
 	}
+}
+
+// dueEdgeLocked returns when to ask for tokens of the next window: once, whether the lease still
+// lives or requests are denied until the window's end, if anything was asked for of late.
+func (b *Bucket) dueEdgeLocked(now int64) int64 {
+	switch {
+	case b.length <= 0 || b.next > 0 || b.lastAsk >= b.edgeAsk || now >= b.turnAt:
+		return Never
+	case now < b.edgeAsk:
+		return b.edgeAsk
+	case b.cell.admitted()+b.deniedLocked() == b.toldAdmitted+b.toldDenied:
+		return Never
+	}
+	return now
 }
 
 // jitterLocked returns a number below n that agents and renewals do not share: a hash

@@ -1,6 +1,10 @@
 package agent
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
 
 // maxWaiting bounds the requests that wait for a renewal of one bucket, and those that wait their
 // turn where the limit names no bound: the server's answer is a round trip away,
@@ -253,6 +257,9 @@ const (
 	// patientEvery is how often to ask for requests that wait their turn, when the
 	// store neither gives anything nor says when to come again.
 	patientEvery = 20_000
+	// backlogEvery is how often to ask for more than the trickle for them: as often as
+	// under any pressure.
+	backlogEvery = lease.ShortTerm - lease.ShortTerm/5
 	// visitEvery is how often such a bucket is looked at in any case, for units
 	// that other limits put back.
 	visitEvery = 500_000
@@ -300,7 +307,7 @@ func (b *Bucket) dueQueueLocked(now int64) int64 {
 	case b.queue.unheard:
 		return now
 	case b.live && b.trickle > 0:
-		return Never // served as it comes
+		return max(now, b.lastAsk+backlogEvery) // served as it comes, and there may be more of it
 	}
 	return max(now, b.lastAsk+patientEvery)
 }

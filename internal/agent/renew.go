@@ -51,7 +51,7 @@ func (b *Bucket) Due(now int64) int64 {
 	if b.counting {
 		return Never
 	}
-	return min(b.dueLeaseLocked(now), b.dueQueueLocked(now), b.turnTimeLocked(now))
+	return min(b.dueLeaseLocked(now), b.dueQueueLocked(now), b.dueEdgeLocked(now), b.turnTimeLocked(now))
 }
 
 // dueLeaseLocked is Due for the lease's sake.

@@ -127,7 +127,7 @@ func (x *step) putBack() {
 	spent, held := x.spent*limit.Micro, r.Held*limit.Micro
 	switch {
 	case rec == nil:
-		if x.windowed(r.Window) {
+		if x.windowed(r.Window) || r.Window == 0 { // on credit, before it had any
 			x.redeclare(spent, held)
 		}
 		return

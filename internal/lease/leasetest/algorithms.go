@@ -58,6 +58,24 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("what a newcomer spent on credit is taken out", func(o renewer) {
+		for name, spec := range map[string]lease.Spec{
+			"a bucket": Bucket(10, 100), "a window": Window(100, 60_000_000, start), "a sliding window": Sliding(100, 60_000_000, start), "a log": Log(100, 60_000_000),
+		} {
+			first := ask("a", spec, start, 1, 0)
+			first.Key, first.Admitted = name, 4
+			g := o.one(first)
+			first.Number, first.Final, first.Held, first.Window = 2, true, g.Tokens, g.ValidFrom
+			o.one(first)
+			second, third := ask("b", spec, start, 1, 96), ask("c", spec, start, 1, 1)
+			second.Key, third.Key = name, name
+			got, more := o.one(second).Tokens, o.one(third).Tokens
+			if got != 96 || more != 0 {
+				o.t.Errorf("%s of 100: got %d tokens after 4 on credit, and then %d; want 96 and 0", name, got, more)
+			}
+		}
+	})
+
 	run("a sliding window says when the next token is there", func(o renewer) {
 		const minute = 60_000_000
 		spec := Sliding(60, minute, start)

@@ -124,7 +124,7 @@ local micro_spent, micro_held, micro_refused = spent * MICRO, held * MICRO, refu
 local function ours(at) return not fixed or at == win end
 
 if not rec then
-  if ours(window) then
+  if ours(window) or window == 0 then -- 0: on credit, before it had any
     if expires_in == 0 then
       level = max(level - micro_spent, lowest())
     elseif t < suspect then

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -238,5 +239,16 @@ func (l *loop) flip(why string) {
 	c.reg.Switch(sw)
 	c.special.Store(c.closed.Load() || sw.Mode != limit.ModeNormal)
 	c.unsettleAll()
+	// Who waits, perhaps for long, is decided anew.
+	c.reg.Each(func(e *agent.Entry) {
+		if e.Urgent() {
+			l.urgent = append(l.urgent, e)
+		}
+	})
+	for _, e := range l.urgent {
+		serve(e.Dismiss())
+	}
+	clear(l.urgent)
+	l.urgent = l.urgent[:0]
 	c.log.Info(why, "mode", sw.Mode.String(), "denied_tenants", len(sw.Denied))
 }

@@ -224,3 +224,40 @@ func TestWithoutSlots(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// An operator's switch decides those who wait, too: at once, and without a denial counted.
+func TestSwitchReleasesWhoWaits(t *testing.T) {
+	bubble(t, plans(1, slots(1, 10, 0)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		first := c.Allow(t.Context(), tenant("a"))
+		decided := make(chan Decision)
+		go func() { decided <- c.Allow(context.Background(), tenant("a")) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		s.flip(limit.Switches{Mode: limit.ModeAllowAll})
+		before := time.Now()
+		d := <-decided
+		if !d.Allowed || d.Reason != ReasonSwitch || time.Since(before) > time.Second {
+			t.Errorf("%+v after %v, want allowed by the switch at once", d, time.Since(before))
+		}
+		d.Done()
+		first.Done()
+		s.flip(limit.Switches{})
+		time.Sleep(time.Second)
+		a := c.Allow(t.Context(), tenant("a"))
+		if !a.Allowed {
+			t.Errorf("%+v, want the slot that both gave back", a)
+		}
+		go func() { decided <- c.Allow(context.Background(), tenant("a")) }()
+		time.Sleep(10 * time.Second)
+		s.flip(limit.Switches{Denied: []string{"a"}})
+		if d := <-decided; d.Allowed || d.Reason != ReasonSwitch {
+			t.Errorf("%+v, want denied by the switch", d)
+		}
+		a.Done()
+		shut(t, c)
+		if st := c.Stats(); st.Admitted != 3 || st.Denied != 0 {
+			t.Errorf("%d starts and %d denied, want 3 and 0", st.Admitted, st.Denied)
+		}
+	})
+}

@@ -25,7 +25,7 @@ func many(tb testing.TB, n int) (*Registry, *Set, []string) {
 	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("user-%08x-%04x", uint32(i)*2654435761, i&0xffff)
-		e, err := r.Touch(set, &set.Items[0], []limit.Attribute{{Name: "user", Value: keys[i]}}, 1)
+		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: keys[i]}}, 1)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func BenchmarkFind(b *testing.B) {
 		s := uint32(1)
 		for b.Loop() {
 			s = s*1664525 + 1013904223
-			e := r.Entry(&set.Items[0], []limit.Attribute{{Name: "tenant", Value: "a"}, {Name: "user", Value: keys[(s>>4)%100_000]}})
+			e := r.Entry(&set.List, 0, []limit.Attribute{{Name: "tenant", Value: "a"}, {Name: "user", Value: keys[(s>>4)%100_000]}})
 			if !e.Take(1) {
 				b.Fatal("denied")
 			}

@@ -19,6 +19,7 @@ func TestLayout(t *testing.T) {
 		{"the place of its cell", unsafe.Offsetof(e.cell), 64},
 		{"a cell", unsafe.Sizeof(e.cell), 64},
 		{"a set", unsafe.Sizeof(s), 128},
+		{"a set's hot part", unsafe.Offsetof(s.Trial), 64},
 		{"a tenant's hot part", max(unsafe.Offsetof(n.touched)+1, 64), 64},
 		{"the rest of a tenant's last line", unsafe.Sizeof(n) % 64, 0},
 	} {

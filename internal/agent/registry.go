@@ -53,7 +53,7 @@ type Registry struct {
 	denied  map[string]bool      // tenants switched off
 	unasked []*Tenant            // to be asked for; at most max
 	pending map[*Tenant]struct{} // tenants whose set waits for an answer
-	shared  map[string]*matching // by the rules of the items
+	shared  map[string]*shared   // by what makes the items
 	closed  bool
 }
 
@@ -63,7 +63,7 @@ func NewRegistry(max int) *Registry {
 	return &Registry{
 		seed: maphash.MakeSeed(), max: max,
 		tenants: newTable[Tenant](), entries: newTable[Entry](),
-		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}), shared: make(map[string]*matching),
+		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
 	}
 }
 
@@ -102,76 +102,83 @@ func (t *Tenant) Ready() <-chan struct{} { return t.ready }
 // ones, so that the last asked is never put back; then slots, which a request may wait long
 // for; at last those that only count. It is immutable: a change makes another.
 type Set struct {
-	Items   []Item
+	List
 	Refusal Refusal
 	Slots   bool // some of Items are of slots
+	Trying  bool // Trial is there
 	gone    atomic.Bool
-	first   [1]Item  // what Items points to, where it is one
-	Chain   []string // the tenant and its ancestors
-	Trial   *Trial   // what is decided beside Items; nil for nothing
-	// matching tells which of Items a request meets, limit.MatcherRules to each; tenants of one
-	// plan share them. None where every request meets all.
-	matching *matching
+	first   [1]place // what places points to, where it is one
+
+	Trial *Trial   // what is decided beside Items; nil for nothing
+	Chain []string // the tenant and its ancestors
+	_     [32]byte // to two cache lines, of which an ordinary decision reads the first
+}
+
+// List is limits as a tenant holds them. What they say is shared by all tenants of a plan,
+// so that it stays in the processor's caches however many tenants there are.
+type List struct {
+	*shared
+	places []place // by item: the tenant's
+	hash   uint64  // the tenant's part of its own limits' scopes' hashes
+}
+
+// shared is what tenants with the same limits share.
+type shared struct {
+	Items []Item
+	// matchers tell which of Items a request meets, limit.MatcherRules to each. None where
+	// every request meets all.
+	matchers []*limit.Matcher
+}
+
+// place is where a tenant's buckets of one limit are.
+type place struct {
+	scope *Scope
+	// direct is the bucket last found, where no values tell several apart. A dropped
+	// one stays until the next is made: its cell admits nothing.
+	direct atomic.Pointer[Entry]
+}
+
+// Match returns which of the Items from first on, a multiple of limit.MatcherRules, the request
+// meets: bit i stands for Items[first+i].
+func (l *List) Match(first int, attributes []limit.Attribute) uint64 {
+	if l.matchers == nil {
+		if n := len(l.Items) - first; n < limit.MatcherRules {
+			return 1<<n - 1
+		}
+		return 1<<limit.MatcherRules - 1
+	}
+	return l.matchers[first/limit.MatcherRules].Match(attributes)
 }
 
 // Trial is the limits that decide and count like any, and neither deny a request
 // nor make it wait.
 type Trial struct {
-	Limits  []Item // shadow limits of the policy in force, each on its own
-	Version []Item // the shadow version's, together: one that would deny takes nothing of the others
+	Limits  List // shadow limits of the policy in force, each on its own
+	Version List // the shadow version's, together: one that would deny takes nothing of the others
 }
 
 // Concerns reports whether a limit on trial holds the request.
 func (t *Trial) Concerns(attributes []limit.Attribute) bool {
-	if t == nil {
-		return false
-	}
-	holds := func(it *Item) bool { return it.Rule.Applies(attributes) }
-	for i := range t.Limits {
-		if holds(&t.Limits[i]) {
-			return true
-		}
-	}
-	for i := range t.Version {
-		if holds(&t.Version[i]) {
+	return t != nil && (t.Limits.concerns(attributes) || t.Version.concerns(attributes))
+}
+
+func (l *List) concerns(attributes []limit.Attribute) bool {
+	for first := 0; first < len(l.Items); first += limit.MatcherRules {
+		if l.Match(first, attributes) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// Match returns which of the Items from first on, a multiple of limit.MatcherRules, the request
-// meets: bit i stands for Items[first+i].
-func (s *Set) Match(first int, attributes []limit.Attribute) uint64 {
-	if s.matching == nil {
-		if n := len(s.Items) - first; n < limit.MatcherRules {
-			return 1<<n - 1
-		}
-		return 1<<limit.MatcherRules - 1
-	}
-	return s.matching.matchers[first/limit.MatcherRules].Match(attributes)
-}
-
 // Gone reports whether another set has taken this one's place.
 func (s *Set) Gone() bool { return s.gone.Load() }
 
-// Index returns which of Items it is.
-func (s *Set) Index(it *Item) int {
-	for i := range s.Items {
-		if &s.Items[i] == it {
-			return i
-		}
-	}
-	panic("agent: an item of another set")
-}
-
 // Item is a limit of a Set.
 type Item struct {
-	Rule  *limit.Rule
-	scope *Scope
-	// direct is the bucket last found, where no values tell several apart. A dropped
-	// one stays until the next is made: its cell admits nothing.
-	direct atomic.Pointer[Entry]
+	Rule *limit.Rule
+	only *string // the one attribute that tells buckets apart, uncut; or nil
+	hash uint64  // the part of its scopes' hashes that is no tenant's
 
 	values uint16
 	// Rank orders by strictness, strictest first, whatever the order of asking.
@@ -189,11 +196,18 @@ type Item struct {
 	// Vet: the limit's lists, or a reserve, may decide before the bucket does.
 	Vet bool
 	// Soft: what the bucket denies may be admitted above it.
-	Soft bool
-
-	only *string // the one attribute that tells buckets apart, uncut; or nil
-	hash uint64  // the scope's
+	Soft  bool
+	whose whose
 }
+
+// whose says which tenant a limit is held by.
+type whose uint8
+
+const (
+	everyones whose = iota // the policy's top level
+	own
+	anAncestors
+)
 
 // find returns the tenant of that id, or nil.
 func (r *Registry) find(id string) *Tenant {
@@ -241,57 +255,65 @@ func Lookup(attributes []limit.Attribute, name string) string {
 
 // ownScopes returns the scopes of the set that are the tenant's own, not an ancestor's
 // or the top level's.
-func (s *Set) ownScopes(tenant string) []*Scope {
-	var own []*Scope
-	add := func(items []Item) {
-		for i := range items {
-			sc := items[i].scope
-			if sc.key.tenant != tenant {
+func (s *Set) ownScopes() []*Scope {
+	var scopes []*Scope
+	add := func(l *List) {
+		for i := range l.places {
+			if l.Items[i].whose != own {
 				continue
 			}
-			own = append(own, sc)
+			sc := l.places[i].scope
+			scopes = append(scopes, sc)
 			if sc.overage != nil {
-				own = append(own, sc.overage)
+				scopes = append(scopes, sc.overage)
 			}
 		}
 	}
-	add(s.Items)
+	add(&s.List)
 	if s.Trial != nil {
-		add(s.Trial.Limits)
-		add(s.Trial.Version)
+		add(&s.Trial.Limits)
+		add(&s.Trial.Version)
 	}
-	return own
+	return scopes
 }
 
-// Entry returns the request's bucket of an item, or nil when it is not held yet.
-func (r *Registry) Entry(it *Item, attributes []limit.Attribute) *Entry {
+// Entry returns the request's bucket of item i, or nil when it is not held yet.
+func (r *Registry) Entry(l *List, i int, attributes []limit.Attribute) *Entry {
+	it := &l.Items[i]
 	switch {
 	case it.values == 0:
-		return it.direct.Load()
+		return l.places[i].direct.Load()
 	case it.only != nil:
 		// What is found under the value as it came is right: entries have clean values only.
-		return r.entry(it, Lookup(attributes, *it.only))
+		return r.entry(l, i, Lookup(attributes, *it.only))
 	default:
-		return r.entryOfMany(it, attributes)
+		return r.entryOfMany(l, i, attributes)
 	}
 }
 
-func (r *Registry) entryOfMany(it *Item, attributes []limit.Attribute) *Entry {
+func (r *Registry) entryOfMany(l *List, i int, attributes []limit.Attribute) *Entry {
 	var buf [256]byte
-	return r.entryBytes(it.scope, it.append(buf[:0], attributes))
+	return r.entryBytes(l.places[i].scope, l.Items[i].append(buf[:0], attributes))
 }
 
-func (r *Registry) entry(it *Item, values string) *Entry {
-	s, h := it.scope, usable(maphash.String(r.seed, values)^it.hash)
+func (r *Registry) entry(l *List, i int, values string) *Entry {
+	h := l.Items[i].hash
+	switch l.Items[i].whose {
+	case own:
+		h ^= l.hash
+	case anAncestors:
+		h = l.places[i].scope.hash
+	}
+	h = usable(maphash.String(r.seed, values) ^ h)
 	slots := *r.entries.slots.Load()
 	mask := uint64(len(slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		p := &slots[i]
+	for at := h & mask; ; at = (at + 1) & mask {
+		p := &slots[at]
 		switch p.hash.Load() {
 		case 0:
 			return nil
 		case h:
-			if e := p.entry.Load(); e != nil && e.scope == s && e.values == values {
+			if e := p.entry.Load(); e != nil && e.scope == l.places[i].scope && e.values == values {
 				return e
 			}
 		}
@@ -326,19 +348,20 @@ func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
 	return dst
 }
 
-// Touch returns the request's bucket of an item, and makes it if it is not held
-// yet. It fails with ErrCrowded or ErrGone.
-func (r *Registry) Touch(s *Set, it *Item, attributes []limit.Attribute, now int64) (*Entry, error) {
+// Touch returns the request's bucket of item i of one of the set's lists, and makes it if it is
+// not held yet. It fails with ErrCrowded or ErrGone.
+func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, now int64) (*Entry, error) {
 	var buf [256]byte
+	it := &l.Items[i]
 	values := it.append(buf[:0], attributes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.Gone() || r.closed {
 		return nil, ErrGone
 	}
-	e, err := r.touchLocked(it.scope, values, now)
+	e, err := r.touchLocked(l.places[i].scope, values, now)
 	if err == nil && it.values == 0 {
-		it.direct.Store(e)
+		l.places[i].direct.Store(e)
 	}
 	return e, err
 }
@@ -514,7 +537,7 @@ func (r *Registry) Sweep() {
 			return
 		}
 		if s != nil {
-			own := s.ownScopes(t.id)
+			own := s.ownScopes()
 			if slices.ContainsFunc(own, func(sc *Scope) bool { return sc.entries > 0 }) {
 				return
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -273,46 +274,30 @@ func (b *rebuild) resolve(t *Tenant) {
 		return
 	}
 	old.gone.Store(true)
-	b.left = append(b.left, old.ownScopes(t.id)...)
+	b.left = append(b.left, old.ownScopes()...)
 }
 
 // try adds what the shadow version says of the set's requests.
 func (b *rebuild) try(s *Set, held []limit.Held) {
-	items := make([]Item, 0, len(held))
-	for rank, h := range held {
-		if triable(&h.Rule.Limit) {
-			items = append(items, Item{})
-			b.item(&items[len(items)-1], h, rank, b.trial, true)
+	var order []int
+	for i := range held {
+		if triable(&held[i].Rule.Limit) {
+			order = append(order, i)
 		}
 	}
-	if len(items) == 0 {
+	if len(order) == 0 {
 		return
 	}
 	if s.Trial == nil {
-		s.Trial = new(Trial)
+		s.Trial = &Trial{Limits: List{shared: new(shared)}}
 	}
-	s.Trial.Version = items
+	s.Trying = true
+	s.Trial.Version = b.list(nil, s.tenant(), held, order, onTrial{b.trial, true})
 }
 
 // triable reports whether a limit can be tried without denying: slots cannot, for a request
 // that is not denied for them says nothing of its end.
 func triable(l *limit.Limit) bool { return !l.CountsOnly() && l.Slots == 0 }
-
-// item compiles one held limit. A shadow one feeds no meter.
-func (b *rebuild) item(it *Item, h limit.Held, rank int, rules *limit.Rules, shadow bool) {
-	l := &h.Rule.Limit
-	it.Rule, it.scope, it.Rank = h.Rule, b.scope(h, rules, shadow), uint16(rank)
-	it.values, it.hash = uint16(len(l.By)), it.scope.hash
-	it.Vet = len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{}
-	it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
-	it.Soft = it.scope.overage != nil
-	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
-		it.only = &l.By[0]
-	}
-	if it.values == 0 {
-		it.direct.Store(it.scope.direct.Load())
-	}
-}
 
 // set compiles what holds the requests of chain[0].
 func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
@@ -327,20 +312,18 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	if len(chain) > 0 {
 		tenant = chain[0].ID
 	}
-	order := make([]int, 0, len(held)) // of asking, as indexes of held, which is by rank
+	var order, shadows []int // of asking, as indexes of held, which is by rank
 	for i := range held {
-		if !held[i].Rule.Limit.Shadow {
+		switch l := &held[i].Rule.Limit; {
+		case !l.Shadow:
 			order = append(order, i)
+		case triable(l):
+			shadows = append(shadows, i)
 		}
 	}
-	if len(order) < len(held) {
-		s.Trial = &Trial{Limits: make([]Item, 0, len(held)-len(order))}
-		for i, h := range held {
-			if h.Rule.Limit.Shadow && triable(&h.Rule.Limit) {
-				s.Trial.Limits = append(s.Trial.Limits, Item{})
-				b.item(&s.Trial.Limits[len(s.Trial.Limits)-1], h, i, b.rules, false)
-			}
-		}
+	if len(shadows) > 0 {
+		s.Trying = true
+		s.Trial = &Trial{Limits: b.list(nil, tenant, held, shadows, onTrial{b.rules, false}), Version: List{shared: new(shared)}}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		if d := turn(&held[a], tenant) - turn(&held[b], tenant); d != 0 || held[a].Rule.Limit.Slots == 0 {
@@ -348,58 +331,125 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 		}
 		return slotsOrder(&held[a], &held[b])
 	})
-	s.Items = s.first[:]
-	if len(order) != 1 {
-		s.Items = make([]Item, len(order))
+	s.List = b.list(s.first[:], tenant, held, order, onTrial{})
+	for i := range s.Items {
+		s.Slots = s.Slots || s.Items[i].Slots
 	}
-	for i, rank := range order {
-		h := &held[rank]
-		it := &s.Items[i]
-		b.item(it, *h, rank, b.rules, false)
-		it.Metered = h.Rule.Limit.Meter != ""
-		it.Inherited = it.Metered && inherited(h, tenant)
-		s.Slots = s.Slots || it.Slots
-		it.Hold = it.Metered && i < len(order)-1
-	}
-	s.matching = b.match(s.Items)
 	return s
 }
 
-// matching tells which of many items a request meets. Sets of the same rules share one.
-type matching struct {
-	matchers []*limit.Matcher // limit.MatcherRules items to each
-	rules    []*limit.Rule    // kept, so that no other rule takes the place in memory that the key names
+// tenant is whose requests the set holds; empty for those without one.
+func (s *Set) tenant() string {
+	if len(s.Chain) == 0 {
+		return ""
+	}
+	return s.Chain[0]
 }
 
-// maxMatching bounds those that sets may come to share; beyond it sharing begins anew.
-// Tenants with overrides have rules of their own, and share with no one.
-const maxMatching = 4096
+// onTrial says that limits deny nothing and feed no meter, and of which version; zero for limits
+// that are not on trial.
+type onTrial struct {
+	rules  *limit.Rules
+	shadow bool // of the shadow version
+}
 
-// match returns what tells which of the items a request meets: nil when it meets all.
-func (b *rebuild) match(items []Item) *matching {
-	m := new(matching)
+// maxShared bounds what sets may come to share; beyond it sharing begins anew.
+// Tenants with overrides have rules of their own, and share with no one.
+const maxShared = 4096
+
+// list compiles limits, given in the order of asking as indexes of held. They are in places if
+// there is room.
+func (b *rebuild) list(places []place, tenant string, held []limit.Held, order []int, trial onTrial) List {
+	if len(order) > len(places) {
+		places = make([]place, len(order))
+	}
+	l := List{places: places[:len(order)], hash: b.hashOf(tenant)}
+	rules := b.rules
+	if trial.rules != nil {
+		rules = trial.rules
+	}
+	var key []byte
+	for i, rank := range order {
+		h := &held[rank]
+		sc := b.scope(*h, rules, trial.shadow)
+		l.places[i].scope = sc
+		if len(h.Rule.Limit.By) == 0 {
+			l.places[i].direct.Store(sc.direct.Load())
+		}
+		// The rule stays where it is for as long as items have it, and so does the key name no other.
+		key = binary.NativeEndian.AppendUint64(key, uint64(uintptr(unsafe.Pointer(h.Rule))))
+		key = append(key, byte(rank), byte(rank>>8), byte(whoseIs(h, tenant)))
+	}
+	if trial.rules != nil {
+		key = append(key, 't')
+	}
+	if trial.shadow {
+		key = append(key, 's')
+	}
+	if l.shared = b.shared[string(key)]; l.shared != nil {
+		return l
+	}
+	l.shared = &shared{Items: make([]Item, len(order))}
 	always := true
-	key := make([]byte, 0, 8*len(items))
-	for i := range items {
-		r := items[i].Rule
-		always = always && len(r.Limit.Match) == 0
-		m.rules = append(m.rules, r)
-		key = binary.NativeEndian.AppendUint64(key, uint64(uintptr(unsafe.Pointer(r))))
+	all := make([]*limit.Rule, len(order))
+	for i, rank := range order {
+		it := &l.Items[i]
+		it.is(&held[rank], l.places[i].scope, rank, tenant)
+		it.hash = b.hashWithoutTenant(l.places[i].scope.key)
+		if trial.rules == nil {
+			it.Metered = it.Rule.Limit.Meter != ""
+			it.Inherited = it.Metered && it.whose == anAncestors
+			it.Hold = it.Metered && i < len(order)-1
+		}
+		all[i] = it.Rule
+		always = always && len(it.Rule.Limit.Match) == 0
 	}
-	if always {
-		return nil
+	if !always {
+		for part := range slices.Chunk(all, limit.MatcherRules) {
+			l.matchers = append(l.matchers, limit.NewMatcher(part))
+		}
 	}
-	if known := b.shared[string(key)]; known != nil {
-		return known
-	}
-	for part := range slices.Chunk(m.rules, limit.MatcherRules) {
-		m.matchers = append(m.matchers, limit.NewMatcher(part))
-	}
-	if len(b.shared) >= maxMatching {
+	if len(b.shared) >= maxShared {
 		clear(b.shared)
 	}
-	b.shared[string(key)] = m
-	return m
+	b.shared[string(key)] = l.shared
+	return l
+}
+
+// is compiles one held limit, of which sc is an example.
+func (it *Item) is(h *limit.Held, sc *Scope, rank int, tenant string) {
+	l := &h.Rule.Limit
+	it.Rule, it.Rank, it.values, it.whose = h.Rule, uint16(rank), uint16(len(l.By)), whoseIs(h, tenant)
+	it.Vet = len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{}
+	it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
+	it.Soft = sc.overage != nil
+	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
+		it.only = &l.By[0]
+	}
+}
+
+func whoseIs(h *limit.Held, tenant string) whose {
+	switch h.Tenant {
+	case "":
+		return everyones
+	case tenant:
+		return own
+	}
+	return anAncestors
+}
+
+// hashOf is a tenant's part of the hashes of its scopes; 0 for none.
+func (r *Registry) hashOf(tenant string) uint64 {
+	if tenant == "" {
+		return 0
+	}
+	return bits.RotateLeft64(maphash.String(r.seed, tenant), 32) // of a tenant that is a value as well, the two differ
+}
+
+// hashWithoutTenant is the other part.
+func (r *Registry) hashWithoutTenant(k scopeKey) uint64 {
+	k.tenant = ""
+	return maphash.Comparable(r.seed, k)
 }
 
 // inherited reports whether the limit is an ancestor's of the tenant.
@@ -454,7 +504,7 @@ func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope 
 	s := b.scopes[k]
 	if s == nil {
 		s = &Scope{key: k, names: l.By, tenant: -1}
-		s.hash = maphash.Comparable(b.seed, k) * 0x9E3779B97F4A7C15
+		s.hash = b.hashWithoutTenant(k) ^ b.hashOf(k.tenant)
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}

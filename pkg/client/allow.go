@@ -45,12 +45,14 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		return c.allowSlow(ctx, n, a)
 	}
 	var holds [onStack]hold
+	var at [onStack]uint16 // of set.Items
 	k, tightest := 0, 0
 	// All buckets are found before the first is asked: finding is waiting for memory,
 	// and so they are waited for together.
 	for first := 0; first < len(set.Items); first += limit.MatcherRules {
 		for met := set.Match(first, a); met != 0; met &= met - 1 {
-			it := &set.Items[first+bits.TrailingZeros64(met)]
+			i := first + bits.TrailingZeros64(met)
+			it := &set.Items[i]
 			if it.Vet {
 				switch vet(it, a) {
 				case passedBy:
@@ -62,11 +64,11 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 			if k == onStack {
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
-			e := c.reg.Entry(it, a)
+			e := c.reg.Entry(&set.List, i, a)
 			if e == nil {
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
-			holds[k] = hold{it, e}
+			holds[k], at[k] = hold{it, e}, uint16(i)
 			if it.Rank < holds[tightest].item.Rank {
 				tightest = k
 			}
@@ -83,7 +85,7 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		case agent.Admitted:
 		case agent.Denied:
 			if it.Soft {
-				return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), wasDenied)
+				return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), wasDenied)
 			}
 			for i, h := range holds[:j+1] {
 				if i < j {
@@ -91,14 +93,14 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 				}
 				retract(h.item, h.entry, n)
 			}
-			if set.Trial != nil {
+			if set.Trying {
 				c.try(set, n, a, false)
 			}
 			return c.denial(hold{it, e}, v, lost)
 		case agent.Wait:
-			return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), toldToWait)
+			return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), toldToWait)
 		default: // the bucket is no more
-			return c.continueSlow(ctx, n, a, set, holds[:j+1], set.Index(it), isGone)
+			return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), isGone)
 		}
 	}
 	for i := range k {
@@ -106,7 +108,7 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 			holds[i].entry.Release(n)
 		}
 	}
-	if set.Trial != nil {
+	if set.Trying {
 		c.try(set, n, a, true)
 	}
 	if k == 0 {

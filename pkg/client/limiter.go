@@ -17,7 +17,7 @@ type Limiter struct {
 	// is none, which never has any. The loop takes it away when anything changes, so
 	// that a decision need not look whether something did.
 	fast  atomic.Pointer[atomic.Int64]
-	entry atomic.Pointer[agent.Entry] // the bucket of fast; nil with none
+	entry atomic.Pointer[settled] // the bucket of fast; nil with none
 	c     *Client
 	attrs []Attribute
 	pins  *pins
@@ -27,6 +27,15 @@ type Limiter struct {
 	none atomic.Int64
 	_    [56]byte
 }
+
+// settled is the one bucket that decides, and which limit's it is.
+type settled struct {
+	*agent.Entry
+	set *agent.Set
+	at  int // of set.Items
+}
+
+func (s *settled) item() *agent.Item { return &s.set.Items[s.at] }
 
 // pins are the buckets that a handle keeps from being dropped.
 type pins struct {
@@ -120,10 +129,7 @@ func (l *Limiter) endless(n int64) bool {
 func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
 	if e := l.entry.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
 		if e.Take(n) {
-			if set, it := l.item(e); set != nil {
-				return Decision{Allowed: true, held: held{l.c, hold{it, e}}}
-			}
-			return Decision{Allowed: true}
+			return Decision{Allowed: true, held: held{l.c, hold{e.item(), e.Entry}}}
 		}
 		return l.refill(ctx, e, n)
 	}
@@ -131,13 +137,10 @@ func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
 }
 
 // refill goes on where the fast path's Take failed.
-func (l *Limiter) refill(ctx context.Context, e *agent.Entry, n int64) Decision {
+func (l *Limiter) refill(ctx context.Context, e *settled, n int64) Decision {
 	c, a := l.c, attributesOf(l.attrs)
-	if set, it := l.item(e); set != nil && !c.special.Load() {
-		i := 0
-		for &set.Items[i] != it {
-			i++
-		}
+	if set, i := e.set, e.at; !set.Gone() && !c.special.Load() {
+		it, e := e.item(), e.Entry
 		v, lost := c.refill(e, n, false)
 		switch v.Outcome {
 		case agent.Admitted:
@@ -172,22 +175,6 @@ func (l *Limiter) resettle() {
 	}
 }
 
-// item finds which limit of the set in force the bucket belongs to.
-func (l *Limiter) item(e *agent.Entry) (*agent.Set, *agent.Item) {
-	a := attributesOf(l.attrs)
-	set := l.c.reg.Find(agent.Lookup(a, AttrTenant))
-	if set == nil {
-		return nil, nil
-	}
-	for i := range set.Items {
-		it := &set.Items[i]
-		if it.Rule.Applies(a) && l.c.reg.Entry(it, a) == e {
-			return set, it
-		}
-	}
-	return nil, nil
-}
-
 // settle sets the fast path where exactly one limit decides, and pins its bucket.
 func (l *Limiter) settle() {
 	a := attributesOf(l.attrs)
@@ -198,26 +185,26 @@ func (l *Limiter) settle() {
 	if set.Trial.Concerns(a) {
 		return
 	}
-	var only *agent.Item
+	only := -1
 	for i := range set.Items {
 		it := &set.Items[i]
 		if !it.Rule.Applies(a) {
 			continue
 		}
-		if only != nil || it.Inherited || it.Slots || it.Vet {
+		if only >= 0 || it.Inherited || it.Slots || it.Vet {
 			return
 		}
-		only = it
+		only = i
 	}
-	if only == nil {
+	if only < 0 {
 		return
 	}
-	e, err := l.c.reg.Touch(set, only, a, l.c.now())
+	e, err := l.c.reg.Touch(set, &set.List, only, a, l.c.now())
 	if err != nil {
 		return
 	}
 	l.pins.swap([]*agent.Entry{e})
-	l.entry.Store(e)
+	l.entry.Store(&settled{e, set, only})
 	l.fast.Store(e.Stock())
 	// What changed before this point is seen here; what changes after it finds the
 	// handle in the list.

@@ -210,7 +210,7 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 		if !it.Rule.Applies(a) {
 			continue
 		}
-		e := c.reg.Entry(it, a)
+		e := c.reg.Entry(&set.List, i, a)
 		if it.Rank < rank {
 			rank = it.Rank
 			d.Reason, d.held = ReasonLimit, held{c, hold{it, e}}
@@ -302,7 +302,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 				return d, again
 			}
 		}
-		e, err := c.reg.Touch(set, it, r.attrs, c.now())
+		e, err := c.reg.Touch(set, &set.List, i, r.attrs, c.now())
 		if errors.Is(err, agent.ErrGone) {
 			r.giveBack(false)
 			return d, true // the caller sees whether the client is closed

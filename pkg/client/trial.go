@@ -13,13 +13,13 @@ import (
 func (c *Client) try(set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
 	t := set.Trial
 	if allowed {
-		for i := range t.Limits {
-			c.tryOne(set, &t.Limits[i], n, a, new(conjunction))
+		for i := range t.Limits.Items {
+			c.tryOne(set, &t.Limits, i, n, a, new(conjunction))
 		}
 	}
 	all := new(conjunction)
-	for i := range t.Version {
-		if c.tryOne(set, &t.Version[i], n, a, all); all.denied() {
+	for i := range t.Version.Items {
+		if c.tryOne(set, &t.Version, i, n, a, all); all.denied() {
 			return
 		}
 	}
@@ -86,14 +86,15 @@ func (all *conjunction) decide(i int, admitted bool) (after []*agent.Waiter) {
 
 // tryOne takes from the request's bucket of one limit, if it holds the request and a bucket
 // can be had. What only a renewal can tell is told later.
-func (c *Client) tryOne(set *agent.Set, it *agent.Item, n int64, a []limit.Attribute, all *conjunction) {
+func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []limit.Attribute, all *conjunction) {
+	it := &list.Items[i]
 	if !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
 		return
 	}
-	e := c.reg.Entry(it, a)
+	e := c.reg.Entry(list, i, a)
 	if e == nil {
 		var err error
-		if e, err = c.reg.Touch(set, it, a, c.now()); err != nil {
+		if e, err = c.reg.Touch(set, list, i, a, c.now()); err != nil {
 			return // what is not counted here is counted nowhere
 		}
 	}

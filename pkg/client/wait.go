@@ -36,11 +36,7 @@ func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
 func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
 	if e := l.entry.Load(); e != nil && n >= 1 {
 		if e.Try(n) {
-			d := Decision{Allowed: true}
-			if set, it := l.item(e); set != nil {
-				d.held = held{l.c, hold{it, e}}
-			}
-			return d
+			return Decision{Allowed: true, held: held{l.c, hold{e.item(), e.Entry}}}
 		}
 	}
 	return l.c.WaitN(ctx, n, l.attrs...)

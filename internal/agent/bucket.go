@@ -67,6 +67,7 @@ type Bucket struct {
 	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
+	shutUntil  counter // see Shut; written under the mutex
 	window     int64 // start of the window of the tokens, the server's microseconds; 0 without
 	length     int64 // of the window
 	share      int64 // units of each further window to go on with when contact is lost
@@ -199,12 +200,39 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		if b.paced && !lost {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
 		}
+		b.shutLocked(now, lost)
 		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early}
 	case b.queue != nil && len(b.queue.waiters)-int(b.patient.Load()) >= maxWaiting:
 		b.cell.refused.Add(n)
 		return Verdict{Outcome: Denied}
 	}
 	return Verdict{Outcome: Wait}
+}
+
+// shutLocked notes how long one unit is denied for certain: the store said to deny, and
+// until then no trickle brings a whole token and no window turns.
+func (b *Bucket) shutLocked(now int64, lost bool) {
+	if lost || b.slots || b.paced || b.patient.Load() > 0 || now >= b.denyUntil {
+		return
+	}
+	until := now + b.retryAfterLocked(now, 1)
+	if b.length > 0 {
+		until = min(until, b.turnAt)
+	}
+	b.shutUntil.Store(until)
+}
+
+// Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:
+// denials are as many as a caller out of bounds likes. On false the caller asks Slow.
+// It is not for a time without contact. The verdict is of the same moment as Slow's would be, but
+// for units that the store grants meanwhile.
+func (b *Bucket) Shut(now int64) (Verdict, bool) {
+	until := b.shutUntil.Load()
+	if now >= until || b.cell.back.Load() != 0 {
+		return Verdict{}, false
+	}
+	b.cell.refused.Add(1)
+	return Verdict{Outcome: Denied, RetryAfter: until - now}, true
 }
 
 // takeQuietly is take without a trace of a refusal.

@@ -19,6 +19,7 @@ func (b *Bucket) follow(old, l *limit.Limit) {
 		return
 	}
 	b.denyUntil = 0
+	b.shutUntil.Store(0)
 	stock := fraction{capacityOf(l), capacityOf(old)}
 	flow := ratio(float64(l.Rate.Units)*float64(old.Rate.Per), float64(old.Rate.Units)*float64(l.Rate.Per))
 	have := b.foldLocked()

@@ -28,6 +28,7 @@ func (b *Bucket) goOverLocked(now int64, lost bool) bool {
 	b.checkAt = Never
 	b.turnAt += b.length // a calendar window's may be another: the next answer tells
 	b.denyUntil = 0
+	b.shutUntil.Store(0)
 	b.cell.credit(b.turned)
 	return true
 }

@@ -78,6 +78,7 @@ func (b *Bucket) Forget() {
 		return
 	}
 	b.ask, b.offered, b.generation, b.denyUntil = nil, 0, 0, 0
+	b.shutUntil.Store(0)
 	b.met = true // who was admitted on credit stays so; nobody else is
 	b.voidLocked()
 }

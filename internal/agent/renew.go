@@ -237,6 +237,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - g.TTL/5
 	b.denyUntil = 0
+	b.shutUntil.Store(0)
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
 	}

@@ -156,16 +156,22 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict,
 	if !e.Enter() {
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}
-	defer e.Leave()
 	if c.closed.Load() {
+		e.Leave()
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}
 	now := c.now()
 	lost = c.lost.Load() || e.Lost()
-	v = e.Ask(now, n, lost, patient)
-	if v.Attend {
-		c.attend(e)
+	shut := false
+	if n == 1 && !lost && !patient {
+		v, shut = e.Shut(now)
 	}
+	if !shut {
+		if v = e.Ask(now, n, lost, patient); v.Attend {
+			c.attend(e)
+		}
+	}
+	e.Leave()
 	return v, lost
 }
 

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// What is denied without the mutex is what would be denied under it, and for as long.
+func TestShutSaysWhatSlowSays(t *testing.T) {
+	const seed = 9
+	r := rand.New(rand.NewPCG(seed, 2))
+	shut := 0
+	for run := range 300 {
+		l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100}
+		b := NewBucket(l)
+		now := int64(1_000_000)
+		for step := range 200 {
+			switch r.IntN(12) {
+			case 0, 1:
+				g := lease.Grant{Number: b.Renew(now, false).Number, TTL: 1 + r.Int64N(5_000_000)}
+				if r.IntN(3) > 0 {
+					g.DenyFor = r.Int64N(3_000_000)
+				}
+				if r.IntN(2) > 0 {
+					g.Trickle, g.Pile = r.Int64N(20*limit.Micro), 1+r.Int64N(3)
+				}
+				if r.IntN(4) == 0 {
+					g.Tokens = r.Int64N(3)
+				}
+				if r.IntN(3) == 0 {
+					g.ValidFrom, g.Reset = 1+now-now%2_000_000, 2_000_000-now%2_000_000
+					g.ValidUntil = g.ValidFrom + 2_000_000
+				}
+				b.Apply(now, g)
+			case 2:
+				b.Expire(now, false)
+			case 3:
+				was := *l
+				l.Burst = 50 + r.Int64N(100)
+				b.follow(&was, l)
+			case 4:
+				if b.Take(1) {
+					b.PutBack(1)
+				}
+			default:
+				now += r.Int64N(400_000)
+			}
+			if b.Take(1) {
+				continue
+			}
+			refused := b.cell.refused.Load()
+			said, ok := b.Shut(now)
+			if !ok {
+				b.Slow(now, 1, false)
+				continue
+			}
+			shut++
+			if b.cell.refused.Load() != refused+1 {
+				t.Fatalf("seed %d run %d step %d: a denial is not counted once", seed, run, step)
+			}
+			if want := b.Slow(now, 1, false); want.Outcome != Denied || want.RetryAfter < said.RetryAfter {
+				t.Fatalf("seed %d run %d step %d: denied for %d, where the bucket says %+v", seed, run, step, said.RetryAfter, want)
+			}
+		}
+	}
+	if shut < 1000 {
+		t.Errorf("only %d denials without the mutex: this proves little", shut)
+	}
+}

@@ -37,6 +37,10 @@ test: ## vet and every test, with the race detector, on real engines
 sim: ## the simulation, against one ideal limiter; writes its tables and charts into docs (ARGS=-check only compares)
 	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
 
+.PHONY: chaos
+chaos: ## real processes, faults from SEED=n, then the ledger held to the gateways' own counts
+	@$(GO) run ./loadtest/chaos -seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: bench
 bench: ## decisions against other limiters and against one atomic add, on 1 and 2 cores
 	@cd loadtest/bench && $(GO) test -run '^$$' -bench . -benchmem -cpu 1,2 $(ARGS) ./...

@@ -50,7 +50,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "gateway" {
-		return runGateway(ctx, args[1:], stdout, stderr)
+		return gateway.Command(ctx, args[1:], stdout, stderr)
 	}
 	return runLoad(ctx, args, stdout, stderr)
 }
@@ -208,29 +208,4 @@ func report(ctx context.Context, c load.Config, conn grpc.ClientConnInterface, e
 		return errLedger
 	}
 	return nil
-}
-
-// runGateway is one gateway process of an integration test.
-func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var c gateway.Config
-	var demand string
-	f := flag.NewFlagSet("loadtest gateway", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.StringVar(&c.Target, "server", "127.0.0.1:7600", "quota servers, with commas between")
-	f.StringVar(&c.Key, "key", "", "agent key")
-	f.StringVar(&c.Agent, "agent", "gateway", "agent id")
-	f.StringVar(&demand, "demand", "", "TENANT=REQUESTS_A_SECOND, several with commas between")
-	f.StringVar(&c.Record, "record", "", "file to write the record to")
-	f.DurationVar(&c.Report, "report", 0, "how often usage is reported; 0 for the client's default")
-	if err := f.Parse(args); err != nil {
-		return errUsage
-	}
-	var err error
-	if c.Demands, err = gateway.ParseDemands(demand); err != nil {
-		return err
-	}
-	if c.Record == "" {
-		return errors.New("--record is required")
-	}
-	return gateway.Run(ctx, c, stdout)
 }

@@ -25,6 +25,7 @@ type PostgresOptions struct {
 	Durable        bool
 	MaxConnections int      // 100 when 0
 	Settings       []string // more settings: "synchronous_commit=off"
+	Env            []string // more of the server's environment: "TZ=UTC"
 	Launch         Launcher // of a server that makes its own data directory; initdb and Start when nil
 	Bin            string   // the directory of initdb and postgres; found when empty
 }
@@ -167,7 +168,7 @@ func (p *Postgres) launchLocked(ctx context.Context) error {
 	}
 	unit, err := launch(ctx, Command{
 		Name: "postgres", Path: filepath.Join(p.o.Bin, "postgres"), Dir: p.dir, Args: args,
-		Env: []string{"PGPASSWORD=" + p.password, "TZ=UTC"}, UID: p.uid, GID: p.gid, Quit: syscall.SIGQUIT,
+		Env: append([]string{"PGPASSWORD=" + p.password, "TZ=UTC"}, p.o.Env...), UID: p.uid, GID: p.gid, Quit: syscall.SIGQUIT,
 	})
 	if err != nil {
 		return err

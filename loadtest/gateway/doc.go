@@ -3,6 +3,8 @@
 // is written outside the SDK and is what a test holds the ledger and the error
 // bound to.
 //
-// Read run.go for the process, record.go for what it leaves behind, bound.go for how
+// A gateway that may be killed keeps a trail besides, written request by request.
+//
+// Read run.go for the process, record.go and trail.go for what it leaves behind, bound.go for how
 // the records of all gateways are held to the bound.
 package gateway

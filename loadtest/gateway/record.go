@@ -83,6 +83,14 @@ func (r *Record) Write(w io.Writer) error {
 	return buf.Flush()
 }
 
+// writeTo writes the record to a file, if there is to be one.
+func (r *Record) writeTo(name string) error {
+	if name == "" {
+		return nil
+	}
+	return r.WriteFile(name)
+}
+
 // WriteFile writes the record to a file.
 func (r *Record) WriteFile(name string) (err error) {
 	f, err := os.Create(name)

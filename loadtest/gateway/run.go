@@ -19,7 +19,9 @@ type Config struct {
 	Key     string
 	Agent   string
 	Demands []Demand
-	Record  string // the file that the record is written to
+	Record  string // the file that the record is written to at the end; empty for none
+	Trail   string // the file that every request is written to at once; empty for none
+	Check   string // where a quota-agent's checks are: asked in place of the servers
 	Report  time.Duration
 }
 
@@ -50,6 +52,21 @@ const closeWait = 30 * time.Second
 // Run asks for the demands until ctx ends, then closes the client and writes the
 // record. It says "up" on out when the gateway decides, and "closed" at the end.
 func Run(ctx context.Context, c Config, out io.Writer) error {
+	var trail *Trail
+	if c.Trail != "" {
+		var err error
+		if trail, err = OpenTrail(c.Trail); err != nil {
+			return err
+		}
+		defer trail.Close()
+	}
+	if c.Check != "" {
+		door := newDoor(c.Check)
+		fmt.Fprintf(out, "up %s\n", c.Agent)
+		sum, err := askAll(ctx, c.Demands, trail, door.decide)
+		fmt.Fprintf(out, "closed %s\n", c.Agent)
+		return errors.Join(err, sum.writeTo(c.Record))
+	}
 	opts := []client.Option{client.WithAgent(c.Agent), client.WithFirstWait(10 * time.Second)}
 	if c.Key != "" {
 		opts = append(opts, client.WithKey(c.Key))
@@ -62,47 +79,64 @@ func Run(ctx context.Context, c Config, out io.Writer) error {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	fmt.Fprintf(out, "up %s\n", quota.Agent())
-	records := make([]*Record, len(c.Demands))
-	var group sync.WaitGroup
-	for i, d := range c.Demands {
-		records[i] = NewRecord()
-		group.Go(func() { ask(ctx, quota, d, records[i]) })
-	}
-	group.Wait()
+	sum, askErr := askAll(ctx, c.Demands, trail, func(ctx context.Context, tenant string) outcome {
+		if quota.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant}).Allowed {
+			return admitted
+		}
+		return denied
+	})
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
 	closeErr := quota.Close(closing)
+	s := quota.Stats()
+	fmt.Fprintf(out, "closed %s settled %d pending %d aside %d renew %d/%d failed settle %d/%d failed\n", quota.Agent(),
+		s.UnitsSettled, s.UnitsPending, s.UnitsAside, s.RenewFailed, s.RenewCalls, s.SettleFailed, s.SettleCalls)
+	return errors.Join(askErr, closeErr, sum.writeTo(c.Record))
+}
+
+// outcome is what became of one request.
+type outcome uint8
+
+const (
+	denied outcome = iota
+	admitted
+	unanswered // nobody knows
+)
+
+// askAll runs an asker for each demand until ctx ends, and returns what they counted.
+func askAll(ctx context.Context, demands []Demand, trail *Trail, decide func(context.Context, string) outcome) (*Record, error) {
+	records, errs := make([]*Record, len(demands)), make([]error, len(demands))
+	var group sync.WaitGroup
+	for i, d := range demands {
+		records[i] = NewRecord()
+		group.Go(func() { errs[i] = ask(ctx, d, records[i], trail, decide) })
+	}
+	group.Wait()
 	sum := NewRecord()
 	for _, r := range records {
 		sum.Add(r)
 	}
-	s := quota.Stats()
-	fmt.Fprintf(out, "closed %s settled %d pending %d aside %d renew %d/%d failed settle %d/%d failed\n", quota.Agent(),
-		s.UnitsSettled, s.UnitsPending, s.UnitsAside, s.RenewFailed, s.RenewCalls, s.SettleFailed, s.SettleCalls)
-	return errors.Join(closeErr, sum.WriteFile(c.Record))
+	return sum, errors.Join(errs...)
 }
 
 // ask sends one tenant's requests with random gaps, as independent callers would. A
 // request that waits for the server holds the next ones up, and they follow at once.
-func ask(ctx context.Context, quota *client.Client, d Demand, r *Record) {
+func ask(ctx context.Context, d Demand, r *Record, trail *Trail, decide func(context.Context, string) outcome) error {
 	asking := context.WithoutCancel(ctx) // the end cuts no request short
-	attributes := []client.Attribute{{Name: client.AttrTenant, Value: d.Tenant}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	due := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-timer.C:
 		}
 		now := time.Now()
 		for !due.After(now) && ctx.Err() == nil {
 			due = due.Add(time.Duration(rand.ExpFloat64() / d.Rate * float64(time.Second)))
-			if quota.Allow(asking, attributes...).Allowed {
-				r.Admitted[Bin{At(time.Now()), d.Tenant}]++
-			} else {
-				r.Denied[d.Tenant]++
+			if err := one(asking, d.Tenant, r, trail, decide); err != nil {
+				return err
 			}
 		}
 		// After a stall of more than a second the callers have given up.
@@ -111,4 +145,26 @@ func ask(ctx context.Context, quota *client.Client, d Demand, r *Record) {
 		}
 		timer.Reset(max(time.Until(due), time.Millisecond))
 	}
+}
+
+// one asks one request. A gateway that cannot write its trail must not go on.
+func one(ctx context.Context, tenant string, r *Record, trail *Trail, decide func(context.Context, string) outcome) error {
+	if trail != nil {
+		if err := trail.Asked(tenant); err != nil {
+			return err
+		}
+	}
+	switch decide(ctx, tenant) {
+	case admitted:
+		r.Admitted[Bin{At(time.Now()), tenant}]++
+		if trail != nil {
+			return trail.Admitted(tenant)
+		}
+	case denied:
+		r.Denied[tenant]++
+		if trail != nil {
+			return trail.Denied(tenant)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/loadtest/gateway"
+)
+
+// after is how long what was lost or parted may show: a term, after which every lease
+// has been renewed or is void, and the slots of the store's ring.
+const after = 11 * time.Second
+
+// bounded holds every limit to its bound. In a window without a fault that is documented
+// to exceed it, that is the bound; each such fault in reach of the window adds
+// one bound more.
+func (s *site) bounded(counts *gateway.Counts) error {
+	var errs []error
+	r := counts.Record()
+	for _, t := range subjects {
+		allowance := gateway.Allowance{Rate: t.rate, Burst: t.burst, Epsilon: epsilon}
+		windows := []time.Duration{time.Second, 2 * time.Second, 10 * time.Second}
+		if t.window > 0 {
+			windows = []time.Duration{t.window}
+			allowance = gateway.Allowance{Rate: t.rate / t.window.Seconds(), Epsilon: epsilon}
+		}
+		for _, w := range windows {
+			bound := (1 + epsilon) * (allowance.Rate*w.Seconds() + allowance.Burst)
+			var clean, any peak
+			for _, p := range sums(r, t.tenant, w, t.window > 0) {
+				p.faults = s.exposed(p.from, p.from.Add(w))
+				if p.faults == 0 && p.units > clean.units {
+					clean = p
+				}
+				if p.units > any.units {
+					any = p
+				}
+				if float64(p.units) > bound*float64(1+p.faults) {
+					errs = append(errs, fmt.Errorf("%s: %d admitted in %v from %v, bound %.0f, %d faults in reach", t.tenant, p.units, w, p.from.Sub(s.began).Round(time.Millisecond), bound, p.faults))
+				}
+			}
+			s.say("%-6s in %3v: at most %5d of %5.0f where no fault excuses it; with faults %5d (%d in reach)", t.tenant, w, clean.units, bound, any.units, any.faults)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.say("WRONG: %v", err)
+		return err
+	}
+	return nil
+}
+
+// peak is the units of one window.
+type peak struct {
+	from   time.Time
+	units  int64
+	faults int
+}
+
+// sums is the units of every window of that length, begun at each bin; or of those
+// alone that are aligned with the clock, as a limit's own windows are.
+func sums(r *gateway.Record, tenant string, window time.Duration, aligned bool) (list []peak) {
+	first, last := int64(0), int64(-1)
+	for b := range r.Admitted {
+		if b.Tenant != tenant {
+			continue
+		}
+		if last < first {
+			first, last = b.At, b.At
+		}
+		first, last = min(first, b.At), max(last, b.At)
+	}
+	bins, units := int64(window/gateway.BinLength), int64(0)
+	for at := first - bins; at <= last; at++ { // the window begins with the bin after at
+		units += r.Admitted[gateway.Bin{At: at + bins, Tenant: tenant}] - r.Admitted[gateway.Bin{At: at, Tenant: tenant}]
+		from := time.UnixMilli((at + 1) * gateway.BinLength.Milliseconds())
+		if !aligned || from.Truncate(window).Equal(from) {
+			list = append(list, peak{from: from, units: units})
+		}
+	}
+	return list
+}
+
+// exposed counts the faults whose consequences reach into a window.
+func (s *site) exposed(from, to time.Time) (n int) {
+	for _, e := range s.exposures {
+		if e.from.Before(to) && (e.to.IsZero() || from.Before(e.to.Add(after))) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/loadtest/gateway"
+	"github.com/f4ee788f/quota/loadtest/stack"
+)
+
+// account is one agent's usage of one tenant.
+type account struct{ agent, tenant string }
+
+// book is what the ledger has, read from its facts past all of the product's code but
+// the encoding of rows.
+type book struct {
+	units   map[account]int64
+	held    map[account]int64 // of these, in quarantine: kept, and an operator's to release
+	through map[string][]mark // of each agent's epochs
+	reports int
+}
+
+// mark is how far an epoch's reports speak, in Unix microseconds of its agent's clock.
+type mark struct{ epoch, through int64 }
+
+// read reads every report that was acknowledged.
+func (s *site) read(ctx context.Context) (b book, err error) {
+	b = book{units: make(map[account]int64), held: make(map[account]int64), through: make(map[string][]mark)}
+	db, err := pgx.Connect(ctx, s.postgres.URL(ledgerDB, "", ""))
+	if err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, db.Close(context.WithoutCancel(ctx))) }()
+	type row struct {
+		agent      string
+		epoch, seq int64
+		n          int
+	}
+	held := make(map[row]bool)
+	rows, err := db.Query(ctx, "SELECT agent, epoch, seq, row_number FROM quarantine")
+	if err != nil {
+		return b, err
+	}
+	var r row
+	if _, err := pgx.ForEachRow(rows, []any{&r.agent, &r.epoch, &r.seq, &r.n}, func() error {
+		if r.n < 0 {
+			return fmt.Errorf("a whole report is in quarantine: agent %s, epoch %d, number %d", r.agent, r.epoch, r.seq)
+		}
+		held[r] = true
+		return nil
+	}); err != nil {
+		return b, err
+	}
+	if rows, err = db.Query(ctx, "SELECT agent, epoch, seq, through_ms, payload FROM reports"); err != nil {
+		return b, err
+	}
+	var through int64
+	var payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&r.agent, &r.epoch, &r.seq, &through, &payload}, func() error {
+		all, err := ledger.DecodeRows(payload)
+		if err != nil {
+			return err
+		}
+		b.reports++
+		b.through[r.agent] = append(b.through[r.agent], mark{r.epoch, through * 1000})
+		for i, l := range all {
+			a := account{r.agent, l.Tenant}
+			b.units[a] += l.Admitted
+			if held[row{r.agent, r.epoch, r.seq, i}] {
+				b.held[a] += l.Admitted
+			}
+		}
+		return nil
+	})
+	return b, err
+}
+
+// counted is what an agent's gateway counted of a tenant, and what the ledger must at least have of it.
+type counted struct {
+	units int64
+	open  int64 // asked and never answered: in flight at a kill, or the answer was lost
+	least int64
+}
+
+// verdict holds what the ledger has of an account to what was counted. It is the rule of the whole
+// suite: least ≤ ledger ≤ units + open, where least is units itself for whoever was not killed.
+func (c counted) verdict(units int64) (lost, doubled int64) {
+	return max(c.least-units, 0), max(units-c.units-c.open, 0)
+}
+
+// trails reads what every gateway counted.
+func (s *site) trails() (map[account]counted, *gateway.Counts, error) {
+	all, sum := make(map[account]counted), gateway.NewCounts()
+	for _, m := range s.every() {
+		mine := gateway.NewCounts()
+		var read []string
+		for _, l := range m.lives {
+			if slices.Contains(read, l.trail) {
+				continue
+			}
+			read = append(read, l.trail)
+			c, err := gateway.ReadTrail(filepath.Join(s.dir, l.trail))
+			if err != nil {
+				return nil, nil, err
+			}
+			mine.Add(c)
+		}
+		sum.Add(mine)
+		for _, t := range tenantNames() {
+			n := int64(len(mine.Admitted[t]))
+			if s.o.control == "lie" && m == s.members[0] {
+				n -= n / 100
+			}
+			all[account{m.id, t}] = counted{units: n, open: mine.Open[t], least: n}
+		}
+	}
+	return all, sum, nil
+}
+
+// withoutJournal lowers what must be there of an agent that was killed and kept no journal: what it admitted
+// since the last of its reports that was acknowledged is lost. Units of lives that ended by
+// themselves are all there. With a journal this goes away.
+func (s *site) withoutJournal(all map[account]counted, b book) error {
+	for _, m := range s.every() {
+		if !m.killed {
+			continue
+		}
+		for _, t := range tenantNames() {
+			a := account{m.id, t}
+			c := all[a]
+			c.least = 0
+			for i, l := range m.lives {
+				trail, err := gateway.ReadTrail(filepath.Join(s.dir, l.trail))
+				if err != nil {
+					return err
+				}
+				until := int64(1 << 62)
+				if l.to > 0 {
+					until = l.from
+					for _, e := range b.through[m.id] {
+						begun := e.epoch - s.offset.Microseconds()
+						if begun >= l.from && begun <= l.to {
+							until = max(until, min(e.through-s.offset.Microseconds(), l.to))
+						}
+					}
+				}
+				from := l.from
+				if i == 0 {
+					from = 0
+				}
+				c.least += trail.Before(t, until) - trail.Before(t, from)
+			}
+			all[a] = c
+		}
+	}
+	return nil
+}
+
+// settled demands that the ledger has what was counted, within the time of ctx.
+func (s *site) settled(ctx context.Context, r *result) (*gateway.Counts, error) {
+	all, sum, err := s.trails()
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.withoutJournal(all, b); err != nil {
+		return nil, err
+	}
+	wrong := s.compare(all, b, r)
+	var admitted, open, gone, held int64
+	for a, c := range all {
+		admitted, open = admitted+c.units, open+c.open
+		gone += max(c.units-max(b.units[a], c.least), 0)
+		held += b.held[a]
+	}
+	s.say("gateways counted %d, %d without an answer; the ledger has %d in %d reports, %d of them in quarantine; killed agents without a journal took %d with them",
+		admitted, open, r.acknowledged, b.reports, held, gone)
+	if wrong != nil {
+		return nil, wrong
+	}
+	return sum, s.apart(ctx, all, b)
+}
+
+// compare holds every account to what was counted, and says what is wrong.
+func (s *site) compare(all map[account]counted, b book, r *result) error {
+	r.acknowledged, r.lost, r.doubled = 0, 0, 0
+	var errs []error
+	accounts := slices.SortedFunc(maps.Keys(all), func(x, y account) int {
+		return cmpStrings(x.agent+" "+x.tenant, y.agent+" "+y.tenant)
+	})
+	for _, a := range accounts {
+		c, units := all[a], b.units[a]
+		lost, doubled := c.verdict(units)
+		r.acknowledged += units
+		r.lost += lost
+		r.doubled += doubled
+		if lost > 0 || doubled > 0 {
+			err := fmt.Errorf("%s, %s: counted %d, of which %d must be there, and %d unanswered; the ledger has %d", a.agent, a.tenant, c.units, c.least, c.open, units)
+			s.say("WRONG: %v", err)
+			errs = append(errs, err)
+		}
+	}
+	for a, units := range b.units {
+		if _, ok := all[a]; !ok && units != 0 {
+			r.acknowledged += units
+			r.doubled += units
+			errs = append(errs, fmt.Errorf("%s, %s: the ledger has %d units that nobody asked for", a.agent, a.tenant, units))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func cmpStrings(x, y string) int {
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// apart tries the comparison itself, and asks the product for the same sums.
+func (s *site) apart(ctx context.Context, all map[account]counted, b book) error {
+	for a, c := range all {
+		for _, wrong := range []int64{c.least - 1, c.units + c.open + 1} {
+			if lost, doubled := c.verdict(wrong); lost+doubled != 1 {
+				return fmt.Errorf("%s, %s: a unit more or less in the ledger makes no difference to the comparison", a.agent, a.tenant)
+			}
+		}
+	}
+	want := make(map[string]int64)
+	for a, units := range b.units {
+		if n := units - b.held[a]; n != 0 {
+			want[a.tenant] += n
+		}
+	}
+	got, err := stack.Usage(ctx, s.conn, "requests", tenantNames())
+	if err != nil {
+		return err
+	}
+	for _, t := range tenantNames() {
+		if got[t] == 0 {
+			delete(got, t)
+		}
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("usage as the server answers is %v, the reports sum up to %v", got, want)
+	}
+	return nil
+}

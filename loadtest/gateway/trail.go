@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Trail is a gateway's own count as a file that a kill -9 cannot shorten: each request
+// is written down before it is asked, and its outcome before it is answered to the
+// caller. Every line is one write(2) to a file opened for appending, so it is whole or
+// absent, and lines of several goroutines do not mix. The operating system may die; the
+// process may not take a line with it.
+//
+//	? TENANT           a request is asked
+//	+ TENANT MICROS    it was admitted, one unit, at that time
+//	- TENANT           it was denied, or never reached anybody
+//
+// A request without an outcome was in flight at the end, or its answer was lost.
+type Trail struct {
+	file *os.File
+}
+
+// OpenTrail makes a new trail, or goes on with one.
+func OpenTrail(name string) (*Trail, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	return &Trail{file: f}, nil
+}
+
+// Asked notes a request before it is asked.
+func (t *Trail) Asked(tenant string) error { return t.line("? " + tenant + "\n") }
+
+// Denied notes that nothing was admitted.
+func (t *Trail) Denied(tenant string) error { return t.line("- " + tenant + "\n") }
+
+// Admitted notes a unit.
+func (t *Trail) Admitted(tenant string) error {
+	return t.line("+ " + tenant + " " + strconv.FormatInt(trueMicros(), 10) + "\n")
+}
+
+func (t *Trail) line(s string) error {
+	_, err := t.file.WriteString(s)
+	return err
+}
+
+// Close closes the file. What was written is there whether or not it is called.
+func (t *Trail) Close() error { return t.file.Close() }
+
+// trueMicros is the machine's time. It does not go through package time, whose clock
+// a test may have set for this process.
+func trueMicros() int64 {
+	var tv syscall.Timeval
+	if err := syscall.Gettimeofday(&tv); err != nil {
+		return time.Now().UnixMicro()
+	}
+	return tv.Sec*1e6 + tv.Usec
+}
+
+// Counts is what trails say.
+type Counts struct {
+	Admitted map[string][]int64 // by tenant: when each unit was, in Unix microseconds
+	Open     map[string]int64   // requests without an outcome
+	Denied   map[string]int64
+}
+
+// NewCounts returns empty counts.
+func NewCounts() *Counts {
+	return &Counts{Admitted: make(map[string][]int64), Open: make(map[string]int64), Denied: make(map[string]int64)}
+}
+
+// Add adds another trail's counts.
+func (c *Counts) Add(o *Counts) {
+	for t, at := range o.Admitted {
+		c.Admitted[t] = append(c.Admitted[t], at...)
+	}
+	for t, n := range o.Open {
+		c.Open[t] += n
+	}
+	for t, n := range o.Denied {
+		c.Denied[t] += n
+	}
+}
+
+// Before counts a tenant's units admitted before a time in Unix microseconds.
+func (c *Counts) Before(tenant string, micros int64) (n int64) {
+	for _, at := range c.Admitted[tenant] {
+		if at < micros {
+			n++
+		}
+	}
+	return n
+}
+
+// Record returns the counts as a Record, for its windows.
+func (c *Counts) Record() *Record {
+	r := NewRecord()
+	for t, all := range c.Admitted {
+		for _, at := range all {
+			r.Admitted[Bin{At(time.UnixMicro(at)), t}]++
+		}
+	}
+	for t, n := range c.Denied {
+		r.Denied[t] += n
+	}
+	return r
+}
+
+// ReadTrail reads a trail, a running gateway's too. One that was not begun yet is
+// empty. Errors wrap ErrRecord.
+func ReadTrail(name string) (*Counts, error) {
+	c := NewCounts()
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	for line := range strings.Lines(string(b[:bytes.LastIndexByte(b, '\n')+1])) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 2 && f[0] == "?":
+			c.Open[f[1]]++
+		case len(f) == 2 && f[0] == "-":
+			c.Open[f[1]]--
+			c.Denied[f[1]]++
+		case len(f) == 3 && f[0] == "+":
+			at, err := strconv.ParseInt(f[2], 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
+			}
+			c.Open[f[1]]--
+			c.Admitted[f[1]] = append(c.Admitted[f[1]], at)
+		default:
+			return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestTrailTellsWhatWasInFlight(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "trail")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := ReadTrail(name); err != nil || len(c.Admitted) != 0 {
+		t.Errorf("no trail: got %v, %v, want empty counts", c, err)
+	}
+	trail, err := OpenTrail(name)
+	must(err)
+	before := trueMicros()
+	for range 3 {
+		must(trail.Asked("a"))
+		must(trail.Admitted("a"))
+	}
+	must(trail.Asked("a"))
+	must(trail.Denied("a"))
+	must(trail.Asked("a")) // killed here
+	must(trail.Close())
+	again, err := OpenTrail(name) // a second life goes on with it
+	must(err)
+	must(again.Asked("b"))
+	must(again.Admitted("b"))
+	must(again.Close())
+	c, err := ReadTrail(name)
+	must(err)
+	if len(c.Admitted["a"]) != 3 || c.Open["a"] != 1 || c.Denied["a"] != 1 || len(c.Admitted["b"]) != 1 || c.Open["b"] != 0 {
+		t.Errorf("got %+v, want 3 admitted, 1 denied and 1 open of a, 1 admitted of b", c)
+	}
+	if n := c.Before("a", before); n != 0 {
+		t.Errorf("before the first: got %d, want 0", n)
+	}
+	if n := c.Before("a", trueMicros()+1); n != 3 {
+		t.Errorf("before now: got %d, want 3", n)
+	}
+	total := NewCounts()
+	total.Add(c)
+	total.Add(c)
+	if got := total.Record().Totals(); got["a"] != 6 || got["b"] != 2 {
+		t.Errorf("totals of it twice: got %v, want a 6 and b 2", got)
+	}
+	for text, broken := range map[string]bool{"? a\n+ a": false, "+ a x\n": true, "hello\n": true, "": false} {
+		must(os.WriteFile(name, []byte(text), 0o600))
+		if _, err := ReadTrail(name); errors.Is(err, ErrRecord) != broken {
+			t.Errorf("%q: got error %v, want one: %v", text, err, broken)
+		}
+	}
+}

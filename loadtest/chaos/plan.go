@@ -97,7 +97,7 @@ func (s *site) carryOut(ctx context.Context, l lane) {
 		switch err := f.do(ctx, s, random); {
 		case err == nil:
 			s.count(f.name)
-		case errors.Is(err, errNot) || ctx.Err() != nil:
+		case errors.Is(err, errNot) || ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 			s.say("%s: %v", f.name, err)
 		default:
 			s.fail(fmt.Errorf("%s: %w", f.name, err))

@@ -13,8 +13,9 @@ import (
 const after = 11 * time.Second
 
 // bounded holds every limit to its bound. In a window without a fault that is documented
-// to exceed it, that is the bound; each such fault in reach of the window adds
-// one bound more.
+// to exceed it, that is the bound. Each loss of data in reach of the window adds one
+// bound more: a burst, and the rate for a term. All agents that were out of contact add
+// one together, for their trickles are at most the rate.
 func (s *site) bounded(counts *gateway.Counts) error {
 	var errs []error
 	r := counts.Record()
@@ -29,18 +30,18 @@ func (s *site) bounded(counts *gateway.Counts) error {
 			bound := (1 + epsilon) * (allowance.Rate*w.Seconds() + allowance.Burst)
 			var clean, any peak
 			for _, p := range sums(r, t.tenant, w, t.window > 0) {
-				p.faults = s.exposed(p.from, p.from.Add(w))
-				if p.faults == 0 && p.units > clean.units {
+				p.more = s.exposed(p.from, p.from.Add(w))
+				if p.more == 0 && p.units > clean.units {
 					clean = p
 				}
 				if p.units > any.units {
 					any = p
 				}
-				if float64(p.units) > bound*float64(1+p.faults) {
-					errs = append(errs, fmt.Errorf("%s: %d admitted in %v from %v, bound %.0f, %d faults in reach", t.tenant, p.units, w, p.from.Sub(s.began).Round(time.Millisecond), bound, p.faults))
+				if float64(p.units) > bound*float64(1+p.more) {
+					errs = append(errs, fmt.Errorf("%s: %d admitted in %v from %v, bound %.0f and %d more of it", t.tenant, p.units, w, p.from.Sub(s.began).Round(time.Millisecond), bound, p.more))
 				}
 			}
-			s.say("%-6s in %3v: at most %5d of %5.0f where no fault excuses it; with faults %5d (%d in reach)", t.tenant, w, clean.units, bound, any.units, any.faults)
+			s.say("%-6s in %3v: at most %5d of %5.0f where no fault excuses it; with faults %5d (%d bounds more)", t.tenant, w, clean.units, bound, any.units, any.more)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -52,9 +53,9 @@ func (s *site) bounded(counts *gateway.Counts) error {
 
 // peak is the units of one window.
 type peak struct {
-	from   time.Time
-	units  int64
-	faults int
+	from  time.Time
+	units int64
+	more  int // bounds that faults in reach allow besides
 }
 
 // sums is the units of every window of that length, begun at each bin; or of those
@@ -81,12 +82,18 @@ func sums(r *gateway.Record, tenant string, window time.Duration, aligned bool) 
 	return list
 }
 
-// exposed counts the faults whose consequences reach into a window.
+// exposed returns how many bounds more the faults in reach of a window allow.
 func (s *site) exposed(from, to time.Time) (n int) {
+	parted := 0
 	for _, e := range s.exposures {
-		if e.from.Before(to) && (e.to.IsZero() || from.Before(e.to.Add(after))) {
+		if !e.from.Before(to) || !e.to.IsZero() && !from.Before(e.to.Add(after)) {
+			continue
+		}
+		if e.why == dataLost {
 			n++
+		} else {
+			parted = 1
 		}
 	}
-	return n
+	return n + parted
 }

@@ -81,7 +81,8 @@ func TestBoundedFindsWhatIsTooMuch(t *testing.T) {
 	}{
 		{"at its rate", "crowd", 20, nil, true},
 		{"twice its rate", "crowd", 44, nil, false},
-		{"twice its rate, data lost", "crowd", 40, []exposure{{from: began, to: began.Add(time.Second)}}, true},
+		{"twice its rate, data lost", "crowd", 40, []exposure{{why: dataLost, from: began, to: began.Add(time.Second)}}, true},
+		{"four times its rate, two parted and data lost", "crowd", 80, []exposure{{from: began, to: began}, {from: began, to: began}, {why: dataLost, from: began, to: began}}, false},
 		{"twice its rate, long after data was lost", "crowd", 44, []exposure{{from: began.Add(-time.Hour), to: began.Add(-time.Minute)}}, false},
 		{"a full window", "window", 15, nil, true},
 		{"a window over its limit", "window", 16, nil, false},

@@ -90,7 +90,7 @@ func (s *site) failOver(ctx context.Context, random *rand.Rand, what string, awa
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
 	defer cancel()
-	defer s.expose("data lost")()
+	defer s.expose(dataLost)()
 	s.say("redis %s: %s", addr, what)
 	if err := away(undoing, addr); err != nil {
 		return err
@@ -135,7 +135,7 @@ func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 	s.sleep(ctx, between(random, time.Second, 3*time.Second))
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
 	defer cancel()
-	defer s.expose("data lost")()
+	defer s.expose(dataLost)()
 	if err := s.redis.Kill(replica); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func flushAll(ctx context.Context, s *site, _ *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer s.expose("data lost")()
+	defer s.expose(dataLost)()
 	for _, addr := range masters {
 		if err := on(addr, func(c *redis.Client) error { return c.FlushAll(ctx).Err() }); err != nil {
 			return err

@@ -118,6 +118,7 @@ func run(ctx context.Context, o options, out io.Writer) (r result, err error) {
 	lanes.Wait()
 	cancel()
 	r.faults = s.done()
+	s.say("done: %s", s.tally())
 	if err := s.wrong(); err != nil {
 		return r, err
 	}

@@ -111,6 +111,9 @@ type exposure struct {
 	from, to time.Time
 }
 
+// dataLost is why Redis knows less than it told.
+const dataLost = "data lost"
+
 // say prints one line of what happens, with the time since the begin.
 func (s *site) say(format string, args ...any) {
 	s.mu.Lock()
@@ -138,6 +141,19 @@ func (s *site) count(name string) {
 	defer s.mu.Unlock()
 	s.counts[name]++
 	s.faults++
+}
+
+// tally is how often each fault was done.
+func (s *site) tally() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, f := range allFaults {
+		if n := s.counts[f.name]; n > 0 {
+			list = append(list, fmt.Sprintf("%s=%d", f.name, n))
+		}
+	}
+	return strings.Join(list, " ")
 }
 
 func (s *site) done() int {

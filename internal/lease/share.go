@@ -155,9 +155,10 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 }
 
 // large reports whether the holder's requests are so large, for its demand, that tokens
-// which come singly are of no use to it: one of them is more than half a second's use.
+// which come singly are of no use to it: one of them is more than half a second's use, or than what
+// a guess is worth.
 func (x *step) large(mine int64) bool {
-	return x.next.Largest > 1 && x.next.Largest*limit.Micro > mine*500
+	return x.next.Largest > 1 && (x.next.Fresh || x.next.Largest*limit.Micro > mine*500)
 }
 
 // largest is the largest request that the holder has had lately.

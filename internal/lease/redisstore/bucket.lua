@@ -229,7 +229,7 @@ else
   local all = demand_out + mine
   local length, micro_waiting = win_end - win, waiting * MICRO
   local is_locked = t < locked
-  local large = seen_largest > 1 and seen_largest * MICRO > mine * 500
+  local large = seen_largest > 1 and (fresh == 1 or seen_largest * MICRO > mine * 500)
 
   -- The trickle, and what may pile up from it.
   if rate > 0 and lockout == 0 and not is_locked and not (sliding and length < 2 * SLOT) then

@@ -1,0 +1,208 @@
+package leasetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// options holds a store to what each option promises.
+func options(t *testing.T, open func(t *testing.T) lease.Store) {
+	run := func(name string, f func(o renewer)) {
+		t.Run(name, func(t *testing.T) { f(renewer{t, open(t)}) })
+	}
+	const minute = 60_000_000
+
+	run("what is borrowed of a bucket is repaid by the refill", func(o renewer) {
+		spec := Bucket(1, 10)
+		spec.Borrow = 5
+		if g := o.one(ask("a", spec, start, 1, 20)); g.Tokens != 15 || g.DenyFor != 1_000_000 {
+			o.t.Errorf("got %+v, want the burst of 10, 5 borrowed, and a denial for 1 s", g)
+		}
+		o.one(ended(ask("a", spec, start, 1, 0), 15))
+		if g := o.one(ask("b", spec, start+3_000_000, 1, 20)); g.Tokens != 3 {
+			o.t.Errorf("3 s later: got %+v, want 3 tokens", g)
+		}
+	})
+
+	run("what is borrowed of a window is taken out of the next", func(o renewer) {
+		spec := Window(10, minute, start)
+		spec.Borrow = 4
+		if g := o.one(ask("a", spec, start, 1, 20)); g.Tokens != 14 {
+			o.t.Errorf("got %+v, want 10 and 4 borrowed", g)
+		}
+		if g := o.one(ask("b", spec, start+minute, 1, 20)); g.Tokens != 10 {
+			o.t.Errorf("in the next window: got %+v, want 6 and 4 borrowed", g)
+		}
+	})
+
+	run("a bucket that was exceeded denies everything for the lockout", func(o renewer) {
+		for _, spec := range []lease.Spec{Bucket(5, 5), Log(5, 1_000_000), Window(5, minute, start), Sliding(5, minute, start)} {
+			spec.Lockout = 900_000_000
+			key := spec.Algorithm.String()
+			askOf := func(holder string, now, number, waiting int64) lease.Renewal {
+				if spec.WindowEnd > 0 {
+					in(&spec, spec.Period, now)
+				}
+				r := ask(holder, spec, now, number, waiting)
+				r.Key = key
+				return r
+			}
+			if g := o.one(askOf("a", start, 1, 5)); g.Tokens != 5 || g.DenyFor != 0 || g.Trickle != 0 {
+				o.t.Errorf("%s: all of it: got %+v, want 5 and no denial: nobody exceeded it", key, g)
+			}
+			if g := o.one(askOf("b", start+1000, 1, 1)); g.Tokens != 0 || g.DenyFor != 900_000_000 {
+				o.t.Errorf("%s: one more: got %+v, want a denial for 900 s", key, g)
+			}
+			later := start + 300_000_000 // full again
+			if g := o.one(askOf("c", later, 1, 1)); g.Tokens != 0 || g.DenyFor != 600_001_000 {
+				o.t.Errorf("%s: 300 s later, elsewhere: got %+v, want a denial for 600 s", key, g)
+			}
+			if g := o.one(askOf("d", start+900_001_000, 1, 5)); g.Tokens != 5 {
+				o.t.Errorf("%s: after the lockout: got %+v, want 5", key, g)
+			}
+		}
+	})
+
+	run("a window that changes is prorated if the limit says so", func(o renewer) {
+		used := ask("a", Window(100, minute, start), start, 1, 40)
+		o.one(used)
+		used = ended(used, 40)
+		used.Window = start
+		o.one(used)
+		spec := Window(1000, minute, start)
+		spec.Prorate = true
+		// 100 for three quarters of the window, 1000 for the last.
+		if g := o.one(ask("b", spec, start+45_000_000, 1, 2000)); g.Tokens != 325-40 {
+			o.t.Errorf("got %+v, want 325 less the 40 that were used", g)
+		}
+		if g := o.one(ask("b", spec, start+minute, 2, 2000)); g.Tokens != 1000 {
+			o.t.Errorf("in the next window: got %+v, want all 1000", g)
+		}
+	})
+
+	run("the next window is leased ahead of the edge, once", func(o renewer) {
+		spec := Window(1000, minute, start)
+		r := ask("a", spec, start+58_000_000, 1, 50)
+		first := o.one(r).Tokens
+		r = ask("a", spec, start+59_000_000, 2, 50)
+		r.Admitted, r.Window = first, start
+		g := o.one(r)
+		if g.Next < 8 || g.ValidUntil != start+minute || g.TTL <= 1_000_000 {
+			o.t.Fatalf("a second before the edge: got %+v, want tokens of the next window, and a term beyond it", g)
+		}
+		if got := o.one(ask("b", spec, start+minute+1000, 1, 2000)); got.Tokens != 1000-g.Next {
+			o.t.Errorf("b got %+v, want the 1000 less %d that a has", got, g.Next)
+		}
+		r = ask("a", Window(1000, minute, start+minute), start+minute+2000, 3, 0)
+		r.Admitted, r.Window, r.Held, r.Final = first+g.Tokens+5, start+minute, g.Next-5, true
+		o.one(r)
+		if got := o.one(ask("c", spec, start+minute+3000, 1, 2000)); got.Tokens > g.Next-5 || got.Tokens < 1 {
+			o.t.Errorf("a gave back %d: c got %+v", g.Next-5, got)
+		}
+	})
+
+	run("a dead holder's part of the next window is not lost to those after it", func(o renewer) {
+		spec := Window(1000, minute, start)
+		r := ask("a", spec, start+58_000_000, 1, 50)
+		g := o.one(r)
+		r = ask("a", spec, start+59_000_000, 2, 50)
+		r.Admitted, r.Window = g.Tokens, start
+		o.one(r)
+		if g := o.one(ask("b", Window(1000, minute, start+2*minute), start+2*minute+1000, 1, 2000)); g.Tokens != 1000 {
+			o.t.Errorf("two windows later: b got %+v, want all 1000", g)
+		}
+	})
+
+	run("tokens too few for any request that waits are not handed out", func(o renewer) {
+		for _, c := range []struct{ waiting, largest, want int64 }{
+			{500, 500, 0},   // one of 500
+			{1000, 500, 0},  // two of 500
+			{520, 500, 20},  // and some small ones
+			{200, 100, 300}, // all served, and as much to spare as is left
+			{700, 100, 300}, // three of seven
+			{650, 250, 300}, // all that is there
+		} {
+			spec := Bucket(1, 1000)
+			spend := ask("x", spec, start, 1, 700)
+			spend.Key = fmt.Sprint(c)
+			o.one(spend)
+			o.one(ended(spend, 700))
+			r := ask("a", spec, start, 1, c.waiting)
+			r.Key, r.Largest = spend.Key, c.largest
+			g := o.one(r)
+			if g.Tokens != c.want {
+				o.t.Errorf("300 there, %d wait, the largest %d: got %+v, want %d", c.waiting, c.largest, g, c.want)
+			}
+			if g.Tokens < c.waiting && g.DenyFor == 0 {
+				o.t.Errorf("%d wait, the largest %d: got %+v, want a denial for those not served", c.waiting, c.largest, g)
+			}
+		}
+	})
+
+	run("a store that forgot rebuilds its sums, and grants little until it has", func(o renewer) {
+		spec := Bucket(1000, 2000)
+		// A newcomer asks first: nothing tells that something was forgotten.
+		o.one(ask("new", spec, start, 1, 10))
+		declared := func(holder string, now, trickle, held int64) lease.Renewal {
+			r := ask(holder, spec, now, 7, 0)
+			r.Began, r.Admitted, r.Told, r.Held = 1, 500, 400, held
+			r.Trickle, r.ExpiresIn, r.Generation = trickle, 400_000, 3
+			return r
+		}
+		a := o.one(declared("a", start+1000, 300*limit.Micro, 20))
+		if a.Trickle > 300*limit.Micro || a.Tokens > 20 || a.Generation < 4 {
+			o.t.Errorf("a declared 300/s and 20 tokens: got %+v, want no more than that, of a later generation", a)
+		}
+		b := o.one(declared("b", start+2000, 500*limit.Micro, 10))
+		if b.Trickle > 500*limit.Micro || b.Tokens > 30 {
+			o.t.Errorf("b declared 500/s and 10 tokens: got %+v, want no more than that", b)
+		}
+		var sum int64
+		for i := range int64(50) { // five seconds of others
+			r := ask("other", spec, start+100_000*(i+1), i+1, 200)
+			r.Admitted = sum
+			g := o.one(r)
+			sum += g.Tokens
+			if g.Trickle != 0 {
+				o.t.Fatalf("another got a trickle of %d while the bucket is suspect", g.Trickle)
+			}
+		}
+		if most := int64(5*50 + 50); sum > most { // epsilon of the rate for five seconds
+			o.t.Errorf("others got %d tokens in 5 s, want at most %d", sum, most)
+		}
+		if g := o.one(ask("late", spec, start+30_000_000, 1, 1000)); g.Tokens < 1000 {
+			o.t.Errorf("30 s later: got %+v, want 1000 tokens", g)
+		}
+	})
+
+	run("a holder that was told more than the store remembers proves a loss", func(o renewer) {
+		spec := Bucket(10, 2000)
+		o.one(ask("a", spec, start, 1, 10))
+		r := ask("a", spec, start+1000, 9, 0)
+		r.Admitted, r.Told = 400, 390 // renewals 2 to 8 were answered by a master that is gone
+		g := o.one(r)
+		if g.Generation != 2 {
+			o.t.Errorf("got %+v, want the next generation", g)
+		}
+		if g := o.one(ask("b", spec, start+2000, 1, 1000)); g.Tokens > 100 {
+			o.t.Errorf("b got %+v while the bucket is suspect", g)
+		}
+	})
+
+	run("slots that the store forgot are declared again", func(o renewer) {
+		spec := Slots(100)
+		o.one(ask("new", spec, start, 1, 1))
+		for i, holder := range []string{"a", "b", "c"} {
+			r := ask(holder, spec, start+1000*int64(i+1), 5, 0)
+			r.InUse, r.Held, r.ExpiresIn, r.Generation, r.Admitted, r.Told = 25, 5, 300_000, 1, 100, 100
+			o.one(r)
+		}
+		g := o.one(ask("other", spec, start+5000, 1, 50))
+		if g.Tokens > 5 {
+			o.t.Errorf("another got %+v of a suspect bucket, want at most epsilon of its slots", g)
+		}
+	})
+}

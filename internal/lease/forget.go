@@ -54,15 +54,14 @@ func (x *step) redeclare(spent, held int64) {
 	x.Level = min(x.Level+held, x.burst)
 }
 
-// declared is the most that the holder's trickle may be while the bucket is suspect: what it has.
-func (x *step) declared(trickle int64) int64 {
+// declared is the trickle that the holder had when the store forgot: while the bucket is suspect it
+// gets no more than that, and a newcomer none.
+func (x *step) declared() int64 {
 	switch {
-	case x.t >= x.Suspect:
-		return trickle
+	case x.rec == nil && x.r.ExpiresIn > 0:
+		return x.r.Trickle
 	case x.rec != nil:
-		return min(trickle, x.rec.Lease.Trickle)
-	case x.r.ExpiresIn > 0:
-		return min(trickle, x.r.Trickle)
+		return max(x.rec.Declared, x.rec.Lease.Trickle)
 	}
 	return 0
 }

@@ -126,7 +126,11 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		return 0, 0 // it would outlive the window, and the next one too
 	}
 	free := x.rate - x.Out.Trickle
-	trickle = x.declared(min(mine*1200, mulDiv(x.rate, mine, all), free))
+	trickle = min(mine*1200, mulDiv(x.rate, mine, all), free)
+	if x.t < x.Suspect {
+		x.next.Declared = x.declared()
+		trickle = min(x.next.Declared, mine*1200, free) // its share is of a demand that is not all known yet
+	}
 	if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro {
 		return 0, 0 // not worth it: tokens would lie in fractions all over
 	}

@@ -77,6 +77,7 @@ type Record struct {
 	Fresh      bool  // its demand was guessed
 	OnShare    bool  // in its window, it has what is left of its share and no more
 	Largest    int64 // units of the largest request that waited lately
+	Declared   int64 // the trickle that it had when the store forgot, while the bucket is suspect
 
 	Began    int64 // the conversation, and its counts so far
 	Admitted int64

@@ -234,6 +234,9 @@ func (x *step) resize() {
 // demand estimates the holder's demand, and tells whether it is a guess.
 func (x *step) demand() (d int64, fresh bool) {
 	rec, asked := x.rec, x.spent+x.denied+x.r.Waiting
+	if rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0 {
+		return max(min(x.r.Trickle/1_000, mostDemand), 1), false // the store forgot: a trickle is about the demand
+	}
 	if rec == nil || rec.Lease.Demand == 0 {
 		return min(mulDiv(max(x.r.Waiting, 1), 1e9, guessPer), mostDemand), true
 	}

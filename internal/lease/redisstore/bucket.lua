@@ -186,7 +186,7 @@ elseif not ours(rec[9]) then
   else
     -- Out of contact the holder went on with its share of each window, this one too:
     -- what is left of it stays with the holder.
-    local share = muldiv(rec[24], win_end - win, 1e6)
+    local share = muldiv(rec[25], win_end - win, 1e6)
     level = max(level - share + min(micro_held, share), lowest())
   end
 else
@@ -236,12 +236,11 @@ else
     trickle = min(mine * 1200, muldiv(rate, mine, all), rate - trickle_out)
     if t < suspect then
       if rec then
-        trickle = min(trickle, rec[3])
+        declared = max(rec[18], rec[3])
       elseif expires_in > 0 then
-        trickle = min(trickle, tonumber(ARGV[14]))
-      else
-        trickle = 0
+        declared = tonumber(ARGV[14])
       end
+      trickle = min(declared, mine * 1200, rate - trickle_out)
     end
     if muldiv(trickle, SHORT, 1e6) < 2 * MICRO then
       trickle = 0
@@ -319,8 +318,8 @@ else
     term = SHORT
   elseif rec and rec[11] == 1 then
     term = 4 * FIRST
-  elseif rec and rec[22] > 0 then
-    term = min(term, 4 * rec[22])
+  elseif rec and rec[23] > 0 then
+    term = min(term, 4 * rec[23])
   else
     term = SHORT
   end

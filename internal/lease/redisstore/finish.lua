@@ -1,7 +1,7 @@
 -- finish.lua ends every step: it writes the state and the record, and answers.
 local record = {
   stock, pile, trickle, demand, following, in_slot, t, expires, win, next_window, fresh, seen_largest,
-  began, admitted, denied, lent, algorithm,
+  began, admitted, denied, lent, algorithm, declared,
   number, tokens, trickle, floor(pile / MICRO), term, deny, fallback, from, through, floor(following / MICRO), gen,
   in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
 }
@@ -35,5 +35,5 @@ if look > 0 then
 end
 
 local answer = {}
-for i = 18, #record do answer[i - 17] = record[i] end
+for i = 19, #record do answer[i - 18] = record[i] end
 return answer

@@ -35,10 +35,10 @@ else
   level = level - kept
   lent, stock = spare, in_use + kept
   term = LONG
-  if kept > 0 or level < floor(burst / 4) or not rec or rec[22] == 0 then
+  if kept > 0 or level < floor(burst / 4) or not rec or rec[23] == 0 then
     term = SHORT
   else
-    term = min(term, 4 * rec[22])
+    term = min(term, 4 * rec[23])
   end
   hang(term, hold)
   tokens = floor(spare / MICRO)

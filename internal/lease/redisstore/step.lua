@@ -83,18 +83,18 @@ end
 
 -- The holder's record: 1-5 stock, pile, trickle, demand, next, 6 slot, 7 start, 8 expires, 9 window,
 -- 10 window of next, 11 fresh (1) or on its share (2), 12 largest, 13 began, 14 admitted, 15 denied,
--- 16 lent, 17 algorithm, and the answer from 18 on.
+-- 16 lent, 17 algorithm, 18 declared trickle, and the answer from 19 on.
 local function gone(record) return record[8] + RECORD_LIFE <= t and record[6] * SLOT <= t end
 local rec = fields[2] and cmsgpack.unpack(fields[2])
 if rec and gone(rec) then rec = nil end
 local newcomer = not rec
 if rec then
-  if number == rec[18] then
+  if number == rec[19] then
     local answer = {}
-    for i = 18, #rec do answer[i - 17] = rec[i] end
+    for i = 19, #rec do answer[i - 18] = rec[i] end
     return answer
   end
-  if number < rec[18] then return {-1} end
+  if number < rec[19] then return {-1} end
 end
 local forgotten = (not rec and expires_in > 0 and t >= suspect)
   or (rec and rec[13] == began and rec[14] < told)
@@ -196,6 +196,9 @@ end
 
 -- Demand, in thousandths of a unit a second, and whether it is a guess (1).
 local function demand_now()
+  if not rec and expires_in > 0 and tonumber(ARGV[14]) > 0 then
+    return max(min(floor(tonumber(ARGV[14]) / 1000), MOST_DEMAND), 1), 0
+  end
   if not rec or rec[4] == 0 then
     return min(muldiv(max(waiting, 1), 1e9, GUESS_PER), MOST_DEMAND), 1
   end
@@ -235,7 +238,7 @@ local function withhold()
 end
 
 -- What becomes of the record.
-local demand, fresh, seen_largest, on_share = 0, 0, 0, false
+local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, false
 local lent, stock, trickle, pile, following, next_window = 0, 0, 0, 0, 0, 0
 local tokens, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0
 local expires, in_slot, keep = t, 0, 0

@@ -93,6 +93,14 @@ func (c *cell) admitted() int64 {
 	return finished + credited - max(tokens, 0) - pending - back
 }
 
+// taken returns the units that requests took and did not put back, whether or not they
+// may yet. The caller holds the mutex.
+func (c *cell) taken() int64 {
+	finished := c.finished.Load()
+	tokens := c.tokens.Load()
+	return finished + c.credited.Load() - max(tokens, 0) - c.back.Load()
+}
+
 // finish gives back n slots of a request that came to its end.
 func (c *cell) finish(n int64) {
 	c.back.Add(n) // first: see admitted

@@ -9,7 +9,8 @@ package agent
 // nobody else gets them meanwhile, and what comes back unspent is ordinary stock
 // that a later renewal returns. The lease goes on as long as there are any.
 type reserves struct {
-	reserved int64 // units in hand
+	all      int64 // units in hand
+	reserved int64 // of these, those of window
 	window   int64 // that they are of
 	outside  int64 // units committed of windows that were over, which the window now is not to pay for
 }
@@ -39,6 +40,7 @@ func (b *Bucket) Reserve(n int64) (window int64) {
 	if b.kept.window != b.window {
 		b.kept.reserved, b.kept.window = 0, b.window
 	}
+	b.kept.all += n
 	b.kept.reserved += n
 	return b.window
 }
@@ -50,6 +52,7 @@ func (b *Bucket) Settle(n, m, window int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.settleLocked(n, m, window == b.window && (b.live || b.counting))
+	b.kept.all -= n
 	if window == b.kept.window {
 		b.kept.reserved -= n
 	}
@@ -78,10 +81,14 @@ func (b *Bucket) settleLocked(n, m int64, back bool) {
 	b.cell.pending.Add(-n)
 }
 
-// admittedLocked is what the store is to know of as admitted. It never falls.
+// admittedLocked is what the store is to know of as admitted: all that requests took and did not put
+// back, for what may yet be put back (cell.pending) must not be granted to
+// others before it is. What comes back after the store was told of it is not told of again when it is
+// spent. Left out is what the store is told of as held.
 func (b *Bucket) admittedLocked() int64 {
-	if b.kept == nil {
-		return b.cell.admitted()
+	taken := b.cell.taken() - b.gatheredLocked()
+	if b.kept != nil {
+		taken -= b.kept.all + b.kept.outside
 	}
-	return b.cell.admitted() - b.kept.outside
+	return taken
 }

@@ -89,7 +89,8 @@ type Scope struct {
 	key  scopeKey
 	hash uint64
 
-	direct atomic.Pointer[Entry] // the bucket, where no values tell several apart
+	direct atomic.Pointer[Entry]      // the bucket, where no values tell several apart
+	says   atomic.Pointer[limit.Rule] // rule, for those who do not hold the mutex
 
 	// The registry's, under its mutex.
 	rule    *limit.Rule
@@ -141,6 +142,9 @@ func (e *Entry) Shadow() bool { return e.scope.key.shadow }
 
 // Limit is the limit's name.
 func (e *Entry) Limit() string { return e.scope.key.limit }
+
+// Rule is the limit as it is now.
+func (e *Entry) Rule() *limit.Rule { return e.scope.says.Load() }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
 func (e *Entry) Tenant() string { return e.scope.key.tenant }

@@ -515,6 +515,7 @@ func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope 
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}
 	}
+	s.says.Store(h.Rule)
 	s.rule, s.version, s.round, s.orphan = h.Rule, rules.Policy.Version, b.round, false
 	return s
 }

@@ -46,7 +46,7 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 	}
 	var holds [onStack]hold
 	var at [onStack]uint16 // of set.Items
-	k, tightest := 0, 0
+	k, strictest := 0, 0
 	// All buckets are found before the first is asked: finding is waiting for memory,
 	// and so they are waited for together.
 	for first := 0; first < len(set.Items); first += limit.MatcherRules {
@@ -69,8 +69,8 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
 			holds[k], at[k] = hold{it, e}, uint16(i)
-			if it.Rank < holds[tightest].item.Rank {
-				tightest = k
+			if it.Rank < holds[strictest].item.Rank {
+				strictest = k
 			}
 			k++
 		}
@@ -114,7 +114,10 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 	if k == 0 {
 		return c.nothingHolds(a)
 	}
-	d := Decision{Allowed: true, held: held{c, holds[tightest]}}
+	d := Decision{Allowed: true, held: held{c, holds[strictest]}}
+	if k > 1 {
+		d.others = othersOf(holds[:k], strictest)
+	}
 	if set.Slots {
 		d.ending = endingOf(holds[:k], n)
 	}
@@ -191,46 +194,4 @@ func (c *Client) nothingHolds(a []limit.Attribute) Decision {
 		return Decision{Reason: ReasonNoTenant}
 	}
 	return Decision{Allowed: true, Reason: ReasonUnlimited}
-}
-
-// held is the limit that a decision speaks of.
-type held struct {
-	c *Client
-	hold
-}
-
-func (h held) name() string {
-	if h.item == nil {
-		return ""
-	}
-	return h.item.Rule.Limit.Name
-}
-
-func (h held) quota() int64 {
-	if h.item == nil {
-		return 0
-	}
-	return max(h.item.Rule.Limit.Rate.Units, h.item.Rule.Limit.Slots)
-}
-
-func (h held) window() time.Duration {
-	if h.item == nil {
-		return 0
-	}
-	return h.item.Rule.Limit.Rate.Per
-}
-
-func (h held) remaining() int64 {
-	if h.entry == nil {
-		return 0
-	}
-	s := h.entry.State(h.c.now())
-	return max(s.Remaining, s.Tokens, 0)
-}
-
-func (h held) reset() time.Duration {
-	if h.entry == nil {
-		return 0
-	}
-	return time.Duration(h.entry.State(h.c.now()).ResetIn) * time.Microsecond
 }

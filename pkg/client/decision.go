@@ -72,6 +72,7 @@ type Decision struct {
 	RetryAfter time.Duration
 
 	held   held
+	others others
 	ending *ending // nil where no slots were taken
 }
 
@@ -85,20 +86,21 @@ func (d Decision) Done() {
 	}
 }
 
-// Limit returns the name of the limit that denied, or of the strictest one that
-// allowed; empty when none did.
-func (d Decision) Limit() string { return d.held.name() }
+// Limit returns the name of the limit that denied, or of the tightest one that allowed: the
+// one with the fewest units left, of up to four that hold the request; empty
+// when none did.
+func (d Decision) Limit() string { s := d.speaker(); return s.name() }
 
 // Quota returns the units that the limit allows in a Window, or at once where it is of
 // slots; 0 without a limit.
-func (d Decision) Quota() int64 { return d.held.quota() }
+func (d Decision) Quota() int64 { s := d.speaker(); return s.quota() }
 
 // Window returns the time that Quota is for, 0 without a limit.
-func (d Decision) Window() time.Duration { return d.held.window() }
+func (d Decision) Window() time.Duration { s := d.speaker(); return s.window() }
 
 // Remaining returns about how many units the limit's bucket has left, over all
-// gateways, as the server last told; at least 0.
-func (d Decision) Remaining() int64 { return d.held.remaining() }
+// gateways, as the server last told, less what was spent here since; at least 0.
+func (d Decision) Remaining() int64 { s := d.speaker(); return s.remaining() }
 
 // Reset returns the time until the bucket is full again or its window turns.
-func (d Decision) Reset() time.Duration { return d.held.reset() }
+func (d Decision) Reset() time.Duration { s := d.speaker(); return s.reset() }

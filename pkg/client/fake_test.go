@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
@@ -41,6 +43,8 @@ type fake struct {
 	ttl      time.Duration
 	buckets  map[string]*central
 	asked    map[string]int // tenants
+	// leases answers renewals instead of the central buckets, if not nil.
+	leases *memstore.Store
 	renews   int
 	renewals int
 	finals   int
@@ -203,6 +207,9 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		g.Status = quotav1.Grant_UNKNOWN
 		return g
 	}
+	if f.leases != nil {
+		return f.lease(agent, name, l, r)
+	}
 	key := name + "|" + r.Tenant + "|" + strings.Join(r.Values, "|")
 	now := time.Now()
 	c := f.buckets[key]
@@ -238,7 +245,7 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		if g.Tokens == 0 {
 			g.DenyForMs = 100
 		}
-		g.Remaining = int64(c.avail) + g.Tokens
+		g.Remaining = int64(c.avail) + max(g.Tokens-r.Waiting, 0) // as a lease store has it
 		g.ResetMs = 1000
 	}
 	return g
@@ -266,6 +273,32 @@ func (f *fake) renewSlots(c *central, l *limit.Limit, agent string, r *quotav1.R
 	c.has[agent] = r.InUse + g.Tokens
 	g.Remaining, g.ResetMs = max(level-g.Tokens, 0), 1000
 	return g
+}
+
+// lease answers as a server does, from a lease store in the bubble's time.
+func (f *fake) lease(agent, name string, l *limit.Limit, r *quotav1.Renewal) *quotav1.Grant {
+	rule, err := limit.Compile(*l)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	now := time.Now()
+	q := wire.RenewalFromProto(r)
+	q.Key, q.Holder, q.Now = name+"|"+r.Tenant+"|"+strings.Join(r.Values, "|"), agent, now.UnixMicro()
+	q.Spec = lease.Spec{
+		Algorithm: l.Algorithm, Units: max(l.Rate.Units, l.Slots), Period: l.Rate.Per.Microseconds(), Burst: l.Burst, EpsilonPPM: l.EpsilonPPM,
+		Borrow: l.Borrow, Lockout: l.Lockout.Microseconds(),
+	}
+	if l.Algorithm.Windowed() {
+		start, end := rule.Window(now)
+		_, next := rule.Window(end)
+		q.Spec.WindowStart, q.Spec.WindowEnd, q.Spec.NextWindowEnd = start.UnixMicro(), end.UnixMicro(), next.UnixMicro()
+	}
+	a := f.leases.Renew(context.Background(), []lease.Renewal{q})[0]
+	if a.Err != nil {
+		f.t.Errorf("%s: %v", q.Key, a.Err)
+		a.Grant.Number = q.Number
+	}
+	return wire.GrantToProto(a, f.policy.Version)
 }
 
 func (f *fake) Watch(req *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer) error {

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -126,13 +125,7 @@ func (d Decision) answer() headers.Answer {
 	case ReasonQueueTimeout:
 		a.Late = true
 	}
-	if l := d.held.item; l != nil {
-		a.Limit, a.Quota, a.Window = d.Limit(), d.Quota(), d.Window()
-		if e := d.held.entry; e != nil {
-			s := e.State(d.held.c.now())
-			a.Remaining = max(s.Remaining, s.Tokens, 0)
-			a.Reset = time.Duration(s.ResetIn) * time.Microsecond
-		}
-	}
+	s := d.speaker()
+	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = s.name(), s.quota(), s.window(), s.remaining(), s.reset()
 	return a
 }

@@ -379,7 +379,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 	if d, denied := r.outranked(mode); denied {
 		return d, false
 	}
-	tightest := r.holds[0]
+	strictest := 0
 	if r.reserves != nil {
 		r.keep(mode)
 	}
@@ -387,11 +387,11 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		if r.said[i] && r.reserves == nil {
 			h.entry.Release(r.n)
 		}
-		if h.item.Rank < tightest.item.Rank {
-			tightest = h
+		if h.item.Rank < r.holds[strictest].item.Rank {
+			strictest = i
 		}
 	}
-	d = Decision{Allowed: true, held: held{c, tightest}}
+	d = Decision{Allowed: true, held: held{c, r.holds[strictest]}, others: othersOf(r.holds, strictest)}
 	d.ending = r.endingFor(set)
 	switch {
 	case mode != limit.ModeNormal:

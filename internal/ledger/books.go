@@ -1,13 +1,130 @@
 package ledger
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Books is what operators do with a ledger besides reading usage. An engine has one
 // beside its Store. Its methods are safe for concurrent use, and while servers settle
-// and fold. Errors wrap ErrUnavailable where the engine cannot answer.
+// and fold. What changes something is written with its row of the audit log, in one
+// transaction; actor is who does it. Errors wrap ErrUnavailable where the engine
+// cannot answer.
 type Books interface {
 	// Verify checks the whole ledger against itself, in one snapshot.
 	Verify(ctx context.Context, progress func(Progress)) (*Verified, error)
 	// Rebuild makes roll-ups again from entries, and returns how many were wrong.
 	Rebuild(ctx context.Context, progress func(Progress)) (int64, error)
+
+	// Quarantine pages through what is kept aside, oldest first.
+	Quarantine(ctx context.Context, q QuarantineQuery) ([]KeptRow, error)
+	// Kept is one of them, with its body; ErrNotFound without it.
+	Kept(ctx context.Context, id int64) (KeptRow, error)
+	// Retry judges rows again, at most MaxResolved. Those that may become entries now
+	// are released by one correction, once; the others stay, each with its new reason.
+	// An id that is resolved already, or of a whole report, is ErrTaken or ErrCorrection.
+	Retry(ctx context.Context, actor, reason string, ids []int64) (Retried, error)
+	// Discard says that rows or whole reports will never be used, once.
+	Discard(ctx context.Context, actor, reason string, ids []int64) error
+
+	// Correct adds a correction of rows. The same key with the same content returns
+	// what is there; with other content it is ErrTaken. Rows that may not become
+	// entries are ErrCorrection, and nothing is changed.
+	Correct(ctx context.Context, actor string, c Correction) (Correction, error)
+	// Revert takes a correction back, once.
+	Revert(ctx context.Context, actor, reason string, number int64) (Correction, error)
+	// Corrections pages through them, newest first, below before (0: all).
+	Corrections(ctx context.Context, before int64, n int) ([]KeptCorrection, error)
+	// Correction is one of them; ErrNotFound without it.
+	Correction(ctx context.Context, number int64) (KeptCorrection, error)
+
+	// TraceReport follows a report to the block and the entries that it is in.
+	TraceReport(ctx context.Context, id ReportID) (*ReportTrace, error)
+	// TraceEntry follows an entry back to what it is made of.
+	TraceEntry(ctx context.Context, id EntryID) (*EntryTrace, error)
+}
+
+// QuarantineQuery selects what is in quarantine.
+type QuarantineQuery struct {
+	After int64  // ids above it
+	N     int    // at most
+	Agent string // of this agent; empty for all
+	All   bool   // also what is resolved
+}
+
+// KeptRow is a row, or with Row -1 a whole report, in quarantine.
+type KeptRow struct {
+	ID int64
+	Quarantined
+	Of     ReportID // as in Quarantined.ID
+	Stored time.Time
+	// Resolution says what became of it, where something did.
+	Resolution *Resolution
+}
+
+// Resolution is what became of a row in quarantine.
+type Resolution struct {
+	Correction int64 // that released it; 0 where it was discarded
+	Reason     string
+	Actor      string
+	At         time.Time
+}
+
+// Retried says what became of rows that were judged again.
+type Retried struct {
+	Correction int64 // that released rows; 0 where none was
+	Released   []int64
+	Refused    []Refused
+}
+
+// Refused is a row that stays in quarantine.
+type Refused struct {
+	ID     int64
+	Reason string
+}
+
+// KeptCorrection is a correction, and what became of it.
+type KeptCorrection struct {
+	Correction
+	Height     int64 // the block that it is in; 0 while it is queued
+	RevertedBy int64 // 0 while it holds
+}
+
+// KeptBlockInfo names a block.
+type KeptBlockInfo struct {
+	Height int64 // 0 for none
+	Hash   [32]byte
+	Folded time.Time
+}
+
+// ReportTrace is where a report went.
+type ReportTrace struct {
+	Report Report // without its payload
+	Stored time.Time
+	Block  KeptBlockInfo // zero while it is queued, and of a heartbeat
+	Queued bool
+	Rows   []TracedRow
+}
+
+// TracedRow is a row of a report, and the entry that it is in, or its place in quarantine.
+type TracedRow struct {
+	Row         Row
+	Entry       EntryID // zero while it is not folded
+	Quarantined int64   // zero where it was taken
+}
+
+// EntryTrace is what an entry is made of.
+type EntryTrace struct {
+	ID         EntryID
+	Row        Row
+	Block      KeptBlockInfo
+	Reports    []Share         // that it merges
+	Correction *KeptCorrection // that it is of, instead
+	Corrected  []int64         // corrections that name this entry
+}
+
+// Share is what a report adds to an entry.
+type Share struct {
+	ID  ReportID
+	Sum Sum
 }

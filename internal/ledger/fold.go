@@ -49,14 +49,26 @@ func (p *Pending) Rows() ([]Row, error) {
 // Admitted units from its meter's account to the tenant's usage of that meter, and
 // holds both sides, so that it balances by construction. Entries are in the order
 // of CompareKey, one for each key: they grow with keys, whatever the number of
-// agents.
+// agents. Entries of corrections come after them, by correction: they name it, and
+// their counts may be below zero.
 type Block struct {
-	Height   int64    // from 1, without gaps
-	Previous [32]byte // hash of the block below; zero for the first
-	Hash     [32]byte
-	Sources  []byte // which reports are in it, by EncodeSources
-	Reports  int
-	Entries  []Row
+	Height      int64    // from 1, without gaps
+	Previous    [32]byte // hash of the block below; zero for the first
+	Hash        [32]byte
+	Sources     []byte // which reports are in it, by EncodeSources
+	Reports     int
+	Corrections []byte // which corrections are in it, by EncodeSealed
+	Merged      int    // how many of the entries are reports'
+	Entries     []Row
+	Names       []int64 // the correction of each entry after those
+}
+
+// Correction is the correction that an entry names; 0 for none.
+func (b *Block) Correction(n int) int64 {
+	if n < b.Merged {
+		return 0
+	}
+	return b.Names[n-b.Merged]
 }
 
 // Touch says that an epoch settled usage of a tenant.
@@ -72,9 +84,9 @@ type Source struct {
 	First, Last, Count int64
 }
 
-// Seal folds reports into the block above the given one. It also returns which
-// tenants they touched.
-func Seal(height int64, previous [32]byte, reports []Pending) (Block, map[Touch]struct{}, error) {
+// Seal folds reports and corrections into the block above the given one. It also
+// returns which tenants the reports touched.
+func Seal(height int64, previous [32]byte, reports []Pending, corrections []Correction) (Block, map[Touch]struct{}, error) {
 	b := Block{Height: height + 1, Previous: previous, Reports: len(reports)}
 	sums := make(map[Row]*Row, 1024)
 	touches := map[Touch]struct{}{}
@@ -108,21 +120,45 @@ func Seal(height int64, previous [32]byte, reports []Pending) (Block, map[Touch]
 	}
 	slices.SortFunc(b.Entries, func(x, y Row) int { return x.CompareKey(&y) })
 	b.Sources = EncodeSources(sourcesOf(reports))
+	b.Merged = len(b.Entries)
+	var sealed []Sealed
+	for i := range corrections {
+		c := &corrections[i]
+		entries, err := c.Entries()
+		if err != nil {
+			return Block{}, nil, err
+		}
+		sealed = append(sealed, Sealed{c.Number, c.Digest})
+		for _, e := range entries {
+			b.Entries, b.Names = append(b.Entries, e), append(b.Names, c.Number)
+		}
+	}
+	b.Corrections = EncodeSealed(sealed)
 	b.Hash = b.Sum()
 	return b, touches, nil
 }
 
 // Sum returns the hash that seals the block: SHA-256 over its height, the hash
-// below, and the digests of its sources and of its entries' canonical encoding.
+// below, and the digests of its sources and of its reports' entries in the canonical
+// encoding. Where it holds corrections, also over their numbers and digests, which
+// their entries follow from.
 func (b *Block) Sum() [32]byte {
-	sources, entries := sha256.Sum256(b.Sources), sha256.Sum256(EncodeRows(b.Entries))
-	m := make([]byte, 0, 160)
-	m = append(m, "quota.block.1\n"...)
+	sources, entries := sha256.Sum256(b.Sources), sha256.Sum256(EncodeRows(b.Entries[:b.Merged]))
+	m := make([]byte, 0, 200)
+	if len(b.Corrections) > 0 {
+		m = append(m, "quota.block.2\n"...)
+	} else {
+		m = append(m, "quota.block.1\n"...)
+	}
 	m = binary.BigEndian.AppendUint64(m, uint64(b.Height))
 	m = append(m, b.Previous[:]...)
 	m = binary.BigEndian.AppendUint64(m, uint64(b.Reports))
 	m = append(m, sources[:]...)
 	m = append(m, entries[:]...)
+	if len(b.Corrections) > 0 {
+		corrections := sha256.Sum256(b.Corrections)
+		m = append(m, corrections[:]...)
+	}
 	return sha256.Sum256(m)
 }
 
@@ -208,9 +244,10 @@ type Rollup struct {
 	Sum  Sum
 }
 
-// Sum is counts added up. Counts are never negative, and end at MaxSum: a report's
-// bounds keep a block's entries below it, but nothing bounds how many reports a
-// hostile agent sends, and a sum that overflows must stop neither folding nor reading.
+// Sum is counts added up. They end at MaxSum, and at -MaxSum where more was taken away
+// than there was: a report's bounds keep a block's entries below it, but nothing bounds
+// how many reports a hostile agent sends, and a sum that overflows must stop neither
+// folding nor reading.
 type Sum struct{ Admitted, Overage, Denied int64 }
 
 // MaxSum is where sums over entries end, in roll-ups and in answers.
@@ -223,8 +260,11 @@ func (s *Sum) add(o Sum) {
 }
 
 func addUp(a, b int64) int64 {
-	if a > MaxSum-b {
+	switch {
+	case b > 0 && a > MaxSum-b:
 		return MaxSum
+	case b < 0 && a < -MaxSum-b:
+		return -MaxSum
 	}
 	return a + b
 }
@@ -233,8 +273,11 @@ func addUp(a, b int64) int64 {
 // own sums fail above MaxSum cannot fail: high is units of 2^32, low the rest.
 func SumOf(high, low Sum) Sum {
 	join := func(high, low int64) int64 {
-		if high += low >> 32; high > MaxSum>>32 {
+		switch high += low >> 32; {
+		case high > MaxSum>>32:
 			return MaxSum
+		case high < -(MaxSum >> 32):
+			return -MaxSum
 		}
 		return high<<32 | low&(1<<32-1)
 	}

@@ -146,13 +146,7 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 	names, kept := 0, 0
 	for i := range rows {
 		row := &rows[i]
-		err := row.checkNames()
-		if err == nil {
-			err = in.rules.Window.check(row.Slot, in.rules.Now, in.rules.Slot)
-		}
-		if err == nil && in.rules.Accept != nil {
-			err = in.rules.Accept(*row)
-		}
+		err := in.rules.Judge(row)
 		if err == nil {
 			names += row.names()
 			continue

@@ -239,12 +239,27 @@ func (r *Reading) AddPending(p *Pending) error {
 	if err != nil {
 		return err
 	}
+	if r.addRows(rows) {
+		r.touched[p.ID.Epoch] = struct{}{}
+	}
+	return nil
+}
+
+// AddCorrection adds a correction that is not folded yet.
+func (r *Reading) AddCorrection(c *Correction) error {
+	rows, err := c.Entries()
+	r.addRows(rows)
+	return err
+}
+
+// addRows adds rows, and reports whether any is of the tenant.
+func (r *Reading) addRows(rows []Row) (touched bool) {
 	for i := range rows {
 		row := &rows[i]
 		if r.Tenant != "" && row.Tenant != r.Tenant {
 			continue
 		}
-		r.touched[p.ID.Epoch] = struct{}{}
+		touched = true
 		if r.Version != 0 && row.Version != r.Version || r.Version == 0 && slices.Contains(r.Except, row.Version) {
 			continue
 		}
@@ -264,7 +279,7 @@ func (r *Reading) AddPending(p *Pending) error {
 		}
 		r.AddTime(row.Slot, s)
 	}
-	return nil
+	return touched
 }
 
 // Touched reports whether a pending report of the epoch held usage of the tenant.

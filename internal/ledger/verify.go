@@ -62,6 +62,15 @@ type Snapshot interface {
 	Sources(ctx context.Context, runs []Source) ([]Pending, error)
 	// Untouched are those of the notes that the ledger does not hold.
 	Untouched(ctx context.Context, notes []Touch) ([]Touch, error)
+	// Corrections are those of these numbers that are there, in their order.
+	Corrections(ctx context.Context, numbers []int64) ([]Correction, error)
+	// CorrectionNumbers calls do for every correction, and whether it is queued.
+	CorrectionNumbers(ctx context.Context, do func(number int64, queued bool) error) error
+	// Released are the rows that a correction released out of quarantine.
+	Released(ctx context.Context, correction int64) ([]Quarantined, error)
+	// Misresolved calls do for each resolution of a row that quarantine does not hold,
+	// or that names a correction which releases nothing.
+	Misresolved(ctx context.Context, do func(quarantined, correction int64) error) error
 	// Unrolled calls do for each roll-up that is not the sum of its entries.
 	Unrolled(ctx context.Context, do func(*RollupFault) error) error
 }
@@ -104,7 +113,7 @@ type RollupFault struct {
 //
 // It holds some hundred bytes for each epoch, and one block with its reports.
 func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified, error) {
-	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches)}
+	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches), sealed: map[int64]int64{}}
 	if v.progress == nil {
 		v.progress = func(Progress) {}
 	}
@@ -112,7 +121,7 @@ func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified
 	if v.Counts, err = s.Counts(ctx); err != nil {
 		return nil, err
 	}
-	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.rollups} {
+	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.corrections, v.rollups} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -130,6 +139,7 @@ type verification struct {
 	epochs   map[Epoch]*verifiedEpoch
 	held     map[ReportID]keptRows // reports with rows in quarantine, until they are found there
 	touches  *Seen[Touch]
+	sealed   map[int64]int64 // the block of each correction
 }
 
 // verifiedEpoch is what was found of an epoch so far.
@@ -429,7 +439,11 @@ func (v *verification) block(ctx context.Context, k *KeptBlock) error {
 		return err
 	}
 	v.runs(which, runs, pending)
-	again, touched, err := Seal(k.Height-1, k.Previous, pending)
+	corrections, err := v.correctionsOf(ctx, k)
+	if err != nil {
+		return err
+	}
+	again, touched, err := Seal(k.Height-1, k.Previous, pending, corrections)
 	switch {
 	case errors.Is(err, ErrEncoding): // the report's fault was told
 		return nil
@@ -438,8 +452,123 @@ func (v *verification) block(ctx context.Context, k *KeptBlock) error {
 	case k.Reports != len(pending):
 		v.fault("blocks", which, "it is said to fold %d reports, and %d are there", k.Reports, len(pending))
 	}
-	v.entries(which, k.Entries, again.Entries)
+	v.entries(which, k.Entries[:k.Merged], again.Entries[:again.Merged])
+	if !slices.Equal(k.Entries[k.Merged:], again.Entries[again.Merged:]) || !slices.Equal(k.Names, again.Names) {
+		v.fault("entries", which, "its corrections' entries are not what the corrections say")
+	}
 	return v.touched(ctx, touched)
+}
+
+// correctionsOf are the corrections of a block, and puts its entries' in their place.
+func (v *verification) correctionsOf(ctx context.Context, k *KeptBlock) ([]Correction, error) {
+	which := fmt.Sprint(k.Height)
+	sealed, err := DecodeSealed(k.Corrections)
+	if err != nil {
+		v.fault("blocks", which, "%v", err)
+		return nil, nil
+	}
+	if len(sealed) == 0 {
+		return nil, nil
+	}
+	numbers := make([]int64, len(sealed))
+	for i, s := range sealed {
+		numbers[i] = s.Number
+		if other, ok := v.sealed[s.Number]; ok {
+			v.fault("blocks", which, "correction %d is in block %d as well", s.Number, other)
+		}
+		v.sealed[s.Number] = k.Height
+	}
+	corrections, err := v.s.Corrections(ctx, numbers)
+	if err != nil {
+		return nil, err
+	}
+	found := map[int64][32]byte{}
+	for i := range corrections {
+		found[corrections[i].Number] = corrections[i].Digest
+	}
+	for _, s := range sealed {
+		switch digest, ok := found[s.Number]; {
+		case !ok:
+			v.fault("blocks", which, "correction %d is not there", s.Number)
+		case digest != s.Digest:
+			v.fault("corrections", fmt.Sprint(s.Number), "its digest is not what block %s was sealed with", which)
+		}
+	}
+	return corrections, nil
+}
+
+// corrections checks each correction against its digest, that it is in a block or in
+// the queue, and what releases say against quarantine.
+func (v *verification) corrections(ctx context.Context) error {
+	var numbers []int64
+	err := v.s.CorrectionNumbers(ctx, func(number int64, queued bool) error {
+		numbers = append(numbers, number)
+		height, folded := v.sealed[number]
+		delete(v.sealed, number)
+		switch {
+		case queued && folded:
+			v.fault("corrections_queue", fmt.Sprint(number), "it is queued, and in block %d", height)
+		case !queued && !folded:
+			v.fault("corrections_queue", fmt.Sprint(number), "it is neither queued nor in a block")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for n := int64(0); len(numbers) > 0; {
+		some := numbers[:min(len(numbers), MaxSealed)]
+		numbers = numbers[len(some):]
+		corrections, err := v.s.Corrections(ctx, some)
+		if err != nil {
+			return err
+		}
+		for i := range corrections {
+			if n++; corrections[i].Number != n {
+				v.fault("corrections", fmt.Sprint(corrections[i].Number), "the one before it is %d: there is a gap", n-1)
+				n = corrections[i].Number
+			}
+			if err := v.correction(ctx, &corrections[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return v.s.Misresolved(ctx, func(quarantined, correction int64) error {
+		v.fault("resolutions", fmt.Sprint(quarantined), "it is of no row in quarantine, or its correction %d releases nothing", correction)
+		return nil
+	})
+}
+
+func (v *verification) correction(ctx context.Context, c *Correction) error {
+	which := fmt.Sprint(c.Number)
+	rows, err := DecodeRows(c.Payload)
+	switch {
+	case c.Sum() != c.Digest:
+		v.fault("corrections", which, "its digest does not fit the content")
+	case err != nil:
+		v.fault("corrections", which, "%v", err)
+	case len(rows) != c.Rows:
+		v.fault("corrections", which, "it is said to have %d rows, and has %d", c.Rows, len(rows))
+	}
+	if c.Kind != KindRelease {
+		return nil
+	}
+	released, err := v.s.Released(ctx, c.Number)
+	if err != nil {
+		return err
+	}
+	var all []Row
+	for i := range released {
+		rows, err := DecodeRows(released[i].Body)
+		if err != nil {
+			v.fault("quarantine", released[i].ID.String(), "a released row: %v", err)
+		}
+		all = append(all, rows...)
+	}
+	if !bytes.Equal(EncodeRows(all), c.Payload) {
+		v.fault("resolutions", "of correction "+which, "the rows that it released are not what it adds")
+	}
+	return nil
 }
 
 // runs checks that a block's sources are there, and in no other block.

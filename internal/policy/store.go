@@ -22,6 +22,7 @@ const (
 	RoleOperator = "operator"
 	RoleAdmin    = "admin"
 	RoleAgent    = "agent"
+	RoleBackfill = "backfill" // brings usage into the ledger that no agent reported
 )
 
 // Heads are the numbers of the newest changes: equal numbers mean that nothing has

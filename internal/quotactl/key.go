@@ -23,12 +23,12 @@ is stored: the secret cannot be had again.
 
 Roles: viewer reads; operator also changes tenants and switches; admin also
 changes the policy and keys; agent renews leases and settles usage, for one agent
-id if --agent is given.`,
+id if --agent is given; backfill only brings in usage that no agent reported.`,
 		Example: "  quotactl key create --role viewer --note grafana\n  QUOTA_KEY=$(quotactl key create --role agent --agent gateway-1)",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role == "" {
-				return misuse("which role? Give --role viewer, operator, admin or agent")
+				return misuse("which role? Give --role viewer, operator, admin, agent or backfill")
 			}
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
 				resp, err := admin.CreateKey(ctx, &quotav1.CreateKeyRequest{Role: role, Agent: agent, Note: note})
@@ -41,10 +41,10 @@ id if --agent is given.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "viewer, operator, admin or agent")
+	cmd.Flags().StringVar(&role, "role", "", "viewer, operator, admin, agent or backfill")
 	cmd.Flags().StringVar(&agent, "agent", "", "bind an agent's key to this agent id; any agent if not given")
 	cmd.Flags().StringVar(&note, "note", "", "what the key is for, at most 256 bytes")
-	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent", "backfill"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -13,11 +13,13 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// errUnsound ends a verification that found faults; they were printed.
-var errUnsound = errors.New("the ledger has faults")
+// errUnsound ends a command that found faults, or did not do all of it; they were printed.
+var errUnsound = errors.New("something is not as it should be")
 
 func (c *cli) ledgerCommand() *cobra.Command {
-	return group("ledger", "Verify the ledger, and make its roll-ups again", c.verifyCommand(), c.rebuildCommand())
+	return group("ledger", "Verify, trace and correct the ledger",
+		c.verifyCommand(), c.rebuildCommand(), c.traceCommand(), c.quarantineCommand(),
+		c.adjustCommand(), c.backfillCommand(), c.revertCommand(), c.correctionsCommand())
 }
 
 func (c *cli) verifyCommand() *cobra.Command {

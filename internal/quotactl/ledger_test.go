@@ -68,3 +68,89 @@ func TestLedgerVerify(t *testing.T) {
 	e.want("ledger rebuild", e.ok("ledger", "rebuild"), "1 roll-ups were wrong\n")
 	e.ok("ledger", "verify")
 }
+
+// reason and key are the words of every correction here.
+func because(words ...string) []string { return append(words, "--reason", "a test") }
+
+func TestLedgerCorrections(t *testing.T) {
+	e, db := book(t)
+	slot := e.now.Truncate(5 * time.Minute)
+	e.settle(
+		ledger.Row{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 12},
+		ledger.Row{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "nonsense", Version: 1, Admitted: 5},
+	)
+	folded(t, db)
+	h := slot.UTC().Format("2006-01-02T15:04Z")
+	out := e.ok("ledger", "trace", "gw-1/1/1", "-o", "csv")
+	if want := h + ",acme,requests,requests,,12,0,0,entry 1/0\n"; !strings.Contains(out, want) || !strings.Contains(out, "nonsense,,5,0,0,quarantine 1\n") {
+		t.Errorf("trace of a report printed\n%s", out)
+	}
+	if out := e.ok("ledger", "trace", "1/0"); !strings.Contains(out, "gw-1/1/1        12        0       0\n") {
+		t.Errorf("trace of an entry printed\n%s", out)
+	}
+	adjust := append(because("ledger", "adjust", "--entry", "1/0", "--idempotency-key", "t-1"), "--", "-4")
+	for range 2 {
+		e.want("adjust", e.ok(adjust...), "correction 1: adjust of -4 units in 1 rows\n")
+	}
+	adjust[len(adjust)-1] = "-5"
+	if out, errs, code := e.run(adjust...); code != exitFailed || out != "" || !strings.Contains(errs, `correction 1 has the key "t-1", and says something else (AlreadyExists)`) {
+		t.Errorf("the same key with other units: got exit %d, %q, %q", code, out, errs)
+	}
+	file := e.file("usage.csv", "time,tenant,limit,meter,admitted,denied\n"+slot.UTC().Format(time.RFC3339)+",acme,requests,requests,100,3\n")
+	e.want("backfill", e.ok(because("ledger", "backfill", "-f", file, "--idempotency-key", "t-2")...), "correction 2: backfill of 100 units in 1 rows\n")
+	e.want("usage", e.ok("usage", "--tenant", "acme", "-o", "csv"), "tenant,admitted,overage,denied\nacme,108,0,3\n")
+	e.want("revert", e.ok(because("ledger", "revert", "2")...), "correction 3: revert of -100 units in 1 rows\n")
+	if _, errs, code := e.run(append(because("ledger", "quarantine", "retry", "1"), "--timeout", "5s")...); code != exitFailed || !strings.Contains(errs, "1 stays: there is no meter") {
+		t.Errorf("retry: got exit %d, %q", code, errs)
+	}
+	if out := e.ok("ledger", "quarantine", "list", "-o", "csv"); !strings.Contains(out, "1,gw-1/1/1,0,acme,requests,5,") || !strings.Contains(out, `,held,"there is no meter`) {
+		t.Errorf("quarantine list printed\n%s", out)
+	}
+	e.want("discard", e.ok(because("ledger", "quarantine", "discard", "1")...), "discarded 1\n")
+	if out := e.ok("ledger", "quarantine", "show", "1"); !strings.Contains(out, `"meter": "nonsense"`) || !strings.Contains(out, `"actor": "open"`) {
+		t.Errorf("quarantine show printed\n%s", out)
+	}
+	if out := e.ok("ledger", "corrections", "-o", "csv"); !strings.Contains(out, "2,backfill,100,1,") || !strings.Contains(out, ",3,open,") {
+		t.Errorf("corrections printed\n%s", out)
+	}
+	e.ok("ledger", "verify")
+	for _, c := range []struct {
+		words []string
+		want  string
+	}{
+		{because("ledger", "adjust", "--entry", "1/0", "--idempotency-key", "x", "0"), "and not 0"},
+		{because("ledger", "adjust", "--entry", "1/0", "5"), "--idempotency-key"},
+		{because("ledger", "adjust", "--tenant", "acme", "--limit", "requests", "--at", "now", "--idempotency-key", "x", "5"), "which meter?"},
+		{because("ledger", "adjust", "--entry", "one", "--idempotency-key", "x", "5"), "write HEIGHT/N"},
+		{[]string{"ledger", "revert", "2"}, "Give --reason"},
+		{because("ledger", "quarantine", "retry"), "which?"},
+		{[]string{"ledger", "trace", "gw-1"}, "neither a report"},
+		{[]string{"ledger", "trace", "a/b/c"}, "the last two in digits"},
+	} {
+		if _, errs, code := e.run(c.words...); code != exitUsage || !strings.Contains(errs, c.want) {
+			t.Errorf("quotactl %s: got exit %d, %q, want %q", strings.Join(c.words, " "), code, errs, c.want)
+		}
+	}
+	bad := e.file("bad.csv", "time,tenant,limit,meter,admitted\nyesterday,acme,requests,requests,1\n")
+	if _, errs, code := e.run(because("ledger", "backfill", "-f", bad, "--idempotency-key", "x")...); code != exitFailed || !strings.Contains(errs, `line 2: time "yesterday"`) {
+		t.Errorf("a bad file: got exit %d, %q", code, errs)
+	}
+}
+
+// Only a key of the role backfill brings in usage; it may do nothing else.
+func TestBackfillHasItsOwnRole(t *testing.T) {
+	e := start(t, nil)
+	admin := strings.TrimSpace(e.ok("key", "create", "--role", "admin"))
+	e.args = append(e.args, "--key", admin)
+	backfill := strings.TrimSpace(e.ok("key", "create", "--role", "backfill"))
+	file := e.file("usage.csv", "time,tenant,limit,meter,admitted\n"+e.now.UTC().Format(time.RFC3339)+",acme,requests,requests,100\n")
+	words := because("ledger", "backfill", "-f", file, "--idempotency-key", "t-2")
+	if _, errs, code := e.run(words...); code != exitFailed || !strings.Contains(errs, "this needs backfill") {
+		t.Errorf("backfill by an admin: got exit %d, %q", code, errs)
+	}
+	e.args[len(e.args)-1] = backfill
+	e.ok(words...)
+	if _, errs, code := e.run("ledger", "corrections"); code != exitFailed || !strings.Contains(errs, "PermissionDenied") {
+		t.Errorf("corrections by a key that may only bring in usage: got exit %d, %q", code, errs)
+	}
+}

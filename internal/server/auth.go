@@ -17,7 +17,7 @@ import (
 )
 
 // role is what a key may do. The three for people include each other in their
-// order; agent stands apart.
+// order; agent and backfill stand apart.
 type role uint8
 
 const (
@@ -26,14 +26,15 @@ const (
 	roleOperator
 	roleAdmin
 	roleAgent
+	roleBackfill
 )
 
-var roleNames = [...]string{roleNone: "", roleViewer: "viewer", roleOperator: "operator", roleAdmin: "admin", roleAgent: "agent"}
+var roleNames = [...]string{roleNone: "", roleViewer: "viewer", roleOperator: "operator", roleAdmin: "admin", roleAgent: "agent", roleBackfill: "backfill"}
 
 func (r role) String() string { return roleNames[r] }
 
 func parseRole(s string) (role, bool) {
-	for r := roleViewer; r <= roleAgent; r++ {
+	for r := roleViewer; r <= roleBackfill; r++ {
 		if roleNames[r] == s {
 			return r, true
 		}
@@ -43,7 +44,7 @@ func parseRole(s string) (role, bool) {
 
 // allows reports whether a key of role r may do what needs role need.
 func (r role) allows(need role) bool {
-	if need == roleAgent || r == roleAgent {
+	if need >= roleAgent || r >= roleAgent {
 		return r == need
 	}
 	return r >= need && need != roleNone
@@ -69,6 +70,18 @@ var needs = map[string]role{
 
 	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
 	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,
+
+	quotav1.LedgerService_ListQuarantine_FullMethodName:     roleViewer,
+	quotav1.LedgerService_GetQuarantined_FullMethodName:     roleViewer,
+	quotav1.LedgerService_TraceReport_FullMethodName:        roleViewer,
+	quotav1.LedgerService_TraceEntry_FullMethodName:         roleViewer,
+	quotav1.LedgerService_ListCorrections_FullMethodName:    roleViewer,
+	quotav1.LedgerService_GetCorrection_FullMethodName:      roleViewer,
+	quotav1.LedgerService_RetryQuarantined_FullMethodName:   roleOperator,
+	quotav1.LedgerService_DiscardQuarantined_FullMethodName: roleOperator,
+	quotav1.LedgerService_Adjust_FullMethodName:             roleAdmin,
+	quotav1.LedgerService_RevertCorrection_FullMethodName:   roleAdmin,
+	quotav1.LedgerService_Backfill_FullMethodName:           roleBackfill,
 
 	quotav1.AdminService_CreateTenant_FullMethodName:  roleOperator,
 	quotav1.AdminService_SetTenantPlan_FullMethodName: roleOperator,

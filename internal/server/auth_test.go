@@ -41,13 +41,14 @@ func TestEveryMethodHasARole(t *testing.T) {
 }
 
 func TestRoles(t *testing.T) {
-	all := []role{roleViewer, roleOperator, roleAdmin, roleAgent}
+	all := []role{roleViewer, roleOperator, roleAdmin, roleAgent, roleBackfill}
 	for have, want := range map[role][]bool{
-		roleNone:     {false, false, false, false},
-		roleViewer:   {true, false, false, false},
-		roleOperator: {true, true, false, false},
-		roleAdmin:    {true, true, true, false},
-		roleAgent:    {false, false, false, true},
+		roleNone:     {false, false, false, false, false},
+		roleViewer:   {true, false, false, false, false},
+		roleOperator: {true, true, false, false, false},
+		roleAdmin:    {true, true, true, false, false},
+		roleAgent:    {false, false, false, true, false},
+		roleBackfill: {false, false, false, false, true},
 	} {
 		for i, need := range all {
 			if got := have.allows(need); got != want[i] {

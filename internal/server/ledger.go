@@ -20,6 +20,7 @@ const progressEvery = 500 * time.Millisecond
 type ledgerService struct {
 	quotav1.UnimplementedLedgerServiceServer
 	books    ledger.Books
+	view     *view
 	stopping <-chan struct{}
 
 	long sync.Mutex // held by the one call that reads the whole ledger

@@ -174,14 +174,18 @@ func (s *Server) serve() error {
 	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
+	books := &ledgerService{books: c.Books, view: s.view, stopping: s.stopping}
 	if c.Books != nil {
-		quotav1.RegisterLedgerServiceServer(s.grpc, &ledgerService{books: c.Books, stopping: s.stopping})
+		quotav1.RegisterLedgerServiceServer(s.grpc, books)
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 
 	rest := newInProcess(gate.unary)
 	quotav1.RegisterAdminServiceServer(rest, admin)
 	quotav1.RegisterUsageServiceServer(rest, usage)
+	if c.Books != nil {
+		quotav1.RegisterLedgerServiceServer(rest, books)
+	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, s.keys, certificates)
 	if err != nil {

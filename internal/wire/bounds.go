@@ -262,9 +262,9 @@ func Check(request proto.Message) error {
 		return err
 	case *quotav1.CreateKeyRequest:
 		switch r.Role {
-		case "viewer", "operator", "admin", "agent":
+		case "viewer", "operator", "admin", "agent", "backfill":
 		default:
-			return invalid("role is %s; it must be viewer, operator, admin or agent", limit.Quote(r.Role))
+			return invalid("role is %s; it must be viewer, operator, admin, agent or backfill", limit.Quote(r.Role))
 		}
 		if r.Agent != "" {
 			if r.Role != "agent" {
@@ -283,6 +283,67 @@ func Check(request proto.Message) error {
 	case *quotav1.SetSwitchesRequest:
 		_, err := SwitchesFromProto(r.Switches)
 		return first(err, ranged(bound{"base_revision", r.BaseRevision, 0, maxCount}))
+	case *quotav1.ListQuarantineRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"after", r.After, 0, maxCount})
+		if err == nil && r.Agent != "" {
+			err = AgentID(r.Agent)
+		}
+		return err
+	case *quotav1.RetryQuarantinedRequest:
+		return ranged(bound{"ids", int64(len(r.Ids)), 1, ledger.MaxResolved}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
+	case *quotav1.DiscardQuarantinedRequest:
+		return ranged(bound{"ids", int64(len(r.Ids)), 1, ledger.MaxResolved}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
+	case *quotav1.TraceReportRequest:
+		return first(AgentID(r.Agent), ranged(bound{"epoch", r.Epoch, 0, maxCount}, bound{"seq", r.Seq, 1, maxCount}))
+	case *quotav1.TraceEntryRequest:
+		return ranged(bound{"height", r.Height, 1, maxCount}, bound{"n", int64(r.N), 0, maxCount})
+	case *quotav1.AdjustRequest:
+		err := ranged(
+			bound{"idempotency_key's bytes", int64(len(r.IdempotencyKey)), 1, ledger.MaxCorrectionKey},
+			bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason},
+			bound{"units", r.Units, -ledger.MaxReportUnits, ledger.MaxReportUnits},
+			bound{"overage", r.Overage, -ledger.MaxReportUnits, ledger.MaxReportUnits},
+			bound{"entry_height", r.EntryHeight, 0, maxCount}, bound{"entry_n", int64(r.EntryN), 0, maxCount},
+			bound{"policy_version", r.PolicyVersion, 0, maxCount}, bound{"attributes", int64(len(r.Attributes)), 0, limit.MaxBy},
+		)
+		switch {
+		case err != nil:
+			return err
+		case r.Units == 0:
+			return invalid("units is 0; an adjustment adds some or takes some away")
+		case r.EntryHeight > 0 && (r.Tenant != "" || r.Limit != "" || r.Meter != "" || len(r.Attributes) > 0 || r.AtMs != 0 || r.PolicyVersion != 0):
+			return invalid("an entry is named, and so are tenant, limit, meter, attributes, time or version, which are the entry's")
+		case r.EntryHeight > 0:
+			return nil
+		}
+		return first(TenantID("tenant", r.Tenant), name("limit", r.Limit), ranged(bound{"at_ms", r.AtMs, 1, maxMilliseconds}))
+	case *quotav1.BackfillRequest:
+		err := ranged(
+			bound{"idempotency_key's bytes", int64(len(r.IdempotencyKey)), 1, ledger.MaxCorrectionKey},
+			bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason},
+			bound{"rows", int64(len(r.Rows)), 1, ledger.MaxBackfill},
+		)
+		for i, row := range r.Rows {
+			if err != nil {
+				return err
+			}
+			if row == nil {
+				return fmt.Errorf("row %d: %w", i+1, invalid("it is absent"))
+			}
+			err = first(TenantID("tenant", row.Tenant), name("limit", row.Limit), ranged(
+				bound{"slot_ms", row.SlotMs, 1, maxMilliseconds}, bound{"policy_version", row.PolicyVersion, 0, maxCount},
+				bound{"attributes", int64(len(row.Attributes)), 0, limit.MaxBy}, bound{"admitted", row.Admitted, 0, ledger.MaxReportUnits},
+				bound{"overage", row.Overage, 0, row.Admitted}, bound{"denied", row.Denied, 0, ledger.MaxReportUnits},
+			))
+			if err != nil {
+				err = fmt.Errorf("row %d: %w", i+1, err)
+			}
+		}
+		return err
+	case *quotav1.RevertCorrectionRequest:
+		return ranged(bound{"number", r.Number, 1, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
+	case *quotav1.ListCorrectionsRequest:
+		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {

@@ -132,6 +132,7 @@ func chain(t *testing.T, fresh func(testing.TB) Engine) {
 				Admitted: number(t, r[6]), Overage: number(t, r[7]), Denied: number(t, r[8]),
 			})
 		}
+		block.Merged = len(block.Entries)
 		if !bytes.Equal(block.Previous[:], previous) {
 			t.Errorf("block %d: previous is %x, want %x", i+1, block.Previous, previous)
 		}

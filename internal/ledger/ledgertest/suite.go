@@ -47,8 +47,14 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })
 	t.Run("Histories", func(t *testing.T) { histories(t, fresh) })
 	t.Run("Verified", func(t *testing.T) { verified(t, fresh) })
+	t.Run("VerifiedCorrections", func(t *testing.T) { verifiedCorrections(t, fresh) })
 	t.Run("VerifiedLive", func(t *testing.T) { verifiedLive(t, fresh) })
 	t.Run("Rebuilt", func(t *testing.T) { rebuilt(t, fresh) })
+	t.Run("Corrections", func(t *testing.T) { corrections(t, fresh) })
+	t.Run("CorrectionsFirst", func(t *testing.T) { early(t, fresh) })
+	t.Run("RefusedCorrections", func(t *testing.T) { refusedCorrections(t, fresh) })
+	t.Run("Quarantined", func(t *testing.T) { quarantined(t, fresh) })
+	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
 	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })
 }
 

@@ -72,8 +72,11 @@ func verify(t testing.TB, s ledger.Store) *ledger.Verified {
 	return v
 }
 
+// tamper is a statement, and what the fault that it makes has to say.
+type tamper struct{ name, statement, want string }
+
 // tampering are changes that no server makes, and what each must be found as.
-var tampering = []struct{ name, statement, want string }{
+var tampering = []tamper{
 	{"a report's payload", "UPDATE reports SET payload = (SELECT payload FROM reports WHERE agent = 'a' AND seq = 3) WHERE agent = 'a' AND seq = 1", "reports a/0/1: ledger: bad report: digest"},
 	{"a report's totals", "UPDATE reports SET total_after = total_after + 1 WHERE agent = 'a' AND seq = 3", "reports a/0/3: ledger: bad report"},
 	{"a report less", "DELETE FROM reports WHERE agent = 'a' AND seq = 2", "reports a/0/3: the one before it is 1: the epoch has a gap"},
@@ -118,7 +121,12 @@ func verified(t *testing.T, fresh func(testing.TB) Engine) {
 	if e.Tamper == nil {
 		t.Fatal("the engine cannot be tampered with")
 	}
-	for _, c := range tampering {
+	tampered(t, e, s, tampering)
+}
+
+// tampered changes a sound ledger in each way, and puts it back.
+func tampered(t *testing.T, e Engine, s ledger.Store, changes []tamper) {
+	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
 			statement := strings.ReplaceAll(c.statement, "x'", e.Bytes)
 			table := regexp.MustCompile(`^(?:UPDATE|DELETE FROM|INSERT INTO) (\w+)`).FindStringSubmatch(statement)[1]
@@ -142,6 +150,56 @@ func verified(t *testing.T, fresh func(testing.TB) Engine) {
 		})
 	}
 	verify(t, s) // all of it was put back
+}
+
+// verifiedCorrections: so it is with corrections, and with what was released.
+func verifiedCorrections(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	late := false
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+		if late {
+			return nil
+		}
+		return refuse(r)
+	}})
+	a, books := agent{id: "a"}, booksOf(s)
+	if err := wantStatus(t.Context(), s, a.report(clock.Now(), row(clock.Now(), "acme", 10), row(clock.Now(), "unknown-1", 5), row(clock.Now(), "unknown-2", 6)), ledger.Settled); err != nil {
+		t.Fatal(err)
+	}
+	late = true
+	for i := range 3 {
+		if _, err := books.Correct(t.Context(), operator, correction(t, ledger.KindAdjust, fmt.Sprint(i), i == 0, "r", row(clock.Now(), "acme", int64(i+1)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := books.Retry(t.Context(), operator, "r", []int64{1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := books.Discard(t.Context(), operator, "r", []int64{2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := books.Revert(t.Context(), operator, "r", 3); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, s)
+	tampered(t, e, s, []tamper{
+		{"a correction's sign", "UPDATE corrections SET negative = NOT negative WHERE number = 2", "corrections 2: its digest does not fit the content"},
+		{"a correction's reason", "UPDATE corrections SET reason = 'another' WHERE number = 5", "corrections 5: its digest does not fit the content"},
+		{"a correction's digest", "UPDATE corrections SET digest = (SELECT digest FROM corrections WHERE number = 1) WHERE number = 2", "corrections 2: its digest is not what block 1 was sealed with"},
+		{"a correction less", "DELETE FROM corrections WHERE number = 1", "blocks 1: correction 1 is not there"},
+		{"the last correction less", "DELETE FROM corrections WHERE number = 2", "corrections 3: the one before it is 1: there is a gap"},
+		{"a correction's entry", "UPDATE entries SET admitted = 0 WHERE correction = 2", "entries 1: its corrections' entries are not what the corrections say"},
+		{"a correction's entry as a report's", "UPDATE entries SET correction = 0 WHERE correction = 1", "blocks 1: its hash is not that of its content"},
+		{"a queued correction less", "DELETE FROM corrections_queue", "corrections_queue 5: it is neither queued nor in a block"},
+		{"a folded correction queued again", "INSERT INTO corrections_queue (number, row_count) VALUES (1, 1)", "corrections_queue 1: it is queued, and in block 1"},
+		{"a block's corrections", "UPDATE blocks SET corrections = x''", "blocks 1: its hash is not that of its content"},
+		{"a release of another row", "UPDATE resolutions SET quarantined = 3 WHERE quarantined = 1", "resolutions 3: it is of no row in quarantine"},
+		{"a release that did not happen", "UPDATE resolutions SET correction = 4 WHERE quarantined = 2", "resolutions of correction 4: the rows that it released are not what it adds"},
+		{"a resolution by an adjustment", "UPDATE resolutions SET correction = 1 WHERE quarantined = 2", "or its correction 1 releases nothing"},
+	})
 }
 
 // rebuilt: roll-ups that were changed, are missing, or should not be there are made

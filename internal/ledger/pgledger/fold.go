@@ -42,14 +42,18 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
 		}
 		ids, pending, err := readPending(ctx, tx, s.halved)
-		if err != nil || len(pending) == 0 {
+		if err != nil {
+			return err
+		}
+		corrections, err := readCorrections(ctx, tx, ledger.MaxSealed)
+		if err != nil || len(pending)+len(corrections) == 0 {
 			return err
 		}
 		height, previous, err := lastBlock(ctx, tx)
 		if err != nil {
 			return err
 		}
-		block, touched, err := ledger.Seal(height, previous, pending)
+		block, touched, err := ledger.Seal(height, previous, pending, corrections)
 		if err != nil {
 			return err
 		}
@@ -63,7 +67,10 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err == nil && tag.RowsAffected() != int64(len(ids)) {
 			err = fmt.Errorf("%w: %d reports left the queue, folded %d", ledger.ErrUnavailable, tag.RowsAffected(), len(ids))
 		}
-		folded = len(pending)
+		folded = len(pending) + len(corrections)
+		if err == nil && len(corrections) > 0 {
+			_, err = tx.Exec(ctx, "DELETE FROM corrections_queue WHERE number = ANY($1)", ledger.Numbers(corrections))
+		}
 		return err
 	})
 	switch {
@@ -140,6 +147,21 @@ func scanPending(row pgx.CollectableRow) (p ledger.Pending, err error) {
 	return p, err
 }
 
+// readCorrections returns the oldest corrections that are not folded yet; n 0 for all.
+func readCorrections(ctx context.Context, tx pgx.Tx, n int) ([]ledger.Correction, error) {
+	rows, err := tx.Query(ctx, `SELECT c.number, c.negative, c.payload, c.digest
+		FROM corrections_queue q JOIN corrections c ON c.number = q.number ORDER BY c.number LIMIT NULLIF($1, 0)`, n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.Correction, err error) {
+		var digest []byte
+		err = row.Scan(&c.Number, &c.Negative, &c.Payload, &digest)
+		copy(c.Digest[:], digest)
+		return c, err
+	})
+}
+
 func lastBlock(ctx context.Context, tx pgx.Tx) (height int64, hash [32]byte, err error) {
 	var b []byte
 	err = tx.QueryRow(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1").Scan(&height, &b)
@@ -164,8 +186,8 @@ func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now 
 		}
 	}
 	var batch pgx.Batch
-	batch.Queue("INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), now.UnixMilli())
+	batch.Queue("INSERT INTO blocks (height, previous, hash, reports, entries, sources, corrections, folded_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), notNil(b.Corrections), now.UnixMilli())
 	queueKeys(&batch, fresh)
 	if len(b.Entries) > 0 {
 		queueRollups(&batch, ledger.Roll(b.Entries, keys))
@@ -174,10 +196,10 @@ func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now 
 		return nil, err
 	}
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"entries"},
-		[]string{"month", "height", "n", "slot", "key", "admitted", "overage", "denied"},
+		[]string{"month", "height", "n", "slot", "key", "admitted", "overage", "denied", "correction"},
 		pgx.CopyFromSlice(len(b.Entries), func(i int) ([]any, error) {
 			e := &b.Entries[i]
-			return []any{months[i], b.Height, i, e.Slot, [16]byte(keys[i]), e.Admitted, e.Overage, e.Denied}, nil
+			return []any{months[i], b.Height, i, e.Slot, [16]byte(keys[i]), e.Admitted, e.Overage, e.Denied, b.Correction(i)}, nil
 		}))
 	return keys, err
 }
@@ -213,6 +235,12 @@ func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
 
+// added is what a roll-up's count becomes, within ledger.MaxSum either way.
+func added(count string) string {
+	return strings.ReplaceAll(`CASE WHEN excluded.? > 0 THEN r.? + least(excluded.?, `+maxSum+` - greatest(r.?, 0))
+		ELSE r.? + greatest(excluded.?, -`+maxSum+` - least(r.?, 0)) END`, "?", count)
+}
+
 func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	n := len(rolls)
 	keys := make([][16]byte, n)
@@ -222,9 +250,7 @@ func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	}
 	batch.Queue(`INSERT INTO rollups AS r (key, hour, admitted, overage, denied)
 		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-		ON CONFLICT (key, hour) DO UPDATE SET admitted = r.admitted + least(excluded.admitted, `+maxSum+` - r.admitted),
-			overage = r.overage + least(excluded.overage, `+maxSum+` - r.overage),
-			denied = r.denied + least(excluded.denied, `+maxSum+` - r.denied)`, keys, hours, admitted, overage, denied)
+		ON CONFLICT (key, hour) DO UPDATE SET admitted = `+added("admitted")+`, overage = `+added("overage")+`, denied = `+added("denied"), keys, hours, admitted, overage, denied)
 }
 
 // writeTouches notes which epochs touched which tenants, and forgets those of epochs

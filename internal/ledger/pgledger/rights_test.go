@@ -36,12 +36,22 @@ func settled(t *testing.T) (pg *testenv.PG, facts []string) {
 	if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
 		t.Fatalf("fold: %d, %v", n, err)
 	}
+	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1}}, "r")
+	if err == nil {
+		_, err = s.Books().Correct(t.Context(), "me", c)
+	}
+	if err == nil {
+		err = s.Books().Discard(t.Context(), "me", "r", []int64{1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range query(t, pg.OwnerURL(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p')
-		AND relname ~ '^(reports|entries|blocks|keys|quarantine)(_[0-9]+)?$' ORDER BY 1`) {
+		AND relname ~ '^(reports|entries|blocks|keys|quarantine|corrections|resolutions)(_[0-9]+)?$' ORDER BY 1`) {
 		facts = append(facts, row[0])
 	}
-	// Five tables and four months of partitions of two.
-	if len(facts) != 5+2*(ledger.MonthsBack+1+ledger.MonthsAhead) {
+	// Seven tables and four months of partitions of two.
+	if len(facts) != 7+2*(ledger.MonthsBack+1+ledger.MonthsAhead) {
 		t.Fatalf("tables of facts: got %v", facts)
 	}
 	return pg, facts
@@ -98,7 +108,8 @@ func TestAppRoleCannotChangeFacts(t *testing.T) {
 		"DROP FUNCTION make_months(date, date)",
 		"DROP FUNCTION rebuild_rollups(bigint, bigint)",
 		"CREATE OR REPLACE FUNCTION rebuild_rollups(from_hour bigint, to_hour bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'",
-		"DELETE FROM frontier", "TRUNCATE frontier", "DELETE FROM rollups", "TRUNCATE rollups", "TRUNCATE queue",
+		"DELETE FROM frontier", "TRUNCATE frontier", "DELETE FROM rollups", "TRUNCATE rollups", "TRUNCATE queue", "TRUNCATE corrections_queue",
+		"UPDATE corrections_queue SET number = 2", "UPDATE queue SET seq = seq", "UPDATE touched SET tenant = tenant",
 		"INSERT INTO months VALUES ('2040-01-01')", "DELETE FROM months",
 		"UPDATE schema_version SET version_id = 0",
 		"SET ROLE quota_owner",

@@ -117,7 +117,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Books is what operators do with the ledger, on connections of its own. Closed with
 // the store.
 func (s *Store) Books() ledger.Books {
-	return sqlbooks.New(s.books, sqlbooks.Postgres, s.options, classify)
+	return sqlbooks.New(s.books, sqlbooks.Postgres, s.options, s.room, classify)
 }
 
 // Settle is ledger.Store's.

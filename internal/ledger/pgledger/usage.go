@@ -2,6 +2,7 @@ package pgledger
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -74,8 +75,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant}
 	var sum ledger.Sum
 	if !r.ByName {
-		rows, err := tx.Query(ctx, `SELECT start, least(coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint,
-			least(coalesce(sum(overage) FILTER (WHERE meter <> ''), 0), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint
+		rows, err := tx.Query(ctx, `SELECT start, greatest(least(coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0), `+maxSum+`), -`+maxSum+`)::bigint,
+			greatest(least(coalesce(sum(overage) FILTER (WHERE meter <> ''), 0), `+maxSum+`), -`+maxSum+`)::bigint, greatest(least(sum(denied), `+maxSum+`), -`+maxSum+`)::bigint
 			FROM `+parts+` AND NOT (`+wouldDeny+`) GROUP BY start`, args...)
 		if err != nil {
 			return err
@@ -91,8 +92,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	if r.ByAttributes {
 		attributes = "attributes"
 	}
-	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, least(sum(admitted), `+maxSum+`)::bigint,
-			least(sum(overage), `+maxSum+`)::bigint, least(sum(denied), `+maxSum+`)::bigint
+	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, greatest(least(sum(admitted), `+maxSum+`), -`+maxSum+`)::bigint,
+			greatest(least(sum(overage), `+maxSum+`), -`+maxSum+`)::bigint, greatest(least(sum(denied), `+maxSum+`), -`+maxSum+`)::bigint
 		FROM (SELECT limit_name, meter, `+attributes+`::text COLLATE "C" AS attributes, admitted, overage, denied FROM `+parts+`) AS named
 		WHERE (limit_name, meter, attributes) > ($7, $8, $9)
 		GROUP BY limit_name, meter, attributes ORDER BY limit_name, meter, attributes LIMIT $10`,
@@ -144,7 +145,14 @@ func readUnfolded(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 			return err
 		}
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	corrections, err := readCorrections(ctx, tx, 0)
+	for i := range corrections {
+		err = errors.Join(err, r.AddCorrection(&corrections[i]))
+	}
+	return err
 }
 
 func (s *Store) completeness(ctx context.Context, tx pgx.Tx, r *ledger.Reading, now time.Time) (time.Time, []string, error) {

@@ -19,15 +19,18 @@ type Books struct {
 	d        *dialect
 	options  ledger.Options
 	classify func(error) error // the engine's: what is not the fault of the data is ErrUnavailable
+	room     Room
 }
+
+// Room returns the months that there is room for, some having been made around now
+// where they were missing, and the ledger's time.
+type Room func(context.Context) (ledger.Window, time.Time, error)
 
 // New returns the books of a ledger. db stays the caller's to close; classify names
 // the engine's errors.
-func New(db *sql.DB, engine Engine, options ledger.Options, classify func(error) error) *Books {
-	if options.Now == nil {
-		options.Now = time.Now
-	}
-	return &Books{db: db, engine: engine, d: dialects[engine], options: options, classify: classify}
+func New(db *sql.DB, engine Engine, options ledger.Options, room Room, classify func(error) error) *Books {
+	name := func(err error) error { return classified(err, classify) }
+	return &Books{db: db, engine: engine, d: dialects[engine], options: options, room: room, classify: name}
 }
 
 // read runs do in one snapshot.

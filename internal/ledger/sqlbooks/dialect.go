@@ -41,10 +41,10 @@ var dialects = map[Engine]*dialect{
 		runs:  "jsonb_to_recordset($1::jsonb) AS s (agent text, epoch bigint, first bigint, last bigint)",
 		notes: "jsonb_to_recordset($1::jsonb) AS s (agent text, epoch bigint, tenant text)",
 		unrolled: `SELECT hour, uuid_send(key), max(has), sum(ha)::bigint, sum(ho)::bigint, sum(hd)::bigint, least(sum(n), 1),
-				0, least(sum(a), ` + maxSum + `)::bigint, 0, least(sum(o), ` + maxSum + `)::bigint, 0, least(sum(d), ` + maxSum + `)::bigint
+				0, ` + bounded("a") + `::bigint, 0, ` + bounded("o") + `::bigint, 0, ` + bounded("d") + `::bigint
 			FROM ` + merged + ` GROUP BY key, hour
-			HAVING max(has) <> least(sum(n), 1) OR sum(ha) <> least(sum(a), ` + maxSum + `)
-				OR sum(ho) <> least(sum(o), ` + maxSum + `) OR sum(hd) <> least(sum(d), ` + maxSum + `) ORDER BY hour, key`,
+			HAVING max(has) <> least(sum(n), 1) OR sum(ha) <> ` + bounded("a") + `
+				OR sum(ho) <> ` + bounded("o") + ` OR sum(hd) <> ` + bounded("d") + ` ORDER BY hour, key`,
 		months: "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
 	},
 	SQLite: {
@@ -60,6 +60,11 @@ var dialects = map[Engine]*dialect{
 			ORDER BY hour, key`,
 		months: "SELECT month FROM months ORDER BY month",
 	},
+}
+
+// bounded is a sum in Postgres that ends at ledger.MaxSum, and below at its opposite.
+func bounded(count string) string {
+	return "greatest(least(sum(" + count + "), " + maxSum + "), -" + maxSum + ")"
 }
 
 // unequal compares a roll-up's count with the sum of its entries' without adding them

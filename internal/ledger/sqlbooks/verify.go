@@ -105,8 +105,8 @@ func (s *snapshot) Quarantine(ctx context.Context, do func(*ledger.Quarantined) 
 func (s *snapshot) Block(ctx context.Context, above int64) (*ledger.KeptBlock, error) {
 	k := &ledger.KeptBlock{}
 	var previous, sum []byte
-	err := s.tx.QueryRowContext(ctx, "SELECT height, previous, hash, reports, entries, sources FROM blocks WHERE height > $1 ORDER BY height LIMIT 1", above).
-		Scan(&k.Height, &previous, &sum, &k.Reports, &k.Count, &k.Sources)
+	err := s.tx.QueryRowContext(ctx, "SELECT height, previous, hash, reports, entries, sources, corrections FROM blocks WHERE height > $1 ORDER BY height LIMIT 1", above).
+		Scan(&k.Height, &previous, &sum, &k.Reports, &k.Count, &k.Sources, &k.Corrections)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func (s *snapshot) Block(ctx context.Context, above int64) (*ledger.KeptBlock, e
 	}
 	hash(&k.Previous, previous)
 	hash(&k.Hash, sum)
-	rows, err := s.tx.QueryContext(ctx, `SELECT e.n, e.slot, e.admitted, e.overage, e.denied, `+s.d.key("e.key")+`,
+	rows, err := s.tx.QueryContext(ctx, `SELECT e.n, e.slot, e.admitted, e.overage, e.denied, e.correction, `+s.d.key("e.key")+`,
 			k.key IS NOT NULL, coalesce(k.tenant, ''), coalesce(k.limit_name, ''), coalesce(k.meter, ''), coalesce(k.version, 0), coalesce(k.attributes, '')
 		FROM entries e LEFT JOIN keys k ON k.key = e.key WHERE e.height = $1 ORDER BY e.n`, k.Height)
 	err = each(rows, err, func(rows *sql.Rows) error {
@@ -123,8 +123,14 @@ func (s *snapshot) Block(ctx context.Context, above int64) (*ledger.KeptBlock, e
 		var n int
 		var key []byte
 		var named bool
-		err := rows.Scan(&n, &r.Slot, &r.Admitted, &r.Overage, &r.Denied, &key, &named, &r.Tenant, &r.Limit, &r.Meter, &r.Version, &r.Attributes)
+		var of int64
+		err := rows.Scan(&n, &r.Slot, &r.Admitted, &r.Overage, &r.Denied, &of, &key, &named, &r.Tenant, &r.Limit, &r.Meter, &r.Version, &r.Attributes)
 		k.Entries, k.N, k.Keys, k.Named = append(k.Entries, r), append(k.N, n), append(k.Keys, keyOf(key)), append(k.Named, named)
+		if of == 0 && len(k.Names) == 0 {
+			k.Merged++
+		} else {
+			k.Names = append(k.Names, of)
+		}
 		return err
 	})
 	return k, err
@@ -189,6 +195,55 @@ func (s *snapshot) Untouched(ctx context.Context, notes []ledger.Touch) ([]ledge
 		return err
 	})
 	return missing, err
+}
+
+// Corrections is ledger.Snapshot's.
+func (s *snapshot) Corrections(ctx context.Context, numbers []int64) ([]ledger.Correction, error) {
+	return readCorrections(ctx, s.tx, "WHERE number IN ("+list(numbers)+") ORDER BY number")
+}
+
+// CorrectionNumbers is ledger.Snapshot's.
+func (s *snapshot) CorrectionNumbers(ctx context.Context, do func(int64, bool) error) error {
+	rows, err := s.tx.QueryContext(ctx, `SELECT c.number, q.number IS NOT NULL
+		FROM corrections c LEFT JOIN corrections_queue q ON q.number = c.number ORDER BY c.number`)
+	return each(rows, err, func(rows *sql.Rows) error {
+		var number int64
+		var queued bool
+		if err := rows.Scan(&number, &queued); err != nil {
+			return err
+		}
+		return do(number, queued)
+	})
+}
+
+// Released is ledger.Snapshot's.
+func (s *snapshot) Released(ctx context.Context, correction int64) ([]ledger.Quarantined, error) {
+	kept, err := s.quarantine(ctx, s.tx, "WHERE r.correction = $1 ORDER BY q.id", correction)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]ledger.Quarantined, len(kept))
+	for i := range kept {
+		if err := fill(ctx, s.tx, &kept[i]); err != nil {
+			return nil, err
+		}
+		all[i] = kept[i].Quarantined
+	}
+	return all, nil
+}
+
+// Misresolved is ledger.Snapshot's.
+func (s *snapshot) Misresolved(ctx context.Context, do func(quarantined, correction int64) error) error {
+	rows, err := s.tx.QueryContext(ctx, `SELECT r.quarantined, r.correction FROM resolutions r
+		LEFT JOIN quarantine q ON q.id = r.quarantined LEFT JOIN corrections c ON c.number = r.correction
+		WHERE q.id IS NULL OR r.correction <> 0 AND (c.kind IS NULL OR c.kind <> 'release') ORDER BY 1`)
+	return each(rows, err, func(rows *sql.Rows) error {
+		var quarantined, correction int64
+		if err := rows.Scan(&quarantined, &correction); err != nil {
+			return err
+		}
+		return do(quarantined, correction)
+	})
 }
 
 // Unrolled is ledger.Snapshot's: month by month, so that each question is bounded.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -18,7 +19,11 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	var touches []ledger.Touch
 	err := s.write(ctx, func(ctx context.Context, w *writer) error {
 		last, pending, err := readPending(ctx, w)
-		if err != nil || len(pending) == 0 {
+		if err != nil {
+			return err
+		}
+		corrections, err := readCorrections(ctx, w.query, ledger.MaxSealed)
+		if err != nil || len(pending)+len(corrections) == 0 {
 			return err
 		}
 		height, previous, err := lastBlock(ctx, w)
@@ -26,7 +31,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			return err
 		}
 		var touched map[ledger.Touch]struct{}
-		if block, touched, err = ledger.Seal(height, previous, pending); err != nil {
+		if block, touched, err = ledger.Seal(height, previous, pending, corrections); err != nil {
 			return err
 		}
 		if err := writeBlock(ctx, w, &block, now); err != nil {
@@ -42,7 +47,11 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err == nil && n != int64(len(pending)) {
 			err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, len(pending))
 		}
-		folded = len(pending)
+		for i := range corrections {
+			_, e := w.exec(ctx, "DELETE FROM corrections_queue WHERE number = ?", corrections[i].Number)
+			err = errors.Join(err, e)
+		}
+		folded = len(pending) + len(corrections)
 		return err
 	})
 	if err != nil {
@@ -106,6 +115,25 @@ func scanPending(row scanner) (p ledger.Pending, err error) {
 	return p, err
 }
 
+// readCorrections returns the oldest corrections that are not folded yet; n 0 for all.
+func readCorrections(ctx context.Context, query func(context.Context, string, ...any) (*sql.Rows, error), n int) ([]ledger.Correction, error) {
+	if n == 0 {
+		n = -1 // no limit, to SQLite
+	}
+	var corrections []ledger.Correction
+	rows, err := query(ctx, `SELECT c.number, c.negative, c.payload, c.digest
+		FROM corrections_queue q JOIN corrections c ON c.number = q.number ORDER BY c.number LIMIT ?`, n)
+	err = each(rows, err, func(row scanner) error {
+		var c ledger.Correction
+		var digest []byte
+		err := row.Scan(&c.Number, &c.Negative, &c.Payload, &digest)
+		copy(c.Digest[:], digest)
+		corrections = append(corrections, c)
+		return err
+	})
+	return corrections, err
+}
+
 func lastBlock(ctx context.Context, w *writer) (height int64, hash [32]byte, err error) {
 	p, err := w.prepare(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1")
 	if err != nil {
@@ -121,8 +149,8 @@ func lastBlock(ctx context.Context, w *writer) (height int64, hash [32]byte, err
 }
 
 func writeBlock(ctx context.Context, w *writer, b *ledger.Block, now time.Time) error {
-	_, err := w.exec(ctx, "INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), now.UnixMilli())
+	_, err := w.exec(ctx, "INSERT INTO blocks (height, previous, hash, reports, entries, sources, corrections, folded_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), notNil(b.Corrections), now.UnixMilli())
 	return err
 }
 
@@ -140,22 +168,26 @@ func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Blo
 				return nil, err
 			}
 		}
-		_, err := w.exec(ctx, "INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			ledger.Month(e.Slot).Unix(), b.Height, i, e.Slot, keys[i][:], e.Admitted, e.Overage, e.Denied)
+		_, err := w.exec(ctx, "INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied, correction) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			ledger.Month(e.Slot).Unix(), b.Height, i, e.Slot, keys[i][:], e.Admitted, e.Overage, e.Denied, b.Correction(i))
 		if err != nil {
 			return nil, err
 		}
 	}
 	for _, r := range ledger.Roll(b.Entries, keys) {
 		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?1, ?2, ?3, ?4, ?5)
-			ON CONFLICT (key, hour) DO UPDATE SET admitted = admitted + min(excluded.admitted, ?6 - admitted),
-			overage = overage + min(excluded.overage, ?6 - overage), denied = denied + min(excluded.denied, ?6 - denied)`,
+			ON CONFLICT (key, hour) DO UPDATE SET admitted = `+added("admitted")+`, overage = `+added("overage")+`, denied = `+added("denied"),
 			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied, int64(ledger.MaxSum))
 		if err != nil {
 			return nil, err
 		}
 	}
 	return keys, nil
+}
+
+// added is what a roll-up's count becomes, within ledger.MaxSum, ?6, either way.
+func added(count string) string {
+	return strings.ReplaceAll("CASE WHEN excluded.@ > 0 THEN @ + min(excluded.@, ?6 - max(@, 0)) ELSE @ + max(excluded.@, -?6 - min(@, 0)) END", "@", count)
 }
 
 // writeTouchesLocked notes which epochs touched which tenants, and forgets those of

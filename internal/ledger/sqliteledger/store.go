@@ -94,7 +94,12 @@ func (s *Store) DB() *sql.DB { return s.db }
 
 // Books is what operators do with the ledger. It must not be used once the store is closed.
 func (s *Store) Books() ledger.Books {
-	return sqlbooks.New(s.db, sqlbooks.SQLite, s.options, classify)
+	room := func(ctx context.Context) (ledger.Window, time.Time, error) {
+		now := s.now()
+		window, err := s.room(ctx, now)
+		return window, now, err
+	}
+	return sqlbooks.New(s.db, sqlbooks.SQLite, s.options, room, classify)
 }
 
 // Settle is ledger.Store's.

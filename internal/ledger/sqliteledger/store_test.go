@@ -147,7 +147,18 @@ func TestFactsAreAppendOnly(t *testing.T) {
 	if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for table, column := range map[string]string{"reports": "payload", "entries": "admitted", "blocks": "hash", "keys": "tenant", "quarantine": "reason"} {
+	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1}}, "r")
+	if err == nil {
+		_, err = s.Books().Correct(t.Context(), "me", c)
+	}
+	if err == nil {
+		err = s.Books().Discard(t.Context(), "me", "r", []int64{1})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for table, column := range map[string]string{"reports": "payload", "entries": "admitted", "blocks": "hash", "keys": "tenant", "quarantine": "reason",
+		"corrections": "reason", "resolutions": "reason"} {
 		for _, statement := range []string{
 			"UPDATE " + table + " SET " + column + " = " + column,
 			"DELETE FROM " + table,

@@ -140,13 +140,21 @@ func versions(r *ledger.Reading) string {
 
 func readUnfolded(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	rows, err := tx.QueryContext(ctx, pendingQuery)
-	return each(rows, err, func(row scanner) error {
+	err = each(rows, err, func(row scanner) error {
 		p, err := scanPending(row)
 		if err != nil {
 			return err
 		}
 		return r.AddPending(&p)
 	})
+	if err != nil {
+		return err
+	}
+	corrections, err := readCorrections(ctx, tx.QueryContext, 0)
+	for i := range corrections {
+		err = errors.Join(err, r.AddCorrection(&corrections[i]))
+	}
+	return err
 }
 
 func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading) (time.Time, []string, error) {

@@ -72,12 +72,12 @@ func (s *Store) CreateKey(ctx context.Context, actor string, k policy.Key) (poli
 }
 
 func checkKey(k policy.Key) error {
-	roles := []string{policy.RoleViewer, policy.RoleOperator, policy.RoleAdmin, policy.RoleAgent}
+	roles := []string{policy.RoleViewer, policy.RoleOperator, policy.RoleAdmin, policy.RoleAgent, policy.RoleBackfill}
 	switch {
 	case !limit.ValidName(k.ID):
 		return fmt.Errorf("%w: %s is not a key's id", policy.ErrInvalid, limit.Quote(k.ID))
 	case !slices.Contains(roles, k.Role):
-		return fmt.Errorf("%w: role is %s; it must be viewer, operator, admin or agent", policy.ErrInvalid, limit.Quote(k.Role))
+		return fmt.Errorf("%w: role is %s; it must be viewer, operator, admin, agent or backfill", policy.ErrInvalid, limit.Quote(k.Role))
 	case k.Agent != "" && (k.Role != policy.RoleAgent || !limit.ValidAgent(k.Agent)):
 		return fmt.Errorf("%w: only a key of the role agent is bound to an agent's id", policy.ErrInvalid)
 	case len(k.Note) > policy.MaxNote || !limit.ValidValue(k.Note):

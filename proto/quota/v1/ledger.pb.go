@@ -23,6 +23,1807 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LedgerRow is usage of one key in one slot.
+type LedgerRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The start of its slot, in Unix milliseconds.
+	SlotMs int64  `protobuf:"varint,1,opt,name=slot_ms,json=slotMs,proto3" json:"slot_ms,omitempty"`
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Limit  string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Empty where the limit feeds none.
+	Meter         string `protobuf:"bytes,4,opt,name=meter,proto3" json:"meter,omitempty"`
+	PolicyVersion int64  `protobuf:"varint,5,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// `name=value` pairs of the limit's attributes, in its order.
+	Attributes []string `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	Admitted   int64    `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	// Of these, above a soft limit.
+	Overage       int64 `protobuf:"varint,8,opt,name=overage,proto3" json:"overage,omitempty"`
+	Denied        int64 `protobuf:"varint,9,opt,name=denied,proto3" json:"denied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LedgerRow) Reset() {
+	*x = LedgerRow{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LedgerRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LedgerRow) ProtoMessage() {}
+
+func (x *LedgerRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LedgerRow.ProtoReflect.Descriptor instead.
+func (*LedgerRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *LedgerRow) GetSlotMs() int64 {
+	if x != nil {
+		return x.SlotMs
+	}
+	return 0
+}
+
+func (x *LedgerRow) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *LedgerRow) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *LedgerRow) GetMeter() string {
+	if x != nil {
+		return x.Meter
+	}
+	return ""
+}
+
+func (x *LedgerRow) GetPolicyVersion() int64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *LedgerRow) GetAttributes() []string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *LedgerRow) GetAdmitted() int64 {
+	if x != nil {
+		return x.Admitted
+	}
+	return 0
+}
+
+func (x *LedgerRow) GetOverage() int64 {
+	if x != nil {
+		return x.Overage
+	}
+	return 0
+}
+
+func (x *LedgerRow) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+type Quarantined struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The report that it is of.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch int64  `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq   int64  `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Its place in the report; -1 for a whole report.
+	RowNumber int32  `protobuf:"varint,5,opt,name=row_number,json=rowNumber,proto3" json:"row_number,omitempty"`
+	Reason    string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	StoredMs  int64  `protobuf:"varint,7,opt,name=stored_ms,json=storedMs,proto3" json:"stored_ms,omitempty"`
+	// Not set for a whole report, nor where it cannot be read.
+	Row *LedgerRow `protobuf:"bytes,8,opt,name=row,proto3" json:"row,omitempty"`
+	// A whole report's bytes, in the ledger's encoding.
+	Body []byte `protobuf:"bytes,9,opt,name=body,proto3" json:"body,omitempty"`
+	// Set when it was released or discarded.
+	Resolution    *Resolution `protobuf:"bytes,10,opt,name=resolution,proto3" json:"resolution,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quarantined) Reset() {
+	*x = Quarantined{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quarantined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quarantined) ProtoMessage() {}
+
+func (x *Quarantined) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
+func (*Quarantined) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Quarantined) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Quarantined) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *Quarantined) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Quarantined) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Quarantined) GetRowNumber() int32 {
+	if x != nil {
+		return x.RowNumber
+	}
+	return 0
+}
+
+func (x *Quarantined) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Quarantined) GetStoredMs() int64 {
+	if x != nil {
+		return x.StoredMs
+	}
+	return 0
+}
+
+func (x *Quarantined) GetRow() *LedgerRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *Quarantined) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *Quarantined) GetResolution() *Resolution {
+	if x != nil {
+		return x.Resolution
+	}
+	return nil
+}
+
+type Resolution struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The correction that released it; 0 where it was discarded.
+	Correction    int64  `protobuf:"varint,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	AtMs          int64  `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resolution) Reset() {
+	*x = Resolution{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resolution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resolution) ProtoMessage() {}
+
+func (x *Resolution) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resolution.ProtoReflect.Descriptor instead.
+func (*Resolution) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Resolution) GetCorrection() int64 {
+	if x != nil {
+		return x.Correction
+	}
+	return 0
+}
+
+func (x *Resolution) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Resolution) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Resolution) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+type ListQuarantineRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Ids after this one.
+	After int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	// Of this agent; empty for all.
+	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Also what is resolved.
+	All           bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantineRequest) Reset() {
+	*x = ListQuarantineRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantineRequest) ProtoMessage() {}
+
+func (x *ListQuarantineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantineRequest.ProtoReflect.Descriptor instead.
+func (*ListQuarantineRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListQuarantineRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListQuarantineRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListQuarantineRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ListQuarantineRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type ListQuarantineResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rows  []*Quarantined         `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	// Set when there may be more: the next call's `after`.
+	NextAfter     int64 `protobuf:"varint,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantineResponse) Reset() {
+	*x = ListQuarantineResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantineResponse) ProtoMessage() {}
+
+func (x *ListQuarantineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantineResponse.ProtoReflect.Descriptor instead.
+func (*ListQuarantineResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListQuarantineResponse) GetRows() []*Quarantined {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ListQuarantineResponse) GetNextAfter() int64 {
+	if x != nil {
+		return x.NextAfter
+	}
+	return 0
+}
+
+type GetQuarantinedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuarantinedRequest) Reset() {
+	*x = GetQuarantinedRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuarantinedRequest) ProtoMessage() {}
+
+func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*GetQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetQuarantinedRequest) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type RetryQuarantinedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000.
+	Ids []int64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// 1 to 500 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedRequest) Reset() {
+	*x = RetryQuarantinedRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedRequest) ProtoMessage() {}
+
+func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RetryQuarantinedRequest) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *RetryQuarantinedRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RetryQuarantinedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The correction that released rows; 0 where none could be.
+	Correction    int64         `protobuf:"varint,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	Released      []int64       `protobuf:"varint,2,rep,packed,name=released,proto3" json:"released,omitempty"`
+	Refused       []*RefusedRow `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedResponse) Reset() {
+	*x = RetryQuarantinedResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedResponse) ProtoMessage() {}
+
+func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RetryQuarantinedResponse) GetCorrection() int64 {
+	if x != nil {
+		return x.Correction
+	}
+	return 0
+}
+
+func (x *RetryQuarantinedResponse) GetReleased() []int64 {
+	if x != nil {
+		return x.Released
+	}
+	return nil
+}
+
+func (x *RetryQuarantinedResponse) GetRefused() []*RefusedRow {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type RefusedRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefusedRow) Reset() {
+	*x = RefusedRow{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefusedRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefusedRow) ProtoMessage() {}
+
+func (x *RefusedRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefusedRow.ProtoReflect.Descriptor instead.
+func (*RefusedRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RefusedRow) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RefusedRow) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DiscardQuarantinedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000.
+	Ids           []int64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Reason        string  `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardQuarantinedRequest) Reset() {
+	*x = DiscardQuarantinedRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardQuarantinedRequest) ProtoMessage() {}
+
+func (x *DiscardQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*DiscardQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DiscardQuarantinedRequest) GetIds() []int64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *DiscardQuarantinedRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DiscardQuarantinedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardQuarantinedResponse) Reset() {
+	*x = DiscardQuarantinedResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardQuarantinedResponse) ProtoMessage() {}
+
+func (x *DiscardQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*DiscardQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{10}
+}
+
+type BlockInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Height        int64                  `protobuf:"varint,1,opt,name=height,proto3" json:"height,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	FoldedMs      int64                  `protobuf:"varint,3,opt,name=folded_ms,json=foldedMs,proto3" json:"folded_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockInfo) Reset() {
+	*x = BlockInfo{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockInfo) ProtoMessage() {}
+
+func (x *BlockInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
+func (*BlockInfo) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *BlockInfo) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *BlockInfo) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *BlockInfo) GetFoldedMs() int64 {
+	if x != nil {
+		return x.FoldedMs
+	}
+	return 0
+}
+
+type TraceReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch         int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceReportRequest) Reset() {
+	*x = TraceReportRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceReportRequest) ProtoMessage() {}
+
+func (x *TraceReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceReportRequest.ProtoReflect.Descriptor instead.
+func (*TraceReportRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TraceReportRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *TraceReportRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *TraceReportRequest) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type TraceReportResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	TotalBefore int64                  `protobuf:"varint,1,opt,name=total_before,json=totalBefore,proto3" json:"total_before,omitempty"`
+	TotalAfter  int64                  `protobuf:"varint,2,opt,name=total_after,json=totalAfter,proto3" json:"total_after,omitempty"`
+	// All usage of the epoch before this is in reports up to this one.
+	ThroughMs int64  `protobuf:"varint,3,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
+	Closed    bool   `protobuf:"varint,4,opt,name=closed,proto3" json:"closed,omitempty"`
+	Digest    []byte `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	StoredMs  int64  `protobuf:"varint,6,opt,name=stored_ms,json=storedMs,proto3" json:"stored_ms,omitempty"`
+	// It waits to be folded.
+	Queued bool `protobuf:"varint,7,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Not set while it waits, and for a report without rows.
+	Block         *BlockInfo   `protobuf:"bytes,8,opt,name=block,proto3" json:"block,omitempty"`
+	Rows          []*TracedRow `protobuf:"bytes,9,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceReportResponse) Reset() {
+	*x = TraceReportResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceReportResponse) ProtoMessage() {}
+
+func (x *TraceReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceReportResponse.ProtoReflect.Descriptor instead.
+func (*TraceReportResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TraceReportResponse) GetTotalBefore() int64 {
+	if x != nil {
+		return x.TotalBefore
+	}
+	return 0
+}
+
+func (x *TraceReportResponse) GetTotalAfter() int64 {
+	if x != nil {
+		return x.TotalAfter
+	}
+	return 0
+}
+
+func (x *TraceReportResponse) GetThroughMs() int64 {
+	if x != nil {
+		return x.ThroughMs
+	}
+	return 0
+}
+
+func (x *TraceReportResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+func (x *TraceReportResponse) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *TraceReportResponse) GetStoredMs() int64 {
+	if x != nil {
+		return x.StoredMs
+	}
+	return 0
+}
+
+func (x *TraceReportResponse) GetQueued() bool {
+	if x != nil {
+		return x.Queued
+	}
+	return false
+}
+
+func (x *TraceReportResponse) GetBlock() *BlockInfo {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *TraceReportResponse) GetRows() []*TracedRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type TracedRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Row   *LedgerRow             `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	// The place of its entry in the block; not set where there is none.
+	Entry *int32 `protobuf:"varint,2,opt,name=entry,proto3,oneof" json:"entry,omitempty"`
+	// Its id in quarantine; 0 where it was taken.
+	Quarantined   int64 `protobuf:"varint,3,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracedRow) Reset() {
+	*x = TracedRow{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracedRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracedRow) ProtoMessage() {}
+
+func (x *TracedRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracedRow.ProtoReflect.Descriptor instead.
+func (*TracedRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TracedRow) GetRow() *LedgerRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *TracedRow) GetEntry() int32 {
+	if x != nil && x.Entry != nil {
+		return *x.Entry
+	}
+	return 0
+}
+
+func (x *TracedRow) GetQuarantined() int64 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
+type TraceEntryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Height        int64                  `protobuf:"varint,1,opt,name=height,proto3" json:"height,omitempty"`
+	N             int32                  `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceEntryRequest) Reset() {
+	*x = TraceEntryRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceEntryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceEntryRequest) ProtoMessage() {}
+
+func (x *TraceEntryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceEntryRequest.ProtoReflect.Descriptor instead.
+func (*TraceEntryRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TraceEntryRequest) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *TraceEntryRequest) GetN() int32 {
+	if x != nil {
+		return x.N
+	}
+	return 0
+}
+
+type TraceEntryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Row   *LedgerRow             `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	Block *BlockInfo             `protobuf:"bytes,2,opt,name=block,proto3" json:"block,omitempty"`
+	// The reports that it merges.
+	Reports []*ReportShare `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	// The correction that it is of, instead.
+	Correction *Correction `protobuf:"bytes,4,opt,name=correction,proto3" json:"correction,omitempty"`
+	// Numbers of corrections that name this entry.
+	CorrectedBy   []int64 `protobuf:"varint,5,rep,packed,name=corrected_by,json=correctedBy,proto3" json:"corrected_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceEntryResponse) Reset() {
+	*x = TraceEntryResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceEntryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceEntryResponse) ProtoMessage() {}
+
+func (x *TraceEntryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceEntryResponse.ProtoReflect.Descriptor instead.
+func (*TraceEntryResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TraceEntryResponse) GetRow() *LedgerRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *TraceEntryResponse) GetBlock() *BlockInfo {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *TraceEntryResponse) GetReports() []*ReportShare {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *TraceEntryResponse) GetCorrection() *Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return nil
+}
+
+func (x *TraceEntryResponse) GetCorrectedBy() []int64 {
+	if x != nil {
+		return x.CorrectedBy
+	}
+	return nil
+}
+
+// ReportShare is what a report adds to an entry.
+type ReportShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch         int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Admitted      int64                  `protobuf:"varint,4,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	Overage       int64                  `protobuf:"varint,5,opt,name=overage,proto3" json:"overage,omitempty"`
+	Denied        int64                  `protobuf:"varint,6,opt,name=denied,proto3" json:"denied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportShare) Reset() {
+	*x = ReportShare{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportShare) ProtoMessage() {}
+
+func (x *ReportShare) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportShare.ProtoReflect.Descriptor instead.
+func (*ReportShare) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReportShare) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ReportShare) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ReportShare) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ReportShare) GetAdmitted() int64 {
+	if x != nil {
+		return x.Admitted
+	}
+	return 0
+}
+
+func (x *ReportShare) GetOverage() int64 {
+	if x != nil {
+		return x.Overage
+	}
+	return 0
+}
+
+func (x *ReportShare) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+type AdjustRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the caller, 1 to 128 bytes: sending it again does nothing.
+	IdempotencyKey string `protobuf:"bytes,1,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// Below zero takes units away; overage has the same sign, and is part of them.
+	Units   int64 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	Overage int64 `protobuf:"varint,3,opt,name=overage,proto3" json:"overage,omitempty"`
+	// 1 to 500 bytes.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What is corrected: an entry by its height and place, ...
+	EntryHeight int64 `protobuf:"varint,5,opt,name=entry_height,json=entryHeight,proto3" json:"entry_height,omitempty"`
+	EntryN      int32 `protobuf:"varint,6,opt,name=entry_n,json=entryN,proto3" json:"entry_n,omitempty"`
+	// ... or, with entry_height 0, what these name.
+	Tenant     string   `protobuf:"bytes,7,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Limit      string   `protobuf:"bytes,8,opt,name=limit,proto3" json:"limit,omitempty"`
+	Meter      string   `protobuf:"bytes,9,opt,name=meter,proto3" json:"meter,omitempty"`
+	Attributes []string `protobuf:"bytes,10,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	// A time within the slot.
+	AtMs int64 `protobuf:"varint,11,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// 0 means the version in force.
+	PolicyVersion int64 `protobuf:"varint,12,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdjustRequest) Reset() {
+	*x = AdjustRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdjustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdjustRequest) ProtoMessage() {}
+
+func (x *AdjustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdjustRequest.ProtoReflect.Descriptor instead.
+func (*AdjustRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AdjustRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *AdjustRequest) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *AdjustRequest) GetOverage() int64 {
+	if x != nil {
+		return x.Overage
+	}
+	return 0
+}
+
+func (x *AdjustRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AdjustRequest) GetEntryHeight() int64 {
+	if x != nil {
+		return x.EntryHeight
+	}
+	return 0
+}
+
+func (x *AdjustRequest) GetEntryN() int32 {
+	if x != nil {
+		return x.EntryN
+	}
+	return 0
+}
+
+func (x *AdjustRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *AdjustRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *AdjustRequest) GetMeter() string {
+	if x != nil {
+		return x.Meter
+	}
+	return ""
+}
+
+func (x *AdjustRequest) GetAttributes() []string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *AdjustRequest) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *AdjustRequest) GetPolicyVersion() int64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+type BackfillRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	IdempotencyKey string                 `protobuf:"bytes,1,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	Reason         string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// 1 to 10,000.
+	Rows          []*LedgerRow `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillRequest) Reset() {
+	*x = BackfillRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillRequest) ProtoMessage() {}
+
+func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
+func (*BackfillRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *BackfillRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *BackfillRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BackfillRequest) GetRows() []*LedgerRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type RevertCorrectionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertCorrectionRequest) Reset() {
+	*x = RevertCorrectionRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertCorrectionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertCorrectionRequest) ProtoMessage() {}
+
+func (x *RevertCorrectionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertCorrectionRequest.ProtoReflect.Descriptor instead.
+func (*RevertCorrectionRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RevertCorrectionRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RevertCorrectionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type Correction struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Number         int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	IdempotencyKey string                 `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// adjust, backfill, release or revert.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The correction that it takes back; 0 for none.
+	Reverts int64 `protobuf:"varint,4,opt,name=reverts,proto3" json:"reverts,omitempty"`
+	// The correction that took it back; 0 while it holds.
+	RevertedBy  int64  `protobuf:"varint,5,opt,name=reverted_by,json=revertedBy,proto3" json:"reverted_by,omitempty"`
+	EntryHeight int64  `protobuf:"varint,6,opt,name=entry_height,json=entryHeight,proto3" json:"entry_height,omitempty"`
+	EntryN      int32  `protobuf:"varint,7,opt,name=entry_n,json=entryN,proto3" json:"entry_n,omitempty"`
+	Reason      string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor       string `protobuf:"bytes,9,opt,name=actor,proto3" json:"actor,omitempty"`
+	AtMs        int64  `protobuf:"varint,10,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// The block that it is in; 0 while it waits to be folded. Usage includes it either way.
+	Height int64 `protobuf:"varint,11,opt,name=height,proto3" json:"height,omitempty"`
+	// How many rows it has, and what they add up to, below zero where taken away.
+	RowCount int32 `protobuf:"varint,12,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
+	Admitted int64 `protobuf:"varint,13,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	Overage  int64 `protobuf:"varint,14,opt,name=overage,proto3" json:"overage,omitempty"`
+	Denied   int64 `protobuf:"varint,15,opt,name=denied,proto3" json:"denied,omitempty"`
+	// The rows; not in lists.
+	Rows          []*LedgerRow `protobuf:"bytes,16,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Correction) Reset() {
+	*x = Correction{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Correction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Correction) ProtoMessage() {}
+
+func (x *Correction) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Correction.ProtoReflect.Descriptor instead.
+func (*Correction) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Correction) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Correction) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *Correction) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Correction) GetReverts() int64 {
+	if x != nil {
+		return x.Reverts
+	}
+	return 0
+}
+
+func (x *Correction) GetRevertedBy() int64 {
+	if x != nil {
+		return x.RevertedBy
+	}
+	return 0
+}
+
+func (x *Correction) GetEntryHeight() int64 {
+	if x != nil {
+		return x.EntryHeight
+	}
+	return 0
+}
+
+func (x *Correction) GetEntryN() int32 {
+	if x != nil {
+		return x.EntryN
+	}
+	return 0
+}
+
+func (x *Correction) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Correction) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Correction) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *Correction) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *Correction) GetRowCount() int32 {
+	if x != nil {
+		return x.RowCount
+	}
+	return 0
+}
+
+func (x *Correction) GetAdmitted() int64 {
+	if x != nil {
+		return x.Admitted
+	}
+	return 0
+}
+
+func (x *Correction) GetOverage() int64 {
+	if x != nil {
+		return x.Overage
+	}
+	return 0
+}
+
+func (x *Correction) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+func (x *Correction) GetRows() []*LedgerRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type ListCorrectionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Numbers below this one; 0 from the newest.
+	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCorrectionsRequest) Reset() {
+	*x = ListCorrectionsRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCorrectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCorrectionsRequest) ProtoMessage() {}
+
+func (x *ListCorrectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCorrectionsRequest.ProtoReflect.Descriptor instead.
+func (*ListCorrectionsRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListCorrectionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCorrectionsRequest) GetBefore() int64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+type ListCorrectionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Corrections   []*Correction          `protobuf:"bytes,1,rep,name=corrections,proto3" json:"corrections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCorrectionsResponse) Reset() {
+	*x = ListCorrectionsResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCorrectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCorrectionsResponse) ProtoMessage() {}
+
+func (x *ListCorrectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCorrectionsResponse.ProtoReflect.Descriptor instead.
+func (*ListCorrectionsResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListCorrectionsResponse) GetCorrections() []*Correction {
+	if x != nil {
+		return x.Corrections
+	}
+	return nil
+}
+
+type GetCorrectionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCorrectionRequest) Reset() {
+	*x = GetCorrectionRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCorrectionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCorrectionRequest) ProtoMessage() {}
+
+func (x *GetCorrectionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCorrectionRequest.ProtoReflect.Descriptor instead.
+func (*GetCorrectionRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetCorrectionRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type VerifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -31,7 +1832,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[0]
+	mi := &file_quota_v1_ledger_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +1844,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[0]
+	mi := &file_quota_v1_ledger_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +1857,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{0}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{25}
 }
 
 // LedgerProgress says how far something long is.
@@ -72,7 +1873,7 @@ type LedgerProgress struct {
 
 func (x *LedgerProgress) Reset() {
 	*x = LedgerProgress{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[1]
+	mi := &file_quota_v1_ledger_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -84,7 +1885,7 @@ func (x *LedgerProgress) String() string {
 func (*LedgerProgress) ProtoMessage() {}
 
 func (x *LedgerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[1]
+	mi := &file_quota_v1_ledger_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -97,7 +1898,7 @@ func (x *LedgerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerProgress.ProtoReflect.Descriptor instead.
 func (*LedgerProgress) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LedgerProgress) GetStage() string {
@@ -133,7 +1934,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[2]
+	mi := &file_quota_v1_ledger_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -145,7 +1946,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[2]
+	mi := &file_quota_v1_ledger_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -158,7 +1959,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VerifyResponse) GetProgress() *LedgerProgress {
@@ -197,7 +1998,7 @@ type VerifyResult struct {
 
 func (x *VerifyResult) Reset() {
 	*x = VerifyResult{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[3]
+	mi := &file_quota_v1_ledger_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +2010,7 @@ func (x *VerifyResult) String() string {
 func (*VerifyResult) ProtoMessage() {}
 
 func (x *VerifyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[3]
+	mi := &file_quota_v1_ledger_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +2023,7 @@ func (x *VerifyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResult.ProtoReflect.Descriptor instead.
 func (*VerifyResult) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VerifyResult) GetFaults() []*LedgerFault {
@@ -308,7 +2109,7 @@ type LedgerFault struct {
 
 func (x *LedgerFault) Reset() {
 	*x = LedgerFault{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[4]
+	mi := &file_quota_v1_ledger_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +2121,7 @@ func (x *LedgerFault) String() string {
 func (*LedgerFault) ProtoMessage() {}
 
 func (x *LedgerFault) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[4]
+	mi := &file_quota_v1_ledger_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +2134,7 @@ func (x *LedgerFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerFault.ProtoReflect.Descriptor instead.
 func (*LedgerFault) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LedgerFault) GetTable() string {
@@ -365,7 +2166,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[5]
+	mi := &file_quota_v1_ledger_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -377,7 +2178,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[5]
+	mi := &file_quota_v1_ledger_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -390,7 +2191,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{30}
 }
 
 type RebuildResponse struct {
@@ -406,7 +2207,7 @@ type RebuildResponse struct {
 
 func (x *RebuildResponse) Reset() {
 	*x = RebuildResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	mi := &file_quota_v1_ledger_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +2219,7 @@ func (x *RebuildResponse) String() string {
 func (*RebuildResponse) ProtoMessage() {}
 
 func (x *RebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	mi := &file_quota_v1_ledger_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +2232,7 @@ func (x *RebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildResponse.ProtoReflect.Descriptor instead.
 func (*RebuildResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RebuildResponse) GetProgress() *LedgerProgress {
@@ -459,7 +2260,163 @@ var File_quota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x15quota/v1/ledger.proto\x12\bquota.v1\"\x0f\n" +
+	"\x15quota/v1/ledger.proto\x12\bquota.v1\"\xfd\x01\n" +
+	"\tLedgerRow\x12\x17\n" +
+	"\aslot_ms\x18\x01 \x01(\x03R\x06slotMs\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\tR\x05limit\x12\x14\n" +
+	"\x05meter\x18\x04 \x01(\tR\x05meter\x12%\n" +
+	"\x0epolicy_version\x18\x05 \x01(\x03R\rpolicyVersion\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\x06 \x03(\tR\n" +
+	"attributes\x12\x1a\n" +
+	"\badmitted\x18\a \x01(\x03R\badmitted\x12\x18\n" +
+	"\aoverage\x18\b \x01(\x03R\aoverage\x12\x16\n" +
+	"\x06denied\x18\t \x01(\x03R\x06denied\"\xa0\x02\n" +
+	"\vQuarantined\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x03R\x03seq\x12\x1d\n" +
+	"\n" +
+	"row_number\x18\x05 \x01(\x05R\trowNumber\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tstored_ms\x18\a \x01(\x03R\bstoredMs\x12%\n" +
+	"\x03row\x18\b \x01(\v2\x13.quota.v1.LedgerRowR\x03row\x12\x12\n" +
+	"\x04body\x18\t \x01(\fR\x04body\x124\n" +
+	"\n" +
+	"resolution\x18\n" +
+	" \x01(\v2\x14.quota.v1.ResolutionR\n" +
+	"resolution\"o\n" +
+	"\n" +
+	"Resolution\x12\x1e\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\x03R\n" +
+	"correction\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x13\n" +
+	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"r\n" +
+	"\x15ListQuarantineRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x14\n" +
+	"\x05agent\x18\x03 \x01(\tR\x05agent\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\"b\n" +
+	"\x16ListQuarantineResponse\x12)\n" +
+	"\x04rows\x18\x01 \x03(\v2\x15.quota.v1.QuarantinedR\x04rows\x12\x1d\n" +
+	"\n" +
+	"next_after\x18\x02 \x01(\x03R\tnextAfter\"'\n" +
+	"\x15GetQuarantinedRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\"C\n" +
+	"\x17RetryQuarantinedRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x86\x01\n" +
+	"\x18RetryQuarantinedResponse\x12\x1e\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\x03R\n" +
+	"correction\x12\x1a\n" +
+	"\breleased\x18\x02 \x03(\x03R\breleased\x12.\n" +
+	"\arefused\x18\x03 \x03(\v2\x14.quota.v1.RefusedRowR\arefused\"4\n" +
+	"\n" +
+	"RefusedRow\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"E\n" +
+	"\x19DiscardQuarantinedRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x1c\n" +
+	"\x1aDiscardQuarantinedResponse\"T\n" +
+	"\tBlockInfo\x12\x16\n" +
+	"\x06height\x18\x01 \x01(\x03R\x06height\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1b\n" +
+	"\tfolded_ms\x18\x03 \x01(\x03R\bfoldedMs\"R\n" +
+	"\x12TraceReportRequest\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\xb1\x02\n" +
+	"\x13TraceReportResponse\x12!\n" +
+	"\ftotal_before\x18\x01 \x01(\x03R\vtotalBefore\x12\x1f\n" +
+	"\vtotal_after\x18\x02 \x01(\x03R\n" +
+	"totalAfter\x12\x1d\n" +
+	"\n" +
+	"through_ms\x18\x03 \x01(\x03R\tthroughMs\x12\x16\n" +
+	"\x06closed\x18\x04 \x01(\bR\x06closed\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\fR\x06digest\x12\x1b\n" +
+	"\tstored_ms\x18\x06 \x01(\x03R\bstoredMs\x12\x16\n" +
+	"\x06queued\x18\a \x01(\bR\x06queued\x12)\n" +
+	"\x05block\x18\b \x01(\v2\x13.quota.v1.BlockInfoR\x05block\x12'\n" +
+	"\x04rows\x18\t \x03(\v2\x13.quota.v1.TracedRowR\x04rows\"y\n" +
+	"\tTracedRow\x12%\n" +
+	"\x03row\x18\x01 \x01(\v2\x13.quota.v1.LedgerRowR\x03row\x12\x19\n" +
+	"\x05entry\x18\x02 \x01(\x05H\x00R\x05entry\x88\x01\x01\x12 \n" +
+	"\vquarantined\x18\x03 \x01(\x03R\vquarantinedB\b\n" +
+	"\x06_entry\"9\n" +
+	"\x11TraceEntryRequest\x12\x16\n" +
+	"\x06height\x18\x01 \x01(\x03R\x06height\x12\f\n" +
+	"\x01n\x18\x02 \x01(\x05R\x01n\"\xf0\x01\n" +
+	"\x12TraceEntryResponse\x12%\n" +
+	"\x03row\x18\x01 \x01(\v2\x13.quota.v1.LedgerRowR\x03row\x12)\n" +
+	"\x05block\x18\x02 \x01(\v2\x13.quota.v1.BlockInfoR\x05block\x12/\n" +
+	"\areports\x18\x03 \x03(\v2\x15.quota.v1.ReportShareR\areports\x124\n" +
+	"\n" +
+	"correction\x18\x04 \x01(\v2\x14.quota.v1.CorrectionR\n" +
+	"correction\x12!\n" +
+	"\fcorrected_by\x18\x05 \x03(\x03R\vcorrectedBy\"\x99\x01\n" +
+	"\vReportShare\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x1a\n" +
+	"\badmitted\x18\x04 \x01(\x03R\badmitted\x12\x18\n" +
+	"\aoverage\x18\x05 \x01(\x03R\aoverage\x12\x16\n" +
+	"\x06denied\x18\x06 \x01(\x03R\x06denied\"\xdc\x02\n" +
+	"\rAdjustRequest\x12'\n" +
+	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x03R\x05units\x12\x18\n" +
+	"\aoverage\x18\x03 \x01(\x03R\aoverage\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12!\n" +
+	"\fentry_height\x18\x05 \x01(\x03R\ventryHeight\x12\x17\n" +
+	"\aentry_n\x18\x06 \x01(\x05R\x06entryN\x12\x16\n" +
+	"\x06tenant\x18\a \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05limit\x18\b \x01(\tR\x05limit\x12\x14\n" +
+	"\x05meter\x18\t \x01(\tR\x05meter\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\n" +
+	" \x03(\tR\n" +
+	"attributes\x12\x13\n" +
+	"\x05at_ms\x18\v \x01(\x03R\x04atMs\x12%\n" +
+	"\x0epolicy_version\x18\f \x01(\x03R\rpolicyVersion\"{\n" +
+	"\x0fBackfillRequest\x12'\n" +
+	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12'\n" +
+	"\x04rows\x18\x03 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"I\n" +
+	"\x17RevertCorrectionRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xc7\x03\n" +
+	"\n" +
+	"Correction\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12'\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x18\n" +
+	"\areverts\x18\x04 \x01(\x03R\areverts\x12\x1f\n" +
+	"\vreverted_by\x18\x05 \x01(\x03R\n" +
+	"revertedBy\x12!\n" +
+	"\fentry_height\x18\x06 \x01(\x03R\ventryHeight\x12\x17\n" +
+	"\aentry_n\x18\a \x01(\x05R\x06entryN\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
+	"\x05actor\x18\t \x01(\tR\x05actor\x12\x13\n" +
+	"\x05at_ms\x18\n" +
+	" \x01(\x03R\x04atMs\x12\x16\n" +
+	"\x06height\x18\v \x01(\x03R\x06height\x12\x1b\n" +
+	"\trow_count\x18\f \x01(\x05R\browCount\x12\x1a\n" +
+	"\badmitted\x18\r \x01(\x03R\badmitted\x12\x18\n" +
+	"\aoverage\x18\x0e \x01(\x03R\aoverage\x12\x16\n" +
+	"\x06denied\x18\x0f \x01(\x03R\x06denied\x12'\n" +
+	"\x04rows\x18\x10 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"M\n" +
+	"\x16ListCorrectionsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x03R\x06before\"Q\n" +
+	"\x17ListCorrectionsResponse\x126\n" +
+	"\vcorrections\x18\x01 \x03(\v2\x14.quota.v1.CorrectionR\vcorrections\".\n" +
+	"\x14GetCorrectionRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\"\x0f\n" +
 	"\rVerifyRequest\"P\n" +
 	"\x0eLedgerProgress\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x12\n" +
@@ -489,10 +2446,22 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x0fRebuildResponse\x124\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.quota.v1.LedgerProgressR\bprogress\x12\x14\n" +
 	"\x05wrong\x18\x02 \x01(\x03R\x05wrong\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\bR\x04done2\x90\x01\n" +
+	"\x04done\x18\x03 \x01(\bR\x04done2\xe2\a\n" +
 	"\rLedgerService\x12=\n" +
 	"\x06Verify\x12\x17.quota.v1.VerifyRequest\x1a\x18.quota.v1.VerifyResponse0\x01\x12@\n" +
-	"\aRebuild\x12\x18.quota.v1.RebuildRequest\x1a\x19.quota.v1.RebuildResponse0\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\aRebuild\x12\x18.quota.v1.RebuildRequest\x1a\x19.quota.v1.RebuildResponse0\x01\x12S\n" +
+	"\x0eListQuarantine\x12\x1f.quota.v1.ListQuarantineRequest\x1a .quota.v1.ListQuarantineResponse\x12H\n" +
+	"\x0eGetQuarantined\x12\x1f.quota.v1.GetQuarantinedRequest\x1a\x15.quota.v1.Quarantined\x12Y\n" +
+	"\x10RetryQuarantined\x12!.quota.v1.RetryQuarantinedRequest\x1a\".quota.v1.RetryQuarantinedResponse\x12_\n" +
+	"\x12DiscardQuarantined\x12#.quota.v1.DiscardQuarantinedRequest\x1a$.quota.v1.DiscardQuarantinedResponse\x12J\n" +
+	"\vTraceReport\x12\x1c.quota.v1.TraceReportRequest\x1a\x1d.quota.v1.TraceReportResponse\x12G\n" +
+	"\n" +
+	"TraceEntry\x12\x1b.quota.v1.TraceEntryRequest\x1a\x1c.quota.v1.TraceEntryResponse\x127\n" +
+	"\x06Adjust\x12\x17.quota.v1.AdjustRequest\x1a\x14.quota.v1.Correction\x12;\n" +
+	"\bBackfill\x12\x19.quota.v1.BackfillRequest\x1a\x14.quota.v1.Correction\x12K\n" +
+	"\x10RevertCorrection\x12!.quota.v1.RevertCorrectionRequest\x1a\x14.quota.v1.Correction\x12V\n" +
+	"\x0fListCorrections\x12 .quota.v1.ListCorrectionsRequest\x1a!.quota.v1.ListCorrectionsResponse\x12E\n" +
+	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x14.quota.v1.CorrectionB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_ledger_proto_rawDescOnce sync.Once
@@ -506,30 +2475,91 @@ func file_quota_v1_ledger_proto_rawDescGZIP() []byte {
 	return file_quota_v1_ledger_proto_rawDescData
 }
 
-var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_quota_v1_ledger_proto_goTypes = []any{
-	(*VerifyRequest)(nil),   // 0: quota.v1.VerifyRequest
-	(*LedgerProgress)(nil),  // 1: quota.v1.LedgerProgress
-	(*VerifyResponse)(nil),  // 2: quota.v1.VerifyResponse
-	(*VerifyResult)(nil),    // 3: quota.v1.VerifyResult
-	(*LedgerFault)(nil),     // 4: quota.v1.LedgerFault
-	(*RebuildRequest)(nil),  // 5: quota.v1.RebuildRequest
-	(*RebuildResponse)(nil), // 6: quota.v1.RebuildResponse
+	(*LedgerRow)(nil),                  // 0: quota.v1.LedgerRow
+	(*Quarantined)(nil),                // 1: quota.v1.Quarantined
+	(*Resolution)(nil),                 // 2: quota.v1.Resolution
+	(*ListQuarantineRequest)(nil),      // 3: quota.v1.ListQuarantineRequest
+	(*ListQuarantineResponse)(nil),     // 4: quota.v1.ListQuarantineResponse
+	(*GetQuarantinedRequest)(nil),      // 5: quota.v1.GetQuarantinedRequest
+	(*RetryQuarantinedRequest)(nil),    // 6: quota.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil),   // 7: quota.v1.RetryQuarantinedResponse
+	(*RefusedRow)(nil),                 // 8: quota.v1.RefusedRow
+	(*DiscardQuarantinedRequest)(nil),  // 9: quota.v1.DiscardQuarantinedRequest
+	(*DiscardQuarantinedResponse)(nil), // 10: quota.v1.DiscardQuarantinedResponse
+	(*BlockInfo)(nil),                  // 11: quota.v1.BlockInfo
+	(*TraceReportRequest)(nil),         // 12: quota.v1.TraceReportRequest
+	(*TraceReportResponse)(nil),        // 13: quota.v1.TraceReportResponse
+	(*TracedRow)(nil),                  // 14: quota.v1.TracedRow
+	(*TraceEntryRequest)(nil),          // 15: quota.v1.TraceEntryRequest
+	(*TraceEntryResponse)(nil),         // 16: quota.v1.TraceEntryResponse
+	(*ReportShare)(nil),                // 17: quota.v1.ReportShare
+	(*AdjustRequest)(nil),              // 18: quota.v1.AdjustRequest
+	(*BackfillRequest)(nil),            // 19: quota.v1.BackfillRequest
+	(*RevertCorrectionRequest)(nil),    // 20: quota.v1.RevertCorrectionRequest
+	(*Correction)(nil),                 // 21: quota.v1.Correction
+	(*ListCorrectionsRequest)(nil),     // 22: quota.v1.ListCorrectionsRequest
+	(*ListCorrectionsResponse)(nil),    // 23: quota.v1.ListCorrectionsResponse
+	(*GetCorrectionRequest)(nil),       // 24: quota.v1.GetCorrectionRequest
+	(*VerifyRequest)(nil),              // 25: quota.v1.VerifyRequest
+	(*LedgerProgress)(nil),             // 26: quota.v1.LedgerProgress
+	(*VerifyResponse)(nil),             // 27: quota.v1.VerifyResponse
+	(*VerifyResult)(nil),               // 28: quota.v1.VerifyResult
+	(*LedgerFault)(nil),                // 29: quota.v1.LedgerFault
+	(*RebuildRequest)(nil),             // 30: quota.v1.RebuildRequest
+	(*RebuildResponse)(nil),            // 31: quota.v1.RebuildResponse
 }
 var file_quota_v1_ledger_proto_depIdxs = []int32{
-	1, // 0: quota.v1.VerifyResponse.progress:type_name -> quota.v1.LedgerProgress
-	3, // 1: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
-	4, // 2: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
-	1, // 3: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
-	0, // 4: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
-	5, // 5: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
-	2, // 6: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
-	6, // 7: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	0,  // 0: quota.v1.Quarantined.row:type_name -> quota.v1.LedgerRow
+	2,  // 1: quota.v1.Quarantined.resolution:type_name -> quota.v1.Resolution
+	1,  // 2: quota.v1.ListQuarantineResponse.rows:type_name -> quota.v1.Quarantined
+	8,  // 3: quota.v1.RetryQuarantinedResponse.refused:type_name -> quota.v1.RefusedRow
+	11, // 4: quota.v1.TraceReportResponse.block:type_name -> quota.v1.BlockInfo
+	14, // 5: quota.v1.TraceReportResponse.rows:type_name -> quota.v1.TracedRow
+	0,  // 6: quota.v1.TracedRow.row:type_name -> quota.v1.LedgerRow
+	0,  // 7: quota.v1.TraceEntryResponse.row:type_name -> quota.v1.LedgerRow
+	11, // 8: quota.v1.TraceEntryResponse.block:type_name -> quota.v1.BlockInfo
+	17, // 9: quota.v1.TraceEntryResponse.reports:type_name -> quota.v1.ReportShare
+	21, // 10: quota.v1.TraceEntryResponse.correction:type_name -> quota.v1.Correction
+	0,  // 11: quota.v1.BackfillRequest.rows:type_name -> quota.v1.LedgerRow
+	0,  // 12: quota.v1.Correction.rows:type_name -> quota.v1.LedgerRow
+	21, // 13: quota.v1.ListCorrectionsResponse.corrections:type_name -> quota.v1.Correction
+	26, // 14: quota.v1.VerifyResponse.progress:type_name -> quota.v1.LedgerProgress
+	28, // 15: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
+	29, // 16: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
+	26, // 17: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
+	25, // 18: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
+	30, // 19: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
+	3,  // 20: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
+	5,  // 21: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
+	6,  // 22: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
+	9,  // 23: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
+	12, // 24: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
+	15, // 25: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
+	18, // 26: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
+	19, // 27: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
+	20, // 28: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
+	22, // 29: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
+	24, // 30: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
+	27, // 31: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
+	31, // 32: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
+	4,  // 33: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
+	1,  // 34: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
+	7,  // 35: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
+	10, // 36: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
+	13, // 37: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
+	16, // 38: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
+	21, // 39: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
+	21, // 40: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
+	21, // 41: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
+	23, // 42: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
+	21, // 43: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
+	31, // [31:44] is the sub-list for method output_type
+	18, // [18:31] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_ledger_proto_init() }
@@ -537,13 +2567,14 @@ func file_quota_v1_ledger_proto_init() {
 	if File_quota_v1_ledger_proto != nil {
 		return
 	}
+	file_quota_v1_ledger_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_ledger_proto_rawDesc), len(file_quota_v1_ledger_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,8 +21,19 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LedgerService_Verify_FullMethodName  = "/quota.v1.LedgerService/Verify"
-	LedgerService_Rebuild_FullMethodName = "/quota.v1.LedgerService/Rebuild"
+	LedgerService_Verify_FullMethodName             = "/quota.v1.LedgerService/Verify"
+	LedgerService_Rebuild_FullMethodName            = "/quota.v1.LedgerService/Rebuild"
+	LedgerService_ListQuarantine_FullMethodName     = "/quota.v1.LedgerService/ListQuarantine"
+	LedgerService_GetQuarantined_FullMethodName     = "/quota.v1.LedgerService/GetQuarantined"
+	LedgerService_RetryQuarantined_FullMethodName   = "/quota.v1.LedgerService/RetryQuarantined"
+	LedgerService_DiscardQuarantined_FullMethodName = "/quota.v1.LedgerService/DiscardQuarantined"
+	LedgerService_TraceReport_FullMethodName        = "/quota.v1.LedgerService/TraceReport"
+	LedgerService_TraceEntry_FullMethodName         = "/quota.v1.LedgerService/TraceEntry"
+	LedgerService_Adjust_FullMethodName             = "/quota.v1.LedgerService/Adjust"
+	LedgerService_Backfill_FullMethodName           = "/quota.v1.LedgerService/Backfill"
+	LedgerService_RevertCorrection_FullMethodName   = "/quota.v1.LedgerService/RevertCorrection"
+	LedgerService_ListCorrections_FullMethodName    = "/quota.v1.LedgerService/ListCorrections"
+	LedgerService_GetCorrection_FullMethodName      = "/quota.v1.LedgerService/GetCorrection"
 )
 
 // LedgerServiceClient is the client API for LedgerService service.
@@ -37,6 +48,32 @@ type LedgerServiceClient interface {
 	// Rebuild makes roll-ups again from entries; the last message says how many were
 	// wrong. Needs the role admin.
 	Rebuild(ctx context.Context, in *RebuildRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RebuildResponse], error)
+	// ListQuarantine pages through what could not become entries, oldest first. Needs
+	// the role viewer, as all that only reads.
+	ListQuarantine(ctx context.Context, in *ListQuarantineRequest, opts ...grpc.CallOption) (*ListQuarantineResponse, error)
+	// GetQuarantined is one of them; NOT_FOUND without it.
+	GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*Quarantined, error)
+	// RetryQuarantined judges rows again, and releases those that may become entries
+	// now, once, by one correction. ALREADY_EXISTS where one is resolved already. Needs
+	// the role operator.
+	RetryQuarantined(ctx context.Context, in *RetryQuarantinedRequest, opts ...grpc.CallOption) (*RetryQuarantinedResponse, error)
+	// DiscardQuarantined says that rows will never be used, once. Needs the role operator.
+	DiscardQuarantined(ctx context.Context, in *DiscardQuarantinedRequest, opts ...grpc.CallOption) (*DiscardQuarantinedResponse, error)
+	// TraceReport follows a report to its block and entries.
+	TraceReport(ctx context.Context, in *TraceReportRequest, opts ...grpc.CallOption) (*TraceReportResponse, error)
+	// TraceEntry follows an entry back to its reports, or to its correction.
+	TraceEntry(ctx context.Context, in *TraceEntryRequest, opts ...grpc.CallOption) (*TraceEntryResponse, error)
+	// Adjust adds units to a tenant's usage, or takes them away. The same key with the
+	// same content returns what is there; with other content it is ALREADY_EXISTS. Needs
+	// the role admin.
+	Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*Correction, error)
+	// Backfill adds usage that no agent reported, all of it or nothing. Needs the role
+	// backfill, which no other role includes.
+	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*Correction, error)
+	// RevertCorrection takes a correction back, once. Needs the role admin.
+	RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
+	ListCorrections(ctx context.Context, in *ListCorrectionsRequest, opts ...grpc.CallOption) (*ListCorrectionsResponse, error)
+	GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
 }
 
 type ledgerServiceClient struct {
@@ -85,6 +122,116 @@ func (c *ledgerServiceClient) Rebuild(ctx context.Context, in *RebuildRequest, o
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LedgerService_RebuildClient = grpc.ServerStreamingClient[RebuildResponse]
 
+func (c *ledgerServiceClient) ListQuarantine(ctx context.Context, in *ListQuarantineRequest, opts ...grpc.CallOption) (*ListQuarantineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListQuarantineResponse)
+	err := c.cc.Invoke(ctx, LedgerService_ListQuarantine_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*Quarantined, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Quarantined)
+	err := c.cc.Invoke(ctx, LedgerService_GetQuarantined_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) RetryQuarantined(ctx context.Context, in *RetryQuarantinedRequest, opts ...grpc.CallOption) (*RetryQuarantinedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryQuarantinedResponse)
+	err := c.cc.Invoke(ctx, LedgerService_RetryQuarantined_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) DiscardQuarantined(ctx context.Context, in *DiscardQuarantinedRequest, opts ...grpc.CallOption) (*DiscardQuarantinedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiscardQuarantinedResponse)
+	err := c.cc.Invoke(ctx, LedgerService_DiscardQuarantined_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) TraceReport(ctx context.Context, in *TraceReportRequest, opts ...grpc.CallOption) (*TraceReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TraceReportResponse)
+	err := c.cc.Invoke(ctx, LedgerService_TraceReport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) TraceEntry(ctx context.Context, in *TraceEntryRequest, opts ...grpc.CallOption) (*TraceEntryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TraceEntryResponse)
+	err := c.cc.Invoke(ctx, LedgerService_TraceEntry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*Correction, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Correction)
+	err := c.cc.Invoke(ctx, LedgerService_Adjust_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*Correction, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Correction)
+	err := c.cc.Invoke(ctx, LedgerService_Backfill_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*Correction, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Correction)
+	err := c.cc.Invoke(ctx, LedgerService_RevertCorrection_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) ListCorrections(ctx context.Context, in *ListCorrectionsRequest, opts ...grpc.CallOption) (*ListCorrectionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCorrectionsResponse)
+	err := c.cc.Invoke(ctx, LedgerService_ListCorrections_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ledgerServiceClient) GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*Correction, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Correction)
+	err := c.cc.Invoke(ctx, LedgerService_GetCorrection_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LedgerServiceServer is the server API for LedgerService service.
 // All implementations must embed UnimplementedLedgerServiceServer
 // for forward compatibility.
@@ -97,6 +244,32 @@ type LedgerServiceServer interface {
 	// Rebuild makes roll-ups again from entries; the last message says how many were
 	// wrong. Needs the role admin.
 	Rebuild(*RebuildRequest, grpc.ServerStreamingServer[RebuildResponse]) error
+	// ListQuarantine pages through what could not become entries, oldest first. Needs
+	// the role viewer, as all that only reads.
+	ListQuarantine(context.Context, *ListQuarantineRequest) (*ListQuarantineResponse, error)
+	// GetQuarantined is one of them; NOT_FOUND without it.
+	GetQuarantined(context.Context, *GetQuarantinedRequest) (*Quarantined, error)
+	// RetryQuarantined judges rows again, and releases those that may become entries
+	// now, once, by one correction. ALREADY_EXISTS where one is resolved already. Needs
+	// the role operator.
+	RetryQuarantined(context.Context, *RetryQuarantinedRequest) (*RetryQuarantinedResponse, error)
+	// DiscardQuarantined says that rows will never be used, once. Needs the role operator.
+	DiscardQuarantined(context.Context, *DiscardQuarantinedRequest) (*DiscardQuarantinedResponse, error)
+	// TraceReport follows a report to its block and entries.
+	TraceReport(context.Context, *TraceReportRequest) (*TraceReportResponse, error)
+	// TraceEntry follows an entry back to its reports, or to its correction.
+	TraceEntry(context.Context, *TraceEntryRequest) (*TraceEntryResponse, error)
+	// Adjust adds units to a tenant's usage, or takes them away. The same key with the
+	// same content returns what is there; with other content it is ALREADY_EXISTS. Needs
+	// the role admin.
+	Adjust(context.Context, *AdjustRequest) (*Correction, error)
+	// Backfill adds usage that no agent reported, all of it or nothing. Needs the role
+	// backfill, which no other role includes.
+	Backfill(context.Context, *BackfillRequest) (*Correction, error)
+	// RevertCorrection takes a correction back, once. Needs the role admin.
+	RevertCorrection(context.Context, *RevertCorrectionRequest) (*Correction, error)
+	ListCorrections(context.Context, *ListCorrectionsRequest) (*ListCorrectionsResponse, error)
+	GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error)
 	mustEmbedUnimplementedLedgerServiceServer()
 }
 
@@ -112,6 +285,39 @@ func (UnimplementedLedgerServiceServer) Verify(*VerifyRequest, grpc.ServerStream
 }
 func (UnimplementedLedgerServiceServer) Rebuild(*RebuildRequest, grpc.ServerStreamingServer[RebuildResponse]) error {
 	return status.Error(codes.Unimplemented, "method Rebuild not implemented")
+}
+func (UnimplementedLedgerServiceServer) ListQuarantine(context.Context, *ListQuarantineRequest) (*ListQuarantineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListQuarantine not implemented")
+}
+func (UnimplementedLedgerServiceServer) GetQuarantined(context.Context, *GetQuarantinedRequest) (*Quarantined, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetQuarantined not implemented")
+}
+func (UnimplementedLedgerServiceServer) RetryQuarantined(context.Context, *RetryQuarantinedRequest) (*RetryQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryQuarantined not implemented")
+}
+func (UnimplementedLedgerServiceServer) DiscardQuarantined(context.Context, *DiscardQuarantinedRequest) (*DiscardQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiscardQuarantined not implemented")
+}
+func (UnimplementedLedgerServiceServer) TraceReport(context.Context, *TraceReportRequest) (*TraceReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TraceReport not implemented")
+}
+func (UnimplementedLedgerServiceServer) TraceEntry(context.Context, *TraceEntryRequest) (*TraceEntryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TraceEntry not implemented")
+}
+func (UnimplementedLedgerServiceServer) Adjust(context.Context, *AdjustRequest) (*Correction, error) {
+	return nil, status.Error(codes.Unimplemented, "method Adjust not implemented")
+}
+func (UnimplementedLedgerServiceServer) Backfill(context.Context, *BackfillRequest) (*Correction, error) {
+	return nil, status.Error(codes.Unimplemented, "method Backfill not implemented")
+}
+func (UnimplementedLedgerServiceServer) RevertCorrection(context.Context, *RevertCorrectionRequest) (*Correction, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevertCorrection not implemented")
+}
+func (UnimplementedLedgerServiceServer) ListCorrections(context.Context, *ListCorrectionsRequest) (*ListCorrectionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCorrections not implemented")
+}
+func (UnimplementedLedgerServiceServer) GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCorrection not implemented")
 }
 func (UnimplementedLedgerServiceServer) mustEmbedUnimplementedLedgerServiceServer() {}
 func (UnimplementedLedgerServiceServer) testEmbeddedByValue()                       {}
@@ -156,13 +362,256 @@ func _LedgerService_Rebuild_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LedgerService_RebuildServer = grpc.ServerStreamingServer[RebuildResponse]
 
+func _LedgerService_ListQuarantine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListQuarantineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).ListQuarantine(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_ListQuarantine_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).ListQuarantine(ctx, req.(*ListQuarantineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_GetQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetQuarantinedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).GetQuarantined(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_GetQuarantined_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).GetQuarantined(ctx, req.(*GetQuarantinedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_RetryQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryQuarantinedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).RetryQuarantined(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_RetryQuarantined_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).RetryQuarantined(ctx, req.(*RetryQuarantinedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_DiscardQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiscardQuarantinedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).DiscardQuarantined(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_DiscardQuarantined_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).DiscardQuarantined(ctx, req.(*DiscardQuarantinedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_TraceReport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TraceReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).TraceReport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_TraceReport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).TraceReport(ctx, req.(*TraceReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_TraceEntry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TraceEntryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).TraceEntry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_TraceEntry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).TraceEntry(ctx, req.(*TraceEntryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_Adjust_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdjustRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).Adjust(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_Adjust_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).Adjust(ctx, req.(*AdjustRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_Backfill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackfillRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).Backfill(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_Backfill_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).Backfill(ctx, req.(*BackfillRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_RevertCorrection_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevertCorrectionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).RevertCorrection(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_RevertCorrection_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).RevertCorrection(ctx, req.(*RevertCorrectionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_ListCorrections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCorrectionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).ListCorrections(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_ListCorrections_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).ListCorrections(ctx, req.(*ListCorrectionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LedgerService_GetCorrection_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCorrectionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).GetCorrection(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_GetCorrection_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).GetCorrection(ctx, req.(*GetCorrectionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LedgerService_ServiceDesc is the grpc.ServiceDesc for LedgerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var LedgerService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "quota.v1.LedgerService",
 	HandlerType: (*LedgerServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListQuarantine",
+			Handler:    _LedgerService_ListQuarantine_Handler,
+		},
+		{
+			MethodName: "GetQuarantined",
+			Handler:    _LedgerService_GetQuarantined_Handler,
+		},
+		{
+			MethodName: "RetryQuarantined",
+			Handler:    _LedgerService_RetryQuarantined_Handler,
+		},
+		{
+			MethodName: "DiscardQuarantined",
+			Handler:    _LedgerService_DiscardQuarantined_Handler,
+		},
+		{
+			MethodName: "TraceReport",
+			Handler:    _LedgerService_TraceReport_Handler,
+		},
+		{
+			MethodName: "TraceEntry",
+			Handler:    _LedgerService_TraceEntry_Handler,
+		},
+		{
+			MethodName: "Adjust",
+			Handler:    _LedgerService_Adjust_Handler,
+		},
+		{
+			MethodName: "Backfill",
+			Handler:    _LedgerService_Backfill_Handler,
+		},
+		{
+			MethodName: "RevertCorrection",
+			Handler:    _LedgerService_RevertCorrection_Handler,
+		},
+		{
+			MethodName: "ListCorrections",
+			Handler:    _LedgerService_ListCorrections_Handler,
+		},
+		{
+			MethodName: "GetCorrection",
+			Handler:    _LedgerService_GetCorrection_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Verify",

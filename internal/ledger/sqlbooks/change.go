@@ -1,0 +1,59 @@
+package sqlbooks
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// maxActor is how long a name in the audit log may be, as for changes of the policy.
+const maxActor = 256
+
+// change is a transaction that changes facts and writes the audit log. It has the row
+// of heads, as every change of the policy does: changes come one after another, and
+// what one read another has not changed meanwhile.
+type change struct {
+	*sql.Tx
+	actor  string
+	now    int64 // Unix milliseconds
+	audits int64
+	was    int64
+}
+
+func (b *Books) change(ctx context.Context, actor string, do func(c *change) error) error {
+	if actor == "" || len(actor) > maxActor {
+		return fmt.Errorf("%w: it is made by someone, whose name has 1 to %d bytes", ledger.ErrCorrection, maxActor)
+	}
+	_, now, err := b.room(ctx)
+	if err != nil {
+		return err
+	}
+	return b.write(ctx, func(tx *sql.Tx) error {
+		c := &change{Tx: tx, actor: actor, now: now.UnixMilli()}
+		// Writing before reading takes the lock in both engines.
+		if err := tx.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING audit").Scan(&c.audits); err != nil {
+			return err
+		}
+		c.was = c.audits
+		if err := do(c); err != nil || c.audits == c.was {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE policy_heads SET audit = $1 WHERE id = 1", c.audits)
+		return err
+	})
+}
+
+// audit writes a row of the audit log; after is written as JSON.
+func (c *change) audit(ctx context.Context, action, object string, after any) error {
+	text, err := json.Marshal(after)
+	if err != nil {
+		return fmt.Errorf("audit of %s: %w", action, err)
+	}
+	c.audits++
+	_, err = c.ExecContext(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ($1, $2, $3, $4, $5, '', $6)",
+		c.audits, c.now, c.actor, action, object, string(text))
+	return err
+}

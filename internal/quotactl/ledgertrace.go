@@ -1,0 +1,281 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) quarantineCommand() *cobra.Command {
+	return group("quarantine", "What could not become entries: list it, retry it, discard it",
+		c.quarantineListCommand(), c.quarantineShowCommand(), c.quarantineRetryCommand(), c.quarantineDiscardCommand())
+}
+
+func (c *cli) quarantineListCommand() *cobra.Command {
+	var o format
+	req := &quotav1.ListQuarantineRequest{PageSize: pageSize}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List rows and reports in quarantine, oldest first",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				resp, err := books.ListQuarantine(ctx, req)
+				if err != nil {
+					return err
+				}
+				if o == "json" {
+					return c.writeProto(resp)
+				}
+				t := &table{header: []string{"ID", "REPORT", "ROW", "TENANT", "LIMIT", "UNITS", "STORED", "STATE", "REASON"}, numbers: map[int]bool{0: true, 5: true}}
+				for _, q := range resp.Rows {
+					row, units := "", ""
+					if q.RowNumber >= 0 {
+						row = strconv.Itoa(int(q.RowNumber))
+					}
+					if q.Row != nil {
+						units = count(q.Row.Admitted)
+					}
+					t.add(count(q.Id), reportName(q.Agent, q.Epoch, q.Seq), row, q.Row.GetTenant(), q.Row.GetLimit(), units, stamp(q.StoredMs), resolved(q.Resolution), q.Reason)
+				}
+				if err := c.write(o, t, nil); err != nil {
+					return err
+				}
+				if resp.NextAfter != 0 {
+					fmt.Fprintf(c.Err, "there may be more: --after %d\n", resp.NextAfter)
+				}
+				return nil
+			})
+		},
+	}
+	o.flag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Agent, "agent", "", "of this agent's reports only")
+	f.BoolVar(&req.All, "all", false, "also what was released or discarded")
+	f.Int64Var(&req.After, "after", 0, "ids after this one")
+	f.Int32Var(&req.PageSize, "limit", pageSize, "how many, 1 to 1000")
+	return cmd
+}
+
+func resolved(r *quotav1.Resolution) string {
+	switch {
+	case r == nil:
+		return "held"
+	case r.Correction == 0:
+		return "discarded"
+	}
+	return fmt.Sprintf("released by %d", r.Correction)
+}
+
+func reportName(agent string, epoch, seq int64) string {
+	return fmt.Sprintf("%s/%d/%d", agent, epoch, seq)
+}
+
+func (c *cli) quarantineShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Print one of them, with all that is kept of it, as JSON",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseNumber("ID", args[0])
+			if err != nil {
+				return err
+			}
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				q, err := books.GetQuarantined(ctx, &quotav1.GetQuarantinedRequest{Id: id})
+				if err != nil {
+					return err
+				}
+				return c.writeProto(q)
+			})
+		},
+	}
+}
+
+// ids reads the ids that a command line names.
+func ids(args []string) ([]int64, error) {
+	if len(args) == 0 {
+		return nil, misuse("which? Give ids from `quotactl ledger quarantine list`")
+	}
+	var all []int64
+	for _, a := range args {
+		id, err := parseNumber("ID", a)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, id)
+	}
+	return all, nil
+}
+
+func (c *cli) quarantineRetryCommand() *cobra.Command {
+	var f correctionFlags
+	cmd := &cobra.Command{
+		Use:   "retry ID...",
+		Short: "Judge rows again, and release those that may become entries now",
+		Long: `retry judges rows again, by what is known now: a tenant that was created since, a
+slot that has begun. Those that pass become entries by one correction, once; the
+others stay, each with its reason. It exits with 1 when any stays.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := ids(args)
+			if err == nil {
+				err = f.check(false)
+			}
+			if err != nil {
+				return err
+			}
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				done, err := books.RetryQuarantined(ctx, &quotav1.RetryQuarantinedRequest{Ids: all, Reason: f.reason})
+				if err != nil {
+					return err
+				}
+				if done.Correction != 0 {
+					fmt.Fprintf(c.Out, "correction %d released %d rows\n", done.Correction, len(done.Released))
+				}
+				for _, r := range done.Refused {
+					fmt.Fprintf(c.Err, "%d stays: %s\n", r.Id, r.Reason)
+				}
+				if len(done.Refused) > 0 {
+					return errUnsound
+				}
+				return nil
+			})
+		},
+	}
+	f.flags(cmd, false)
+	return cmd
+}
+
+func (c *cli) quarantineDiscardCommand() *cobra.Command {
+	var f correctionFlags
+	cmd := &cobra.Command{
+		Use:   "discard ID...",
+		Short: "Say that rows or reports will never be used",
+		Long:  "discard keeps the rows where they are, and the reason with them: they cannot be released any more.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := ids(args)
+			if err == nil {
+				err = f.check(false)
+			}
+			if err != nil {
+				return err
+			}
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				_, err := books.DiscardQuarantined(ctx, &quotav1.DiscardQuarantinedRequest{Ids: all, Reason: f.reason})
+				if err == nil {
+					fmt.Fprintf(c.Out, "discarded %d\n", len(all))
+				}
+				return err
+			})
+		},
+	}
+	f.flags(cmd, false)
+	return cmd
+}
+
+func (c *cli) traceCommand() *cobra.Command {
+	var o format
+	cmd := &cobra.Command{
+		Use:   "trace AGENT/EPOCH/SEQ | HEIGHT/N",
+		Short: "Follow a report to its block and entries, or an entry back to its reports",
+		Example: `  quotactl ledger trace gateway-1/1772446000000/12   # a report
+  quotactl ledger trace 812/3                        # the entry at place 3 of block 812`,
+		Args: exactly("AGENT/EPOCH/SEQ or HEIGHT/N"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			parts := strings.Split(args[0], "/")
+			if len(parts) == 2 {
+				height, n, err := parseEntry(args[0])
+				if err != nil {
+					return err
+				}
+				return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+					t, err := books.TraceEntry(ctx, &quotav1.TraceEntryRequest{Height: height, N: n})
+					if err != nil {
+						return err
+					}
+					return c.printEntry(o, args[0], t)
+				})
+			}
+			if len(parts) != 3 {
+				return misuse("%q is neither a report, AGENT/EPOCH/SEQ, nor an entry, HEIGHT/N", args[0])
+			}
+			epoch, err := strconv.ParseInt(parts[1], 10, 64)
+			seq, serr := strconv.ParseInt(parts[2], 10, 64)
+			if err != nil || serr != nil {
+				return misuse("%q is not a report; write AGENT/EPOCH/SEQ, the last two in digits", args[0])
+			}
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				t, err := books.TraceReport(ctx, &quotav1.TraceReportRequest{Agent: parts[0], Epoch: epoch, Seq: seq})
+				if err != nil {
+					return err
+				}
+				return c.printReport(o, args[0], t)
+			})
+		},
+	}
+	o.flag(cmd)
+	return cmd
+}
+
+func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse) error {
+	if o == "json" {
+		return c.writeProto(t)
+	}
+	out := &table{header: []string{"SLOT", "TENANT", "LIMIT", "METER", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, numbers: map[int]bool{5: true, 6: true, 7: true}}
+	for _, r := range t.Rows {
+		where := "not folded yet"
+		switch {
+		case r.Quarantined != 0:
+			where = fmt.Sprintf("quarantine %d", r.Quarantined)
+		case r.Entry != nil:
+			where = fmt.Sprintf("entry %d/%d", t.Block.GetHeight(), *r.Entry)
+		}
+		out.add(append(rowCells(r.Row), where)...)
+	}
+	if o == "table" {
+		fmt.Fprintf(c.Out, "report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, stamp(t.StoredMs), t.Digest)
+		switch {
+		case t.Block != nil:
+			fmt.Fprintf(c.Out, "block %d, folded %s, hash %x\n", t.Block.Height, stamp(t.Block.FoldedMs), t.Block.Hash)
+		case t.Queued:
+			fmt.Fprintln(c.Out, "not folded yet")
+		default:
+			fmt.Fprintln(c.Out, "a heartbeat: nothing to fold")
+			return nil
+		}
+	}
+	return c.write(o, out, nil)
+}
+
+func rowCells(r *quotav1.LedgerRow) []string {
+	return []string{time.UnixMilli(r.SlotMs).UTC().Format("2006-01-02T15:04Z"), r.Tenant, r.Limit, r.Meter, strings.Join(r.Attributes, " "),
+		count(r.Admitted), count(r.Overage), count(r.Denied)}
+}
+
+func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) error {
+	if o == "json" {
+		return c.writeProto(t)
+	}
+	if o == "table" {
+		fmt.Fprintf(c.Out, "entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
+		fmt.Fprintf(c.Out, "block %d, folded %s, hash %x\n", t.Block.GetHeight(), stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
+		for _, n := range t.CorrectedBy {
+			fmt.Fprintf(c.Out, "corrected by correction %d\n", n)
+		}
+		if k := t.Correction; k != nil {
+			fmt.Fprintf(c.Out, "it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, stamp(k.AtMs), k.Reason)
+			return nil
+		}
+	}
+	out := &table{header: []string{"REPORT", "ADMITTED", "OVERAGE", "DENIED"}, numbers: map[int]bool{1: true, 2: true, 3: true}}
+	for _, r := range t.Reports {
+		out.add(reportName(r.Agent, r.Epoch, r.Seq), count(r.Admitted), count(r.Overage), count(r.Denied))
+	}
+	return c.write(o, out, nil)
+}

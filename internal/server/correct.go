@@ -1,0 +1,274 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Adjust adds units or takes them away.
+func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) (*quotav1.Correction, error) {
+	row := ledger.Row{
+		Tenant: req.Tenant, Limit: req.Limit, Meter: req.Meter, Attributes: strings.Join(req.Attributes, ledger.AttributeSep),
+		Version: req.PolicyVersion, Slot: time.UnixMilli(req.AtMs).Truncate(ledger.DefaultSlot).Unix(),
+	}
+	entry := ledger.EntryID{Height: req.EntryHeight, N: int(req.EntryN)}
+	switch {
+	case entry.Height > 0:
+		t, err := s.books.TraceEntry(ctx, entry)
+		if err != nil {
+			return nil, ledgerError(err)
+		}
+		row = t.Row.Key()
+	case row.Version == 0:
+		rules := s.view.current().rules
+		if rules == nil {
+			return nil, s.view.unknownPolicy()
+		}
+		row.Version = rules.Policy.Version
+	}
+	negative := req.Units < 0
+	row.Admitted, row.Overage = req.Units, req.Overage
+	if negative {
+		row.Admitted, row.Overage = -row.Admitted, -row.Overage
+	}
+	if row.Overage < 0 || row.Overage > row.Admitted {
+		return nil, fmt.Errorf("%w: overage is %d; it has the sign of units, %d, and is at most those", fault.ErrInvalid, req.Overage, req.Units)
+	}
+	c, err := ledger.NewCorrection(ledger.KindAdjust, req.IdempotencyKey, negative, []ledger.Row{row}, req.Reason)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	c.Entry = entry
+	return s.correct(ctx, c)
+}
+
+// Backfill adds usage that no agent reported.
+func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillRequest) (*quotav1.Correction, error) {
+	rows := make([]ledger.Row, len(req.Rows))
+	version := int64(0)
+	if rules := s.view.current().rules; rules != nil {
+		version = rules.Policy.Version
+	}
+	for i, r := range req.Rows {
+		rows[i] = ledger.Row{
+			Slot: time.UnixMilli(r.SlotMs).Truncate(ledger.DefaultSlot).Unix(), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, Version: r.PolicyVersion,
+			Attributes: strings.Join(r.Attributes, ledger.AttributeSep), Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
+		}
+		if rows[i].Version == 0 {
+			rows[i].Version = version
+		}
+	}
+	c, err := ledger.NewCorrection(ledger.KindBackfill, req.IdempotencyKey, false, rows, req.Reason)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return s.correct(ctx, c)
+}
+
+func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
+	done, err := s.books.Correct(ctx, principalOf(ctx).name, c)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return s.correction(ctx, done.Number)
+}
+
+// RevertCorrection takes a correction back.
+func (s *ledgerService) RevertCorrection(ctx context.Context, req *quotav1.RevertCorrectionRequest) (*quotav1.Correction, error) {
+	done, err := s.books.Revert(ctx, principalOf(ctx).name, req.Reason, req.Number)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return s.correction(ctx, done.Number)
+}
+
+// GetCorrection returns a correction with its rows.
+func (s *ledgerService) GetCorrection(ctx context.Context, req *quotav1.GetCorrectionRequest) (*quotav1.Correction, error) {
+	return s.correction(ctx, req.Number)
+}
+
+func (s *ledgerService) correction(ctx context.Context, number int64) (*quotav1.Correction, error) {
+	k, err := s.books.Correction(ctx, number)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return correctionProto(&k, true)
+}
+
+// ListCorrections returns corrections without their rows, newest first.
+func (s *ledgerService) ListCorrections(ctx context.Context, req *quotav1.ListCorrectionsRequest) (*quotav1.ListCorrectionsResponse, error) {
+	found, err := s.books.Corrections(ctx, req.Before, page(req.PageSize))
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.ListCorrectionsResponse{}
+	for i := range found {
+		c, err := correctionProto(&found[i], false)
+		if err != nil {
+			return nil, err
+		}
+		resp.Corrections = append(resp.Corrections, c)
+	}
+	return resp, nil
+}
+
+func correctionProto(k *ledger.KeptCorrection, whole bool) (*quotav1.Correction, error) {
+	entries, err := k.Entries()
+	if err != nil {
+		return nil, err
+	}
+	c := &quotav1.Correction{
+		Number: k.Number, IdempotencyKey: k.Key, Kind: k.Kind, Reverts: k.Reverts, RevertedBy: k.RevertedBy, EntryHeight: k.Entry.Height,
+		EntryN: int32(k.Entry.N), Reason: k.Reason, Actor: k.Actor, AtMs: k.At, Height: k.Height, RowCount: int32(k.Rows),
+	}
+	for i := range entries {
+		c.Admitted += entries[i].Admitted
+		c.Overage += entries[i].Overage
+		c.Denied += entries[i].Denied
+		if whole {
+			c.Rows = append(c.Rows, rowProto(&entries[i]))
+		}
+	}
+	return c, nil
+}
+
+func rowProto(r *ledger.Row) *quotav1.LedgerRow {
+	p := &quotav1.LedgerRow{
+		SlotMs: r.Slot * 1000, Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, PolicyVersion: r.Version,
+		Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
+	}
+	if r.Attributes != "" {
+		p.Attributes = strings.Split(r.Attributes, ledger.AttributeSep)
+	}
+	return p
+}
+
+// ListQuarantine pages through what could not become entries.
+func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQuarantineRequest) (*quotav1.ListQuarantineResponse, error) {
+	n := page(req.PageSize)
+	found, err := s.books.Quarantine(ctx, ledger.QuarantineQuery{After: req.After, N: n, Agent: req.Agent, All: req.All})
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.ListQuarantineResponse{}
+	for i := range found {
+		resp.Rows = append(resp.Rows, quarantinedProto(&found[i], false))
+	}
+	if len(found) == n {
+		resp.NextAfter = found[n-1].ID
+	}
+	return resp, nil
+}
+
+// GetQuarantined is one of them.
+func (s *ledgerService) GetQuarantined(ctx context.Context, req *quotav1.GetQuarantinedRequest) (*quotav1.Quarantined, error) {
+	k, err := s.books.Kept(ctx, req.Id)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return quarantinedProto(&k, true), nil
+}
+
+func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
+	p := &quotav1.Quarantined{
+		Id: k.ID, Agent: k.Of.Epoch.Agent, Epoch: k.Of.Epoch.Epoch, Seq: k.Of.Seq, RowNumber: int32(k.Row),
+		Reason: text(k.Reason), StoredMs: millis(k.Stored),
+	}
+	if r := k.Resolution; r != nil {
+		p.Resolution = &quotav1.Resolution{Correction: r.Correction, Reason: r.Reason, Actor: r.Actor, AtMs: millis(r.At)}
+	}
+	if k.Row < 0 {
+		if whole {
+			p.Body = k.Body
+		}
+		return p
+	}
+	if rows, err := ledger.DecodeRows(k.Body); err == nil && len(rows) == 1 {
+		// What is here may be no text at all, which gRPC does not carry.
+		r := &rows[0]
+		r.Tenant, r.Limit, r.Meter, r.Attributes = text(r.Tenant), text(r.Limit), text(r.Meter), text(r.Attributes)
+		p.Row = rowProto(r)
+	}
+	return p
+}
+
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// RetryQuarantined judges rows again.
+func (s *ledgerService) RetryQuarantined(ctx context.Context, req *quotav1.RetryQuarantinedRequest) (*quotav1.RetryQuarantinedResponse, error) {
+	done, err := s.books.Retry(ctx, principalOf(ctx).name, req.Reason, req.Ids)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.RetryQuarantinedResponse{Correction: done.Correction, Released: done.Released}
+	for _, r := range done.Refused {
+		resp.Refused = append(resp.Refused, &quotav1.RefusedRow{Id: r.ID, Reason: text(r.Reason)})
+	}
+	return resp, nil
+}
+
+// DiscardQuarantined says that rows will never be used.
+func (s *ledgerService) DiscardQuarantined(ctx context.Context, req *quotav1.DiscardQuarantinedRequest) (*quotav1.DiscardQuarantinedResponse, error) {
+	if err := s.books.Discard(ctx, principalOf(ctx).name, req.Reason, req.Ids); err != nil {
+		return nil, ledgerError(err)
+	}
+	return &quotav1.DiscardQuarantinedResponse{}, nil
+}
+
+// TraceReport follows a report to its block and entries.
+func (s *ledgerService) TraceReport(ctx context.Context, req *quotav1.TraceReportRequest) (*quotav1.TraceReportResponse, error) {
+	t, err := s.books.TraceReport(ctx, ledger.ReportID{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Seq: req.Seq})
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	r := &t.Report
+	resp := &quotav1.TraceReportResponse{
+		TotalBefore: r.Before, TotalAfter: r.After, ThroughMs: r.Through, Closed: r.Closed, Digest: r.Digest[:],
+		StoredMs: millis(t.Stored), Queued: t.Queued, Block: blockProto(t.Block),
+	}
+	for i := range t.Rows {
+		row := t.Rows[i].Row
+		row.Tenant, row.Limit, row.Meter, row.Attributes = text(row.Tenant), text(row.Limit), text(row.Meter), text(row.Attributes)
+		p := &quotav1.TracedRow{Row: rowProto(&row), Quarantined: t.Rows[i].Quarantined}
+		if e := t.Rows[i].Entry; e.Height != 0 {
+			n := int32(e.N)
+			p.Entry = &n
+		}
+		resp.Rows = append(resp.Rows, p)
+	}
+	return resp, nil
+}
+
+func blockProto(b ledger.KeptBlockInfo) *quotav1.BlockInfo {
+	if b.Height == 0 {
+		return nil
+	}
+	return &quotav1.BlockInfo{Height: b.Height, Hash: b.Hash[:], FoldedMs: millis(b.Folded)}
+}
+
+// TraceEntry follows an entry back to what it is made of.
+func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryRequest) (*quotav1.TraceEntryResponse, error) {
+	t, err := s.books.TraceEntry(ctx, ledger.EntryID{Height: req.Height, N: int(req.N)})
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	resp := &quotav1.TraceEntryResponse{Row: rowProto(&t.Row), Block: blockProto(t.Block), CorrectedBy: t.Corrected}
+	if t.Correction != nil {
+		if resp.Correction, err = correctionProto(t.Correction, false); err != nil {
+			return nil, err
+		}
+	}
+	for _, share := range t.Reports {
+		resp.Reports = append(resp.Reports, &quotav1.ReportShare{
+			Agent: share.ID.Epoch.Agent, Epoch: share.ID.Epoch.Epoch, Seq: share.ID.Seq,
+			Admitted: share.Sum.Admitted, Overage: share.Sum.Overage, Denied: share.Sum.Denied,
+		})
+	}
+	return resp, nil
+}

@@ -1,0 +1,90 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/testenv"
+)
+
+// BenchmarkBesideBare alternates batches of 1,000 renewals through the Store with batches of
+// bare EVALSHA calls of the same script in go-redis pipelines of the same length, their arguments made
+// beforehand, on one cluster: what all else costs. %-of-bare is the Store's
+// rate in percent of the bare one's, by the medians of the batches.
+func BenchmarkBesideBare(b *testing.B) {
+	const buckets = 1000
+	cluster := testenv.Redis(b)
+	client := Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	defer func() { _ = client.Close() }()
+	s := New(client, cluster.Prefix)
+	ctx := context.Background()
+	sets := [2][]lease.Renewal{make([]lease.Renewal, buckets), make([]lease.Renewal, buckets)}
+	for k, set := range sets {
+		for i := range set {
+			set[i] = lease.Renewal{
+				Key: "per-user/" + strconv.Itoa(k) + "/tenant/user-" + strconv.Itoa(i), Holder: "gateway-1#1", Began: 1,
+				Spec: lease.Spec{Algorithm: limit.TokenBucket, Units: 1000, Period: 1_000_000, Burst: 1000, EpsilonPPM: limit.DefaultEpsilonPPM},
+			}
+		}
+	}
+	next := func(set []lease.Renewal) {
+		for i := range set {
+			set[i].Number++
+			set[i].Admitted += 5
+		}
+	}
+	through := func(set []lease.Renewal) time.Duration {
+		start := time.Now()
+		answers := s.Renew(ctx, set)
+		took := time.Since(start)
+		for _, a := range answers {
+			if a.Err != nil {
+				b.Fatal(a.Err)
+			}
+		}
+		return took
+	}
+	bare := func(set []lease.Renewal) time.Duration {
+		args := make([][]any, len(set))
+		for i := range set {
+			args[i] = s.command("evalsha", bucketScript.hash, &set[i])
+		}
+		cmds := make([]*redis.Cmd, len(set))
+		start := time.Now()
+		for from := 0; from < len(set); from += batch {
+			pipe := client.Pipeline()
+			for i := from; i < min(from+batch, len(set)); i++ {
+				cmds[i] = redis.NewCmd(ctx, args[i]...)
+				cmds[i].SetFirstKeyPos(3)
+				_ = pipe.Process(ctx, cmds[i])
+			}
+			if _, err := pipe.Exec(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return time.Since(start)
+	}
+	next(sets[0])
+	through(sets[0]) // tells the nodes the script
+	var took [2][]time.Duration
+	for b.Loop() {
+		for k, f := range []func([]lease.Renewal) time.Duration{through, bare} {
+			next(sets[k])
+			took[k] = append(took[k], f(sets[k]))
+		}
+	}
+	median := func(k int) float64 {
+		slices.Sort(took[k])
+		return float64(took[k][len(took[k])/2])
+	}
+	b.ReportMetric(median(0)/buckets, "ns/bucket")
+	b.ReportMetric(median(1)/buckets, "bare-ns/bucket")
+	b.ReportMetric(100*median(1)/median(0), "%-of-bare")
+}

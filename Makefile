@@ -14,7 +14,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## quota-server, quota-agent, quotactl and loadtest into bin/
@@ -44,6 +44,16 @@ chaos: ## real processes, faults from SEED=n, then the ledger held to the gatewa
 .PHONY: bench
 bench: ## decisions against other limiters and against one atomic add, on 1 and 2 cores
 	@cd loadtest/bench && $(GO) test -run '^$$' -bench . -benchmem -cpu 1,2 $(ARGS) ./...
+
+.PHONY: bench-decision
+bench-decision: ## decisions beside peers and floors in one run; the rows also into bin/bench-decision.json
+	@mkdir -p bin
+	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json $(ARGS)
+
+.PHONY: bench-renewal
+bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
+	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
+	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 
 .PHONY: loadtest
 loadtest: build ## load from outside, over real engines where they are installed; the ledger compared

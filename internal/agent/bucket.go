@@ -38,29 +38,37 @@ type Bucket struct {
 	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
 	cell *cell
 
-	mu       lock
+	mu lock
+	// What is one byte each lies together, for there may be millions of buckets (TestBytesPerBucket).
 	onOutage limit.Outage
 	counting bool  // no rate: nothing is leased
 	slots    bool  // units are slots, which requests give back
 	queues   bool  // requests wait their turn unless they say otherwise
 	paced    bool  // what cannot leave at once is denied, not asked for
 	touch    bool  // the first units are admitted on credit
-	most     int64 // requests that may wait their turn
+	live     bool  // false before the first grant and after the lease's end
+	dry      bool  // as last told, the whole bucket had no slot left
+	failed   bool  // nobody answered of late
+	met      bool  // there was a grant
+	gone     bool  // the last renewal gave all back
+	ended    bool  // the lease ended by itself: it was not given back
+	onShare  bool  // out of contact, it goes on with its share
+	early    bool  // renew before renewAt
+	stopped  bool  // the last check found that demand stopped
+	most     int32 // requests that may wait their turn
+	// patient counts the requests that wait their turn, so that one which gives back
+	// sees them without the mutex. It is written under it.
+	patient  flag
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 	hopeless int64 // units refused for being more than that: no demand that a lease could serve
 
-	// The lease. live is false before the first grant and after the lease's end.
-	live       bool
+	// The lease.
 	trickle    int64 // micro-tokens a second
 	pile       int64 // most tokens that may be there after a refill from the trickle
 	last       int64 // the trickle is credited up to this time
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	offered    int64 // slots that a renewal without an answer gives back: nobody's until then
-	dry        bool  // as last told, the whole bucket had no slot left
-	failed     bool  // nobody answered of late
-	met        bool  // there was a grant
-	gone       bool  // the last renewal gave all back
 	touched    int64 // units admitted on credit before the first grant
 	touchedAt  int64
 	expires    int64
@@ -68,16 +76,14 @@ type Bucket struct {
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
 	shutUntil  counter // see Shut; written under the mutex
-	window     int64 // start of the window of the tokens, the server's microseconds; 0 without
-	length     int64 // of the window
-	share      int64 // units of each further window to go on with when contact is lost
-	turnAt     int64 // when the window ends
-	rest       int64 // of what remains of this window, its share beyond what it was granted
-	ended      bool  // the lease ended by itself: it was not given back
-	onShare    bool  // out of contact, it goes on with its share
-	next       int64 // tokens of the window to come, which it goes over to at turnAt
-	edgeAsk    int64 // when to ask for tokens of the window to come
-	turned     int64 // tokens that this window began with, as the agent went over by itself
+	window     int64   // start of the window of the tokens, the server's microseconds; 0 without
+	length     int64   // of the window
+	share      int64   // units of each further window to go on with when contact is lost
+	turnAt     int64   // when the window ends
+	rest       int64   // of what remains of this window, its share beyond what it was granted
+	next       int64   // tokens of the window to come, which it goes over to at turnAt
+	edgeAsk    int64   // when to ask for tokens of the window to come
+	turned     int64   // tokens that this window began with, as the agent went over by itself
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
@@ -88,12 +94,10 @@ type Bucket struct {
 	number       int64 // of the last renewal made
 	began        int64 // the first number
 	ask          *pendingRenewal
-	early        bool    // renew before renewAt
 	rate         float64 // units asked for a second, as of the last renewal
 	checkAt      int64   // when to hold demand against rate
 	checked      int64   // units asked for until the last check
 	checkedAt    int64
-	stopped      bool // the last check found that demand stopped
 	lastAsk      int64
 	kept         *reserves // nil without reservations
 	toldAdmitted int64     // admitted and denied units up to the last renewal made
@@ -101,10 +105,7 @@ type Bucket struct {
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
 	queue                    *queue // nil when nobody waits
-	// patient counts the requests that wait their turn, so that one which gives back
-	// sees them without the mutex. It is written under it.
-	patient flag
-	used    int64 // when a request last took the slow path, for idle eviction
+	used                     int64  // when a request last took the slow path, for idle eviction
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
@@ -130,7 +131,7 @@ func (b *Bucket) adopt(l *limit.Limit) {
 	b.paced = l.Algorithm == limit.LeakyBucket
 	b.queues = b.slots && l.Queue > 0
 	b.touch = l.FirstTouch == limit.TouchAdmit
-	if b.most = l.Queue; b.most == 0 {
+	if b.most = int32(l.Queue); b.most == 0 { // at most limit.MaxQueue
 		b.most = maxWaiting
 	}
 }

@@ -41,7 +41,6 @@ type rest struct {
 	queued  atomic.Bool  // in the owner's queue
 	lost    atomic.Bool  // its renewals have failed for a while
 
-	hash uint64
 	Line Line // the owner's
 }
 
@@ -67,20 +66,17 @@ func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
 // Line is what the owner's loop keeps of a bucket. No one else touches it.
 type Line struct {
 	Due    int64 // when it is to be looked at
-	index  int   // in the schedule, plus one; 0 when not in it
-	Flying bool  // a call carries its renewal
 	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
-	Fails  int   // calls in a row that did not answer it
-	Since  int64 // of the first of them
-	Hungry int   // answers in a row that left requests waiting
+	Since  int64 // when a call first did not answer it
 	Retry  int64 // not to be asked for before this; 0 for no such time
+	index  int32 // in the schedule, plus one; 0 when not in it
+	Fails  int32 // calls in a row that did not answer it
+	Hungry int32 // answers in a row that left requests waiting
+	Flying bool  // a call carries its renewal
 
-	admitted    int64 // collected in all
-	rowed       int64 // of these, those booked, or of no interest to the ledger
+	rowed       int64 // of what was collected, that booked, or of no interest to the ledger
 	rowedDenied int64
-	denied      int64
 	active      int64 // when something was last collected
-	attributes  string
 }
 
 // Scope is a limit as one tenant holds it: what its buckets have in common. Its
@@ -200,8 +196,8 @@ func (e *Entry) Queue() bool { return !e.queued.Load() && e.queued.CompareAndSwa
 // Dequeue ends a Queue; the owner calls it before it looks at the entry.
 func (e *Entry) Dequeue() { e.queued.Store(false) }
 
-func newEntry(s *Scope, hash uint64, values []byte, now int64) *Entry {
-	e := &Entry{scope: s, rest: &rest{hash: hash}}
+func newEntry(s *Scope, values []byte, now int64) *Entry {
+	e := &Entry{scope: s, rest: new(rest)}
 	if len(values) <= len(e.inline) {
 		n := copy(e.inline[:], values)
 		e.values = unsafe.String(&e.inline[0], n)
@@ -210,7 +206,6 @@ func newEntry(s *Scope, hash uint64, values []byte, now int64) *Entry {
 	}
 	e.init(&s.rule.Limit, &e.cell)
 	e.Line.active = now
-	e.Line.attributes = pairs(s.names, e.values, s.tenant)
 	return e
 }
 
@@ -245,9 +240,9 @@ func (e *Entry) row(slot int64) (ledger.Row, bool) {
 		r.Attributes = ledger.WouldDeny
 	case s.tenant >= 0 && r.Meter != "":
 		r.Tenant = e.Values()[s.tenant]
-		r.Attributes = e.Line.attributes
+		r.Attributes = pairs(s.names, e.values, s.tenant)
 	case r.Meter != "":
-		r.Attributes = e.Line.attributes
+		r.Attributes = pairs(s.names, e.values, s.tenant)
 	}
 	return r, r.Tenant != ""
 }

@@ -669,7 +669,7 @@ func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			w.patient = true
-			b.enqueueLocked(w, b.most)
+			b.enqueueLocked(w, int64(b.most))
 			served := b.serveLocked(Never)
 			b.patient.Add(1)
 			return served, true

@@ -53,7 +53,7 @@ func (b *Bucket) Join(w *Waiter) (served []*Waiter, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.patient = true
-	if !b.enqueueLocked(w, b.most) {
+	if !b.enqueueLocked(w, int64(b.most)) {
 		return nil, false
 	}
 	b.queue.unheard = true

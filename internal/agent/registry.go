@@ -337,6 +337,11 @@ func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
 	}
 }
 
+// hash is where a bucket of the scope is in the table.
+func (r *Registry) hash(s *Scope, values string) uint64 {
+	return usable(maphash.String(r.seed, values) ^ s.hash)
+}
+
 // append appends the request's values.
 func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
 	for i := range int(it.values) {
@@ -390,7 +395,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 		return nil, ErrCrowded
 	}
 	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
-	e := newEntry(s, h, values, now)
+	e := newEntry(s, values, now)
 	r.entries.insert(h, e)
 	s.entries++
 	if len(s.names) == 0 {

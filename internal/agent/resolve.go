@@ -542,7 +542,7 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		e.Drain()
 	}
 	r.mu.Lock()
-	r.entries.remove(e.hash, e)
+	r.entries.remove(r.hash(e.scope, e.values), e)
 	r.buckets.Store(int64(r.entries.live))
 	s := e.scope
 	if s.direct.Load() == e {

@@ -11,11 +11,11 @@ func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].Line.Due < h[j].Line.Due }
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].Line.index, h[j].Line.index = i+1, j+1
+	h[i].Line.index, h[j].Line.index = int32(i)+1, int32(j)+1
 }
 func (h *dueHeap) Push(x any) {
 	e := x.(*Entry)
-	e.Line.index = len(*h) + 1
+	e.Line.index = int32(len(*h)) + 1
 	*h = append(*h, e)
 }
 func (h *dueHeap) Pop() any {
@@ -37,14 +37,14 @@ func (s *Schedule) Set(e *Entry, due int64) {
 		heap.Push(&s.h, e)
 	case e.Line.Due != due:
 		e.Line.Due = due
-		heap.Fix(&s.h, e.Line.index-1)
+		heap.Fix(&s.h, int(e.Line.index)-1)
 	}
 }
 
 // Remove takes e out.
 func (s *Schedule) Remove(e *Entry) {
 	if e.Line.index > 0 {
-		heap.Remove(&s.h, e.Line.index-1)
+		heap.Remove(&s.h, int(e.Line.index)-1)
 	}
 }
 

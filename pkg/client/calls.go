@@ -159,7 +159,7 @@ func (l *loop) onRenewed(r renewResult) {
 				// Neither tokens for those who wait, nor a denial: asking at once
 				// again would be a busy loop over the network.
 				e.Line.Hungry++
-				e.Line.Retry = now + retryIn(e.Line.Hungry, firstHunger, lastHunger).Microseconds()
+				e.Line.Retry = now + retryIn(int(e.Line.Hungry), firstHunger, lastHunger).Microseconds()
 			}
 			if e.Orphan() {
 				serve(e.Dismiss())
@@ -173,7 +173,7 @@ func (l *loop) onRenewed(r renewResult) {
 			// The server has another policy or another plan of the tenant: it is pushed,
 			// and asked for besides. Who waits goes on waiting.
 			e.Line.Fails++
-			e.Line.Retry = now + retryIn(e.Line.Fails, 2*firstRetry, lastRetry).Microseconds()
+			e.Line.Retry = now + retryIn(int(e.Line.Fails), 2*firstRetry, lastRetry).Microseconds()
 			if id := e.Tenant(); id != "" {
 				l.c.reg.Ask(id)
 			}
@@ -267,7 +267,7 @@ func (l *loop) unanswered(e *agent.Entry, now int64) {
 		line.Since = now
 	}
 	line.Fails++
-	line.Retry = now + retryIn(line.Fails, firstRetry, lastRetry).Microseconds()
+	line.Retry = now + retryIn(int(line.Fails), firstRetry, lastRetry).Microseconds()
 	if now-line.Since >= lostAfter.Microseconds() || l.c.lost.Load() {
 		e.SetLost(true)
 		serve(e.Fail(now))

@@ -107,9 +107,9 @@ func (s *site) failOver(ctx context.Context, random *rand.Rand, what string, awa
 	return nil
 }
 
-// promoteOff ends the node that is off by another failover: Redis's own timers use the
-// clock that is set, and a node whose clock steps back neither votes nor fails others
-// over until the time has come round again.
+// promoteOff starts a replica again with its clock off and has it take over, and ends it by
+// another failover. Redis's own timers use the clock that is set: a running node whose
+// clock steps back neither votes nor takes over until the time has come round again.
 func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 	by := jump
 	if random.IntN(2) == 0 {
@@ -121,8 +121,8 @@ func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 		if replica, err = replicaOf(back, addr); err != nil {
 			return err
 		}
-		_, port, _ := net.SplitHostPort(replica)
-		if err := s.clocks["redis-"+port].Set(s.offset + by); err != nil {
+		s.setOff(replica, by)
+		if err := errors.Join(s.redis.Restart(back, replica), s.redis.WaitHealthy(back)); err != nil {
 			return err
 		}
 		if err := s.redis.Kill(addr); err != nil {
@@ -136,6 +136,7 @@ func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
 	defer cancel()
 	defer s.expose(dataLost)()
+	s.setOff(replica, 0)
 	if err := s.redis.Kill(replica); err != nil {
 		return err
 	}
@@ -147,6 +148,14 @@ func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 		return err
 	}
 	return s.redis.WaitHealthy(undoing)
+}
+
+// setOff says what clock a node has from its next start on.
+func (s *site) setOff(addr string, by time.Duration) {
+	_, port, _ := net.SplitHostPort(addr)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.off["redis-"+port] = by
 }
 
 func replicaOf(ctx context.Context, master string) (replica string, err error) {

@@ -51,7 +51,6 @@ type site struct {
 
 	library  string // of programs in C with a clock; empty where it cannot be made
 	offset   time.Duration
-	clocks   map[string]clock.Clock // of Redis's nodes, by name
 	redis    *engines.RedisCluster
 	postgres *engines.Postgres
 	pgClock  clock.Clock
@@ -62,6 +61,7 @@ type site struct {
 	members   []*member
 	exposures []exposure
 	counts    map[string]int
+	off       map[string]time.Duration // of the clock of a Redis node, by name, at its next start
 	faults    int
 	errs      []error
 }
@@ -200,7 +200,7 @@ func (s *site) until(ctx context.Context, what string, ok func() bool) error {
 
 // begin builds and starts everything, and returns when all gateways decide.
 func begin(ctx context.Context, o options, out io.Writer) (*site, error) {
-	s := &site{o: o, out: out, began: time.Now(), clocks: make(map[string]clock.Clock), counts: make(map[string]int)}
+	s := &site{o: o, out: out, began: time.Now(), counts: make(map[string]int), off: make(map[string]time.Duration)}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
@@ -319,20 +319,16 @@ func (s *site) startEngines(ctx context.Context) error {
 			return err
 		}
 	}
-	var lock sync.Mutex
 	launch := func(ctx context.Context, c engines.Command) (engines.Unit, error) {
-		lock.Lock()
-		defer lock.Unlock()
 		if s.library != "" {
-			k, ok := s.clocks[c.Name]
-			if !ok {
-				var err error
-				if k, err = clock.New(filepath.Join(s.dir, c.Name+".clock")); err != nil {
-					return nil, err
-				}
-				s.clocks[c.Name] = k
+			k, err := clock.New(filepath.Join(s.dir, c.Name+".clock"))
+			if err != nil {
+				return nil, err
 			}
-			if err := k.Set(s.offset); err != nil { // a node that starts again has the right time
+			s.mu.Lock()
+			off := s.off[c.Name]
+			s.mu.Unlock()
+			if err := k.Set(s.offset + off); err != nil {
 				return nil, err
 			}
 			c.Env = append(c.Env, k.EnvC(s.library)...)

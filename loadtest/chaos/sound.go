@@ -50,6 +50,31 @@ func (s *site) sound(ctx context.Context) (err error) {
 		}
 	}
 	s.say("the ledger is sound: %d rules", len(rules))
+	if s.o.monthEnd {
+		return s.turned(ctx, db)
+	}
+	return nil
+}
+
+// turned demands usage on both sides of the month's end.
+func (s *site) turned(ctx context.Context, db *pgx.Conn) error {
+	rows, err := db.Query(ctx, "SELECT to_char(month, 'YYYY-MM'), sum(admitted)::bigint FROM entries GROUP BY 1 HAVING sum(admitted) > 0 ORDER BY 1")
+	if err != nil {
+		return err
+	}
+	var month string
+	var units int64
+	months := 0
+	if _, err := pgx.ForEachRow(rows, []any{&month, &units}, func() error {
+		months++
+		s.say("usage of %s: %d", month, units)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if months != 2 {
+		return fmt.Errorf("a month was to end in the middle, and there is usage of %d", months)
+	}
 	return nil
 }
 

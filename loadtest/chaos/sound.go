@@ -18,6 +18,7 @@ var rules = []struct{ name, query string }{
 		FULL JOIN frontier f USING (agent, epoch)
 		WHERE r.n IS DISTINCT FROM f.seq AND f.seq > 0 OR r.seq IS DISTINCT FROM f.seq AND f.seq > 0 OR r.units IS DISTINCT FROM r.total OR r.units IS DISTINCT FROM f.total AND f.seq > 0`},
 	{"everything is folded", `SELECT count(*) FROM queue`},
+	{"nothing is in quarantine", `SELECT count(*) FROM quarantine`},
 	{"no epoch is fenced", `SELECT count(*) FROM frontier WHERE state = 'fenced'`},
 	{"blocks follow one another without a gap", `
 		SELECT count(*) FROM blocks b LEFT JOIN blocks p ON p.height = b.height - 1

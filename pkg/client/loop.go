@@ -44,6 +44,7 @@ type loop struct {
 	sched   agent.Schedule
 	outbox  *agent.Outbox
 	limbo   []*agent.Entry // dropped, with requests still deciding on them
+	wall    wall
 	slot    time.Duration
 	current int64 // slot that usage is booked under, Unix seconds
 	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
@@ -90,7 +91,7 @@ func (c *Client) run(ctx context.Context) {
 		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot,
 		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1),
 	}
-	l.current = l.slotOf(time.Now())
+	l.current = l.slotOf(l.today())
 	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, 0.1))
 	l.calls.Add(1)
 	go func() {
@@ -171,8 +172,8 @@ func (l *loop) step() time.Duration {
 	c := l.c
 	l.takeQueue()
 	sleep := l.renewDue()
-	now := time.Now()
-	if slot := l.slotOf(now); slot != l.current {
+	now, today := time.Now(), l.today()
+	if slot := l.slotOf(today); slot != l.current {
 		l.collect() // what was admitted until here is of the slot that ends
 		l.current = slot
 		// A slot's reports come soon after it, and not all agents' at once.
@@ -193,7 +194,7 @@ func (l *loop) step() time.Duration {
 		sleep = min(sleep, next.Sub(now))
 	}
 	l.settle(now)
-	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(now))
+	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(today))
 	if !l.settling && l.settleAt.After(now) {
 		sleep = min(sleep, l.settleAt.Sub(now))
 	}
@@ -252,6 +253,12 @@ func renewAt(e *agent.Entry, now int64) int64 {
 	return due
 }
 
+// today is the time that usage is booked under.
+func (l *loop) today() time.Time {
+	now := time.Now()
+	return l.wall.at(now, now.Sub(l.c.began))
+}
+
 // slotOf returns the start of the usage slot that now is in. It never goes back
 // over a clock that was set back by less than a slot.
 func (l *loop) slotOf(now time.Time) int64 {
@@ -266,7 +273,7 @@ func (l *loop) slotOf(now time.Time) int64 {
 
 // collect books what every bucket admitted since the last time.
 func (l *loop) collect() {
-	through, now := time.Now().UnixMilli(), l.c.now()
+	through, now := l.today().UnixMilli(), l.c.now()
 	u := &l.outbox.Usage
 	u.Behind = false
 	l.c.reg.Each(func(e *agent.Entry) { u.Collect(e, l.current, now) })

@@ -225,8 +225,10 @@ func (x *step) resize() {
 		by = whole(mulDiv(by, min(x.WindowEnd-x.now, x.WindowEnd-x.Window), x.WindowEnd-x.Window))
 	}
 	x.Level += by
-	if x.r.Spec.Refills() && x.Level < 0 {
-		x.Level = min(before, 0)
+	if x.r.Spec.Refills() && by < 0 {
+		// What is lent is part of what was not used: what comes back of it is not on top.
+		lent := x.Out.Stock
+		x.Level = max(before+lent+by, min(before+lent, 0)) - lent
 	}
 	x.Burst = x.burst
 }

@@ -117,7 +117,9 @@ if burst ~= capacity then
     by = whole(muldiv(by, min(win_end - now, win_end - win), win_end - win))
   end
   level = level + by
-  if refills and level < 0 then level = min(was, 0) end
+  if refills and by < 0 then -- what is lent comes back to what is left of the new one, not on top
+    level = max(was + stock_out + by, min(was + stock_out, 0)) - stock_out
+  end
   capacity = burst
 end
 

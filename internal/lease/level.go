@@ -73,7 +73,7 @@ func (x *step) clip(t int64) {
 	case limit.SlidingWindowLog, limit.Concurrency:
 		return
 	}
-	out := x.Out.Stock + x.piled()
+	out := x.Out.Stock + x.Out.Pile
 	full := min(x.burst, x.burst+x.slack-out)
 	if x.Level > full {
 		x.Level = max(full, 0)
@@ -85,15 +85,6 @@ func (x *step) clip(t int64) {
 	}
 	room := max(x.burst+x.slack-out-x.Level, 0)
 	x.Since = max(x.Since, t-min(mulDiv(room, 1e6, x.Out.Trickle), t))
-}
-
-// piled is what of the piles counts against the burst. A leaky bucket's are one token a
-// holder, and that is its bound: as many requests coincide as there are holders, and a burst.
-func (x *step) piled() int64 {
-	if x.Algorithm == limit.LeakyBucket {
-		return 0
-	}
-	return x.Out.Pile
 }
 
 // floor is how far the level may be lowered by what was spent unasked: the bucket is in

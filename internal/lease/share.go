@@ -46,6 +46,9 @@ func (x *step) grant(g *Grant) {
 	}
 	next.Lease.Trickle = trickle
 	next.Lease.Pile = pile
+	if pile > 0 && x.Algorithm == limit.LeakyBucket {
+		next.Lease.Pile -= limit.Micro // one a holder counts against nothing: that is the bound on coinciding requests
+	}
 
 	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
 	term := int64(LongTerm)
@@ -135,7 +138,9 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		return 0, 0 // not worth it: tokens would lie in fractions all over
 	}
 	if x.Algorithm == limit.LeakyBucket {
-		return trickle, limit.Micro // a pile of one paces
+		// A pile of one paces; beyond it, its share of the burst.
+		room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile, 0)
+		return trickle, limit.Micro + max(whole(min(mulDiv(x.burst, mine, all), room))-limit.Micro, 0)
 	}
 	// The pile gives a local bucket room for the noise of its own arrivals: as much
 	// as the slack allows all of them together, and more where the bucket is so
@@ -257,6 +262,9 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	wait := term
 	if own > 0 {
 		wait = lasts(limit.Micro-level, own)
+		if x.Algorithm == limit.LeakyBucket {
+			return max(min(wait, term), 1_000) // its own trickle gives one at a time: the next may be here sooner
+		}
 		if trickle > 0 {
 			wait = min(mulDiv(min(wait, term), all, mine), term) // no longer than it lasts
 		}

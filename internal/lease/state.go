@@ -46,7 +46,7 @@ type State struct {
 // Sums are totals over leases.
 type Sums struct {
 	Stock   int64 // tokens granted to spend at once; of slots all that the holder has
-	Pile    int64 // the most that may have piled up from trickles
+	Pile    int64 // the most that may have piled up from trickles; of a leaky bucket, beyond one token
 	Trickle int64
 	Demand  int64
 	Next    int64 // tokens granted of the window to come

@@ -71,12 +71,6 @@ func invariant(s *lease.State, spec *lease.Spec) string {
 		return ""
 	}
 	pile := s.Out.Pile
-	if spec.Algorithm == limit.LeakyBucket {
-		pile = 0
-		if most := int64(len(s.Holders)) * limit.Micro; s.Out.Pile > most {
-			return fmt.Sprintf("piles are %d, and there are %d holders", s.Out.Pile, len(s.Holders))
-		}
-	}
 	switch out := max(s.Level, 0) + s.Out.Stock + pile; {
 	case s.Out.Trickle > rate:
 		return fmt.Sprintf("trickles sum to %d, the rate is %d", s.Out.Trickle, rate)

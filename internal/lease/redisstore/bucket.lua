@@ -8,7 +8,7 @@ local function clip(at)
     level = min(level, burst - left)
     return
   end
-  local out = stock_out + (leaky and 0 or pile_out)
+  local out = stock_out + pile_out
   local full = min(burst, burst + slack - out)
   if level > full then
     level = max(full, 0)
@@ -245,7 +245,8 @@ else
     if muldiv(trickle, SHORT, 1e6) < 2 * MICRO then
       trickle = 0
     elseif leaky then
-      pile = MICRO
+      local room = max(burst + slack - stock_out - pile_out, 0)
+      pile = MICRO + max(whole(min(muldiv(burst, mine, all), room)) - MICRO, 0)
     else
       local room = max(burst + slack - stock_out - pile_out - level, 0)
       local span = max(muldiv(slack, 1e6, rate), min(muldiv(room, 500000, rate), SHORT / 2))
@@ -307,6 +308,10 @@ else
     if pile < MICRO then trickle, pile = 0, 0 end
   end
 
+  -- One token a holder counts against nothing: that is a leaky bucket's bound on coinciding requests.
+  local all_of_pile = pile
+  if leaky and pile > 0 then pile = pile - MICRO end
+
   -- The term.
   local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))
   term = LONG
@@ -343,7 +348,7 @@ else
   hang(term, kept)
   clip(t)
 
-  tokens = floor(lent / MICRO)
+  tokens, granted_pile = floor(lent / MICRO), floor(all_of_pile / MICRO)
   fallback = trickle
   if rate > 0 then fallback = max(trickle, muldiv(rate, mine, all)) end
   remaining = max(floor((level + stock_out) / MICRO), 0)
@@ -363,9 +368,11 @@ else
     deny = most
     if own > 0 then
       deny = lasts(MICRO - there, own)
-      if trickle > 0 then deny = min(muldiv(min(deny, most), all, mine), most) end
+      if trickle > 0 and not leaky then deny = min(muldiv(min(deny, most), all, mine), most) end
     end
-    if trickle_out > 0 or t < suspect then
+    if leaky and own > 0 then
+      deny = max(min(deny, most), 1000)
+    elseif trickle_out > 0 or t < suspect then
       deny = max(min(deny, most), 20000)
     else
       if sliding then

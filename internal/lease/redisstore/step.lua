@@ -242,7 +242,7 @@ end
 -- What becomes of the record.
 local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, false
 local lent, stock, trickle, pile, following, next_window = 0, 0, 0, 0, 0, 0
-local tokens, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0
+local tokens, granted_pile, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local expires, in_slot, keep = t, 0, 0
 
 -- hang puts the new lease into the sums and the ring.

@@ -11,14 +11,10 @@ const MaxFlow = 1_000_000_000
 
 // Flow returns what the step reckons with: the rate that is shared out, in whole
 // micro-tokens a second and at least 1, and the capacity in micro-tokens. What does not
-// refill by itself has a capacity and no rate; a sliding window's is what rounding
-// down leaves it (sliding.go).
+// refill by itself has a capacity and no rate.
 func (p *Spec) Flow() (rate, burst int64) {
-	switch {
-	case p.Refills():
+	if p.Refills() {
 		return max(int64(p.Refill()), 1), p.Burst * limit.Micro
-	case p.Sliding():
-		return 0, p.Units*limit.Micro + limit.Micro - 1
 	}
 	return 0, p.Units * limit.Micro
 }

@@ -4,12 +4,12 @@ import "github.com/f4ee788f/quota/internal/limit"
 
 // A sliding window of L units lets through what keeps
 //
-//	current + ⌊before × (1 − f)⌋ ≤ L
+//	current + before × (1 − f) ≤ L
 //
 // where current is what was used in this window, before in the one before, and f the part
 // of this window that is over. As a step sees it, that is a bucket that refills: with
 //
-//	Level = L + 1 − current − Left    (micro-tokens, the 1 short by one, for the rounding down)
+//	Level = L − current − Left
 //	Left  = Before × (1 − f)
 //
 // the level gains Before ÷ length as time goes on, and when the window turns, f going
@@ -22,7 +22,7 @@ import "github.com/f4ee788f/quota/internal/limit"
 // weighs ever less; taken as current it weighs in full. The step takes it as
 // current, but for the slack, of which little is then out. So at every instant
 //
-//	current + ⌊before × (1 − f)⌋ ≤ L + slack ≤ (1 + ε) × L
+//	current + before × (1 − f) ≤ L + slack ≤ (1 + ε) × L
 //
 // as long as the level is not below zero, and only two things lower it there: overspending
 // (an outage, on_outage: open), and trickles that outlive the window while the new flow is less than the

@@ -185,7 +185,7 @@ func (w *world) bound() string {
 			}
 		}
 		f := float64(w.now-edge) / float64(w.period)
-		if got := float64(current) + float64(int64(float64(before)*(1-f))); got > most {
+		if got := float64(current) + float64(before)*(1-f); got > most+1e-6 {
 			return fmt.Sprintf("%d now and %d before at %.3f of the window: %.1f, the most is %.1f", current, before, f, got, most)
 		}
 	case limit.SlidingWindowLog:

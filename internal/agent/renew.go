@@ -219,7 +219,6 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		// All but what it gave back stays, whatever became of it since.
 		b.offered = 0
 		b.debt = b.cell.credit(p.inUse + g.Tokens - b.cell.credited.Load())
-		b.dry = g.DenyFor > 0 || g.Remaining <= 0
 	} else {
 		// The store took the held stock back and granted anew; what was spent of
 		// it meanwhile has to come out of the new grant.
@@ -243,6 +242,10 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.length = g.ValidUntil - g.ValidFrom
 	b.share = int64(float64(g.Fallback) * float64(b.length) / 1e12)
+	if b.slots {
+		b.dry = g.DenyFor > 0 || g.Remaining <= 0
+		b.shareLocked(g.Fallback)
+	}
 	b.rest = 0
 	if b.length > 0 && b.capacity > 0 {
 		b.rest = max(int64(float64(g.Remaining)*float64(b.share)/float64(b.capacity))-g.Tokens, 0)

@@ -1,5 +1,7 @@
 package agent
 
+import "github.com/f4ee788f/quota/internal/limit"
+
 // A bucket of slots holds units that requests give back at their end (Finish). What it
 // was granted is either in use or spare:
 //
@@ -33,12 +35,35 @@ func (b *Bucket) wake() []*Waiter {
 	return b.serveLocked(Never)
 }
 
-// payLocked lets slots that came back pay for those in use beyond the lease.
+// payLocked lets slots that came back pay for those in use beyond the lease. While none
+// is free anywhere, those beyond the agent's share are nobody's until the next renewal tells of
+// fewer, and do not go to the next request here: or an agent that is always busy would never let
+// others have one.
 func (b *Bucket) payLocked() {
-	if b.slots && !b.live {
+	switch {
+	case !b.slots:
+	case !b.live:
 		b.cell.forfeit(endless)
-	} else if b.slots && b.debt > 0 {
-		b.debt -= b.cell.forfeit(b.debt)
+	default:
+		if b.debt > 0 {
+			b.debt -= b.cell.forfeit(b.debt)
+		}
+		if over := b.cell.credited.Load() - b.share; b.dry && !b.failed && over > 0 {
+			b.cell.forfeit(over)
+		}
+	}
+}
+
+// shareLocked takes the agent's share of the slots from a grant, in whole slots: for
+// a fraction of one it has one for that fraction of the grants.
+func (b *Bucket) shareLocked(micro int64) {
+	if micro <= 0 {
+		b.share = endless // the store does not say
+		return
+	}
+	b.share = micro / limit.Micro
+	if b.jitterLocked(limit.Micro) < micro%limit.Micro {
+		b.share++
 	}
 }
 
@@ -50,7 +75,7 @@ func (b *Bucket) offerLocked(final bool) int64 {
 	spare := b.foldLocked()
 	switch {
 	case final:
-	case b.failed, b.offered > 0:
+	case b.failed, b.ask != nil: // one without an answer gave back some already
 		spare = 0
 	case !b.dry:
 		spare /= 2

@@ -334,3 +334,65 @@ func TestLeakyBucketPacesAllAgents(t *testing.T) {
 	}
 	t.Logf("%d calls, %d ms", calls, (left[799]-left[0])/1000)
 }
+
+// An agent that is always busy gives its slots up to others that wait, until each has its
+// share, also where there are fewer slots than agents; and nearly all slots are in use.
+func TestSlotsAreShared(t *testing.T) {
+	for _, c := range []struct {
+		agents, slots int64
+		least         float64 // part of the slots' time that is used
+	}{{2, 8, 0.85}, {3, 7, 0.8}, {4, 2, 0.6}} {
+		t.Run(fmt.Sprint(c.agents, " agents ", c.slots, " slots"), func(t *testing.T) {
+			const work = 100_000
+			w := newWorld(*slotsLimit(c.slots, 100), int(c.agents))
+			ran := make([]int64, c.agents)
+			running := int64(0)
+			var again func(i int)
+			again = func(i int) {
+				n := w.nodes[i]
+				n.ask(true, func(ok bool) {
+					if !ok {
+						t.Error("denied with room in the queue")
+						return
+					}
+					if running++; running > c.slots {
+						t.Errorf("%d run, of %d", running, c.slots)
+					}
+					w.after(work, func() {
+						ran[i]++
+						running--
+						n.deliver(n.bucket.Finish(1))
+						again(i)
+					})
+				})
+			}
+			for range 20 {
+				again(0)
+			}
+			w.runTo(3_000_000) // the first has all
+			for i := range w.nodes[1:] {
+				for range 20 {
+					again(i + 1)
+				}
+			}
+			w.runTo(8_000_000)
+			clear(ran)
+			from := w.now
+			w.runTo(38_000_000)
+			sum := int64(0)
+			for _, n := range ran {
+				sum += n
+			}
+			for i, n := range ran {
+				if n*c.agents < sum*7/10 || n*c.agents > sum*13/10 {
+					t.Errorf("agent %d ran %d of %d, want its part", i, n, sum)
+				}
+			}
+			used := float64(sum*work) / float64((w.now-from)*c.slots)
+			t.Logf("%.0f %% of the slots' time was used; %v", used*100, ran)
+			if used < c.least {
+				t.Errorf("%.0f %% of the slots' time was used, want %.0f %%", used*100, c.least*100)
+			}
+		})
+	}
+}

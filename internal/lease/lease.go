@@ -65,7 +65,7 @@ type Grant struct {
 	Pile       int64 // most tokens that may pile up from the trickle
 	TTL        int64 // microseconds, counted from before the request was sent
 	DenyFor    int64 // microseconds to deny without asking
-	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it
+	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it; of slots, in micro-tokens
 	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
 	ValidUntil int64
 	Next       int64 // tokens of the window after ValidUntil, to spend from then on

@@ -26,10 +26,12 @@ const (
 func (x *step) slots(g *Grant) {
 	r, rec, next := x.r, x.rec, x.next
 	inUse, held := r.InUse*limit.Micro, r.Held*limit.Micro
+	freed := int64(0)
 	switch {
 	case rec != nil:
 		if rec.Slot*SlotLen > x.t {
 			x.Level += rec.Lease.Stock // release took it out of the sums
+			freed = max(rec.Lease.Stock-inUse, 0)
 		}
 	case r.ExpiresIn > 0 && x.t < x.Suspect:
 		declared := min(inUse+held, x.Withheld)
@@ -51,7 +53,8 @@ func (x *step) slots(g *Grant) {
 		return
 	}
 	mine := max(next.Lease.Demand, 1)
-	spare := x.spareFor(mine, x.Out.Demand+mine, inUse)
+	all := x.Out.Demand + mine
+	spare := x.spareFor(mine, all, inUse, freed)
 	kept := max(spare, held)
 	x.Level -= kept
 	next.Lent = spare
@@ -68,6 +71,7 @@ func (x *step) slots(g *Grant) {
 	x.hang(term, r.Spec.hold())
 	g.Tokens = spare / limit.Micro
 	g.TTL = term
+	g.Fallback = mulDiv(x.burst, mine, all) // what it has beyond that it gives back as requests end, while others wait
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((x.Level+spare)/limit.Micro, 0)
 	if spare < r.Waiting*limit.Micro || spare == 0 && x.Level < limit.Micro {
@@ -76,8 +80,9 @@ func (x *step) slots(g *Grant) {
 }
 
 // spareFor is how many slots the holder may have besides those in use: what requests wait for, and while
-// many are free, some for those to come.
-func (x *step) spareFor(mine, all, inUse int64) int64 {
+// many are free, some for those to come. When there are too few, what the holder itself gave
+// back just now is for others first: whoever asks next may have it.
+func (x *step) spareFor(mine, all, inUse, freed int64) int64 {
 	can := whole(max(x.Level, 0))
 	share := whole(mulDiv(can, mine, all) / 2)
 	spare := int64(0)
@@ -87,5 +92,9 @@ func (x *step) spareFor(mine, all, inUse int64) int64 {
 	case x.Level > x.burst/8:
 		spare = min(share, max(whole(inUse/4), 2*limit.Micro))
 	}
-	return max(spare, x.serve(can))
+	serve := x.serve(can)
+	if x.Out.Demand > 0 && serve < x.r.Waiting*limit.Micro {
+		serve = x.serve(max(can-freed, 0))
+	}
+	return max(spare, serve)
 }

@@ -38,6 +38,11 @@ type Books interface {
 	// Correction is one of them; ErrNotFound without it.
 	Correction(ctx context.Context, number int64) (KeptCorrection, error)
 
+	// DeclareLost says that an open epoch will report no more, so that it does not hold
+	// back completeness; its next report, if there is one after all, ends that. An epoch
+	// that is lost already stays as it is; one that is closed or fenced is ErrTaken.
+	DeclareLost(ctx context.Context, actor, reason string, e Epoch) (AgentState, error)
+
 	// TraceReport follows a report to the block and the entries that it is in.
 	TraceReport(ctx context.Context, id ReportID) (*ReportTrace, error)
 	// TraceEntry follows an entry back to what it is made of.

@@ -14,7 +14,7 @@ const (
 	StateOpen   = "open"
 	StateClosed = "closed" // its last report is in
 	StateFenced = "fenced" // takes no more reports
-	StateLost   = "lost"   // open, and silent for SilentAfter; the next report ends that
+	StateLost   = "lost"   // open, and silent for SilentAfter, or declared so by an operator; the next report ends that
 )
 
 // SilentAfter is how long an epoch may be silent before it counts as lost.
@@ -57,6 +57,10 @@ type Rules struct {
 	Accept func(Row) error // nil accepts all; an error is the reason for quarantine
 }
 
+// maxKeptRows bounds the rows that one transaction puts into quarantine: a million of
+// them took 14 s and 1.6 GB. What is beyond waits for another transaction.
+const maxKeptRows = 2 * MaxRows
+
 // Intake judges a batch of reports. It is pure: an engine makes one, reads and
 // locks the frontiers it names, and writes the Outcome in one transaction.
 type Intake struct {
@@ -74,6 +78,7 @@ type arrival struct {
 	kept    []Quarantined
 	fault   error
 	unnamed bool // the agent id cannot name an epoch
+	later   bool // the batch has too many rows for quarantine without it
 }
 
 // Stored is a report to insert.
@@ -120,8 +125,14 @@ func NewIntake(reports []Report, rules Rules) *Intake {
 		rules.Slot = DefaultSlot
 	}
 	in := &Intake{rules: rules, arrivals: make([]arrival, len(reports))}
+	kept := 0
 	for i := range reports {
+		if kept >= maxKeptRows {
+			in.arrivals[i] = arrival{report: &reports[i], at: i, unnamed: true, later: true} // nothing is read of it
+			continue
+		}
 		in.arrivals[i] = in.arrive(&reports[i], i)
+		kept += len(in.arrivals[i].kept)
 	}
 	// Sorted, so that servers lock in one order, and so that a batch whose reports
 	// come out of order settles whole.
@@ -219,19 +230,26 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 		f := from
 		for ; i < len(in.arrivals) && in.arrivals[i].id.Epoch == epoch; i++ {
 			a := &in.arrivals[i]
+			if a.later {
+				out.Receipts[a.at] = Receipt{Status: Unavailable, Message: "too many rows for quarantine at a time; send again"}
+				continue
+			}
 			if a.unnamed {
 				out.Kept = append(out.Kept, a.whole())
 				out.Receipts[a.at] = Receipt{Status: Rejected, Message: a.fault.Error()}
 				continue
 			}
 			digest, known := a.stored(&f, stored, fresh)
+			fenced := f.State == StateFenced
 			status, message := f.judge(a, digest, known)
 			switch status {
 			case Settled:
 				in.settle(&f, a, &out)
 				fresh[a.id] = a.report.Digest
 			case Rejected:
-				out.Kept = append(out.Kept, a.whole())
+				if !fenced { // it is kept once
+					out.Kept = append(out.Kept, a.whole())
+				}
 			}
 			out.Receipts[a.at] = Receipt{Status: status, NextSeq: f.Seq + 1, Total: f.Total, Message: message}
 		}
@@ -265,6 +283,11 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 		return Already, ""
 	}
 	if f.State == StateFenced {
+		if a.fault != nil && !past && f.Reason == clip(a.fault.Error()) {
+			// It fenced the epoch, was kept, and its answer was lost: what is behind it is
+			// good, and its agent must not take it for a twin's.
+			return Rejected, a.fault.Error()
+		}
 		return Fenced, "the epoch is fenced: " + f.Reason
 	}
 	if a.fault != nil {
@@ -298,8 +321,11 @@ func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 	// otherwise make usage complete that it still holds, once it is silent or its
 	// clock is set right.
 	f.Through = max(f.Through, min(r.Through, in.rules.Now.UnixMilli()))
-	if r.Closed {
+	switch {
+	case r.Closed:
 		f.State = StateClosed
+	case f.State == StateLost:
+		f.State, f.Reason = StateOpen, ""
 	}
 	out.Reports = append(out.Reports, Stored{
 		Report: r, Month: in.rules.Window.month(r.Through / 1000), Rows: a.rows, Size: a.size, Held: encodeHeld(a.held),

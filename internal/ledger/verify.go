@@ -190,7 +190,7 @@ func (v *verification) frontiers(ctx context.Context) error {
 		e := v.epoch(f.Epoch)
 		e.frontier, e.known = *f, true
 		switch f.State {
-		case StateOpen, StateClosed, StateFenced:
+		case StateOpen, StateClosed, StateFenced, StateLost:
 		default:
 			v.fault("frontier", f.Epoch.String(), "its state is %q", clip(f.State))
 		}
@@ -297,7 +297,7 @@ func (v *verification) ends(id Epoch, e *verifiedEpoch) {
 	switch {
 	case f.Through != e.through:
 		v.fault("frontier", id.String(), "it is complete through %d ms, and its reports through %d", f.Through, e.through)
-	case f.State == StateOpen && last.Closed:
+	case (f.State == StateOpen || f.State == StateLost) && last.Closed:
 		v.fault("frontier", id.String(), "it is open, and its last report closed it")
 	case f.State == StateClosed && !last.Closed:
 		v.fault("frontier", id.String(), "it is closed, and its last report did not close it")

@@ -113,6 +113,10 @@ func TestLedgerCorrections(t *testing.T) {
 	if out := e.ok("ledger", "corrections", "-o", "csv"); !strings.Contains(out, "2,backfill,100,1,") || !strings.Contains(out, ",3,open,") {
 		t.Errorf("corrections printed\n%s", out)
 	}
+	e.want("agents lost", e.ok(because("agents", "lost", "gw-1", "--epoch", "1")...), "gw-1/1 is lost: 17 units in 1 reports are settled; what it admitted from TIME on may be missing\n")
+	if out := e.ok("get", "agents", "-o", "csv"); !strings.Contains(out, "gw-1,1,lost,1,17,") {
+		t.Errorf("get agents printed\n%s", out)
+	}
 	e.ok("ledger", "verify")
 	for _, c := range []struct {
 		words []string
@@ -124,6 +128,7 @@ func TestLedgerCorrections(t *testing.T) {
 		{because("ledger", "adjust", "--entry", "one", "--idempotency-key", "x", "5"), "write HEIGHT/N"},
 		{[]string{"ledger", "revert", "2"}, "Give --reason"},
 		{because("ledger", "quarantine", "retry"), "which?"},
+		{because("agents", "lost", "gw-1"), "which start"},
 		{[]string{"ledger", "trace", "gw-1"}, "neither a report"},
 		{[]string{"ledger", "trace", "a/b/c"}, "the last two in digits"},
 	} {

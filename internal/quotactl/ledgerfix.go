@@ -292,3 +292,42 @@ func parseEntry(s string) (height int64, n int32, err error) {
 	}
 	return height, int32(p), nil
 }
+
+func (c *cli) agentsCommand() *cobra.Command {
+	return group("agents", "Declare an agent lost", c.lostCommand())
+}
+
+func (c *cli) lostCommand() *cobra.Command {
+	var f correctionFlags
+	epoch := int64(-1)
+	cmd := &cobra.Command{
+		Use:   "lost AGENT",
+		Short: "Say that an epoch of an agent will report no more",
+		Long: `lost ends an open epoch whose machine is gone, so that it no longer holds back what
+usage is complete through; without it that takes 24 hours of silence. What it
+admitted since its last report may be missing from the ledger. If it reports after
+all, nothing of that is refused, and it counts again.
+
+` + "`quotactl get agents`" + ` lists agents and epochs.`,
+		Args: exactly("AGENT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if epoch < 0 {
+				return misuse("which start of the agent? Give --epoch, from `quotactl get agents`")
+			}
+			if err := f.check(false); err != nil {
+				return err
+			}
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				lost, err := books.DeclareLost(ctx, &quotav1.DeclareLostRequest{Agent: args[0], Epoch: epoch, Reason: f.reason})
+				if err == nil {
+					fmt.Fprintf(c.Out, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
+						lost.Agent, lost.Epoch, lost.Total, lost.Seq, stamp(lost.ThroughMs))
+				}
+				return err
+			})
+		},
+	}
+	f.flags(cmd, false)
+	cmd.Flags().Int64Var(&epoch, "epoch", -1, "which start of the agent")
+	return cmd
+}

@@ -79,6 +79,7 @@ var needs = map[string]role{
 	quotav1.LedgerService_GetCorrection_FullMethodName:      roleViewer,
 	quotav1.LedgerService_RetryQuarantined_FullMethodName:   roleOperator,
 	quotav1.LedgerService_DiscardQuarantined_FullMethodName: roleOperator,
+	quotav1.LedgerService_DeclareLost_FullMethodName:        roleOperator,
 	quotav1.LedgerService_Adjust_FullMethodName:             roleAdmin,
 	quotav1.LedgerService_RevertCorrection_FullMethodName:   roleAdmin,
 	quotav1.LedgerService_Backfill_FullMethodName:           roleBackfill,

@@ -272,3 +272,12 @@ func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryR
 	}
 	return resp, nil
 }
+
+// DeclareLost ends an epoch that will report no more.
+func (s *ledgerService) DeclareLost(ctx context.Context, req *quotav1.DeclareLostRequest) (*quotav1.LostEpoch, error) {
+	a, err := s.books.DeclareLost(ctx, principalOf(ctx).name, req.Reason, ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch})
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	return &quotav1.LostEpoch{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen)}, nil
+}

@@ -340,6 +340,8 @@ func Check(request proto.Message) error {
 			}
 		}
 		return err
+	case *quotav1.DeclareLostRequest:
+		return first(AgentID(r.Agent), ranged(bound{"epoch", r.Epoch, 0, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason}))
 	case *quotav1.RevertCorrectionRequest:
 		return ranged(bound{"number", r.Number, 1, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
 	case *quotav1.ListCorrectionsRequest:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,10 +302,13 @@ func neighbours(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Errorf("rows in quarantine: got\n%s", got)
 	}
 	if err := errors.Join(
-		wantStatus(t.Context(), s, reports[1], ledger.Fenced),
+		wantStatus(t.Context(), s, reports[1], ledger.Rejected), // as it was answered; kept once
 		wantStatus(t.Context(), s, bad("digest", func(*ledger.Report) {}), ledger.Fenced),
 		wantStatus(t.Context(), s, reports[5], ledger.Already)); err != nil {
 		t.Error(err)
+	}
+	if got := text(e.Query(t, "SELECT count(*) FROM quarantine WHERE agent = 'digest'")); got != "1\n" {
+		t.Errorf("a rejected report that came again is kept %s times, want once", strings.TrimSpace(got))
 	}
 }
 

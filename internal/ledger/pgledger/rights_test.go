@@ -192,8 +192,13 @@ func TestMonthsAreMadeAhead(t *testing.T) {
 	}
 	app := connect(t, pg.AppURL())
 	defer app.Close(t.Context())
-	if _, err := app.Exec(t.Context(), "SELECT make_months('2000-01-01', '2026-01-01')"); err == nil {
-		t.Error("26 years of months: got no error")
+	for _, months := range []string{
+		"'2000-01-01', '2026-01-01'", "'2026-03-01', '2026-02-01'", "(now() - interval '6 years')::date, now()::date", "now()::date, (now() + interval '4 years')::date",
+		"'2100-01-01', '2100-02-01'",
+	} {
+		if _, err := app.Exec(t.Context(), "SELECT make_months("+months+")"); err == nil || !strings.Contains(err.Error(), "out of range") {
+			t.Errorf("months %s: got %v, want it refused", months, err)
+		}
 	}
 	if got := query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_class WHERE relispartition AND relname LIKE '%default%'"); got[0][0] != "0" {
 		t.Errorf("got %s default partitions, want none", got[0][0])

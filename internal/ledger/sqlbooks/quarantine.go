@@ -137,7 +137,7 @@ func (b *Books) Retry(ctx context.Context, actor, reason string, ids []int64) (l
 	for i := range kept {
 		k := &kept[i]
 		if k.Row < 0 {
-			return done, fmt.Errorf("%w: %d is a whole report: its agent has reported those units anew, and it can only be discarded", ledger.ErrCorrection, k.ID)
+			return done, fmt.Errorf("%w: %d is a whole report that contradicts itself: bring in what is right of it by a backfill, and discard it", ledger.ErrCorrection, k.ID)
 		}
 		row, err := ledger.DecodeRows(k.Body)
 		if err == nil && len(row) != 1 {

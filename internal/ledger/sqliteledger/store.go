@@ -40,6 +40,7 @@ type Store struct {
 	// file's own lock would as well, by polling.
 	writing sync.Mutex
 	writer  *writer
+	failed  bool // the last transaction, for want of room or of the right to write
 	window  ledger.Window
 	keys    *ledger.Seen[ledger.Key]
 	touches *ledger.Seen[ledger.Touch]
@@ -107,9 +108,20 @@ func (s *Store) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.R
 	return s.settler.Settle(ctx, reports)
 }
 
-// Ping writes nothing, but takes the write lock: it fails where writing would.
+// probeBytes is how much room a file that could not be written must have to be ready
+// again: about what a small report and its block take.
+const probeBytes = 256 << 10
+
+// Ping takes the write lock. It writes nothing while writing succeeds, and probeBytes
+// once it has failed: so a disk that is full is known until there is room again.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.write(ctx, func(context.Context, *writer) error { return nil })
+	return s.write(ctx, func(ctx context.Context, w *writer) error {
+		if !s.failed {
+			return nil
+		}
+		_, err := w.exec(ctx, "INSERT OR REPLACE INTO probe (id, filler) VALUES (1, zeroblob(?))", probeBytes)
+		return err
+	})
 }
 
 // Close waits for settlement under way.
@@ -144,7 +156,22 @@ func (s *Store) write(ctx context.Context, do func(context.Context, *writer) err
 	if s.writer == nil {
 		return ledger.ErrClosed
 	}
-	return classify(s.writer.transact(ctx, do))
+	err := s.writer.transact(ctx, do)
+	s.failed = s.failed && err != nil || unwritable(err)
+	return classify(err)
+}
+
+// unwritable reports whether the file could not be written.
+func unwritable(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY:
+		return true
+	}
+	return false
 }
 
 // room returns the months that there is room for, after having made some around now

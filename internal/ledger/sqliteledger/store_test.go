@@ -2,10 +2,12 @@ package sqliteledger_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -168,6 +170,42 @@ func TestFactsAreAppendOnly(t *testing.T) {
 				t.Errorf("%s: got %v, want it refused", statement, err)
 			}
 		}
+	}
+}
+
+// A server whose disk is full says so for as long as it is, and works again after.
+func TestPingOnAFullDisk(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{})
+	settle := func(seq, before int64, rows int) error {
+		all := make([]ledger.Row, rows)
+		for i := range all {
+			all[i] = ledger.Row{Slot: time.Now().Truncate(5 * time.Minute).Unix(), Tenant: fmt.Sprintf("tenant-%d", i), Limit: "requests", Admitted: 1}
+		}
+		_, err := s.Settle(t.Context(), []ledger.Report{ledger.NewReport("a", 1, seq, before, all, time.Now().UnixMilli(), false)})
+		return err
+	}
+	if err := settle(1, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// No page more than there are: what SQLite then answers is what it does on a full disk.
+	sqliteledger.MaxPages(t, s, 1)
+	if err := settle(2, 1, 20_000); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Fatalf("settle on a full disk: got %v, want ErrUnavailable", err)
+	}
+	for range 2 {
+		if err := s.Ping(t.Context()); !errors.Is(err, ledger.ErrUnavailable) || !strings.Contains(err.Error(), "full") {
+			t.Errorf("ping on a full disk: got %v, want that it is full", err)
+		}
+	}
+	sqliteledger.MaxPages(t, s, 1<<30)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("ping with room again: got %v", err)
+	}
+	if err := settle(2, 1, 20_000); err != nil {
+		t.Errorf("settle with room again: got %v", err)
 	}
 }
 

@@ -2256,6 +2256,155 @@ func (x *RebuildResponse) GetDone() bool {
 	return false
 }
 
+type DeclareLostRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// 1 to 500 bytes.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareLostRequest) Reset() {
+	*x = DeclareLostRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareLostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareLostRequest) ProtoMessage() {}
+
+func (x *DeclareLostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareLostRequest.ProtoReflect.Descriptor instead.
+func (*DeclareLostRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DeclareLostRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *DeclareLostRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DeclareLostRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// LostEpoch is what the ledger has of an epoch that was declared lost.
+type LostEpoch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Reports and units that are settled.
+	Seq   int64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Total int64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	// What it admitted from this time on may be missing, in Unix milliseconds.
+	ThroughMs int64 `protobuf:"varint,5,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
+	// When its last report was settled, in Unix milliseconds.
+	SeenMs        int64 `protobuf:"varint,6,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostEpoch) Reset() {
+	*x = LostEpoch{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostEpoch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostEpoch) ProtoMessage() {}
+
+func (x *LostEpoch) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostEpoch.ProtoReflect.Descriptor instead.
+func (*LostEpoch) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *LostEpoch) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *LostEpoch) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetThroughMs() int64 {
+	if x != nil {
+		return x.ThroughMs
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetSeenMs() int64 {
+	if x != nil {
+		return x.SeenMs
+	}
+	return 0
+}
+
 var File_quota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_quota_v1_ledger_proto_rawDesc = "" +
@@ -2446,7 +2595,19 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x0fRebuildResponse\x124\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.quota.v1.LedgerProgressR\bprogress\x12\x14\n" +
 	"\x05wrong\x18\x02 \x01(\x03R\x05wrong\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\bR\x04done2\xe2\a\n" +
+	"\x04done\x18\x03 \x01(\bR\x04done\"X\n" +
+	"\x12DeclareLostRequest\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x97\x01\n" +
+	"\tLostEpoch\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x03R\x05total\x12\x1d\n" +
+	"\n" +
+	"through_ms\x18\x05 \x01(\x03R\tthroughMs\x12\x17\n" +
+	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs2\xa4\b\n" +
 	"\rLedgerService\x12=\n" +
 	"\x06Verify\x12\x17.quota.v1.VerifyRequest\x1a\x18.quota.v1.VerifyResponse0\x01\x12@\n" +
 	"\aRebuild\x12\x18.quota.v1.RebuildRequest\x1a\x19.quota.v1.RebuildResponse0\x01\x12S\n" +
@@ -2461,7 +2622,8 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\bBackfill\x12\x19.quota.v1.BackfillRequest\x1a\x14.quota.v1.Correction\x12K\n" +
 	"\x10RevertCorrection\x12!.quota.v1.RevertCorrectionRequest\x1a\x14.quota.v1.Correction\x12V\n" +
 	"\x0fListCorrections\x12 .quota.v1.ListCorrectionsRequest\x1a!.quota.v1.ListCorrectionsResponse\x12E\n" +
-	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x14.quota.v1.CorrectionB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x14.quota.v1.Correction\x12@\n" +
+	"\vDeclareLost\x12\x1c.quota.v1.DeclareLostRequest\x1a\x13.quota.v1.LostEpochB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_ledger_proto_rawDescOnce sync.Once
@@ -2475,7 +2637,7 @@ func file_quota_v1_ledger_proto_rawDescGZIP() []byte {
 	return file_quota_v1_ledger_proto_rawDescData
 }
 
-var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_quota_v1_ledger_proto_goTypes = []any{
 	(*LedgerRow)(nil),                  // 0: quota.v1.LedgerRow
 	(*Quarantined)(nil),                // 1: quota.v1.Quarantined
@@ -2509,6 +2671,8 @@ var file_quota_v1_ledger_proto_goTypes = []any{
 	(*LedgerFault)(nil),                // 29: quota.v1.LedgerFault
 	(*RebuildRequest)(nil),             // 30: quota.v1.RebuildRequest
 	(*RebuildResponse)(nil),            // 31: quota.v1.RebuildResponse
+	(*DeclareLostRequest)(nil),         // 32: quota.v1.DeclareLostRequest
+	(*LostEpoch)(nil),                  // 33: quota.v1.LostEpoch
 }
 var file_quota_v1_ledger_proto_depIdxs = []int32{
 	0,  // 0: quota.v1.Quarantined.row:type_name -> quota.v1.LedgerRow
@@ -2542,21 +2706,23 @@ var file_quota_v1_ledger_proto_depIdxs = []int32{
 	20, // 28: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
 	22, // 29: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
 	24, // 30: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
-	27, // 31: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
-	31, // 32: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
-	4,  // 33: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
-	1,  // 34: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
-	7,  // 35: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
-	10, // 36: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
-	13, // 37: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
-	16, // 38: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
-	21, // 39: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
-	21, // 40: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
-	21, // 41: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
-	23, // 42: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
-	21, // 43: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
-	31, // [31:44] is the sub-list for method output_type
-	18, // [18:31] is the sub-list for method input_type
+	32, // 31: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
+	27, // 32: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
+	31, // 33: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
+	4,  // 34: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
+	1,  // 35: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
+	7,  // 36: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
+	10, // 37: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
+	13, // 38: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
+	16, // 39: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
+	21, // 40: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
+	21, // 41: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
+	21, // 42: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
+	23, // 43: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
+	21, // 44: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
+	33, // 45: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.LostEpoch
+	32, // [32:46] is the sub-list for method output_type
+	18, // [18:32] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -2574,7 +2740,7 @@ func file_quota_v1_ledger_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_ledger_proto_rawDesc), len(file_quota_v1_ledger_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ const (
 	LedgerService_RevertCorrection_FullMethodName   = "/quota.v1.LedgerService/RevertCorrection"
 	LedgerService_ListCorrections_FullMethodName    = "/quota.v1.LedgerService/ListCorrections"
 	LedgerService_GetCorrection_FullMethodName      = "/quota.v1.LedgerService/GetCorrection"
+	LedgerService_DeclareLost_FullMethodName        = "/quota.v1.LedgerService/DeclareLost"
 )
 
 // LedgerServiceClient is the client API for LedgerService service.
@@ -74,6 +75,10 @@ type LedgerServiceClient interface {
 	RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
 	ListCorrections(ctx context.Context, in *ListCorrectionsRequest, opts ...grpc.CallOption) (*ListCorrectionsResponse, error)
 	GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
+	// DeclareLost says that an open epoch will report no more: it holds back completeness
+	// no longer, and comes back with its next report, if there is one after all. Needs
+	// the role operator.
+	DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*LostEpoch, error)
 }
 
 type ledgerServiceClient struct {
@@ -232,6 +237,16 @@ func (c *ledgerServiceClient) GetCorrection(ctx context.Context, in *GetCorrecti
 	return out, nil
 }
 
+func (c *ledgerServiceClient) DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*LostEpoch, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LostEpoch)
+	err := c.cc.Invoke(ctx, LedgerService_DeclareLost_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LedgerServiceServer is the server API for LedgerService service.
 // All implementations must embed UnimplementedLedgerServiceServer
 // for forward compatibility.
@@ -270,6 +285,10 @@ type LedgerServiceServer interface {
 	RevertCorrection(context.Context, *RevertCorrectionRequest) (*Correction, error)
 	ListCorrections(context.Context, *ListCorrectionsRequest) (*ListCorrectionsResponse, error)
 	GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error)
+	// DeclareLost says that an open epoch will report no more: it holds back completeness
+	// no longer, and comes back with its next report, if there is one after all. Needs
+	// the role operator.
+	DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error)
 	mustEmbedUnimplementedLedgerServiceServer()
 }
 
@@ -318,6 +337,9 @@ func (UnimplementedLedgerServiceServer) ListCorrections(context.Context, *ListCo
 }
 func (UnimplementedLedgerServiceServer) GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCorrection not implemented")
+}
+func (UnimplementedLedgerServiceServer) DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeclareLost not implemented")
 }
 func (UnimplementedLedgerServiceServer) mustEmbedUnimplementedLedgerServiceServer() {}
 func (UnimplementedLedgerServiceServer) testEmbeddedByValue()                       {}
@@ -560,6 +582,24 @@ func _LedgerService_GetCorrection_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LedgerService_DeclareLost_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeclareLostRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).DeclareLost(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_DeclareLost_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).DeclareLost(ctx, req.(*DeclareLostRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LedgerService_ServiceDesc is the grpc.ServiceDesc for LedgerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -610,6 +650,10 @@ var LedgerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetCorrection",
 			Handler:    _LedgerService_GetCorrection_Handler,
+		},
+		{
+			MethodName: "DeclareLost",
+			Handler:    _LedgerService_DeclareLost_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -234,7 +234,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.trickle, b.pile = g.Trickle, g.Pile
 	b.last = now
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
-	b.renewAt = p.sentAt + g.TTL - g.TTL/5
+	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)
 	b.denyUntil = 0
 	b.shutUntil.Store(0)
 	if g.DenyFor > 0 {
@@ -271,6 +271,15 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		b.early = true
 	}
 	return served
+}
+
+// leadLocked is how long before a term's end the bucket renews. A lease goes on while its renewal
+// is unanswered, so a little is enough; slots in flight would be given to others.
+func (b *Bucket) leadLocked(term int64) int64 {
+	if b.slots {
+		return term / 5
+	}
+	return term / 20
 }
 
 // deniedLocked returns the units denied so far that a lease could have served.

@@ -59,6 +59,10 @@ func (x *step) grant(g *Grant) {
 		term = FirstTerm
 	case pressed && trickle > 0:
 		term = ShortTerm
+		// Full, and all that is wanted is within the rate: what one agent has too much is missed by none.
+		if x.Level > x.burst/2 && all < x.rate/950 && rec != nil && !rec.Fresh {
+			term = max(term, min(2*rec.Grant.TTL, 4*ShortTerm))
+		}
 	default:
 		if rec != nil && rec.Fresh {
 			term = 4 * FirstTerm
@@ -266,7 +270,9 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 			return max(min(wait, term), 1_000) // its own trickle gives one at a time: the next may be here sooner
 		}
 		if trickle > 0 {
-			wait = min(mulDiv(min(wait, term), all, mine), term) // no longer than it lasts
+			// What the trickles leave is worth asking for when it is some tokens, and no longer than it lasts.
+			wait = lasts(min(fewest*limit.Micro, x.burst)-level, own)
+			wait = min(mulDiv(min(wait, term), all, mine), term)
 		}
 	}
 	if x.Out.Trickle > 0 || x.t < x.Suspect {

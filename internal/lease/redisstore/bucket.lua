@@ -321,6 +321,9 @@ else
     term = FIRST
   elseif pressed and trickle > 0 then
     term = SHORT
+    if level > floor(burst / 2) and all < floor(rate / 950) and rec and rec[11] ~= 1 then
+      term = max(term, min(2 * rec[23], 4 * SHORT))
+    end
   elseif rec and rec[11] == 1 then
     term = 4 * FIRST
   elseif rec and rec[23] > 0 then
@@ -368,7 +371,10 @@ else
     deny = most
     if own > 0 then
       deny = lasts(MICRO - there, own)
-      if trickle > 0 and not leaky then deny = min(muldiv(min(deny, most), all, mine), most) end
+      if trickle > 0 and not leaky then
+        deny = lasts(min(FEWEST * MICRO, burst) - there, own)
+        deny = min(muldiv(min(deny, most), all, mine), most)
+      end
     end
     if leaky and own > 0 then
       deny = max(min(deny, most), 1000)

@@ -168,18 +168,21 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 }
 
 // large reports whether the holder's requests are so large, for its demand, that tokens
-// which come singly are of no use to it: one of them is more than half a second's use, or than what
-// a guess is worth.
+// which come singly are of no use to it: one of them is more than half a second's use, or than what a guess
+// is worth; or, where it is a sixteenth of the burst, a sixteenth of a second's, for one such request looks like
+// a demand of three a second.
 func (x *step) large(mine int64) bool {
-	return x.next.Largest > 1 && (x.next.Fresh || x.next.Largest*limit.Micro > mine*500)
+	size := x.next.Largest * limit.Micro
+	return x.next.Largest > 1 && (x.next.Fresh || size > mine*500 || 16*size >= x.burst && size > mine*62)
 }
 
-// largest is the largest request that the holder has had lately.
+// largest is the largest request that the holder has had lately: of those that are one of a hundred, it
+// has to remember the last.
 func (x *step) largest() int64 {
 	if x.rec == nil {
 		return x.r.Largest
 	}
-	return max(x.r.Largest, x.rec.Largest*3/4)
+	return max(x.r.Largest, x.rec.Largest*127/128)
 }
 
 // stockFor is what the holder may spend at once: its share of what is there, no

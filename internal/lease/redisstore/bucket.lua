@@ -216,7 +216,7 @@ end
 
 demand, fresh = demand_now()
 seen_largest = largest
-if rec then seen_largest = max(largest, floor(rec[12] * 3 / 4)) end
+if rec then seen_largest = max(largest, floor(rec[12] * 127 / 128)) end
 -- A holder that came back in the middle of a window keeps to its share until it turns.
 on_share = rec and fixed and window == win and rec[10] ~= win
   and (rec[9] ~= win or rec[11] == 2 or 8 * (micro_spent - rec[16]) > rec[16])
@@ -229,7 +229,9 @@ else
   local all = demand_out + mine
   local length, micro_waiting = win_end - win, waiting * MICRO
   local is_locked = t < locked
-  local large = seen_largest > 1 and (fresh == 1 or seen_largest * MICRO > mine * 500)
+  local size = seen_largest * MICRO
+  local large = seen_largest > 1
+    and (fresh == 1 or size > mine * 500 or (16 * size >= burst and size > mine * 62))
 
   -- The trickle, and what may pile up from it.
   if rate > 0 and lockout == 0 and not is_locked and not (sliding and length < 2 * SLOT) then

@@ -372,7 +372,7 @@ func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.pile {
 		soon := b.trickleTakesLocked(n - max(b.cell.tokens.Load(), 0) + b.missingLocked())
-		if wait == 0 || soon < wait {
+		if wait == 0 || soon < wait || b.paced { // which is not asked for: it comes
 			wait = soon
 		}
 	}

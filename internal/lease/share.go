@@ -269,7 +269,7 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	wait := term
 	if own > 0 {
 		wait = lasts(limit.Micro-level, own)
-		if x.Algorithm == limit.LeakyBucket {
+		if x.Algorithm == limit.LeakyBucket && x.Out.Trickle > 0 {
 			return max(min(wait, term), 1_000) // its own trickle gives one at a time: the next may be here sooner
 		}
 		if trickle > 0 {

@@ -378,7 +378,7 @@ else
         deny = min(muldiv(min(deny, most), all, mine), most)
       end
     end
-    if leaky and own > 0 then
+    if leaky and own > 0 and trickle_out > 0 then
       deny = max(min(deny, most), 1000)
     elseif trickle_out > 0 or t < suspect then
       deny = max(min(deny, most), 20000)

@@ -141,16 +141,16 @@ const (
 )
 
 // Listed says whether one of the limit's lists has the request: any of its
-// conditions is enough, and the deny list goes before the allow list. It allocates nothing.
+// conditions is enough, and the allow list goes before the deny list. It allocates nothing.
 func (r *Rule) Listed(attributes []Attribute) Listing {
-	for i := range r.deny {
-		if r.deny[i].holds(attributes) {
-			return DeniedBy
-		}
-	}
 	for i := range r.allow {
 		if r.allow[i].holds(attributes) {
 			return AllowedBy
+		}
+	}
+	for i := range r.deny {
+		if r.deny[i].holds(attributes) {
+			return DeniedBy
 		}
 	}
 	return Unlisted

@@ -207,23 +207,22 @@ func TestShadowVersion(t *testing.T) {
 	})
 }
 
-// A deny list denies outright, goes before the allow list, and an allow list passes the
-// limit by; other limits still hold the request.
+// A deny list denies outright, an allow list passes the limit by and goes before it; other limits still hold the request.
 func TestLists(t *testing.T) {
 	l := requests(1, 10)
 	l.Allow = []limit.Match{{Attribute: "user", Patterns: []string{"probe*"}}, {Attribute: "ip", Patterns: []string{"10.0.0.0/8"}}}
-	l.Deny = []limit.Match{{Attribute: "ip", Patterns: []string{"10.6.6.0/24"}}, {Attribute: "user", Patterns: []string{"evil"}}}
+	l.Deny = []limit.Match{{Attribute: "ip", Patterns: []string{"192.0.2.0/24"}}, {Attribute: "user", Patterns: []string{"evil"}}}
 	other := limit.Limit{Name: "all", Rate: perSecond(1000), Burst: 1000, Meter: "all"}
 	bubble(t, plans(1, l, other), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		user := func(name string) Attribute { return Attribute{AttrUser, name} }
 		ip := func(a string) Attribute { return Attribute{AttrIP, a} }
 		for range 30 {
-			if d := c.Allow(t.Context(), tenant("a"), user("probe-1")); !d.Allowed || d.Limit() != "all" {
+			if d := c.Allow(t.Context(), tenant("a"), user("probe-1"), ip("192.0.2.6")); !d.Allowed || d.Limit() != "all" {
 				t.Fatalf("of the allow list: %+v by %q, want allowed by the other limit", d, d.Limit())
 			}
 		}
-		for _, a := range [][]Attribute{{ip("10.6.6.6")}, {user("evil")}, {ip("10.6.6.6"), user("probe-1")}} {
+		for _, a := range [][]Attribute{{ip("192.0.2.6")}, {user("evil")}, {ip("192.0.2.6"), user("evil")}} {
 			if d := c.Allow(t.Context(), append(a, tenant("a"))...); d.Allowed || d.Reason != ReasonListed || d.Limit() != "requests" {
 				t.Errorf("%v of the deny list: %+v by %q, want denied as listed", a, d, d.Limit())
 			}

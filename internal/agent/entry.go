@@ -50,6 +50,10 @@ func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
 func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
 
+// Near begins to bring what Take needs into the processor's cache: a plain load, which
+// waits for nothing, where the subtraction that follows would be waited for alone.
+func (e *Entry) Near() { e.cell.tokens.Load() }
+
 // Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
 func (e *Entry) Stock() *counter { return &e.cell.tokens }

@@ -68,6 +68,7 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 			if e == nil {
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
+			e.Near()
 			holds[k], at[k] = hold{it, e}, uint16(i)
 			if it.Rank < holds[strictest].item.Rank {
 				strictest = k

@@ -179,6 +179,16 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict,
 	return v, lost
 }
 
+// shut denies one unit whose Take failed where no more than that is asked, and certain.
+func (c *Client) shut(e *agent.Entry) bool {
+	if c.special.Load() || c.lost.Load() || e.Lost() || !e.Enter() {
+		return false
+	}
+	_, shut := e.Shut(c.now())
+	e.Leave()
+	return shut
+}
+
 // denial is what a limit that denied says.
 func (c *Client) denial(h hold, v agent.Verdict, lost bool) Decision {
 	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, held: held{c, h}}

@@ -97,6 +97,9 @@ func (l *Limiter) Allow() bool {
 // one unit more or less counts as denied.
 func (l *Limiter) slowly() bool {
 	if e := l.entry.Load(); e != nil {
+		if !e.item().Soft && !e.set.Gone() && l.c.shut(e.Entry) {
+			return false
+		}
 		return l.refill(context.Background(), e, 1).Allowed
 	}
 	return l.endless(1)

@@ -18,31 +18,37 @@ type candidate struct {
 }
 
 const (
-	turn   = 10 * time.Millisecond
-	warmUp = 300 * time.Millisecond
+	turn   = 5 * time.Millisecond
+	warmUp = 150 * time.Millisecond
 )
 
-// together runs f n times, spread over so many goroutines.
-func together(cores, n int, f func(worker, n int)) {
-	if cores == 1 {
-		f(0, n)
-		return
-	}
+// together runs f n times, spread over so many threads, and returns the processor's time that
+// the longest of them took: others that keep the machine busy are not in it, but for
+// what they do to its caches.
+func together(cores, n int, f func(worker, n int)) time.Duration {
+	took := make([]time.Duration, cores)
 	var wg sync.WaitGroup
 	for g := range cores {
-		wg.Go(func() { f(g, n/cores) })
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			start := threadTime()
+			f(g, n/cores)
+			took[g] = threadTime() - start
+		})
 	}
 	wg.Wait()
+	return slices.Max(took)
 }
 
 // figure is what was measured of a candidate.
 type figure struct {
-	ns     float64 // that pass for one decision, whatever the number of cores: the median of the turns
+	ns     float64 // for one decision, whatever the number of cores: the lower quartile of the turns
 	allocs float64
 }
 
 // measure lets the candidates take short turns, so that what else the machine does meets
-// all of them, and takes medians. The garbage collector stays off meanwhile, which spares those
+// all of them, and takes lower quartiles. The garbage collector stays off meanwhile, which spares those
 // who allocate.
 func measure(cores, rounds int, all []candidate) []figure {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -52,9 +58,7 @@ func measure(cores, rounds int, all []candidate) []figure {
 	for i, c := range all { // warms up, and finds how many make a turn
 		size := 1024
 		for start := time.Now(); time.Since(start) < warmUp; {
-			begin := time.Now()
-			together(cores, size, c.do)
-			took := max(time.Since(begin), time.Microsecond)
+			took := max(together(cores, size, c.do), time.Microsecond)
 			size = max(min(int(float64(size)*float64(turn)/float64(took)), 4*size), 256)
 		}
 		n[i] = size
@@ -71,9 +75,7 @@ func measure(cores, rounds int, all []candidate) []figure {
 			if count {
 				runtime.ReadMemStats(&before)
 			}
-			start := time.Now()
-			together(cores, n[i], c.do)
-			took[i] = append(took[i], float64(time.Since(start).Nanoseconds())/float64(n[i]))
+			took[i] = append(took[i], float64(together(cores, n[i], c.do))/float64(n[i]))
 			if count {
 				// What the client's loop allocates beside it can only add to the count, so the least
 				// of the turns is the decision's own.
@@ -85,7 +87,7 @@ func measure(cores, rounds int, all []candidate) []figure {
 	}
 	for i := range took {
 		slices.Sort(took[i])
-		figures[i].ns = took[i][len(took[i])/2]
+		figures[i].ns = took[i][len(took[i])/4]
 		if figures[i].allocs < 0.001 {
 			figures[i].allocs = 0
 		}

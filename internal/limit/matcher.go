@@ -319,25 +319,36 @@ func parse4(v string) (a uint32, ok bool) {
 	if len(v) < len("0.0.0.0") || len(v) > len("255.255.255.255") {
 		return 0, false
 	}
-	octet, digits, dots := uint32(0), 0, 0
-	for i := 0; i < len(v); i++ {
-		switch c := v[i]; {
-		case c-'0' <= 9:
-			if digits > 0 && octet == 0 {
-				return 0, false // 01
-			}
-			octet = 10*octet + uint32(c-'0')
-			digits++
-			if octet > 255 {
+	i := 0
+	for octet := range 4 {
+		if octet > 0 {
+			if i >= len(v) || v[i] != '.' {
 				return 0, false
 			}
-		case c == '.' && digits > 0 && dots < 3:
-			a = a<<8 | octet
-			octet, digits = 0, 0
-			dots++
-		default:
+			i++
+		}
+		if i >= len(v) {
 			return 0, false
 		}
+		n := uint32(v[i] - '0') // what is no digit is above 9
+		if n > 9 {
+			return 0, false
+		}
+		i++
+		if n > 0 { // nothing follows a zero: 01 is no number
+			for more := 0; more < 2 && i < len(v); more++ {
+				d := uint32(v[i] - '0')
+				if d > 9 {
+					break
+				}
+				n = 10*n + d
+				i++
+			}
+			if n > 255 {
+				return 0, false
+			}
+		}
+		a = a<<8 | n
 	}
-	return a<<8 | octet, dots == 3 && digits > 0
+	return a, i == len(v)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/f4ee788f/quota/pkg/client"
@@ -71,7 +72,7 @@ func Limit(name, meter string, by ...string) *quotav1.Limit {
 // Open returns a client of a plentiful server with a policy, and what closes both.
 func Open(policy *quotav1.Policy, plan func(tenant string) string) (*client.Client, func() error, error) {
 	lis := bufconn.Listen(1 << 20)
-	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
+	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16<<20), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	policy.Version, policy.SlotSeconds = 1, 300
 	quotav1.RegisterLeaseServiceServer(srv, plenty{policy: policy, plan: plan})
 	go func() { _ = srv.Serve(lis) }()

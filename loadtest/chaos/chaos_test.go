@@ -76,21 +76,24 @@ func TestBoundedFindsWhatIsTooMuch(t *testing.T) {
 		name      string
 		tenant    string
 		each      int // units in each bin of a hundred milliseconds
+		took      time.Duration
 		exposures []exposure
 		ok        bool
 	}{
-		{"at its rate", "crowd", 20, nil, true},
-		{"twice its rate", "crowd", 44, nil, false},
-		{"twice its rate, data lost", "crowd", 40, []exposure{{why: dataLost, from: began, to: began.Add(time.Second)}}, true},
-		{"four times its rate, two parted and data lost", "crowd", 80, []exposure{{from: began, to: began}, {from: began, to: began}, {why: dataLost, from: began, to: began}}, false},
-		{"twice its rate, long after data was lost", "crowd", 44, []exposure{{from: began.Add(-time.Hour), to: began.Add(-time.Minute)}}, false},
-		{"a full window", "window", 15, nil, true},
-		{"a window over its limit", "window", 16, nil, false},
+		{"at its rate", "crowd", 20, 0, nil, true},
+		{"twice its rate", "crowd", 44, 0, nil, false},
+		{"twice its rate, a millisecond each", "crowd", 44, time.Millisecond, nil, false},
+		{"twice its rate, data lost", "crowd", 40, 0, []exposure{{why: dataLost, from: began, to: began.Add(time.Second)}}, true},
+		{"four times its rate, two parted and data lost", "crowd", 80, 0, []exposure{{from: began, to: began}, {from: began, to: began}, {why: dataLost, from: began, to: began}}, false},
+		{"twice its rate, long after data was lost", "crowd", 44, 0, []exposure{{from: began.Add(-time.Hour), to: began.Add(-time.Minute)}}, false},
+		{"a full window", "window", 15, 0, nil, true},
+		{"a window over its limit", "window", 16, 0, nil, false},
 	} {
 		c := gateway.NewCounts()
 		for bin := range 100 {
 			for range test.each {
-				c.Admitted[test.tenant] = append(c.Admitted[test.tenant], began.Add(time.Duration(bin)*gateway.BinLength).UnixMicro())
+				at := began.Add(time.Duration(bin) * gateway.BinLength).UnixMicro()
+				c.Admitted[test.tenant] = append(c.Admitted[test.tenant], gateway.Unit{Asked: at, Known: at + test.took.Microseconds()})
 			}
 		}
 		s := &site{out: &bytes.Buffer{}, began: began, exposures: test.exposures}

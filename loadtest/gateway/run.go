@@ -149,8 +149,10 @@ func ask(ctx context.Context, d Demand, r *Record, trail *Trail, decide func(con
 
 // one asks one request. A gateway that cannot write its trail must not go on.
 func one(ctx context.Context, tenant string, r *Record, trail *Trail, decide func(context.Context, string) outcome) error {
+	var asked int64
 	if trail != nil {
-		if err := trail.Asked(tenant); err != nil {
+		var err error
+		if asked, err = trail.Asked(tenant); err != nil {
 			return err
 		}
 	}
@@ -158,7 +160,7 @@ func one(ctx context.Context, tenant string, r *Record, trail *Trail, decide fun
 	case admitted:
 		r.Admitted[Bin{At(time.Now()), tenant}]++
 		if trail != nil {
-			return trail.Admitted(tenant)
+			return trail.Admitted(tenant, asked)
 		}
 	case denied:
 		r.Denied[tenant]++

@@ -19,7 +19,7 @@ import (
 // process may not take a line with it.
 //
 //	? TENANT           a request is asked
-//	+ TENANT MICROS    it was admitted, one unit, at that time
+//	+ TENANT AT TOOK   it was admitted, one unit: when that was known, and microseconds since it was asked
 //	- TENANT           it was denied, or never reached anybody
 //
 // A request without an outcome was in flight at the end, or its answer was lost.
@@ -36,15 +36,18 @@ func OpenTrail(name string) (*Trail, error) {
 	return &Trail{file: f}, nil
 }
 
-// Asked notes a request before it is asked.
-func (t *Trail) Asked(tenant string) error { return t.line("? " + tenant + "\n") }
+// Asked notes a request before it is asked, and returns when that was, for Admitted.
+func (t *Trail) Asked(tenant string) (at int64, err error) {
+	return trueMicros(), t.line("? " + tenant + "\n")
+}
 
 // Denied notes that nothing was admitted.
 func (t *Trail) Denied(tenant string) error { return t.line("- " + tenant + "\n") }
 
-// Admitted notes a unit.
-func (t *Trail) Admitted(tenant string) error {
-	return t.line("+ " + tenant + " " + strconv.FormatInt(trueMicros(), 10) + "\n")
+// Admitted notes a unit of a request asked at that time.
+func (t *Trail) Admitted(tenant string, asked int64) error {
+	now := trueMicros()
+	return t.line("+ " + tenant + " " + strconv.FormatInt(now, 10) + " " + strconv.FormatInt(now-asked, 10) + "\n")
 }
 
 func (t *Trail) line(s string) error {
@@ -65,16 +68,22 @@ func trueMicros() int64 {
 	return tv.Sec*1e6 + tv.Usec
 }
 
+// Unit is one that was admitted, between two times in Unix microseconds.
+type Unit struct {
+	Asked int64
+	Known int64
+}
+
 // Counts is what trails say.
 type Counts struct {
-	Admitted map[string][]int64 // by tenant: when each unit was, in Unix microseconds
-	Open     map[string]int64   // requests without an outcome
+	Admitted map[string][]Unit // by tenant
+	Open     map[string]int64  // requests without an outcome
 	Denied   map[string]int64
 }
 
 // NewCounts returns empty counts.
 func NewCounts() *Counts {
-	return &Counts{Admitted: make(map[string][]int64), Open: make(map[string]int64), Denied: make(map[string]int64)}
+	return &Counts{Admitted: make(map[string][]Unit), Open: make(map[string]int64), Denied: make(map[string]int64)}
 }
 
 // Add adds another trail's counts.
@@ -90,28 +99,14 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
-// Before counts a tenant's units admitted before a time in Unix microseconds.
+// Before counts a tenant's units known to be admitted before a time in Unix microseconds.
 func (c *Counts) Before(tenant string, micros int64) (n int64) {
-	for _, at := range c.Admitted[tenant] {
-		if at < micros {
+	for _, u := range c.Admitted[tenant] {
+		if u.Known < micros {
 			n++
 		}
 	}
 	return n
-}
-
-// Record returns the counts as a Record, for its windows.
-func (c *Counts) Record() *Record {
-	r := NewRecord()
-	for t, all := range c.Admitted {
-		for _, at := range all {
-			r.Admitted[Bin{At(time.UnixMicro(at)), t}]++
-		}
-	}
-	for t, n := range c.Denied {
-		r.Denied[t] += n
-	}
-	return r
 }
 
 // ReadTrail reads a trail, a running gateway's too. One that was not begun yet is
@@ -133,13 +128,14 @@ func ReadTrail(name string) (*Counts, error) {
 		case len(f) == 2 && f[0] == "-":
 			c.Open[f[1]]--
 			c.Denied[f[1]]++
-		case len(f) == 3 && f[0] == "+":
+		case len(f) == 4 && f[0] == "+":
 			at, err := strconv.ParseInt(f[2], 10, 64)
-			if err != nil {
+			took, bad := strconv.ParseInt(f[3], 10, 64)
+			if errors.Join(err, bad) != nil {
 				return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
 			}
 			c.Open[f[1]]--
-			c.Admitted[f[1]] = append(c.Admitted[f[1]], at)
+			c.Admitted[f[1]] = append(c.Admitted[f[1]], Unit{Asked: at - took, Known: at})
 		default:
 			return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
 		}

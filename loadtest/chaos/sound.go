@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/loadtest/chaos/proxy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -23,7 +24,7 @@ var rules = []struct{ name, query string }{
 	{"blocks follow one another without a gap", `
 		SELECT count(*) FROM blocks b LEFT JOIN blocks p ON p.height = b.height - 1
 		WHERE b.height > 1 AND (p.hash IS NULL OR p.hash <> b.previous)`},
-	{"blocks hold every report once", `SELECT abs((SELECT coalesce(sum(reports), 0) FROM blocks) - (SELECT count(*) FROM reports))`},
+	{"blocks hold every report that says something once", `SELECT abs((SELECT coalesce(sum(reports), 0) FROM blocks) - (SELECT count(*) FROM reports WHERE row_count > 0 OR closed))`},
 	{"roll-ups are the sums of entries", `
 		SELECT count(*) FROM (SELECT key, slot - slot % 3600 AS hour, sum(admitted) AS admitted, sum(denied) AS denied FROM entries GROUP BY 1, 2) e
 		FULL JOIN rollups r USING (key, hour)
@@ -47,14 +48,87 @@ func (s *site) sound(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		if waited != nil {
+			s.tellFolds(context.WithoutCancel(ctx), db)
 			return fmt.Errorf("the ledger: %s: not so in %d cases", r.name, n)
 		}
 	}
 	s.say("the ledger is sound: %d rules", len(rules))
+	if err := s.verify(ctx); err != nil {
+		return err
+	}
 	if s.o.monthEnd {
 		return s.turned(ctx, db)
 	}
 	return nil
+}
+
+// verify is what `quotactl ledger verify` asks.
+func (s *site) verify(ctx context.Context) error {
+	stream, err := quotav1.NewLedgerServiceClient(s.conn).Verify(ctx, &quotav1.VerifyRequest{})
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		r := m.GetResult()
+		if r == nil {
+			continue
+		}
+		for _, f := range r.GetFaults() {
+			s.say("WRONG: %s %s: %s", f.GetTable(), f.GetWhich(), f.GetWhat())
+		}
+		if n := int64(len(r.GetFaults())) + r.GetMoreFaults(); n > 0 {
+			return fmt.Errorf("verify: %d faults", n)
+		}
+		s.say("verify: sound: %d epochs, %d reports, %d blocks, %d entries, %d roll-ups", r.GetEpochs(), r.GetReports(), r.GetBlocks(), r.GetEntries(), r.GetRollups())
+		return nil
+	}
+}
+
+// tellFolds prints which reports are in no block, or in two, for who looks for a difference.
+func (s *site) tellFolds(ctx context.Context, db *pgx.Conn) {
+	type id struct {
+		agent      string
+		epoch, seq int64
+	}
+	folded := make(map[id][]int64)
+	var height int64
+	var encoded []byte
+	rows, err := db.Query(ctx, "SELECT height, sources FROM blocks ORDER BY height")
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&height, &encoded}, func() error {
+			sources, err := ledger.DecodeSources(encoded)
+			for _, c := range sources {
+				for n := c.First; n <= c.Last; n++ {
+					at := id{c.Epoch.Agent, c.Epoch.Epoch, n}
+					folded[at] = append(folded[at], height)
+				}
+			}
+			return err
+		})
+	}
+	if err == nil {
+		rows, err = db.Query(ctx, "SELECT agent, epoch, seq FROM reports WHERE row_count > 0 OR closed")
+	}
+	var r id
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&r.agent, &r.epoch, &r.seq}, func() error {
+			if n := len(folded[r]); n != 1 {
+				s.say("  %s, epoch %d, report %d is in blocks %v", r.agent, r.epoch, r.seq, folded[r])
+			}
+			delete(folded, r)
+			return nil
+		})
+	}
+	for at, heights := range folded {
+		s.say("  blocks %v have %s, epoch %d, report %d, which is not there", heights, at.agent, at.epoch, at.seq)
+	}
+	if err != nil {
+		s.say("  %v", err)
+	}
 }
 
 // turned demands usage on both sides of the month's end.

@@ -360,7 +360,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 // noteLowLocked asks for an early renewal when the trickle no longer carries the
 // demand, so that the next request need not wait.
 func (b *Bucket) noteLowLocked(now, have int64) {
-	if now < b.denyUntil || now-b.lastAsk < earlyEvery || have > b.pile/4+1 || b.dry {
+	if now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.pile/4+1 || b.dry {
 		return
 	}
 	b.early = true

@@ -15,7 +15,10 @@ const (
 	// checkEvery is how often a lease is held against its use, and checks the
 	// least number of times in a term.
 	checkEvery = 500_000
-	checks     = 4
+	// lowest is the part of a term within which a lease that runs low is renewed at
+	// most once: a scarce bucket has no more to give before others have renewed theirs.
+	lowest = 5
+	checks = 4
 )
 
 // pendingRenewal is the renewal under way.
@@ -131,7 +134,10 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		held = b.refillLocked(now)
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
 	default:
-		held = max(b.refillLocked(now)+b.gatheredLocked()-b.debt, 0)
+		have := b.refillLocked(now) + b.gatheredLocked()
+		// What is owed beyond it shows in what was admitted: the store takes it out, once.
+		b.debt = min(b.debt, have)
+		held = have - b.debt
 	}
 	waiting, reserved := b.waitingLocked(), int64(0)
 	if !final {

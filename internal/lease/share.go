@@ -203,9 +203,14 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	}
 	plenty := x.Level > x.burst/2
 	use := mine * 1000 // a second's worth
+	if x.rec != nil && x.rec.Fresh {
+		use = mine * 250 // those who come with it are not in the demand yet: they want their share too
+	}
 	switch {
 	case plenty && trickle == 0:
 		use *= 10
+	case plenty && x.next.Fresh:
+		use = max(use, min(10*use, 2*fewest*limit.Micro)) // what is out counts as unspent until it is reported
 	case plenty:
 		use = max(use, min(10*use, sparse*limit.Micro))
 	case trickle == 0:

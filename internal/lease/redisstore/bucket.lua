@@ -284,8 +284,11 @@ else
       stock = muldiv(can, mine, all)
       if fixed then stock = floor(stock / 2) end
       local plenty, use = level > floor(burst / 2), mine * 1000
+      if rec and rec[11] == 1 then use = mine * 250 end
       if plenty and trickle == 0 then
         use = use * 10
+      elseif plenty and fresh == 1 then
+        use = max(use, min(10 * use, 2 * FEWEST * MICRO))
       elseif plenty then
         use = max(use, min(10 * use, SPARSE * MICRO))
       elseif trickle == 0 then

@@ -7,7 +7,8 @@ import (
 
 const (
 	bin      = 10 * millisecond // units are counted in bins for errors
-	settling = 2 * second       // shares are found out; the promise begins here
+	settling = 2 * second       // shares are found out; the promise begins here, and anew after a silence
+	silence  = 5 * second       // without a request, leases have been given back
 	stretch  = 10 * second      // the promise is kept in every one
 	near     = 100 * millisecond
 	samples  = 180 // points of a chart
@@ -68,6 +69,8 @@ type measure struct {
 	requests, arrivals int64
 	renewals, calls    int64
 	byPlace            []int64
+	seen               int64   // the last arrival
+	begins             []int64 // the first ones after a silence
 	waits, edgeWaits   []int64
 	nearEdge           int64 // requests
 	coldTrips          int
@@ -92,6 +95,10 @@ func newMeasure(w *world) *measure {
 func (m *measure) arrival(place int, r request) {
 	m.requests++
 	m.arrivals += r.units
+	if m.w.now-m.seen > silence {
+		m.begins = append(m.begins, m.w.now)
+	}
+	m.seen = m.w.now
 	if m.isNearEdge() {
 		m.nearEdge++
 	}
@@ -230,10 +237,16 @@ func (m *measure) eachStretch(from int64, f func(begin int64, pct float64)) {
 			got -= m.got[i-span]
 			want -= m.want[i-span]
 		}
-		if i-first >= span-1 {
+		if i-first >= span-1 && !m.beginning(int64(i-span+1)*bin) && !m.beginning(int64(i+1)*bin) {
 			f(int64(i-span+1)*bin, 100*float64(got-want)/math.Max(float64(want), least))
 		}
 	}
+}
+
+// beginning reports whether demand began less than two seconds before t, after a silence.
+func (m *measure) beginning(t int64) bool {
+	i, _ := slices.BinarySearch(m.begins, t)
+	return i > 0 && t-m.begins[i-1] < settling
 }
 
 // recovered is how long after healing the last 10 s began that were off by more than 1 %.

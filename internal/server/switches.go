@@ -71,9 +71,11 @@ type switchboard struct {
 	copied int64  // the revision on the board, likewise
 	away   bool   // the board did not answer last
 
-	file   policy.SwitchFile // what the file says; the zero value for nothing
-	seen   os.FileInfo       // as last read; nil when there was none
-	faults string            // logged once
+	file    policy.SwitchFile // what the file says; the zero value for nothing
+	sight   os.FileInfo       // of the file at the last look; nil without one
+	sighted bool
+	seen    os.FileInfo // as last read; nil when there was none
+	faults  string      // logged once
 }
 
 func newSwitchboard(store policy.Store, board Board, path string, v *view, log *slog.Logger) *switchboard {
@@ -329,6 +331,14 @@ func (s *switchboard) state() (sw limit.Switches, pending []string, file string)
 	return s.held, pending, file
 }
 
+// sameFile reports whether nothing was written between two looks; nil is no file.
+func sameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && os.SameFile(a, b)
+}
+
 // readFile takes what the file says, once it changed. A file that is gone says
 // nothing; one that has faults leaves what it said before.
 func (s *switchboard) readFile() {
@@ -338,9 +348,14 @@ func (s *switchboard) readFile() {
 	info, err := os.Stat(s.path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.seen != nil && info.ModTime().Equal(s.seen.ModTime()) && info.Size() == s.seen.Size() && os.SameFile(info, s.seen) {
+	if err == nil && s.seen != nil && sameFile(info, s.seen) {
 		return
 	}
+	if s.sighted && !sameFile(info, s.sight) {
+		s.sight = info
+		return // it is being written, perhaps: what it says counts once it is the same twice
+	}
+	s.sight, s.sighted = info, true
 	var says policy.SwitchFile
 	if err == nil {
 		var data []byte

@@ -190,6 +190,7 @@ func (c *Client) followFile(ctx context.Context, said override, to chan<- fileEv
 	t := time.NewTicker(fileEvery)
 	defer t.Stop()
 	fault := ""
+	last, lastErr := said, error(nil)
 	for {
 		select {
 		case <-t.C:
@@ -198,7 +199,12 @@ func (c *Client) followFile(ctx context.Context, said override, to chan<- fileEv
 		}
 		e := fileEvent{}
 		says, err := readSwitchFile(c.cfg.switchFile)
+		// Writing a file empties it first: what it says counts once it was read twice.
+		settled := says.equal(last) && (err == nil) == (lastErr == nil)
+		last, lastErr = says, err
 		switch {
+		case !settled:
+			continue
 		case err != nil && err.Error() == fault, err == nil && fault == "" && says.equal(said):
 			continue
 		case err != nil:

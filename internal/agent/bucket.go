@@ -56,6 +56,7 @@ type Bucket struct {
 	early    bool  // renew before renewAt
 	stopped  bool  // the last check found that demand stopped
 	most     int32 // requests that may wait their turn
+	least    int32 // before denyUntil, requests of fewer units ask all the same
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient  flag
@@ -196,7 +197,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		return Verdict{Outcome: Admitted, Attend: true}
 	case patient && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
-	case now < b.denyUntil, lost, b.paced && b.live && b.trickle > 0:
+	case now < b.denyUntil && n >= int64(b.least), lost, b.paced && b.live && b.trickle > 0:
 		b.cell.refused.Add(n)
 		if b.paced && !lost {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
@@ -213,7 +214,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 // shutLocked notes how long one unit is denied for certain: the store said to deny, and
 // until then no trickle brings a whole token and no window turns.
 func (b *Bucket) shutLocked(now int64, lost bool) {
-	if lost || b.slots || b.paced || b.patient.Load() > 0 || now >= b.denyUntil {
+	if lost || b.slots || b.paced || b.patient.Load() > 0 || now >= b.denyUntil || b.least > 1 {
 		return
 	}
 	until := now + b.retryAfterLocked(now, 1)

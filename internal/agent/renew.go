@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 const (
@@ -264,12 +265,19 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.grantedAt = now
 	b.edgeLocked(now)
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
+	b.least = 0
 	served := b.serveLocked(now)
 	spare := min(p.waited, max(g.Tokens-p.reserved, 0))
+	refused := int64(limit.MaxUnits)
 	for _, w := range served {
 		if w.verdict.Outcome == Admitted {
 			spare -= w.Units
+		} else {
+			refused = min(refused, w.Units)
 		}
+	}
+	if g.DenyFor == lease.TooLarge && refused < limit.MaxUnits {
+		b.least = int32(refused) // there was something, and too little for those
 	}
 	if !b.slots && spare > 0 && b.cell.tokens.Load()+b.gatheredLocked() > 0 {
 		// The store takes what requests waited for as spent. One that was too large for what

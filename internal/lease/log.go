@@ -63,7 +63,7 @@ func (x *step) log(g *Grant) {
 	case level < limit.Micro:
 		g.DenyFor = x.untilUnit(level)
 	case granted < waiting:
-		g.DenyFor = tooLarge
+		g.DenyFor = TooLarge
 	}
 }
 

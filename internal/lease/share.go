@@ -9,9 +9,9 @@ const fewest = 8
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
 const sparse = 64
 
-// tooLarge is how long a holder denies that has a request which is larger than all that is
+// TooLarge is how long a holder denies that has a request which is larger than all that is
 // there, in microseconds: a smaller one may find enough, and is to ask soon.
-const tooLarge = 5_000
+const TooLarge = 5_000
 
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
@@ -253,7 +253,7 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	level := x.Level + x.r.Spec.Borrow*limit.Micro
 	if level >= limit.Micro {
 		if unserved {
-			return tooLarge
+			return TooLarge
 		}
 		return 0
 	}

@@ -218,7 +218,7 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 		if e == nil {
 			continue
 		}
-		if s := e.State(now); s.Live && s.Tokens < 1 && s.Trickle == 0 && !it.Queues {
+		if s := e.State(now); s.Live && s.Tokens < 1 && s.Remaining < 1 && s.Trickle == 0 && !it.Queues {
 			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, held: held{c, hold{it, e}}}
 		}
 	}

@@ -56,7 +56,7 @@ func (e *Entry) Near() { e.cell.tokens.Load() }
 
 // Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
-func (e *Entry) Stock() *counter { return &e.cell.tokens }
+func (e *Entry) Stock() *counter { return &e.cell.tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
 // Hold is Bucket.Hold.
 func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }

@@ -91,12 +91,12 @@ func (n *node) look() {
 	n.deliver(served)
 	due := n.bucket.Turn(w.now)
 	if !n.flying {
-		if d := n.bucket.Due(w.now); d <= w.now {
+		d := n.bucket.Due(w.now)
+		if d <= w.now {
 			n.send()
 			return
-		} else {
-			due = min(due, d)
 		}
+		due = min(due, d)
 	}
 	if due == Never || n.planned > w.now && n.planned <= due {
 		return

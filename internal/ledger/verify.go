@@ -593,7 +593,7 @@ func (v *verification) runs(which string, runs []Source, pending []Pending) {
 // entries compares a block's entries with what its reports fold to.
 func (v *verification) entries(which string, has, want []Row) {
 	for i, j := 0, 0; i < len(has) || j < len(want); {
-		order := 0
+		var order int
 		switch {
 		case i == len(has):
 			order = 1

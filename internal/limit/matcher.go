@@ -160,7 +160,7 @@ func (n *node) insert(v string, bit uint64, exact bool) {
 		if i < 0 {
 			c := &node{label: v}
 			n.first, n.children = append(n.first, v[0]), append(n.children, c)
-			n, v = c, ""
+			n = c
 			break
 		}
 		c := n.children[i]

@@ -144,7 +144,7 @@ func TestClocksAreHanded(t *testing.T) {
 			}
 		}
 	}
-	overlay, err := clock.Overlay(dir)
+	overlay, err := clock.Overlay(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestClocksAreHanded(t *testing.T) {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
 	check("Go", k.Env(), filepath.Join(dir, "now"))
-	library, err := clock.Library(dir)
+	library, err := clock.Library(t.Context(), dir)
 	if err != nil {
 		t.Skipf("no C compiler: %v", err)
 	}

@@ -75,7 +75,6 @@ type server struct {
 	gaps       *proxy.Gaps
 	relay      *proxy.Relay
 
-	mu   sync.Mutex // held while it is killed and comes back
 	unit engines.Unit
 }
 
@@ -279,11 +278,11 @@ func (s *site) build(ctx context.Context) error {
 			return err
 		}
 	}
-	overlay, err := clock.Overlay(tools)
+	overlay, err := clock.Overlay(ctx, tools)
 	if err != nil {
 		return err
 	}
-	if s.library, err = clock.Library(tools); err != nil {
+	if s.library, err = clock.Library(ctx, tools); err != nil {
 		fmt.Fprintf(s.out, "engines have the machine's clock: %v\n", err)
 	}
 	if s.o.monthEnd && s.library == "" {
@@ -414,12 +413,16 @@ func (s *site) startServer(ctx context.Context, v *server) (err error) {
 
 // ready waits for a server, or a quota-agent, that says so itself.
 func (s *site) ready(ctx context.Context, v *server) error {
-	return s.until(ctx, v.name+" is ready", func() bool { return answers("http://" + v.http + "/readyz") })
+	return s.until(ctx, v.name+" is ready", func() bool { return answers(ctx, "http://"+v.http+"/readyz") })
 }
 
-func answers(url string) bool {
+func answers(ctx context.Context, url string) bool {
 	asker := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := asker.Get(url)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := asker.Do(request)
 	if err != nil {
 		return false
 	}
@@ -524,7 +527,7 @@ func (s *site) startMember(ctx context.Context, m *member) (err error) {
 // up waits until a member decides.
 func (s *site) up(ctx context.Context, m *member) error {
 	if m.sidecar {
-		return s.until(ctx, m.id+" answers", func() bool { return answers("http://" + m.http + "/healthz") })
+		return s.until(ctx, m.id+" answers", func() bool { return answers(ctx, "http://"+m.http+"/healthz") })
 	}
 	return s.until(ctx, m.id+" is up", func() bool { return strings.Contains(m.unit.Log(), "up "+m.id) || m.unit.Exited() })
 }

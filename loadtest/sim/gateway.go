@@ -43,17 +43,15 @@ type line struct {
 	key    int
 	bucket *agent.Bucket
 
-	due      int64 // when it is looked at next
-	ready    bool  // it is in the loop's queue
-	flying   bool  // a call carries its renewal
-	answers  int   // so far
-	fails    int
-	failing  int64 // since when
-	hungry   int   // answers in a row that left requests waiting
-	retryAt  int64 // not to be asked for before
-	lost     bool
-	granted  int64
-	admitted int64
+	due     int64 // when it is looked at next
+	ready   bool  // it is in the loop's queue
+	flying  bool  // a call carries its renewal
+	answers int   // so far
+	fails   int
+	failing int64 // since when
+	hungry  int   // answers in a row that left requests waiting
+	retryAt int64 // not to be asked for before
+	lost    bool
 }
 
 func newGateway(w *world, place, life int) *gateway {

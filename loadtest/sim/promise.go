@@ -42,8 +42,6 @@ func wrong(most float64) []Promise {
 	}
 }
 
-func wrongOverRun(most float64) Promise { return wrong(most)[0] }
-
 // dense are the costs of buckets with a thousand requests a second and more on each agent.
 var dense = []Promise{
 	{"calls, % of decisions", func(r *Result) float64 { return r.CalledPct }, 0.1},

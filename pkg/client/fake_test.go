@@ -44,7 +44,7 @@ type fake struct {
 	buckets  map[string]*central
 	asked    map[string]int // tenants
 	// leases answers renewals instead of the central buckets, if not nil.
-	leases *memstore.Store
+	leases   *memstore.Store
 	renews   int
 	renewals int
 	finals   int

@@ -155,10 +155,10 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 
 	run("a dead holder's slots come back, and are taken again if it lives", func(o renewer) {
 		spec := Slots(10)
-		g := o.one(ask("a", spec, start, 1, 10))
+		o.one(ask("a", spec, start, 1, 10))
 		r := ask("a", spec, start+1000, 2, 0)
 		r.InUse, r.Admitted = 10, 10
-		g = o.one(r)
+		g := o.one(r)
 		late := start + 1000 + 2*g.TTL + lease.SlotLen
 		if b := o.one(ask("b", spec, start+2000, 1, 4)); b.Tokens != 0 {
 			o.t.Errorf("all are in use: b got %+v, want none", b)

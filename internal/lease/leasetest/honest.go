@@ -67,7 +67,7 @@ type honest struct {
 	number           int64
 	admitted, denied int64
 	told             int64
-	tokens, debt     int64
+	tokens           int64
 	inUse            []int64 // when each ends
 	grant            lease.Grant
 	last             int64

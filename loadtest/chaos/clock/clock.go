@@ -8,6 +8,7 @@
 package clock
 
 import (
+	"context"
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
@@ -58,7 +59,7 @@ func (c Clock) EnvC(library string) []string { return append(c.Env(), "LD_PRELOA
 var preload string
 
 // Library makes the library for programs in C, below dir. It needs a C compiler.
-func Library(dir string) (string, error) {
+func Library(ctx context.Context, dir string) (string, error) {
 	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
 	if err := os.WriteFile(source, []byte(preload), 0o644); err != nil {
 		return "", fmt.Errorf("clock: %w", err)
@@ -67,7 +68,7 @@ func Library(dir string) (string, error) {
 	if cc == "" {
 		cc = "cc"
 	}
-	if out, err := exec.Command(cc, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, cc, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("clock: %s: %w: %s", cc, err, out)
 	}
 	return library, nil
@@ -120,8 +121,8 @@ const asks = "sec, nsec, mono := runtimeNow()\n"
 
 // Overlay writes, below dir, what makes programs in Go read a Clock. The file it returns
 // is for go build -overlay.
-func Overlay(dir string) (string, error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+func Overlay(ctx context.Context, dir string) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("clock: go env: %w", err)
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -150,7 +151,7 @@ func (l *Link) connect(from net.Conn) {
 }
 
 func (l *Link) join(from net.Conn, target string) {
-	to, err := net.DialTimeout("tcp", target, dialTimeout)
+	to, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(context.Background(), "tcp", target)
 	if err != nil {
 		return
 	}

@@ -19,6 +19,8 @@ type bound struct {
 	begin, end        int64
 	previous, current int64
 
+	inFlight int64 // of a limit of slots
+
 	over            int
 	most, mostTenth float64
 }
@@ -39,9 +41,10 @@ func newBound(sc *Scenario, epoch int64) *bound {
 	l := &sc.Limit
 	allowed := 1 + float64(l.EpsilonPPM)/1e6
 	switch l.Algorithm {
-	case limit.FixedWindow, limit.SlidingWindow:
+	case limit.FixedWindow, limit.SlidingWindow, limit.Concurrency:
 	case limit.SlidingWindowLog:
-		b.spans = []span{{length: l.Rate.Per.Microseconds(), allows: allowed * float64(l.Rate.Units)}}
+		// Exactly, as the store counts: agents hear of it a part of a round trip later, one sooner than another.
+		b.spans = []span{{length: l.Rate.Per.Microseconds() - sc.Faults.roundTrip(), allows: float64(l.Rate.Units)}}
 	default:
 		for _, length := range []int64{second / 10, second, 2 * second, 10 * second, minute} {
 			rate := float64(l.Rate.Units) / float64(l.Rate.Per.Microseconds())
@@ -53,6 +56,10 @@ func newBound(sc *Scenario, epoch int64) *bound {
 
 // admit takes note of units admitted at now.
 func (b *bound) admit(now, units int64) {
+	if b.sc.Limit.Slots > 0 {
+		b.occupy(units)
+		return
+	}
 	if b.sc.Limit.Algorithm.Windowed() {
 		b.window(now, units)
 		return
@@ -80,6 +87,18 @@ func (b *bound) admit(now, units int64) {
 	}
 	b.trim()
 }
+
+// occupy holds what is in flight against the slots, which have no room for an error.
+func (b *bound) occupy(units int64) {
+	b.inFlight += units
+	part := float64(b.inFlight) / float64(b.sc.Limit.Slots)
+	b.most = math.Max(b.most, part)
+	if part > 1 {
+		b.over++
+	}
+}
+
+func (b *bound) finish(units int64) { b.inFlight -= units }
 
 // times is how many bounds a window may come to: two where the store has lost the
 // bucket, until the leases that it does not know of have ended; and where part of the agents

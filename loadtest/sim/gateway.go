@@ -18,6 +18,7 @@ type request struct {
 	at    int64
 	key   int
 	units int64
+	lasts int64 // of a limit of slots
 }
 
 // gateway is a process with an agent: its copies of the buckets, and what pkg/client
@@ -138,19 +139,35 @@ func (g *gateway) arrive(r request) {
 	w.m.arrival(g.place, r)
 	l := g.line(r.key)
 	if l.bucket.Take(r.units) {
-		w.m.admit(g.place, r)
+		l.admit(r)
 		return
 	}
-	switch v := l.bucket.Slow(g.clock(), r.units, g.loop.lost || l.lost); v.Outcome {
+	switch v := l.bucket.Ask(g.clock(), r.units, g.loop.lost || l.lost, w.sc.queues()); v.Outcome {
 	case agent.Admitted:
-		w.m.admit(g.place, r)
+		l.admit(r)
 	case agent.Wait:
 		l.wait(r)
 	}
 	l.plan()
 }
 
-// wait lets a request wait for a renewal's answer, for as long as pkg/client does.
+// admit has a request begin, and end if it has a slot.
+func (l *line) admit(r request) {
+	l.g.w.m.admit(l.g.place, r)
+	if r.lasts == 0 {
+		return
+	}
+	l.g.w.after(r.lasts, func() {
+		l.g.w.m.finish(r)
+		l.g.run(func() {
+			serve(l.bucket.Finish(r.units))
+			l.plan()
+		})
+	})
+}
+
+// wait lets a request wait for a renewal's answer or its turn, for as long as pkg/client does
+// for an answer.
 func (l *line) wait(r request) {
 	w := l.g.w
 	before := l.answers
@@ -160,10 +177,16 @@ func (l *line) wait(r request) {
 		done = true
 		w.m.waited(r, w.now-r.at, before == 0, l.answers-before)
 		if v.Outcome == agent.Admitted {
-			w.m.admit(l.g.place, r)
+			l.admit(r)
 		}
 	}
-	if !l.bucket.Enqueue(waiter) {
+	if w.sc.queues() {
+		served, ok := l.bucket.Join(waiter)
+		serve(served)
+		if !ok {
+			return
+		}
+	} else if !l.bucket.Enqueue(waiter) {
 		return
 	}
 	w.after(maxWait, func() {

@@ -15,7 +15,19 @@ type ideal interface {
 	take(now, n int64) bool
 }
 
-func newIdeal(l *limit.Limit, now int64) ideal {
+// queueing is one in which requests wait their turn.
+type queueing interface {
+	// begins returns when a request of one unit that comes at now is let through, and false
+	// where the queue is full. It keeps its slot, if it has one, for lasts.
+	begins(now, lasts int64) (at int64, ok bool)
+}
+
+// newIdeal returns an ideal, or one that is queueing, for a queue on each of so many agents.
+func newIdeal(l *limit.Limit, agents int, now int64) any {
+	places := l.Queue * int64(agents)
+	if l.Slots > 0 {
+		return &slots{free: make([]int64, l.Slots), places: places}
+	}
 	perSecond := float64(l.Rate.Units) / l.Rate.Per.Seconds()
 	switch l.Algorithm {
 	case limit.FixedWindow:
@@ -25,6 +37,9 @@ func newIdeal(l *limit.Limit, now int64) ideal {
 	case limit.SlidingWindowLog:
 		return &slidingLog{units: l.Rate.Units, period: l.Rate.Per.Microseconds()}
 	case limit.LeakyBucket:
+		if places > 0 {
+			return &pacedQueue{gap: 1e6 / perSecond, places: places}
+		}
 		return &leakyBucket{gap: 1e6 / perSecond, burst: float64(max(l.Burst, 1))}
 	default:
 		return &tokenBucket{level: float64(l.Burst), burst: float64(l.Burst), perSecond: perSecond, last: now}
@@ -58,6 +73,49 @@ func (b *leakyBucket) take(now, n int64) bool {
 	}
 	b.due = due + float64(n)*b.gap
 	return true
+}
+
+// pacedQueue lets one request out each gap, first come first served.
+type pacedQueue struct {
+	gap, due float64
+	places   int64
+}
+
+func (q *pacedQueue) begins(now, _ int64) (int64, bool) {
+	at := math.Max(q.due, float64(now))
+	if at-float64(now) > float64(q.places)*q.gap+1e-6 {
+		return 0, false
+	}
+	q.due = at + q.gap
+	return int64(math.Ceil(at)), true
+}
+
+// slots is one counter of what is in flight, and a queue before it, first come first served.
+type slots struct {
+	free    []int64 // when each slot is free
+	places  int64
+	waiting []int64 // when each of those who wait begins, the earliest first
+}
+
+func (s *slots) begins(now, lasts int64) (int64, bool) {
+	first := 0 // the slot that is free the earliest
+	for i, at := range s.free {
+		if at < s.free[first] {
+			first = i
+		}
+	}
+	for len(s.waiting) > 0 && s.waiting[0] <= now {
+		s.waiting = s.waiting[1:]
+	}
+	at := max(s.free[first], now)
+	if at > now {
+		if int64(len(s.waiting)) >= s.places {
+			return 0, false
+		}
+		s.waiting = append(s.waiting, at)
+	}
+	s.free[first] = at + lasts
+	return at, true
 }
 
 // fixedWindow counts from zero in each window.

@@ -57,7 +57,7 @@ type Sample struct{ Admitted, Ideal, Renewals, Out int64 }
 // measure counts a run, and runs the ideal limiters beside it.
 type measure struct {
 	w      *world
-	ideals []ideal // by key
+	ideals []any // by key: an ideal, or one that is queueing
 	bounds []*bound
 
 	got, want []int64 // admitted, by bin
@@ -82,11 +82,11 @@ func newMeasure(w *world) *measure {
 	n := int((sc.Duration+maxWait)/bin) + 1
 	m := &measure{
 		w: w, got: make([]int64, n), want: make([]int64, n), byPlace: make([]int64, sc.Agents),
-		ideals: make([]ideal, sc.keys()), bounds: make([]*bound, sc.keys()),
+		ideals: make([]any, sc.keys()), bounds: make([]*bound, sc.keys()),
 		step: max(sc.Duration/samples, bin),
 	}
 	for i := range m.ideals {
-		m.ideals[i] = newIdeal(&sc.Limit, w.epoch)
+		m.ideals[i] = newIdeal(&sc.Limit, sc.Agents, w.epoch)
 		m.bounds[i] = newBound(sc, w.epoch)
 	}
 	return m
@@ -102,11 +102,26 @@ func (m *measure) arrival(place int, r request) {
 	if m.isNearEdge() {
 		m.nearEdge++
 	}
-	if m.ideals[r.key].take(m.w.epoch+m.w.now, r.units) {
-		m.want[m.w.now/bin] += r.units
-		m.total.Ideal += r.units
+	switch i := m.ideals[r.key].(type) {
+	case queueing:
+		if at, ok := i.begins(m.w.epoch+m.w.now, r.lasts); ok {
+			m.w.at(at-m.w.epoch, func() { m.wanted(r) })
+		}
+	case ideal:
+		if i.take(m.w.epoch+m.w.now, r.units) {
+			m.wanted(r)
+		}
 	}
 }
+
+// wanted notes that the ideal limiter lets a request begin now.
+func (m *measure) wanted(r request) {
+	m.want[m.w.now/bin] += r.units
+	m.total.Ideal += r.units
+}
+
+// finish notes that a request with a slot has ended.
+func (m *measure) finish(r request) { m.bounds[r.key].finish(r.units) }
 
 func (m *measure) admit(place int, r request) {
 	m.got[m.w.now/bin] += r.units
@@ -227,7 +242,10 @@ func (m *measure) worst() float64 {
 // any error: less than a second's worth of the rate counts as that.
 func (m *measure) eachStretch(from int64, f func(begin int64, pct float64)) {
 	const span = int(stretch / bin)
-	least := math.Max(float64(m.w.sc.Limit.Rate.Units)/m.w.sc.Limit.Rate.Per.Seconds()*float64(m.w.sc.keys()), 1)
+	least := 1.0
+	if l := &m.w.sc.Limit; l.Slots == 0 {
+		least = math.Max(float64(l.Rate.Units)/l.Rate.Per.Seconds()*float64(m.w.sc.keys()), 1)
+	}
 	var got, want int64
 	first := int(from / bin)
 	for i := first; i < int(m.w.sc.Duration/bin); i++ {

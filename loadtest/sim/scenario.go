@@ -30,6 +30,7 @@ type Scenario struct {
 	Varies bool                               // Demand changes with time
 	Key    func(r *rand.Rand, agent int) int  // whose bucket a request falls into; nil for the first
 	Units  func(r *rand.Rand) int64           // what a request costs; nil for one
+	Lasts  func(r *rand.Rand) int64           // how long a request keeps its slot
 
 	Faults   Faults
 	Promises []Promise
@@ -86,7 +87,13 @@ type Crash struct {
 	Agent int
 }
 
+// queues reports whether requests wait their turn.
+func (sc *Scenario) queues() bool { return sc.Limit.Queue > 0 }
+
 func (sc *Scenario) keys() int { return max(sc.Keys, 1) }
+
+// roundTrip is that of a call, on average.
+func (f *Faults) roundTrip() int64 { return max(f.RoundTrip, 2*millisecond) }
 
 // reachable reports whether the agent's calls arrive, and if not, whether they are
 // refused at once.

@@ -12,12 +12,13 @@ import (
 // Sections of the docs, in their order.
 var sections = []string{
 	"Steady demand", "Dense buckets", "Uneven and changing demand", "Small limits", "Windows and quotas",
+	"Sliding windows and logs", "Leaky buckets and slots",
 	"Strict limits and large requests", "Agents that come, go and stand still", "Network", "Outages", "Store and clocks",
 }
 
 // Scenarios are those that `make sim` runs, in the order of the docs.
 func Scenarios() []Scenario {
-	all := slices.Concat(steadyDemand(), denseBuckets(), changingDemand(), smallLimits(), windows(),
+	all := slices.Concat(steadyDemand(), denseBuckets(), changingDemand(), smallLimits(), windows(), slidingWindows(), pacedAndSlots(),
 		strictAndLarge(), agentsComeAndGo(), network(), outages(), storeAndClocks())
 	for i := range all {
 		all[i].Missed = missed[all[i].Name]
@@ -35,6 +36,12 @@ var missed = map[string]string{
 	"100 an hour over 100 agents, 10 ×":         "denials outlast the next token",
 	"a month's 200,000 used up over 100 agents": "the last units wait for what agents hold",
 
+	"50 slots over 10 agents, 0.5 ×":              spareSlots,
+	"50 slots over 10 agents, 0.9 ×":              spareSlots,
+	"50 slots over 10 agents, 2 ×":                spareSlots,
+	"50 slots over 10 agents, with queues, 0.9 ×": spareSlots,
+	"50 slots over 10 agents, with queues, 2 ×":   spareSlots,
+
 	"requests of 500 of 1,000, 0.9 ×":                         piecemeal,
 	"requests of 500 of 1,000, 3 ×":                           piecemeal,
 	"single ones, and 1 of 100 of up to 900, of 1,000, 0.9 ×": piecemeal,
@@ -45,6 +52,7 @@ var missed = map[string]string{
 const (
 	countsAsUnspent = "what is out of a full bucket counts as unspent until it is reported"
 	shortTerms      = "terms are half a second under pressure"
+	spareSlots      = "spare slots lie with other agents until these renew: with one agent the error over the run is below 0.6 %"
 	piecemeal       = "the bucket is shared out in pieces smaller than a request"
 )
 
@@ -233,6 +241,54 @@ func windows() []Scenario {
 	sparse.Demand = even(100_000, 100)
 	sparse.Promises = wrong(5)
 	return append(out, quota, lost, edge, sparse)
+}
+
+func slidingWindows() []Scenario {
+	const section = "Sliding windows and logs"
+	sliding := windowLimit(10_000, 10*time.Second)
+	sliding.Algorithm = limit.SlidingWindow
+	out := at([]float64{0.9, 1.5, 3}, func(f float64) Scenario {
+		return of(section, "sliding, 10,000 in 10 s over 20 agents", 20, sliding, f)
+	})
+	sliding.Rate.Units = 100
+	out = append(out, at([]float64{0.9, 3}, func(f float64) Scenario {
+		return of(section, "sliding, 100 in 10 s over 10 agents", 10, sliding, f)
+	})...)
+	for _, units := range []int64{5, 100} {
+		log := windowLimit(units, time.Minute)
+		log.Algorithm = limit.SlidingWindowLog
+		sc := of(section, fmt.Sprintf("log, %d a minute over 10 agents", units), 10, log, 3)
+		sc.Duration, sc.Promises = 10*minute, []Promise{apart(0)}
+		out = append(out, sc)
+	}
+	return out
+}
+
+func pacedAndSlots() []Scenario {
+	const section = "Leaky buckets and slots"
+	leaky := bucketLimit(1_000, time.Second, 1)
+	leaky.Algorithm, leaky.Queue = limit.LeakyBucket, 20
+	out := at([]float64{0.9, 3}, func(f float64) Scenario {
+		return of(section, "leaky, 1,000/s over 10 agents", 10, leaky, f)
+	})
+	// Each request keeps its slot for 100 ms on average: 50 slots are 500 requests a second.
+	slots := limit.Limit{Name: "in flight", Algorithm: limit.Concurrency, Slots: 50}
+	for _, queue := range []int64{0, 5} {
+		out = append(out, at([]float64{0.5, 0.9, 2}, func(f float64) Scenario {
+			name := "50 slots over 10 agents"
+			if queue > 0 {
+				name += ", with queues"
+			}
+			sc := Scenario{
+				Section: section, Name: fmt.Sprintf("%s, %g ×", name, f), Agents: 10, Limit: slots, Duration: minute,
+				Demand: even(500*f, 10), Promises: wrong(5),
+			}
+			sc.Limit.Queue = queue
+			sc.Lasts = func(r *rand.Rand) int64 { return 1 + int64(r.ExpFloat64()*100*float64(millisecond)) }
+			return sc
+		})...)
+	}
+	return out
 }
 
 func strictAndLarge() []Scenario {

@@ -3,6 +3,9 @@ package sim
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 // sampled leaves only the shortest runs, for the race detector.
@@ -26,7 +29,7 @@ func TestScenarios(t *testing.T) {
 		"10 agents, 0.9 ×", "10 agents, 3 ×", "5 a minute over 10 agents, 3 ×",
 		"20 agents of 40,000/s, 0.5 ×", "strict, 100 agents, 3 ×",
 		"moves to another tenth of the agents every 2 s, 3 ×", "one of 100 leaves and one joins each second, 3 ×",
-		"10,000 in 10 s over 20 agents, 3 ×", "the store forgets everything, 3 ×",
+		"10,000 in 10 s over 20 agents, 3 ×", "log, 5 a minute over 10 agents, 3 ×", "leaky, 1,000/s over 10 agents, 3 ×", "the store forgets everything, 3 ×",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,10 +45,38 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// Slots have no room for an error, nor has a log.
+func TestBoundOfSlotsAndLogs(t *testing.T) {
+	b := newBound(&Scenario{Limit: limit.Limit{Algorithm: limit.Concurrency, Slots: 2, EpsilonPPM: 1_000_000}}, 0)
+	b.admit(0, 1)
+	b.admit(1, 1)
+	b.finish(1)
+	b.admit(2, 1)
+	if b.over != 0 {
+		t.Fatalf("two in flight, of 2: got %d over", b.over)
+	}
+	if b.admit(3, 1); b.over != 1 {
+		t.Errorf("three in flight, of 2: got %d over, want 1", b.over)
+	}
+	l := windowLimit(2, time.Minute)
+	l.Algorithm = limit.SlidingWindowLog
+	b = newBound(&Scenario{Limit: l}, 0)
+	for _, at := range []int64{0, second, minute, minute + second} {
+		b.admit(at, 1)
+	}
+	if b.over != 0 {
+		t.Fatalf("two in each minute, of 2: got %d over", b.over)
+	}
+	if b.admit(minute+2*second, 1); b.over != 1 {
+		t.Errorf("three in a minute, of 2: got %d over, want 1", b.over)
+	}
+}
+
 // With nothing summed every agent has the whole limit, and the check of the
 // bound has to say so.
 func TestUnguardedBreaksTheBound(t *testing.T) {
-	for _, name := range []string{"100 agents, 3 ×", "10,000 in 10 s over 20 agents, 3 ×"} {
+	for _, name := range []string{"100 agents, 3 ×", "10,000 in 10 s over 20 agents, 3 ×",
+		"sliding, 10,000 in 10 s over 20 agents, 3 ×", "leaky, 1,000/s over 10 agents, 3 ×", "50 slots over 10 agents, 2 ×"} {
 		sc := named(t, name)
 		sc.Unguarded = true
 		sc.Duration = 10 * second

@@ -72,6 +72,9 @@ func (sc *Scenario) spec(now int64) lease.Spec {
 		Algorithm: l.Algorithm, Units: l.Rate.Units, Period: l.Rate.Per.Microseconds(), Burst: l.Burst,
 		EpsilonPPM: l.EpsilonPPM, Borrow: l.Borrow, Lockout: l.Lockout.Microseconds(), Hold: l.FallbackHold.Microseconds(),
 	}
+	if l.Slots > 0 {
+		s.Units = l.Slots
+	}
 	if l.Algorithm.Windowed() {
 		s.WindowStart, s.WindowEnd = windowAt(l.Rate, now)
 		_, s.NextWindowEnd = windowAt(l.Rate, s.WindowEnd)

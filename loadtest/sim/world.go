@@ -132,6 +132,9 @@ func (w *world) arrive(i int) {
 	if w.sc.Units != nil {
 		r.units = w.sc.Units(w.arrivals)
 	}
+	if w.sc.Lasts != nil {
+		r.lasts = w.sc.Lasts(w.arrivals)
+	}
 	w.gateways[i].arrive(r)
 	w.nextArrival(i)
 }
@@ -140,7 +143,7 @@ func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
 
 // latency is one way's, three tenths either way.
 func (w *world) latency() int64 {
-	half := max(w.sc.Faults.RoundTrip, 2*millisecond) / 2
+	half := w.sc.Faults.roundTrip() / 2
 	return half*7/10 + w.network.Int64N(half*6/10)
 }
 

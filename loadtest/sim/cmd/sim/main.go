@@ -21,7 +21,7 @@ func main() {
 	check := flag.Bool("check", false, "write nothing, and fail where the docs are not what the run gives")
 	flag.Parse()
 
-	scenarios := slices.DeleteFunc(sim.Scenarios(), func(sc sim.Scenario) bool {
+	scenarios := slices.DeleteFunc(slices.Concat(sim.Scenarios(), sim.Frontier()), func(sc sim.Scenario) bool {
 		return !strings.Contains(sc.Section+": "+sc.Name, *only)
 	})
 	results := sim.RunAll(scenarios, *seed)

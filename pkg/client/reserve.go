@@ -139,6 +139,7 @@ func (r *request) keep(mode limit.Mode) {
 		window := int64(0)
 		if !h.item.Slots && !res.void {
 			window = h.entry.Reserve(r.n)
+			r.c.attend(h.entry) // when it was looked at last, its lease may have had nothing to go on for
 		}
 		res.windows, res.slots = append(res.windows, window), append(res.slots, h.item.Slots)
 	}

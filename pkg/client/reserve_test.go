@@ -78,6 +78,43 @@ func TestReserve(t *testing.T) {
 	})
 }
 
+// A reservation that is all that a bucket is used for keeps its lease alive: what it gives back a while
+// later can be spent. Many at once, for some of them are made after the loop looked at their bucket.
+func TestReservationsKeepTheirLeases(t *testing.T) {
+	daily := limit.Limit{
+		Name: "daily", Algorithm: limit.FixedWindow,
+		Rate: limit.Rate{Units: 100, Per: 24 * time.Hour, Calendar: limit.Day}, Burst: 100, Meter: "daily", By: []string{"user"},
+	}
+	bubble(t, plans(1, daily), func(t *testing.T, s *fake) {
+		s.set(func(s *fake) { s.chunk = 0 }) // nothing but what is asked for, so that nothing else keeps the lease
+		c := dial(t, s)
+		c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, "first"}) // the tenant is known
+		reserved := make([]*Reservation, 20)
+		user := func(i int) Attribute { return Attribute{AttrUser, fmt.Sprint(i)} }
+		var all sync.WaitGroup
+		for i := range reserved {
+			all.Go(func() { reserved[i], _ = c.Reserve(t.Context(), 50, tenant("a"), user(i)) })
+		}
+		all.Wait()
+		time.Sleep(3 * time.Second) // some terms
+		for i, r := range reserved {
+			if err := r.Cancel(); err != nil {
+				t.Errorf("Cancel: %v", err)
+			}
+			admitted := 0
+			for range 110 {
+				if c.Allow(t.Context(), tenant("a"), user(i)).Allowed {
+					admitted++
+				}
+			}
+			if admitted != 100 {
+				t.Errorf("%d admitted for user %d after all was put back, want 100", admitted, i)
+			}
+		}
+		shut(t, c)
+	})
+}
+
 // What nobody ends is cancelled in time, and reservations are bounded.
 func TestReservationsExpire(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {

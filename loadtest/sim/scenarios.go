@@ -36,6 +36,8 @@ var missed = map[string]string{
 	"100 an hour over 100 agents, 10 ×":         "denials outlast the next token",
 	"a month's 200,000 used up over 100 agents": "the last units wait for what agents hold",
 
+	"sliding, 50 keys of 100 in 10 s over 10 agents, 0.9 ×": deniesToEdge,
+
 	"50 slots over 10 agents, 0.5 ×":              spareSlots,
 	"50 slots over 10 agents, 0.9 ×":              spareSlots,
 	"50 slots over 10 agents, 2 ×":                spareSlots,
@@ -53,6 +55,7 @@ const (
 	countsAsUnspent = "what is out of a full bucket counts as unspent until it is reported"
 	shortTerms      = "terms are half a second under pressure"
 	spareSlots      = "spare slots lie with other agents until these renew: with one agent the error over the run is below 0.6 %"
+	deniesToEdge    = "the first agent gets the whole bucket for 0.2 s, and others that ask then deny until the window turns"
 	piecemeal       = "the bucket is shared out in pieces smaller than a request"
 )
 
@@ -253,6 +256,13 @@ func slidingWindows() []Scenario {
 	sliding.Rate.Units = 100
 	out = append(out, at([]float64{0.9, 3}, func(f float64) Scenario {
 		return of(section, "sliding, 100 in 10 s over 10 agents", 10, sliding, f)
+	})...)
+	// Of many keys, so that how one of them begins is no matter of luck.
+	out = append(out, at([]float64{0.9, 3}, func(f float64) Scenario {
+		sc := of(section, "sliding, 50 keys of 100 in 10 s over 10 agents", 10, sliding, f)
+		sc.Keys, sc.Key = 50, anyOf(50)
+		sc.Demand = even(50*10*f, 10)
+		return sc
 	})...)
 	for _, units := range []int64{5, 100} {
 		log := windowLimit(units, time.Minute)

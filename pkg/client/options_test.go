@@ -155,6 +155,32 @@ func TestShadowLimit(t *testing.T) {
 	})
 }
 
+// A shadow limit of the policy that is tried would deny nothing, and takes nothing of its other limits away.
+func TestShadowLimitOfAShadowVersion(t *testing.T) {
+	bubble(t, plans(1, requests(1, 1000)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		s.try(plans(7, limit.Limit{Name: "extra", Rate: perSecond(1), Burst: 5, Shadow: true}, requests(1, 30)))
+		time.Sleep(time.Second)
+		for range 100 {
+			drive(c, 1, 1, tenant("a"))
+			time.Sleep(time.Microsecond) // the shadow's buckets are answered
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, tr := range c.Stats().Trials {
+			if tr.Limit == "requests" && (tr.Admitted != 30 || tr.WouldDeny != 70) {
+				t.Errorf("requests: %+v, want 30 admitted and 70 denied, whatever the shadow limit has", tr)
+			}
+			if tr.Limit == "extra" && tr.Admitted != 5 {
+				t.Errorf("extra: %+v, want 5 admitted", tr)
+			}
+		}
+		if n := len(c.Stats().Trials); n != 2 {
+			t.Errorf("%d limits on trial, want 2", n)
+		}
+		shut(t, c)
+	})
+}
+
 // A shadow version decides beside the one in force: each of its limits counts, all or
 // none of them take, and its denials are booked under its own version.
 func TestShadowVersion(t *testing.T) {

@@ -19,8 +19,16 @@ func (c *Client) try(set *agent.Set, n int64, a []limit.Attribute, allowed bool)
 	}
 	all := new(conjunction)
 	for i := range t.Version.Items {
+		if t.Version.Items[i].Rule.Limit.Shadow {
+			continue
+		}
 		if c.tryOne(set, &t.Version, i, n, a, all); all.denied() {
 			return
+		}
+	}
+	for i := range t.Version.Items {
+		if t.Version.Items[i].Rule.Limit.Shadow { // which would deny nothing, so takes nothing back of the others
+			c.tryOne(set, &t.Version, i, n, a, new(conjunction))
 		}
 	}
 }

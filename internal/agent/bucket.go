@@ -57,6 +57,7 @@ type Bucket struct {
 	stopped  bool  // the last check found that demand stopped
 	most     int32 // requests that may wait their turn
 	least    int32 // before denyUntil, requests of fewer units ask all the same
+	anewIn   int32 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient  flag
@@ -105,6 +106,7 @@ type Bucket struct {
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
+	granted                  int64  // the most that the lease of the last answer lets it spend
 	queue                    *queue // nil when nobody waits
 	used                     int64  // when a request last took the slow path, for idle eviction
 }
@@ -132,6 +134,7 @@ func (b *Bucket) adopt(l *limit.Limit) {
 	b.paced = l.Algorithm == limit.LeakyBucket
 	b.queues = b.slots && l.Queue > 0
 	b.touch = l.FirstTouch == limit.TouchAdmit
+	b.anewIn = anewAfter(l)
 	if b.most = int32(l.Queue); b.most == 0 { // at most limit.MaxQueue
 		b.most = maxWaiting
 	}

@@ -20,6 +20,10 @@ const (
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
 	checks = 4
+	// quota is the length of a window from which a request that comes while the edge is
+	// under way waits some of a round trip rather than be denied. In shorter ones edges are so
+	// many that nobody is to wait at them.
+	quota = 60_000_000
 )
 
 // pendingRenewal is the renewal under way.
@@ -149,6 +153,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.toldAdmitted = max(b.admittedLocked(), b.toldAdmitted)
 	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
 	b.number++
+	b.beginAnewLocked(now)
 	r := lease.Renewal{
 		Number:     b.number,
 		Began:      b.began,
@@ -199,7 +204,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		return nil
 	}
 	b.ask, b.failed, b.met = nil, false, true
-	b.answered, b.answeredDenied = p.told, p.denied
+	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
 	if p.final {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
@@ -235,6 +240,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		}
 	}
 	b.live = true
+	b.granted = g.Tokens + g.Next + int64(float64(g.Trickle)*float64(g.TTL)/1e12)
 	b.next = g.Next
 	b.term = g.TTL
 	b.checkAt = b.nextCheckLocked(p.sentAt)
@@ -247,7 +253,11 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
 	}
-	b.length = g.ValidUntil - g.ValidFrom
+	if b.length = g.ValidUntil - g.ValidFrom; b.length >= quota && g.DenyFor <= max(g.Reset, 1_000) {
+		// A request after the edge is not one of the window before: it waits for the new one. The store's edge
+		// is as far from now as it said, less the time that its answer took: about half of all.
+		b.denyUntil = min(b.denyUntil, now-(now-p.sentAt)/2+g.Reset)
+	}
 	b.share = int64(float64(g.Fallback) * float64(b.length) / 1e12)
 	if b.slots {
 		b.dry = g.DenyFor > 0 || g.Remaining <= 0

@@ -33,9 +33,6 @@ var missed = map[string]string{
 
 	"20 agents of 40,000/s, 1 ×": shortTerms,
 
-	"100 an hour over 100 agents, 10 ×":         "denials outlast the next token",
-	"a month's 200,000 used up over 100 agents": "the last units wait for what agents hold",
-
 	"sliding, 50 keys of 100 in 10 s over 10 agents, 0.9 ×": deniesToEdge,
 
 	"50 slots over 10 agents, 0.5 ×":              spareSlots,

@@ -292,6 +292,9 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	most := int64(3600_000_000) // nobody draws the rate: this is when the next token is there
 	if x.Out.Stock > 0 {
 		most = 60_000_000 // or sooner, from what is out
+		if x.Algorithm == limit.SlidingWindow {
+			most = ShortTerm // soon, for it refills from the window before only, and in the first not at all
+		}
 	}
 	return max(min(wait, most), 5_000)
 }

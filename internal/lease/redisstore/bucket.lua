@@ -395,7 +395,7 @@ else
         end
       end
       most = 3600000000
-      if stock_out > 0 then most = 60000000 end
+      if stock_out > 0 then most = sliding and SHORT or 60000000 end
       deny = max(min(deny, most), 5000)
     end
   end

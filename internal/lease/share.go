@@ -217,6 +217,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use *= 4
 	}
 	stock = min(stock, use)
+	if trickle == 0 && !x.r.Spec.Windowed() {
+		stock = min(stock, can/4) // nothing refills soon: whoever comes next has to find something
+	}
 	if plenty && !x.r.Spec.Windowed() {
 		stock = max(stock, min(can/64, 2*fewest*limit.Micro))
 	}
@@ -291,10 +294,7 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	}
 	most := int64(3600_000_000) // nobody draws the rate: this is when the next token is there
 	if x.Out.Stock > 0 {
-		most = 60_000_000 // or sooner, from what is out
-		if x.Algorithm == limit.SlidingWindow {
-			most = ShortTerm // soon, for it refills from the window before only, and in the first not at all
-		}
+		most = ShortTerm // or sooner, from what is out
 	}
 	return max(min(wait, most), 5_000)
 }

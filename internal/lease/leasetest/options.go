@@ -121,7 +121,7 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 			{500, 500, 0},   // one of 500
 			{1000, 500, 0},  // two of 500
 			{520, 500, 20},  // and some small ones
-			{200, 100, 300}, // all served, and as much to spare as is left
+			{200, 100, 200}, // all served; a quarter to spare would be less
 			{700, 100, 300}, // three of seven
 			{650, 250, 300}, // all that is there
 		} {

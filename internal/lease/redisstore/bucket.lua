@@ -295,6 +295,7 @@ else
         use = use * 4
       end
       stock = min(stock, use)
+      if trickle == 0 and not fixed then stock = min(stock, floor(can / 4)) end
       if plenty and not fixed then stock = max(stock, min(floor(can / 64), 2 * FEWEST * MICRO)) end
       stock = stock - stock % MICRO
       if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
@@ -395,7 +396,7 @@ else
         end
       end
       most = 3600000000
-      if stock_out > 0 then most = sliding and SHORT or 60000000 end
+      if stock_out > 0 then most = SHORT end
       deny = max(min(deny, most), 5000)
     end
   end

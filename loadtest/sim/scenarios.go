@@ -33,8 +33,6 @@ var missed = map[string]string{
 
 	"20 agents of 40,000/s, 1 ×": shortTerms,
 
-	"sliding, 50 keys of 100 in 10 s over 10 agents, 0.9 ×": deniesToEdge,
-
 	"50 slots over 10 agents, 0.5 ×":              spareSlots,
 	"50 slots over 10 agents, 0.9 ×":              spareSlots,
 	"50 slots over 10 agents, 2 ×":                spareSlots,
@@ -52,7 +50,6 @@ const (
 	countsAsUnspent = "what is out of a full bucket counts as unspent until it is reported"
 	shortTerms      = "terms are half a second under pressure"
 	spareSlots      = "spare slots lie with other agents until these renew: with one agent the error over the run is below 0.6 %"
-	deniesToEdge    = "the first agent gets the whole bucket for 0.2 s, and others that ask then deny until the window turns"
 	piecemeal       = "the bucket is shared out in pieces smaller than a request"
 )
 

@@ -28,7 +28,8 @@ type ledgerService struct {
 
 // Verify checks the ledger against itself.
 func (s *ledgerService) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStreamingServer[quotav1.VerifyResponse]) error {
-	return s.alone(stream.Context(), func(ctx context.Context) error {
+	var r *quotav1.VerifyResult
+	err := s.alone(stream.Context(), func(ctx context.Context) error {
 		var sent error
 		v, err := s.books.Verify(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
 			if sent == nil {
@@ -41,22 +42,29 @@ func (s *ledgerService) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStrea
 		if err != nil {
 			return err
 		}
-		r := &quotav1.VerifyResult{
+		r = &quotav1.VerifyResult{
 			MoreFaults: v.More, Epochs: v.Counts.Epochs, Reports: v.Counts.Reports, Blocks: v.Counts.Blocks, Entries: v.Counts.Entries,
 			Rollups: v.Counts.Rollups, Quarantined: v.Counts.Quarantined, Height: v.Height, Hash: v.Hash[:],
 		}
 		for _, f := range v.Faults {
 			r.Faults = append(r.Faults, &quotav1.LedgerFault{Table: f.Table, Which: f.Which, What: f.What})
 		}
-		return stream.Send(&quotav1.VerifyResponse{Result: r})
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	// Whoever has the answer may call again: it is sent when the next may run.
+	return stream.Send(&quotav1.VerifyResponse{Result: r})
 }
 
 // Rebuild makes roll-ups again from entries.
 func (s *ledgerService) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStreamingServer[quotav1.RebuildResponse]) error {
-	return s.alone(stream.Context(), func(ctx context.Context) error {
+	var wrong int64
+	err := s.alone(stream.Context(), func(ctx context.Context) error {
 		var sent error
-		wrong, err := s.books.Rebuild(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
+		var err error
+		wrong, err = s.books.Rebuild(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
 			if sent == nil {
 				sent = stream.Send(&quotav1.RebuildResponse{Progress: p})
 			}
@@ -64,11 +72,12 @@ func (s *ledgerService) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStr
 		if err == nil {
 			err = sent
 		}
-		if err != nil {
-			return err
-		}
-		return stream.Send(&quotav1.RebuildResponse{Wrong: wrong, Done: true})
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&quotav1.RebuildResponse{Wrong: wrong, Done: true})
 }
 
 // alone runs what reads the whole ledger: one such call at a time, ended when the

@@ -643,29 +643,3 @@ func TestReference(t *testing.T) {
 		t.Errorf("the monthly limit's zone is %q, want the document's", got)
 	}
 }
-
-func TestSwitchFiles(t *testing.T) {
-	for text, want := range map[string]SwitchFile{
-		"":                             {},
-		"# nothing\n":                  {},
-		"mode: allow_all":              {Mode: limit.ModeAllowAll, Moded: true},
-		"mode: normal\ndeny: b":        {Moded: true, Denied: []string{"b"}},
-		"deny: [b, a, b]":              {Denied: []string{"a", "b"}},
-		"{mode: shadow_all, deny: []}": {Mode: limit.ModeShadowAll, Moded: true},
-	} {
-		if got, err := ParseSwitches("f", []byte(text)); err != nil || !got.Equal(want) {
-			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
-		}
-	}
-	for text, says := range map[string]string{
-		"mode: allow-everything": "f:1: mode is",
-		"\nmod: normal":          `f:2: unknown key "mod" in the file; allowed are deny, mode`,
-		"deny: ['a b']":          "not a tenant's id",
-		"[x]":                    "must be a mapping",
-		"deny: {a: b}":           "must be a word or a list",
-	} {
-		if _, err := ParseSwitches("f", []byte(text)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v, want %s", text, err, says)
-		}
-	}
-}

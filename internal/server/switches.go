@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/switchfile"
 )
 
 // Board is a place beside the policy store that all servers reach, for a copy of the
@@ -64,6 +64,8 @@ type switchboard struct {
 	now   func() time.Time
 	poke  chan struct{} // asks for a round at once
 
+	follower *switchfile.Follower // the rounds' alone; nil before the first
+
 	mu     sync.Mutex
 	held   limit.Switches
 	by     string // who set held
@@ -71,11 +73,7 @@ type switchboard struct {
 	copied int64  // the revision on the board, likewise
 	away   bool   // the board did not answer last
 
-	file    policy.SwitchFile // what the file says; the zero value for nothing
-	sight   os.FileInfo       // of the file at the last look; nil without one
-	sighted bool
-	seen    os.FileInfo // as last read; nil when there was none
-	faults  string      // logged once
+	file switchfile.Says // what the file says; the zero value for nothing
 }
 
 func newSwitchboard(store policy.Store, board Board, path string, v *view, log *slog.Logger) *switchboard {
@@ -325,60 +323,41 @@ func (s *switchboard) state() (sw limit.Switches, pending []string, file string)
 	if s.board != nil && s.held.Revision > s.copied {
 		pending = append(pending, "lease store")
 	}
-	if s.file.Says() {
+	if s.file.Anything() {
 		file = s.path
 	}
 	return s.held, pending, file
 }
 
-// sameFile reports whether nothing was written between two looks; nil is no file.
-func sameFile(a, b os.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && os.SameFile(a, b)
-}
-
 // readFile takes what the file says, once it changed. A file that is gone says
-// nothing; one that has faults leaves what it said before.
+// nothing; one that has faults leaves what it said before. The rounds alone call it.
 func (s *switchboard) readFile() {
 	if s.path == "" {
 		return
 	}
-	info, err := os.Stat(s.path)
+	if s.follower == nil {
+		says, err := switchfile.Read(s.path)
+		s.follower = switchfile.Follow(s.path, says)
+		s.heard(says, err)
+		return
+	}
+	if says, changed, err := s.follower.Look(); changed {
+		s.heard(says, err)
+	}
+}
+
+func (s *switchboard) heard(says switchfile.Says, err error) {
+	if err != nil {
+		s.log.Error("switch file not in force; what it said before stays", "error", err)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.seen != nil && sameFile(info, s.seen) {
-		return
-	}
-	if s.sighted && !sameFile(info, s.sight) {
-		s.sight = info
-		return // it is being written, perhaps: what it says counts once it is the same twice
-	}
-	s.sight, s.sighted = info, true
-	var says policy.SwitchFile
-	if err == nil {
-		var data []byte
-		if data, err = os.ReadFile(s.path); err == nil {
-			says, err = policy.ParseSwitches(s.path, data)
-		}
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		if err.Error() != s.faults {
-			s.log.Error("switch file not in force; what it said before stays", "error", err)
-		}
-		s.faults = err.Error()
-		return
-	}
-	s.seen, s.faults = info, ""
-	if err != nil {
-		s.seen = nil
-	}
 	if says.Equal(s.file) {
 		return
 	}
 	s.file = says
 	in := says.Over(s.held)
-	s.log.Warn("switch file read", "file", s.path, "overrides", says.Says(), "mode", in.Mode.String(), "denied_tenants", len(in.Denied))
+	s.log.Warn("switch file read", "file", s.path, "overrides", says.Anything(), "mode", in.Mode.String(), "denied_tenants", len(in.Denied))
 	s.publishLocked()
 }

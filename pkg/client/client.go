@@ -17,6 +17,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -98,7 +99,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	}
 	if cfg.switchFile != "" {
 		var err error
-		if cfg.switches, err = readSwitchFile(cfg.switchFile); err != nil {
+		if cfg.switches, err = switchfile.Read(cfg.switchFile); err != nil {
 			return nil, fmt.Errorf("%w: switch file %w", ErrOption, err)
 		}
 	}

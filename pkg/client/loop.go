@@ -13,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/switchfile"
 )
 
 const (
@@ -49,9 +50,9 @@ type loop struct {
 	current int64 // slot that usage is booked under, Unix seconds
 	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
 
-	remote limit.Switches // as the server says them
-	local  override       // as the switch file does
-	fault  error          // of the switch file
+	remote limit.Switches  // as the server says them
+	local  switchfile.Says // as the switch file does
+	fault  error           // of the switch file
 
 	renewed chan renewResult
 	filed   chan fileEvent

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/switchfile"
 )
 
 // Unknown says how requests are decided while nothing is known of the policy, or
@@ -54,7 +56,7 @@ type config struct {
 	switchFile      string
 	maxReservations int
 	reservationTime time.Duration
-	switches        override // what the file said at the start
+	switches        switchfile.Says // what the file said at the start
 }
 
 // Option changes a default of Dial.

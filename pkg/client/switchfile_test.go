@@ -4,61 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
-
-func TestParseSwitches(t *testing.T) {
-	yes := func(mode limit.Mode, denied ...string) override { return override{mode, true, denied} }
-	for text, want := range map[string]override{
-		"":                                    {},
-		"# nothing\n\n---\n":                  {},
-		"{}":                                  {},
-		"mode: allow_all":                     yes(limit.ModeAllowAll),
-		"---\nmode:  'shadow_all'  # why\r\n": yes(limit.ModeShadowAll),
-		"mode: normal\ndeny: []\n":            yes(limit.ModeNormal),
-		"deny: [b, \"a\", a]":                 {denied: []string{"a", "b"}},
-		"deny:\n  - acme/web\n  # not this\n  - x:y@z\nmode: allow_all": yes(limit.ModeAllowAll, "acme/web", "x:y@z"),
-		"deny:\n- a\n- 'b'\n":                  {denied: []string{"a", "b"}},
-		"deny: acme":                           {denied: []string{"acme"}},
-		`{"mode": "allow_all", "deny": ["a"]}`: yes(limit.ModeAllowAll, "a"),
-		"\xef\xbb\xbf{\"deny\": null}\n":       {},
-	} {
-		got, err := parseSwitches([]byte(text))
-		if err != nil || got.mode != want.mode || got.moded != want.moded || !slices.Equal(got.denied, want.denied) {
-			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"mode: everything":              "allowed are normal",
-		"mode:":                         "one word",
-		"mode: allow_all\nmode: normal": "twice",
-		"mod: normal":                   "neither mode",
-		" mode: normal":                 "neither mode",
-		"mode normal":                   "neither mode",
-		"- a":                           "neither mode",
-		"deny: [a":                      "ends with ]",
-		"deny: [a, [b]]":                "commas",
-		"deny: [no good]":               "commas",
-		"deny: a b":                     "a list of them",
-		"deny: &x a":                    "a list of them",
-		"deny:\n- a\n- b c":             "one on each line",
-		"deny: ['a;b']":                 "not a tenant's id",
-		`{"mode": 1}`:                   "not JSON",
-		`{"deny": ["a"], "x": 1}`:       "not JSON",
-		`{"mode": "normal"} x`:          "follows",
-		`{mode: normal}`:                "not JSON",
-		"deny: [" + strings.Repeat("a,", limit.MaxDenied) + "a]": "at most 1024",
-	} {
-		if got, err := parseSwitches([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: got %+v, %v, want an error with %q", text, got, err, want)
-		}
-	}
-}
 
 // The file's mode wins over the server's, its denials are added to theirs, and it needs no
 // server. A fault leaves what it said before; without the file the server's hold.

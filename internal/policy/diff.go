@@ -90,6 +90,9 @@ func DiffPolicy(before, after *Document) []string {
 			add("plan %s added", p.Name)
 		}
 		changes = append(changes, diffLimits("plan "+p.Name+": ", was.Limits, p.Limits)...)
+		if a, b := before.Price(p.Name).String(), after.Price(p.Name).String(); a != b {
+			add("plan %s: price %s → %s", p.Name, orNone(a), orNone(b))
+		}
 	}
 	for _, name := range sortedKeys(plans) {
 		add("plan %s removed", name)

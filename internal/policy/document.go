@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -37,8 +38,9 @@ type Document struct {
 	file    string
 	text    string
 	zone    string
-	policy  limit.Policy // version 0
-	tenants []TenantSpec // by id
+	policy  limit.Policy              // version 0
+	tenants []TenantSpec              // by id
+	prices  map[string]*billing.Price // by plan
 }
 
 // Parse reads and validates a document. file is its name in messages. The error is
@@ -400,6 +402,7 @@ func (p *parser) plans(fd field, top map[string]int) {
 			always++
 		}
 	}
+	d.prices = make(map[string]*billing.Price)
 	plans := mapping(f, fd.node, "plans")
 	if len(plans) > limit.MaxPlans {
 		f.add(fd.line, "plans has %d elements; at most %d are allowed", len(plans), limit.MaxPlans)
@@ -409,16 +412,25 @@ func (p *parser) plans(fd field, top map[string]int) {
 			f.add(e.line, "%s is not a name; a plan's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
 		}
 		plan := limit.Plan{Name: e.name}
+		var priced *field
 		what := "plan " + e.name
 		if isNull(e.node) {
 			f.add(e.line, "%s says nothing; give it limits, or write limits: [] for none", what)
 		}
 		for _, fd := range mapping(f, e.node, what) {
-			if fd.name != "limits" {
-				unknown(f, fd, what, "limits")
-				continue
+			switch fd.name {
+			case "limits":
+				plan.Limits = p.limits(fd.node, "limits of "+what, e.name, false, limit.MaxPlanLimits, top, topMeters)
+			case "price":
+				priced = &fd
+			default:
+				unknown(f, fd, what, "limits", "price")
 			}
-			plan.Limits = p.limits(fd.node, "limits of "+what, e.name, false, limit.MaxPlanLimits, top, topMeters)
+		}
+		if priced != nil { // once its meters are known
+			if price := p.price(*priced, e.name, plan.Limits); price != nil {
+				d.prices[e.name] = price
+			}
 		}
 		met := always
 		for _, l := range plan.Limits {

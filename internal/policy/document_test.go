@@ -260,7 +260,7 @@ default_plan: gold
 11: plan free: limit requests: invalid rate "100/fortnight": "fortnight" is not a unit of time; write second, minute, hour, day, week, month, year or a duration such as 30s, 500ms or 1h30m
 12: plan free: limit more: enforcement is "lax"; allowed are strict, hard and soft
 12: plan free: limit more: meter requests is fed by limit requests already; a meter is fed by one limit
-13: unknown key "price" in plan free; allowed are limits
+13: the price of plan free prices nothing; give it monthly or meters, or leave it out
 15: tenant acme: there is no plan "payed"; the plans are free
 16: "a b" is not a tenant's id; it has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ / -
 17: default_plan: there is no plan "gold"; the plans are free
@@ -627,7 +627,8 @@ func TestReference(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range append(slices.Clone(limitKeys), "tenants", "gateways", "default_plan", "slot", "zone") {
+	for _, key := range append(slices.Clone(limitKeys), "tenants", "gateways", "default_plan", "slot", "zone",
+		"currency", "monthly", "minimum", "meters", "included", "unit", "tiers", "up_to", "mode", "package", "size", "price") {
 		if !strings.Contains(string(data), "`"+key+"`") {
 			t.Errorf("docs/policy.md does not say what %s is", key)
 		}

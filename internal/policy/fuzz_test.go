@@ -30,7 +30,11 @@ func render(d *Document) string {
 	}
 	plans := map[string]any{}
 	for _, plan := range p.Plans {
-		plans[plan.Name] = map[string]any{"limits": renderLimits(plan.Limits, false)}
+		m := map[string]any{"limits": renderLimits(plan.Limits, false)}
+		if price := d.Price(plan.Name); price != nil {
+			m["price"] = renderPrice(price)
+		}
+		plans[plan.Name] = m
 	}
 	tenants := []any{}
 	for _, t := range d.Tenants() {
@@ -168,6 +172,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(string(readExample(f)))
 	for _, s := range []string{
 		"plans: {p: {}}",
+		"plans: {p: {limits: [{name: x, meter: m}, {name: y, meter: n}], price: {monthly: 49.00 USD, meters: {m: {included: 5, mode: volume, tiers: [{up_to: 9, unit: 0.5}, {unit: 1}], overage: 2}, n: {package: {size: 7, price: 3}}}}}}",
 		"zone: Europe/Berlin\nplans: {p: {limits: [{name: x, algorithm: fixed_window, rate: 1/month, match: {ip: [10.0.0.0/8, '2*']}}]}}",
 		"plans: {p: {limits: [{name: x, rate: 9/7s, burst: 2, epsilon: 0.01%, by: [ip/24]}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, rate: 3/h}, {name: c, meter: m}]}, {id: b, plan: p, parent: a}]",
 		"limits: [{name: x, rate: 1/s, enforcement: strict, match: {a: \"\\u00e9*\"}}]\nplans: {p: {limits: []}}\ndefault_plan: p\nslot: 1m",

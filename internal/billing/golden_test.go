@@ -1,0 +1,149 @@
+package billing
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// One file for each way to price: every change of plan, with and without late usage
+// and credits. Amounts are for a reviewer to check by hand; the digests say that not a
+// byte of a statement may change while Format is the same.
+func TestGolden(t *testing.T) {
+	unit := func(s string) []Tier { return []Tier{{0, decimal(t, s)}} }
+	tiers := []Tier{{1000, decimal(t, "0.05")}, {0, decimal(t, "0.03")}}
+	for name, p := range map[string]Price{
+		"flat":      {Currency: "USD", Monthly: 4900},
+		"per-unit":  {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Tiers: unit("0.0125")}}},
+		"graduated": {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Tiers: tiers}}},
+		"volume":    {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Mode: Volume, Tiers: tiers}}},
+		"package":   {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Mode: Package, Size: 300, Package: decimal(t, "2.5")}}},
+		"included":  {Currency: "USD", Monthly: 1000, Meters: []MeterPrice{{Meter: "requests", Included: 500, Tiers: tiers}}},
+		"overage":   {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Tiers: unit("0.01"), Apart: true, Overage: decimal(t, "0.02")}}},
+		"minimum":   {Currency: "USD", Minimum: 6000, Meters: []MeterPrice{{Meter: "requests", Tiers: unit("0.03")}}},
+		"several":   {Currency: "KWD", Monthly: 1500, Meters: []MeterPrice{{Meter: "egress", Tiers: unit("0.000333")}, {Meter: "requests", Tiers: tiers}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if problems := p.Check(); len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			var out strings.Builder
+			fmt.Fprintf(&out, "%s\n", p.String())
+			for _, change := range []string{"no change", "to another plan", "to another price", "away and back"} {
+				for _, late := range []bool{false, true} {
+					for _, credit := range []bool{false, true} {
+						fmt.Fprintf(&out, "\n%s, late usage %t, credit %t\n", change, late, credit)
+						golden(t, &out, &p, change, late, credit)
+					}
+				}
+			}
+			file := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != string(want) {
+				t.Errorf("%s says otherwise:\n%s", file, out.String())
+			}
+		})
+	}
+}
+
+// golden is November 2026 in India, ten days into which something changes, after an
+// October that was closed.
+func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, credit bool) {
+	t.Helper()
+	cycle := Cycle{Zone: zone(t, "Asia/Kolkata"), Day: 1}
+	october, _ := cycle.Named("2026-10")
+	november, _ := cycle.Named("2026-11")
+	at := func(day, hour int) int64 { return time.Date(2026, 11, day, hour, 0, 0, 0, cycle.Zone).Unix() }
+	dearer := *p
+	dearer.Monthly = 2*p.Monthly + 100
+	in := &Input{
+		Tenant: "acme", Cycle: cycle, Period: november, Earlier: []Period{october}, Block: Block{120, strings.Repeat("ab", 32)}, Since: 100,
+		Subscriptions: []Subscription{{Plan: "paid", From: october.From - 86400}},
+		Versions:      []Version{{Number: 1, From: october.From - 2*86400, Prices: map[string]*Price{"paid": p, "gold": &dearer}}},
+	}
+	switch change {
+	case "to another plan":
+		in.Subscriptions = []Subscription{{"paid", october.From, at(11, 0)}, {"gold", at(11, 0), 0}}
+	case "to another price":
+		in.Versions = append(in.Versions, Version{Number: 2, From: at(11, 0), Prices: map[string]*Price{"paid": &dearer, "gold": p}})
+	case "away and back":
+		// A change within a slot counts from the next one on.
+		in.Subscriptions = []Subscription{{"paid", october.From, at(11, 0) - 299}, {"gold", at(11, 0) - 299, at(16, 0)}, {"paid", at(16, 0), 0}}
+	}
+	use := func(slot, version, admitted, overage int64, late bool) {
+		for _, meter := range []string{"requests", "egress"} {
+			in.Usage = append(in.Usage, Usage{Slot: slot, Version: version, Units: Units{meter, admitted, overage}, Late: late})
+		}
+	}
+	use(october.To-300, 1, 950, 20, false)
+	use(november.From, 1, 700, 10, true)
+	use(at(12, 9), 2, 301, 7, true)
+	use(at(12, 9), 1, 40, 0, true) // an agent that the change had not reached
+	use(at(20, 9), 2, 600, 0, true)
+	if late {
+		use(october.To-600, 1, 151, 5, true)
+	}
+	if credit {
+		in.Credits = []Credit{
+			{ID: "gift", Currency: p.Currency, Left: 500, Given: october.From, Expires: at(15, 0), Rollover: -1},
+			{ID: "prepaid", Currency: p.Currency, Left: 100000, Given: october.From, Rollover: 90000},
+		}
+	}
+	s, err := Rate(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, digest, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range s.Lines {
+		fmt.Fprintf(out, "  %-8s %-5s %-9s units %-6d included %-5d %14s  %s%s\n", l.Kind, l.Plan, l.Meter, l.Units, l.Included, Money{l.Amount, l.Currency}, l.Period, l.Credit)
+	}
+	for _, b := range s.Credits {
+		fmt.Fprintf(out, "  %s: %d paid, %d lapsed, %d left\n", b.Credit, b.Paid, b.Lapsed, b.After)
+	}
+	for _, total := range s.Totals {
+		fmt.Fprintf(out, "  total %s\n", Money{total.Total, total.Currency})
+	}
+	fmt.Fprintf(out, "  %s\n", digest)
+}
+
+// At the edge of a tier: its last unit still has its price, and the next one has not.
+func TestTierEdges(t *testing.T) {
+	tiers := []Tier{{10, decimal(t, "2")}, {20, decimal(t, "1")}, {0, decimal(t, "0.5")}}
+	for _, c := range []struct {
+		mode        Mode
+		free, units int64
+		want        string
+	}{
+		{Graduated, 0, 0, "0"}, {Graduated, 0, 10, "20"}, {Graduated, 0, 11, "21"}, {Graduated, 0, 20, "30"}, {Graduated, 0, 22, "31"},
+		{Graduated, 5, 10, "10"}, {Graduated, 15, 22, "6"}, {Graduated, 22, 22, "0"},
+		{Volume, 0, 10, "20"}, {Volume, 0, 11, "11"}, {Volume, 0, 20, "20"}, {Volume, 0, 21, "10.5"}, {Volume, 5, 10, "10"}, {Volume, 5, 21, "8"},
+	} {
+		m := MeterPrice{Mode: c.mode, Tiers: tiers}
+		if got := m.cost(c.free, c.units).FloatString(1); strings.TrimSuffix(got, ".0") != c.want {
+			t.Errorf("%s, %d units of which %d are free: %s, want %s", c.mode, c.units, c.free, got, c.want)
+		}
+	}
+	m := MeterPrice{Mode: Package, Size: 10, Package: decimal(t, "3")}
+	for units, want := range map[int64]string{0: "0", 1: "3", 10: "3", 11: "6", 1 << 62: "1383505805528216373"} {
+		if got := m.cost(0, units).RatString(); got != want {
+			t.Errorf("%d units in packages of 10: %s, want %s", units, got, want)
+		}
+	}
+}

@@ -1,0 +1,412 @@
+package billing
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The pricer of these tests goes through a period slot by slot and through usage unit
+// by unit, and shares nothing with the one it judges but decimals and rounding.
+type bruteTerm struct {
+	plan  string
+	price *Price
+	slots int64
+	units map[string]int64
+	over  map[string]int64
+}
+
+func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
+	sums := map[string]int64{}
+	var terms []*bruteTerm
+	term := func(plan string, price *Price) *bruteTerm {
+		for _, b := range terms {
+			if b.plan == plan && b.price.String() == price.String() {
+				return b
+			}
+		}
+		b := &bruteTerm{plan: plan, price: price, units: map[string]int64{}, over: map[string]int64{}}
+		terms = append(terms, b)
+		return b
+	}
+	// What holds in a slot is what the last change at or before its beginning made so.
+	planAt := func(at int64) (plan string) {
+		for _, s := range in.Subscriptions {
+			if s.From <= at && (s.To == 0 || at < s.To) {
+				plan = s.Plan
+			}
+		}
+		return plan
+	}
+	priceAt := func(plan string, at int64) (price *Price) {
+		for _, v := range in.Versions {
+			if v.From <= at {
+				price = v.Prices[plan]
+			}
+		}
+		return price
+	}
+	for at := p.From; at < p.To; at += Grid {
+		if plan := planAt(at); plan != "" {
+			term(plan, priceAt(plan, at)).slots++
+		}
+	}
+	for _, u := range in.Usage {
+		if !p.Has(u.Slot) || u.Late && !late {
+			continue
+		}
+		plan := planAt(u.Slot)
+		price := priceAt(plan, u.Slot)
+		for _, v := range in.Versions {
+			if v.Number == u.Version && v.Prices[plan] != nil {
+				price = v.Prices[plan]
+			}
+		}
+		b := term(plan, price)
+		b.units[u.Meter] += u.Admitted
+		b.over[u.Meter] += u.Overage
+	}
+	for _, b := range terms {
+		if b.price == nil {
+			continue
+		}
+		share := big.NewRat(b.slots, p.Length()/Grid)
+		minor := new(big.Rat).SetInt(power(currencies[b.price.Currency]))
+		total := roundOr(t, new(big.Rat).Mul(new(big.Rat).SetInt64(b.price.Monthly), share))
+		for i := range b.price.Meters {
+			m := &b.price.Meters[i]
+			units := b.units[m.Meter]
+			if m.Apart {
+				units -= b.over[m.Meter]
+				sum := new(big.Rat)
+				for range b.over[m.Meter] {
+					sum.Add(sum, m.Overage.rat())
+				}
+				total += roundOr(t, sum.Mul(sum, minor))
+			}
+			sum := new(big.Rat)
+			for unit := int64(1); unit <= units; unit++ {
+				// It is free if all units before it are less than the share of those included.
+				if new(big.Rat).SetInt64(unit-1).Cmp(new(big.Rat).Mul(new(big.Rat).SetInt64(m.Included), share)) < 0 {
+					continue
+				}
+				sum.Add(sum, bruteUnit(m, unit, units, share))
+			}
+			total += roundOr(t, sum.Mul(sum, minor))
+		}
+		if least := roundOr(t, new(big.Rat).Mul(new(big.Rat).SetInt64(b.price.Minimum), share)); total < least {
+			total = least
+		}
+		sums[b.price.Currency] += total
+	}
+	return sums
+}
+
+// bruteUnit is what one unit of so many costs.
+func bruteUnit(m *MeterPrice, unit, units int64, share *big.Rat) *big.Rat {
+	position := unit
+	switch m.Mode {
+	case Volume:
+		position = units
+	case Package:
+		// It begins a package if a whole number of them is full with the paid units before it.
+		free := int64(0)
+		for new(big.Rat).SetInt64(free).Cmp(new(big.Rat).Mul(new(big.Rat).SetInt64(m.Included), share)) < 0 {
+			free++
+		}
+		if (unit-free-1)%m.Size == 0 {
+			return m.Package.rat()
+		}
+		return new(big.Rat)
+	}
+	for _, tier := range m.Tiers {
+		if tier.UpTo == 0 || position <= tier.UpTo {
+			return tier.Unit.rat()
+		}
+	}
+	return new(big.Rat)
+}
+
+func roundOr(t *rapid.T, r *big.Rat) int64 {
+	n, err := round(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func drawDecimal(t *rapid.T) Decimal {
+	d, err := ParseDecimal(rapid.SampledFrom([]string{"0", "0.0005", "0.005", "0.333333333333", "1", "1.25", "17.5", "0.000000000001"}).Draw(t, "decimal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func drawPrice(t *rapid.T) *Price {
+	p := &Price{
+		Currency: rapid.SampledFrom([]string{"USD", "JPY", "KWD"}).Draw(t, "currency"),
+		Monthly:  rapid.SampledFrom([]int64{0, 1, 4900}).Draw(t, "monthly"), Minimum: rapid.SampledFrom([]int64{0, 0, 7000}).Draw(t, "minimum"),
+	}
+	for _, meter := range []string{"a", "b"}[:rapid.IntRange(0, 2).Draw(t, "meters")] {
+		m := MeterPrice{Meter: meter, Included: rapid.SampledFrom([]int64{0, 1, 10}).Draw(t, "included"), Mode: Mode(rapid.IntRange(0, 2).Draw(t, "mode"))}
+		if m.Mode == Package {
+			m.Size, m.Package = rapid.Int64Range(1, 9).Draw(t, "size"), drawDecimal(t)
+		} else {
+			upTo := m.Included
+			for range rapid.IntRange(0, 2).Draw(t, "tiers") {
+				upTo += rapid.Int64Range(1, 20).Draw(t, "up to")
+				m.Tiers = append(m.Tiers, Tier{upTo, drawDecimal(t)})
+			}
+			m.Tiers = append(m.Tiers, Tier{0, drawDecimal(t)})
+		}
+		if rapid.Bool().Draw(t, "apart") {
+			m.Apart, m.Overage = true, drawDecimal(t)
+		}
+		p.Meters = append(p.Meters, m)
+	}
+	if problems := p.Check(); len(problems) > 0 {
+		t.Fatalf("a drawn price does not hold: %v", problems)
+	}
+	return p
+}
+
+const (
+	testSlots = 24
+	testStart = 1_700_000_100 // a multiple of Grid
+)
+
+// draw makes two periods in a row, subscriptions and versions that change within them,
+// and usage, of which some is late, and some of a version that was not in force.
+func draw(t *rapid.T) *Input {
+	if testStart%Grid != 0 {
+		t.Fatal("periods begin on the grid")
+	}
+	length := int64(testSlots * Grid)
+	first := Period{"first", testStart, testStart + length}
+	in := &Input{Tenant: "acme", Period: Period{"second", first.To, first.To + length}, Earlier: []Period{first}, Block: Block{9, "ff"}, Since: 4}
+	slot := func(what string) int64 { return first.From + Grid*rapid.Int64Range(0, 2*testSlots-1).Draw(t, what) }
+	plans := []string{"free", "paid", "gold"}
+	edges := []int64{slot("subscribed")}
+	for range rapid.IntRange(0, 3).Draw(t, "changes of plan") {
+		edges = append(edges, slot("plan changes"))
+	}
+	slices.Sort(edges)
+	for i, from := range edges {
+		s := Subscription{Plan: rapid.SampledFrom(plans).Draw(t, "plan"), From: from}
+		if i+1 < len(edges) {
+			s.To = edges[i+1]
+		} else if rapid.Bool().Draw(t, "ends") {
+			s.To = from + Grid*rapid.Int64Range(1, 2*testSlots).Draw(t, "ends at")
+		}
+		in.Subscriptions = append(in.Subscriptions, s)
+	}
+	prices := []*Price{nil, drawPrice(t), drawPrice(t), drawPrice(t)}
+	from := first.From - Grid
+	for number := range rapid.Int64Range(1, 3).Draw(t, "versions") {
+		v := Version{Number: number + 1, From: from, Prices: map[string]*Price{}}
+		for _, plan := range plans {
+			if p := rapid.SampledFrom(prices).Draw(t, "price of "+plan); p != nil {
+				v.Prices[plan] = p
+			}
+		}
+		in.Versions = append(in.Versions, v)
+		from += Grid * rapid.Int64Range(0, testSlots).Draw(t, "next version")
+	}
+	for range rapid.IntRange(0, 12).Draw(t, "usage") {
+		u := Usage{Slot: slot("slot"), Version: rapid.Int64Range(1, 4).Draw(t, "version"), Late: rapid.Bool().Draw(t, "late")}
+		u.Meter = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "meter")
+		u.Admitted = rapid.Int64Range(0, 40).Draw(t, "admitted")
+		u.Overage = rapid.Int64Range(0, u.Admitted).Draw(t, "overage")
+		in.Usage = append(in.Usage, u)
+	}
+	return in
+}
+
+func sums(lines []Line, period string) map[string]int64 {
+	all := map[string]int64{}
+	for _, l := range lines {
+		if l.Period == period && l.Kind != KindCredit {
+			all[l.Currency] += l.Amount
+		}
+	}
+	return all
+}
+
+func differ(a, b map[string]int64) bool {
+	for _, m := range []map[string]int64{a, b} {
+		for k := range m {
+			if a[k] != b[k] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Whatever the prices, changes and usage: what a period comes to is what every unit
+// costs, added up; and an adjustment is what the late units change of it.
+func TestRateUnitByUnit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := draw(t)
+		s, err := Rate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := sums(s.Lines, ""), brute(t, in, in.Period, true); differ(got, want) {
+			t.Fatalf("charges %v, unit by unit %v\n%+v", got, want, s.Lines)
+		}
+		before, after := brute(t, in, in.Earlier[0], false), brute(t, in, in.Earlier[0], true)
+		want := map[string]int64{}
+		for currency := range after {
+			want[currency] = after[currency] - before[currency]
+		}
+		if got := sums(s.Lines, "first"); differ(got, want) {
+			t.Fatalf("adjustments %v, want %v less %v\n%+v", got, after, before, s.Lines)
+		}
+		var lines int64
+		for _, l := range s.Lines {
+			lines += l.Amount
+		}
+		for _, total := range s.Totals {
+			lines -= total.Total
+		}
+		if lines != 0 {
+			t.Fatalf("the lines and the totals differ by %d", lines)
+		}
+		var used, entries int64
+		for _, term := range s.Terms {
+			for _, u := range term.Used {
+				used += u.Admitted
+			}
+		}
+		for _, u := range in.Usage {
+			if in.Period.Has(u.Slot) {
+				entries += u.Admitted
+			}
+		}
+		if used != entries {
+			t.Fatalf("the terms have %d units, the entries %d", used, entries)
+		}
+	})
+}
+
+// The order in which a store hands out what a statement depends on is nobody's promise.
+func TestRateIsAFunction(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := draw(t)
+		s, err := Rate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, digest, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := *in
+		other.Usage = rapid.Permutation(in.Usage).Draw(t, "order of usage")
+		other.Subscriptions = slices.Clone(in.Subscriptions)
+		again, err := Rate(&other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, d, _ := again.Encode(); d != digest {
+			t.Fatalf("in another order:\n%s\n%s", document, second)
+		}
+		read, err := Decode(document, digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if third, d, _ := read.Encode(); d != digest {
+			t.Fatalf("read and written again:\n%s\n%s", document, third)
+		}
+	})
+}
+
+// Statements of one period at rising heights add up: run n is run n−1 and its adjustments.
+func TestAdjustmentsAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := draw(t)
+		heights := make([]int, len(in.Usage))
+		for i := range heights {
+			heights[i] = rapid.IntRange(0, 3).Draw(t, "height")
+		}
+		p := in.Earlier[0]
+		total := map[string]int64{}
+		for height := range 4 {
+			run := *in
+			run.Usage = nil
+			for i, u := range in.Usage {
+				if u.Late = heights[i] == height; heights[i] <= height {
+					run.Usage = append(run.Usage, u)
+				}
+			}
+			if height == 0 {
+				run.Period, run.Earlier = p, nil
+			}
+			s, err := Rate(&run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			period := "first"
+			if height == 0 {
+				period = ""
+			}
+			for currency, n := range sums(s.Lines, period) {
+				total[currency] += n
+			}
+		}
+		if want := brute(t, in, p, true); differ(total, want) {
+			t.Fatalf("the runs add up to %v, all at once comes to %v", total, want)
+		}
+	})
+}
+
+func TestDecodeChecksTheDigest(t *testing.T) {
+	s, err := Rate(&Input{Tenant: "a", Period: Period{"p", 0, Grid}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, digest, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Decode(append(document, ' '), digest); err == nil {
+		t.Error("a statement that was changed is read")
+	}
+}
+
+func TestRateRefuses(t *testing.T) {
+	price := &Price{Currency: "USD", Meters: []MeterPrice{{Meter: "a", Tiers: []Tier{{Unit: decimal(t, "9999999999")}}}}}
+	in := &Input{
+		Period: Period{"p", 0, Grid}, Subscriptions: []Subscription{{Plan: "x"}}, Versions: []Version{{Number: 1, Prices: map[string]*Price{"x": price}}},
+		Usage: []Usage{{Version: 1, Units: Units{Meter: "a", Admitted: 10_000}}},
+	}
+	if _, err := Rate(in); !errors.Is(err, ErrAmount) {
+		t.Errorf("a line of 10^16 cents: %v, want %v", err, ErrAmount)
+	}
+	in.Usage = []Usage{{Version: 1, Units: Units{Meter: "c", Admitted: 1 << 59}}, {Version: 1, Units: Units{Meter: "c", Admitted: 1 << 62}}}
+	if _, err := Rate(in); !errors.Is(err, ErrAmount) {
+		t.Errorf("units beyond any count: %v, want %v", err, ErrAmount)
+	}
+	in.Period.To = 0
+	if _, err := Rate(in); !errors.Is(err, ErrPeriod) {
+		t.Errorf("a period without length: %v, want %v", err, ErrPeriod)
+	}
+}
+
+// A correction may take away more than a term has; money is not made of it.
+func TestUnitsBelowZero(t *testing.T) {
+	price := &Price{Currency: "USD", Meters: []MeterPrice{{Meter: "a", Tiers: []Tier{{Unit: decimal(t, "1")}}}}}
+	s, err := Rate(&Input{
+		Period: Period{"p", 0, Grid}, Subscriptions: []Subscription{{Plan: "x"}}, Versions: []Version{{Number: 1, Prices: map[string]*Price{"x": price}}},
+		Usage: []Usage{{Version: 1, Units: Units{Meter: "a", Admitted: -5}}},
+	})
+	if err != nil || len(s.Lines) != 0 || fmt.Sprint(s.Terms[0].Used) != "[{a -5 0}]" {
+		t.Errorf("%+v, %v; want no line, and the units as they are", s, err)
+	}
+}

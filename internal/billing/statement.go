@@ -1,0 +1,260 @@
+package billing
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Format is the number of the statement's encoding and of the rules behind it. Another
+// one means that the same input may give other bytes: a closed statement is read by
+// the rules of its own.
+const Format = 1
+
+// Block names a sealed block of the ledger.
+type Block struct {
+	Height int64  `json:"height"`
+	Hash   string `json:"hash"` // hexadecimal
+}
+
+// Input is all that a statement depends on.
+type Input struct {
+	Tenant        string
+	Cycle         Cycle
+	Period        Period
+	Block         Block // entries up to it are in Usage, and no others
+	Since         int64 // height of the statement before; 0 for the first
+	Subscriptions []Subscription
+	Versions      []Version
+	Usage         []Usage  // of the period, and of earlier ones where there is late usage
+	Earlier       []Period // that statements before were made for
+	Credits       []Credit
+}
+
+// Total is what a statement comes to in one currency: Charges + Adjustments − Credits.
+type Total struct {
+	Currency    string `json:"currency"`
+	Charges     int64  `json:"charges"`
+	Adjustments int64  `json:"adjustments"`
+	Credits     int64  `json:"credits"`
+	Total       int64  `json:"total"` // below 0 where the tenant is owed
+}
+
+// Day is what a meter counted on a day of the tenant's zone.
+type Day struct {
+	Date     string `json:"date"`
+	Meter    string `json:"meter"`
+	Admitted int64  `json:"admitted"`
+	Overage  int64  `json:"overage"`
+}
+
+// Span is a period as a statement has it.
+type Span struct {
+	Name string `json:"name"`
+	Zone string `json:"zone"`
+	Day  int    `json:"day"` // of the month, that periods begin on
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Statement is what a tenant owes for a period, and how that comes about. Times are
+// RFC 3339 in the tenant's zone, or Unix seconds; amounts are minor units.
+type Statement struct {
+	Format  int     `json:"format"`
+	Tenant  string  `json:"tenant"`
+	Period  Span    `json:"period"`
+	Block   Block   `json:"block"`
+	Since   int64   `json:"since"`
+	Terms   []Term  `json:"terms"`
+	Lines   []Line  `json:"lines"`
+	Credits []Burn  `json:"credits"`
+	Totals  []Total `json:"totals"` // by currency
+	Days    []Day   `json:"days"`   // by date and meter
+}
+
+// Rate makes the statement. Errors wrap ErrAmount, where an amount cannot be kept, and
+// ErrPeriod.
+func Rate(in *Input) (*Statement, error) {
+	if in.Period.From >= in.Period.To {
+		return nil, fmt.Errorf("%w: it ends before it begins", ErrPeriod)
+	}
+	zone := in.Cycle.zone()
+	stamp := func(t int64) string { return time.Unix(t, 0).In(zone).Format(time.RFC3339) }
+	s := &Statement{
+		Format: Format, Tenant: in.Tenant, Block: in.Block, Since: in.Since, Lines: []Line{}, Days: []Day{},
+		Period: Span{Name: in.Period.Name, Zone: zone.String(), Day: max(1, in.Cycle.Day), From: stamp(in.Period.From), To: stamp(in.Period.To)},
+	}
+	t := newTimeline(in.Subscriptions, in.Versions)
+	var err error
+	if s.Terms, s.Lines, err = t.rate(in.Period, in.Usage, true); err != nil {
+		return nil, fmt.Errorf("period %s: %w", in.Period.Name, err)
+	}
+	earlier := slices.Clone(in.Earlier)
+	slices.SortFunc(earlier, func(a, b Period) int { return cmp.Compare(a.From, b.From) })
+	for _, p := range earlier {
+		lines, err := t.adjust(p, in.Usage)
+		if err != nil {
+			return nil, fmt.Errorf("adjust period %s: %w", p.Name, err)
+		}
+		s.Lines = append(s.Lines, lines...)
+	}
+	if err := s.total(in); err != nil {
+		return nil, err
+	}
+	s.days(in, zone)
+	return s, nil
+}
+
+// rate is what a period comes to; without late usage, as it was before that came.
+func (t *timeline) rate(p Period, usage []Usage, late bool) ([]Term, []Line, error) {
+	terms, err := t.terms(p, func(use func(*Usage)) {
+		for i := range usage {
+			if late || !usage[i].Late {
+				use(&usage[i])
+			}
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	lines := []Line{}
+	for i := range terms {
+		more, err := terms[i].lines(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		lines = append(lines, more...)
+	}
+	return terms, lines, nil
+}
+
+// adjust is what late usage changes of an earlier period: what it comes to now, less
+// what it came to then. So it is right for tiers and minimums, and adjustments add up
+// however usage comes in.
+func (t *timeline) adjust(p Period, usage []Usage) ([]Line, error) {
+	if !slices.ContainsFunc(usage, func(u Usage) bool { return u.Late && p.Has(u.Slot) }) {
+		return nil, nil
+	}
+	_, was, err := t.rate(p, usage, false)
+	if err != nil {
+		return nil, err
+	}
+	_, now, err := t.rate(p, usage, true)
+	if err != nil {
+		return nil, err
+	}
+	// A line is the same one as before if all but its counts and amount is.
+	key := func(l Line) Line {
+		l.Units, l.Included, l.Amount = 0, 0, 0
+		return l
+	}
+	before := make(map[Line]Line, len(was))
+	for _, l := range was {
+		before[key(l)] = l
+	}
+	var lines []Line
+	add := func(l, old Line) {
+		if l == old {
+			return
+		}
+		l.Units, l.Included, l.Amount = l.Units-old.Units, l.Included-old.Included, l.Amount-old.Amount
+		l.Period = p.Name
+		lines = append(lines, l)
+	}
+	for _, l := range now {
+		add(l, before[key(l)])
+		delete(before, key(l))
+	}
+	for _, l := range was { // what is no more
+		if old, ok := before[key(l)]; ok {
+			add(key(l), old)
+		}
+	}
+	return lines, nil
+}
+
+// total adds up the lines by currency and lets credits pay.
+func (s *Statement) total(in *Input) error {
+	sums := make(map[string]*Total)
+	of := func(currency string) *Total {
+		if sums[currency] == nil {
+			sums[currency] = &Total{Currency: currency}
+		}
+		return sums[currency]
+	}
+	for _, l := range s.Lines {
+		if l.Period == "" {
+			of(l.Currency).Charges += l.Amount
+		} else {
+			of(l.Currency).Adjustments += l.Amount
+		}
+	}
+	due := make(map[string]int64)
+	for currency, t := range sums {
+		due[currency] = t.Charges + t.Adjustments
+	}
+	burns, lines := burn(in.Period, in.Credits, due)
+	s.Credits, s.Lines = burns, append(s.Lines, lines...)
+	for _, l := range lines {
+		of(l.Currency).Credits -= l.Amount
+	}
+	s.Totals = []Total{}
+	for _, t := range sums {
+		t.Total = t.Charges + t.Adjustments - t.Credits
+		for _, n := range []int64{t.Charges, t.Adjustments, t.Total} {
+			if n > MaxAmount || n < -MaxAmount {
+				return fmt.Errorf("period %s: %w", in.Period.Name, ErrAmount)
+			}
+		}
+		s.Totals = append(s.Totals, *t)
+	}
+	slices.SortFunc(s.Totals, func(a, b Total) int { return strings.Compare(a.Currency, b.Currency) })
+	return nil
+}
+
+// days adds up the period's usage by day.
+func (s *Statement) days(in *Input, zone *time.Location) {
+	type day struct{ date, meter string }
+	sums := make(map[day]*Day)
+	for i := range in.Usage {
+		u := &in.Usage[i]
+		if !in.Period.Has(u.Slot) || u.Meter == "" {
+			continue
+		}
+		at := day{time.Unix(u.Slot, 0).In(zone).Format(time.DateOnly), u.Meter}
+		if sums[at] == nil {
+			sums[at] = &Day{Date: at.date, Meter: at.meter}
+		}
+		sums[at].Admitted += u.Admitted
+		sums[at].Overage += u.Overage
+	}
+	for _, d := range sums {
+		s.Days = append(s.Days, *d)
+	}
+	slices.SortFunc(s.Days, func(a, b Day) int { return cmp.Or(strings.Compare(a.Date, b.Date), strings.Compare(a.Meter, b.Meter)) })
+}
+
+// Encode writes the statement in its only encoding, and returns its digest: what a
+// closed statement is known by.
+func (s *Statement) Encode() (document []byte, digest string, err error) {
+	if document, err = json.Marshal(s); err != nil {
+		return nil, "", err
+	}
+	sum := sha256.Sum256(document)
+	return document, hex.EncodeToString(sum[:]), nil
+}
+
+// Decode reads what Encode wrote; the digest says whether it is that.
+func Decode(document []byte, digest string) (*Statement, error) {
+	sum := sha256.Sum256(document)
+	if got := hex.EncodeToString(sum[:]); got != digest {
+		return nil, fmt.Errorf("the statement's digest is %s, and it was made with %s", got, clip(digest))
+	}
+	s := new(Statement)
+	return s, json.Unmarshal(document, s)
+}

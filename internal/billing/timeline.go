@@ -1,0 +1,223 @@
+package billing
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+)
+
+// Subscription says which plan a tenant had from one time to another, in Unix seconds.
+// A tenant's do not overlap.
+type Subscription struct {
+	Plan string
+	From int64
+	To   int64 // 0 for the one that has not ended
+}
+
+// Version is a policy version and what its plans cost. It is in force until the next.
+type Version struct {
+	Number int64
+	From   int64 // Unix seconds
+	Prices map[string]*Price
+}
+
+// Usage is what sealed entries of one slot, meter and policy version add up to.
+type Usage struct {
+	Slot    int64
+	Version int64
+	Units
+	// Late is set where it was sealed above the height of the statement before: what
+	// was not in it.
+	Late bool
+}
+
+// Range is a part of a period, half-open, in Unix seconds.
+type Range struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// Term is one plan at one price within a period. Where a tenant comes back to a plan
+// at the same price, that is the same term: to leave it and come back gains nothing.
+type Term struct {
+	Plan   string  `json:"plan"`  // empty for usage that no subscription was there for
+	Price  string  `json:"price"` // Price.String; empty for no price
+	Ranges []Range `json:"ranges"`
+	Used   []Units `json:"used"` // by meter, whether it has a price or not
+
+	price *Price
+}
+
+// seconds is how long the term held.
+func (t *Term) seconds() (n int64) {
+	for _, r := range t.Ranges {
+		n += r.To - r.From
+	}
+	return n
+}
+
+// lines are what the term comes to.
+func (t *Term) lines(p Period) ([]Line, error) {
+	return charge(t.Plan, t.price, big.NewRat(t.seconds(), p.Length()), t.Used)
+}
+
+// timeline is which plan and price held when, all edges on the grid.
+type timeline struct {
+	subscriptions []Subscription // by From
+	versions      []Version      // by From
+	byNumber      map[int64]*Version
+}
+
+func newTimeline(subscriptions []Subscription, versions []Version) *timeline {
+	t := &timeline{subscriptions: slices.Clone(subscriptions), versions: slices.Clone(versions), byNumber: make(map[int64]*Version)}
+	slices.SortStableFunc(t.subscriptions, func(a, b Subscription) int { return cmp.Compare(a.From, b.From) })
+	slices.SortStableFunc(t.versions, func(a, b Version) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Number, b.Number)) })
+	for i := range t.subscriptions {
+		s := &t.subscriptions[i]
+		s.From, s.To = snap(s.From), snap(s.To)
+	}
+	for i := range t.versions {
+		v := &t.versions[i]
+		v.From = snap(v.From)
+		t.byNumber[v.Number] = v
+	}
+	return t
+}
+
+// plan is the tenant's plan at a time; empty for none. Of several that the grid moved
+// to the same edge it is the last.
+func (t *timeline) plan(at int64) string {
+	for i := len(t.subscriptions) - 1; i >= 0; i-- {
+		if s := &t.subscriptions[i]; s.From <= at && (s.To == 0 || at < s.To) {
+			return s.Plan
+		}
+	}
+	return ""
+}
+
+// version is the one in force at a time; nil before the first.
+func (t *timeline) version(at int64) *Version {
+	for i := len(t.versions) - 1; i >= 0; i-- {
+		if t.versions[i].From <= at {
+			return &t.versions[i]
+		}
+	}
+	return nil
+}
+
+// price is what the plan costs by a policy version; by the one in force at that time
+// where the version is not known or does not price the plan.
+func (t *timeline) price(plan string, version, at int64) *Price {
+	if v := t.byNumber[version]; v != nil && v.Prices[plan] != nil {
+		return v.Prices[plan]
+	}
+	if v := t.version(at); v != nil {
+		return v.Prices[plan]
+	}
+	return nil
+}
+
+// terms divides a period: by what held when, and with the usage that was admitted
+// under each. Usage is priced by the version that it was admitted under, under the
+// plan that the tenant had when its slot began: an agent that a change reached late
+// needs no cut.
+func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
+	type identity struct{ plan, price string }
+	var terms []*Term
+	found := make(map[identity]*Term)
+	of := func(plan string, price *Price) *Term {
+		id := identity{plan, price.String()}
+		term := found[id]
+		if term == nil {
+			term = &Term{Plan: plan, Price: id.price, Ranges: []Range{}, Used: []Units{}, price: price}
+			found[id] = term
+			terms = append(terms, term)
+		}
+		return term
+	}
+	edges := t.edges(p)
+	for i, from := range edges[:len(edges)-1] {
+		plan := t.plan(from)
+		if plan == "" {
+			continue
+		}
+		term, to := of(plan, t.price(plan, 0, from)), edges[i+1]
+		if n := len(term.Ranges); n > 0 && term.Ranges[n-1].To == from {
+			term.Ranges[n-1].To = to
+			continue
+		}
+		term.Ranges = append(term.Ranges, Range{from, to})
+	}
+	var failed error
+	usage(func(u *Usage) {
+		if !p.Has(u.Slot) || u.Meter == "" {
+			return
+		}
+		plan := t.plan(u.Slot)
+		term := of(plan, t.price(plan, u.Version, u.Slot))
+		if err := term.use(u.Units); err != nil {
+			failed = err
+		}
+	})
+	out := make([]Term, len(terms))
+	for i, term := range terms {
+		slices.SortFunc(term.Used, func(a, b Units) int { return cmp.Compare(a.Meter, b.Meter) })
+		out[i] = *term
+	}
+	// By when they began; those that never held, by what they are.
+	slices.SortStableFunc(out, func(a, b Term) int {
+		return cmp.Or(cmp.Compare(a.began(p), b.began(p)), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Price, b.Price))
+	})
+	return out, failed
+}
+
+func (t *Term) began(p Period) int64 {
+	if len(t.Ranges) == 0 {
+		return p.To
+	}
+	return t.Ranges[0].From
+}
+
+// use adds units of a meter.
+func (t *Term) use(u Units) error {
+	for i := range t.Used {
+		if s := &t.Used[i]; s.Meter == u.Meter {
+			return s.add(u)
+		}
+	}
+	t.Used = append(t.Used, Units{Meter: u.Meter})
+	return t.Used[len(t.Used)-1].add(u)
+}
+
+// add refuses sums that an int64 may not hold: they would be money by mistake.
+func (s *Units) add(u Units) error {
+	const most = 1 << 60
+	s.Admitted += u.Admitted
+	s.Overage += u.Overage
+	for _, n := range []int64{s.Admitted, s.Overage, u.Admitted, u.Overage} {
+		if n > most || n < -most {
+			s.Admitted, s.Overage = 0, 0
+			return ErrAmount
+		}
+	}
+	return nil
+}
+
+// edges are the period's, and between them all times at which something changes.
+func (t *timeline) edges(p Period) []int64 {
+	edges := []int64{p.From, p.To}
+	add := func(at int64) {
+		if at > p.From && at < p.To {
+			edges = append(edges, at)
+		}
+	}
+	for _, s := range t.subscriptions {
+		add(s.From)
+		add(s.To)
+	}
+	for _, v := range t.versions {
+		add(v.From)
+	}
+	slices.Sort(edges)
+	return slices.Compact(edges)
+}

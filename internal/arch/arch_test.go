@@ -90,6 +90,7 @@ var rules = []rule{
 	{pkg: "internal/limit", allow: []string{module + "/internal/limit"}, forbid: outside},
 	{pkg: "internal/lease", allow: []string{module + "/internal/lease", module + "/internal/limit"}, forbid: outside},
 	{pkg: "internal/ledger", allow: []string{module + "/internal/ledger"}, forbid: outside},
+	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit"}, forbid: outside},
 	{pkg: "internal/agent", forbid: outside},
 	{pkg: "pkg/client", forbid: []string{
 		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",
@@ -129,7 +130,7 @@ func TestDependencyDirections(t *testing.T) {
 
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
-	for _, pkg := range []string{"internal/limit", "internal/lease"} {
+	for _, pkg := range []string{"internal/limit", "internal/lease", "internal/billing"} {
 		for _, use := range uses(t, pkg, "time", "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer") {
 			t.Errorf("%s: the core has no clock", use)
 		}

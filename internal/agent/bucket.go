@@ -36,7 +36,7 @@ const endless = 1 << 60
 // All times are microseconds of one monotonic clock, the caller's.
 type Bucket struct {
 	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
-	cell *cell
+	cell stock
 
 	mu lock
 	// What is one byte each lies together, for there may be millions of buckets (TestBytesPerBucket).
@@ -55,6 +55,7 @@ type Bucket struct {
 	onShare  bool  // out of contact, it goes on with its share
 	early    bool  // renew before renewAt
 	stopped  bool  // the last check found that demand stopped
+	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
 	most     int32 // requests that may wait their turn
 	least    int32 // before denyUntil, requests of fewer units ask all the same
 	anewIn   int32 // seconds after a lease's end from which the conversation begins anew; 0 for never
@@ -71,7 +72,6 @@ type Bucket struct {
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	offered    int64 // slots that a renewal without an answer gives back: nobody's until then
-	touched    int64 // units admitted on credit before the first grant
 	touchedAt  int64
 	expires    int64
 	term       int64
@@ -108,7 +108,8 @@ type Bucket struct {
 	answered, answeredDenied int64
 	granted                  int64  // the most that the lease of the last answer lets it spend
 	queue                    *queue // nil when nobody waits
-	used                     int64  // when a request last took the slow path, for idle eviction
+
+	collectedAdmitted, collectedDenied int64 // already handed to the ledger's rows
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
@@ -120,11 +121,10 @@ func NewBucket(l *limit.Limit) *Bucket {
 }
 
 func (b *Bucket) init(l *limit.Limit, c *cell) {
-	b.cell, b.counting = c, l.CountsOnly()
+	b.cell.cell, b.counting = c, l.CountsOnly()
 	b.adopt(l)
 	if b.counting {
-		c.tokens.Store(endless)
-		c.credited.Store(endless)
+		b.cell.credit(endless)
 	}
 }
 
@@ -177,7 +177,6 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	patient = patient || b.queues
-	b.used = now
 	b.foldLocked()
 	b.expireLocked(now, lost)
 	have := int64(0)
@@ -233,24 +232,11 @@ func (b *Bucket) shutLocked(now int64, lost bool) {
 // for units that the store grants meanwhile.
 func (b *Bucket) Shut(now int64) (Verdict, bool) {
 	until := b.shutUntil.Load()
-	if now >= until || b.cell.back.Load() != 0 {
+	if now >= until || b.cell.due() != 0 {
 		return Verdict{}, false
 	}
 	b.cell.refused.Add(1)
 	return Verdict{Outcome: Denied, RetryAfter: until - now}, true
-}
-
-// takeQuietly is take without a trace of a refusal.
-func (c *cell) takeQuietly(n int64) bool {
-	for {
-		v := c.tokens.Load()
-		if v < n {
-			return false
-		}
-		if c.tokens.CompareAndSwap(v, v-n) {
-			return true
-		}
-	}
 }
 
 // outageLocked answers for a bucket without a live lease while the server is away.
@@ -266,7 +252,7 @@ func (b *Bucket) outageLocked(n int64) Verdict {
 // admitLocked admits n units whether or not they are there: they are spent at once and
 // never in tokens, so that no one else can take them.
 func (b *Bucket) admitLocked(n int64) {
-	b.cell.credited.Add(n)
+	b.cell.admit(n)
 	if b.slots {
 		b.debt += n // what comes back of them is nobody's
 	}
@@ -375,7 +361,7 @@ func (b *Bucket) noteLowLocked(now, have int64) {
 func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.pile {
-		soon := b.trickleTakesLocked(n - max(b.cell.tokens.Load(), 0) + b.missingLocked())
+		soon := b.trickleTakesLocked(n - b.cell.units() + b.missingLocked())
 		if wait == 0 || soon < wait || b.paced { // which is not asked for: it comes
 			wait = soon
 		}
@@ -397,14 +383,13 @@ func (b *Bucket) Collect() (admitted, denied int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.foldLocked()
-	c := b.cell
-	if a := c.admitted(); a > c.collectedAdmitted {
-		admitted = a - c.collectedAdmitted
-		c.collectedAdmitted = a
+	if a := b.cell.admitted(); a > b.collectedAdmitted {
+		admitted = a - b.collectedAdmitted
+		b.collectedAdmitted = a
 	}
-	if d := c.denied(); d > c.collectedDenied {
-		denied = d - c.collectedDenied
-		c.collectedDenied = d
+	if d := b.cell.denied(); d > b.collectedDenied {
+		denied = d - b.collectedDenied
+		b.collectedDenied = d
 	}
 	return admitted, denied
 }
@@ -419,7 +404,6 @@ type State struct {
 	Trickle   int64
 	Waiting   int64 // units that requests wait for
 	InUse     int64 // slots that requests have
-	Used      int64 // when a request last took the slow path
 }
 
 // State returns a snapshot at now.
@@ -427,11 +411,11 @@ func (b *Bucket) State(now int64) State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := State{
-		Tokens: max(b.cell.tokens.Load(), 0), Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
-		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(), Used: b.used,
+		Tokens: b.cell.units(), Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
+		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(),
 	}
 	if b.slots {
-		s.Tokens += b.cell.back.Load()
+		s.Tokens += b.cell.due()
 		s.InUse = b.cell.inUse()
 	}
 	return s

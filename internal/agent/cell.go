@@ -5,76 +5,78 @@ package agent
 //
 // What was admitted is derived, so that counting costs the decision nothing:
 //
-//	admitted = finished + credited − tokens (where above zero) − back − pending
+//	admitted = put in − there (where above zero) − put back − pending
 //
-// A slot that a request gives back at its end goes into back like one that was put back, and
-// counts as finished: it was admitted once, and is there again.
+// It is right at every instant, so that a process may be killed between any two stores:
+// tokens counts in steps of Unit, and its low bit tells which of the two counts of what was
+// put in goes with it. Who puts in writes the other one first, and then both are exchanged by the one
+// compare-and-swap of tokens (commit). What requests put back only grows; that it became
+// spendable again counts as put in once more.
 //
-// Requests only ever subtract from tokens and add to back, pending and finished. All
+// Requests only ever subtract from tokens, in whole units, and add to the others. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type cell struct {
-	tokens   counter // spendable now; below zero: none, and traces of single units refused
-	refused  counter // units denied
-	back     counter // units put back by requests that another limit denied, and slots given back; not yet folded
-	pending  counter // units taken by requests that another limit may still deny
-	credited counter // all units ever put in, less those taken out unspent
-
-	collectedAdmitted int64 // already handed to the ledger's rows
-	collectedDenied   int64
-
-	finished counter // slots given back by requests that came to their end
+	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused
+	refused counter // units denied
+	back    counter // units put back by requests that another limit denied
+	pending counter // units taken by requests that another limit may still deny
+	// put is all units ever put into tokens, less those taken out unspent, by parity of tokens.
+	put [2]counter
+	// inherited is units taken for tenants below the bucket's own: admitted here, and
+	// billed there. It is raised before such units are taken and lowered after they
+	// were put back, so that what is billed here is never too much; and pending is raised before
+	// and lowered after that, so that a crash does not leave it too little.
+	inherited counter
+	// excused is units that the bucket refused and that are denied nowhere here: what the
+	// limit admits above itself decided them. The server is told of them, for they are demand.
+	excused counter
 } // a cache line: neighbours must not share it (BenchmarkCellNeighbours)
+
+// Unit is what one unit counts in Entry.Stock.
+const Unit = 2
 
 // take removes n units if they are there. For one unit it is a single
 // subtraction, and a refusal leaves a trace below zero; for several it
 // looks first, so that a refused large request denies nobody else.
 func (c *cell) take(n int64) bool {
 	if n == 1 {
-		return c.tokens.Add(-1) >= 0
+		return c.tokens.Add(-Unit) >= 0
 	}
+	return c.takeQuietly(n)
+}
+
+// takeQuietly is take without a trace of a refusal.
+func (c *cell) takeQuietly(n int64) bool {
 	for {
 		v := c.tokens.Load()
-		if v < n {
+		if v>>1 < n {
 			return false
 		}
-		if c.tokens.CompareAndSwap(v, v-n) {
+		if c.tokens.CompareAndSwap(v, v-n*Unit) {
 			return true
 		}
 	}
 }
 
-// fold clears what requests left behind: traces below zero, and units
-// that were put back, which become spendable again. The caller holds the
-// bucket's mutex. It returns the units now spendable.
-func (c *cell) fold() int64 {
-	back := c.back.Load()
-	for {
-		v := c.tokens.Load()
-		if v >= 0 && back == 0 {
-			return v
-		}
-		next := max(v, 0) + back
-		if !c.tokens.CompareAndSwap(v, next) {
-			continue
-		}
-		if back != 0 {
-			c.back.Add(-back)
-		}
-		return next
-	}
+// units returns what is spendable now.
+func (c *cell) units() int64 { return max(c.tokens.Load()>>1, 0) }
+
+// commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
+// stroke: false when a request took some since tokens was v. The caller holds the mutex.
+func (c *cell) commit(v, u, n int64) bool {
+	p := v & 1
+	c.put[1-p].Store(c.put[p].Load() + n)
+	return c.tokens.CompareAndSwap(v, u<<1|(1-p))
 }
 
-// credit puts n units in, or takes -n unspent units out, but never below zero:
-// it returns the units by which it fell short. The caller holds the mutex.
-func (c *cell) credit(n int64) (short int64) {
+// admit counts n units as put in and spent at once, so that no one else can take them. The
+// caller holds the mutex.
+func (c *cell) admit(n int64) {
 	for {
-		v := c.fold()
-		next := max(v+n, 0)
-		if c.tokens.CompareAndSwap(v, next) {
-			c.credited.Add(next - v)
-			return next - v - n
+		if v := c.tokens.Load(); c.commit(v, v>>1, n) {
+			return
 		}
 	}
 }
@@ -82,65 +84,111 @@ func (c *cell) credit(n int64) (short int64) {
 // admitted returns the units admitted so far: never more than were, so that what
 // is settled from it is never taken back, and exact once no request is under way. The
 // order of the reads is what makes it a lower bound: a unit put back between
-// them is seen in back, a slot is in back before it is in finished, and one still
-// pending is left for the next time. The caller holds the mutex, so that credited stands still.
+// them is seen in back, and one still pending is left for the next time. The caller holds
+// the mutex, so that put and the parity stand still.
 func (c *cell) admitted() int64 {
-	finished := c.finished.Load()
-	credited := c.credited.Load()
 	tokens := c.tokens.Load()
 	pending := c.pending.Load()
 	back := c.back.Load()
-	return finished + credited - max(tokens, 0) - pending - back
+	return c.put[tokens&1].Load() - max(tokens>>1, 0) - pending - back
 }
 
 // taken returns the units that requests took and did not put back, whether or not they
-// may yet. The caller holds the mutex.
+// may yet: all that were admitted, and some of requests under way. It is what a crash leaves. While
+// others use the cell the caller holds the mutex.
 func (c *cell) taken() int64 {
-	finished := c.finished.Load()
 	tokens := c.tokens.Load()
-	return finished + c.credited.Load() - max(tokens, 0) - c.back.Load()
+	return c.put[tokens&1].Load() - max(tokens>>1, 0) - c.back.Load()
 }
 
-// finish gives back n slots of a request that came to its end.
-func (c *cell) finish(n int64) {
-	c.back.Add(n) // first: see admitted
-	c.finished.Add(n)
-}
-
-// inUse returns the units that requests have in hand. The caller holds the mutex.
-func (c *cell) inUse() int64 {
-	return c.credited.Load() - max(c.tokens.Load(), 0) - c.back.Load()
-}
-
-// claim takes up to n units for a request that waits its turn, those that came
-// back first, so that nobody overtakes it. The caller holds the mutex.
-func (c *cell) claim(n int64) (got int64) {
-	if got = min(c.back.Load(), n); got > 0 {
-		c.back.Add(-got)
-	}
-	for got < n {
-		v := c.tokens.Load()
-		m := min(v, n-got)
-		if m <= 0 {
-			break
-		}
-		if c.tokens.CompareAndSwap(v, v-m) {
-			got += m
-			break
-		}
-	}
-	return got
-}
-
-// forfeit takes up to n units that came back out for good. The caller holds the mutex.
-func (c *cell) forfeit(n int64) int64 {
-	n = min(c.back.Load(), n)
-	if n > 0 {
-		c.back.Add(-n)
-		c.credited.Add(-n)
-	}
-	return n
-}
+// takenOwn is taken without what is billed below: what a crash leaves to bill here. Of requests
+// under way it may have some that are billed below.
+func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pending.Load(), 0) }
 
 // denied returns the units denied so far.
 func (c *cell) denied() int64 { return c.refused.Load() }
+
+// stock is a cell with what its bucket knows of it besides, which a crash may take away.
+type stock struct {
+	*cell
+	finished counter // slots given back by requests that came to their end
+	folded   counter // units put back and slots given back that are spendable again, or nobody's; written under the mutex
+}
+
+// due returns the units that came back and are not folded yet.
+func (s *stock) due() int64 {
+	folded := s.folded.Load() // first: it never exceeds the others
+	return s.back.Load() + s.finished.Load() - folded
+}
+
+// change folds what came back, puts n units in, or takes -n unspent units out, but never below
+// zero, and clears traces below zero. It returns the units now spendable, and by how many it
+// fell short. The caller holds the mutex.
+func (s *stock) change(n int64) (next, short int64) {
+	for {
+		v := s.tokens.Load()
+		due := s.due()
+		have := max(v>>1, 0)
+		next = max(have+due+n, 0)
+		short = next - have - due - n
+		if due == 0 && next == v>>1 {
+			return next, short
+		}
+		if s.commit(v, next, next-have) {
+			s.folded.Add(due)
+			return next, short
+		}
+	}
+}
+
+// fold clears what requests left behind: traces below zero, and units
+// that came back, which become spendable again. The caller holds the
+// bucket's mutex. It returns the units now spendable.
+func (s *stock) fold() int64 {
+	have, _ := s.change(0)
+	return have
+}
+
+// credit puts n units in, or takes -n unspent units out, but never below zero:
+// it returns the units by which it fell short. The caller holds the mutex.
+func (s *stock) credit(n int64) (short int64) {
+	_, short = s.change(n)
+	return short
+}
+
+// credited returns the units that are in use, or back, or spendable: what was put in and is not
+// nobody's. The caller holds the mutex.
+func (s *stock) credited() int64 { return s.put[s.tokens.Load()&1].Load() - s.folded.Load() }
+
+// finish gives back n slots of a request that came to its end: they were admitted, and
+// are there again.
+func (s *stock) finish(n int64) { s.finished.Add(n) }
+
+// inUse returns the units that requests have in hand. The caller holds the mutex.
+func (s *stock) inUse() int64 { return s.taken() - s.finished.Load() }
+
+// claim takes up to n units for a request that waits its turn, those that came
+// back first, so that nobody overtakes it. The caller holds the mutex.
+func (s *stock) claim(n int64) (got int64) {
+	for {
+		v := s.tokens.Load()
+		back := min(s.due(), n)
+		here := min(max(v>>1, 0), n-back)
+		switch {
+		case back > 0:
+			if s.commit(v, v>>1-here, back) {
+				s.folded.Add(back)
+				return back + here
+			}
+		case here == 0 || s.tokens.CompareAndSwap(v, v-here*Unit):
+			return here
+		}
+	}
+}
+
+// forfeit takes up to n units that came back out for good. The caller holds the mutex.
+func (s *stock) forfeit(n int64) int64 {
+	n = min(s.due(), n)
+	s.folded.Add(n)
+	return n
+}

@@ -11,7 +11,7 @@ import (
 // and takes units out: in the end every unit is accounted for, exactly, and on
 // the way no unit is counted as admitted that was put back.
 func TestCellCountsExactly(t *testing.T) {
-	var c cell
+	c := stock{cell: new(cell)}
 	var mu sync.Mutex // stands for the bucket's
 	var admitted, refused, put atomic.Int64
 	var requests sync.WaitGroup
@@ -81,7 +81,7 @@ func TestCellCountsExactly(t *testing.T) {
 	if got, want := c.denied(), refused.Load(); got != want {
 		t.Errorf("denied is %d, want %d", got, want)
 	}
-	if got, want := c.credited.Load(), admitted.Load()+left; got != want {
+	if got, want := c.credited(), admitted.Load()+left; got != want {
 		t.Errorf("credited %d, want what was admitted and is left, %d", got, want)
 	}
 	if put.Load() == 0 {
@@ -91,7 +91,7 @@ func TestCellCountsExactly(t *testing.T) {
 
 // A refused request for many units leaves what is there for the next one.
 func TestLargeRefusalDeniesNobodyElse(t *testing.T) {
-	var c cell
+	c := stock{cell: new(cell)}
 	c.credit(5)
 	if c.take(6) {
 		t.Fatal("took 6 of 5")

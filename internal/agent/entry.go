@@ -28,18 +28,11 @@ type Entry struct {
 type rest struct {
 	Bucket
 
-	// inherited is units taken for tenants below the bucket's own: admitted here, and
-	// billed there. It is raised before such units are taken and lowered after they
-	// were put back, so that what is billed here is never too much.
-	inherited atomic.Int64
-	// excused is units that the bucket refused and that are denied nowhere here: what the
-	// limit admits above itself decided them. The server is told of them, for they are demand.
-	excused atomic.Int64
-	slow    atomic.Int32 // requests between a failed Take and its outcome
-	pins    atomic.Int32 // handles that hold it
-	dead    atomic.Bool  // out of the table: match again
-	queued  atomic.Bool  // in the owner's queue
-	lost    atomic.Bool  // its renewals have failed for a while
+	slow   atomic.Int32 // requests between a failed Take and its outcome
+	pins   atomic.Int32 // handles that hold it
+	dead   atomic.Bool  // out of the table: match again
+	queued atomic.Bool  // in the owner's queue
+	lost   atomic.Bool  // its renewals have failed for a while
 
 	Line Line // the owner's
 }
@@ -54,7 +47,7 @@ func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
 // waits for nothing, where the subtraction that follows would be waited for alone.
 func (e *Entry) Near() { e.cell.tokens.Load() }
 
-// Stock is what Take(1) subtracts from, and refuses when it falls below zero: for
+// Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
 func (e *Entry) Stock() *counter { return &e.cell.tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
@@ -129,7 +122,7 @@ func (s *Scope) meter() string {
 }
 
 // Excuse says that n units that the bucket refused are not denied by it.
-func (e *Entry) Excuse(n int64) { e.excused.Add(n) }
+func (e *Entry) Excuse(n int64) { e.cell.excused.Add(n) }
 
 // Overage reports whether the bucket is of what a soft limit admits above itself.
 func (e *Entry) Overage() bool { return e.scope.key.overage }
@@ -169,8 +162,9 @@ func (e *Entry) Orphan() bool { return e.scope.orphan }
 // Idle reports whether nothing was collected from the bucket since then. The owner's.
 func (e *Entry) Idle(since int64) bool { return e.Line.active < since }
 
-// Inherit raises or lowers the units taken for tenants below the bucket's own.
-func (e *Entry) Inherit(n int64) { e.inherited.Add(n) }
+// Inherit raises or lowers the units taken for tenants below the bucket's own, between a
+// Hold of as many and its Release.
+func (e *Entry) Inherit(n int64) { e.cell.inherited.Add(n) }
 
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
 func (e *Entry) Pin() { e.pins.Add(1) }
@@ -261,9 +255,9 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	defer e.mu.Unlock()
 	e.foldLocked()
 	admitted, denied = e.cell.admitted(), e.cell.denied()
-	denied = max(denied-e.excused.Load(), 0)
+	denied = max(denied-e.cell.excused.Load(), 0)
 	if e.scope.meter() != "" {
-		billed = max(admitted-e.inherited.Load(), 0)
+		billed = max(admitted-e.cell.inherited.Load(), 0)
 	}
 	return admitted, denied, billed
 }

@@ -180,20 +180,18 @@ func newResume() chan bool { return make(chan bool) }
 
 // parts is the operations whose order the counts rest on; a control puts a wrong one in.
 type parts struct {
-	admitted func(*cell) int64
-	fold     func(*cell) int64
-	finish   func(*cell, int64)
-	putBack  func(c *cell, n int64)
-	take     func(*cell, int64) bool
+	admitted func(*stock) int64
+	credit   func(*stock, int64) int64
+	putBack  func(c *stock, n int64)
+	take     func(*stock, int64) bool
 }
 
 var right = parts{
-	admitted: (*cell).admitted,
-	fold:     (*cell).fold,
-	finish:   (*cell).finish,
-	take:     (*cell).take,
+	admitted: func(c *stock) int64 { return c.admitted() },
+	credit:   (*stock).credit,
+	take:     func(c *stock, n int64) bool { return c.take(n) },
 	// As a request of several limits does: announced before, taken back after.
-	putBack: func(c *cell, n int64) {
+	putBack: func(c *stock, n int64) {
 		c.back.Add(n)
 		c.pending.Add(-n)
 	},
@@ -201,7 +199,8 @@ var right = parts{
 
 // ghost is what truly happened in a cell, as far as its actors know.
 type ghost struct {
-	c         cell
+	c         stock
+	flying    int64 // units of requests under way
 	granted   int64 // credited by the owner in all, less what it took out
 	atMost    int64 // units that are admitted, or may be by a request under way
 	admitted  int64 // units that requests were told they have, for good
@@ -214,8 +213,8 @@ type ghost struct {
 func (g *ghost) state() []int64 {
 	c := &g.c
 	return []int64{
-		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.credited.v, c.finished.v,
-		g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
+		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.finished.v, c.folded.v,
+		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
 	}
 }
 
@@ -223,7 +222,10 @@ func (g *ghost) always() string {
 	if g.fault == "" && g.inHand > g.granted {
 		return fmt.Sprintf("requests have %d units in hand, %d were granted", g.inHand, g.granted)
 	}
-	return g.fault
+	if g.fault != "" {
+		return g.fault
+	}
+	return crashed(&g.c, g.admitted, g.flying)
 }
 
 func (g *ghost) atEnd() string {
@@ -236,8 +238,17 @@ func (g *ghost) atEnd() string {
 		return fmt.Sprintf("%d units count as denied, %d were", c.denied(), g.refused)
 	case left+g.inHand != g.granted:
 		return fmt.Sprintf("%d units are left and %d in hand, of %d granted", left, g.inHand, g.granted)
-	case c.back.v != 0 || c.pending.v != 0 || left < 0:
-		return fmt.Sprintf("%d left, %d back, %d pending at the end", left, c.back.v, c.pending.v)
+	case c.due() != 0 || c.pending.v != 0 || left < 0:
+		return fmt.Sprintf("%d left, %d back, %d pending at the end", left, c.due(), c.pending.v)
+	}
+	return ""
+}
+
+// crashed is asked after every operation of every order: a process that is killed there leaves
+// all that was admitted, and no more than requests under way have besides.
+func crashed(c *stock, admitted, flying int64) string {
+	if got := c.taken(); got < admitted || got > admitted+flying {
+		return fmt.Sprintf("a crash leaves %d units as admitted: %d were, and %d are under way", got, admitted, flying)
 	}
 	return ""
 }
@@ -246,17 +257,20 @@ func (g *ghost) atEnd() string {
 func (g *ghost) request(p parts, n int64, finish bool) func() {
 	return func() {
 		g.atMost += n
+		g.flying += n
 		if !p.take(&g.c, n) {
 			g.atMost -= n
 			g.refused += n
+			g.flying -= n
 			g.c.refused.Add(n) // as Slow does
 			return
 		}
+		g.flying -= n
 		g.admitted += n
 		g.inHand += n
 		if finish {
 			g.inHand -= n
-			p.finish(&g.c, n)
+			g.c.finish(n)
 		}
 	}
 }
@@ -264,6 +278,8 @@ func (g *ghost) request(p parts, n int64, finish bool) func() {
 // denied takes n units, which another limit then denies.
 func (g *ghost) denied(p parts, n int64) func() {
 	return func() {
+		g.flying += n
+		defer func() { g.flying -= n }()
 		g.c.pending.Add(n)
 		if p.take(&g.c, n) {
 			p.putBack(&g.c, n)
@@ -275,10 +291,10 @@ func (g *ghost) denied(p parts, n int64) func() {
 	}
 }
 
-func (g *ghost) credit(n int64) func() {
+func (g *ghost) credit(p parts, n int64) func() {
 	return func() {
 		g.granted += max(n, 0) // before anyone can have them
-		short := g.c.credit(n)
+		short := p.credit(&g.c, n)
 		g.granted += min(n, 0) + short
 	}
 }
@@ -303,8 +319,8 @@ func then(fs ...func()) func() {
 }
 
 func newGhost(tokens int64) *ghost {
-	g := &ghost{granted: tokens}
-	g.c.tokens.v, g.c.credited.v = tokens, tokens
+	g := &ghost{granted: tokens, c: stock{cell: new(cell)}}
+	g.c.credit(tokens)
 	return g
 }
 
@@ -315,15 +331,15 @@ func (g *ghost) scene(actors ...func()) scene {
 // scenesOfCells are every pair and some threes of what may happen to a cell at once, the
 // owner's operations one after the other as under its mutex.
 func scenesOfCells(p parts) map[string]func() scene {
-	fold := func(g *ghost) func() { return func() { p.fold(&g.c) } }
+	fold := func(g *ghost) func() { return g.credit(p, 0) }
 	return map[string]func() scene{
 		"take, take, refill": func() scene {
 			g := newGhost(1)
-			return g.scene(g.request(p, 1, false), g.request(p, 1, false), then(g.credit(1), g.collect(p)))
+			return g.scene(g.request(p, 1, false), g.request(p, 1, false), then(g.credit(p, 1), g.collect(p)))
 		},
 		"several units and one": func() scene {
 			g := newGhost(2)
-			return g.scene(g.request(p, 2, false), g.request(p, 1, false), then(g.credit(-1), g.collect(p)))
+			return g.scene(g.request(p, 2, false), g.request(p, 1, false), then(g.credit(p, -1), g.collect(p)))
 		},
 		"put back while the owner counts": func() scene {
 			g := newGhost(1)
@@ -331,7 +347,7 @@ func scenesOfCells(p parts) map[string]func() scene {
 		},
 		"several put back while units are taken out": func() scene {
 			g := newGhost(3)
-			return g.scene(g.denied(p, 2), g.request(p, 1, false), then(g.credit(-3), g.collect(p), fold(g)))
+			return g.scene(g.denied(p, 2), g.request(p, 1, false), then(g.credit(p, -3), g.collect(p), fold(g)))
 		},
 		"slots come back while the owner counts": func() scene {
 			g := newGhost(1)
@@ -346,7 +362,10 @@ func scenesOfCells(p parts) map[string]func() scene {
 			return g.scene(then(g.request(p, 1, true)), g.request(p, 1, true), func() {
 				for range 3 {
 					g.atMost++
-					if g.c.claim(1) == 1 {
+					g.flying++
+					got := g.c.claim(1)
+					g.flying--
+					if got == 1 {
 						g.admitted++
 						g.inHand++
 						return
@@ -365,12 +384,34 @@ func scenesOfCells(p parts) map[string]func() scene {
 		},
 		"the lease ends": func() scene {
 			g := newGhost(2)
-			return g.scene(then(g.request(p, 1, false), g.request(p, 1, false)), g.request(p, 1, false), then(g.credit(-1<<30), g.collect(p)))
+			return g.scene(then(g.request(p, 1, false), g.request(p, 1, false)), g.request(p, 1, false), then(g.credit(p, -1<<30), g.collect(p)))
 		},
 	}
 }
 
-// Every order of what may happen to a cell at once keeps its counts.
+// twoWords is a credit of units that writes what is there and what counts as put in one after the
+// other: right once both are written, and not between.
+func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock, int64) int64 {
+	return func(c *stock, n int64) int64 {
+		for {
+			v, due := c.tokens.Load(), c.due()
+			have := max(v>>1, 0)
+			next := max(have+due+n, 0)
+			was := c.put[v&1].Load()
+			if !write(c,
+				func() bool { return c.tokens.CompareAndSwap(v, next<<1|v&1) },
+				func() bool { c.put[v&1].Store(was + next - have); return true }) {
+				c.put[v&1].Store(was)
+				continue
+			}
+			c.folded.Add(due)
+			return next - have - due - n
+		}
+	}
+}
+
+// Every order of what may happen to a cell at once keeps its counts, and so does a crash between any
+// two operations.
 func TestInterleavingsOfACell(t *testing.T) {
 	for name, make := range scenesOfCells(right) {
 		fault, runs := explore(t, make)
@@ -388,38 +429,44 @@ func TestInterleavingsOfACell(t *testing.T) {
 func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 	for name, change := range map[string]func(*parts){
 		"what is back is read before what is there": func(p *parts) {
-			p.admitted = func(c *cell) int64 {
-				back, pending, finished := c.back.Load(), c.pending.Load(), c.finished.Load()
-				return finished + c.credited.Load() - max(c.tokens.Load(), 0) - pending - back
-			}
-		},
-		"a slot is finished before it is back": func(p *parts) {
-			p.finish = func(c *cell, n int64) { c.finished.Add(n); c.back.Add(n) }
-		},
-		"finished is read last": func(p *parts) {
-			p.admitted = func(c *cell) int64 {
-				credited, tokens, pending, back := c.credited.Load(), c.tokens.Load(), c.pending.Load(), c.back.Load()
-				return c.finished.Load() + credited - max(tokens, 0) - pending - back
+			p.admitted = func(c *stock) int64 {
+				back, pending := c.back.Load(), c.pending.Load()
+				return c.taken() + c.back.Load() - pending - back
 			}
 		},
 		"announced no more before it is back": func(p *parts) {
-			p.putBack = func(c *cell, n int64) { c.pending.Add(-n); c.back.Add(n) }
+			p.putBack = func(c *stock, n int64) { c.pending.Add(-n); c.back.Add(n) }
 		},
-		"folded without a look at who takes": func(p *parts) {
-			p.fold = func(c *cell) int64 {
-				v, back := c.tokens.Load(), c.back.Load()
-				next := max(v, 0) + back
-				c.tokens.Store(next)
-				c.back.Add(-back)
-				return next
+		"put in without a look at who takes": func(p *parts) {
+			p.credit = func(c *stock, n int64) int64 {
+				v, due := c.tokens.Load(), c.due()
+				have := max(v>>1, 0)
+				next := max(have+due+n, 0)
+				c.put[1-v&1].Store(c.put[v&1].Load() + next - have)
+				c.tokens.Store(next<<1 | (1 - v&1))
+				c.folded.Add(due)
+				return next - have - due - n
 			}
 		},
+		"there before it counts as put in": func(p *parts) {
+			p.credit = twoWords(func(c *stock, there, counts func() bool) bool {
+				ok := there()
+				counts()
+				return ok
+			})
+		},
+		"counts as put in before it is there": func(p *parts) {
+			p.credit = twoWords(func(c *stock, there, counts func() bool) bool {
+				counts()
+				return there()
+			})
+		},
 		"several units are taken without a look back": func(p *parts) {
-			p.take = func(c *cell, n int64) bool {
-				if c.tokens.Load() < n {
+			p.take = func(c *stock, n int64) bool {
+				if c.units() < n {
 					return n == 1 && c.take(1)
 				}
-				c.tokens.Add(-n)
+				c.tokens.Add(-n * Unit)
 				return true
 			}
 		},
@@ -450,6 +497,9 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 				both := 0
 				request := func(first, second *ghost) func() {
 					return func() {
+						first.flying++
+						second.flying++
+						defer func() { first.flying--; second.flying-- }()
 						first.c.pending.Add(1)
 						first.atMost++
 						if !first.c.take(1) {
@@ -497,6 +547,59 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 			if fault != "" {
 				t.Errorf("stocks %v, crossed %v: %s", stocks, crossed, fault)
 			}
+		}
+	}
+}
+
+// What an ancestor's bucket bills after a crash is all that was admitted for itself, and of requests
+// under way no more than they take: what is billed below is not billed here as well.
+func TestInterleavingsOfAnAncestor(t *testing.T) {
+	for _, hurried := range []bool{false, true} {
+		fault, runs := explore(t, func() scene {
+			g := newGhost(3)
+			own := int64(0)
+			below := func(n int64, denied bool) func() {
+				return func() {
+					g.flying += n
+					if hurried {
+						g.c.inherited.Add(n)
+						g.c.pending.Add(n)
+					} else {
+						g.c.pending.Add(n)
+						g.c.inherited.Add(n)
+					}
+					if taken := g.c.take(n); denied || !taken {
+						if taken {
+							g.c.back.Add(n)
+						}
+						g.c.inherited.Add(-n)
+					}
+					g.c.pending.Add(-n)
+					g.flying -= n
+				}
+			}
+			return scene{
+				actors: []func(){below(1, false), below(1, true), func() {
+					g.flying++
+					if g.c.take(1) {
+						own++
+					}
+					g.flying--
+					g.c.fold()
+				}},
+				state: func() []int64 { return append(g.state(), g.c.inherited.v, own) },
+				always: func() string {
+					if got := g.c.takenOwn(); got < own || got > own+g.flying {
+						return fmt.Sprintf("a crash leaves %d units to bill here: %d were admitted, and %d are under way", got, own, g.flying)
+					}
+					return ""
+				},
+				atEnd: func() string { return "" },
+			}
+		})
+		t.Logf("inherited before it is announced %v: %d orders, %s", hurried, runs, fault)
+		if (fault != "") != hurried {
+			t.Errorf("inherited before it is announced %v: fault %q", hurried, fault)
 		}
 	}
 }
@@ -561,7 +664,7 @@ func (s *bucketScene) scene(actors ...func()) scene {
 		state: func() []int64 {
 			c, b := s.b.cell, s.b
 			out := []int64{
-				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.credited.v, c.finished.v, int64(b.patient.v), b.debt, b.offered,
+				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.finished.v, c.folded.v, int64(b.patient.v), b.debt, b.offered,
 				s.granted, s.running, s.starts, s.left,
 			}
 			if b.live {
@@ -576,7 +679,7 @@ func (s *bucketScene) scene(actors ...func()) scene {
 			if s.running > s.granted {
 				return fmt.Sprintf("%d slots are in use, of %d", s.running, s.granted)
 			}
-			return ""
+			return crashed(&s.b.cell, s.starts, int64(len(actors)+len(s.waiting)))
 		},
 		atEnd: func() string {
 			waits := int64(0)
@@ -692,10 +795,12 @@ func TestInterleavingsOfALease(t *testing.T) {
 			const stock = 3
 			b := NewBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9})
 			b.Apply(sceneTime, lease.Grant{Number: b.Renew(sceneTime, false).Number, Tokens: stock, TTL: 10_000_000})
-			var taken, refused, left int64
+			var taken, refused, left, flying int64
 			var r lease.Renewal
 			request := func(n int64) func() {
 				return func() {
+					flying += n
+					defer func() { flying -= n }()
 					if b.Take(n) {
 						taken += n
 						return
@@ -718,10 +823,10 @@ func TestInterleavingsOfALease(t *testing.T) {
 				state: func() []int64 {
 					c := b.cell
 					return []int64{
-						c.tokens.v, c.refused.v, c.back.v, c.credited.v, b.debt, taken, refused, left, r.Held, r.Admitted,
+						c.tokens.v, c.refused.v, c.back.v, c.put[0].v, c.put[1].v, b.debt, taken, refused, left, r.Held, r.Admitted,
 					}
 				},
-				always: func() string { return "" },
+				always: func() string { return crashed(&b.cell, taken, flying) },
 				atEnd: func() string {
 					admitted, denied := b.Collect()
 					have, since := b.State(sceneTime).Tokens-b.debt, taken-(stock-r.Held)

@@ -11,7 +11,7 @@ func (b *Bucket) Left(now int64) int64 {
 }
 
 func (b *Bucket) leftLocked(now int64) int64 {
-	here := max(b.cell.tokens.Load(), 0)
+	here := b.cell.units()
 	switch {
 	case b.counting, b.slots, b.capacity == 0:
 		return max(b.remaining, here)

@@ -287,7 +287,7 @@ func (b *Bucket) turnTimeLocked(now int64) int64 {
 			}
 		}
 		// The trickle does not go on beyond the pile: what is there has to be gathered.
-		missing = max(min(missing, b.pile)-max(b.cell.tokens.Load(), 0), 1)
+		missing = max(min(missing, b.pile)-b.cell.units(), 1)
 		at = min(at, max(b.last+b.trickleTakesLocked(missing), now+1))
 	}
 	return at

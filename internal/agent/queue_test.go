@@ -91,8 +91,8 @@ func TestGatheredUnits(t *testing.T) {
 	if len(served) != 1 || served[0] != small {
 		t.Errorf("the first gave up: %d were served, want the next", len(served))
 	}
-	if have := b.State(now).Tokens; have+b.cell.back.Load() != 6 {
-		t.Errorf("%d units are left, want 6", have+b.cell.back.Load())
+	if have := b.State(now).Tokens; have+b.cell.due() != 6 {
+		t.Errorf("%d units are left, want 6", have+b.cell.due())
 	}
 	if a, d := b.Collect(); a != 1 || d != 8 {
 		t.Errorf("collected %d admitted and %d denied, want 1 and 8", a, d)

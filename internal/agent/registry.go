@@ -185,7 +185,7 @@ type Item struct {
 	Rank uint16
 	// Metered: a meter is fed, this tenant's or, where Inherited, an ancestor's.
 	Metered bool
-	// Hold: units taken may yet be put back although they are billed, so they are announced.
+	// Hold: units taken may yet be put back although they are billed, or are billed elsewhere, so they are announced.
 	Hold bool
 	// Inherited: the limit is an ancestor's and metered there; these units are not billed there.
 	Inherited bool

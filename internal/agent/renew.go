@@ -75,7 +75,7 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	case !b.live:
 		return Never
 	}
-	if b.trickle == 0 && b.cell.tokens.Load() <= 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
+	if b.trickle == 0 && b.cell.units() == 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
 		return b.expires // nothing to give back, and nothing wanted: it may lapse
 	}
 	if now >= b.checkAt {
@@ -134,7 +134,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	switch {
 	case b.slots:
 		held = b.offerLocked(final)
-		inUse = b.cell.credited.Load()
+		inUse = b.cell.credited()
 	case final:
 		held = b.refillLocked(now)
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
@@ -230,7 +230,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if b.slots {
 		// All but what it gave back stays, whatever became of it since.
 		b.offered = 0
-		b.debt = b.cell.credit(p.inUse + g.Tokens - b.cell.credited.Load())
+		b.debt = b.cell.credit(p.inUse + g.Tokens - b.cell.credited())
 	} else {
 		// The store took the held stock back and granted anew; what was spent of
 		// it meanwhile has to come out of the new grant.
@@ -289,7 +289,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if g.DenyFor == lease.TooLarge && refused < limit.MaxUnits {
 		b.least = int32(refused) // there was something, and too little for those
 	}
-	if !b.slots && spare > 0 && b.cell.tokens.Load()+b.gatheredLocked() > 0 {
+	if !b.slots && spare > 0 && b.cell.units()+b.gatheredLocked() > 0 {
 		// The store takes what requests waited for as spent. One that was too large for what
 		// came, or waits no more, left it here: it is in no sum until it is reported as held.
 		b.early = true

@@ -76,7 +76,8 @@ func (b *Bucket) settleLocked(n, m int64, back bool) {
 	case back:
 		b.cell.back.Add(rest)
 	default:
-		b.cell.credited.Add(-rest)
+		b.cell.back.Add(rest)
+		b.cell.forfeit(rest)
 	}
 	b.cell.pending.Add(-n)
 }

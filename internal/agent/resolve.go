@@ -399,7 +399,7 @@ func (b *rebuild) list(places []place, tenant string, held []limit.Held, order [
 		if trial.rules == nil {
 			it.Metered = it.Rule.Limit.Meter != ""
 			it.Inherited = it.Metered && it.whose == anAncestors
-			it.Hold = it.Metered && i < len(order)-1
+			it.Hold = it.Metered && (i < len(order)-1 || it.Inherited)
 		}
 		all[i] = it.Rule
 		always = always && len(it.Rule.Limit.Match) == 0

@@ -48,7 +48,7 @@ func (b *Bucket) payLocked() {
 		if b.debt > 0 {
 			b.debt -= b.cell.forfeit(b.debt)
 		}
-		if over := b.cell.credited.Load() - b.share; b.dry && !b.failed && over > 0 {
+		if over := b.cell.credited() - b.share; b.dry && !b.failed && over > 0 {
 			b.cell.forfeit(over)
 		}
 	}

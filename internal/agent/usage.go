@@ -65,15 +65,15 @@ type Sum struct{ Admitted, Denied int64 }
 func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	l := &e.Line
 	admitted, denied := e.Bucket.Collect()
-	excused := e.excused.Load() // after what was refused: too few are denied for now, never too many
+	excused := e.cell.excused.Load() // after what was refused: too few are denied for now, never too many
 	if admitted > 0 || denied > 0 {
 		l.active = now
 	}
-	denials := max(e.cell.collectedDenied-excused, l.rowedDenied)
-	if l.rowed == e.cell.collectedAdmitted && l.rowedDenied == denials {
+	denials := max(e.collectedDenied-excused, l.rowedDenied)
+	if l.rowed == e.collectedAdmitted && l.rowedDenied == denials {
 		return Sum{Admitted: admitted}
 	}
-	own := e.cell.collectedAdmitted - e.inherited.Load() - l.rowed
+	own := e.collectedAdmitted - e.cell.inherited.Load() - l.rowed
 	c := counts{denied: denials - l.rowedDenied}
 	if e.scope.meter() != "" {
 		c.admitted = max(own, 0)
@@ -106,5 +106,5 @@ func (e *Entry) Unbooked() bool {
 	if !e.settled() {
 		return true
 	}
-	return e.Line.rowed < e.cell.collectedAdmitted-e.inherited.Load() || e.Line.rowedDenied < e.cell.collectedDenied-e.excused.Load()
+	return e.Line.rowed < e.collectedAdmitted-e.cell.inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.cell.excused.Load()
 }

@@ -136,11 +136,11 @@ func putBack(h hold, n int64) {
 
 // announce says what has to be known before n units are taken; see agent.Item.
 func announce(it *agent.Item, e *agent.Entry, n int64) {
-	if it.Inherited {
-		e.Inherit(n)
-	}
 	if it.Hold {
 		e.Hold(n)
+	}
+	if it.Inherited {
+		e.Inherit(n)
 	}
 }
 

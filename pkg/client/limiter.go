@@ -89,7 +89,7 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 // the attributes, that is one atomic subtraction. It waits as AllowN does. It cannot tell
 // when the request ends, and leaves concurrency limits out: use Decide for those.
 func (l *Limiter) Allow() bool {
-	return l.fast.Load().Add(-1) >= 0 || l.slowly()
+	return l.fast.Load().Add(-agent.Unit) >= 0 || l.slowly()
 }
 
 // slowly is Allow where the stock had nothing left. It is apart, and without an

@@ -111,22 +111,26 @@ func (r *Reservation) Cancel() error { return r.Commit(0) }
 // settle spends m of the units.
 func (r *Reservation) settle(m int64) {
 	for i, h := range r.holds {
-		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.
-		if h.item.Inherited && m > r.n {
-			h.entry.Inherit(m - r.n)
-		}
 		if r.slots[i] {
 			h.entry.Release(r.n)
 			serve(h.entry.Finish(r.n))
 			continue
+		}
+		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.
+		more, less := int64(0), int64(0)
+		if h.item.Inherited {
+			more, less = max(m-r.n, 0), max(r.n-m, 0)
+			h.entry.Hold(more + less)
+			h.entry.Inherit(more)
 		}
 		if r.void {
 			h.entry.SettleAdmitted(r.n, m)
 		} else {
 			h.entry.Settle(r.n, m, r.windows[i])
 		}
-		if h.item.Inherited && m < r.n {
-			h.entry.Inherit(m - r.n)
+		if h.item.Inherited {
+			h.entry.Inherit(-less)
+			h.entry.Release(more + less)
 		}
 	}
 }

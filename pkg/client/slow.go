@@ -409,11 +409,11 @@ func (r *request) add(it *agent.Item, e *agent.Entry) {
 	r.taken = append(r.taken, false)
 	r.waiters = append(r.waiters, nil)
 	r.said = append(r.said, false)
-	if it.Inherited {
-		e.Inherit(r.n)
-	}
 	if it.Hold || r.waiting > 0 || r.reserves != nil {
 		r.say(len(r.said) - 1)
+	}
+	if it.Inherited {
+		e.Inherit(r.n)
 	}
 }
 

@@ -14,12 +14,12 @@ import (
 func (r *request) exceed(i int, v agent.Verdict) (d Decision, again, stop bool) {
 	c, h := r.c, r.holds[i]
 	h.entry.Excuse(r.n)
+	if h.item.Inherited {
+		h.entry.Inherit(-r.n)
+	}
 	if r.said[i] {
 		h.entry.Release(r.n)
 		r.said[i] = false
-	}
-	if h.item.Inherited {
-		h.entry.Inherit(-r.n)
 	}
 	beyond, err := c.reg.Beyond(h.entry, c.now())
 	if err != nil {
@@ -35,10 +35,10 @@ func (r *request) exceed(i int, v agent.Verdict) (d Decision, again, stop bool) 
 		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, false, true
 	}
 	r.holds[i].entry, r.above = beyond, true
+	r.say(i)
 	if h.item.Inherited {
 		beyond.Inherit(r.n)
 	}
-	r.say(i)
 	if beyond.Take(r.n) {
 		r.taken[i] = true
 		return d, false, false

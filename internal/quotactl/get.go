@@ -112,7 +112,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
 		Use:   "plans",
-		Short: "List the plans in force and their limits",
+		Short: "List the plans in force, their limits, and what they cost",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -133,10 +133,18 @@ func (c *cli) getPlansCommand() *cobra.Command {
 						t.add(name, "", "", "", "", "", "", "")
 					}
 				}
-				if f != "json" {
-					return c.write(f, t, nil)
+				if f == "json" {
+					return c.writeProto(resp)
 				}
-				return c.writeProto(resp)
+				if err := c.write(f, t, nil); err != nil || f == "csv" {
+					return err
+				}
+				for _, p := range resp.Plans {
+					if price := resp.Prices[p.Name]; price != "" {
+						fmt.Fprintf(c.Out, "%s costs %s\n", p.Name, price)
+					}
+				}
+				return nil
 			})
 		},
 	}

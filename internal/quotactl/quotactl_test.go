@@ -32,6 +32,7 @@ const policyText = `plans:
   paid:
     limits:
       - {name: requests, by: [tenant], rate: 10/30s, meter: requests}
+    price: {monthly: 49.00 USD, meters: {requests: {included: 10, unit: 0.05}}}
 default_plan: free
 tenants:
   - {id: acme, plan: paid}
@@ -136,7 +137,7 @@ func TestPolicyCommands(t *testing.T) {
 	bad := e.file("bad.yaml", "plans:\n  free:\n    limits:\n      - {name: a, rate: 1/m}\n    pricing: 3\n")
 	out, errs, code := e.run("apply", "-f", bad)
 	e.want("apply of a faulty file", errs, `bad.yaml:4: plan free: limit a: invalid rate "1/m": "m" could be a minute or a month; write minute or month
-bad.yaml:5: unknown key "pricing" in plan free; allowed are limits
+bad.yaml:5: unknown key "pricing" in plan free; allowed are limits, price
 quotactl: nothing was changed
 `)
 	if out != "" || code != 1 {
@@ -202,6 +203,7 @@ func TestGetPlans(t *testing.T) {
 free (default)  requests     100/hour    200  token_bucket  -         requests  -
 free (default)  by-endpoint  -             0  token_bucket  endpoint  calls     -
 paid            requests     10/30s       10  token_bucket  -         requests  -
+paid costs 49.00 USD a month; requests 10 included, 0.05 each
 `)
 	var plans struct {
 		Plans []struct {
@@ -209,8 +211,9 @@ paid            requests     10/30s       10  token_bucket  -         requests  
 			Limits []struct{ Name string }
 		}
 		Default string `json:"default_plan"`
+		Prices  map[string]string
 	}
-	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || plans.Default != "free" {
+	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || plans.Default != "free" || len(plans.Prices) != 1 {
 		t.Errorf("get plans -o json: got %+v, %v, want two plans, default free", plans, err)
 	}
 }

@@ -149,9 +149,12 @@ func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*q
 	if now.rules == nil {
 		return nil, s.view.unknownPolicy()
 	}
-	resp := &quotav1.ListPlansResponse{DefaultPlan: now.rules.Policy.DefaultPlan}
+	resp := &quotav1.ListPlansResponse{DefaultPlan: now.rules.Policy.DefaultPlan, Prices: make(map[string]string)}
 	for _, p := range now.rules.Policy.Plans {
 		resp.Plans = append(resp.Plans, wire.PlanToProto(p))
+		if price := now.document.Price(p.Name); price != nil {
+			resp.Prices[p.Name] = price.String()
+		}
 	}
 	return resp, nil
 }

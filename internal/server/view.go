@@ -35,8 +35,9 @@ const (
 
 // inForce is the policy and the switches that hold now: immutable.
 type inForce struct {
-	rules    *limit.Rules // nil before a policy is known
-	shadow   *limit.Rules // of the version that is tried beside it; nil for none
+	rules    *limit.Rules     // nil before a policy is known
+	document *policy.Document // that the rules are made of: it has the prices, which agents are not told
+	shadow   *limit.Rules     // of the version that is tried beside it; nil for none
 	switches limit.Switches
 	switched int64 // counts the changes of switches
 	heads    policy.Heads
@@ -181,7 +182,7 @@ func (v *view) update(ctx context.Context) error {
 		v.learned(sw)
 	}
 	if heads.Version != was.version() && heads.Version != 0 {
-		if next.rules, err = v.loadRules(ctx, 0); err != nil {
+		if next.rules, next.document, err = v.loadRules(ctx, 0); err != nil {
 			return err
 		}
 		news = true
@@ -279,7 +280,7 @@ func (v *view) loadShadow(ctx context.Context, number int64) (*limit.Rules, erro
 		v.log.Info("no shadow policy is tried")
 		return nil, nil
 	}
-	rules, err := v.loadRules(ctx, number)
+	rules, _, err := v.loadRules(ctx, number)
 	switch {
 	case errors.Is(err, policy.ErrUnavailable), ctx.Err() != nil:
 		return nil, err
@@ -291,21 +292,21 @@ func (v *view) loadShadow(ctx context.Context, number int64) (*limit.Rules, erro
 	return rules, nil
 }
 
-// loadRules returns a version's rules; 0 is the one in force.
-func (v *view) loadRules(ctx context.Context, number int64) (*limit.Rules, error) {
+// loadRules returns a version's rules, and its document; 0 is the one in force.
+func (v *view) loadRules(ctx context.Context, number int64) (*limit.Rules, *policy.Document, error) {
 	version, err := v.store.Version(ctx, number)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	doc, err := policy.Parse(version.File, []byte(version.Text))
 	if err != nil {
-		return nil, fmt.Errorf("policy version %d cannot be read by this server: %w", version.Number, err)
+		return nil, nil, fmt.Errorf("policy version %d cannot be read by this server: %w", version.Number, err)
 	}
 	rules, err := limit.CompilePolicy(doc.Policy(version.Number))
 	if err != nil {
-		return nil, fmt.Errorf("policy version %d cannot be used by this server: %w", version.Number, err)
+		return nil, nil, fmt.Errorf("policy version %d cannot be used by this server: %w", version.Number, err)
 	}
-	return rules, nil
+	return rules, doc, nil
 }
 
 func (v *view) loadKeys(ctx context.Context) error {

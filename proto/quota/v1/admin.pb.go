@@ -704,9 +704,11 @@ func (*ListPlansRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListPlansResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plans         []*Plan                `protobuf:"bytes,1,rep,name=plans,proto3" json:"plans,omitempty"`
-	DefaultPlan   string                 `protobuf:"bytes,2,opt,name=default_plan,json=defaultPlan,proto3" json:"default_plan,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Plans       []*Plan                `protobuf:"bytes,1,rep,name=plans,proto3" json:"plans,omitempty"`
+	DefaultPlan string                 `protobuf:"bytes,2,opt,name=default_plan,json=defaultPlan,proto3" json:"default_plan,omitempty"`
+	// What the plans that have a price cost, by plan, in words.
+	Prices        map[string]string `protobuf:"bytes,3,rep,name=prices,proto3" json:"prices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -753,6 +755,13 @@ func (x *ListPlansResponse) GetDefaultPlan() string {
 		return x.DefaultPlan
 	}
 	return ""
+}
+
+func (x *ListPlansResponse) GetPrices() map[string]string {
+	if x != nil {
+		return x.Prices
+	}
+	return nil
 }
 
 type CreateTenantRequest struct {
@@ -1874,10 +1883,14 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"0\n" +
 	"\x14PromoteShadowRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
-	"\x10ListPlansRequest\"\\\n" +
+	"\x10ListPlansRequest\"\xd8\x01\n" +
 	"\x11ListPlansResponse\x12$\n" +
 	"\x05plans\x18\x01 \x03(\v2\x0e.quota.v1.PlanR\x05plans\x12!\n" +
-	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\"Q\n" +
+	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\x12?\n" +
+	"\x06prices\x18\x03 \x03(\v2'.quota.v1.ListPlansResponse.PricesEntryR\x06prices\x1a9\n" +
+	"\vPricesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
 	"\x13CreateTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x16\n" +
@@ -1983,7 +1996,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ApplyPolicyRequest)(nil),         // 0: quota.v1.ApplyPolicyRequest
 	(*ApplyPolicyResponse)(nil),        // 1: quota.v1.ApplyPolicyResponse
@@ -2019,65 +2032,67 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*SetSwitchesRequest)(nil),         // 31: quota.v1.SetSwitchesRequest
 	(*GetVersionRequest)(nil),          // 32: quota.v1.GetVersionRequest
 	(*VersionInfo)(nil),                // 33: quota.v1.VersionInfo
-	(*Plan)(nil),                       // 34: quota.v1.Plan
-	(*Tenant)(nil),                     // 35: quota.v1.Tenant
-	(*Switches)(nil),                   // 36: quota.v1.Switches
+	nil,                                // 34: quota.v1.ListPlansResponse.PricesEntry
+	(*Plan)(nil),                       // 35: quota.v1.Plan
+	(*Tenant)(nil),                     // 36: quota.v1.Tenant
+	(*Switches)(nil),                   // 37: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	34, // 1: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	35, // 2: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	22, // 3: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	24, // 4: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	24, // 5: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	36, // 6: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	0,  // 7: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	3,  // 8: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	5,  // 9: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	7,  // 10: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	8,  // 11: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	9,  // 12: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	11, // 13: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	12, // 14: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	14, // 15: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	15, // 16: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	16, // 17: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	17, // 18: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	18, // 19: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	19, // 20: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	21, // 21: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	25, // 22: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	27, // 23: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	28, // 24: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	30, // 25: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	31, // 26: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	32, // 27: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	1,  // 28: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	4,  // 29: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	6,  // 30: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	1,  // 31: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	4,  // 32: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	10, // 33: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	1,  // 34: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	13, // 35: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	35, // 36: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	35, // 37: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	35, // 38: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	35, // 39: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	35, // 40: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	20, // 41: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	23, // 42: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	26, // 43: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	24, // 44: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	29, // 45: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	36, // 46: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	36, // 47: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	33, // 48: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	28, // [28:49] is the sub-list for method output_type
-	7,  // [7:28] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	35, // 1: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	34, // 2: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	36, // 3: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	22, // 4: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	24, // 5: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	24, // 6: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	37, // 7: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	0,  // 8: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	3,  // 9: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	5,  // 10: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	7,  // 11: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	8,  // 12: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	9,  // 13: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	11, // 14: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	12, // 15: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	14, // 16: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	15, // 17: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	16, // 18: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	17, // 19: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	18, // 20: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	19, // 21: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	21, // 22: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	25, // 23: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	27, // 24: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	28, // 25: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	30, // 26: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	31, // 27: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	32, // 28: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	1,  // 29: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	4,  // 30: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	6,  // 31: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	1,  // 32: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	4,  // 33: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	10, // 34: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	1,  // 35: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	13, // 36: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	36, // 37: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	36, // 38: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	36, // 39: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	36, // 40: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	36, // 41: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	20, // 42: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	23, // 43: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	26, // 44: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	24, // 45: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	29, // 46: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	37, // 47: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	37, // 48: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	33, // 49: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	29, // [29:50] is the sub-list for method output_type
+	8,  // [8:29] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -2092,7 +2107,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,11 +19,14 @@ func Diff(older, newer *Document) []string {
 		older = &Document{}
 	}
 	before := make(map[string]limit.Tenant)
-	for _, t := range older.Tenants() {
+	billed := make(map[string]Billing)
+	for i, t := range older.Tenants() {
 		before[t.ID] = t
+		billed[t.ID] = older.tenants[i].Billing
 	}
-	for _, t := range newer.Tenants() {
+	for i, t := range newer.Tenants() {
 		changes = append(changes, DiffTenant(before[t.ID], t)...)
+		changes = append(changes, DiffBilling(t.ID, billed[t.ID], newer.tenants[i].Billing)...)
 		delete(before, t.ID)
 	}
 	for _, id := range sortedKeys(before) {

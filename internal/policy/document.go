@@ -28,6 +28,7 @@ type TenantSpec struct {
 	Plan      string
 	Parent    string // empty at the top
 	Overrides []LimitSpec
+	Billing   Billing
 
 	line  int
 	lines map[string]int
@@ -537,8 +538,10 @@ func readTenant(f *faults, n *yaml.Node) (TenantSpec, bool) {
 				names[o.Name] = o.lines["name"]
 				s.Overrides = append(s.Overrides, o)
 			}
+		case "billing":
+			s.Billing = readBilling(f, fd.node, fd.line, what)
 		default:
-			unknown(f, fd, what, "id", "plan", "parent", "limits")
+			unknown(f, fd, what, "id", "plan", "parent", "limits", "billing")
 		}
 	}
 	if n.Kind != yaml.MappingNode {

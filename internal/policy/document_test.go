@@ -628,7 +628,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	for _, key := range append(slices.Clone(limitKeys), "tenants", "gateways", "default_plan", "slot", "zone",
-		"currency", "monthly", "minimum", "meters", "included", "unit", "tiers", "up_to", "mode", "package", "size", "price") {
+		"currency", "monthly", "minimum", "meters", "included", "unit", "tiers", "up_to", "mode", "package", "size", "price", "billing", "period") {
 		if !strings.Contains(string(data), "`"+key+"`") {
 			t.Errorf("docs/policy.md does not say what %s is", key)
 		}

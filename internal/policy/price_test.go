@@ -107,6 +107,31 @@ func TestPriceFaults(t *testing.T) {
 	}
 }
 
+func TestBilling(t *testing.T) {
+	tenant := func(billing string) string { return "plans: {p: {}}\ntenants:\n  - {id: acme, plan: p, billing: " + billing + "}\n" }
+	for text, want := range map[string]Billing{
+		"{}": {}, "{zone: UTC}": {}, "{period: calendar}": {}, "{zone: Asia/Kolkata}": {Zone: "Asia/Kolkata"},
+		"{zone: Europe/Berlin, period: anniversary}": {Zone: "Europe/Berlin", Anniversary: true},
+	} {
+		got := mustParse(t, tenant(text)).TenantSpecs()[0].Billing
+		if again, err := ParseBilling(got.Text()); got != want || again != want || err != nil {
+			t.Errorf("%s is %+v, and kept %+v, %v; want %+v", text, got, again, err, want)
+		}
+	}
+	for text, says := range map[string]string{
+		"": "says nothing", "[]": "must be a mapping", "{zone: Local}": "not an IANA time zone", "{period: weekly}": "allowed are calendar and anniversary",
+		"{day: 3}": "allowed are period, zone",
+	} {
+		if got := faultsOf(t, tenant(text)); !strings.HasPrefix(got, "3: ") || !strings.Contains(got, says) {
+			t.Errorf("%s: got %swant %q on line 3", text, got, says)
+		}
+	}
+	older, newer := mustParse(t, tenant("{}")), mustParse(t, tenant("{zone: Asia/Tokyo, period: anniversary}"))
+	if got := strings.Join(Diff(older, newer), "\n"); got != "tenant acme: billed by calendar months in UTC → months from its anniversary in Asia/Tokyo" {
+		t.Error(got)
+	}
+}
+
 // A price is part of its version: a change of it is one of the plan.
 func TestPriceDiff(t *testing.T) {
 	older, newer := mustParse(t, priced("{monthly: 49.00 USD}")), mustParse(t, priced("{monthly: 59 USD}"))

@@ -124,6 +124,9 @@ type Store interface {
 	// it, or the tenant's overrides do not fit it.
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
 
+	// Subscriber returns how a tenant is billed, and which plan it had when: written with
+	// every change of its plan, and never changed. ErrNotFound without the tenant.
+	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
 	// SetSuspended suspends a tenant or lets it go on; what is so already changes nothing.
 	SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error)
 

@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Tenants", testTenants},
 		{"DocumentTenants", testDocumentTenants},
 		{"References", testReferences},
+		{"Subscriptions", testSubscriptions},
 		{"Levels", testLevels},
 		{"OverridesFollowThePlan", testOverridesFollow},
 		{"Zone", testZone},
@@ -302,6 +303,36 @@ func testDocumentTenants(t *testing.T, s policy.Store) {
 	if !a.Changed || !slices.Equal(a.Changes, []string{"tenant acme: plan free → paid"}) {
 		t.Errorf("applied again: %+v", a)
 	}
+}
+
+// Every change of a tenant's plan is kept, with when it was; what changes nothing, or
+// something else, is none.
+func testSubscriptions(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: acme, plan: free, billing: {zone: Asia/Kolkata}}]\n")
+	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "byhand", "free", "acme"))
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
+	must[limit.Tenant](t)(s.SetSuspended(t.Context(), "ann", "acme", true))
+	_, err := s.SetTenantPlan(t.Context(), "ann", "acme", "gold")
+	is(t, "a plan that is not there", err, policy.ErrInvalid)
+	must[policy.Applied](t)(s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free}]\n"), 0, true)) // dry
+	apply(t, s, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}, {id: byhand, plan: free}]\n")
+	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
+	for id, want := range map[string][]string{"acme": {"free", "paid", "free"}, "byhand": {"free"}} {
+		got := must[policy.Subscriber](t)(s.Subscriber(t.Context(), id))
+		if got.ID != id || got.Billing != (policy.Billing{}) || len(got.Subscriptions) != len(want) {
+			t.Errorf("%s: %+v, want the plans %q, one after another", id, got, want)
+			continue
+		}
+		for i, sub := range got.Subscriptions {
+			last := i == len(want)-1
+			if sub.Plan != want[i] || last != (sub.To == 0) || !last && sub.To != got.Subscriptions[i+1].From || time.Since(time.Unix(sub.From, 0)) > time.Hour {
+				t.Errorf("%s: subscription %d is %+v, want %s from now on", id, i, sub, want[i])
+			}
+		}
+	}
+	_, err = s.Subscriber(t.Context(), "nobody")
+	is(t, "a tenant that is not there", err, policy.ErrNotFound)
 }
 
 // Nothing may come to refer to what is gone, and a refusal changes nothing.

@@ -119,13 +119,14 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	compiled := doc.Tenants()
 	var changes []string
 	var rows [][]any
-	var moved []string // tenants that were there, and have another parent now
+	plans := make(map[string]string) // of tenants that have another than before
+	var moved []string               // tenants that were there, and have another parent now
 	for i := range specs {
 		overrides, err := overridesText(specs[i].Overrides)
 		if err != nil {
 			return nil, err
 		}
-		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides}
+		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides, Billing: specs[i].Billing.Text()}
 		was, there := stored[next.ID]
 		if there {
 			next.Suspended, next.Change = was.Suspended, was.Change
@@ -135,6 +136,9 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			if next.Parent != was.Parent {
 				moved = append(moved, next.ID)
 			}
+		}
+		if !there || next.Plan != was.Plan {
+			plans[next.ID] = next.Plan
 		}
 		t.heads.Tenants++
 		next.Change = t.heads.Tenants
@@ -149,6 +153,11 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		after := compiled[i]
 		after.Suspended = next.Suspended != 0
 		said := policy.DiffTenant(old, after)
+		billed, err := policy.ParseBilling(was.Billing)
+		if err != nil {
+			return nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
+		}
+		said = append(said, policy.DiffBilling(next.ID, billed, specs[i].Billing)...)
 		if len(said) == 0 {
 			said = []string{fmt.Sprintf("tenant %s: its overrides are written otherwise", next.ID)}
 		}
@@ -157,11 +166,14 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			return nil, err
 		}
 	}
-	err = t.insert(ctx, "INSERT INTO tenants (id, plan, parent, overrides, suspended, change) VALUES ",
+	err = t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
 		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent,
-		overrides = excluded.overrides, change = excluded.change`, rows)
+		overrides = excluded.overrides, change = excluded.change, billing = excluded.billing`, rows)
 	if err != nil {
 		return nil, unavailable("write tenants", err)
+	}
+	if err := t.subscribe(ctx, plans); err != nil {
+		return nil, err
 	}
 	for _, id := range moved {
 		if err := t.checkLevels(ctx, id); err != nil {

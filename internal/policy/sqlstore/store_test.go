@@ -75,7 +75,7 @@ func TestAppendOnly(t *testing.T) {
 			if name == "Postgres" {
 				engine = sqlstore.Postgres
 			}
-			doc, err := policy.Parse("", []byte("plans: {free: {}}"))
+			doc, err := policy.Parse("", []byte("plans: {free: {}}\ntenants: [{id: acme, plan: free}]"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,14 +85,19 @@ func TestAppendOnly(t *testing.T) {
 			statements := []string{
 				"UPDATE policy_versions SET document = ''", "DELETE FROM policy_versions",
 				"UPDATE audit_log SET actor = 'nobody'", "DELETE FROM audit_log",
+				"UPDATE subscriptions SET plan = ''", "DELETE FROM subscriptions",
+				// One that begins before or with another: they would not follow one another.
+				"INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('acme', 1, 'free')",
+				"INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('new', 5, 'free'), ('new', 5, 'free')",
+				"INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('new', 5, 'free'), ('new', 4, 'free')",
 			}
 			if name == "Postgres" {
-				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "DROP TABLE audit_log",
+				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "TRUNCATE subscriptions", "DROP TABLE audit_log",
 					"ALTER TABLE audit_log DISABLE TRIGGER ALL", "DELETE FROM tenants", "DELETE FROM access_keys", "INSERT INTO policy_heads VALUES (2,0,0,0,0,0)")
 			}
 			for _, s := range statements {
 				_, err := db.ExecContext(t.Context(), s)
-				if err == nil || !strings.Contains(err.Error(), "append-only") && !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
+				if err == nil || !strings.Contains(err.Error(), "append-only") && !strings.Contains(err.Error(), "follow one another") && !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
 					t.Errorf("%s: got %v, want a refusal", s, err)
 				}
 			}

@@ -20,10 +20,11 @@ type row struct {
 	Overrides        string // JSON of []policy.LimitSpec; empty for none
 	Suspended        int64  // 0 or 1
 	Change           int64
+	Billing          string // policy.Billing.Text
 }
 
 func (r *row) values() []any {
-	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change}
+	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing}
 }
 
 // json is what the audit log keeps of a tenant; nil where there was none.
@@ -40,6 +41,9 @@ func (r *row) json(there bool) any {
 	}
 	if r.Suspended != 0 {
 		m["suspended"] = true
+	}
+	if r.Billing != "" {
+		m["billing"] = json.RawMessage(r.Billing)
 	}
 	return m
 }
@@ -67,7 +71,7 @@ func overridesText(specs []policy.LimitSpec) (string, error) {
 	return string(b), err
 }
 
-const tenantColumns = "id, plan, parent, overrides, suspended, change"
+const tenantColumns = "id, plan, parent, overrides, suspended, change, billing"
 
 // seen is a tenant as one statement saw it, with the policy version then in force:
 // no transaction is needed to compile the one against the other.
@@ -80,7 +84,7 @@ type seen struct {
 const selectTenants = "SELECT " + tenantColumns + ", (SELECT version FROM policy_heads WHERE id = 1) FROM tenants "
 
 func scanTenant(r *seen, rows *sql.Rows) error {
-	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.version)
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.version)
 }
 
 // readTenants returns those of ids that there are.
@@ -206,7 +210,7 @@ func (t *tx) write(ctx context.Context, r *row) error {
 	r.Change = t.heads.Tenants
 	err := t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
 		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent, overrides = excluded.overrides,
-		suspended = excluded.suspended, change = excluded.change`, [][]any{r.values()})
+		suspended = excluded.suspended, change = excluded.change, billing = excluded.billing`, [][]any{r.values()})
 	return unavailable("write tenant", err)
 }
 
@@ -278,6 +282,9 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 		if err := t.write(ctx, &r); err != nil {
 			return err
 		}
+		if err := t.subscribe(ctx, map[string]string{id: plan}); err != nil {
+			return err
+		}
 		if parent != "" {
 			if err := t.checkLevels(ctx, id); err != nil {
 				return err
@@ -314,6 +321,9 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 		}
 		if next != was {
 			if err := t.write(ctx, &next); err != nil {
+				return err
+			}
+			if err := t.subscribe(ctx, map[string]string{id: plan}); err != nil {
 				return err
 			}
 			if err := t.audit(actor, "tenant.set-plan", id, was.json(true), next.json(true)); err != nil {

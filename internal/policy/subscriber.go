@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Billing says how a tenant's periods follow one another. The zero value is calendar
+// months in UTC.
+type Billing struct {
+	Zone        string `json:"zone,omitempty"`        // IANA time zone; empty for UTC
+	Anniversary bool   `json:"anniversary,omitempty"` // months that begin on the day that the tenant began
+}
+
+// Text is how a store keeps it; empty for the zero value.
+func (b Billing) Text() string {
+	if b == (Billing{}) {
+		return ""
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		panic(err) // a string and a bool
+	}
+	return string(text)
+}
+
+// ParseBilling reads what Text wrote.
+func ParseBilling(text string) (b Billing, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &b)
+	}
+	return b, err
+}
+
+// String says it in words.
+func (b Billing) String() string {
+	which := "calendar months"
+	if b.Anniversary {
+		which = "months from its anniversary"
+	}
+	return which + " in " + orUTC(b.Zone)
+}
+
+// Subscriber is what a statement needs to know of a tenant.
+type Subscriber struct {
+	ID            string
+	Billing       Billing
+	Subscriptions []billing.Subscription // oldest first; the last has not ended
+}
+
+// Cycle is how the tenant's periods follow one another.
+func (s *Subscriber) Cycle() (billing.Cycle, error) {
+	c := billing.Cycle{Zone: time.UTC, Day: 1}
+	if s.Billing.Zone != "" {
+		zone, err := limit.LoadZone(s.Billing.Zone)
+		if err != nil {
+			return c, err
+		}
+		c.Zone = zone
+	}
+	if s.Billing.Anniversary && len(s.Subscriptions) > 0 {
+		c.Day = time.Unix(s.Subscriptions[0].From, 0).In(c.Zone).Day()
+	}
+	return c, nil
+}
+
+// readBilling reads a tenant's billing.
+func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
+	what = "billing of " + what
+	if isNull(n) {
+		f.add(line, "%s says nothing; give it zone or period, or leave it out", what)
+	}
+	for _, k := range mapping(f, n, what) {
+		var s string
+		switch k.name {
+		case "zone":
+			if word(f, k, what, &s); s == "" {
+				continue
+			}
+			if _, err := limit.LoadZone(s); err != nil {
+				f.add(k.line, "zone of %s: %v", what, err)
+				continue
+			}
+			b.Zone = canonicalZone(s)
+		case "period":
+			switch word(f, k, what, &s); s {
+			case "", "calendar":
+			case "anniversary":
+				b.Anniversary = true
+			default:
+				f.add(k.line, "period of %s is %s; allowed are calendar and anniversary", what, limit.Quote(s))
+			}
+		default:
+			unknown(f, k, what, "zone", "period")
+		}
+	}
+	return b
+}
+
+// DiffBilling says how a tenant's billing changes; nil where it does not.
+func DiffBilling(tenant string, before, after Billing) []string {
+	if before == after {
+		return nil
+	}
+	return []string{fmt.Sprintf("tenant %s: billed by %s → %s", tenant, before, after)}
+}

@@ -43,6 +43,13 @@ type Books interface {
 	// that is lost already stays as it is; one that is closed or fenced is ErrTaken.
 	DeclareLost(ctx context.Context, actor, reason string, e Epoch) (AgentState, error)
 
+	// Record writes what a server noted of accounts since the last time, and what agents
+	// said last. server is new with every start of one, number counts its records: the
+	// same one again adds nothing.
+	Record(ctx context.Context, server string, number int64, accounts []Account) error
+	// Reconcile pages through accounts, in the order of agent, epoch and limit.
+	Reconcile(ctx context.Context, q ReconcileQuery) ([]Reconciled, error)
+
 	// TraceReport follows a report to the block and the entries that it is in.
 	TraceReport(ctx context.Context, id ReportID) (*ReportTrace, error)
 	// TraceEntry follows an entry back to what it is made of.

@@ -62,43 +62,43 @@ func (r *Report) Sum() [32]byte {
 // Check returns nil when the report is within its bounds, its digest is right and
 // its rows' admitted units are what moves Before to After. Errors wrap ErrReport.
 func (r *Report) Check() error {
-	_, err := r.check()
+	_, _, err := r.check()
 	return err
 }
 
-// check is Check, and returns the rows that it had to decode.
-func (r *Report) check() ([]Row, error) {
+// check is Check, and returns the rows that it had to decode, and their strings.
+func (r *Report) check() ([]string, []codedRow, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{ErrReport}, args...)...)
 	}
 	switch {
 	case !validAgent(r.Agent):
-		return nil, bad("agent id must be 1 to %d bytes of [A-Za-z0-9._:-]", MaxAgent)
+		return nil, nil, bad("agent id must be 1 to %d bytes of [A-Za-z0-9._:-]", MaxAgent)
 	case r.Epoch < 0:
-		return nil, bad("epoch %d is negative", r.Epoch)
+		return nil, nil, bad("epoch %d is negative", r.Epoch)
 	case r.Seq < 1:
-		return nil, bad("seq %d, they count from 1", r.Seq)
+		return nil, nil, bad("seq %d, they count from 1", r.Seq)
 	case r.Before < 0 || r.After < r.Before || r.After > MaxTotal:
-		return nil, bad("totals %d to %d", r.Before, r.After)
+		return nil, nil, bad("totals %d to %d", r.Before, r.After)
 	case r.Seq == 1 && r.Before != 0:
-		return nil, bad("the first report begins at %d, want 0", r.Before)
+		return nil, nil, bad("the first report begins at %d, want 0", r.Before)
 	case r.Through < 0 || r.Through > maxSlot*1000:
-		return nil, bad("through %d ms is out of range", r.Through)
+		return nil, nil, bad("through %d ms is out of range", r.Through)
 	case r.Sum() != r.Digest:
-		return nil, bad("digest does not fit the content")
+		return nil, nil, bad("digest does not fit the content")
 	}
-	rows, err := DecodeRows(r.Payload)
+	table, rows, err := decodeCoded(r.Payload)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReport, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrReport, err)
 	}
 	var admitted int64
 	for i := range rows {
-		admitted += rows[i].Admitted
+		admitted += rows[i].admitted
 	}
 	if admitted != r.After-r.Before {
-		return nil, bad("rows admit %d units, totals move by %d", admitted, r.After-r.Before)
+		return nil, nil, bad("rows admit %d units, totals move by %d", admitted, r.After-r.Before)
 	}
-	return rows, nil
+	return table, rows, nil
 }
 
 // validAgent holds for 1 to MaxAgent bytes of [A-Za-z0-9._:-].
@@ -121,11 +121,8 @@ func (r *Row) checkNames() error {
 		what, s string
 		max     int
 	}{{"tenant", r.Tenant, MaxTenant}, {"limit", r.Limit, MaxName}, {"meter", r.Meter, MaxName}, {"attributes", r.Attributes, MaxAttributes}} {
-		switch {
-		case len(f.s) > f.max:
-			return fmt.Errorf("%s of %d bytes, at most %d", f.what, len(f.s), f.max)
-		case !utf8.ValidString(f.s) || strings.IndexByte(f.s, 0) >= 0:
-			return fmt.Errorf("%s is not text", f.what)
+		if err := checkText(f.what, f.s, f.max); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -133,6 +130,16 @@ func (r *Row) checkNames() error {
 		return errors.New("no tenant is named")
 	case r.Limit == "":
 		return errors.New("no limit is named")
+	}
+	return nil
+}
+
+func checkText(what, s string, max int) error {
+	switch {
+	case len(s) > max:
+		return fmt.Errorf("%s of %d bytes, at most %d", what, len(s), max)
+	case !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0:
+		return fmt.Errorf("%s is not text", what)
 	}
 	return nil
 }

@@ -180,20 +180,59 @@ func splitUnits(rows []Row) []Row {
 // accepts is exactly what EncodeRows makes. The rows' strings share one copy of
 // the payload. Errors wrap ErrEncoding.
 func DecodeRows(payload []byte) ([]Row, error) {
-	if len(payload) == 0 {
-		return nil, nil
+	table, coded, err := decodeCoded(payload)
+	if err != nil || len(coded) == 0 {
+		return nil, err
 	}
-	if len(payload) > MaxPayload {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrEncoding, len(payload), MaxPayload)
+	rows := make([]Row, len(coded))
+	for i := range coded {
+		rows[i] = coded[i].row(table)
 	}
-	if payload[0] != codecVersion {
-		return nil, fmt.Errorf("%w: version %d, want %d", ErrEncoding, payload[0], codecVersion)
-	}
-	return decodeRows(payload)
+	return rows, nil
 }
 
-// decodeRows is DecodeRows without the bounds on the whole.
-func decodeRows(payload []byte) ([]Row, error) {
+// codedRow is a row whose names are places in its payload's table of strings.
+type codedRow struct {
+	slot, version                    int64
+	tenant, limit, meter, attributes uint32
+	admitted, overage, denied        int64
+}
+
+func (r *codedRow) row(table []string) Row {
+	return Row{
+		Slot: r.slot, Tenant: table[r.tenant], Limit: table[r.limit], Meter: table[r.meter],
+		Version: r.version, Attributes: table[r.attributes], Admitted: r.admitted, Overage: r.overage, Denied: r.denied,
+	}
+}
+
+// precedes compares keys: a table is sorted, so that places have the strings' order.
+func (r *codedRow) precedes(o *codedRow) bool {
+	switch {
+	case r.slot != o.slot:
+		return r.slot < o.slot
+	case r.tenant != o.tenant:
+		return r.tenant < o.tenant
+	case r.limit != o.limit:
+		return r.limit < o.limit
+	case r.meter != o.meter:
+		return r.meter < o.meter
+	case r.version != o.version:
+		return r.version < o.version
+	}
+	return r.attributes < o.attributes
+}
+
+// decodeCoded is DecodeRows without the names in each row.
+func decodeCoded(payload []byte) ([]string, []codedRow, error) {
+	if len(payload) == 0 {
+		return nil, nil, nil
+	}
+	if len(payload) > MaxPayload {
+		return nil, nil, fmt.Errorf("%w: %d bytes, at most %d", ErrEncoding, len(payload), MaxPayload)
+	}
+	if payload[0] != codecVersion {
+		return nil, nil, fmt.Errorf("%w: version %d, want %d", ErrEncoding, payload[0], codecVersion)
+	}
 	d := decoder{rest: string(payload[1:])}
 	table := d.table()
 	n := d.count(MaxRows, 9)
@@ -201,46 +240,42 @@ func decodeRows(payload []byte) ([]Row, error) {
 		d.fail("no rows; a heartbeat has no payload")
 	}
 	if d.fault != "" {
-		return nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+		return nil, nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
 	}
-	rows := make([]Row, n)
+	rows := make([]codedRow, n)
 	used := make([]bool, len(table))
-	var before [6]uint64
-	var admitted, denied int64
+	var slot, admitted, denied int64
 	for i := range rows {
-		var key [6]uint64
 		delta := d.uvarint()
-		if delta > maxSlot || before[0]+delta > maxSlot {
+		if delta > maxSlot || uint64(slot)+delta > maxSlot {
 			d.fail("slot after the year 9999")
 			break
 		}
-		key[0] = before[0] + delta
-		key[1] = d.index(used)
-		key[2] = d.index(used)
-		key[3] = d.index(used)
-		key[4] = d.uvarint()
-		key[5] = d.index(used)
-		if key[4] > 1<<62 {
+		slot += int64(delta)
+		r := &rows[i]
+		r.slot = slot
+		r.tenant = d.index(used)
+		r.limit = d.index(used)
+		r.meter = d.index(used)
+		version := d.uvarint()
+		if version > 1<<62 {
 			d.fail("policy version out of range")
 		}
-		a, o, de := d.units(), d.units(), d.units()
-		admitted += a
-		denied += de
+		r.version = int64(version)
+		r.attributes = d.index(used)
+		r.admitted, r.overage, r.denied = d.units(), d.units(), d.units()
+		admitted += r.admitted
+		denied += r.denied
 		switch {
-		case o > a:
+		case r.overage > r.admitted:
 			d.fail("overage above admitted")
 		case admitted > MaxReportUnits || denied > MaxReportUnits:
 			d.fail("more units than a report may hold")
-		case i > 0 && slices.Compare(before[:], key[:]) >= 0:
+		case i > 0 && !rows[i-1].precedes(r):
 			d.fail("rows out of order, or twice")
 		}
 		if d.fault != "" {
 			break
-		}
-		before = key
-		rows[i] = Row{
-			Slot: int64(key[0]), Tenant: table[key[1]], Limit: table[key[2]], Meter: table[key[3]],
-			Version: int64(key[4]), Attributes: table[key[5]], Admitted: a, Overage: o, Denied: de,
 		}
 	}
 	switch {
@@ -251,9 +286,9 @@ func decodeRows(payload []byte) ([]Row, error) {
 		d.fail("a string that no row uses")
 	}
 	if d.fault != "" {
-		return nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+		return nil, nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
 	}
-	return rows, nil
+	return table, rows, nil
 }
 
 // decoder reads from the front of rest until the first fault, and zeros after it.
@@ -269,6 +304,11 @@ func (d *decoder) fail(why string) {
 }
 
 func (d *decoder) uvarint() uint64 {
+	if len(d.rest) > 0 && d.rest[0] < 0x80 { // most
+		v := d.rest[0]
+		d.rest = d.rest[1:]
+		return uint64(v)
+	}
 	var v uint64
 	for i := 0; i < len(d.rest) && i < binary.MaxVarintLen64; i++ {
 		c := d.rest[i]
@@ -317,14 +357,14 @@ func (d *decoder) table() []string {
 	return table
 }
 
-func (d *decoder) index(used []bool) uint64 {
+func (d *decoder) index(used []bool) uint32 {
 	i := d.uvarint()
 	if i >= uint64(len(used)) {
 		d.fail("a string that is not there")
 		return 0
 	}
 	used[i] = true
-	return i
+	return uint32(i)
 }
 
 func (d *decoder) units() int64 {

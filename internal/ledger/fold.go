@@ -26,13 +26,31 @@ type Pending struct {
 
 // Rows returns the rows that count: those that are not in quarantine.
 func (p *Pending) Rows() ([]Row, error) {
-	rows, err := DecodeRows(p.Payload)
+	table, coded, err := p.decode()
 	if err != nil {
-		return nil, fmt.Errorf("settled report %s/%d/%d: %w", p.ID.Epoch.Agent, p.ID.Epoch.Epoch, p.ID.Seq, err)
+		return nil, err
 	}
+	coded = p.count(coded)
+	rows := make([]Row, len(coded))
+	for i := range coded {
+		rows[i] = coded[i].row(table)
+	}
+	return rows, nil
+}
+
+func (p *Pending) decode() ([]string, []codedRow, error) {
+	table, rows, err := decodeCoded(p.Payload)
+	if err != nil {
+		return nil, nil, fmt.Errorf("settled report %s: %w", p.ID, err)
+	}
+	return table, rows, nil
+}
+
+// count leaves out the rows that are in quarantine.
+func (p *Pending) count(rows []codedRow) []codedRow {
 	held := decodeHeld(p.Held)
 	if len(held) == 0 {
-		return rows, nil
+		return rows
 	}
 	kept := rows[:0]
 	for i := range rows {
@@ -42,7 +60,7 @@ func (p *Pending) Rows() ([]Row, error) {
 		}
 		kept = append(kept, rows[i])
 	}
-	return kept, nil
+	return kept
 }
 
 // Block is what one fold makes: entries, sealed. An entry is a Row: it moves
@@ -84,41 +102,76 @@ type Source struct {
 	First, Last, Count int64
 }
 
-// Seal folds reports and corrections into the block above the given one. It also
-// returns which tenants the reports touched.
-func Seal(height int64, previous [32]byte, reports []Pending, corrections []Correction) (Block, map[Touch]struct{}, error) {
-	b := Block{Height: height + 1, Previous: previous, Reports: len(reports)}
-	sums := make(map[Row]*Row, 1024)
-	touches := map[Touch]struct{}{}
+// Folded is what else a fold writes of its reports.
+type Folded struct {
+	Touched map[Touch]struct{} // which tenants they touched
+	Settled []SettledUnits     // sorted by account
+}
+
+// SettledUnits is units of one limit that an epoch's reports hold, those in quarantine included.
+type SettledUnits struct {
+	ID    AccountID
+	Units int64
+}
+
+// settled adds up reports by epoch and limit.
+type settled map[AccountID]int64
+
+func (s settled) add(e Epoch, table []string, rows []codedRow) {
+	for i := 0; i < len(rows); {
+		limit, units := rows[i].limit, int64(0)
+		for ; i < len(rows) && rows[i].limit == limit; i++ {
+			units += rows[i].admitted
+		}
+		if units > 0 {
+			s[AccountID{e, table[limit]}] += units
+		}
+	}
+}
+
+func (s settled) sorted() []SettledUnits {
+	all := make([]SettledUnits, 0, len(s))
+	for id, units := range s {
+		all = append(all, SettledUnits{id, units})
+	}
+	slices.SortFunc(all, func(a, b SettledUnits) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// SettledOf adds up reports by epoch and limit.
+func SettledOf(reports []Pending) ([]SettledUnits, error) {
+	sums := settled{}
 	for i := range reports {
-		rows, err := reports[i].Rows()
+		table, rows, err := reports[i].decode()
 		if err != nil {
-			return Block{}, nil, err
+			return nil, err
 		}
-		last := ""
+		sums.add(reports[i].ID.Epoch, table, rows)
+	}
+	return sums.sorted(), nil
+}
+
+// Seal folds reports and corrections into the block above the given one. It also
+// returns what else of the reports is to be written.
+func Seal(height int64, previous [32]byte, reports []Pending, corrections []Correction) (Block, Folded, error) {
+	b := Block{Height: height + 1, Previous: previous, Reports: len(reports)}
+	sums, touches, units := newMerged(), map[Touch]struct{}{}, settled{}
+	for i := range reports {
+		table, rows, err := reports[i].decode()
+		if err != nil {
+			return Block{}, Folded{}, err
+		}
+		epoch := reports[i].ID.Epoch
+		units.add(epoch, table, rows)
+		rows = reports[i].count(rows)
 		for j := range rows {
-			r := &rows[j]
-			if j == 0 || r.Tenant != last {
-				touches[Touch{reports[i].ID.Epoch, r.Tenant}] = struct{}{}
-				last = r.Tenant
+			if t := rows[j].tenant; j == 0 || t != rows[j-1].tenant {
+				touches[Touch{epoch, table[t]}] = struct{}{}
 			}
-			key := r.Key()
-			sum := sums[key]
-			if sum == nil {
-				entry := *r
-				sums[key] = &entry
-				continue
-			}
-			sum.Admitted += r.Admitted
-			sum.Overage += r.Overage
-			sum.Denied += r.Denied
 		}
+		sums.add(table, rows)
 	}
-	b.Entries = make([]Row, 0, len(sums))
-	for _, sum := range sums {
-		b.Entries = append(b.Entries, *sum)
-	}
-	slices.SortFunc(b.Entries, func(x, y Row) int { return x.CompareKey(&y) })
+	b.Entries = sums.rows()
 	b.Sources = EncodeSources(sourcesOf(reports))
 	b.Merged = len(b.Entries)
 	var sealed []Sealed
@@ -126,7 +179,7 @@ func Seal(height int64, previous [32]byte, reports []Pending, corrections []Corr
 		c := &corrections[i]
 		entries, err := c.Entries()
 		if err != nil {
-			return Block{}, nil, err
+			return Block{}, Folded{}, err
 		}
 		sealed = append(sealed, Sealed{c.Number, c.Digest})
 		for _, e := range entries {
@@ -135,7 +188,7 @@ func Seal(height int64, previous [32]byte, reports []Pending, corrections []Corr
 	}
 	b.Corrections = EncodeSealed(sealed)
 	b.Hash = b.Sum()
-	return b, touches, nil
+	return b, Folded{touches, units.sorted()}, nil
 }
 
 // Sum returns the hash that seals the block: SHA-256 over its height, the hash

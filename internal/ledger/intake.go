@@ -144,7 +144,7 @@ func NewIntake(reports []Report, rules Rules) *Intake {
 
 func (in *Intake) arrive(r *Report, at int) arrival {
 	a := arrival{report: r, at: at, id: ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}}
-	rows, err := r.check()
+	table, rows, err := r.check()
 	if err != nil {
 		a.fault = err
 		if !validAgent(r.Agent) || r.Epoch < 0 {
@@ -155,18 +155,31 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 	}
 	a.rows, a.size = len(rows), len(r.Payload)
 	names, kept := 0, 0
+	good := -1 // the last row that was accepted
 	for i := range rows {
-		row := &rows[i]
-		err := in.rules.Judge(row)
+		row := rows[i].row(table)
+		var err error
+		if good >= 0 && rows[i].like(&rows[good]) {
+			err = checkText("attributes", row.Attributes, MaxAttributes)
+		} else {
+			err = in.rules.Judge(&row)
+		}
 		if err == nil {
+			good = i
 			names += row.names()
 			continue
 		}
-		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(rows, i, &kept, len(r.Payload))}
+		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(row, &kept, len(r.Payload))}
 		a.held, a.kept = append(a.held, i), append(a.kept, q)
 	}
 	a.size = max(a.size, names)
 	return a
+}
+
+// like reports whether two rows differ in nothing but attributes and counts, by which
+// none is judged.
+func (r *codedRow) like(o *codedRow) bool {
+	return r.slot == o.slot && r.tenant == o.tenant && r.limit == o.limit && r.meter == o.meter && r.version == o.version
 }
 
 // names is how many bytes the row's names have.
@@ -174,11 +187,11 @@ func (r *Row) names() int { return len(r.Tenant) + len(r.Limit) + len(r.Meter) +
 
 // keepBody is the body that quarantine keeps of a row; nil once the report's rows
 // have more than is kept of a payload of that size.
-func keepBody(rows []Row, i int, kept *int, payload int) []byte {
-	if *kept+rows[i].names() > maxKept*payload {
+func keepBody(row Row, kept *int, payload int) []byte {
+	if *kept+row.names() > maxKept*payload {
 		return nil
 	}
-	body := EncodeRows(rows[i : i+1])
+	body := EncodeRows([]Row{row})
 	*kept += len(body)
 	return body
 }

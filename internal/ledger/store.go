@@ -135,7 +135,8 @@ type Store interface {
 type Options struct {
 	// Accept says why a row may not become an entry (its tenant or meter is unknown),
 	// or nil. The row then goes to quarantine, and the rest of its report settles.
-	// Called for every row, by several goroutines; nil accepts all.
+	// Called by several goroutines, once for rows of a report that differ in attributes and
+	// counts alone; nil accepts all.
 	Accept func(Row) error
 	// Slot is the length of a slot; 0 means DefaultSlot.
 	Slot time.Duration

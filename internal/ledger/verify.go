@@ -16,7 +16,7 @@ const MaxFaults = 1_000
 
 // Fault is one thing that verification found wrong.
 type Fault struct {
-	Table string // where: frontier, reports, queue, blocks, keys, entries, rollups, touched or quarantine
+	Table string // where: frontier, reports, queue, blocks, keys, entries, rollups, touched, settled or quarantine
 	Which string // which of it, such as agent/epoch/seq, or a block's height
 	What  string // what is wrong
 }
@@ -71,6 +71,8 @@ type Snapshot interface {
 	// Misresolved calls do for each resolution of a row that quarantine does not hold,
 	// or that names a correction which releases nothing.
 	Misresolved(ctx context.Context, do func(quarantined, correction int64) error) error
+	// Settled calls do for every account that reports were folded into.
+	Settled(ctx context.Context, do func(SettledUnits) error) error
 	// Unrolled calls do for each roll-up that is not the sum of its entries.
 	Unrolled(ctx context.Context, do func(*RollupFault) error) error
 }
@@ -113,7 +115,7 @@ type RollupFault struct {
 //
 // It holds some hundred bytes for each epoch, and one block with its reports.
 func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified, error) {
-	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches), sealed: map[int64]int64{}}
+	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches), sealed: map[int64]int64{}, units: settled{}}
 	if v.progress == nil {
 		v.progress = func(Progress) {}
 	}
@@ -121,7 +123,7 @@ func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified
 	if v.Counts, err = s.Counts(ctx); err != nil {
 		return nil, err
 	}
-	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.corrections, v.rollups} {
+	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.accounts, v.corrections, v.rollups} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -140,6 +142,7 @@ type verification struct {
 	held     map[ReportID]keptRows // reports with rows in quarantine, until they are found there
 	touches  *Seen[Touch]
 	sealed   map[int64]int64 // the block of each correction
+	units    settled         // what blocks' reports add up to
 }
 
 // verifiedEpoch is what was found of an epoch so far.
@@ -178,6 +181,9 @@ func (v *verification) epoch(e Epoch) *verifiedEpoch {
 	}
 	return state
 }
+
+// String names the account as people write it: agent/epoch/limit.
+func (a AccountID) String() string { return fmt.Sprintf("%s/%s", a.Epoch, clip(a.Limit)) }
 
 func (e Epoch) String() string { return fmt.Sprintf("%s/%d", e.Agent, e.Epoch) }
 
@@ -228,7 +234,7 @@ func (v *verification) report(k *KeptReport) {
 	r := &k.Report
 	id := ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}
 	e := v.epoch(id.Epoch)
-	rows, err := r.check()
+	table, rows, err := r.check()
 	switch {
 	case err != nil:
 		v.fault("reports", id.String(), "%v", err)
@@ -249,7 +255,7 @@ func (v *verification) report(k *KeptReport) {
 		held = nil
 	}
 	if len(held) > 0 {
-		v.held[id] = rowsKept(rows, held, len(r.Payload))
+		v.held[id] = rowsKept(table, rows, held, len(r.Payload))
 	}
 	if k.Rows > 0 || r.Closed {
 		e.foldable++
@@ -260,11 +266,11 @@ func (v *verification) report(k *KeptReport) {
 }
 
 // rowsKept is what quarantine shall hold of a report.
-func rowsKept(rows []Row, held []int, payload int) keptRows {
+func rowsKept(table []string, rows []codedRow, held []int, payload int) keptRows {
 	h, kept := sha256.New(), 0
 	for _, i := range held {
 		var body []byte
-		if body = keepBody(rows, i, &kept, payload); body == nil {
+		if body = keepBody(rows[i].row(table), &kept, payload); body == nil {
 			body = []byte{}
 		}
 		addKept(h, i, body)
@@ -443,7 +449,7 @@ func (v *verification) block(ctx context.Context, k *KeptBlock) error {
 	if err != nil {
 		return err
 	}
-	again, touched, err := Seal(k.Height-1, k.Previous, pending, corrections)
+	again, of, err := Seal(k.Height-1, k.Previous, pending, corrections)
 	switch {
 	case errors.Is(err, ErrEncoding): // the report's fault was told
 		return nil
@@ -456,7 +462,10 @@ func (v *verification) block(ctx context.Context, k *KeptBlock) error {
 	if !slices.Equal(k.Entries[k.Merged:], again.Entries[again.Merged:]) || !slices.Equal(k.Names, again.Names) {
 		v.fault("entries", which, "its corrections' entries are not what the corrections say")
 	}
-	return v.touched(ctx, touched)
+	for _, a := range of.Settled {
+		v.units[a.ID] += a.Units
+	}
+	return v.touched(ctx, of.Touched)
 }
 
 // correctionsOf are the corrections of a block, and puts its entries' in their place.
@@ -495,6 +504,21 @@ func (v *verification) correctionsOf(ctx context.Context, k *KeptBlock) ([]Corre
 		}
 	}
 	return corrections, nil
+}
+
+// accounts checks that what is settled of each limit is what the epoch's reports hold.
+func (v *verification) accounts(ctx context.Context) error {
+	err := v.s.Settled(ctx, func(a SettledUnits) error {
+		if want := v.units[a.ID]; want != a.Units {
+			v.fault("settled", a.ID.String(), "it says %d units, and the reports in blocks hold %d", a.Units, want)
+		}
+		delete(v.units, a.ID)
+		return nil
+	})
+	for _, a := range v.units.sorted() {
+		v.fault("settled", a.ID.String(), "the reports in blocks hold %d units, and it is not there", a.Units)
+	}
+	return err
 }
 
 // corrections checks each correction against its digest, that it is in a block or in

@@ -106,6 +106,8 @@ var tampering = []tamper{
 	{"a roll-up less", "DELETE FROM rollups WHERE hour = (SELECT min(hour) FROM rollups)", "it is 0, 0, 0, and its entries add up to "},
 	{"a roll-up more", "INSERT INTO rollups (key, hour, admitted, overage, denied) SELECT key, 3600, 0, 0, 0 FROM keys WHERE tenant = 'acme'", "rollups 1970-01-01T01:00:00Z "},
 	{"a tenant's touch less", "DELETE FROM touched WHERE tenant = 'acme' AND agent = 'a'", `touched a/0: it settled usage of tenant "acme"`},
+	{"what is settled of a limit", "UPDATE settled SET units = units + 1 WHERE agent = 'a'", "settled a/0/requests: it says "},
+	{"what is settled of a limit, less", "DELETE FROM settled WHERE agent = 'b'", "settled b/4/requests: the reports in blocks hold "},
 	{"a quarantined row's units", "UPDATE quarantine SET body = (SELECT body FROM quarantine WHERE seq = 1 AND row_number = 1) WHERE seq = 1 AND row_number >= 0", "quarantine b/4/1: its rows are not the report's"},
 	{"a quarantined row less", "DELETE FROM quarantine WHERE seq = 1 AND row_number = 1", "quarantine b/4/1: it holds 1 rows, and the report says 2"},
 	{"a quarantined report", "UPDATE quarantine SET body = x'07' WHERE row_number = -1", "quarantine b/4/5: a whole report"},

@@ -53,14 +53,17 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err != nil {
 			return err
 		}
-		block, touched, err := ledger.Seal(height, previous, pending, corrections)
+		block, of, err := ledger.Seal(height, previous, pending, corrections)
 		if err != nil {
 			return err
 		}
 		if newKeys, err = s.writeBlock(ctx, tx, &block, now); err != nil {
 			return err
 		}
-		if newTouches, err = s.writeTouches(ctx, tx, pending, touched); err != nil {
+		if newTouches, err = s.writeTouches(ctx, tx, pending, of.Touched); err != nil {
+			return err
+		}
+		if err := writeSettled(ctx, tx, of.Settled); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, "DELETE FROM queue WHERE id = ANY($1)", ids)
@@ -288,4 +291,20 @@ func (s *Store) writeTouches(ctx context.Context, tx pgx.Tx, pending []ledger.Pe
 		return nil, nil
 	}
 	return notes, tx.SendBatch(ctx, &batch).Close()
+}
+
+// writeSettled adds what was folded to the accounts of its epochs.
+func writeSettled(ctx context.Context, tx pgx.Tx, settled []ledger.SettledUnits) error {
+	if len(settled) == 0 {
+		return nil
+	}
+	n := len(settled)
+	agents, limits, epochs, units := make([]string, n), make([]string, n), make([]int64, n), make([]int64, n)
+	for i, s := range settled {
+		agents[i], epochs[i], limits[i], units[i] = s.ID.Epoch.Agent, s.ID.Epoch.Epoch, s.ID.Limit, s.Units
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO settled AS s (agent, epoch, limit_name, units)
+		SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[])
+		ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET units = s.units + excluded.units`, agents, epochs, limits, units)
+	return err
 }

@@ -30,8 +30,8 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err != nil {
 			return err
 		}
-		var touched map[ledger.Touch]struct{}
-		if block, touched, err = ledger.Seal(height, previous, pending, corrections); err != nil {
+		var of ledger.Folded
+		if block, of, err = ledger.Seal(height, previous, pending, corrections); err != nil {
 			return err
 		}
 		if err := writeBlock(ctx, w, &block, now); err != nil {
@@ -40,7 +40,10 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if keys, err = s.writeEntriesLocked(ctx, w, &block); err != nil {
 			return err
 		}
-		if touches, err = s.writeTouchesLocked(ctx, w, pending, touched); err != nil {
+		if touches, err = s.writeTouchesLocked(ctx, w, pending, of.Touched); err != nil {
+			return err
+		}
+		if err := writeSettled(ctx, w, of.Settled); err != nil {
 			return err
 		}
 		n, err := w.exec(ctx, "DELETE FROM queue WHERE id <= ?", last)
@@ -215,4 +218,17 @@ func (s *Store) writeTouchesLocked(ctx context.Context, w *writer, pending []led
 		notes = append(notes, t)
 	}
 	return notes, nil
+}
+
+// writeSettled adds what was folded to the accounts of its epochs.
+func writeSettled(ctx context.Context, w *writer, settled []ledger.SettledUnits) error {
+	for _, s := range settled {
+		_, err := w.exec(ctx, `INSERT INTO settled (agent, epoch, limit_name, units) VALUES (?, ?, ?, ?)
+			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET units = units + excluded.units`,
+			s.ID.Epoch.Agent, s.ID.Epoch.Epoch, s.ID.Limit, s.Units)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,163 @@
+package ledger
+
+import (
+	"cmp"
+	"strings"
+)
+
+// AccountID names what an epoch was granted of one limit.
+type AccountID struct {
+	Epoch Epoch
+	Limit string
+}
+
+// Compare orders accounts by agent, epoch and limit.
+func (a AccountID) Compare(b AccountID) int {
+	return cmp.Or(a.Epoch.compare(b.Epoch), strings.Compare(a.Limit, b.Limit))
+}
+
+// Recorded is what servers noted of the renewals that they answered, in units. What a
+// server had noted and not written when it died is missing.
+type Recorded struct {
+	Granted  int64 // at once, for the next window, and by trickles over their whole term
+	Unrun    int64 // of trickles: what a renewal before the term's end kept from running
+	Returned int64
+	Spent    int64 // as renewals told
+}
+
+// Add adds o.
+func (r *Recorded) Add(o Recorded) {
+	r.Granted += o.Granted
+	r.Unrun += o.Unrun
+	r.Returned += o.Returned
+	r.Spent += o.Spent
+}
+
+// Said is the same from the agent's side, as it said last, in units of its whole epoch.
+type Said struct {
+	Number   int64 // of its accounts; the highest is the last
+	Granted  int64 // by answers that arrived
+	Unrun    int64
+	Returned int64 // by renewals that were answered
+	Told     int64 // spent, by renewals that were answered
+	Spent    int64
+	Beyond   int64 // spent or returned above a lease: in an outage, on credit, by a trickle that ran on
+	Held     int64 // what live leases may still spend
+	Booked   int64 // put into rows for the ledger, those of limits without a rate included
+}
+
+// Expired is what was granted and neither spent, given back nor is held: leases that
+// ended, windows that turned, trickles that nobody drew. Below zero it does not add up.
+func (s *Said) Expired() int64 {
+	return s.Granted - s.Unrun + s.Beyond - s.Spent - s.Returned - s.Held
+}
+
+// Reconciled is one account from both sides, and what is settled of it.
+type Reconciled struct {
+	ID       AccountID
+	State    string // of the epoch; empty where it never settled
+	Recorded Recorded
+	Said     *Said // nil where the agent said nothing
+	Settled  int64 // units in reports, folded or not, those in quarantine included
+}
+
+// Names of what does not agree between the two sides. Each has one cause; those of an
+// epoch that is open may be gone a moment later.
+const (
+	InFlight   = "in flight"       // the epoch is open, and one side's account is older than the other's
+	LostReply  = "lost reply"      // granted by an answer that did not arrive, or told again after one
+	RecordLost = "record lost"     // a server ended before it had written what it noted, or could not
+	AgentGone  = "agent gone"      // the agent's last account came before its end
+	Beyond     = "beyond leases"   // spent without a lease, or above one
+	Untold     = "not told"        // spent under a lease, and in no renewal that was answered
+	Unsettled  = "not settled yet" // booked, and its report is still to come
+	Missing    = "missing"         // booked and never settled, although the epoch was closed
+	BroughtIn  = "brought in"      // settled after the agent's last account
+	Unbalanced = "does not add up" // the agent says that it spent, returned and holds more than it had
+)
+
+// DifferenceNames are all of them.
+var DifferenceNames = []string{InFlight, LostReply, RecordLost, AgentGone, Beyond, Untold, Unsettled, Missing, BroughtIn, Unbalanced}
+
+// Difference is units that do not agree, and why.
+type Difference struct {
+	Name  string
+	Of    string // granted, unrun, returned, spent or settled
+	Units int64
+}
+
+// Fault reports whether the difference has no cause that is in order.
+func (d *Difference) Fault() bool { return d.Name == Missing || d.Name == Unbalanced }
+
+// Differences are what does not agree, each with its name.
+func (r *Reconciled) Differences() []Difference {
+	said := r.Said
+	if said == nil {
+		said = &Said{}
+	}
+	open := r.State == "" || r.State == StateOpen
+	gone := r.State == StateLost || r.State == StateFenced || r.Said == nil
+	var found []Difference
+	note := func(of string, units int64, name string) {
+		if units != 0 {
+			found = append(found, Difference{name, of, units})
+		}
+	}
+	// between names what one side has more (above zero) or less than the other.
+	between := func(of string, units int64, more, less string) {
+		switch {
+		case open:
+			more, less = InFlight, InFlight
+		case gone:
+			more = AgentGone
+		}
+		if units < 0 {
+			more = less
+		}
+		note(of, units, more)
+	}
+	between("granted", r.Recorded.Granted-said.Granted, LostReply, RecordLost)
+	between("unrun", r.Recorded.Unrun-said.Unrun, LostReply, RecordLost)
+	between("returned", r.Recorded.Returned-said.Returned, LostReply, RecordLost)
+	between("spent", r.Recorded.Spent-said.Told, LostReply, RecordLost)
+	if r.Said == nil {
+		return found
+	}
+	if !open {
+		note("spent", said.Spent-said.Told, Untold)
+	}
+	note("spent", said.Beyond, Beyond)
+	if e := said.Expired(); e < 0 {
+		note("granted", -e, Unbalanced)
+	}
+	switch d := said.Booked - r.Settled; {
+	case d > 0 && open:
+		note("settled", d, Unsettled)
+	case d > 0 && gone:
+		note("settled", d, AgentGone)
+	case d > 0:
+		note("settled", d, Missing)
+	case open:
+		note("settled", d, InFlight)
+	default:
+		note("settled", d, BroughtIn)
+	}
+	return found
+}
+
+// ReconcileQuery selects accounts.
+type ReconcileQuery struct {
+	Agent string // empty for all
+	Epoch int64  // of that agent; 0 for all
+	After AccountID
+	N     int // at most
+	// Since leaves out epochs that settled nothing since, in Unix milliseconds; 0 for none.
+	Since int64
+}
+
+// Account is what one server has to write of an account.
+type Account struct {
+	ID       AccountID
+	Recorded Recorded // since the last time
+	Said     *Said    // the last; nil where there is none
+}

@@ -1,0 +1,165 @@
+package sqlbooks
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// recorderLife is how long it is known which record of a server was written last, in
+// milliseconds: one that is silent for longer does not write it again.
+const recorderLife = 24 * 3600 * 1000
+
+// Record is ledger.Books'.
+func (b *Books) Record(ctx context.Context, server string, number int64, accounts []ledger.Account) error {
+	_, now, err := b.room(ctx)
+	if err != nil {
+		return err
+	}
+	// In one order, so that servers do not wait for one another in a circle.
+	accounts = slices.Clone(accounts)
+	slices.SortFunc(accounts, func(x, y ledger.Account) int { return x.ID.Compare(y.ID) })
+	return b.write(ctx, func(tx *sql.Tx) error {
+		done, err := tx.ExecContext(ctx, `INSERT INTO recorders (server, number, at_ms) VALUES ($1, $2, $3)
+			ON CONFLICT (server) DO UPDATE SET number = excluded.number, at_ms = excluded.at_ms WHERE recorders.number < excluded.number`,
+			server, number, now.UnixMilli())
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); err != nil || n == 0 {
+			return err // it was written, and the answer was lost
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM recorders WHERE at_ms < $1", now.UnixMilli()-recorderLife); err != nil {
+			return err
+		}
+		add, err := tx.PrepareContext(ctx, `INSERT INTO leases (agent, epoch, limit_name, granted, unrun, returned, spent,
+				said_number, said_granted, said_unrun, said_returned, said_told, said_spent, said_beyond, said_held, said_booked)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = leases.granted + excluded.granted,
+				unrun = leases.unrun + excluded.unrun, returned = leases.returned + excluded.returned, spent = leases.spent + excluded.spent`)
+		if err != nil {
+			return err
+		}
+		defer add.Close()
+		say, err := tx.PrepareContext(ctx, `UPDATE leases SET said_number = $4, said_granted = $5, said_unrun = $6, said_returned = $7,
+				said_told = $8, said_spent = $9, said_beyond = $10, said_held = $11, said_booked = $12
+			WHERE agent = $1 AND epoch = $2 AND limit_name = $3 AND said_number < $4`)
+		if err != nil {
+			return err
+		}
+		defer say.Close()
+		for i := range accounts {
+			id, r, s := accounts[i].ID, accounts[i].Recorded, accounts[i].Said
+			_, err := add.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, r.Granted, r.Unrun, r.Returned, r.Spent)
+			if err == nil && s != nil {
+				_, err = say.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, s.Number, s.Granted, s.Unrun, s.Returned, s.Told, s.Spent, s.Beyond, s.Held, s.Booked)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Reconcile is ledger.Books'.
+func (b *Books) Reconcile(ctx context.Context, q ledger.ReconcileQuery) ([]ledger.Reconciled, error) {
+	_, now, err := b.room(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []ledger.Reconciled
+	err = b.read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT a.agent, a.epoch, a.limit_name, coalesce(f.state, ''),
+				coalesce(l.granted, 0), coalesce(l.unrun, 0), coalesce(l.returned, 0), coalesce(l.spent, 0),
+				coalesce(l.said_number, 0), coalesce(l.said_granted, 0), coalesce(l.said_unrun, 0), coalesce(l.said_returned, 0),
+				coalesce(l.said_told, 0), coalesce(l.said_spent, 0), coalesce(l.said_beyond, 0), coalesce(l.said_held, 0), coalesce(l.said_booked, 0),
+				coalesce(s.units, 0), coalesce(f.seen_ms, 0)
+			FROM (SELECT agent, epoch, limit_name FROM leases UNION SELECT agent, epoch, limit_name FROM settled) AS a
+			LEFT JOIN leases l ON l.agent = a.agent AND l.epoch = a.epoch AND l.limit_name = a.limit_name
+			LEFT JOIN settled s ON s.agent = a.agent AND s.epoch = a.epoch AND s.limit_name = a.limit_name
+			LEFT JOIN frontier f ON f.agent = a.agent AND f.epoch = a.epoch
+			WHERE (a.agent, a.epoch, a.limit_name) > ($1, $2, $3) AND ($4 = '' OR a.agent = $4) AND (CAST($5 AS bigint) = 0 OR a.epoch = $5)
+				AND (CAST($6 AS bigint) = 0 OR f.seen_ms >= $6)
+			ORDER BY a.agent, a.epoch, a.limit_name LIMIT $7`,
+			q.After.Epoch.Agent, q.After.Epoch.Epoch, q.After.Limit, q.Agent, q.Epoch, q.Since, q.N)
+		if err := each(rows, err, func(rows *sql.Rows) error {
+			r, err := scanReconciled(rows, now)
+			found = append(found, r)
+			return err
+		}); err != nil {
+			return fmt.Errorf("read accounts: %w", err)
+		}
+		return addUnfolded(ctx, snapshot{b, tx}, found)
+	})
+	return found, err
+}
+
+func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err error) {
+	var s ledger.Said
+	var f ledger.Frontier
+	err = rows.Scan(&r.ID.Epoch.Agent, &r.ID.Epoch.Epoch, &r.ID.Limit, &f.State,
+		&r.Recorded.Granted, &r.Recorded.Unrun, &r.Recorded.Returned, &r.Recorded.Spent,
+		&s.Number, &s.Granted, &s.Unrun, &s.Returned, &s.Told, &s.Spent, &s.Beyond, &s.Held, &s.Booked, &r.Settled, &f.Seen)
+	r.State = f.StateAt(now)
+	if s.Number > 0 {
+		r.Said = &s
+	}
+	return r, err
+}
+
+// addUnfolded adds the reports that are not folded yet to what is settled.
+func addUnfolded(ctx context.Context, s snapshot, found []ledger.Reconciled) error {
+	at := map[ledger.AccountID]int{}
+	var runs []ledger.Source
+	for i := range found {
+		id := found[i].ID
+		at[id] = i
+		if i > 0 && found[i-1].ID.Epoch == id.Epoch {
+			continue
+		}
+		// Within an epoch reports are folded in their order: what is queued is one run.
+		run := ledger.Source{Epoch: id.Epoch}
+		err := s.tx.QueryRowContext(ctx, "SELECT min(seq), max(seq) FROM queue WHERE agent = $1 AND epoch = $2 HAVING count(*) > 0",
+			id.Epoch.Agent, id.Epoch.Epoch).Scan(&run.First, &run.Last)
+		switch {
+		case err == nil:
+			runs = append(runs, run)
+		case !errors.Is(err, sql.ErrNoRows):
+			return fmt.Errorf("read the queue: %w", err)
+		}
+	}
+	for _, run := range runs {
+		pending, err := s.Sources(ctx, []ledger.Source{run})
+		if err != nil {
+			return err
+		}
+		settled, err := ledger.SettledOf(pending)
+		if err != nil {
+			return err
+		}
+		for _, a := range settled {
+			if i, ok := at[a.ID]; ok {
+				found[i].Settled += a.Units
+			}
+		}
+	}
+	return nil
+}
+
+// Settled is ledger.Snapshot's.
+func (s *snapshot) Settled(ctx context.Context, do func(ledger.SettledUnits) error) error {
+	rows, err := s.tx.QueryContext(ctx, "SELECT agent, epoch, limit_name, units FROM settled ORDER BY agent, epoch, limit_name")
+	return each(rows, err, func(rows *sql.Rows) error {
+		var a ledger.SettledUnits
+		if err := rows.Scan(&a.ID.Epoch.Agent, &a.ID.Epoch.Epoch, &a.ID.Limit, &a.Units); err != nil {
+			return err
+		}
+		return do(a)
+	})
+}

@@ -39,6 +39,7 @@ type pendingRenewal struct {
 	reserved int64
 	inUse    int64 // slots that stay here whatever the answer
 	window   int64 // that it spoke of
+	unrun    int64 // of the lease that it ends: what its trickle would still have brought
 
 	// What the limit shrank to since it was sent; zero for not.
 	shrunkStock, shrunkFlow fraction
@@ -189,7 +190,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.early, b.stopped = false, false
 	b.ask = &pendingRenewal{
 		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window,
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, unrun: r.Unrun(),
 	}
 	return r
 }
@@ -240,7 +241,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		}
 	}
 	b.live = true
-	b.granted = g.Tokens + g.Next + int64(float64(g.Trickle)*float64(g.TTL)/1e12)
+	b.granted = g.Most()
 	b.next = g.Next
 	b.term = g.TTL
 	b.checkAt = b.nextCheckLocked(p.sentAt)

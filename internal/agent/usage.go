@@ -53,8 +53,9 @@ func (u *Usage) add(key ledger.Row, c counts) {
 	u.units += c.admitted
 }
 
-// Sum is what buckets admitted and denied in all, one count for each limit.
-type Sum struct{ Admitted, Denied int64 }
+// Sum is what buckets admitted and denied in all, one count for each limit, and of what
+// they admitted how much was put into rows.
+type Sum struct{ Admitted, Denied, Booked int64 }
 
 // Collect books what the bucket admitted and denied since the last Collect under
 // slot (Unix seconds). now is when, for idle eviction. Only the owner calls it.
@@ -90,6 +91,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 		u.Behind = true // kept in the line, for another time
 	default:
 		u.add(key, c)
+		sum.Booked = c.admitted
 		l.rowed, l.rowedDenied = l.rowed+max(own, 0), denials
 	}
 	return sum

@@ -17,8 +17,8 @@ import (
 var errUnsound = errors.New("something is not as it should be")
 
 func (c *cli) ledgerCommand() *cobra.Command {
-	return group("ledger", "Verify, trace and correct the ledger",
-		c.verifyCommand(), c.rebuildCommand(), c.traceCommand(), c.quarantineCommand(),
+	return group("ledger", "Verify, reconcile, trace and correct the ledger",
+		c.verifyCommand(), c.reconcileCommand(), c.rebuildCommand(), c.traceCommand(), c.quarantineCommand(),
 		c.adjustCommand(), c.backfillCommand(), c.revertCommand(), c.correctionsCommand())
 }
 
@@ -50,20 +50,11 @@ func (c *cli) verify(ctx context.Context, f format) error {
 	if err != nil {
 		return err
 	}
-	tell := c.progress()
-	for {
-		m, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return errors.New("the server ended without a result")
-		case err != nil:
-			return err
-		case m.Result != nil:
-			return c.printVerified(f, m.Result)
-		default:
-			tell(m.Progress)
-		}
+	m, err := last(c, stream, func(m *quotav1.VerifyResponse) bool { return m.Result != nil })
+	if err != nil {
+		return err
 	}
+	return c.printVerified(f, m.Result)
 }
 
 func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
@@ -113,22 +104,29 @@ where it differs. Usage may be read meanwhile; folding waits, a month at a time.
 			if err != nil {
 				return err
 			}
-			tell := c.progress()
-			for {
-				m, err := stream.Recv()
-				switch {
-				case errors.Is(err, io.EOF):
-					return errors.New("the server ended without a result")
-				case err != nil:
-					return err
-				case m.Done:
-					fmt.Fprintf(c.Out, "%d roll-ups were wrong\n", m.Wrong)
-					return nil
-				default:
-					tell(m.Progress)
-				}
+			m, err := last(c, stream, func(m *quotav1.RebuildResponse) bool { return m.Done })
+			if err == nil {
+				fmt.Fprintf(c.Out, "%d roll-ups were wrong\n", m.Wrong)
 			}
+			return err
 		},
+	}
+}
+
+// last tells on Err how far something is, and returns the message that is its result.
+func last[M interface {
+	GetProgress() *quotav1.LedgerProgress
+}](c *cli, stream interface{ Recv() (M, error) }, done func(M) bool) (M, error) {
+	tell := c.progress()
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return m, errors.New("the server ended without a result")
+		case err != nil, done(m):
+			return m, err
+		}
+		tell(m.GetProgress())
 	}
 }
 

@@ -76,6 +76,7 @@ var needs = map[string]role{
 	quotav1.LedgerService_TraceReport_FullMethodName:        roleViewer,
 	quotav1.LedgerService_TraceEntry_FullMethodName:         roleViewer,
 	quotav1.LedgerService_ListCorrections_FullMethodName:    roleViewer,
+	quotav1.LedgerService_Reconcile_FullMethodName:          roleViewer,
 	quotav1.LedgerService_GetCorrection_FullMethodName:      roleViewer,
 	quotav1.LedgerService_RetryQuarantined_FullMethodName:   roleOperator,
 	quotav1.LedgerService_DiscardQuarantined_FullMethodName: roleOperator,

@@ -20,6 +20,7 @@ const progressEvery = 500 * time.Millisecond
 type ledgerService struct {
 	quotav1.UnimplementedLedgerServiceServer
 	books    ledger.Books
+	tally    *tally
 	view     *view
 	stopping <-chan struct{}
 

@@ -24,6 +24,7 @@ type leaseService struct {
 	keys     *keyring
 	leases   lease.Store
 	ledger   ledger.Store
+	tally    *tally
 	metrics  *metrics
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
@@ -113,6 +114,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	answers := s.leases.Renew(stepCtx, renewals)
 	cancel()
 	s.metrics.step.Observe(time.Since(start).Seconds())
+	s.tally.answered(req.Agent, req.Epoch, req.Renewals, places, renewals, answers)
 	for j, i := range places {
 		a := answers[j]
 		if a.Err != nil {

@@ -99,6 +99,7 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
+	tally    *tally // nil without books
 	metrics  *metrics
 	stopping chan struct{}
 }
@@ -140,6 +141,11 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
+	if c.Books != nil {
+		if s.tally, err = newTally(c.Books, c.Log, c.Registerer); err != nil {
+			return nil, fmt.Errorf("server: metrics: %w", err)
+		}
+	}
 	s.folder = ledger.NewFolder(folds, c.FoldEvery, c.Log)
 	if err := s.serve(); err != nil {
 		return nil, err
@@ -151,7 +157,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, metrics: s.metrics, now: time.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, tally: s.tally, metrics: s.metrics, now: time.Now, stopping: s.stopping}
 	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy}
 
@@ -174,7 +180,7 @@ func (s *Server) serve() error {
 	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
-	books := &ledgerService{books: c.Books, view: s.view, stopping: s.stopping}
+	books := &ledgerService{books: c.Books, tally: s.tally, view: s.view, stopping: s.stopping}
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(s.grpc, books)
 	}
@@ -240,6 +246,9 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { _ = s.switches.run(background) })
 	running.Go(func() { _ = s.ready.run(background) })
 	running.Go(func() { _ = s.folder.Run(background) })
+	if s.tally != nil {
+		running.Go(func() { s.tally.run(background) })
+	}
 	running.Go(func() {
 		if err := s.grpc.Serve(s.config.GRPC); err != nil {
 			failed <- fmt.Errorf("server: gRPC on %s: %w", s.GRPCAddr(), err)
@@ -320,6 +329,9 @@ func (s *Server) drain() {
 func (s *Server) foldRest() {
 	ctx, cancel := context.WithTimeout(context.Background(), foldTimeout)
 	defer cancel()
+	if s.tally != nil {
+		_ = s.tally.flush(ctx) // where it fails, it is said
+	}
 	for {
 		n, err := s.config.Ledger.Fold(ctx, time.Now())
 		if err != nil {

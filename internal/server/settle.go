@@ -32,6 +32,9 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		}
 		reports[i] = r
 	}
+	if a := req.GetAccounts(); a != nil && speaksFor(ctx, a.Agent) == nil {
+		s.tally.say(wire.AccountsFromProto(a))
+	}
 	resp := &quotav1.SettleResponse{Receipts: make([]*quotav1.Receipt, len(reports))}
 	if len(reports) == 0 {
 		return resp, nil

@@ -17,6 +17,7 @@ const (
 	MaxTenants      = 1024     // of a RenewRequest
 	MaxReports      = 256      // of a SettleRequest
 	MaxSettleBytes  = 16 << 20 // of a SettleRequest, encoded
+	MaxAccounts     = 1024     // limits in a SettleRequest's accounts
 	MaxDocument     = 1 << 20  // bytes of a policy document
 	MaxFile         = 4096     // bytes of its file name
 	MaxNote         = 256      // bytes of a key's note
@@ -344,6 +345,8 @@ func Check(request proto.Message) error {
 		return first(AgentID(r.Agent), ranged(bound{"epoch", r.Epoch, 0, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason}))
 	case *quotav1.RevertCorrectionRequest:
 		return ranged(bound{"number", r.Number, 1, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
+	case *quotav1.ReconcileRequest:
+		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"epoch", r.Epoch, 0, maxCount}, bound{"page's bytes", int64(len(r.Page)), 0, 1024})
 	case *quotav1.ListCorrectionsRequest:
 		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
 	case *quotav1.GetUsageRequest:

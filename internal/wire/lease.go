@@ -98,6 +98,31 @@ func ceil(us int64) int64 {
 	return (us + usPerMs - 1) / usPerMs
 }
 
+// AccountsFromProto returns what an agent says of its leases; none where it breaks a
+// bound, for usage settles all the same.
+func AccountsFromProto(p *quotav1.LeaseAccounts) map[ledger.AccountID]ledger.Said {
+	if p == nil || AgentID(p.Agent) != nil || p.Epoch < 0 || p.Number < 1 || len(p.Limits) > MaxAccounts {
+		return nil
+	}
+	said := make(map[ledger.AccountID]ledger.Said, len(p.Limits))
+	for _, l := range p.Limits {
+		s := ledger.Said{
+			Number: p.Number, Granted: l.GetGranted(), Unrun: l.GetUnrun(), Returned: l.GetReturned(), Told: l.GetTold(), Spent: l.GetSpent(),
+			Beyond: l.GetBeyond(), Held: l.GetHeld(), Booked: l.GetBooked(),
+		}
+		for _, n := range [...]int64{s.Granted, s.Unrun, s.Returned, s.Told, s.Spent, s.Beyond, s.Held, s.Booked} {
+			if n < 0 || n > maxCount {
+				return nil
+			}
+		}
+		if name("limit", l.GetLimit()) != nil {
+			return nil
+		}
+		said[ledger.AccountID{Epoch: ledger.Epoch{Agent: p.Agent, Epoch: p.Epoch}, Limit: l.Limit}] = s
+	}
+	return said
+}
+
 // ReportToProto shares r's payload.
 func ReportToProto(r ledger.Report) *quotav1.Report {
 	return &quotav1.Report{

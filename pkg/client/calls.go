@@ -151,6 +151,7 @@ func (l *loop) onRenewed(r renewResult) {
 			if e.Lost() {
 				e.SetLost(false)
 			}
+			l.accounts.answered(e, &a.Grant)
 			served := e.Apply(now, a.Grant)
 			serve(served)
 			if len(served) > 0 || !e.Pressed() {
@@ -291,7 +292,7 @@ func (l *loop) settle(now time.Time) {
 		return
 	}
 	sent := append([]ledger.Report(nil), reports...)
-	req := &quotav1.SettleRequest{}
+	req := &quotav1.SettleRequest{Accounts: l.accounts.say(l.c)}
 	for i := range sent {
 		req.Reports = append(req.Reports, wire.ReportToProto(sent[i]))
 	}

@@ -31,8 +31,9 @@ const (
 	lastHunger    = 200 * time.Millisecond
 	settleTimeout = 15 * time.Second // beyond what a ledger takes to fail over
 	settleRetry   = 5 * time.Second
-	maxSend       = 32      // reports of a Settle call
-	maxSendBytes  = 8 << 20 // of payloads
+	lastWords     = time.Second // at the end, for answers to leases given back, before usage is settled
+	maxSend       = 32          // reports of a Settle call
+	maxSendBytes  = 8 << 20     // of payloads
 	defaultSlot   = 5 * time.Minute
 )
 
@@ -73,6 +74,7 @@ type loop struct {
 	settleAt    time.Time
 	reportAt    time.Time
 	sweptAt     int64
+	accounts    accounts       // of leases, by limit
 	urgent      []*agent.Entry // scratch
 	spare       []*agent.Entry // the queue's other buffer
 
@@ -277,10 +279,10 @@ func (l *loop) collect() {
 	through, now := l.today().UnixMilli(), l.c.now()
 	u := &l.outbox.Usage
 	u.Behind = false
-	l.c.reg.Each(func(e *agent.Entry) { u.Collect(e, l.current, now) })
+	l.c.reg.Each(func(e *agent.Entry) { l.accounts.booked(e, u.Collect(e, l.current, now)) })
 	limbo := l.limbo[:0]
 	for _, e := range l.limbo {
-		u.Collect(e, l.current, now)
+		l.accounts.booked(e, u.Collect(e, l.current, now))
 		if e.Unbooked() {
 			limbo = append(limbo, e)
 		}
@@ -330,7 +332,7 @@ func (l *loop) sweep(idle time.Duration) {
 // drop takes a bucket out if it holds nothing.
 func (l *loop) drop(e *agent.Entry) bool {
 	dropped := l.c.reg.Drop(e, func(e *agent.Entry) {
-		l.outbox.Usage.Collect(e, l.current, l.c.now())
+		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, l.c.now()))
 		if e.Unbooked() {
 			l.limbo = append(l.limbo, e)
 		}
@@ -338,6 +340,7 @@ func (l *loop) drop(e *agent.Entry) bool {
 	if dropped {
 		l.sched.Remove(e)
 		l.count.add(e)
+		l.accounts.dropped(e)
 	}
 	return dropped
 }
@@ -463,6 +466,10 @@ func (l *loop) close(ctx context.Context) error {
 	// From here no cell admits: what requests under way have taken is all there is.
 	for !l.quiet() && ctx.Err() == nil {
 		l.wait(ctx, time.Millisecond)
+	}
+	// The last account is whole once the leases that went back are answered for.
+	for until := time.Now().Add(lastWords); l.flying > 0 && !c.lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
+		l.wait(ctx, time.Until(until))
 	}
 	l.freezeAll()
 	defer func() {

@@ -567,7 +567,7 @@ func (x Receipt_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipt_Status.Descriptor instead.
 func (Receipt_Status) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20, 0}
 }
 
 // RenewRequest carries at most 4,096 renewals and 1,024 tenants.
@@ -2147,8 +2147,10 @@ func (x *Gateway) GetDescriptors() map[string]string {
 // SettleRequest carries at most 256 reports, 16 MiB in all, in the order of
 // their numbers for each agent and epoch.
 type SettleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reports       []*Report              `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Reports []*Report              `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	// What the agent says of its leases, for reconciliation; nothing is billed from it.
+	Accounts      *LeaseAccounts `protobuf:"bytes,2,opt,name=accounts,proto3" json:"accounts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2190,6 +2192,200 @@ func (x *SettleRequest) GetReports() []*Report {
 	return nil
 }
 
+func (x *SettleRequest) GetAccounts() *LeaseAccounts {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+// LeaseAccounts are an agent's sums over an epoch, from its beginning: the latest count.
+type LeaseAccounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Of its leases, as in RenewRequest.
+	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// At most 1,024.
+	Limits []*LeaseAccount `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Rises with every account: of two the higher holds.
+	Number        int64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseAccounts) Reset() {
+	*x = LeaseAccounts{}
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseAccounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseAccounts) ProtoMessage() {}
+
+func (x *LeaseAccounts) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseAccounts.ProtoReflect.Descriptor instead.
+func (*LeaseAccounts) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *LeaseAccounts) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *LeaseAccounts) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LeaseAccounts) GetLimits() []*LeaseAccount {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *LeaseAccounts) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// LeaseAccount is what became of what an agent was granted of one limit, in units.
+type LeaseAccount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Limit string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Granted by answers that arrived: at once, for the next window, and by trickles over the whole term.
+	Granted int64 `protobuf:"varint,2,opt,name=granted,proto3" json:"granted,omitempty"`
+	// Of trickles: what a renewal before the term's end kept from running.
+	Unrun    int64 `protobuf:"varint,3,opt,name=unrun,proto3" json:"unrun,omitempty"`
+	Returned int64 `protobuf:"varint,4,opt,name=returned,proto3" json:"returned,omitempty"`
+	// Spent in all, and of that what renewals told that were answered.
+	Spent int64 `protobuf:"varint,5,opt,name=spent,proto3" json:"spent,omitempty"`
+	Told  int64 `protobuf:"varint,9,opt,name=told,proto3" json:"told,omitempty"`
+	// What was spent or returned above a lease: in an outage, on credit, by a trickle that ran on.
+	Beyond int64 `protobuf:"varint,6,opt,name=beyond,proto3" json:"beyond,omitempty"`
+	// What the leases that are live may still spend.
+	Held int64 `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`
+	// Units of `spent` and of limits without a rate that were put into rows for the ledger.
+	Booked        int64 `protobuf:"varint,8,opt,name=booked,proto3" json:"booked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseAccount) Reset() {
+	*x = LeaseAccount{}
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseAccount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseAccount) ProtoMessage() {}
+
+func (x *LeaseAccount) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseAccount.ProtoReflect.Descriptor instead.
+func (*LeaseAccount) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *LeaseAccount) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *LeaseAccount) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetUnrun() int64 {
+	if x != nil {
+		return x.Unrun
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetReturned() int64 {
+	if x != nil {
+		return x.Returned
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetSpent() int64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetTold() int64 {
+	if x != nil {
+		return x.Told
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetBeyond() int64 {
+	if x != nil {
+		return x.Beyond
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *LeaseAccount) GetBooked() int64 {
+	if x != nil {
+		return x.Booked
+	}
+	return 0
+}
+
 // Report is what an agent sends once: frozen when it is made, and the same
 // bytes at every attempt until it is acknowledged.
 type Report struct {
@@ -2217,7 +2413,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2425,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2438,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Report) GetAgent() string {
@@ -2318,7 +2514,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2526,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2539,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleResponse) GetReceipts() []*Receipt {
@@ -2367,7 +2563,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2575,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2588,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Receipt) GetStatus() Receipt_Status {
@@ -2625,9 +2821,25 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\vdescriptors\x18\x03 \x03(\v2\".quota.v1.Gateway.DescriptorsEntryR\vdescriptors\x1a>\n" +
 	"\x10DescriptorsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
 	"\rSettleRequest\x12*\n" +
-	"\areports\x18\x01 \x03(\v2\x10.quota.v1.ReportR\areports\"\xf3\x01\n" +
+	"\areports\x18\x01 \x03(\v2\x10.quota.v1.ReportR\areports\x123\n" +
+	"\baccounts\x18\x02 \x01(\v2\x17.quota.v1.LeaseAccountsR\baccounts\"\x83\x01\n" +
+	"\rLeaseAccounts\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12.\n" +
+	"\x06limits\x18\x03 \x03(\v2\x16.quota.v1.LeaseAccountR\x06limits\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x03R\x06number\"\xde\x01\n" +
+	"\fLeaseAccount\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x18\n" +
+	"\agranted\x18\x02 \x01(\x03R\agranted\x12\x14\n" +
+	"\x05unrun\x18\x03 \x01(\x03R\x05unrun\x12\x1a\n" +
+	"\breturned\x18\x04 \x01(\x03R\breturned\x12\x14\n" +
+	"\x05spent\x18\x05 \x01(\x03R\x05spent\x12\x12\n" +
+	"\x04told\x18\t \x01(\x03R\x04told\x12\x16\n" +
+	"\x06beyond\x18\x06 \x01(\x03R\x06beyond\x12\x12\n" +
+	"\x04held\x18\a \x01(\x03R\x04held\x12\x16\n" +
+	"\x06booked\x18\b \x01(\x03R\x06booked\"\xf3\x01\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -2674,7 +2886,7 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_quota_v1_lease_proto_goTypes = []any{
 	(Renewal_Kind)(0),      // 0: quota.v1.Renewal.Kind
 	(Grant_Status)(0),      // 1: quota.v1.Grant.Status
@@ -2702,10 +2914,12 @@ var file_quota_v1_lease_proto_goTypes = []any{
 	(*Match)(nil),          // 23: quota.v1.Match
 	(*Gateway)(nil),        // 24: quota.v1.Gateway
 	(*SettleRequest)(nil),  // 25: quota.v1.SettleRequest
-	(*Report)(nil),         // 26: quota.v1.Report
-	(*SettleResponse)(nil), // 27: quota.v1.SettleResponse
-	(*Receipt)(nil),        // 28: quota.v1.Receipt
-	nil,                    // 29: quota.v1.Gateway.DescriptorsEntry
+	(*LeaseAccounts)(nil),  // 26: quota.v1.LeaseAccounts
+	(*LeaseAccount)(nil),   // 27: quota.v1.LeaseAccount
+	(*Report)(nil),         // 28: quota.v1.Report
+	(*SettleResponse)(nil), // 29: quota.v1.SettleResponse
+	(*Receipt)(nil),        // 30: quota.v1.Receipt
+	nil,                    // 31: quota.v1.Gateway.DescriptorsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
 	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
@@ -2735,21 +2949,23 @@ var file_quota_v1_lease_proto_depIdxs = []int32{
 	7,  // 24: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
 	22, // 25: quota.v1.Variant.rate:type_name -> quota.v1.Rate
 	8,  // 26: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
-	29, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
-	26, // 28: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
-	28, // 29: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	9,  // 30: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	10, // 31: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	15, // 32: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	25, // 33: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	12, // 34: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	16, // 35: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	27, // 36: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	34, // [34:37] is the sub-list for method output_type
-	31, // [31:34] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	31, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
+	28, // 28: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
+	26, // 29: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
+	27, // 30: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
+	30, // 31: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	9,  // 32: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 33: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 34: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	25, // 35: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	12, // 36: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 37: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	29, // 38: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	36, // [36:39] is the sub-list for method output_type
+	33, // [33:36] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -2763,7 +2979,7 @@ func file_quota_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2098,7 +2098,7 @@ func (x *VerifyResult) GetHash() []byte {
 
 type LedgerFault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// frontier, reports, queue, blocks, keys, entries, rollups, touched or quarantine.
+	// frontier, reports, queue, blocks, keys, entries, rollups, touched, settled or quarantine.
 	Table string `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Which of it: agent/epoch/seq, a block's height, height/place of an entry, a roll-up's hour and key.
 	Which         string `protobuf:"bytes,2,opt,name=which,proto3" json:"which,omitempty"`
@@ -2405,11 +2405,401 @@ func (x *LostEpoch) GetSeenMs() int64 {
 	return 0
 }
 
+type ReconcileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of this agent; empty for all.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Of this epoch of the agent; 0 for all.
+	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Only what does not agree.
+	Differing bool `protobuf:"varint,3,opt,name=differing,proto3" json:"differing,omitempty"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The answer's next_page before; empty from the beginning.
+	Page          string `protobuf:"bytes,5,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileRequest) Reset() {
+	*x = ReconcileRequest{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileRequest) ProtoMessage() {}
+
+func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileRequest.ProtoReflect.Descriptor instead.
+func (*ReconcileRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ReconcileRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ReconcileRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ReconcileRequest) GetDiffering() bool {
+	if x != nil {
+		return x.Differing
+	}
+	return false
+}
+
+func (x *ReconcileRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ReconcileRequest) GetPage() string {
+	if x != nil {
+		return x.Page
+	}
+	return ""
+}
+
+type ReconcileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of agent, epoch and limit.
+	Limits []*Reconciled `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Set when there may be more.
+	NextPage      string `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileResponse) Reset() {
+	*x = ReconcileResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileResponse) ProtoMessage() {}
+
+func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileResponse.ProtoReflect.Descriptor instead.
+func (*ReconcileResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ReconcileResponse) GetLimits() []*Reconciled {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *ReconcileResponse) GetNextPage() string {
+	if x != nil {
+		return x.NextPage
+	}
+	return ""
+}
+
+// Reconciled is one limit of one epoch of an agent, from both sides, in units.
+type Reconciled struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Limit string                 `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// open, closed, fenced or lost; empty for an epoch that never settled.
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// What servers recorded of the renewals that they answered.
+	Recorded *RecordedLeases `protobuf:"bytes,5,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	// What the agent said last; absent when it said nothing.
+	Said *LeaseAccount `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
+	// What the agent had granted and neither spent, returned nor holds.
+	Expired int64 `protobuf:"varint,7,opt,name=expired,proto3" json:"expired,omitempty"`
+	// What the ledger has of it: folded or not.
+	Settled int64 `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`
+	// What does not agree, each with its name; none where all does.
+	Differences   []*LeaseDifference `protobuf:"bytes,9,rep,name=differences,proto3" json:"differences,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reconciled) Reset() {
+	*x = Reconciled{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reconciled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reconciled) ProtoMessage() {}
+
+func (x *Reconciled) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reconciled.ProtoReflect.Descriptor instead.
+func (*Reconciled) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Reconciled) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *Reconciled) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Reconciled) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *Reconciled) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Reconciled) GetRecorded() *RecordedLeases {
+	if x != nil {
+		return x.Recorded
+	}
+	return nil
+}
+
+func (x *Reconciled) GetSaid() *LeaseAccount {
+	if x != nil {
+		return x.Said
+	}
+	return nil
+}
+
+func (x *Reconciled) GetExpired() int64 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
+}
+
+func (x *Reconciled) GetSettled() int64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+func (x *Reconciled) GetDifferences() []*LeaseDifference {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+type RecordedLeases struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Granted       int64                  `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"`
+	Unrun         int64                  `protobuf:"varint,2,opt,name=unrun,proto3" json:"unrun,omitempty"`
+	Returned      int64                  `protobuf:"varint,3,opt,name=returned,proto3" json:"returned,omitempty"`
+	Spent         int64                  `protobuf:"varint,4,opt,name=spent,proto3" json:"spent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordedLeases) Reset() {
+	*x = RecordedLeases{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordedLeases) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordedLeases) ProtoMessage() {}
+
+func (x *RecordedLeases) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordedLeases.ProtoReflect.Descriptor instead.
+func (*RecordedLeases) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RecordedLeases) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *RecordedLeases) GetUnrun() int64 {
+	if x != nil {
+		return x.Unrun
+	}
+	return 0
+}
+
+func (x *RecordedLeases) GetReturned() int64 {
+	if x != nil {
+		return x.Returned
+	}
+	return 0
+}
+
+func (x *RecordedLeases) GetSpent() int64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+type LeaseDifference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// in flight, lost reply, record lost, agent gone, beyond leases, not told, not settled yet,
+	// missing, brought in or does not add up (docs/ledger.md).
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// granted, unrun, returned, spent or settled.
+	Of    string `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
+	Units int64  `protobuf:"varint,3,opt,name=units,proto3" json:"units,omitempty"`
+	// True for what no cause that is in order explains.
+	Fault         bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseDifference) Reset() {
+	*x = LeaseDifference{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseDifference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseDifference) ProtoMessage() {}
+
+func (x *LeaseDifference) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseDifference.ProtoReflect.Descriptor instead.
+func (*LeaseDifference) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *LeaseDifference) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LeaseDifference) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
+}
+
+func (x *LeaseDifference) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *LeaseDifference) GetFault() bool {
+	if x != nil {
+		return x.Fault
+	}
+	return false
+}
+
 var File_quota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x15quota/v1/ledger.proto\x12\bquota.v1\"\xfd\x01\n" +
+	"\x15quota/v1/ledger.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\xfd\x01\n" +
 	"\tLedgerRow\x12\x17\n" +
 	"\aslot_ms\x18\x01 \x01(\x03R\x06slotMs\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -2607,7 +2997,37 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x05total\x18\x04 \x01(\x03R\x05total\x12\x1d\n" +
 	"\n" +
 	"through_ms\x18\x05 \x01(\x03R\tthroughMs\x12\x17\n" +
-	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs2\xa4\b\n" +
+	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs\"\x8d\x01\n" +
+	"\x10ReconcileRequest\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x1c\n" +
+	"\tdiffering\x18\x03 \x01(\bR\tdiffering\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x12\n" +
+	"\x04page\x18\x05 \x01(\tR\x04page\"^\n" +
+	"\x11ReconcileResponse\x12,\n" +
+	"\x06limits\x18\x01 \x03(\v2\x14.quota.v1.ReconciledR\x06limits\x12\x1b\n" +
+	"\tnext_page\x18\x02 \x01(\tR\bnextPage\"\xb7\x02\n" +
+	"\n" +
+	"Reconciled\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\tR\x05limit\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x124\n" +
+	"\brecorded\x18\x05 \x01(\v2\x18.quota.v1.RecordedLeasesR\brecorded\x12*\n" +
+	"\x04said\x18\x06 \x01(\v2\x16.quota.v1.LeaseAccountR\x04said\x12\x18\n" +
+	"\aexpired\x18\a \x01(\x03R\aexpired\x12\x18\n" +
+	"\asettled\x18\b \x01(\x03R\asettled\x12;\n" +
+	"\vdifferences\x18\t \x03(\v2\x19.quota.v1.LeaseDifferenceR\vdifferences\"r\n" +
+	"\x0eRecordedLeases\x12\x18\n" +
+	"\agranted\x18\x01 \x01(\x03R\agranted\x12\x14\n" +
+	"\x05unrun\x18\x02 \x01(\x03R\x05unrun\x12\x1a\n" +
+	"\breturned\x18\x03 \x01(\x03R\breturned\x12\x14\n" +
+	"\x05spent\x18\x04 \x01(\x03R\x05spent\"a\n" +
+	"\x0fLeaseDifference\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
+	"\x05units\x18\x03 \x01(\x03R\x05units\x12\x14\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\xea\b\n" +
 	"\rLedgerService\x12=\n" +
 	"\x06Verify\x12\x17.quota.v1.VerifyRequest\x1a\x18.quota.v1.VerifyResponse0\x01\x12@\n" +
 	"\aRebuild\x12\x18.quota.v1.RebuildRequest\x1a\x19.quota.v1.RebuildResponse0\x01\x12S\n" +
@@ -2623,7 +3043,8 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x10RevertCorrection\x12!.quota.v1.RevertCorrectionRequest\x1a\x14.quota.v1.Correction\x12V\n" +
 	"\x0fListCorrections\x12 .quota.v1.ListCorrectionsRequest\x1a!.quota.v1.ListCorrectionsResponse\x12E\n" +
 	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x14.quota.v1.Correction\x12@\n" +
-	"\vDeclareLost\x12\x1c.quota.v1.DeclareLostRequest\x1a\x13.quota.v1.LostEpochB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\vDeclareLost\x12\x1c.quota.v1.DeclareLostRequest\x1a\x13.quota.v1.LostEpoch\x12D\n" +
+	"\tReconcile\x12\x1a.quota.v1.ReconcileRequest\x1a\x1b.quota.v1.ReconcileResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_ledger_proto_rawDescOnce sync.Once
@@ -2637,7 +3058,7 @@ func file_quota_v1_ledger_proto_rawDescGZIP() []byte {
 	return file_quota_v1_ledger_proto_rawDescData
 }
 
-var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_quota_v1_ledger_proto_goTypes = []any{
 	(*LedgerRow)(nil),                  // 0: quota.v1.LedgerRow
 	(*Quarantined)(nil),                // 1: quota.v1.Quarantined
@@ -2673,6 +3094,12 @@ var file_quota_v1_ledger_proto_goTypes = []any{
 	(*RebuildResponse)(nil),            // 31: quota.v1.RebuildResponse
 	(*DeclareLostRequest)(nil),         // 32: quota.v1.DeclareLostRequest
 	(*LostEpoch)(nil),                  // 33: quota.v1.LostEpoch
+	(*ReconcileRequest)(nil),           // 34: quota.v1.ReconcileRequest
+	(*ReconcileResponse)(nil),          // 35: quota.v1.ReconcileResponse
+	(*Reconciled)(nil),                 // 36: quota.v1.Reconciled
+	(*RecordedLeases)(nil),             // 37: quota.v1.RecordedLeases
+	(*LeaseDifference)(nil),            // 38: quota.v1.LeaseDifference
+	(*LeaseAccount)(nil),               // 39: quota.v1.LeaseAccount
 }
 var file_quota_v1_ledger_proto_depIdxs = []int32{
 	0,  // 0: quota.v1.Quarantined.row:type_name -> quota.v1.LedgerRow
@@ -2693,39 +3120,45 @@ var file_quota_v1_ledger_proto_depIdxs = []int32{
 	28, // 15: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
 	29, // 16: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
 	26, // 17: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
-	25, // 18: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
-	30, // 19: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
-	3,  // 20: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
-	5,  // 21: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
-	6,  // 22: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
-	9,  // 23: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
-	12, // 24: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
-	15, // 25: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
-	18, // 26: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
-	19, // 27: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
-	20, // 28: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
-	22, // 29: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
-	24, // 30: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
-	32, // 31: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
-	27, // 32: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
-	31, // 33: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
-	4,  // 34: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
-	1,  // 35: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
-	7,  // 36: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
-	10, // 37: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
-	13, // 38: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
-	16, // 39: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
-	21, // 40: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
-	21, // 41: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
-	21, // 42: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
-	23, // 43: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
-	21, // 44: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
-	33, // 45: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.LostEpoch
-	32, // [32:46] is the sub-list for method output_type
-	18, // [18:32] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	36, // 18: quota.v1.ReconcileResponse.limits:type_name -> quota.v1.Reconciled
+	37, // 19: quota.v1.Reconciled.recorded:type_name -> quota.v1.RecordedLeases
+	39, // 20: quota.v1.Reconciled.said:type_name -> quota.v1.LeaseAccount
+	38, // 21: quota.v1.Reconciled.differences:type_name -> quota.v1.LeaseDifference
+	25, // 22: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
+	30, // 23: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
+	3,  // 24: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
+	5,  // 25: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
+	6,  // 26: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
+	9,  // 27: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
+	12, // 28: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
+	15, // 29: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
+	18, // 30: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
+	19, // 31: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
+	20, // 32: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
+	22, // 33: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
+	24, // 34: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
+	32, // 35: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
+	34, // 36: quota.v1.LedgerService.Reconcile:input_type -> quota.v1.ReconcileRequest
+	27, // 37: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
+	31, // 38: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
+	4,  // 39: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
+	1,  // 40: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
+	7,  // 41: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
+	10, // 42: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
+	13, // 43: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
+	16, // 44: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
+	21, // 45: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
+	21, // 46: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
+	21, // 47: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
+	23, // 48: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
+	21, // 49: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
+	33, // 50: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.LostEpoch
+	35, // 51: quota.v1.LedgerService.Reconcile:output_type -> quota.v1.ReconcileResponse
+	37, // [37:52] is the sub-list for method output_type
+	22, // [22:37] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_ledger_proto_init() }
@@ -2733,6 +3166,7 @@ func file_quota_v1_ledger_proto_init() {
 	if File_quota_v1_ledger_proto != nil {
 		return
 	}
+	file_quota_v1_lease_proto_init()
 	file_quota_v1_ledger_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2740,7 +3174,7 @@ func file_quota_v1_ledger_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_ledger_proto_rawDesc), len(file_quota_v1_ledger_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ const (
 	LedgerService_ListCorrections_FullMethodName    = "/quota.v1.LedgerService/ListCorrections"
 	LedgerService_GetCorrection_FullMethodName      = "/quota.v1.LedgerService/GetCorrection"
 	LedgerService_DeclareLost_FullMethodName        = "/quota.v1.LedgerService/DeclareLost"
+	LedgerService_Reconcile_FullMethodName          = "/quota.v1.LedgerService/Reconcile"
 )
 
 // LedgerServiceClient is the client API for LedgerService service.
@@ -79,6 +80,9 @@ type LedgerServiceClient interface {
 	// no longer, and comes back with its next report, if there is one after all. Needs
 	// the role operator.
 	DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*LostEpoch, error)
+	// Reconcile compares what servers granted with what agents say became of it, and
+	// that with what is settled, by agent, epoch and limit. Needs the role viewer.
+	Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error)
 }
 
 type ledgerServiceClient struct {
@@ -247,6 +251,16 @@ func (c *ledgerServiceClient) DeclareLost(ctx context.Context, in *DeclareLostRe
 	return out, nil
 }
 
+func (c *ledgerServiceClient) Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReconcileResponse)
+	err := c.cc.Invoke(ctx, LedgerService_Reconcile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LedgerServiceServer is the server API for LedgerService service.
 // All implementations must embed UnimplementedLedgerServiceServer
 // for forward compatibility.
@@ -289,6 +303,9 @@ type LedgerServiceServer interface {
 	// no longer, and comes back with its next report, if there is one after all. Needs
 	// the role operator.
 	DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error)
+	// Reconcile compares what servers granted with what agents say became of it, and
+	// that with what is settled, by agent, epoch and limit. Needs the role viewer.
+	Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error)
 	mustEmbedUnimplementedLedgerServiceServer()
 }
 
@@ -340,6 +357,9 @@ func (UnimplementedLedgerServiceServer) GetCorrection(context.Context, *GetCorre
 }
 func (UnimplementedLedgerServiceServer) DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeclareLost not implemented")
+}
+func (UnimplementedLedgerServiceServer) Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reconcile not implemented")
 }
 func (UnimplementedLedgerServiceServer) mustEmbedUnimplementedLedgerServiceServer() {}
 func (UnimplementedLedgerServiceServer) testEmbeddedByValue()                       {}
@@ -600,6 +620,24 @@ func _LedgerService_DeclareLost_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LedgerService_Reconcile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReconcileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LedgerServiceServer).Reconcile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LedgerService_Reconcile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LedgerServiceServer).Reconcile(ctx, req.(*ReconcileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LedgerService_ServiceDesc is the grpc.ServiceDesc for LedgerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -654,6 +692,10 @@ var LedgerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeclareLost",
 			Handler:    _LedgerService_DeclareLost_Handler,
+		},
+		{
+			MethodName: "Reconcile",
+			Handler:    _LedgerService_Reconcile_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

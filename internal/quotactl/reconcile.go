@@ -1,0 +1,88 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) reconcileCommand() *cobra.Command {
+	var o format
+	req := &quotav1.ReconcileRequest{PageSize: pageSize}
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Compare what was granted with what became of it",
+		Long: `reconcile compares, for each limit of each start of an agent, what servers recorded
+that they granted with what the agent says became of it, and that with what is settled:
+
+  granted = spent + returned + expired + held
+
+What does not agree has a name, such as "in flight" or "lost reply"; docs/ledger.md
+says what each comes of. It exits with 1 where a difference has no cause that is in order.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				return c.reconcile(ctx, books, req, o)
+			})
+		},
+	}
+	o.flag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.Agent, "agent", "", "of this agent only")
+	f.Int64Var(&req.Epoch, "epoch", 0, "of this epoch of the agent only")
+	f.BoolVar(&req.Differing, "differing", false, "only what does not agree")
+	return cmd
+}
+
+// reconcile reads all pages.
+func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, req *quotav1.ReconcileRequest, o format) error {
+	t := &table{
+		header:  []string{"AGENT", "EPOCH", "LIMIT", "STATE", "RECORDED", "GRANTED", "SPENT", "RETURNED", "EXPIRED", "HELD", "SETTLED", "DIFFERENCES"},
+		numbers: map[int]bool{1: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true, 10: true},
+	}
+	all := &quotav1.ReconcileResponse{}
+	var faults error
+	for {
+		resp, err := books.Reconcile(ctx, req)
+		if err != nil {
+			return err
+		}
+		all.Limits = append(all.Limits, resp.Limits...)
+		if req.Page = resp.NextPage; req.Page == "" {
+			break
+		}
+	}
+	for _, r := range all.Limits {
+		var names []string
+		for _, d := range r.Differences {
+			names = append(names, fmt.Sprintf("%s: %s %+d", d.Name, d.Of, d.Units))
+			if d.Fault {
+				faults = errUnsound
+			}
+		}
+		said := func(n int64) string {
+			if r.Said == nil {
+				return ""
+			}
+			return count(n)
+		}
+		s := r.Said
+		// What a trickle did not run is no grant.
+		t.add(r.Agent, fmt.Sprint(r.Epoch), r.Limit, r.State, count(r.Recorded.GetGranted()-r.Recorded.GetUnrun()),
+			said(s.GetGranted()-s.GetUnrun()), said(s.GetSpent()), said(s.GetReturned()), said(r.Expired), said(s.GetHeld()), count(r.Settled), strings.Join(names, "; "))
+	}
+	var err error
+	if o == "json" {
+		err = c.writeProto(all)
+	} else {
+		err = c.write(o, t, nil)
+	}
+	if err == nil {
+		err = faults
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+const (
+	// tallyEvery is how often what was noted is written: what a server that dies has
+	// noted since is missing, and reconciliation says so.
+	tallyEvery = 10 * time.Second
+	// tallyTimeout bounds one writing.
+	tallyTimeout = 10 * time.Second
+	// maxTally bounds the accounts that wait to be written, some hundred bytes each: what
+	// is beyond is left out, and counted.
+	maxTally = 100_000
+	// reconciledFor is how recently an epoch must have settled for the metric to hold it.
+	reconciledFor = 10 * time.Minute
+)
+
+// tally notes what this server grants, by agent, epoch and limit, and what agents say
+// of it, and writes both to the ledger now and then, for reconciliation. A renewal
+// costs it one addition to a map.
+type tally struct {
+	books       ledger.Books
+	log         *slog.Logger
+	server      string // new with every start
+	left        prometheus.Counter
+	differences *prometheus.GaugeVec // name
+
+	mu    sync.Mutex
+	noted map[ledger.AccountID]*ledger.Account
+
+	writing sync.Mutex // guards what follows
+	number  int64      // of the last record
+	under   []ledger.Account
+	failing bool
+}
+
+func newTally(books ledger.Books, log *slog.Logger, r prometheus.Registerer) (*tally, error) {
+	t := &tally{
+		books: books, log: log, server: rand.Text(), noted: map[ledger.AccountID]*ledger.Account{},
+		left: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_unrecorded_renewals_total", Help: "Renewals that reconciliation misses, because too many accounts waited to be written.",
+		}),
+		differences: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "quota_server_reconciliation_units",
+			Help: "Units that do not agree between servers' records, agents' accounts and the ledger, by the difference's name, over the epochs that settled of late.",
+		}, []string{"difference"}),
+	}
+	for _, c := range []prometheus.Collector{t.left, t.differences} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// answered notes one call's renewals that were granted.
+func (t *tally) answered(agent string, epoch int64, requests []*quotav1.Renewal, places []int, renewals []lease.Renewal, answers []lease.Answer) {
+	if t == nil {
+		return
+	}
+	id := ledger.AccountID{Epoch: ledger.Epoch{Agent: agent, Epoch: epoch}}
+	var a *ledger.Account
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for j := range renewals {
+		r, p := &renewals[j], requests[places[j]]
+		if answers[j].Err != nil || p.Shadow || r.Spec.Algorithm == limit.Concurrency {
+			continue
+		}
+		if a == nil || id.Limit != p.Limit {
+			id.Limit = p.Limit
+			if a = t.accountLocked(id); a == nil {
+				t.left.Inc()
+				continue
+			}
+		}
+		a.Recorded.Add(ledger.Recorded{Granted: answers[j].Grant.Most(), Unrun: r.Unrun(), Returned: r.Held, Spent: max(r.Admitted-r.Told, 0)})
+	}
+}
+
+// say notes what an agent says of its leases.
+func (t *tally) say(said map[ledger.AccountID]ledger.Said) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range said {
+		if a := t.accountLocked(id); a != nil && (a.Said == nil || a.Said.Number < s.Number) {
+			a.Said = &s
+		}
+	}
+}
+
+// accountLocked is what was noted of an account; nil where no more are taken.
+func (t *tally) accountLocked(id ledger.AccountID) *ledger.Account {
+	a := t.noted[id]
+	if a == nil && len(t.noted) < maxTally {
+		a = &ledger.Account{ID: id}
+		t.noted[id] = a
+	}
+	return a
+}
+
+// run writes until ctx ends; whoever stops it flushes once more.
+func (t *tally) run(ctx context.Context) {
+	tick := time.NewTicker(tallyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if t.flush(ctx) == nil {
+			t.measure(ctx)
+		}
+	}
+}
+
+// flush writes what was noted. What could not be written is written again, under the
+// same number: where it was written after all, it is not added twice.
+func (t *tally) flush(ctx context.Context) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	for {
+		if len(t.under) == 0 {
+			t.mu.Lock()
+			for _, a := range t.noted {
+				t.under = append(t.under, *a)
+			}
+			clear(t.noted)
+			t.mu.Unlock()
+			if len(t.under) == 0 {
+				return nil
+			}
+			t.number++
+		}
+		ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
+		err := t.books.Record(ctx, t.server, t.number, t.under)
+		cancel()
+		if failing := err != nil; failing != t.failing && ctx.Err() == nil {
+			t.failing = failing
+			t.log.Info("what leases came to cannot be written, or can again; reconciliation lags", "error", err)
+		}
+		if err != nil {
+			return err
+		}
+		t.under = nil
+	}
+}
+
+// measure sets the metric.
+func (t *tally) measure(ctx context.Context) {
+	q := ledger.ReconcileQuery{N: 1000, Since: time.Now().Add(-reconciledFor).UnixMilli()}
+	units := map[string]int64{}
+	for _, name := range ledger.DifferenceNames {
+		units[name] = 0
+	}
+	for {
+		found, err := t.books.Reconcile(ctx, q)
+		if err != nil {
+			return // the next will do
+		}
+		for i := range found {
+			for _, d := range found[i].Differences() {
+				units[d.Name] += max(d.Units, -d.Units)
+			}
+		}
+		if len(found) < q.N {
+			break
+		}
+		q.After = found[len(found)-1].ID
+	}
+	for name, n := range units {
+		t.differences.WithLabelValues(name).Set(float64(n))
+	}
+}

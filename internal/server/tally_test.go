@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// written is a ledger that keeps records, each number once.
+type written struct {
+	ledger.Books
+	fail, lose bool // the writing; only its answer
+	number     int64
+	sum        ledger.Recorded
+	said       ledger.Said
+}
+
+func (w *written) Record(_ context.Context, _ string, number int64, accounts []ledger.Account) error {
+	if w.fail {
+		return ledger.ErrUnavailable
+	}
+	if number > w.number {
+		w.number = number
+		for _, a := range accounts {
+			w.sum.Add(a.Recorded)
+			if a.Said != nil {
+				w.said = *a.Said
+			}
+		}
+	}
+	if w.lose {
+		return ledger.ErrUnavailable
+	}
+	return nil
+}
+
+// What a server grants is written once, whatever becomes of the ledger's answers; slots
+// and what is on trial are left out, and so is what was not granted.
+func TestTally(t *testing.T) {
+	w := &written{}
+	tally, err := newTally(w, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func() {
+		p := &quotav1.Renewal{Limit: "requests"}
+		requests := []*quotav1.Renewal{{Limit: "gone"}, p, p, {Limit: "requests", Shadow: true}, {Limit: "slots"}}
+		r := lease.Renewal{Admitted: 30, Told: 10, Held: 4, Trickle: 5_000_000, ExpiresIn: 400_900}
+		g := lease.Answer{Grant: lease.Grant{Tokens: 10, Next: 5, Trickle: 2_000_000, TTL: 1_500_000}}
+		slots := r
+		slots.Spec.Algorithm = limit.Concurrency
+		tally.answered("a", 1, requests, []int{1, 2, 3, 4}, []lease.Renewal{r, r, r, slots},
+			[]lease.Answer{g, {Err: lease.ErrUnavailable}, g, g})
+	}
+	want := ledger.Recorded{Granted: 18, Unrun: 2, Returned: 4, Spent: 20}
+	id := ledger.AccountID{Epoch: ledger.Epoch{Agent: "a", Epoch: 1}, Limit: "requests"}
+	note()
+	tally.say(map[ledger.AccountID]ledger.Said{id: {Number: 2, Spent: 7}})
+	tally.say(map[ledger.AccountID]ledger.Said{id: {Number: 1, Spent: 3}}) // overtaken
+	for _, c := range []struct {
+		fail, lose bool
+		times      int64
+	}{{true, false, 0}, {false, true, 1}, {false, false, 2}, {false, false, 2}} {
+		w.fail, w.lose = c.fail, c.lose
+		err := tally.flush(t.Context())
+		if (c.fail || c.lose) != errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("%+v: flush ended with %v", c, err)
+		}
+		times := ledger.Recorded{Granted: c.times * want.Granted, Unrun: c.times * want.Unrun, Returned: c.times * want.Returned, Spent: c.times * want.Spent}
+		if w.sum != times {
+			t.Errorf("%+v: written %+v, want %+v", c, w.sum, times)
+		}
+		if c.lose {
+			note() // while what is under way is not known to be written
+		}
+	}
+	if w.said.Spent != 7 {
+		t.Errorf("said: got %+v, want the latest", w.said)
+	}
+}
+
+// Accounts that wait are bounded: what is beyond is left out and counted.
+func TestTallyIsBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	tally, err := newTally(&written{fail: true}, slog.New(slog.DiscardHandler), registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(maxTally + 3) {
+		tally.answered("a", i, []*quotav1.Renewal{{Limit: "l"}}, []int{0}, []lease.Renewal{{}}, []lease.Answer{{}})
+	}
+	if n := len(tally.noted); n != maxTally {
+		t.Errorf("got %d accounts, want %d", n, maxTally)
+	}
+	if got := gathered(t, registry, "quota_server_unrecorded_renewals_total")[""]; got != 3 {
+		t.Errorf("left out: got %v, want 3", got)
+	}
+}

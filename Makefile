@@ -50,6 +50,10 @@ bench-decision: ## decisions beside peers and floors in one run; the rows also i
 	@mkdir -p bin
 	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json $(ARGS)
 
+.PHONY: bench-ledger
+bench-ledger: ## report rows from gRPC to the roll-ups, and the ledger's size (ARGS="-only intake")
+	@$(GO) run ./loadtest/books $(ARGS)
+
 .PHONY: bench-renewal
 bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
 	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server

@@ -38,6 +38,10 @@ type Books interface {
 	// Correction is one of them; ErrNotFound without it.
 	Correction(ctx context.Context, number int64) (KeptCorrection, error)
 
+	// Sealed reads what blocks hold of a tenant, in one snapshot: what statements are
+	// made of. ErrNotFound without the block.
+	Sealed(ctx context.Context, q SealedQuery) (SealedSums, error)
+
 	// DeclareLost says that an open epoch will report no more, so that it does not hold
 	// back completeness; its next report, if there is one after all, ends that. An epoch
 	// that is lost already stays as it is; one that is closed or fenced is ErrTaken.

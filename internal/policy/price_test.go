@@ -108,7 +108,9 @@ func TestPriceFaults(t *testing.T) {
 }
 
 func TestBilling(t *testing.T) {
-	tenant := func(billing string) string { return "plans: {p: {}}\ntenants:\n  - {id: acme, plan: p, billing: " + billing + "}\n" }
+	tenant := func(billing string) string {
+		return "plans: {p: {}}\ntenants:\n  - {id: acme, plan: p, billing: " + billing + "}\n"
+	}
 	for text, want := range map[string]Billing{
 		"{}": {}, "{zone: UTC}": {}, "{period: calendar}": {}, "{zone: Asia/Kolkata}": {Zone: "Asia/Kolkata"},
 		"{zone: Europe/Berlin, period: anniversary}": {Zone: "Europe/Berlin", Anniversary: true},

@@ -55,6 +55,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("RefusedCorrections", func(t *testing.T) { refusedCorrections(t, fresh) })
 	t.Run("Quarantined", func(t *testing.T) { quarantined(t, fresh) })
 	t.Run("Accounts", func(t *testing.T) { accounts(t, fresh) })
+	t.Run("Sealed", func(t *testing.T) { sealed(t, fresh) })
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })
 	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
 	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })

@@ -1,0 +1,115 @@
+package ledgertest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// sealed: what blocks hold of a tenant is what was folded up to them, whatever comes
+// later; and nothing is called complete that is not in a block.
+func sealed(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	books := booksOf(s)
+	read := func(q ledger.SealedQuery) ledger.SealedSums {
+		t.Helper()
+		q.Tenant = "acme"
+		got, err := books.Sealed(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := read(ledger.SealedQuery{To: 1 << 40}); got.Block.Height != 0 || len(got.Usage) != 0 || !got.Complete.IsZero() {
+		t.Errorf("before anything was settled: %+v", got)
+	}
+	a := agent{id: "a"}
+	start := clock.Now()
+	settle := func(through time.Time, rows ...ledger.Row) {
+		t.Helper()
+		if err := wantStatus(t.Context(), s, a.report(through, rows...), ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fold := func() {
+		t.Helper()
+		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n == 0 {
+			t.Fatalf("fold: %d, %v", n, err)
+		}
+	}
+	with := func(r ledger.Row, limit, meter string, version, overage int64) ledger.Row {
+		r.Limit, r.Meter, r.Version, r.Overage = limit, meter, version, overage
+		return r
+	}
+	settle(start, row(start, "acme", 5), with(row(start, "acme", 7), "requests", "requests", 2, 3), with(row(start, "acme", 9), "egress", "egress", 1, 0),
+		with(row(start, "acme", 99), "unmetered", "", 1, 0), row(start, "zeta", 11), with(row(start, "acme", 50), "requests", "requests", 8, 0))
+	fold()
+	clock.Advance(10 * time.Minute)
+	second := clock.Now()
+	settle(second, row(start, "acme", 20), row(second, "acme", 30))
+	fold()
+	clock.Advance(time.Minute)
+
+	slot := func(at time.Time) int64 { return at.Truncate(5 * time.Minute).Unix() }
+	list := func(got ledger.SealedSums) (text string) {
+		for _, u := range got.Usage {
+			text += fmt.Sprintf("%+d %s v%d %d/%d %t; ", u.Slot-slot(start), u.Meter, u.Version, u.Admitted, u.Overage, u.Late)
+		}
+		return text
+	}
+	all := ledger.SealedQuery{From: slot(start), To: slot(second) + 1, Except: []int64{8}}
+	if got, want := list(read(all)), "+0 egress v1 9/0 true; +0 requests v1 25/0 true; +0 requests v2 7/3 true; +600 requests v1 30/0 true; "; got != want {
+		t.Errorf("all:\n got %s\nwant %s", got, want)
+	}
+	late := all
+	late.Since = 1
+	if got, want := list(read(late)), "+0 egress v1 9/0 false; +0 requests v1 5/0 false; +0 requests v1 20/0 true; +0 requests v2 7/3 false; +600 requests v1 30/0 true; "; got != want {
+		t.Errorf("since the first block:\n got %s\nwant %s", got, want)
+	}
+	first := all
+	first.Height = 1
+	if got, want := list(read(first)), "+0 egress v1 9/0 true; +0 requests v1 5/0 true; +0 requests v2 7/3 true; "; got != want {
+		t.Errorf("at the first block:\n got %s\nwant %s", got, want)
+	}
+	after := ledger.SealedQuery{From: slot(second), To: slot(second) + 1, Since: 1}
+	if got := read(after); got.Late != slot(start) || len(got.Usage) != 1 || got.Block.Height != 2 {
+		t.Errorf("late usage before the range: %+v, want it from %d on", got, slot(start))
+	}
+	after.Since = 2
+	if got := read(after); got.Late != 0 {
+		t.Errorf("without late usage: %+v", got)
+	}
+	if _, err := books.Sealed(t.Context(), ledger.SealedQuery{Tenant: "acme", Height: 3}); !errors.Is(err, ledger.ErrNotFound) {
+		t.Errorf("a block that is not there: %v, want ErrNotFound", err)
+	}
+
+	// Complete as far as reports say, until one is settled that is in no block.
+	if got := read(all); !got.Complete.Equal(second) {
+		t.Errorf("complete through %v, want %v", got.Complete, second)
+	}
+	clock.Advance(time.Minute)
+	settle(clock.Now(), row(start, "acme", 1))
+	if got := read(all); !got.Complete.Equal(time.Unix(slot(start), 0)) {
+		t.Errorf("with usage in no block: complete through %v, want %v", got.Complete, time.Unix(slot(start), 0))
+	}
+	fold()
+	if got := read(all); !got.Complete.Equal(clock.Now()) {
+		t.Errorf("folded: complete through %v, want %v", got.Complete, clock.Now())
+	}
+	// A correction counts as it is: less is late too.
+	if _, err := books.Correct(t.Context(), operator, correction(t, ledger.KindAdjust, "k", true, "billed twice", row(start, "acme", 4))); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(all); !got.Complete.Equal(time.Unix(slot(start), 0)) {
+		t.Errorf("with a correction in no block: complete through %v, want %v", got.Complete, time.Unix(slot(start), 0))
+	}
+	fold()
+	late.Since = 3
+	if got := read(late); got.Usage[2].Admitted != -4 || !got.Usage[2].Late {
+		t.Errorf("a correction: %s, want 4 units less, late", list(got))
+	}
+}

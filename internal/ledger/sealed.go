@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// SealedQuery asks what the sealed entries of a tenant add up to: what statements are
+// made of. Entries up to a height never change, so that reads at one height agree with
+// one another whenever they are made.
+type SealedQuery struct {
+	Tenant string
+	Height int64 // entries of blocks up to it; 0 for the newest block
+	Since  int64 // tells entries of blocks above it apart
+	// Slots in [From, To), Unix seconds.
+	From, To int64
+	Except   []int64 // policy versions left out: those that were only tried beside another
+}
+
+// SealedSums is the answer, as of a block.
+type SealedSums struct {
+	Block KeptBlockInfo // zero where nothing was ever folded
+	Usage []SealedUsage // by slot, meter, version, and those that are late after others
+	// Late is the earliest slot before From with an entry above Since; 0 for none.
+	Late int64
+	// Complete says through when all usage of the tenant is in blocks up to this one, and
+	// Lagging which agents hold it back. They are of the newest block only.
+	Complete time.Time
+	Lagging  []string
+}
+
+// SealedUsage is what the entries of a slot, meter and policy version add up to.
+type SealedUsage struct {
+	Slot     int64
+	Meter    string
+	Version  int64
+	Admitted int64 // overage included
+	Overage  int64
+	Late     bool // of blocks above Since
+}
+
+// Unfolded holds what is settled and not in a block yet against a completeness.
+type Unfolded struct {
+	Tenant  string
+	touched map[Epoch]bool
+	first   int64 // the earliest slot of the tenant's; 0 for none
+}
+
+// Report adds a report that is not folded.
+func (u *Unfolded) Report(p *Pending) error {
+	rows, err := p.Rows()
+	if err == nil && u.rows(rows) {
+		u.Touched(p.ID.Epoch)
+	}
+	return err
+}
+
+// Correction adds a correction that is not folded.
+func (u *Unfolded) Correction(c *Correction) error {
+	rows, err := c.Entries()
+	u.rows(rows)
+	return err
+}
+
+// Touched says that the epoch settled usage of the tenant.
+func (u *Unfolded) Touched(e Epoch) {
+	if u.touched == nil {
+		u.touched = make(map[Epoch]bool)
+	}
+	u.touched[e] = true
+}
+
+func (u *Unfolded) rows(rows []Row) (any bool) {
+	for i := range rows {
+		if rows[i].Tenant != u.Tenant {
+			continue
+		}
+		any = true
+		if u.first == 0 || rows[i].Slot < u.first {
+			u.first = rows[i].Slot
+		}
+	}
+	return any
+}
+
+// Complete is Completeness of the tenant, and of blocks alone: what is not folded yet
+// is not in.
+func (u *Unfolded) Complete(epochs []Frontier, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
+	complete, lagging := Completeness(epochs, func(e Epoch) bool { return u.touched[e] }, settled, now, slot)
+	if first := time.Unix(u.first, 0).UTC(); u.first != 0 && first.Before(complete) {
+		complete = first
+	}
+	return complete, lagging
+}
+
+// SortSealed puts usage in its order.
+func SortSealed(all []SealedUsage) {
+	slices.SortFunc(all, func(a, b SealedUsage) int {
+		late := func(u SealedUsage) int {
+			if u.Late {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Version, b.Version), cmp.Compare(late(a), late(b)))
+	})
+}

@@ -34,6 +34,8 @@ type config struct {
 	costHeader string
 	allowBlind bool
 	switchFile string
+	journal    string
+	recovers   bool // settle what the journal has, and end
 	closeWait  time.Duration
 	logLevel   string
 	version    bool
@@ -75,10 +77,14 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units; without it 1")
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
 	f.StringVar(&c.switchFile, "switch-file", "", "file of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
+	f.StringVar(&c.journal, "journal", "", "directory that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&c.version, "version", false, "print the version and end")
 	_ = f.String("config", "", "file with a flag and its value a line")
+	if c.recovers = len(args) > 0 && args[0] == "recover"; c.recovers {
+		args = args[1:]
+	}
 	err := ff.Parse(f, args,
 		ff.WithEnvVarPrefix("QUOTA_AGENT"),
 		ff.WithConfigFileFlag("config"),
@@ -90,7 +96,12 @@ func parse(args []string, w io.Writer) (config, error) {
 	if err != nil {
 		return c, err
 	}
-	if f.NArg() > 0 {
+	if c.recovers {
+		if f.NArg() != 1 {
+			return c, errors.New("recover DIR: name one directory")
+		}
+		c.journal = f.Arg(0)
+	} else if f.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if len(c.attributes) == 0 {
@@ -109,6 +120,10 @@ func parse(args []string, w io.Writer) (config, error) {
 func help(w io.Writer, f *flag.FlagSet) {
 	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, and Envoy's rate
 limit service. docs/doors.md has the settings of each gateway.
+
+quota-agent recover [flags] DIR settles what an agent or a gateway that is no more left in its
+--journal, prints what it did, and ends: of the flags those count that say how to reach the
+server, and --close-wait.
 
 Each flag can also be given as QUOTA_AGENT_<FLAG> in the environment (--http-addr as
 QUOTA_AGENT_HTTP_ADDR), or as a line "http-addr 127.0.0.1:7610" of the file that

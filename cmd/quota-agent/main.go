@@ -37,6 +37,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if c.recovers {
+		if err := recoverJournal(ctx, c, log, stdout); err != nil {
+			log.Error("quota-agent did not settle all of the journal", "error", err)
+			return 1
+		}
+		return 0
+	}
 	if err := serve(ctx, c, log); err != nil {
 		log.Error("quota-agent ends", "error", err)
 		return 1

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,12 +64,9 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 
 	// No door hears of a request's end.
-	opts := []client.Option{client.WithAgent(c.agentID), client.WithLogger(log), client.WithoutSlots()}
-	if c.key != "" {
-		opts = append(opts, client.WithKey(c.key))
-	}
-	if security != nil {
-		opts = append(opts, client.WithTLS(security))
+	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots())
+	if c.journal != "" {
+		opts = append(opts, client.WithJournal(c.journal))
 	}
 	if c.switchFile != "" {
 		opts = append(opts, client.WithSwitchFile(c.switchFile))
@@ -104,6 +102,18 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 	log.Info("quota-agent is up", "agent", quota.Agent(), "server", c.server)
 	return group.Wait()
+}
+
+// reach is how to reach the server.
+func reach(c config, security *tls.Config, log *slog.Logger) []client.Option {
+	opts := []client.Option{client.WithLogger(log)}
+	if c.key != "" {
+		opts = append(opts, client.WithKey(c.key))
+	}
+	if security != nil {
+		opts = append(opts, client.WithTLS(security))
+	}
+	return opts
 }
 
 func open(addr string) (net.Listener, error) {

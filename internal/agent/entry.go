@@ -19,9 +19,10 @@ type Entry struct {
 	scope *Scope
 	*rest
 	values string   // joined by valueSep
-	inline [32]byte // holds short values, so that comparing them costs no further line
+	inline [24]byte // holds short values, so that comparing them costs no further line
+	mapped *cell    // the bucket's, where a journal has it; nil without
 
-	cell cell // the bucket's
+	cell cell // the bucket's otherwise
 }
 
 // rest is what only the slow path and the owner touch.
@@ -38,27 +39,46 @@ type rest struct {
 }
 
 // Take is Bucket.Take, without the way through the bucket.
-func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
+func (e *Entry) Take(n int64) bool {
+	if m := e.mapped; m != nil { // foretold by the processor, where a pointer to either would be waited for
+		return m.take(n)
+	}
+	return e.cell.take(n)
+}
+
+// at is the bucket's cell, wherever it is.
+func (e *Entry) at() *cell {
+	if e.mapped != nil {
+		return e.mapped
+	}
+	return &e.cell
+}
 
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
-func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
+func (e *Entry) Try(n int64) bool { return e.at().takeQuietly(n) }
 
 // Near begins to bring what Take needs into the processor's cache: a plain load, which
 // waits for nothing, where the subtraction that follows would be waited for alone.
-func (e *Entry) Near() { e.cell.tokens.Load() }
+func (e *Entry) Near() {
+	if m := e.mapped; m != nil {
+		m.tokens.Load()
+		return
+	}
+	e.cell.tokens.Load()
+}
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
-func (e *Entry) Stock() *counter { return &e.cell.tokens } //nolint:revive // an atomic.Int64, but in one test's build
+func (e *Entry) Stock() *counter { return &e.at().tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
 // Hold is Bucket.Hold.
-func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }
+func (e *Entry) Hold(n int64) { e.at().pending.Add(n) }
 
 // Release is Bucket.Release.
-func (e *Entry) Release(n int64) { e.cell.pending.Add(-n) }
+func (e *Entry) Release(n int64) { e.at().pending.Add(-n) }
 
 // PutBack is Bucket.PutBack.
-func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
+func (e *Entry) PutBack(n int64) { e.at().back.Add(n) }
 
 // Line is what the owner's loop keeps of a bucket. No one else touches it.
 type Line struct {
@@ -122,7 +142,7 @@ func (s *Scope) meter() string {
 }
 
 // Excuse says that n units that the bucket refused are not denied by it.
-func (e *Entry) Excuse(n int64) { e.cell.excused.Add(n) }
+func (e *Entry) Excuse(n int64) { e.at().excused.Add(n) }
 
 // Overage reports whether the bucket is of what a soft limit admits above itself.
 func (e *Entry) Overage() bool { return e.scope.key.overage }
@@ -164,7 +184,7 @@ func (e *Entry) Idle(since int64) bool { return e.Line.active < since }
 
 // Inherit raises or lowers the units taken for tenants below the bucket's own, between a
 // Hold of as many and its Release.
-func (e *Entry) Inherit(n int64) { e.cell.inherited.Add(n) }
+func (e *Entry) Inherit(n int64) { e.at().inherited.Add(n) }
 
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
 func (e *Entry) Pin() { e.pins.Add(1) }
@@ -194,7 +214,7 @@ func (e *Entry) Queue() bool { return !e.queued.Load() && e.queued.CompareAndSwa
 // Dequeue ends a Queue; the owner calls it before it looks at the entry.
 func (e *Entry) Dequeue() { e.queued.Store(false) }
 
-func newEntry(s *Scope, values []byte, now int64) *Entry {
+func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
 	e := &Entry{scope: s, rest: new(rest)}
 	if len(values) <= len(e.inline) {
 		n := copy(e.inline[:], values)
@@ -202,7 +222,8 @@ func newEntry(s *Scope, values []byte, now int64) *Entry {
 	} else {
 		e.values = string(values)
 	}
-	e.init(&s.rule.Limit, &e.cell)
+	j.mount(e)
+	e.init(&s.rule.Limit, e.at())
 	e.Line.active = now
 	return e
 }
@@ -254,13 +275,13 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.foldLocked()
-	admitted, denied = e.cell.admitted(), e.cell.denied()
-	denied = max(denied-e.cell.excused.Load(), 0)
+	admitted, denied = e.at().admitted(), e.at().denied()
+	denied = max(denied-e.at().excused.Load(), 0)
 	if e.scope.meter() != "" {
-		billed = max(admitted-e.cell.inherited.Load(), 0)
+		billed = max(admitted-e.at().inherited.Load(), 0)
 	}
 	return admitted, denied, billed
 }
 
 // Quiet reports whether no request is between taking from the bucket and deciding.
-func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.cell.pending.Load() == 0 }
+func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.at().pending.Load() == 0 }

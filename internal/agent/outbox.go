@@ -9,6 +9,8 @@ import (
 type Outbox struct {
 	Usage Usage // not frozen yet
 
+	journal *Journal // nil without
+
 	agent   string
 	epoch   int64
 	seq     int64 // of the last report frozen
@@ -35,6 +37,9 @@ const (
 	turnAt = ledger.MaxTotal / 2
 )
 
+// Keep has the outbox, and its Usage, record what they do. It is called before anything else.
+func (o *Outbox) Keep(j *Journal) { o.journal, o.Usage.journal = j, j }
+
 // NewOutbox returns an empty outbox of an agent's epoch.
 func NewOutbox(agent string, epoch int64) *Outbox { return &Outbox{agent: agent, epoch: epoch} }
 
@@ -56,6 +61,7 @@ func (o *Outbox) Freeze(through int64, final bool) {
 		parts = [][]ledger.Row{nil}
 	}
 	through = max(through, o.through) // a clock that stepped back takes nothing back
+	first := len(o.reports)
 	for i, rows := range parts {
 		last := i == len(parts)-1
 		upto := o.through
@@ -68,6 +74,20 @@ func (o *Outbox) Freeze(through int64, final bool) {
 		o.reports = append(o.reports, r)
 	}
 	o.closed = final
+	o.journal.frozen(o.reports[first:], o.turning)
+}
+
+// FreezeRest freezes what is left of an epoch in which nothing more will be admitted, as its last
+// report, unless that is done, or it never had anything.
+func (o *Outbox) FreezeRest() {
+	if o.seq > 0 || o.Usage.Rows() > 0 {
+		o.Freeze(o.through, true)
+	}
+}
+
+// Done reports whether all of an epoch that has ended is acknowledged, or aside.
+func (o *Outbox) Done() bool {
+	return len(o.reports) == 0 && o.Usage.Rows() == 0 && (o.closed || o.seq == 0)
 }
 
 // Next returns the reports to send now, oldest first, at most n of at most size
@@ -99,6 +119,13 @@ type Fault struct {
 // itself; those behind it settled nowhere and are frozen anew. A ledger that waits
 // for a report that it had acknowledged before has lost it: what is left goes on under a new epoch.
 func (o *Outbox) Receive(sent []ledger.Report, receipts []ledger.Receipt, next int64) (progress bool, fault *Fault) {
+	if n := min(len(sent), len(receipts)); n > 0 && len(o.reports) > 0 && sent[0].Epoch == o.epoch && sent[0].Seq == o.reports[0].Seq {
+		o.journal.received(receipts[:n], next)
+	}
+	return o.receive(sent, receipts, next)
+}
+
+func (o *Outbox) receive(sent []ledger.Report, receipts []ledger.Receipt, next int64) (progress bool, fault *Fault) {
 	for i := range min(len(sent), len(receipts)) {
 		if len(o.reports) == 0 || sent[i].Epoch != o.epoch || sent[i].Seq != o.reports[0].Seq {
 			return progress, nil // an answer of another epoch

@@ -55,6 +55,7 @@ type Registry struct {
 	pending map[*Tenant]struct{} // tenants whose set waits for an answer
 	shared  map[string]*shared   // by what makes the items
 	closed  bool
+	journal *Journal // nil without
 }
 
 // NewRegistry returns a registry that knows no policy yet and holds at most max
@@ -66,6 +67,9 @@ func NewRegistry(max int) *Registry {
 		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
 	}
 }
+
+// Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
+func (r *Registry) Keep(j *Journal) { r.journal = j }
 
 // LeaveOutSlots has the registry leave limits of slots out, for a program that cannot
 // tell when a request ends. It is called before the first policy.
@@ -395,7 +399,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 		return nil, ErrCrowded
 	}
 	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
-	e := newEntry(s, values, now)
+	e := newEntry(s, values, now, r.journal)
 	r.entries.insert(h, e)
 	s.entries++
 	if len(s.names) == 0 {

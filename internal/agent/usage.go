@@ -1,6 +1,10 @@
 package agent
 
-import "github.com/f4ee788f/quota/internal/ledger"
+import (
+	"slices"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
 
 // Usage gathers what was collected from buckets into the ledger's rows, until
 // they are frozen into a report. Its size is bounded by keys and slots; beyond
@@ -11,8 +15,9 @@ type Usage struct {
 	// is not all here. The owner clears it before it collects.
 	Behind bool
 
-	rows  map[ledger.Row]counts
-	units int64
+	rows    map[ledger.Row]counts
+	units   int64
+	journal *Journal // nil without
 }
 
 type counts struct{ admitted, overage, denied int64 }
@@ -26,7 +31,7 @@ func (u *Usage) Rows() int { return len(u.rows) }
 // Units returns how many admitted units wait.
 func (u *Usage) Units() int64 { return u.units }
 
-// Take empties the usage into rows.
+// Take empties the usage into rows, in the order of reports.
 func (u *Usage) Take() []ledger.Row {
 	rows := make([]ledger.Row, 0, len(u.rows))
 	for r, c := range u.rows {
@@ -34,6 +39,7 @@ func (u *Usage) Take() []ledger.Row {
 		rows = append(rows, r)
 	}
 	u.rows, u.units = nil, 0
+	slices.SortFunc(rows, func(a, b ledger.Row) int { return a.CompareKey(&b) })
 	return rows
 }
 
@@ -66,7 +72,7 @@ type Sum struct{ Admitted, Denied, Booked int64 }
 func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	l := &e.Line
 	admitted, denied := e.Bucket.Collect()
-	excused := e.cell.excused.Load() // after what was refused: too few are denied for now, never too many
+	excused := e.at().excused.Load() // after what was refused: too few are denied for now, never too many
 	if admitted > 0 || denied > 0 {
 		l.active = now
 	}
@@ -74,7 +80,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	if l.rowed == e.collectedAdmitted && l.rowedDenied == denials {
 		return Sum{Admitted: admitted}
 	}
-	own := e.collectedAdmitted - e.cell.inherited.Load() - l.rowed
+	own := e.collectedAdmitted - e.at().inherited.Load() - l.rowed
 	c := counts{denied: denials - l.rowedDenied}
 	if e.scope.meter() != "" {
 		c.admitted = max(own, 0)
@@ -93,6 +99,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 		u.add(key, c)
 		sum.Booked = c.admitted
 		l.rowed, l.rowedDenied = l.rowed+max(own, 0), denials
+		u.journal.booked(e.mapped, slot, c, l.rowed, l.rowedDenied)
 	}
 	return sum
 }
@@ -108,5 +115,5 @@ func (e *Entry) Unbooked() bool {
 	if !e.settled() {
 		return true
 	}
-	return e.Line.rowed < e.collectedAdmitted-e.cell.inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.cell.excused.Load()
+	return e.Line.rowed < e.collectedAdmitted-e.at().inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.at().excused.Load()
 }

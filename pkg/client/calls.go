@@ -277,6 +277,7 @@ func (l *loop) unanswered(e *agent.Entry, now int64) {
 }
 
 type settleResult struct {
+	from     *agent.Outbox
 	sent     []ledger.Report
 	receipts []ledger.Receipt
 	err      error
@@ -287,14 +288,18 @@ func (l *loop) settle(now time.Time) {
 	if l.settling || now.Before(l.settleAt) {
 		return
 	}
-	reports := l.outbox.Next(maxSend, maxSendBytes)
+	from, life := l.outbox, l.c.keeper.own()
+	if len(l.past) > 0 { // what was before comes first
+		from, life = l.past[0].outbox, l.past[0].life
+	}
+	reports := from.Next(maxSend, maxSendBytes)
 	if len(reports) == 0 {
 		return
 	}
 	sent := append([]ledger.Report(nil), reports...)
-	req := &quotav1.SettleRequest{Accounts: l.accounts.say(l.c)}
-	for i := range sent {
-		req.Reports = append(req.Reports, wire.ReportToProto(sent[i]))
+	var accounts *quotav1.LeaseAccounts
+	if from == l.outbox {
+		accounts = l.accounts.say(l.c) // of leases of earlier lives nobody knows any more
 	}
 	l.settling = true
 	l.count.settleCalls++
@@ -303,30 +308,55 @@ func (l *loop) settle(now time.Time) {
 		defer l.calls.Done()
 		ctx, cancel := context.WithTimeout(l.ctx, settleTimeout)
 		defer cancel()
-		resp, err := l.c.api.Settle(ctx, req)
-		if err == nil {
-			err = wire.CheckSettleResponse(req, resp)
+		r := settleResult{from: from, sent: sent}
+		if life != nil {
+			r.err = life.Sync() // a report that was sent must not be made anew, in other words
 		}
-		r := settleResult{sent: sent, err: err}
-		for _, p := range resp.GetReceipts() {
-			r.receipts = append(r.receipts, wire.ReceiptFromProto(p))
+		if r.err == nil {
+			r.receipts, r.err = settle(ctx, l.c.api, sent, accounts)
 		}
 		l.settled <- r
 	}()
 }
+
+// settle sends reports, and returns what was said of each.
+func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, error) {
+	req := &quotav1.SettleRequest{Accounts: accounts}
+	for i := range reports {
+		req.Reports = append(req.Reports, wire.ReportToProto(reports[i]))
+	}
+	resp, err := api.Settle(ctx, req)
+	if err == nil {
+		err = wire.CheckSettleResponse(req, resp)
+	}
+	if err != nil {
+		return nil, err
+	}
+	receipts := make([]ledger.Receipt, len(resp.Receipts))
+	for i, p := range resp.Receipts {
+		receipts[i] = wire.ReceiptFromProto(p)
+	}
+	return receipts, nil
+}
+
+// nextEpoch is one to go on under.
+func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+1, time.Now().UnixMicro()) }
 
 func (l *loop) onSettled(r settleResult) {
 	l.settling = false
 	progress := false
 	if r.err == nil {
 		var fault *agent.Fault
-		progress, fault = l.outbox.Receive(r.sent, r.receipts, max(l.outbox.State().Epoch+1, time.Now().UnixMicro()))
+		progress, fault = r.from.Receive(r.sent, r.receipts, nextEpoch(r.from))
 		if fault != nil {
 			progress = true
 			l.c.log.Error("the ledger takes no more reports of this epoch; going on under a new one",
 				"epoch", fault.Report.Epoch, "seq", fault.Report.Seq, "next_epoch", fault.Epoch,
 				"reports_aside", fault.Aside, "said", fault.Receipt.Message)
 		}
+	}
+	if len(l.past) > 0 && r.from == l.past[0].outbox {
+		l.recover()
 	}
 	if progress {
 		l.settleFails, l.settleAt = 0, time.Time{}

@@ -29,6 +29,8 @@ var (
 	ErrUnsettled = errors.New("client: usage not settled")
 	// ErrOption is wrapped by Dial's errors about its arguments.
 	ErrOption = errors.New("client: invalid option")
+	// ErrJournal is wrapped by Dial's and Recover's errors about the journal.
+	ErrJournal = errors.New("client: journal")
 )
 
 // Client decides requests. It is safe for concurrent use, and one for each
@@ -45,6 +47,8 @@ type Client struct {
 	log   *slog.Logger
 	began time.Time // zero of the clock that buckets are told
 	epoch int64
+	// keeper is the journal; nil without.
+	keeper *keeper
 
 	conn *grpc.ClientConn
 	api  quotav1.LeaseServiceClient
@@ -76,7 +80,7 @@ type Client struct {
 // Dial returns a client of the quota server at target: host:port, several of them
 // with commas between for servers that share their engines, unix:PATH, or any
 // other target that gRPC knows. It waits up to WithFirstWait for the first
-// policy, and succeeds without one: it fails only for invalid options. ctx
+// policy, and succeeds without one: it fails only for invalid options and journals. ctx
 // bounds the wait, not the client's life. Close must be called.
 func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	cfg := config{
@@ -88,7 +92,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	if cfg.agent == "" {
+	if cfg.agent == "" && cfg.journal == "" {
 		cfg.agent = agentID()
 	}
 	if cfg.logger == nil {
@@ -107,18 +111,26 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
-	life, cancel := context.WithCancel(context.Background())
 	now := time.Now()
+	keeper, err := openKeeper(&cfg, now.UnixMicro())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	life, cancel := context.WithCancel(context.Background())
 	c := &Client{
 		reg: agent.NewRegistry(cfg.maxBuckets), cfg: cfg, log: cfg.logger.With("agent", cfg.agent),
 		// A second back, so that no time is zero.
-		began: now.Add(-time.Second), epoch: now.UnixMicro(),
+		began: now.Add(-time.Second), epoch: now.UnixMicro(), keeper: keeper,
 		conn: conn, api: quotav1.NewLeaseServiceClient(conn),
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 	}
 	if cfg.withoutSlots {
 		c.reg.LeaveOutSlots()
+	}
+	if keeper != nil {
+		c.epoch = keeper.life.Epoch
+		c.reg.Keep(keeper.journal)
 	}
 	go c.run(life)
 	if cfg.firstWait > 0 {
@@ -141,7 +153,7 @@ func (c *config) validate(target string) error {
 		}
 	}
 	check(target != "", "no server is named")
-	check(limit.ValidAgent(c.agent), "an agent id is 1 to 128 bytes of [A-Za-z0-9._:-]")
+	check(limit.ValidAgent(c.agent) || c.agent == "" && c.journal != "", "an agent id is 1 to 128 bytes of [A-Za-z0-9._:-]")
 	check(!strings.ContainsAny(c.key, "\r\n"), "a key is one line")
 	check(c.unknown <= AllowUnknown, "no such Unknown")
 	check(c.firstWait >= 0, "the first wait is negative")

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -69,6 +70,8 @@ type loop struct {
 
 	unresolved bool // the server's latest answer about tenants left some out; logged once
 
+	past        []*past // lives of the journal that are not settled
+	recovered   int64   // units of those that are
 	settling    bool
 	settleFails int
 	settleAt    time.Time
@@ -95,6 +98,16 @@ func (c *Client) run(ctx context.Context) {
 		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1),
 	}
 	l.current = l.slotOf(l.today())
+	if k := c.keeper; k != nil {
+		l.outbox.Keep(k.journal)
+		k.journal.Slot(l.current)
+		l.past = k.past
+		l.calls.Add(1)
+		go func() {
+			defer l.calls.Done()
+			k.run(ctx, c.log)
+		}()
+	}
 	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, 0.1))
 	l.calls.Add(1)
 	go func() {
@@ -130,6 +143,7 @@ func (c *Client) run(ctx context.Context) {
 			err := l.close(r.ctx)
 			cancel()
 			l.drain()
+			err = errors.Join(err, l.endKeeper())
 			c.final, c.finalErr = l.stats(), err
 			r.done <- err
 			return
@@ -179,6 +193,7 @@ func (l *loop) step() time.Duration {
 	if slot := l.slotOf(today); slot != l.current {
 		l.collect() // what was admitted until here is of the slot that ends
 		l.current = slot
+		c.keeper.records().Slot(slot)
 		// A slot's reports come soon after it, and not all agents' at once.
 		if soon := now.Add(jitter(c.cfg.reportInterval/10, 1)); soon.Before(l.reportAt) {
 			l.reportAt = soon
@@ -289,6 +304,7 @@ func (l *loop) collect() {
 	}
 	clear(l.limbo[len(limbo):])
 	l.limbo = limbo
+	l.c.keeper.records().Flush()
 	if !u.Behind {
 		l.through = max(l.through, through)
 	}
@@ -397,6 +413,7 @@ func (l *loop) onWatched(e watchEvent) {
 		if slot := e.rules.Policy.Slot; slot >= time.Second && slot != l.slot {
 			l.slot = slot
 			l.current = l.slotOf(time.Now())
+			c.keeper.records().Slot(l.current)
 		}
 		c.log.Info("policy in force", "version", e.rules.Policy.Version)
 		if first {
@@ -427,6 +444,7 @@ func (l *loop) onWatched(e watchEvent) {
 // apply carries out what a change means for buckets.
 func (l *loop) apply(ch agent.Changes) {
 	now := l.c.now()
+	l.c.keeper.records().Follow(l.c.reg)
 	l.c.unsettleAll()
 	for _, e := range ch.Changed {
 		// Within a second, and not all agents at once.
@@ -479,11 +497,15 @@ func (l *loop) close(ctx context.Context) error {
 	}()
 	for {
 		s := l.outbox.State()
-		if s.Reports == 0 {
+		if s.Reports == 0 && len(l.past) == 0 {
 			break
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %d units in %d reports: %w", ErrUnsettled, s.Units, s.Reports, context.Cause(ctx))
+			where := ""
+			if c.keeper.records().Fault() == nil && c.keeper != nil {
+				where = ", kept in the journal for the next start"
+			}
+			return fmt.Errorf("%w: %d units in %d reports%s: %w", ErrUnsettled, s.Units+unitsOf(l.past), s.Reports, where, context.Cause(ctx))
 		}
 		l.settle(time.Now())
 		if pause := time.Until(l.settleAt); l.settling || pause > 0 {
@@ -590,6 +612,10 @@ func (l *loop) stats() Stats {
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
 	}
 	s.Reservations, s.UnitsReserved, s.Expired = c.reserved.count()
+	s.UnitsRecovered, s.UnitsToRecover, s.Unjournalled = l.recovered, unitsOf(l.past), c.keeper.records().Without()
+	if err := c.keeper.records().Fault(); err != nil {
+		s.Journal = err.Error()
+	}
 	if l.fault != nil {
 		s.SwitchFile = l.fault.Error()
 	}

@@ -54,6 +54,7 @@ type config struct {
 	logger          *slog.Logger
 	withoutSlots    bool
 	switchFile      string
+	journal         string // directory
 	maxReservations int
 	reservationTime time.Duration
 	switches        switchfile.Says // what the file said at the start
@@ -121,6 +122,13 @@ func WithoutSlots() Option { return func(c *config) { c.withoutSlots = true } }
 // be there. It is read again within a second of each change; while it has a fault, what it said before
 // stays in force, and Stats.SwitchFile says what is wrong. Dial refuses one that is broken already.
 func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile = path } }
+
+// WithJournal keeps what is counted and not settled in files of that directory, which is this client's alone: a
+// process that is killed loses nothing, and a machine that loses power at most a tenth of a second. The next
+// client of that directory settles what the one before left, as does quota-agent recover. Without WithAgent
+// the client goes on under the name of the one before. Dial fails with ErrJournal where the directory cannot be
+// used: by two at once, on a disk that is full or read-only, on a platform that cannot map files (all but Linux).
+func WithJournal(dir string) Option { return func(c *config) { c.journal = dir } }
 
 // WithReservationTime is how long a reservation lives that is not ended, by default a
 // minute, at most an hour: so long a request that was forgotten keeps its units from others.

@@ -51,6 +51,12 @@ type Stats struct {
 	UnitsAside     int64
 	Epoch          int64     // under which usage is reported
 	Through        time.Time // all usage before this is acknowledged
+
+	// The journal.
+	UnitsRecovered int64  // units of earlier lives that are acknowledged now
+	UnitsToRecover int64  // and that are not
+	Unjournalled   int64  // buckets that found no room in it: a crash takes what they did not report
+	Journal        string // why nothing is recorded any more; empty while all is
 }
 
 // Trial is what a limit that denies nothing would have done: a shadow limit, or one of the shadow

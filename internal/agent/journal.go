@@ -1,0 +1,479 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Durable is what a journal needs of the disk; internal/journal has it.
+type Durable interface {
+	// Append writes a record down, after all before it. After an error it takes no more, and
+	// nothing is ever recovered from what was written.
+	Append(record []byte) error
+	// Cell returns 64 bytes of memory that outlive the process, zero and aligned to as many, and
+	// their number. It fails where there is no room.
+	Cell() (number uint32, at unsafe.Pointer, err error)
+	// Free takes a cell back that nobody can reach.
+	Free(number uint32)
+	// At returns the memory of a cell of an earlier life; nil where it had none of that number.
+	At(number uint32) unsafe.Pointer
+}
+
+// Journal writes down what a crash of the agent must not take. Buckets that feed the ledger count
+// in cells that outlive the process; for each a record says what row it feeds, before it is first used. What is
+// booked of a cell is recorded with the count up to which it is, and reports are recorded before they
+// are sent, with all that is said of them. So a recovery is what was recorded, gone through again
+// (Recovery), and what the cells have beyond what was booked.
+//
+// The nil Journal records nothing.
+type Journal struct {
+	mu    sync.Mutex
+	disk  Durable
+	feeds map[*cell]*feed
+	batch []byte // of what is booked and not recorded yet
+	slot  int64
+	fault error // why nothing is recorded any more
+
+	without atomic.Int64 // buckets that found no room
+}
+
+// feed is what a journal knows of a cell: the row that it feeds.
+type feed struct {
+	number  uint32
+	overage bool
+	key     ledger.Row // that it feeds, without the slot
+
+	rowed, rowedDenied int64 // of its counts, those booked
+}
+
+// Kinds of records. All numbers in them are varints, and strings have their length before them.
+const (
+	recordCells    = 'c' // what row cells feed from now on: of each, a feed
+	recordBooked   = 'b' // what was booked: the slot, and of each cell its number, admitted, denied, and the counts up to which
+	recordSlot     = 's' // the slot that usage is of from now on
+	recordFrozen   = 'f' // all that was booked is in these reports
+	recordReceived = 'r' // what was said of reports
+)
+
+// NewJournal returns a journal of a life that begins.
+func NewJournal(disk Durable) *Journal {
+	return &Journal{disk: disk, feeds: make(map[*cell]*feed)}
+}
+
+// Fault returns why nothing is recorded any more; nil while all is.
+func (j *Journal) Fault() error {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.fault
+}
+
+// Without returns how many buckets found no room: a crash takes what they admitted since the last report.
+func (j *Journal) Without() int64 {
+	if j == nil {
+		return 0
+	}
+	return j.without.Load()
+}
+
+func (j *Journal) appendLocked(record []byte) {
+	if j.fault == nil {
+		j.fault = j.disk.Append(record)
+	}
+}
+
+// mount gives a new entry a cell that outlives the process, where it feeds the ledger. The
+// registry's mutex is held.
+func (j *Journal) mount(e *Entry) {
+	if j == nil {
+		return
+	}
+	key, ok := e.row(0)
+	if !ok {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.fault != nil {
+		return
+	}
+	number, at, err := j.disk.Cell()
+	if err != nil {
+		j.without.Add(1)
+		return
+	}
+	p := &feed{number: number, key: key, overage: e.Overage()}
+	if j.appendLocked(p.append([]byte{recordCells})); j.fault != nil {
+		return
+	}
+	e.mapped = (*cell)(at)
+	j.feeds[e.mapped] = p
+	runtime.AddCleanup(e, j.release, e.mapped)
+}
+
+// release takes back the cell of an entry that nobody can reach any more. All of its usage was booked when
+// it was dropped.
+func (j *Journal) release(c *cell) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.flushLocked()
+	j.disk.Free(j.feeds[c].number)
+	delete(j.feeds, c)
+}
+
+// Follow records what rows the buckets feed now, where the policy changed that. All usage up to
+// the change was collected before. The owner's.
+func (j *Journal) Follow(r *Registry) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	record := []byte{recordCells}
+	r.Each(func(e *Entry) {
+		p := j.feeds[e.mapped]
+		if p == nil {
+			return
+		}
+		key, ok := e.row(0)
+		if !ok {
+			key = p.key
+			key.Meter = "" // what it admits from now on is of no interest
+		}
+		if key == p.key {
+			return
+		}
+		p.key, p.rowed, p.rowedDenied = key, e.Line.rowed, e.Line.rowedDenied
+		record = p.append(record)
+	})
+	if len(record) > 1 {
+		j.appendLocked(record)
+	}
+}
+
+// Slot records under which slot usage is booked from now on, Unix seconds. The owner's.
+func (j *Journal) Slot(slot int64) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.slot != slot {
+		j.slot = slot
+		j.appendLocked(binary.AppendVarint([]byte{recordSlot}, slot))
+	}
+}
+
+// booked notes what was booked of a bucket under a slot, to be recorded by Flush.
+func (j *Journal) booked(at *cell, slot int64, c counts, rowed, rowedDenied int64) {
+	if j == nil || at == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.bookedLocked(j.feeds[at], slot, c, rowed, rowedDenied)
+}
+
+func (j *Journal) bookedLocked(p *feed, slot int64, c counts, rowed, rowedDenied int64) {
+	p.rowed, p.rowedDenied = rowed, rowedDenied
+	if len(j.batch) == 0 {
+		j.batch = append(j.batch, recordBooked)
+	}
+	j.batch = binary.AppendVarint(j.batch, slot)
+	for _, n := range [...]int64{int64(p.number), c.admitted, c.denied, rowed, rowedDenied} {
+		j.batch = binary.AppendVarint(j.batch, n)
+	}
+}
+
+// Flush records what was booked since the last. The owner's.
+func (j *Journal) Flush() {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.flushLocked()
+}
+
+func (j *Journal) flushLocked() {
+	if len(j.batch) > 0 {
+		j.appendLocked(j.batch)
+		j.batch = j.batch[:0]
+	}
+}
+
+// frozen records reports of all that was booked.
+func (j *Journal) frozen(reports []ledger.Report, turning bool) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.flushLocked()
+	record := []byte{recordFrozen, 0}
+	if turning {
+		record[1] = 1
+	}
+	for i := range reports {
+		record = appendReport(record, &reports[i])
+	}
+	j.appendLocked(record)
+}
+
+// received records what was said of the first reports that wait.
+func (j *Journal) received(receipts []ledger.Receipt, next int64) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	record := binary.AppendVarint([]byte{recordReceived}, next)
+	for i := range receipts {
+		record = binary.AppendVarint(record, int64(receipts[i].Status))
+		record = binary.AppendVarint(record, receipts[i].NextSeq)
+	}
+	j.appendLocked(record)
+}
+
+func (p *feed) append(b []byte) []byte {
+	overage := int64(0)
+	if p.overage {
+		overage = 1
+	}
+	for _, n := range [...]int64{int64(p.number), overage, p.key.Version, p.rowed, p.rowedDenied} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, s := range [...]string{p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes} {
+		b = append(binary.AppendVarint(b, int64(len(s))), s...)
+	}
+	return b
+}
+
+func appendReport(b []byte, r *ledger.Report) []byte {
+	closed := int64(0)
+	if r.Closed {
+		closed = 1
+	}
+	for _, n := range [...]int64{r.Seq, r.Before, r.After, r.Through, closed} {
+		b = binary.AppendVarint(b, n)
+	}
+	return append(binary.AppendVarint(b, int64(len(r.Payload))), r.Payload...)
+}
+
+// Recovery goes through the records of a life that ended.
+type Recovery struct {
+	outbox *Outbox
+	feeds  map[uint32]*feed
+	slot   int64
+}
+
+// NewRecovery returns a recovery of an agent's epoch.
+func NewRecovery(agent string, epoch int64) *Recovery {
+	return &Recovery{outbox: NewOutbox(agent, epoch), feeds: make(map[uint32]*feed)}
+}
+
+// ErrRecord means that a record is none that a journal wrote.
+var ErrRecord = errors.New("agent: no record of a journal")
+
+// Record takes the next record.
+func (r *Recovery) Record(record []byte) error {
+	d := decoder{rest: record}
+	switch kind := d.byte(); kind {
+	case recordCells:
+		for d.more() {
+			p := d.feed()
+			r.feeds[p.number] = p
+		}
+	case recordSlot:
+		r.slot = d.int()
+	case recordBooked:
+		for d.more() {
+			r.booked(&d)
+		}
+	case recordFrozen:
+		r.frozen(&d)
+	case recordReceived:
+		r.received(&d)
+	default:
+		return fmt.Errorf("%w: of kind %q", ErrRecord, kind)
+	}
+	return d.err
+}
+
+func (r *Recovery) booked(d *decoder) {
+	slot, number := d.int(), uint32(d.int())
+	c := counts{admitted: d.int(), denied: d.int()}
+	p := r.feeds[number]
+	if p == nil {
+		d.fail()
+		return
+	}
+	p.rowed, p.rowedDenied = d.int(), d.int()
+	r.book(p, slot, c)
+}
+
+func (r *Recovery) book(p *feed, slot int64, c counts) {
+	if p.overage {
+		c.overage = c.admitted
+	}
+	key := p.key
+	key.Slot = slot
+	r.outbox.Usage.add(key, c)
+}
+
+func (r *Recovery) frozen(d *decoder) {
+	o := r.outbox
+	o.Usage.Take()
+	o.turning = d.byte() == 1
+	for d.more() {
+		f := d.report()
+		f.Agent, f.Epoch = o.agent, o.epoch
+		f.Digest = f.Sum()
+		o.seq, o.total, o.through, o.closed = f.Seq, f.After, f.Through, f.Closed
+		o.reports = append(o.reports, f)
+	}
+}
+
+func (r *Recovery) received(d *decoder) {
+	next := d.int()
+	var receipts []ledger.Receipt
+	for d.more() {
+		receipts = append(receipts, ledger.Receipt{Status: ledger.Status(d.int()), NextSeq: d.int()})
+	}
+	if len(receipts) > len(r.outbox.reports) {
+		d.fail()
+		return
+	}
+	r.outbox.receive(slices.Clone(r.outbox.reports[:len(receipts)]), receipts, next)
+}
+
+// Finish returns what is to be settled of the life: its reports that were not acknowledged and, as the last of
+// its epoch, one of all that the cells have beyond what was booked. Once that is recorded it is the same however
+// often the life is recovered. Of a life that was settled whole nothing is left.
+func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
+	o := r.outbox
+	o.journal = NewJournal(disk)
+	o.journal.slot = r.slot
+	o.Usage.journal = o.journal
+	if !o.closed || o.turning {
+		for _, number := range slices.Sorted(maps.Keys(r.feeds)) {
+			p := r.feeds[number]
+			at := disk.At(number)
+			if at == nil {
+				return nil, fmt.Errorf("%w: cell %d is not there", ErrRecord, number)
+			}
+			r.rest(p, (*cell)(at))
+		}
+	}
+	o.FreezeRest()
+	return o, o.journal.fault
+}
+
+// rest books what a cell has beyond what was booked. After a loss of power it may be behind that.
+func (r *Recovery) rest(p *feed, c *cell) {
+	own, denied := max(c.takenOwn(), p.rowed), max(c.denied()-c.excused.Load(), p.rowedDenied)
+	left := counts{denied: denied - p.rowedDenied}
+	if p.key.Meter != "" {
+		left.admitted = own - p.rowed
+	}
+	if left == (counts{}) {
+		return
+	}
+	r.book(p, r.slot, left)
+	r.outbox.journal.bookedLocked(p, r.slot, left, own, denied)
+}
+
+// RecoveredLine is usage that a recovery is to settle, for people.
+type RecoveredLine struct {
+	Tenant, Meter    string
+	Admitted, Denied int64
+}
+
+// Lines sums up what waits in the outbox by tenant and meter.
+func (o *Outbox) Lines() ([]RecoveredLine, error) {
+	sum := make(map[[2]string]RecoveredLine)
+	for i := range o.reports {
+		rows, err := ledger.DecodeRows(o.reports[i].Payload)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			k := [2]string{row.Tenant, row.Meter}
+			l := sum[k]
+			sum[k] = RecoveredLine{row.Tenant, row.Meter, l.Admitted + row.Admitted, l.Denied + row.Denied}
+		}
+	}
+	return slices.SortedFunc(maps.Values(sum), func(a, b RecoveredLine) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Meter, b.Meter))
+	}), nil
+}
+
+// decoder reads a record.
+type decoder struct {
+	rest []byte
+	err  error
+}
+
+func (d *decoder) fail() {
+	d.err, d.rest = ErrRecord, nil
+}
+
+func (d *decoder) more() bool { return len(d.rest) > 0 }
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.fail()
+		return 0
+	}
+	b := d.rest[0]
+	d.rest = d.rest[1:]
+	return b
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.rest)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) bytes() []byte {
+	n := d.int()
+	if n < 0 || n > int64(len(d.rest)) {
+		d.fail()
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) feed() *feed {
+	p := &feed{number: uint32(d.int()), overage: d.int() == 1}
+	p.key.Version, p.rowed, p.rowedDenied = d.int(), d.int(), d.int()
+	p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes = string(d.bytes()), string(d.bytes()), string(d.bytes()), string(d.bytes())
+	return p
+}
+
+func (d *decoder) report() ledger.Report {
+	r := ledger.Report{Seq: d.int(), Before: d.int(), After: d.int(), Through: d.int(), Closed: d.int() == 1}
+	if b := d.bytes(); len(b) > 0 {
+		r.Payload = slices.Clone(b)
+	}
+	return r
+}

@@ -1,0 +1,362 @@
+//go:build !interleave
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// disk is a journal's files in memory, as a crash would leave them: stop is called before
+// and after each change.
+type disk struct {
+	records [][]byte
+	cells   []*cell
+	stop    func(where string)
+	full    bool
+}
+
+func (d *disk) Append(record []byte) error {
+	if d.full {
+		return errors.New("disk full")
+	}
+	d.stop("before a record")
+	d.records = append(d.records, slices.Clone(record))
+	d.stop("after a record of kind " + string(record[:1]))
+	return nil
+}
+
+func (d *disk) Cell() (uint32, unsafe.Pointer, error) {
+	if len(d.cells) == 64 {
+		return 0, nil, errors.New("no room")
+	}
+	d.cells = append(d.cells, new(cell))
+	d.stop("after a cell was found")
+	return uint32(len(d.cells) - 1), unsafe.Pointer(d.cells[len(d.cells)-1]), nil
+}
+
+func (d *disk) Free(uint32) {}
+
+func (d *disk) At(number uint32) unsafe.Pointer {
+	if int(number) >= len(d.cells) {
+		return nil
+	}
+	return unsafe.Pointer(d.cells[number])
+}
+
+// copy is the files as they are.
+func (d *disk) copy() *disk {
+	c := &disk{records: slices.Clone(d.records), stop: func(string) {}}
+	for _, from := range d.cells {
+		to := new(cell)
+		for i, v := range []*counter{&to.tokens, &to.refused, &to.back, &to.pending, &to.put[0], &to.put[1], &to.inherited, &to.excused} {
+			v.Store([]*counter{&from.tokens, &from.refused, &from.back, &from.pending, &from.put[0], &from.put[1], &from.inherited, &from.excused}[i].Load())
+		}
+		c.cells = append(c.cells, to)
+	}
+	return c
+}
+
+func (d *disk) recover(agent string, epoch int64) (*Outbox, error) {
+	r := NewRecovery(agent, epoch)
+	for i, record := range d.records {
+		if err := r.Record(record); err != nil {
+			return nil, fmt.Errorf("record %d: %w", i, err)
+		}
+	}
+	return r.Finish(d)
+}
+
+// model is a ledger: reports by epoch, in order, each once.
+type model struct {
+	reports map[int64][]ledger.Report
+}
+
+func (m *model) copy() *model {
+	c := &model{reports: make(map[int64][]ledger.Report)}
+	for e, r := range m.reports {
+		c.reports[e] = slices.Clone(r)
+	}
+	return c
+}
+
+func (m *model) settle(r ledger.Report) ledger.Receipt {
+	have := m.reports[r.Epoch]
+	next := int64(len(have)) + 1
+	switch {
+	case r.Seq > next:
+		return ledger.Receipt{Status: ledger.Ahead, NextSeq: next}
+	case r.Seq < next && have[r.Seq-1].Digest == r.Digest:
+		return ledger.Receipt{Status: ledger.Already}
+	case r.Seq < next || r.Check() != nil || next > 1 && have[next-2].Closed:
+		return ledger.Receipt{Status: ledger.Fenced}
+	}
+	m.reports[r.Epoch] = append(have, r)
+	return ledger.Receipt{Status: ledger.Settled, NextSeq: next + 1}
+}
+
+// drain settles an outbox whole.
+func (m *model) drain(o *Outbox) error {
+	for range 100 {
+		o.FreezeRest()
+		if o.Done() {
+			if o.State().AsideReports > 0 {
+				return errors.New("reports are aside")
+			}
+			return nil
+		}
+		sent := slices.Clone(o.Next(2, 1<<20))
+		var receipts []ledger.Receipt
+		for _, r := range sent {
+			receipts = append(receipts, m.settle(r))
+		}
+		o.Receive(sent, receipts, o.State().Epoch+1)
+	}
+	return errors.New("it does not come to an end")
+}
+
+func (m *model) units() (billed map[string]int64, denied int64) {
+	billed = make(map[string]int64)
+	for _, reports := range m.reports {
+		for _, r := range reports {
+			rows, _ := ledger.DecodeRows(r.Payload)
+			for _, row := range rows {
+				billed[row.Tenant+" "+row.Attributes] += row.Admitted
+				denied += row.Denied
+			}
+		}
+	}
+	return billed, denied
+}
+
+// An agent is killed before and after every record, and between any two steps of its life: what is recovered and
+// what was settled before is what it admitted, and of the request under way at most that. Recovering is
+// itself killed everywhere, and done again.
+func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
+	for seed := range uint64(12) {
+		crashEverywhere(t, seed)
+	}
+}
+
+func crashEverywhere(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	d, m := &disk{}, &model{reports: make(map[int64][]ledger.Report)}
+	counted, flying := make(map[string]int64), make(map[string]int64)
+	denied, crashes := int64(0), 0
+	check := func(where string, m *model) {
+		got, gotDenied := m.units()
+		for _, k := range []string{"a user=u0", "a user=u1", "a user=u2", "a user=u3"} {
+			if n := got[k]; n < counted[k] || n > counted[k]+flying[k] {
+				t.Fatalf("seed %d, %s: the ledger has %d units of %s: %d were admitted, %d are under way", seed, where, n, k, counted[k], flying[k])
+			}
+		}
+		if gotDenied < denied || gotDenied > denied+1 {
+			t.Fatalf("seed %d, %s: the ledger has %d denied, %d were", seed, where, gotDenied, denied)
+		}
+	}
+	d.stop = func(where string) {
+		crashes++
+		files, settled := d.copy(), m.copy()
+		o, err := files.recover("gw", 7)
+		if err != nil {
+			t.Fatalf("seed %d, %s: %v", seed, where, err)
+		}
+		// The recovery is killed as well, after each of its records, and done again.
+		files.stop = func(string) {
+			again, ledger := files.copy(), settled.copy()
+			o, err := again.recover("gw", 7)
+			if err == nil {
+				err = ledger.drain(o)
+			}
+			if err != nil {
+				t.Fatalf("seed %d, %s, recovering: %v", seed, where, err)
+			}
+			check(where+", recovering", ledger)
+		}
+		if err := settled.drain(o); err != nil {
+			t.Fatalf("seed %d, %s: %v", seed, where, err)
+		}
+		check(where, settled)
+	}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r, set := registryOf(t, j)
+	slot := int64(300)
+	j.Slot(slot)
+	now, version := int64(1_000_000), int64(1)
+	collect := func() {
+		now += 1000
+		r.Each(func(e *Entry) { o.Usage.Collect(e, slot, now) })
+		j.Flush()
+	}
+	for range 120 {
+		k := fmt.Sprintf("u%d", rng.IntN(4))
+		key := "a user=" + k
+		switch rng.IntN(12) {
+		case 0:
+			collect()
+		case 1:
+			collect()
+			slot += 300
+			j.Slot(slot)
+		case 2:
+			collect()
+			o.Freeze(now/1000, false)
+		case 3, 4: // what was said of reports comes, or is lost
+			sent := slices.Clone(o.Next(2, 1<<20))
+			var receipts []ledger.Receipt
+			for _, f := range sent {
+				receipts = append(receipts, m.settle(f))
+				d.stop("after a report was stored")
+			}
+			if rng.IntN(3) > 0 {
+				o.Receive(sent, receipts, o.State().Epoch+1)
+			}
+		case 5:
+			collect()
+			version++
+			adopt(t, r, version)
+			j.Follow(r)
+			set = r.Find("a")
+		default:
+			e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: k}}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 1 + rng.Int64N(3)*rng.Int64N(2)
+			flying[key] = n
+			e.Hold(n)
+			d.stop("after a request announced itself")
+			if e.Slow(now, 0, false); e.State(now).Tokens < n {
+				g := lease.Grant{Number: e.Renew(now, false).Number, Tokens: 4, TTL: 10_000_000, DenyFor: 10}
+				e.Apply(now, g)
+			}
+			ok := e.Take(n)
+			d.stop("after a request took")
+			switch {
+			case !ok:
+				flying[key] = 0
+				e.Refuse(n)
+				denied += n
+			case rng.IntN(4) == 0:
+				e.PutBack(n)
+				flying[key] = 0
+			default:
+				counted[key] += n
+				flying[key] = 0
+			}
+			d.stop("after a request was decided")
+			e.Release(n)
+		}
+		d.stop("between two steps")
+	}
+	if crashes < 300 {
+		t.Errorf("seed %d: only %d crashes", seed, crashes)
+	}
+	if len(counted) != 4 {
+		t.Errorf("seed %d: %v were counted, want all four", seed, counted)
+	}
+}
+
+// registryOf is a registry with tenant a, whose limit by user feeds a meter.
+func registryOf(t *testing.T, j *Journal) (*Registry, *Set) {
+	t.Helper()
+	r := NewRegistry(100)
+	r.Keep(j)
+	adopt(t, r, 1)
+	if _, _, err := r.Learn("a"); err != nil {
+		t.Fatal(err)
+	}
+	r.Unasked(1)
+	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
+	return r, r.Find("a")
+}
+
+func adopt(t *testing.T, r *Registry, version int64) {
+	t.Helper()
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{
+		{Name: "l", By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m"},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Adopt(rules)
+}
+
+// A report that the ledger kept aside is not sent again after a crash, and what was behind it goes on under
+// the epoch that it went on under.
+func TestARejectedReportStaysRejected(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r, set := registryOf(t, j)
+	for i, user := range []string{"u0", "u1"} {
+		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Admit(3 + int64(i))
+		o.Usage.Collect(e, 300, 1)
+		o.Freeze(1, false)
+	}
+	o.Receive(o.Next(2, 1<<20), []ledger.Receipt{{Status: ledger.Rejected}, {Status: ledger.Fenced}}, 9)
+	back, err := d.recover("gw", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := back.Next(9, 1<<20)
+	if s := back.State(); len(sent) != 1 || sent[0].Epoch != 9 || sent[0].Seq != 1 || sent[0].After != 4 || !sent[0].Closed || s.AsideUnits != 3 {
+		t.Errorf("%+v with %+v, want one report of 4 units under epoch 9, and 3 units aside", s, sent)
+	}
+}
+
+// A log that cannot be written is given up: nothing is recorded any more, and everything goes on.
+func TestAJournalThatCannotBeWritten(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r, set := registryOf(t, j)
+	touch := func(user string) *Entry {
+		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if touch("u0").mapped == nil {
+		t.Fatal("a bucket that feeds the ledger is not in the journal")
+	}
+	d.full = true
+	e := touch("u1")
+	if e.mapped != nil || j.Fault() == nil {
+		t.Errorf("a bucket is in a journal that takes no record of it; fault %v", j.Fault())
+	}
+	e.Admit(3)
+	o.Usage.Collect(e, 300, 1)
+	o.Freeze(1, true)
+	if s := o.State(); s.Units != 3 {
+		t.Errorf("%d units wait, want 3", s.Units)
+	}
+}
+
+// Records that are none are refused, whatever they are.
+func FuzzRecords(f *testing.F) {
+	for _, kind := range "csbfr?" {
+		f.Add([]byte{byte(kind), 2, 4, 6, 8, 10})
+	}
+	f.Fuzz(func(_ *testing.T, record []byte) {
+		r := NewRecovery("gw", 1)
+		_ = r.Record(record)
+	})
+}

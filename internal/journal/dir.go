@@ -1,0 +1,199 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// drained ends the name of a log of which all is settled.
+	drained = ".settled"
+	// voided ends the name of a log that was given up.
+	voided = ".void"
+)
+
+// Dir is a directory of lives, which this process alone has.
+type Dir struct {
+	path   string
+	lock   *os.File
+	latest int64 // epoch
+}
+
+// Open takes the directory, and makes it if it is not there.
+func Open(path string) (*Dir, error) {
+	d, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w", path, err)
+	}
+	return d, nil
+}
+
+func open(path string) (*Dir, error) {
+	if !supported {
+		return nil, ErrUnsupported
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: path, lock: f}
+	switch mine, err := lock(f); {
+	case err != nil:
+		return nil, errors.Join(err, f.Close())
+	case !mine:
+		return nil, errors.Join(ErrBusy, f.Close())
+	}
+	if err := d.tidy(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return d, nil
+}
+
+// tidy removes cells whose log is not there: of a life that did not come to begin, or is drained.
+func (d *Dir) tidy() error {
+	for _, ending := range []string{".log", drained, voided} {
+		epochs, err := d.sorted(ending)
+		if err != nil {
+			return err
+		}
+		if len(epochs) > 0 {
+			d.latest = max(d.latest, epochs[len(epochs)-1])
+		}
+	}
+	cells, err := filepath.Glob(filepath.Join(d.path, "*.cells.*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range cells {
+		life, _, _ := strings.Cut(name, ".cells.")
+		if _, err := os.Stat(life + ".log"); os.IsNotExist(err) {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Path returns where it is.
+func (d *Dir) Path() string { return d.path }
+
+// Close gives the directory up.
+func (d *Dir) Close() error { return d.lock.Close() }
+
+// Lives returns the lives that are not settled, oldest first.
+func (d *Dir) Lives() (lives []Header, err error) {
+	epochs, err := d.sorted(".log")
+	if err != nil {
+		return nil, err
+	}
+	for _, epoch := range epochs {
+		h, ok, err := d.header(epoch, ".log")
+		if err != nil {
+			return nil, err
+		}
+		if !ok { // it ended before it began
+			if err := os.Remove(d.name(epoch) + ".log"); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		lives = append(lives, h)
+	}
+	return lives, nil
+}
+
+// Agent returns whose the latest life was; empty where there was none.
+func (d *Dir) Agent() (agent string, err error) {
+	var latest int64
+	for _, ending := range []string{".log", drained} {
+		epochs, err := d.sorted(ending)
+		if err != nil {
+			return "", err
+		}
+		for i := len(epochs) - 1; i >= 0 && epochs[i] > latest; i-- {
+			h, ok, err := d.header(epochs[i], ending)
+			if err != nil {
+				return "", err
+			}
+			if ok {
+				agent, latest = h.Agent, epochs[i]
+			}
+		}
+	}
+	return agent, nil
+}
+
+// header reads a life's first record; false where there is none.
+func (d *Dir) header(epoch int64, ending string) (h Header, ok bool, err error) {
+	f, err := os.Open(d.name(epoch) + ending)
+	if err != nil {
+		return h, false, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	errFirst := errors.New("the first")
+	l := log{file: f}
+	err = l.read(func(body []byte) error {
+		if err := json.Unmarshal(body, &h); err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		if h.Format != format {
+			return fmt.Errorf("%w: %d, not %d", ErrFormat, h.Format, format)
+		}
+		if h.Epoch != epoch {
+			return fmt.Errorf("%w: it says that it is %d", ErrDamaged, h.Epoch)
+		}
+		return errFirst
+	})
+	if errors.Is(err, errFirst) {
+		return h, true, nil
+	}
+	if err != nil {
+		return h, false, fmt.Errorf("life %d: %w", epoch, err)
+	}
+	return h, false, nil
+}
+
+// SetAside renames the log of a void life, so that it is not looked at again: it is an operator's.
+func (d *Dir) SetAside(h Header) error {
+	return errors.Join(os.Rename(d.name(h.Epoch)+".log", d.name(h.Epoch)+voided), d.sync())
+}
+
+// Prune removes the logs of drained lives that are older than age, and of the others the oldest
+// beyond size bytes in all.
+func (d *Dir) Prune(now time.Time, age time.Duration, size int64) error {
+	epochs, err := d.sorted(drained)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := len(epochs) - 1; i >= 0; i-- {
+		name := d.name(epochs[i]) + drained
+		info, err := os.Stat(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if size -= info.Size(); size < 0 || now.Sub(info.ModTime()) > age {
+			errs = append(errs, os.Remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sync brings the names of files to the disk.
+func (d *Dir) sync() error {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

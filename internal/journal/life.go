@@ -1,0 +1,262 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+var (
+	// ErrBusy means that another process has the directory.
+	ErrBusy = errors.New("journal: in use by another process")
+	// ErrUnsupported means that the platform cannot map files, lock them or back them with blocks.
+	ErrUnsupported = errors.New("journal: not supported on this platform")
+	// ErrDamaged means that the files are not what a journal wrote.
+	ErrDamaged = errors.New("journal: damaged")
+	// ErrFormat means that another version wrote the journal.
+	ErrFormat = errors.New("journal: another format")
+	// ErrVoid means that the log could not be written at some time. What is in it may have been settled otherwise since.
+	ErrVoid = errors.New("journal: given up by the process that wrote it")
+)
+
+// format is the version of the files, and of the records that internal/agent writes.
+const format = 1
+
+// Header says whose life it is.
+type Header struct {
+	Format int    `json:"format"`
+	Agent  string `json:"agent"`
+	Epoch  int64  `json:"epoch"`
+	Host   string `json:"host"`
+	Boot   string `json:"boot"` // of the machine's kernel, where it says
+}
+
+// Life is one start of an agent. It is safe for concurrent use.
+type Life struct {
+	Header
+
+	dir *Dir
+	mu  sync.Mutex
+	log
+	pages pages
+	void  error // the log could not be written; nothing is any more
+}
+
+func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
+
+// Begin begins a life, later than all that the directory knows: the header has its epoch.
+func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
+	epoch = max(epoch, d.latest+1)
+	l := &Life{Header: Header{Format: format, Agent: agent, Epoch: epoch, Boot: boot()}, dir: d, pages: pages{name: d.name(epoch)}}
+	l.Host, _ = os.Hostname() // for people
+	if err := l.pages.more(); err != nil {
+		return nil, err
+	}
+	l.pages.next = 1 // the first cell says whether the life is void
+	if l.file, err = os.OpenFile(d.name(epoch)+".log", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+		return nil, errors.Join(err, l.pages.remove())
+	}
+	body, err := json.Marshal(l.Header)
+	if err == nil {
+		err = l.append(body)
+	}
+	if err == nil {
+		err = l.Sync()
+	}
+	if err == nil {
+		err = d.sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.file.Close(), os.Remove(l.file.Name()), l.pages.remove())
+	}
+	d.latest = epoch
+	return l, nil
+}
+
+// Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one.
+func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
+	l := &Life{Header: h, dir: d, pages: pages{name: d.name(h.Epoch)}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), l.Close())
+		}
+	}()
+	if err := l.pages.open(); err != nil {
+		return nil, err
+	}
+	if len(l.pages.maps) == 0 {
+		return nil, fmt.Errorf("%w: it has no cells", ErrDamaged)
+	}
+	if l.pages.maps[0][0] != 0 {
+		return nil, ErrVoid
+	}
+	if l.file, err = os.OpenFile(d.name(h.Epoch)+".log", os.O_RDWR, 0); err != nil {
+		return nil, err
+	}
+	first := true
+	if err := l.read(func(body []byte) error {
+		if first {
+			first = false
+			return nil
+		}
+		return f(body)
+	}); err != nil {
+		return nil, err
+	}
+	l.room = l.size
+	return l, l.file.Truncate(l.size)
+}
+
+// Append writes a record down: it is there if the process is killed, and after Sync if the machine is. After an
+// error the life is void: what is recorded no longer follows what is done.
+func (l *Life) Append(body []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.void != nil {
+		return l.void
+	}
+	if err := l.append(body); err != nil {
+		l.giveUpLocked(err)
+	}
+	return l.void
+}
+
+func (l *Life) giveUpLocked(err error) {
+	l.void = fmt.Errorf("%w: %w", ErrVoid, err)
+	if len(l.pages.maps) > 0 && l.pages.next > 0 {
+		l.pages.maps[0][0] = 1 // a store to a page that is there cannot fail
+		if err := flush(l.pages.maps[0]); err != nil {
+			l.void = errors.Join(l.void, err)
+		}
+	}
+}
+
+// Cell returns a zero cell that nobody else has. It fails when there is no room for more.
+func (l *Life) Cell() (uint32, unsafe.Pointer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.void != nil {
+		return 0, nil, l.void
+	}
+	n, err := l.pages.take()
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, l.pages.cell(n), nil
+}
+
+// Free gives a cell back that nobody can reach any more.
+func (l *Life) Free(number uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages.give(number)
+}
+
+// At returns the memory of a cell that a life had; nil where it had no such cell.
+func (l *Life) At(number uint32) unsafe.Pointer {
+	if int(number/pageCells) >= len(l.pages.maps) {
+		return nil
+	}
+	return l.pages.cell(number)
+}
+
+// Size returns how long the log is.
+func (l *Life) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size
+}
+
+// Sync brings all that was written to the disk.
+func (l *Life) Sync() error {
+	l.mu.Lock()
+	file, maps, freed := l.file, l.pages.maps, l.pages.freed
+	l.pages.freed = nil
+	l.mu.Unlock()
+	if err := errors.Join(file.Sync(), flushAll(maps)); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.pages.free = append(l.pages.free, freed...)
+	l.mu.Unlock()
+	return nil
+}
+
+// Run syncs every interval, until ctx ends. It returns the first failure of the disk: from then
+// on a loss of power may lose more, and a kill still nothing.
+func (l *Life) Run(ctx context.Context, interval time.Duration) error {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		if err := l.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+			return fmt.Errorf("journal: sync: %w", err)
+		}
+	}
+}
+
+// Drain ends a life of which all is settled: its log is kept for a time, its cells are not.
+func (l *Life) Drain() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.void != nil {
+		return l.void
+	}
+	name := l.dir.name(l.Epoch)
+	return errors.Join(l.file.Sync(), os.Rename(name+".log", name+drained), l.pages.remove(), l.dir.sync(), l.file.Close())
+}
+
+// Close ends the use of a life that is not drained. Cells that were handed out stay mapped.
+func (l *Life) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.void = os.ErrClosed
+	var errs []error
+	if l.file != nil {
+		errs = append(errs, l.file.Close())
+	}
+	for _, f := range l.pages.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// boot is a name of the machine's present run; empty where it has none.
+func boot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// sorted returns the epochs of files with that ending, ascending.
+func (d *Dir) sorted(ending string) ([]int64, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var epochs []int64
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ending); ok {
+			if n, err := strconv.ParseInt(name, 10, 64); err == nil {
+				epochs = append(epochs, n)
+			}
+		}
+	}
+	slices.Sort(epochs)
+	return epochs, nil
+}

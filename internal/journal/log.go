@@ -1,0 +1,95 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// A log is records one after the other: length, checksum, body. The checksum goes on from the
+// record before, so that what follows a torn one is not taken for its successor.
+const frame = 8
+
+// maxRecord bounds a record, against lengths that are none: a report's bytes, several times over.
+const maxRecord = 1 << 30
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// log appends to a file. Its methods are not safe for concurrent use.
+type log struct {
+	file *os.File
+	size int64 // of the whole records
+	room int64 // backed by blocks up to here
+	sum  uint32
+	buf  []byte
+}
+
+// grow is by how much the file is backed ahead, so that a full disk is met between records.
+const grow = 1 << 20
+
+// append adds a record. After an error nothing may be appended any more.
+func (l *log) append(body []byte) error {
+	need := l.size + frame + int64(len(body))
+	if need > l.room {
+		room := need + grow
+		if err := reserve(l.file, l.room, room-l.room); err != nil {
+			return err
+		}
+		l.room = room
+	}
+	l.buf = binary.LittleEndian.AppendUint32(l.buf[:0], uint32(len(body)))
+	sum := crc32.Update(l.sum, castagnoli, l.buf)
+	sum = crc32.Update(sum, castagnoli, body)
+	l.buf = binary.LittleEndian.AppendUint32(l.buf, sum)
+	l.buf = append(l.buf, body...)
+	if _, err := l.file.WriteAt(l.buf, l.size); err != nil {
+		return err
+	}
+	l.size, l.sum = need, sum
+	if cap(l.buf) > 1<<20 {
+		l.buf = nil
+	}
+	return nil
+}
+
+// read calls f for each whole record, and stops at the first that is torn. body is f's to keep.
+func (l *log) read(f func(body []byte) error) error {
+	info, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	r := io.NewSectionReader(l.file, 0, info.Size())
+	var head [frame]byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return torn(err)
+		}
+		n := binary.LittleEndian.Uint32(head[:])
+		if n == 0 || int64(n) > min(maxRecord, info.Size()-l.size-frame) {
+			return nil
+		}
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r, body); err != nil {
+			return torn(err)
+		}
+		sum := crc32.Update(crc32.Update(l.sum, castagnoli, head[:4]), castagnoli, body)
+		if sum != binary.LittleEndian.Uint32(head[4:]) {
+			return nil
+		}
+		if err := f(body); err != nil {
+			return fmt.Errorf("record at byte %d: %w", l.size, err)
+		}
+		l.size, l.sum = l.size+frame+int64(n), sum
+	}
+}
+
+// torn makes the end of a file, wherever in a record it is, an end.
+func torn(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}

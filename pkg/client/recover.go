@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/journal"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Recovered is what Recover did.
+type Recovered struct {
+	Lives []RecoveredLife
+	Usage []RecoveredUsage // of all lives, by tenant and meter
+}
+
+// RecoveredLife is one start of a client that had not settled all it counted.
+type RecoveredLife struct {
+	Agent   string
+	Host    string // where it ran
+	Epoch   int64
+	Units   int64 // found in the journal, not acknowledged
+	Settled int64 // of these, acknowledged now
+	Reports int64 // that carried them
+	Aside   int64 // units of reports that the ledger did not take: only an operator can place them
+}
+
+// RecoveredUsage is what was found of one tenant.
+type RecoveredUsage struct {
+	Tenant, Meter    string
+	Admitted, Denied int64
+}
+
+// Recover settles what the clients of a journal's directory left, those of a host that is no more: the directory may come
+// from another machine, and is used by nobody else meanwhile. It ends when all is acknowledged, or
+// with ctx, and then returns an error that wraps ErrUnsettled; what is left can be recovered
+// again. Of the options those count that say how to reach the server, and WithLogger. Nothing is settled twice,
+// however often and wherever a journal is recovered.
+func Recover(ctx context.Context, target, dir string, opts ...Option) (done Recovered, err error) {
+	var cfg config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if cfg.logger == nil {
+		cfg.logger = slog.New(slog.DiscardHandler)
+	}
+	conn, err := connect(target, &cfg)
+	if err != nil {
+		return done, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	d, err := journal.Open(dir)
+	if err != nil {
+		return done, fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	k := &keeper{dir: d}
+	defer func() { err = errors.Join(err, k.close()) }()
+	if k.past, err = readPast(d, "", cfg.logger); err != nil {
+		return done, fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	for _, p := range k.past {
+		lines, err := p.outbox.Lines()
+		if err != nil {
+			return done, fmt.Errorf("%w: %w", ErrJournal, err)
+		}
+		for _, l := range lines {
+			done.Usage = append(done.Usage, RecoveredUsage(l))
+		}
+	}
+	api := quotav1.NewLeaseServiceClient(conn)
+	for len(k.past) > 0 && err == nil {
+		p := k.past[0]
+		s := p.outbox.State()
+		life := RecoveredLife{Agent: p.life.Agent, Host: p.life.Host, Epoch: p.life.Epoch, Units: p.units, Reports: int64(s.Reports)}
+		err = p.settle(ctx, api)
+		s = p.outbox.State()
+		life.Settled, life.Aside = life.Units-s.Units-s.AsideUnits, s.AsideUnits
+		done.Lives = append(done.Lives, life)
+		if err == nil {
+			k.past = k.past[1:]
+			err = p.life.Drain()
+		}
+	}
+	return done, err
+}
+
+// settle sends what a life has left until all of it is acknowledged, or aside.
+func (p *past) settle(ctx context.Context, api quotav1.LeaseServiceClient) error {
+	if err := p.life.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	for fails := 0; ; {
+		p.outbox.FreezeRest()
+		if p.outbox.Done() {
+			return nil
+		}
+		sent := slices.Clone(p.outbox.Next(maxSend, maxSendBytes))
+		call, cancel := context.WithTimeout(ctx, settleTimeout)
+		receipts, err := settle(call, api, sent, nil)
+		cancel()
+		progress := false
+		if err == nil {
+			var fault *agent.Fault
+			progress, fault = p.outbox.Receive(sent, receipts, nextEpoch(p.outbox))
+			progress = progress || fault != nil
+		}
+		if progress {
+			fails = 0
+			continue
+		}
+		fails++
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d units of epoch %d, kept in the journal: %w", ErrUnsettled, p.outbox.State().Units, p.life.Epoch, errors.Join(err, context.Cause(ctx)))
+		case <-time.After(retryIn(fails, 50*time.Millisecond, settleRetry)):
+		}
+	}
+}

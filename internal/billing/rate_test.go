@@ -35,7 +35,10 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 	}
 	// What holds in a slot is what the last change at or before its beginning made so.
 	planAt := func(at int64) (plan string) {
-		for _, s := range in.Subscriptions {
+		for i, s := range in.Subscriptions {
+			if i == 0 {
+				s.From = s.From / 3600 * 3600
+			}
 			if s.From <= at && (s.To == 0 || at < s.To) {
 				plan = s.Plan
 			}

@@ -74,6 +74,11 @@ func newTimeline(subscriptions []Subscription, versions []Version) *timeline {
 	slices.SortStableFunc(t.versions, func(a, b Version) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Number, b.Number)) })
 	for i := range t.subscriptions {
 		s := &t.subscriptions[i]
+		if i == 0 {
+			// Nothing was there before that its first slot could belong to: the first one
+			// begins with the hour, which no slot straddles, or its first units would be no plan's.
+			s.From -= (s.From%3600 + 3600) % 3600
+		}
 		s.From, s.To = snap(s.From), snap(s.To)
 	}
 	for i := range t.versions {

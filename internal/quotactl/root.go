@@ -132,7 +132,7 @@ func unreached(message string) string {
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "quotactl",
-		Short: "Administer a quota server: policies, tenants, keys, switches and usage",
+		Short: "Administer a quota server: policies, tenants, keys, switches, usage and statements",
 		Long: `quotactl administers a quota server: it applies policies, changes tenants,
 makes keys, turns switches and prints usage from the ledger.
 
@@ -155,7 +155,7 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 	c.conn.flags(root.PersistentFlags(), os.Getenv)
 	root.AddCommand(
 		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
-		c.tenantCommand(), c.usageCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
+		c.tenantCommand(), c.usageCommand(), c.statementCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.versionCommand(),
 	)
 	return root
 }

@@ -68,6 +68,8 @@ var needs = map[string]role{
 	quotav1.AdminService_GetSwitches_FullMethodName:        roleViewer,
 	quotav1.AdminService_GetVersion_FullMethodName:         roleViewer,
 
+	quotav1.StatementService_PreviewStatement_FullMethodName: roleViewer,
+
 	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
 	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,
 

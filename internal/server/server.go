@@ -181,8 +181,10 @@ func (s *Server) serve() error {
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
 	books := &ledgerService{books: c.Books, tally: s.tally, view: s.view, stopping: s.stopping}
+	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: time.Now}
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(s.grpc, books)
+		quotav1.RegisterStatementServiceServer(s.grpc, statements)
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 
@@ -191,6 +193,7 @@ func (s *Server) serve() error {
 	quotav1.RegisterUsageServiceServer(rest, usage)
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(rest, books)
+		quotav1.RegisterStatementServiceServer(rest, statements)
 	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, s.keys, certificates)

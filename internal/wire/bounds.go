@@ -349,6 +349,8 @@ func Check(request proto.Message) error {
 		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"epoch", r.Epoch, 0, maxCount}, bound{"page's bytes", int64(len(r.Page)), 0, 1024})
 	case *quotav1.ListCorrectionsRequest:
 		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
+	case *quotav1.PreviewStatementRequest:
+		return TenantID("tenant", r.Tenant)
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {

@@ -1,0 +1,146 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) statementCommand() *cobra.Command {
+	return group("statement", "What tenants owe", c.statementPreviewCommand())
+}
+
+// statementFormat is how a statement is printed.
+type statementFormat string
+
+func (f *statementFormat) flag(cmd *cobra.Command) {
+	*f = "table"
+	cmd.Flags().VarP(f, "output", "o", "table, json (the document that the digest is of), csv or html")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv", "html"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// String, Set and Type make a flag of it.
+func (f *statementFormat) String() string { return string(*f) }
+
+// Set takes table, json, csv or html.
+func (f *statementFormat) Set(s string) error {
+	switch s {
+	case "table", "json", "csv", "html":
+		*f = statementFormat(s)
+		return nil
+	}
+	return fmt.Errorf("must be table, json, csv or html")
+}
+
+// Type names the value in help.
+func (f *statementFormat) Type() string { return "format" }
+
+func (c *cli) statementPreviewCommand() *cobra.Command {
+	var f statementFormat
+	var tenant, period string
+	cmd := &cobra.Command{
+		Use:   "preview --tenant TENANT",
+		Short: "Work out what a period comes to, as of the newest sealed block",
+		Long: `preview works out what a tenant owes for a period from the usage that is sealed into
+blocks, and keeps nothing. The same block gives the same statement; it is named with
+its hash. A period that is under way is worked out as if nothing but usage changed.`,
+		Example: "  quotactl statement preview --tenant acme\n  quotactl statement preview --tenant acme --period 2026-10 -o html > acme-2026-10.html",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tenant == "" {
+				return misuse("whose? Give --tenant TENANT")
+			}
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				s, err := client.PreviewStatement(ctx, &quotav1.PreviewStatementRequest{Tenant: tenant, Period: period})
+				if err != nil {
+					return err
+				}
+				return c.printStatement(f, s)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
+	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in, such as 2026-10; the period under way if not given")
+	f.flag(cmd)
+	return cmd
+}
+
+// statements calls f with the statement service and a deadline.
+func (c *cli) statements(ctx context.Context, f func(context.Context, quotav1.StatementServiceClient) error) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+	defer cancel()
+	return f(ctx, quotav1.NewStatementServiceClient(conn))
+}
+
+// printStatement prints a statement, and beside it how far it can be trusted.
+func (c *cli) printStatement(f statementFormat, p *quotav1.Statement) error {
+	s, err := billing.Decode([]byte(p.Document), p.Digest)
+	if err != nil {
+		return err
+	}
+	switch f {
+	case "json":
+		_, err = fmt.Fprintln(c.Out, p.Document)
+	case "csv":
+		err = s.WriteCSV(c.Out)
+	case "html":
+		err = s.WriteHTML(c.Out, p.Digest)
+	default:
+		return c.printStatementTable(s, p)
+	}
+	if err == nil {
+		c.printStatementOrigin(c.Err, p)
+	}
+	return err
+}
+
+func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) error {
+	fmt.Fprintf(c.Out, "%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
+	t := &table{header: []string{"KIND", "PLAN", "METER", "UNITS", "INCLUDED", "PERIOD", "AMOUNT"}, numbers: map[int]bool{3: true, 4: true, 6: true}}
+	for _, l := range s.Lines {
+		units, included := "", ""
+		if l.Meter != "" {
+			units, included = strconv.FormatInt(l.Units, 10), strconv.FormatInt(l.Included, 10)
+		}
+		period := l.Period
+		if period == "" {
+			period = s.Period.Name
+		}
+		plan := l.Plan
+		if l.Credit != "" {
+			plan = l.Credit
+		}
+		t.add(l.Kind, plan, l.Meter, units, included, period, l.Money())
+	}
+	for _, total := range p.Totals {
+		t.add("total", "", "", "", "", "", total.Text)
+	}
+	if len(s.Lines) == 0 {
+		fmt.Fprintln(c.Out, "nothing is owed")
+	} else if err := t.print(c.Out); err != nil {
+		return err
+	}
+	c.printStatementOrigin(c.Out, p)
+	return nil
+}
+
+// printStatementOrigin says what a statement was made of.
+func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
+	if p.Height == 0 {
+		fmt.Fprintln(w, "at no block: nothing was sealed yet")
+	} else {
+		fmt.Fprintf(w, "at block %d, %s\n", p.Height, p.BlockHash)
+	}
+	fmt.Fprintf(w, "digest %s\n", p.Digest)
+	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
+}

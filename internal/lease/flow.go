@@ -77,6 +77,10 @@ func (r *Renewal) Check() error {
 		return bad("a time", max(r.Now, r.Window))
 	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount:
 		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation))
+	case r.Figure.Used < 0 || r.Figure.Used > maxUnits || r.Figure.Window < 0 || r.Figure.Window > maxCount || r.Figure.Through < 0 || r.Figure.Through > maxCount:
+		return bad("the ledger's figure", r.Figure.Used)
+	case r.Memory.Since < 0 || r.Memory.Since > maxCount:
+		return bad("the store's memory", r.Memory.Since)
 	}
 	return nil
 }
@@ -100,6 +104,8 @@ func (p *Spec) check() error {
 		return bad("the rate a second", mulDiv(p.Units, limit.Micro, p.Period))
 	case (p.Windowed() || p.Sliding()) && (p.WindowStart < 1 || p.WindowStart >= p.WindowEnd || p.WindowEnd >= p.NextWindowEnd || p.NextWindowEnd > maxCount):
 		return bad("the window's start", p.WindowStart)
+	case p.Ledgered && !p.Windowed():
+		return bad("the algorithm of what the ledger knows", int64(p.Algorithm))
 	case p.Borrow < 0 || p.Borrow > limit.MaxUnits || log && p.Borrow > limit.MaxLog:
 		return bad("what may be borrowed", p.Borrow)
 	case p.Lockout < 0 || p.Lockout > longest:

@@ -18,10 +18,7 @@ func (x *step) forget() {
 	switch x.Algorithm {
 	case limit.FixedWindow, limit.Concurrency:
 		// Nobody here knows what was used: that can be had, but not at once.
-		if x.Level > within {
-			x.Withheld += x.Level - within
-			x.Level = within
-		}
+		x.withhold(within)
 	case limit.SlidingWindow:
 		// As if it had been used up evenly.
 		length := x.WindowEnd - x.Window
@@ -37,6 +34,14 @@ func (x *step) forget() {
 	}
 }
 
+// withhold leaves no more than within to be granted.
+func (x *step) withhold(within int64) {
+	if x.Level > within {
+		x.Withheld += x.Level - within
+		x.Level = within
+	}
+}
+
 // redeclare takes in a holder that the store does not know: what it holds, if it has a
 // live lease, and what it spent, if not.
 func (x *step) redeclare(spent, held int64) {
@@ -44,7 +49,7 @@ func (x *step) redeclare(spent, held int64) {
 		x.Level = max(x.Level-spent, x.floor())
 		return
 	}
-	if x.t >= x.Suspect {
+	if x.t >= x.Suspect && x.Unsure == 0 {
 		return
 	}
 	if x.Algorithm == limit.FixedWindow {

@@ -15,6 +15,9 @@ var (
 	ErrStale = errors.New("lease: stale renewal number")
 	// ErrInvalid means that a renewal contradicts itself or breaks a bound.
 	ErrInvalid = errors.New("lease: invalid renewal")
+	// ErrUnsure means that the store cannot know what is used of the bucket's window, and did nothing: the
+	// renewal is to be repeated with the ledger's figure, or with one that says that there is none.
+	ErrUnsure = errors.New("lease: what is used of the window is not known here")
 )
 
 // Spec is a limit as the step needs it. Times are microseconds.
@@ -31,6 +34,7 @@ type Spec struct {
 	Lockout                               int64 // once exceeded, nothing is granted for so long; 0 for not
 	Hold                                  int64 // how long a silent holder's share stays reserved after its lease; 0: one term
 	Prorate                               bool  // a window that is under way when Units change keeps the old ones for its part that is over
+	Ledgered                              bool  // of a fixed window: the ledger knows what is used of each bucket (figure.go)
 }
 
 // Renewal asks for, reports on, or ends one holder's lease of one bucket.
@@ -55,6 +59,23 @@ type Renewal struct {
 	Trickle    int64 // the live lease's trickle, micro-tokens a second, for re-declaring
 	ExpiresIn  int64 // what is left of its term, microseconds; 0 without a live lease
 	Generation int64 // of the bucket as last granted; 0 for none
+
+	Figure Figure // of a Ledgered window, what the ledger says
+	Memory Memory // filled in by the store where its own clock decides
+}
+
+// Figure is what the ledger says of a bucket's window.
+type Figure struct {
+	Window  int64 // its start, Unix microseconds; 0 for no figure, nor an attempt to get one
+	Used    int64 // units
+	Through int64 // all usage before this is in Used, Unix microseconds; 0: the ledger could not say
+	Whole   bool  // Used is all that there can be; false where other tenants' usage counts as well
+}
+
+// Memory is how far back a store remembers.
+type Memory struct {
+	Since int64 // from then on it remembers all, by its own clock in Unix microseconds; 0: always did
+	Lost  bool  // there was something before: leases may live that it forgot
 }
 
 // Grant is the answer: the holder's new lease, which replaces the old one.
@@ -77,6 +98,9 @@ type Grant struct {
 	// may have piled up, and the sum of trickles. For metrics; agents are not told.
 	Out   int64
 	Drawn int64 // micro-tokens a second
+	// Of a Ledgered window: the figure of a ledger that is complete through here would tell more than
+	// the store knows, Unix microseconds; 0 for not. Agents are not told.
+	Unsure int64
 }
 
 // Answer is a grant, or why there is none.

@@ -19,6 +19,9 @@ func (x *step) advance(to int64) {
 		if x.Algorithm == limit.Concurrency {
 			x.Level += sums.Stock // the holder is gone, and what it had in flight with it
 		}
+		if x.r.Spec.Ledgered && sums.Stock > 0 {
+			x.Lapsed, x.Moved = true, x.now
+		}
 		delete(x.Ring, slot)
 	}
 	x.refill(to)
@@ -30,10 +33,18 @@ func (x *step) refill(to int64) {
 		if to < x.Suspect {
 			return
 		}
+		x.releaseWithheld()
+	}
+	x.refillTo(to)
+}
+
+// releaseWithheld makes of what forgotten leases might have held what may be granted, unless the ledger
+// has still to say what was used.
+func (x *step) releaseWithheld() {
+	if x.Unsure == 0 {
 		x.Level += x.Withheld
 		x.Withheld = 0
 	}
-	x.refillTo(to)
 }
 
 func (x *step) refillTo(to int64) {

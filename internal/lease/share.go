@@ -265,8 +265,11 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	}
 	if x.Algorithm == limit.FixedWindow {
 		left := max(x.WindowEnd-x.now, 1_000)
-		if x.Out.Stock > 0 || x.t < x.Suspect {
+		switch {
+		case x.Out.Stock > 0 || x.t < x.Suspect || x.Unsure > 0:
 			return min(left, ShortTerm) // some of what is out may come back
+		case x.void():
+			return min(left, figureEvery)
 		}
 		return left
 	}

@@ -30,6 +30,10 @@ type State struct {
 	Suspect  int64 // until then leases may live that the store forgot (forget.go)
 	Withheld int64 // what such leases may hold of a window or of slots: in no sum, and not in Level
 
+	Unsure int64 // of a Ledgered window: its use is not known before a figure through here; 0 once it is (figure.go)
+	Moved  int64 // the store's clock when units of it were last granted, reported or lapsed
+	Lapsed bool  // a holder was silent until its tokens of it were nobody's
+
 	Before   int64 // of a sliding window: what was used in the window before, and
 	Left     int64 // what of it still counts; see sliding.go
 	Edge     int64 // when the window began

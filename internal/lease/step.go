@@ -72,6 +72,10 @@ type step struct {
 // Renew is the renewal step: it answers one holder's renewal of the bucket at
 // now, the store's clock. It is the whole of what a store does in one atomic step.
 func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
+	born := s.Generation == 0
+	if born && r.unsure(now) {
+		return Grant{}, ErrUnsure
+	}
 	s.anchor(now, r)
 	t, offset := s.clock(now, r.Spec.hold())
 	rec := s.Holders[r.Holder]
@@ -89,7 +93,8 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	x.rate, x.burst = r.Spec.Flow()
 	x.flow = r.Spec.Refill()
 	forgotten := rec == nil && r.ExpiresIn > 0 && t >= s.Suspect ||
-		rec != nil && rec.Began == r.Began && rec.Admitted < r.Told
+		rec != nil && rec.Began == r.Began && rec.Admitted < r.Told ||
+		born && r.Memory.Lost && now < r.Memory.Since+LongTerm
 	if s.Algorithm != r.Spec.Algorithm {
 		x.change()
 	}
@@ -109,6 +114,9 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	}
 	if forgotten {
 		x.forget()
+	}
+	if r.Spec.Ledgered {
+		x.doubt(born, forgotten)
 	}
 
 	x.spent = r.Admitted - r.Told
@@ -131,6 +139,9 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	default:
 		x.bucket(&g)
 	}
+	if r.Spec.Ledgered {
+		g.Unsure = x.unsure(&g)
+	}
 	g.Out, g.Drawn = (s.Out.Stock+s.Out.Pile)/limit.Micro, s.Out.Trickle
 	x.next.Grant = g
 	if s.Holders == nil {
@@ -150,6 +161,9 @@ func (x *step) bucket(g *Grant) {
 		x.slideBack()
 	} else {
 		x.putBack()
+	}
+	if x.r.Spec.Ledgered {
+		x.hear()
 	}
 	rec, next, r := x.rec, x.next, x.r
 	next.Lease.Demand, next.Fresh = x.demand()

@@ -40,6 +40,7 @@ func NewHistory(seed uint64) *History {
 	case 2, 5:
 		h.period = pick(1_000_000, 10_000_000, 60_000_000)
 		h.spec = Window(pick(1, 5, 100, 10_000, 1_000_000_000), h.period, h.now)
+		h.spec.Ledgered = seed%8 == 5
 	case 3:
 		h.period = pick(10_000, 1_000_000, 2_000_000, 10_000_000, 60_000_000)
 		h.spec = Sliding(pick(1, 5, 100, 10_000, 1_000_000_000), h.period, h.now)
@@ -141,6 +142,7 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 			}
 		}
 	}
+	h.remember(&r)
 	if h.spec.Algorithm == limit.Concurrency {
 		r.InUse = min(rng.Int64N(p.grant.Tokens+2), limit.MaxUnits)
 	}
@@ -160,12 +162,28 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 	}
 }
 
+// remember says how far back the store remembers, and what the ledger says.
+func (h *History) remember(r *lease.Renewal) {
+	rng := h.rng
+	if rng.IntN(8) == 0 {
+		r.Memory = lease.Memory{Since: max(h.now-rng.Int64N(20_000_000), 1), Lost: rng.IntN(2) == 0}
+	}
+	if !h.spec.Ledgered || rng.IntN(3) > 0 {
+		return
+	}
+	r.Figure = lease.Figure{Window: h.spec.WindowStart, Used: rng.Int64N(2 * h.spec.Units), Whole: rng.IntN(4) > 0}
+	if rng.IntN(4) > 0 {
+		r.Figure.Through = h.now - rng.Int64N(20_000_000) + 16_000_000
+	}
+}
+
 // another makes it another algorithm of the same units.
 func (h *History) another() {
 	h.spec.Algorithm = limit.Algorithm(1 + h.rng.IntN(6))
 	h.spec.Period = max(h.spec.Period, 1_000_000)
 	h.spec.Burst = h.spec.Units
 	h.period = 0
+	h.spec.Ledgered = h.spec.Ledgered && h.spec.Windowed()
 	switch h.spec.Algorithm {
 	case limit.FixedWindow, limit.SlidingWindow:
 		h.period = min(h.spec.Period, 60_000_000)
@@ -173,6 +191,15 @@ func (h *History) another() {
 	case limit.SlidingWindowLog:
 		h.spec.Units = min(h.spec.Units, limit.MaxLog)
 	}
+}
+
+func same(a, b error) bool {
+	for _, err := range []error{lease.ErrStale, lease.ErrUnsure, lease.ErrInvalid} {
+		if errors.Is(a, err) != errors.Is(b, err) {
+			return false
+		}
+	}
+	return (a == nil) == (b == nil)
 }
 
 // Differential runs the same random histories through two stores, each new and
@@ -186,7 +213,7 @@ func Differential(t *testing.T, seeds, steps int, open func(t *testing.T) (want,
 			r, answered := h.Next()
 			want := a.Renew(context.Background(), []lease.Renewal{r})[0]
 			got := b.Renew(context.Background(), []lease.Renewal{r})[0]
-			if want.Grant != got.Grant || (want.Err == nil) != (got.Err == nil) || errors.Is(want.Err, lease.ErrStale) != errors.Is(got.Err, lease.ErrStale) {
+			if want.Grant != got.Grant || !same(want.Err, got.Err) {
 				t.Fatalf("seed %d, step %d: %+v\n got %+v %v\nwant %+v %v", seed, i, r, got.Grant, got.Err, want.Grant, want.Err)
 			}
 			answered(want)

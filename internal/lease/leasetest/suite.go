@@ -57,6 +57,7 @@ func ask(holder string, spec lease.Spec, now, number, waiting int64) lease.Renew
 func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	algorithms(t, open)
 	options(t, open)
+	figures(t, open)
 	t.Run("a slow bucket leaves something for newcomers", func(t *testing.T) { newcomers(t, open(t)) })
 	scenarios(t, open)
 	one := func(t *testing.T, s lease.Store, r lease.Renewal) lease.Grant {

@@ -23,6 +23,7 @@ const (
 // Store is a lease.Store in memory.
 type Store struct {
 	seed   maphash.Seed
+	since  int64 // it remembers nothing of before, Unix microseconds
 	shards [shards]shard
 }
 
@@ -34,7 +35,7 @@ type shard struct {
 
 // New returns an empty store.
 func New() *Store {
-	s := &Store{seed: maphash.MakeSeed()}
+	s := &Store{seed: maphash.MakeSeed(), since: time.Now().UnixMicro()}
 	for i := range s.shards {
 		s.shards[i].buckets = make(map[string]*lease.State)
 	}
@@ -53,6 +54,9 @@ func (s *Store) Renew(_ context.Context, renewals []lease.Renewal) []lease.Answe
 		now := r.Now
 		if now == 0 {
 			now = time.Now().UnixMicro()
+		}
+		if r.Now == 0 {
+			r.Memory.Since = s.since
 		}
 		answers[i] = s.renew(now, r)
 	}

@@ -93,6 +93,7 @@ if fixed or sliding then
     win, win_end = start, stop
     level = burst + borrowed - next_out
     withheld = 0
+    unsure, moved, lapsed = 0, now, 0
     stock_out, pile_out, trickle_out, next_out = next_out, 0, 0, 0
     for _, sums in pairs(ring) do sums[1], sums[2], sums[3], sums[5] = sums[5], 0, 0, 0 end
   end
@@ -117,6 +118,10 @@ if forgotten then
     end
   end)
 end
+if ledgered and (forgotten or (born and win < remembers and unsure == 0)) then
+  unsure = forgotten and now or 1
+  withhold()
+end
 release()
 
 -- Put back what was not spent; take out what was overspent.
@@ -127,7 +132,7 @@ if not rec then
   if ours(window) or window == 0 then -- 0: on credit, before it had any
     if expires_in == 0 then
       level = max(level - micro_spent, lowest())
-    elseif t < suspect then
+    elseif t < suspect or unsure > 0 then
       local back = micro_held
       if fixed then
         back = min(back, withheld)
@@ -211,6 +216,28 @@ else
       end
     end
     clip(t)
+  end
+end
+
+-- The ledger's figure.
+local function void()
+  return lapsed == 1 and stock_out == 0 and level < MICRO and unsure == 0 and borrow == 0 and ARGV[27] == '0'
+end
+if ledgered then
+  if spent > 0 then moved = now end
+  if figure_window == win and figure_through > 0 then
+    local used = min(figure_used, MOST_UNITS) * MICRO
+    if void() and ARGV[36] == '1' and figure_through >= moved + FIGURE_SKEW then level, lapsed = burst - used, 0 end
+    if unsure > 0 and (figure_through >= unsure or now >= unsure + FIGURE_WAIT) then
+      unsure = 0
+      if t >= suspect then release_withheld() end
+    end
+    local over = level + withheld - (burst - used)
+    if over > 0 and ARGV[27] == '0' then
+      local n = min(over, withheld)
+      withheld = withheld - n
+      level = max(level - (over - n), min(level, lowest()))
+    end
   end
 end
 
@@ -370,7 +397,11 @@ else
     deny = 0
   elseif fixed then
     deny = max(win_end - now, 1000)
-    if stock_out > 0 or t < suspect then deny = min(deny, SHORT) end
+    if stock_out > 0 or t < suspect or unsure > 0 then
+      deny = min(deny, SHORT)
+    elseif void() then
+      deny = min(deny, FIGURE_EVERY)
+    end
   else
     local own, most = flow - trickle_out, term
     if (trickle_out > 0 and trickle == 0) or t < suspect then most = min(most, FIRST / 2) end
@@ -425,4 +456,8 @@ elseif sliding then
   keep = max(tonumber(ARGV[23]) - now, 2 * win_end - win - now)
 else
   keep = lasts(max(burst - level, 0), flow)
+end
+if ledgered then
+  if tokens > 0 or following > 0 then moved = now end
+  if unsure > 0 then asks = unsure elseif void() then asks = moved + FIGURE_SKEW end
 end

@@ -5,10 +5,11 @@ local record = {
   number, tokens, trickle, granted_pile, term, deny, fallback, from, through, floor(following / MICRO), gen,
   in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
 }
+if asks > 0 then record[#record + 1] = asks end
 local state = {
   kind, level, carry, last, offset, since, capacity, win, win_end, gen,
   locked, suspect, withheld, before, left, edge, last_edge,
-  stock_out, pile_out, trickle_out, demand_out, next_out,
+  stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed,
 }
 for at, sums in pairs(ring) do
   local n = #state

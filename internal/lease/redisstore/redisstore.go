@@ -222,13 +222,18 @@ func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 	if r.Now == 0 {
 		now = ""
 	}
-	return []any{
+	args := []any{
 		eval, script, 1, s.prefix + braces.Replace(r.Key),
 		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, r.Largest, r.InUse, flag(r.Final),
 		r.Window, r.Trickle, r.ExpiresIn, r.Generation, int(p.Algorithm), p.Refill(), burst, p.EpsilonPPM,
 		p.WindowStart, p.WindowEnd, p.NextWindowEnd, p.Borrow * limit.Micro, p.Lockout, min(p.Hold, lease.MaxHold),
 		flag(p.Prorate), p.Period, p.Units,
 	}
+	if p.Ledgered || r.Memory != (lease.Memory{}) {
+		f := &r.Figure
+		args = append(args, r.Memory.Since, flag(r.Memory.Lost), flag(p.Ledgered), f.Window, f.Used, f.Through, flag(f.Whole))
+	}
+	return args
 }
 
 func flag(b bool) int {
@@ -244,16 +249,22 @@ func answer(c *redis.Cmd) lease.Answer {
 	switch {
 	case err != nil:
 		return lease.Answer{Err: fmt.Errorf("%w: %w", lease.ErrUnavailable, err)}
+	case len(v) == 1 && v[0] == -2:
+		return lease.Answer{Err: lease.ErrUnsure}
 	case len(v) == 1:
 		return lease.Answer{Err: lease.ErrStale}
-	case len(v) != 16:
+	case len(v) != 16 && len(v) != 17:
 		return lease.Answer{Err: fmt.Errorf("%w: a reply of %d numbers", lease.ErrUnavailable, len(v))}
 	}
-	return lease.Answer{Grant: lease.Grant{
+	a := lease.Answer{Grant: lease.Grant{
 		Number: v[0], Tokens: v[1], Trickle: v[2], Pile: v[3], TTL: v[4], DenyFor: v[5], Fallback: v[6],
 		ValidFrom: v[7], ValidUntil: v[8], Next: v[9], Generation: v[10], ExpirySlot: v[11], Remaining: v[12], Reset: v[13],
 		Out: v[14], Drawn: v[15],
 	}}
+	if len(v) == 17 {
+		a.Grant.Unsure = v[16]
+	}
+	return a
 }
 
 // Close closes the client.

@@ -12,14 +12,18 @@
 --   18 refill, micro-tokens/s, not rounded  19 capacity, micro-tokens  20 epsilon, ppm
 --   21-23 window start, end, end of the next  24 borrow, micro-tokens  25 lockout us
 --   26 hold us  27 prorate (0|1)  28 period us  29 units
+--   and only where any of them is not 0: 30 remembers since us  31 lost (0|1)  32 ledgered (0|1)
+--   33-36 the ledger's figure: window, used, through, whole (0|1)
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
---   window end, next, generation, expiry slot, remaining, reset us}, or {-1} for a stale number.
+--   window end, next, generation, expiry slot, remaining, reset us, tokens out, trickles out, and unsure where
+--   it is not 0}, {-1} for a stale number, or {-2} where the ledger is to be asked first.
 local MICRO, SLOT = 1000000, 500000
 local FIRST, SHORT, LONG = 200000, 500000, 10000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
 local SMOOTHING, GUESS_PER = 300000, 100000
 local MOST_UNITS, MOST_DEMAND, MOST = 1000000000, 1000000000000, 9007199254740992
 local TOO_LARGE = 5000
+local FIGURE_WAIT, FIGURE_SKEW, FIGURE_EVERY = 30000000, 15000000, 30000000
 local FIXED, LEAKY, SLIDING, LOG, SLOTS = 2, 3, 4, 5, 6 -- 1 is a token bucket
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
@@ -39,6 +43,9 @@ local borrow, lockout, hold = tonumber(ARGV[24]), tonumber(ARGV[25]), tonumber(A
 local refills = algorithm == 1 or algorithm == LEAKY
 local rate = refills and max(floor(flow), 1) or 0
 
+local remembers, lost, ledgered = tonumber(ARGV[30] or 0), ARGV[31] == '1', ARGV[32] == '1'
+local figure_window, figure_used, figure_through = tonumber(ARGV[33] or 0), tonumber(ARGV[34] or 0), tonumber(ARGV[35] or 0)
+
 local function muldiv(a, b, c) return floor(a * b / c) end
 local function whole(v) return floor(v / MICRO) * MICRO end
 local function lasts(gain, flow)
@@ -50,16 +57,24 @@ end
 local kind, level, carry, last, offset, since, capacity, win, win_end, gen
 local locked, suspect, withheld, before, left, edge, last_edge
 local stock_out, pile_out, trickle_out, demand_out, next_out
+local unsure, moved, lapsed
 local ring, leases = {}, 0
 
 local fields = redis.call('HMGET', key, 'b', holder, 'l')
+local born = not fields[1]
+if born and ledgered then
+  local start = tonumber(ARGV[21])
+  if now >= tonumber(ARGV[22]) then start = tonumber(ARGV[22]) end
+  if start < remembers and figure_window ~= start then return {-2} end
+end
 if fields[1] then
   local s = cmsgpack.unpack(fields[1])
   kind, level, carry, last, offset, since, capacity, win, win_end, gen =
     s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
   locked, suspect, withheld, before, left, edge, last_edge = s[11], s[12], s[13], s[14], s[15], s[16], s[17]
   stock_out, pile_out, trickle_out, demand_out, next_out = s[18], s[19], s[20], s[21], s[22]
-  for i = 23, #s, 6 do
+  unsure, moved, lapsed = s[23], s[24], s[25]
+  for i = 26, #s, 6 do
     ring[s[i]] = {s[i + 1], s[i + 2], s[i + 3], s[i + 4], s[i + 5]}
     leases = leases + 1
   end
@@ -68,6 +83,7 @@ else
     algorithm, burst, 0, now, 0, now, burst, 0, 0, 1
   locked, suspect, withheld, before, left, edge, last_edge = 0, 0, 0, 0, 0, now, now
   stock_out, pile_out, trickle_out, demand_out, next_out = 0, 0, 0, 0, 0
+  unsure, moved, lapsed = 0, 0, 0
 end
 
 -- The bucket's own clock never runs backward.
@@ -98,6 +114,7 @@ if rec then
 end
 local forgotten = (not rec and expires_in > 0 and t >= suspect)
   or (rec and rec[13] == began and rec[14] < told)
+  or (born and lost and now < remembers + LONG)
 
 -- Another algorithm begins full, less what is out of the old one.
 if kind ~= algorithm then
@@ -105,6 +122,7 @@ if kind ~= algorithm then
   kind, carry, last, since, capacity, win, win_end, gen = algorithm, 0, t, t, burst, 0, 0, gen + 1
   suspect, withheld, before, left, edge, last_edge = 0, 0, 0, 0, t, t
   stock_out, pile_out, trickle_out, demand_out, next_out = 0, 0, 0, 0, 0
+  unsure, moved, lapsed = 0, 0, 0
   ring, leases = {}, 0
 end
 local changed = rec and rec[17] ~= algorithm
@@ -140,12 +158,18 @@ local function drawn(rate)
   return trickle_out
 end
 
+-- What forgotten leases might have held may be granted, unless the ledger has still to say what was used.
+local function release_withheld()
+  if unsure > 0 then return end
+  level = level + withheld
+  withheld = 0
+end
+
 local function refill(to)
   if suspect > last then
     refill_to(min(to, suspect))
     if to < suspect then return end
-    level = level + withheld
-    withheld = 0
+    release_withheld()
   end
   refill_to(to)
 end
@@ -160,6 +184,7 @@ local function advance(to)
       stock_out, pile_out, trickle_out = stock_out - sums[1], pile_out - sums[2], trickle_out - sums[3]
       demand_out, next_out = demand_out - sums[4], next_out - sums[5]
       if algorithm == SLOTS then level = level + sums[1] end
+      if ledgered and sums[1] > 0 then lapsed, moved = 1, now end
       ring[slot] = nil
       leases = leases - 1
     end
@@ -243,7 +268,7 @@ end
 local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, false
 local lent, stock, trickle, pile, following, next_window = 0, 0, 0, 0, 0, 0
 local tokens, granted_pile, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0, 0
-local expires, in_slot, keep = t, 0, 0
+local expires, in_slot, keep, asks = t, 0, 0, 0
 
 -- hang puts the new lease into the sums and the ring.
 local function hang(term, hold)

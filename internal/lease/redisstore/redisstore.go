@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,6 +63,9 @@ const batch = 512
 type Store struct {
 	client redis.UniversalClient
 	prefix string
+
+	memory atomic.Pointer[remembered] // nil before the first look
+	seen   map[string]seen            // by mark; Run's
 }
 
 // reload is how often a cluster's layout is looked up again. By default go-redis asks
@@ -90,7 +94,7 @@ func Dial(o redis.UniversalOptions, cluster bool) redis.UniversalClient {
 
 // New returns a store on client. Its keys begin with prefix, so that several may share a Redis.
 func New(client redis.UniversalClient, prefix string) *Store {
-	return &Store{client: client, prefix: prefix}
+	return &Store{client: client, prefix: prefix, seen: make(map[string]seen)}
 }
 
 // Ping reports why no step could be executed now, or nil: every master must answer.
@@ -133,6 +137,7 @@ func (step) NoRetry() bool { return true }
 // Renew implements lease.Store.
 func (s *Store) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
 	answers := make([]lease.Answer, len(renewals))
+	s.recall(renewals)
 	for start := 0; start < len(renewals); start += batch {
 		end := min(start+batch, len(renewals))
 		s.renew(ctx, renewals[start:end], answers[start:end])
@@ -215,6 +220,8 @@ func (s *Store) load(ctx context.Context, unknown []int, renewals []lease.Renewa
 // braces would let a part of a key choose the node.
 var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
+func (s *Store) key(r *lease.Renewal) string { return s.prefix + braces.Replace(r.Key) }
+
 func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 	p := &r.Spec
 	_, burst := p.Flow()
@@ -223,7 +230,7 @@ func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 		now = ""
 	}
 	args := []any{
-		eval, script, 1, s.prefix + braces.Replace(r.Key),
+		eval, script, 1, s.key(r),
 		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, r.Largest, r.InUse, flag(r.Final),
 		r.Window, r.Trickle, r.ExpiresIn, r.Generation, int(p.Algorithm), p.Refill(), burst, p.EpsilonPPM,
 		p.WindowStart, p.WindowEnd, p.NextWindowEnd, p.Borrow * limit.Micro, p.Lockout, min(p.Hold, lease.MaxHold),

@@ -1,0 +1,4 @@
+package redisstore
+
+// Looked is another value after each look.
+func (s *Store) Looked() any { return s.memory.Load() }

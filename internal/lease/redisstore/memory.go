@@ -1,0 +1,319 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+)
+
+// Redis forgets: it is flushed, restarted without its data, or a replica is promoted that was behind. Each
+// shard has a mark, which says since when the shard remembers everything. A server looks at the
+// marks, and at the history that each node says it is of. A mark that is gone, another history, or one that
+// went on from before what was seen last begin a new mark; the steps are told.
+//
+// What a failover loses of the last moments is not to be seen in that way, unless a look saw
+// more than the new master has. Agents prove it, by what they were told (package lease, forget.go).
+
+var (
+	//go:embed memory.lua
+	memorySource string
+	//go:embed begin.lua
+	beginSource  string
+	memoryScript = redis.NewScript(memorySource)
+	beginScript  = redis.NewScript(beginSource)
+)
+
+const (
+	// lookEvery is how often marks are looked at: a command for each shard, and one for the cluster's layout.
+	lookEvery = 250 * time.Millisecond
+	// lookTimeout bounds one look. What did not answer is taken to be as it was.
+	lookTimeout = time.Second
+	// nothing is the memory of a store that did not look yet: of every window that the
+	// ledger counts it has to be asked.
+	nothing = 1 << 53
+)
+
+// Why is how a loss was noticed.
+type Why string
+
+// The ways to notice one.
+const (
+	Emptied Why = "emptied" // the mark is gone, or another server found it so
+	Behind  Why = "behind"  // the node went on from before what was seen of it
+	Another Why = "another" // the node's data are of a history that nobody knows
+	Evicted Why = "evicted" // keys were dropped for want of memory
+)
+
+// Loss is a shard that forgot something.
+type Loss struct {
+	Why   Why
+	Slots int // how many the shard has, of 16,384; 0 for a Redis without slots
+}
+
+// Whys are all of them, for counters.
+func Whys() []Why { return []Why{Emptied, Behind, Another, Evicted} }
+
+// shard is a range of slots whose node remembers alike.
+type shard struct {
+	first, last int
+	memory      lease.Memory
+}
+
+// seen is what the last look saw at a mark.
+type seen struct {
+	life    string
+	history string // the node's replication id
+	offset  int64  // in it
+	evicted int64
+}
+
+// look is what a node says of itself, and of the mark.
+type look struct {
+	mark    string
+	slots   int
+	life    string
+	since   int64
+	lost    bool
+	now     int64
+	history string
+	offset  int64
+	before  string // the history that this one went on from, and
+	from    int64  // the first offset in it that it does not have
+	evicted int64
+}
+
+// Run looks at the marks until ctx ends, and tells of each loss.
+func (s *Store) Run(ctx context.Context, tell func(Loss)) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		s.look(ctx, tell)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look looks once.
+func (s *Store) look(ctx context.Context, tell func(Loss)) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	layout, err := s.layout(ctx)
+	if err != nil {
+		return
+	}
+	looks := make(map[string]*look)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for mark, ranges := range layout {
+		all.Go(func() {
+			l, err := s.lookAt(ctx, mark)
+			if err != nil {
+				return
+			}
+			for _, r := range ranges {
+				l.slots += r.last - r.first + 1
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			looks[mark] = l
+		})
+	}
+	all.Wait()
+	alive := make(map[string]bool, len(looks))
+	for _, l := range looks {
+		alive[l.history] = true
+	}
+	memories := make(map[string]lease.Memory, len(looks))
+	for mark, l := range looks {
+		if m, err := s.judge(ctx, l, alive, tell); err == nil {
+			memories[mark] = m
+		}
+	}
+	s.remember(layout, memories)
+}
+
+// layout returns the slots of each shard by its mark's key: the first of a row of keys that is in one of them. What
+// all keys with this prefix cannot be in has none.
+func (s *Store) layout(ctx context.Context) (map[string][]shard, error) {
+	c, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return map[string][]shard{s.prefix + "memory": {{first: 0, last: -1}}}, nil
+	}
+	parts, err := c.ClusterSlots(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	byNode := make(map[string][]shard)
+	for _, p := range parts {
+		if len(p.Nodes) > 0 {
+			node := p.Nodes[0].ID + p.Nodes[0].Addr
+			byNode[node] = append(byNode[node], shard{first: p.Start, last: p.End})
+		}
+	}
+	layout := make(map[string][]shard, len(byNode))
+	for _, ranges := range byNode {
+		for i := range 16 * slots {
+			key := s.prefix + "memory:{" + strconv.Itoa(i) + "}"
+			slot := slotOf(key)
+			if slices.ContainsFunc(ranges, func(r shard) bool { return r.first <= slot && slot <= r.last }) {
+				layout[key] = ranges
+				break
+			}
+			if i > 0 && slot == slotOf(s.prefix+"memory:{0}") && strings.Contains(s.prefix, "{") {
+				break // braces in the prefix keep all keys in one slot
+			}
+		}
+	}
+	return layout, nil
+}
+
+func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
+	v, err := memoryScript.Run(ctx, s.client, []string{mark}).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	l := &look{mark: mark}
+	info := ""
+	if len(v) == 5 {
+		l.life, _ = v[0].(string)
+		l.since, _ = v[1].(int64)
+		lost, _ := v[2].(int64)
+		l.lost = lost == 1
+		info, _ = v[3].(string)
+		l.now, _ = v[4].(int64)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		number, _ := strconv.ParseInt(value, 10, 64)
+		switch name {
+		case "master_replid":
+			l.history = value
+		case "master_repl_offset":
+			l.offset = number
+		case "master_replid2":
+			l.before = value
+		case "second_repl_offset":
+			l.from = number
+		case "evicted_keys":
+			l.evicted = number
+		}
+	}
+	return l, nil
+}
+
+// judge compares a look with the one before, begins a new mark where something was lost, or where there
+// was none, and returns what the shard remembers.
+func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(Loss)) (lease.Memory, error) {
+	was, known := s.seen[l.mark]
+	why, lost, begin := Why(""), false, l.life == ""
+	switch {
+	case !known:
+	case l.life != was.life:
+		// Another server may have found the mark gone first, and not have known of a loss.
+		why, lost, begin = Emptied, true, begin || !l.lost
+	case was.history == "" || l.history == was.history && l.offset >= was.offset:
+		if l.history == was.history && l.evicted > was.evicted {
+			why, begin = Evicted, true
+		}
+	case l.history == was.history:
+		why, lost, begin = Behind, true, true
+	case l.before == was.history:
+		if l.from <= was.offset {
+			why, lost, begin = Behind, true, true
+		}
+	case !alive[was.history]: // or else the slots moved to another node, with their keys
+		why, lost, begin = Another, true, true
+	}
+	if begin {
+		v, err := beginScript.Run(ctx, s.client, []string{l.mark}, l.life, rand.Text(), flag(lost)).Slice()
+		if err == nil && len(v) != 3 {
+			err = errors.New("an answer of another form")
+		}
+		if err != nil {
+			return lease.Memory{}, fmt.Errorf("redis: %s: %w", l.mark, err) // the next look sees the same
+		}
+		l.life, _ = v[0].(string)
+		l.since, _ = v[1].(int64)
+		n, _ := v[2].(int64)
+		l.lost = n == 1
+		l.now = l.since
+	}
+	s.seen[l.mark] = seen{life: l.life, history: l.history, offset: l.offset, evicted: l.evicted}
+	if why != "" {
+		tell(Loss{Why: why, Slots: l.slots})
+	}
+	// Leases that were forgotten have ended a term later; steps need not be told any more.
+	lately := l.lost && l.now-l.since < lease.LongTerm+2*lookEvery.Microseconds()
+	return lease.Memory{Since: l.since, Lost: lately}, nil
+}
+
+// remembered is what the last look found.
+type remembered struct {
+	shards []shard // by slot
+	lost   bool    // one of them forgot something lately
+}
+
+// remember makes what was seen known to the steps. Shards that did not answer are as they were.
+func (s *Store) remember(layout map[string][]shard, memories map[string]lease.Memory) {
+	next := new(remembered)
+	for mark, ranges := range layout {
+		m, ok := memories[mark]
+		for _, r := range ranges {
+			r.memory = m
+			if !ok {
+				r.memory = s.memory.Load().at(r.first)
+			}
+			next.shards = append(next.shards, r)
+			next.lost = next.lost || r.memory.Lost
+		}
+	}
+	slices.SortFunc(next.shards, func(a, b shard) int { return a.first - b.first })
+	s.memory.Store(next)
+}
+
+// recall tells the steps that it matters to how far back their shards remember.
+func (s *Store) recall(renewals []lease.Renewal) {
+	m := s.memory.Load()
+	lost := m != nil && m.lost
+	for i := range renewals {
+		r := &renewals[i]
+		if r.Now == 0 && (lost || r.Spec.Ledgered) {
+			r.Memory = m.of(s.key(r))
+		}
+	}
+}
+
+func (m *remembered) of(key string) lease.Memory {
+	if m != nil && len(m.shards) == 1 {
+		return m.shards[0].memory // perhaps of a Redis without slots
+	}
+	return m.at(slotOf(key))
+}
+
+func (m *remembered) at(slot int) lease.Memory {
+	if m == nil {
+		return lease.Memory{Since: nothing}
+	}
+	i, found := slices.BinarySearchFunc(m.shards, slot, func(p shard, slot int) int { return p.first - slot })
+	if !found {
+		i--
+	}
+	if i < 0 || m.shards[i].last < slot {
+		return lease.Memory{Since: nothing}
+	}
+	return m.shards[i].memory
+}

@@ -1,0 +1,231 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/leasetest"
+	"github.com/f4ee788f/quota/internal/lease/redisstore"
+	"github.com/f4ee788f/quota/internal/testenv"
+)
+
+// watched is a server's store on a cluster, and the losses that it tells of.
+type watched struct {
+	*redisstore.Store
+	t *testing.T
+
+	mu     sync.Mutex
+	losses []redisstore.Loss
+}
+
+func watch(t *testing.T, cluster *testenv.RedisCluster) *watched {
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	w := &watched{Store: redisstore.New(client, cluster.Prefix), t: t}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.Run(ctx, func(l redisstore.Loss) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.losses = append(w.losses, l)
+		})
+	}()
+	t.Cleanup(func() { stop(); <-done; _ = client.Close() })
+	return w
+}
+
+func (w *watched) seen() []redisstore.Loss {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.losses)
+}
+
+// lease asks for a new bucket of the key by a newcomer.
+func (w *watched) lease(key, holder string, spec lease.Spec) lease.Answer {
+	r := lease.Renewal{Key: key, Spec: spec, Holder: holder, Number: 1, Began: 1, Waiting: 10}
+	return w.Renew(context.Background(), []lease.Renewal{r})[0]
+}
+
+func (w *watched) wait(most time.Duration, what string, ok func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(most); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %v; losses %v", what, most, w.seen())
+		}
+	}
+}
+
+// looked waits until the store has seen that the cluster remembers this hour from its start: it was
+// marked as if a day ago.
+func (w *watched) looked(cluster *testenv.RedisCluster) {
+	w.t.Helper()
+	w.wait(10*time.Second, "the marks are set", func() bool {
+		marks := 0
+		err := cluster.Client().ForEachMaster(w.t.Context(), func(ctx context.Context, c *redis.Client) error {
+			keys, err := c.Keys(ctx, cluster.Prefix+"memory*").Result()
+			for _, k := range keys {
+				since := time.Now().Add(-24 * time.Hour).UnixMicro()
+				if err == nil {
+					err = c.HSet(ctx, k, "since", since, "lost", 0).Err()
+				}
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			marks += len(keys)
+			return err
+		})
+		return err == nil && marks == 3
+	})
+	w.wait(5*time.Second, "the marks are seen", func() bool {
+		a := w.lease("hour-"+time.Now().String(), "a", hourly())
+		return a.Err == nil
+	})
+}
+
+// look waits for so many looks.
+func (w *watched) look(n int) {
+	w.t.Helper()
+	for range n {
+		was := w.Looked()
+		w.wait(5*time.Second, "a look", func() bool { return w.Looked() != was })
+	}
+}
+
+// cutOff keeps the master's replica from following it any more.
+func cutOff(t *testing.T, cluster *testenv.RedisCluster, master *redis.Client) {
+	t.Helper()
+	if err := master.Do(t.Context(), "ACL", "SETUSER", "default", "-psync", "-sync", "-replconf").Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := cluster.Client().ForEachShard(t.Context(), func(ctx context.Context, c *redis.Client) error {
+		return c.Do(ctx, "CLIENT", "KILL", "TYPE", "master").Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := master.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hourly is a window that the ledger knows the use of.
+func hourly() lease.Spec {
+	s := leasetest.Window(1000, 3_600_000_000, time.Now().UnixMicro())
+	s.Ledgered = true
+	return s
+}
+
+// keyOn is a bucket's key whose master is, or is not, the one at addr.
+func keyOn(cluster *testenv.RedisCluster, addr string, on bool, name string) string {
+	for i := 0; ; i++ {
+		key := name + string(rune('a'+i%26)) + string(rune('a'+i/26))
+		if (cluster.MasterOf(cluster.Prefix+key) == addr) == on {
+			return key
+		}
+	}
+}
+
+// A master is flushed: within a second every server knows, also one that looked after the other had
+// set the mark anew. What is begun there is suspect for a term, and windows that were under way
+// are not begun without the ledger's figure; the other shards are as before.
+func TestAFlushedMasterIsNoticed(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	a, b := watch(t, cluster), watch(t, cluster)
+	a.looked(cluster)
+	b.looked(cluster)
+	addr := cluster.Masters()[0]
+	node := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = node.Close() }()
+	if err := node.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range []*watched{a, b} {
+		w.wait(2*time.Second, "the loss is noticed", func() bool { return len(w.seen()) > 0 })
+		if got := w.seen(); len(got) != 1 || got[0].Why != redisstore.Emptied || got[0].Slots < 5000 || got[0].Slots > 6000 {
+			t.Errorf("server %d: got %v, want one shard emptied, once", i, got)
+		}
+		name := string(rune('A' + i))
+		if g := w.lease(keyOn(cluster, addr, true, name), "n", leasetest.Bucket(100, 200)); g.Err != nil || g.Grant.Tokens != 0 {
+			t.Errorf("server %d: a bucket of the shard: got %+v, want nothing yet", i, g)
+		}
+		if g := w.lease(keyOn(cluster, addr, false, name), "n", leasetest.Bucket(100, 200)); g.Err != nil || g.Grant.Tokens < 10 {
+			t.Errorf("server %d: a bucket of another shard: got %+v, want tokens", i, g)
+		}
+		if g := w.lease(keyOn(cluster, addr, true, name+"hour"), "n", hourly()); !isUnsure(g) {
+			t.Errorf("server %d: a window of the shard: got %+v, want %v", i, g, lease.ErrUnsure)
+		}
+		if g := w.lease(keyOn(cluster, addr, false, name+"hour"), "n", hourly()); g.Err != nil || g.Grant.Tokens < 10 {
+			t.Errorf("server %d: a window of another shard: got %+v, want tokens", i, g)
+		}
+	}
+	a.wait(12*time.Second, "after a term all is as before", func() bool {
+		g := a.lease(keyOn(cluster, addr, true, time.Now().Format("05.000")), "n", leasetest.Bucket(100, 200))
+		return g.Err == nil && g.Grant.Tokens >= 10
+	})
+	if got := a.seen(); len(got) != 1 {
+		t.Errorf("got %v, want one loss", got)
+	}
+}
+
+func isUnsure(a lease.Answer) bool { return errors.Is(a.Err, lease.ErrUnsure) }
+
+// A master dies and its replica, which has all, takes over: that is no loss. One that missed
+// writes is noticed by where it goes on from.
+func TestAPromotedReplicaThatIsBehindIsNoticed(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		cluster := testenv.PrivateRedis(t)
+		w := watch(t, cluster)
+		w.looked(cluster)
+		addr := cluster.Masters()[0]
+		old := redis.NewClient(&redis.Options{Addr: addr})
+		defer func() { _ = old.Close() }()
+		if behind {
+			// Its replica is cut off: the master goes on without it.
+			cutOff(t, cluster, old)
+			for i := range 50 {
+				if a := w.lease(keyOn(cluster, addr, true, "more"+string(rune('a'+i))), "n", leasetest.Bucket(100, 200)); a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+			w.look(2)
+		}
+		cluster.Kill(addr)
+		w.wait(15*time.Second, "the replica takes over", func() bool {
+			m := cluster.Masters()
+			return len(m) == 3 && !slices.Contains(m, addr)
+		})
+		if behind {
+			w.wait(5*time.Second, "the loss is noticed", func() bool { return len(w.seen()) > 0 })
+			if got := w.seen(); got[0].Why != redisstore.Behind {
+				t.Errorf("got %v, want %s", got, redisstore.Behind)
+			}
+			continue
+		}
+		w.look(4)
+		if got := w.seen(); len(got) != 0 {
+			t.Errorf("a replica that has all took over: got %v, want no loss", got)
+		}
+	}
+}
+
+// A master without persistence restarts sooner than its replica takes over, with nothing.
+func TestARestartWithoutDataIsNoticed(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	w := watch(t, cluster)
+	w.looked(cluster)
+	addr := cluster.Masters()[0]
+	cluster.Kill(addr)
+	cluster.Restart(addr)
+	w.wait(15*time.Second, "the loss is noticed", func() bool { return len(w.seen()) > 0 })
+	t.Log(w.seen())
+}

@@ -62,7 +62,7 @@ func (x *step) hear() {
 	}
 	used := min(f.Used, limit.MaxUnits) * limit.Micro
 	if x.void() && f.Whole && f.Through >= x.Moved+figureSkew {
-		x.Level, x.Lapsed = x.burst-used, false
+		x.Level, x.Lapsed = max(x.Level, x.burst-used), false
 	}
 	if x.Unsure > 0 && (f.Through >= x.Unsure || x.now >= x.Unsure+figureWait) {
 		x.Unsure = 0

@@ -227,7 +227,9 @@ if ledgered then
   if spent > 0 then moved = now end
   if figure_window == win and figure_through > 0 then
     local used = min(figure_used, MOST_UNITS) * MICRO
-    if void() and ARGV[36] == '1' and figure_through >= moved + FIGURE_SKEW then level, lapsed = burst - used, 0 end
+    if void() and ARGV[36] == '1' and figure_through >= moved + FIGURE_SKEW then
+      level, lapsed = max(level, burst - used), 0
+    end
     if unsure > 0 and (figure_through >= unsure or now >= unsure + FIGURE_WAIT) then
       unsure = 0
       if t >= suspect then release_withheld() end

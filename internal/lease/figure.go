@@ -25,7 +25,7 @@ const (
 	// be apart for a figure to be the truth, in microseconds.
 	figureSkew = 15_000_000
 	// figureEvery is how often the holders of a window that tokens lapsed of ask again, in microseconds.
-	figureEvery = 30_000_000
+	figureEvery = 15_000_000
 )
 
 // unsure reports whether the store would have to begin a bucket in a window of which it does not know what is

@@ -9,6 +9,26 @@ import "github.com/f4ee788f/quota/internal/limit"
 // holder that comes back declares its lease, and goes on with what it had and no more; others share
 // what epsilon allows. Then all is as before.
 
+// Loss is a part of a store that forgot something, as a server noticed.
+type Loss struct {
+	Why  Why
+	Part string // for people
+}
+
+// Why is how a loss was noticed.
+type Why string
+
+// The ways to notice one.
+const (
+	Emptied Why = "emptied" // all of it is gone, perhaps as another server found first
+	Behind  Why = "behind"  // it went on from before what was seen of it
+	Another Why = "another" // what it holds is of a history that nobody knows
+	Evicted Why = "evicted" // buckets were dropped for want of memory
+)
+
+// Whys are all of them, for counters.
+func Whys() []Why { return []Why{Emptied, Behind, Another, Evicted} }
+
 // forget begins the bucket again at this proof.
 func (x *step) forget() {
 	spec := &x.r.Spec

@@ -53,6 +53,8 @@ type Query struct {
 	Limit  int            // rows at most; 0 for DefaultUsageRows, bounded by MaxUsageRows
 	Page   string         // where to go on: Usage.NextPage; empty for the beginning
 
+	Of *Names // of this limit, meter and attributes alone; nil for all
+
 	Version int64   // of this policy version alone; 0 for all but Except
 	Except  []int64 // versions left out: those that were only tried beside another
 }

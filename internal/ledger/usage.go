@@ -33,7 +33,8 @@ type Reading struct {
 	HourFrom, HourTo int64
 	Cut              []int64 // ascending
 
-	// Version and Except say which policy versions' usage is wanted, as Query does.
+	// Of, Version and Except say which usage is wanted, as Query does.
+	Of      *Names
 	Version int64
 	Except  []int64
 
@@ -63,7 +64,7 @@ func (n Names) compare(o Names) int {
 func NewReading(q Query, first, last int64) (*Reading, error) {
 	r := &Reading{
 		Tenant: q.Tenant, From: first, To: last + 1, Limit: q.Limit, q: q, zone: q.Zone,
-		Version: q.Version, Except: q.Except,
+		Of: q.Of, Version: q.Version, Except: q.Except,
 		periods: map[int64]*Sum{}, names: map[Names]*Sum{}, touched: map[Epoch]struct{}{},
 	}
 	if r.Limit <= 0 {
@@ -260,6 +261,9 @@ func (r *Reading) addRows(rows []Row) (touched bool) {
 			continue
 		}
 		touched = true
+		if r.Of != nil && *r.Of != (Names{row.Limit, row.Meter, row.Attributes}) {
+			continue
+		}
 		if r.Version != 0 && row.Version != r.Version || r.Version == 0 && slices.Contains(r.Except, row.Version) {
 			continue
 		}

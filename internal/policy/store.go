@@ -108,6 +108,8 @@ type Store interface {
 	// Versions returns versions below before (0: all), newest first, without their texts.
 	Versions(ctx context.Context, before int64, n int) ([]Version, error)
 
+	// Parent reports whether any tenant's parent is that one.
+	Parent(ctx context.Context, id string) (bool, error)
 	// Tenants returns the tenants of those ids in their order, with overrides compiled
 	// against the policy in force; where there is none, Exists is false.
 	Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error)

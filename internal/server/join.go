@@ -75,6 +75,14 @@ func (j *Joiner) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Run is the store's, where it has one.
+func (j *Joiner) Run(ctx context.Context, tell func(lease.Loss)) error {
+	if w, ok := j.store.(watchedLeases); ok {
+		return w.Run(ctx, tell)
+	}
+	return nil
+}
+
 // Close waits for what is under way; no call may come afterwards. The store stays open.
 func (j *Joiner) Close() error {
 	j.running.Wait()

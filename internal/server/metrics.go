@@ -2,6 +2,8 @@ package server
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/lease"
 )
 
 // metrics are the server's own. Labels are methods, results, limits' names and
@@ -23,6 +25,8 @@ type metrics struct {
 	ready         prometheus.Gauge       //
 	switchMode    prometheus.Gauge       // limit.Mode
 	switchDenied  prometheus.Gauge       // tenants
+	losses        *prometheus.CounterVec // noticed
+	figures       *prometheus.CounterVec // result
 	limits        *limitMetrics
 }
 
@@ -76,13 +80,23 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		switchDenied: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_switch_denied_tenants", Help: "Tenants whose requests the switches deny.",
 		}),
+		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",
+		}, []string{"noticed"}),
+		figures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_ledger_figures_total", Help: "Questions to the ledger of what was used of a window that the lease store does not know, by result: known or unknown.",
+		}, []string{"result"}),
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_ready", Help: "1 when every part works.",
 		}),
 	}
+	for _, w := range lease.Whys() {
+		m.losses.WithLabelValues(string(w))
+	}
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.switchMode, m.switchDenied, m.ready) {
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.switchMode, m.switchDenied, m.ready,
+		m.losses, m.figures) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

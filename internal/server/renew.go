@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/fault"
@@ -26,6 +28,7 @@ type leaseService struct {
 	ledger   ledger.Store
 	tally    *tally
 	metrics  *metrics
+	figures  *figures
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
 }
@@ -88,6 +91,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	at := s.now()
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
 	places := make([]int, 0, len(req.Renewals))
+	var inLedger map[int]*limit.Rule // the renewals of windows that the ledger counts
 	for i, r := range req.Renewals {
 		rule, status := find(now, who, r)
 		if status == quotav1.Grant_UNKNOWN && req.PolicyVersion > now.version() {
@@ -102,6 +106,13 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		renewal.Key = bucketKey(keyName(r), r.Tenant, r.Values)
 		renewal.Holder = holder
 		renewal.Spec = spec(rule, at)
+		if renewal.Spec.Ledgered = ledgered(now, rule, r, &renewal.Spec); renewal.Spec.Ledgered {
+			if inLedger == nil {
+				inLedger = make(map[int]*limit.Rule)
+			}
+			inLedger[len(renewals)] = rule
+			renewal.Figure = s.figures.of(renewal.Key)
+		}
 		renewals = append(renewals, renewal)
 		places = append(places, i)
 	}
@@ -112,6 +123,9 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	start := time.Now()
 	answers := s.leases.Renew(stepCtx, renewals)
+	if inLedger != nil {
+		s.consult(stepCtx, req, inLedger, places, renewals, answers)
+	}
 	cancel()
 	s.metrics.step.Observe(time.Since(start).Seconds())
 	s.tally.answered(req.Agent, req.Epoch, req.Renewals, places, renewals, answers)
@@ -123,6 +137,41 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		g := wire.GrantToProto(a, now.version())
 		resp.Grants[i] = g
 		s.metrics.limits.answered(req.Renewals[i], g, &renewals[j].Spec, &a.Grant)
+	}
+}
+
+// consult asks the ledger for the windows that the lease store would not begin, and sends these renewals once
+// more; of others that it is in doubt about the next renewals bring the figure.
+func (s *leaseService) consult(ctx context.Context, req *quotav1.RenewRequest, in map[int]*limit.Rule, places []int, renewals []lease.Renewal, answers []lease.Answer) {
+	wait, cancel := context.WithTimeout(ctx, figureWait)
+	defer cancel()
+	var again []lease.Renewal
+	var at []int
+	doubted := func(j int, doubted bool) {
+		s.figures.doubted(renewals[j].Key, func() counted { return countedOf(in[j], req.Renewals[places[j]], &renewals[j].Spec) }, doubted)
+	}
+	for j := range in {
+		if errors.Is(answers[j].Err, lease.ErrUnsure) {
+			doubted(j, true) // all of them before the first is waited for
+			at = append(at, j)
+		} else if answers[j].Err == nil {
+			doubted(j, answers[j].Grant.Unsure > 0)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	slices.Sort(at) // of one bucket, in the given order
+	for _, j := range at {
+		r := renewals[j]
+		r.Figure = s.figures.ask(wait, r.Key, countedOf(in[j], req.Renewals[places[j]], &r.Spec))
+		again = append(again, r)
+	}
+	for k, a := range s.leases.Renew(ctx, again) {
+		answers[at[k]] = a
+		if a.Err == nil {
+			doubted(at[k], a.Grant.Unsure > 0)
+		}
 	}
 }
 

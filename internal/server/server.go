@@ -45,7 +45,9 @@ var ErrNoKeys = errors.New("server: listening beyond loopback, and there is no k
 // Config is what a server is made of. Leases, Ledger, Policy, GRPC and HTTP are
 // required; New takes the listeners over, the stores stay the caller's to close.
 type Config struct {
-	Leases lease.Store // may also have Ping(context.Context) error, for readiness
+	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss)) error,
+	// which tells of what it forgot.
+	Leases lease.Store
 	Ledger ledger.Store
 	Policy policy.Store
 	// Books are the ledger's for operators; nil serves none of LedgerService.
@@ -101,6 +103,7 @@ type Server struct {
 	folder   *ledger.Folder
 	tally    *tally // nil without books
 	metrics  *metrics
+	figures  *figures
 	stopping chan struct{}
 }
 
@@ -135,6 +138,7 @@ func New(c Config) (*Server, error) {
 	s.view = newView(c.Policy, s.keys, c.Log, m)
 	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
 	s.view.learned = s.switches.fromStore
+	s.figures = newFigures(c.Ledger, c.Policy, m)
 	s.health = health.NewServer()
 	s.ready = newReadiness(c.Log, m, s.announce, s.parts()...)
 	folds, err := newFoldWatch(c.Ledger, m, c.Registerer)
@@ -157,7 +161,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, tally: s.tally, metrics: s.metrics, now: time.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, tally: s.tally, metrics: s.metrics, figures: s.figures, now: time.Now, stopping: s.stopping}
 	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy}
 
@@ -252,6 +256,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.tally != nil {
 		running.Go(func() { s.tally.run(background) })
 	}
+	running.Go(func() { s.figures.run(background) })
+	if l, ok := s.config.Leases.(watchedLeases); ok {
+		running.Go(func() { _ = l.Run(background, s.forgot) })
+	}
 	running.Go(func() {
 		if err := s.grpc.Serve(s.config.GRPC); err != nil {
 			failed <- fmt.Errorf("server: gRPC on %s: %w", s.GRPCAddr(), err)
@@ -274,6 +282,18 @@ func (s *Server) Run(ctx context.Context) error {
 	s.foldRest()
 	s.log.Info("stopped")
 	return err
+}
+
+// watchedLeases is a lease store that notices when it forgets.
+type watchedLeases interface {
+	Run(ctx context.Context, tell func(lease.Loss)) error
+}
+
+// forgot counts a loss of the lease store's. Every server that notices counts it.
+func (s *Server) forgot(l lease.Loss) {
+	s.metrics.losses.WithLabelValues(string(l.Why)).Inc()
+	s.log.Warn("the lease store forgot; buckets begin anew, held until their leases are declared and the ledger has said what was used",
+		"noticed", l.Why, "part", l.Part)
 }
 
 func (s *Server) serveHTTP() error {

@@ -140,7 +140,7 @@ func TestLeaseRound(t *testing.T) {
 	}
 	var g lease.Grant
 	fill(&g, 1000)
-	g.Out, g.Drawn = 0, 0 // the server's own
+	g.Out, g.Drawn, g.Unsure = 0, 0, 0 // the server's own
 	a := lease.Answer{Grant: g}
 	p := over(t, GrantToProto(a, 7))
 	if p.PolicyVersion != 7 {

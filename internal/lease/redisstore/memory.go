@@ -44,26 +44,6 @@ const (
 	nothing = 1 << 53
 )
 
-// Why is how a loss was noticed.
-type Why string
-
-// The ways to notice one.
-const (
-	Emptied Why = "emptied" // the mark is gone, or another server found it so
-	Behind  Why = "behind"  // the node went on from before what was seen of it
-	Another Why = "another" // the node's data are of a history that nobody knows
-	Evicted Why = "evicted" // keys were dropped for want of memory
-)
-
-// Loss is a shard that forgot something.
-type Loss struct {
-	Why   Why
-	Slots int // how many the shard has, of 16,384; 0 for a Redis without slots
-}
-
-// Whys are all of them, for counters.
-func Whys() []Why { return []Why{Emptied, Behind, Another, Evicted} }
-
 // shard is a range of slots whose node remembers alike.
 type shard struct {
 	first, last int
@@ -94,7 +74,7 @@ type look struct {
 }
 
 // Run looks at the marks until ctx ends, and tells of each loss.
-func (s *Store) Run(ctx context.Context, tell func(Loss)) error {
+func (s *Store) Run(ctx context.Context, tell func(lease.Loss)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -108,7 +88,7 @@ func (s *Store) Run(ctx context.Context, tell func(Loss)) error {
 }
 
 // look looks once.
-func (s *Store) look(ctx context.Context, tell func(Loss)) {
+func (s *Store) look(ctx context.Context, tell func(lease.Loss)) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	layout, err := s.layout(ctx)
@@ -217,26 +197,26 @@ func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
 
 // judge compares a look with the one before, begins a new mark where something was lost, or where there
 // was none, and returns what the shard remembers.
-func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(Loss)) (lease.Memory, error) {
+func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(lease.Loss)) (lease.Memory, error) {
 	was, known := s.seen[l.mark]
-	why, lost, begin := Why(""), false, l.life == ""
+	why, lost, begin := lease.Why(""), false, l.life == ""
 	switch {
 	case !known:
 	case l.life != was.life:
 		// Another server may have found the mark gone first, and not have known of a loss.
-		why, lost, begin = Emptied, true, begin || !l.lost
+		why, lost, begin = lease.Emptied, true, begin || !l.lost
 	case was.history == "" || l.history == was.history && l.offset >= was.offset:
 		if l.history == was.history && l.evicted > was.evicted {
-			why, begin = Evicted, true
+			why, begin = lease.Evicted, true
 		}
 	case l.history == was.history:
-		why, lost, begin = Behind, true, true
+		why, lost, begin = lease.Behind, true, true
 	case l.before == was.history:
 		if l.from <= was.offset {
-			why, lost, begin = Behind, true, true
+			why, lost, begin = lease.Behind, true, true
 		}
 	case !alive[was.history]: // or else the slots moved to another node, with their keys
-		why, lost, begin = Another, true, true
+		why, lost, begin = lease.Another, true, true
 	}
 	if begin {
 		v, err := beginScript.Run(ctx, s.client, []string{l.mark}, l.life, rand.Text(), flag(lost)).Slice()
@@ -254,7 +234,11 @@ func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell 
 	}
 	s.seen[l.mark] = seen{life: l.life, history: l.history, offset: l.offset, evicted: l.evicted}
 	if why != "" {
-		tell(Loss{Why: why, Slots: l.slots})
+		part := "all"
+		if l.slots > 0 {
+			part = fmt.Sprintf("%d of %d slots", l.slots, slots)
+		}
+		tell(lease.Loss{Why: why, Part: part})
 	}
 	// Leases that were forgotten have ended a term later; steps need not be told any more.
 	lately := l.lost && l.now-l.since < lease.LongTerm+2*lookEvery.Microseconds()

@@ -78,6 +78,9 @@ func usage(t *testing.T, fresh func(testing.TB) Engine) {
 						}
 						q := ledger.Query{Tenant: tenant, From: r[0], To: r[1], By: by, Zone: z}
 						q.Version, q.Except = which()
+						if asked%5 == 4 {
+							q.Of = &ledger.Names{Limit: "requests", Meter: "requests", Attributes: fmt.Sprintf("endpoint=/%d", asked/5%5)}
+						}
 						u, err := s.Usage(t.Context(), q)
 						if err != nil {
 							t.Fatalf("%s: %+v: %v", state, q, err)
@@ -111,6 +114,9 @@ func sumUp(rows []ledger.Row, q ledger.Query) []ledger.UsageRow {
 	for _, r := range rows {
 		at := time.Unix(r.Slot, 0).In(zone)
 		if q.Version != 0 && r.Version != q.Version || q.Version == 0 && slices.Contains(q.Except, r.Version) {
+			continue
+		}
+		if q.Of != nil && *q.Of != (ledger.Names{Limit: r.Limit, Meter: r.Meter, Attributes: r.Attributes}) {
 			continue
 		}
 		if q.Tenant != "" && r.Tenant != q.Tenant || !q.From.IsZero() && at.Before(q.From) || !q.To.IsZero() && !at.Before(q.To) {

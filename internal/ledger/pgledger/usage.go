@@ -59,6 +59,11 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	if r.Tenant != "" {
 		tenant = " AND k.tenant = $6"
 	}
+	of := ledger.Names{}
+	if r.Of != nil {
+		of = *r.Of
+		tenant += " AND (k.limit_name, k.meter, k.attributes) = ($7, $8, $9)"
+	}
 	which := tenant + versions(r)
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
@@ -71,8 +76,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 		WHERE e.slot >= $4 AND e.slot < $5` + which
 	}
 	// Every parameter is named, whichever of them this query needs.
-	parts += `) AS parts WHERE ($3::bigint[], $4::bigint, $5::bigint, $6::text) IS NOT NULL`
-	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant}
+	parts += `) AS parts WHERE ($3::bigint[], $4::bigint, $5::bigint, $6::text, $7::text, $8::text, $9::text) IS NOT NULL`
+	args := []any{r.HourFrom, r.HourTo, append([]int64{}, r.Cut...), r.From, r.To, r.Tenant, of.Limit, of.Meter, of.Attributes}
 	var sum ledger.Sum
 	if !r.ByName {
 		rows, err := tx.Query(ctx, `SELECT start, greatest(least(coalesce(sum(admitted) FILTER (WHERE meter <> ''), 0), `+maxSum+`), -`+maxSum+`)::bigint,
@@ -95,8 +100,8 @@ func readSums(ctx context.Context, tx pgx.Tx, r *ledger.Reading) error {
 	rows, err := tx.Query(ctx, `SELECT limit_name, meter, attributes, greatest(least(sum(admitted), `+maxSum+`), -`+maxSum+`)::bigint,
 			greatest(least(sum(overage), `+maxSum+`), -`+maxSum+`)::bigint, greatest(least(sum(denied), `+maxSum+`), -`+maxSum+`)::bigint
 		FROM (SELECT limit_name, meter, `+attributes+`::text COLLATE "C" AS attributes, admitted, overage, denied FROM `+parts+`) AS named
-		WHERE (limit_name, meter, attributes) > ($7, $8, $9)
-		GROUP BY limit_name, meter, attributes ORDER BY limit_name, meter, attributes LIMIT $10`,
+		WHERE (limit_name, meter, attributes) > ($10, $11, $12)
+		GROUP BY limit_name, meter, attributes ORDER BY limit_name, meter, attributes LIMIT $13`,
 		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
 	if err != nil {
 		return err

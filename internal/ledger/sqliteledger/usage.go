@@ -66,6 +66,11 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 	if r.Tenant != "" {
 		tenant = " AND k.tenant = ?6"
 	}
+	of := ledger.Names{}
+	if r.Of != nil {
+		of = *r.Of
+		tenant += " AND (k.limit_name, k.meter, k.attributes) = (?7, ?8, ?9)"
+	}
 	which := tenant + versions(r)
 	parts := `(SELECT r.hour AS start, k.limit_name, k.meter, k.attributes, r.admitted, r.overage, r.denied
 		FROM rollups r JOIN keys k ON k.key = r.key
@@ -79,13 +84,13 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 		WHERE e.slot >= ?4 AND e.slot < ?5` + which
 	}
 	parts += ")"
-	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant}
+	args := []any{r.HourFrom, r.HourTo, string(cut), r.From, r.To, r.Tenant, of.Limit, of.Meter, of.Attributes}
 	var high, low ledger.Sum
 	counts := []any{&high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied}
 	if !r.ByName {
 		rows, err := tx.QueryContext(ctx, `SELECT start, `+halves("CASE WHEN meter <> '' THEN admitted ELSE 0 END")+`,
 			`+halves("CASE WHEN meter <> '' THEN overage ELSE 0 END")+`, `+halves("denied")+` FROM `+parts+`
-			WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL AND NOT (`+wouldDeny+`) GROUP BY start`, args...)
+			WHERE coalesce(?3, ?4, ?5, ?6, ?7, ?8, ?9) IS NOT NULL AND NOT (`+wouldDeny+`) GROUP BY start`, args...)
 		return each(rows, err, func(row scanner) error {
 			var start int64
 			if err := row.Scan(append([]any{&start}, counts...)...); err != nil {
@@ -100,7 +105,7 @@ func readSums(ctx context.Context, tx *sql.Tx, r *ledger.Reading) error {
 		names = "limit_name, meter, attributes"
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT `+names+`, `+halves("admitted")+`, `+halves("overage")+`, `+halves("denied")+` FROM `+parts+`
-		WHERE coalesce(?3, ?4, ?5, ?6) IS NOT NULL AND (`+names+`) > (?7, ?8, ?9) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?10`,
+		WHERE coalesce(?3, ?4, ?5, ?6, ?7, ?8, ?9) IS NOT NULL AND (`+names+`) > (?10, ?11, ?12) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?13`,
 		append(args, r.After.Limit, r.After.Meter, r.After.Attributes, r.Limit+1)...)
 	return each(rows, err, func(row scanner) error {
 		var n ledger.Names

@@ -378,6 +378,11 @@ func testLevels(t *testing.T, s policy.Store) {
 	for i := 2; i <= limit.MaxTenantLevels; i++ {
 		id := fmt.Sprint("level", i)
 		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", id, "free", parent))
+		for tenant, want := range map[string]bool{parent: true, id: false} {
+			if got := must[bool](t)(s.Parent(t.Context(), tenant)); got != want {
+				t.Errorf("%s is a parent: %v, want %v", tenant, got, want)
+			}
+		}
 		parent = id
 	}
 	_, err := s.CreateTenant(t.Context(), "ann", "below", "free", parent)

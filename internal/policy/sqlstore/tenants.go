@@ -255,6 +255,14 @@ func (t *tx) checkLevels(ctx context.Context, id string) error {
 	return nil
 }
 
+// Parent implements policy.Store.
+func (s *Store) Parent(ctx context.Context, id string) (is bool, err error) {
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tenants WHERE parent = $1)", id).Scan(&is); err != nil {
+		return false, unavailable("read children", err)
+	}
+	return is, nil
+}
+
 // CreateTenant implements policy.Store.
 func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error) {
 	var out limit.Tenant

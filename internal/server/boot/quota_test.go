@@ -1,0 +1,188 @@
+package boot_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+const monthlyText = `
+plans:
+  p:
+    limits:
+      - {name: calls, algorithm: fixed_window, rate: 2000/month, meter: calls}
+default_plan: p
+`
+
+func (n *node) agent(id string) *client.Client {
+	n.t.Helper()
+	c, err := client.Dial(n.t.Context(), n.GRPCAddr(), client.WithAgent(id))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = c.Close(n.t.Context()) })
+	return c
+}
+
+// spent is how many of n requests of acme are admitted.
+func spent(ctx context.Context, n int, clients ...*client.Client) (admitted int64) {
+	for range n {
+		for _, c := range clients {
+			if c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "acme"}).Allowed {
+				admitted++
+			}
+		}
+	}
+	return admitted
+}
+
+// metric is the sum of a metric's series whose line begins so.
+func (n *node) metric(series string) (sum float64) {
+	n.t.Helper()
+	_, body := n.get("/metrics")
+	for line := range strings.Lines(body) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, series) {
+			sum += number(n.t, value)
+		}
+	}
+	return sum
+}
+
+// nearMonthsEnd skips what needs a month that does not end meanwhile.
+func nearMonthsEnd(t *testing.T) {
+	if now := time.Now().UTC(); now.Add(5*time.Minute).Month() != now.Month() {
+		time.Sleep(time.Until(now.Add(5 * time.Minute))) // five minutes a month
+	}
+}
+
+// Redis forgets a month's quota of which most is used, by agents that have settled and gone, and by others that hold
+// leases. Without the ledger the quota would be there once more. With it all agents together have
+// no more than the quota and epsilon of it, and no less than the quota.
+func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
+	nearMonthsEnd(t)
+	cluster := testenv.PrivateRedis(t)
+	c := production(t, testenv.Postgres(t))
+	c.LeaseStore = "redis://" + strings.Join(cluster.Addrs(), ",") + "?prefix=monthly:"
+	c.Policy = file(t, monthlyText)
+	n := start(t, c)
+	n.waitReady(10 * time.Second)
+	gone, stays := []*client.Client{n.agent("gw-0"), n.agent("gw-1")}, []*client.Client{n.agent("gw-2"), n.agent("gw-3")}
+	total := spent(t.Context(), 300, gone...) + spent(t.Context(), 300, stays...)
+	if total != 1200 {
+		t.Fatalf("admitted %d of 1200, far below the quota", total)
+	}
+	for _, c := range gone {
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := cluster.Client().ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 3*time.Second, "the loss is counted", func() bool {
+		return n.metric(`quota_server_lease_store_losses_total{noticed="emptied"}`) == 3
+	})
+	agents := append(stays, n.agent("gw-4"))
+	for idle := time.Now(); time.Since(idle) < 15*time.Second; {
+		if got := spent(t.Context(), 5, agents...); got > 0 {
+			total += got
+			idle = time.Now()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Logf("admitted %d of 2000; the ledger was asked %v times, %v leases were declared again", total,
+		n.metric("quota_server_ledger_figures_total"), n.metric("quota_server_healed_leases_total"))
+	if total < 2000 || total > 2100 {
+		t.Errorf("admitted %d in all, want 2000 to 2100", total)
+	}
+	if n.metric(`quota_server_ledger_figures_total{result="known"}`) == 0 {
+		t.Error("the ledger was not asked")
+	}
+}
+
+// An embedded server restarts: its leases were in memory, and the quota's use is in the ledger.
+func TestARestartKeepsTheQuota(t *testing.T) {
+	nearMonthsEnd(t)
+	c := embedded(t, monthlyText)
+	n := start(t, c)
+	a := n.agent("gw-0")
+	if got := spent(t.Context(), 1500, a); got != 1500 {
+		t.Fatalf("admitted %d of 1500", got)
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, c)
+	if got := spent(t.Context(), 1000, n.agent("gw-1")); got != 500 {
+		t.Errorf("after the restart %d of 1000 were admitted, want the 500 that are left", got)
+	}
+}
+
+// An agent is gone for good with a part of a quota that is used up otherwise. What it did not spend is there again
+// once it is declared lost and the ledger is complete past its lease.
+func TestWhatALostAgentDidNotSpendComesBack(t *testing.T) {
+	nearMonthsEnd(t)
+	n := start(t, embedded(t, monthlyText))
+	renew := func() *quotav1.Grant {
+		resp, err := n.leases().Renew(t.Context(), &quotav1.RenewRequest{Agent: "lost", Epoch: 1, Renewals: []*quotav1.Renewal{
+			{Limit: "calls", Tenant: "acme", Number: 1, Began: 1, Waiting: 400},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Grants[0]
+	}
+	had := renew().Tokens
+	if had < 400 {
+		t.Fatalf("the agent got %d tokens, want 400 or more", had)
+	}
+	now := time.Now()
+	row := ledger.Row{Slot: now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "calls", Meter: "calls", Version: 1, Admitted: 150}
+	settled := wire.ReportToProto(ledger.NewReport("lost", 1, 1, 0, []ledger.Row{row}, now.UnixMilli(), false))
+	if _, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{settled}}); err != nil {
+		t.Fatal(err)
+	}
+	a := n.agent("gw-0")
+	total := spent(t.Context(), 3000, a)
+	if total != 2000-had {
+		t.Errorf("the others got %d, want all but the lost agent's %d", total, had)
+	}
+	asked := func() bool {
+		total += spent(t.Context(), 1, a)
+		return total == 2000-150
+	}
+	time.Sleep(3 * time.Second)
+	if asked(); total != 2000-had {
+		t.Errorf("the others got %d while the ledger waits for the lost agent, want %d", total, 2000-had)
+	}
+	if _, err := quotav1.NewLedgerServiceClient(n.dial(n.key)).DeclareLost(t.Context(), &quotav1.DeclareLostRequest{Agent: "lost", Epoch: 1, Reason: "its machine burnt"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 60*time.Second, "what was not spent is there again", asked, func() any { return total })
+	if got := spent(t.Context(), 100, a); got != 0 {
+		t.Errorf("%d more were admitted", got)
+	}
+}
+
+func number(t testing.TB, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

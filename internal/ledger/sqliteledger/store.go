@@ -40,7 +40,8 @@ type Store struct {
 	// file's own lock would as well, by polling.
 	writing sync.Mutex
 	writer  *writer
-	failed  bool // the last transaction, for want of room or of the right to write
+	doubt   bool // a transaction failed for want of room or of the right to write, and no probe succeeded since
+	probed  time.Time
 	window  ledger.Window
 	keys    *ledger.Seen[ledger.Key]
 	touches *ledger.Seen[ledger.Touch]
@@ -108,18 +109,25 @@ func (s *Store) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.R
 	return s.settler.Settle(ctx, reports)
 }
 
-// probeBytes is how much room a file that could not be written must have to be ready
-// again: about what a small report and its block take.
-const probeBytes = 256 << 10
+const (
+	// probeBytes is how much room a file must have to be ready: some seconds of usage. What is smaller may fit
+	// where there is room for nothing else.
+	probeBytes = 256 << 10
+	// probeEvery is how often that is tried while nothing fails, in case nothing is written.
+	probeEvery = 30 * time.Second
+)
 
-// Ping takes the write lock. It writes nothing while writing succeeds, and probeBytes
-// once it has failed: so a disk that is full is known until there is room again.
+// Ping takes the write lock, and writes probeBytes: first, every half minute, and each time once a
+// transaction has failed. So a disk that is full is known before usage comes, and until there is room again.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.write(ctx, func(ctx context.Context, w *writer) error {
-		if !s.failed {
+		if !s.doubt && time.Since(s.probed) < probeEvery {
 			return nil
 		}
 		_, err := w.exec(ctx, "INSERT OR REPLACE INTO probe (id, filler) VALUES (1, zeroblob(?))", probeBytes)
+		if err == nil {
+			s.doubt, s.probed = false, time.Now()
+		}
 		return err
 	})
 }
@@ -157,7 +165,7 @@ func (s *Store) write(ctx context.Context, do func(context.Context, *writer) err
 		return ledger.ErrClosed
 	}
 	err := s.writer.transact(ctx, do)
-	s.failed = s.failed && err != nil || unwritable(err)
+	s.doubt = s.doubt || unwritable(err)
 	return classify(err)
 }
 

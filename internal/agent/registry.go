@@ -40,6 +40,7 @@ type Registry struct {
 	tenants *table[Tenant]
 	entries *table[Entry]
 
+	memo      memo
 	anonymous atomic.Pointer[Set] // for requests without a tenant
 	mode      atomic.Uint32
 	version   atomic.Int64
@@ -115,7 +116,8 @@ type Set struct {
 
 	Trial *Trial   // what is decided beside Items; nil for nothing
 	Chain []string // the tenant and its ancestors
-	_     [32]byte // to two cache lines, of which an ordinary decision reads the first
+	owner *Tenant  // the tenant; nil for none
+	_     [24]byte // to two cache lines, of which an ordinary decision reads the first
 }
 
 // List is limits as a tenant holds them. What they say is shared by all tenants of a plan,
@@ -173,6 +175,15 @@ func (l *List) concerns(attributes []limit.Attribute) bool {
 		}
 	}
 	return false
+}
+
+// Place returns where in Items an item of the set is.
+func (s *Set) Place(it *Item) int {
+	at := 0
+	for &s.Items[at] != it {
+		at++
+	}
+	return at
 }
 
 // Gone reports whether another set has taken this one's place.
@@ -526,6 +537,8 @@ func (r *Registry) Each(f func(*Entry)) { r.entries.each(f) }
 func (r *Registry) Sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.memo.sweep()
+	defer r.memo.resume()
 	inUse := make(map[string]bool) // ancestors
 	r.tenants.each(func(t *Tenant) {
 		if t.touched.Load() || t.asking {
@@ -550,6 +563,7 @@ func (r *Registry) Sweep() {
 			if slices.ContainsFunc(own, func(sc *Scope) bool { return sc.entries > 0 }) {
 				return
 			}
+			r.memo.pause()
 			s.gone.Store(true)
 			for _, sc := range own {
 				delete(r.scopes, sc.key)

@@ -63,6 +63,7 @@ func (r *Registry) Trial() int64 {
 
 // all makes every set anew.
 func (b *rebuild) all() Changes {
+	b.memo.pause()
 	s := b.set(nil, topOf(b.rules))
 	if b.trial != nil {
 		b.try(s, topOf(b.trial))
@@ -71,6 +72,7 @@ func (b *rebuild) all() Changes {
 		old.gone.Store(true)
 	}
 	b.tenants.each(b.resolve)
+	b.memo.begin()
 	for _, s := range b.scopes {
 		if s.round != b.round {
 			b.orphan(s)
@@ -129,6 +131,7 @@ func (r *Registry) Inform(tenants []limit.Tenant) Changes {
 		return Changes{}
 	}
 	b := r.rebuildLocked()
+	defer b.memo.resume()
 	if len(changed) > 0 {
 		r.tenants.each(func(t *Tenant) {
 			if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return changed[id] }) {
@@ -164,6 +167,7 @@ func (r *Registry) Switch(sw limit.Switches) {
 		return
 	}
 	b := r.rebuildLocked()
+	defer b.memo.resume()
 	r.tenants.each(func(t *Tenant) {
 		if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return before[id] != r.denied[id] }) {
 			b.resolve(t)
@@ -268,6 +272,10 @@ func (b *rebuild) resolve(t *Tenant) {
 		s.Refusal = NoPlan
 	}
 	delete(b.pending, t)
+	s.owner = t
+	if t.set.Load() != nil {
+		b.memo.pause()
+	}
 	old := t.set.Swap(s)
 	if old == nil {
 		close(t.ready)

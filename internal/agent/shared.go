@@ -13,4 +13,7 @@ type (
 	counter = atomic.Int64
 	flag    = atomic.Int32
 	lock    = sync.Mutex
+	word    = atomic.Uint64
+
+	ref[T any] = atomic.Pointer[T]
 )

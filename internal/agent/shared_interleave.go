@@ -8,6 +8,9 @@ type (
 	counter struct{ v int64 }
 	flag    struct{ v int32 }
 	lock    struct{ held bool }
+	word    struct{ v uint64 }
+
+	ref[T any] struct{ v *T }
 )
 
 // step is called before each operation, and saw with what it returned.
@@ -36,6 +39,29 @@ func (c *counter) CompareAndSwap(old, new int64) bool {
 func (f *flag) Load() int32 { step(nil); saw(int64(f.v)); return f.v }
 
 func (f *flag) Add(n int32) int32 { step(nil); f.v += n; saw(int64(f.v)); return f.v }
+
+func (w *word) Load() uint64 { step(nil); saw(int64(w.v)); return w.v }
+
+func (w *word) Store(v uint64) { step(nil); w.v = v }
+
+func (r *ref[T]) Load() *T { step(nil); saw(identity(r.v)); return r.v }
+
+// identity tells apart what a scene has several of, alike in every run.
+func identity(v any) int64 {
+	switch v := v.(type) {
+	case *Resolution:
+		if v != nil {
+			return int64(v.hash)
+		}
+	case *memoTable:
+		if v != nil {
+			return int64(len(v.groups))
+		}
+	}
+	return 0
+}
+
+func (r *ref[T]) Store(v *T) { step(nil); r.v = v }
 
 func (l *lock) Lock() {
 	step(l) // returns when it is free

@@ -1,0 +1,156 @@
+//go:build interleave
+
+package agent
+
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// memoScene is requests and the owner on a memo. No request is decided by a set that was gone when it
+// began, or by what another request came to.
+type memoScene struct {
+	r      *Registry
+	groups []memoGroup
+	sets   [2]*Set // of tenants of a request each
+	fault  string
+}
+
+func memoRequest(i int) []limit.Attribute {
+	return []limit.Attribute{{Name: "tenant", Value: string(rune('a' + i))}}
+}
+
+func newMemoScene() *memoScene {
+	s := &memoScene{r: NewRegistry(10)}
+	for i := range s.sets {
+		s.sets[i] = &Set{List: List{shared: &shared{Items: make([]Item, 1)}}}
+	}
+	s.r.memo.begin()
+	// Few groups, so that all share them.
+	s.r.memo.table.v = newMemoTable(2)
+	s.groups = s.r.memo.table.v.groups
+	return s
+}
+
+// recall is one request. What it is held to is what it saw as it began, so the first of an actor, which begins
+// before all else, is held to nothing.
+func (s *memoScene) recall(i int) func() {
+	return func() {
+		gone := s.sets[i].Gone()
+		known, _ := s.r.Recall(memoRequest(i))
+		switch {
+		case known == nil:
+		case known.Set() != s.sets[i]:
+			s.fault = "a request is decided by what another came to"
+		case gone:
+			s.fault = "a request is decided by a set that was gone before"
+		}
+	}
+}
+
+func (s *memoScene) remember(i int) func() {
+	return func() {
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{new(Entry)}, 0)
+	}
+}
+
+// replace is what the owner does when it replaces a set.
+func (s *memoScene) replace(i int) func() {
+	return func() {
+		s.r.memo.pause()
+		s.sets[i].gone.Store(true)
+		s.r.memo.resume()
+	}
+}
+
+func (s *memoScene) scene(actors ...func()) scene {
+	return scene{
+		actors: actors,
+		state: func() []int64 {
+			m := &s.r.memo
+			out := []int64{identity(m.table.v), identity(m.paused)}
+			for i := range s.groups {
+				g := &s.groups[i]
+				out = append(out, int64(g.tags.v), int64(g.sight.v))
+				for at := range g.ways {
+					out = append(out, identity(g.ways[at].known.v))
+				}
+			}
+			for _, set := range s.sets {
+				if set.Gone() {
+					out = append(out, 1)
+				}
+			}
+			return out
+		},
+		always: func() string { return s.fault },
+		atEnd: func() string {
+			for i, set := range s.sets {
+				if known, _ := s.r.Recall(memoRequest(i)); known != nil && set.Gone() {
+					return "what is gone is known at the end"
+				}
+			}
+			return ""
+		},
+	}
+}
+
+// In every order of requests that look and remember with the replacement of a set.
+func TestInterleavingsOfTheMemo(t *testing.T) {
+	for name, make := range map[string]func() scene{
+		"remembered as the set is replaced": func() scene {
+			s := newMemoScene()
+			return s.scene(then(s.remember(0), s.recall(0)), s.replace(0), then(s.recall(0), s.recall(0)))
+		},
+		"one is dropped, and another takes its place": func() scene {
+			s := newMemoScene()
+			s.remember(0)()
+			return s.scene(then(s.recall(0), s.recall(0)), s.recall(1), then(s.replace(0), s.remember(1)))
+		},
+		"forgotten while it is looked up": func() scene {
+			s := newMemoScene()
+			s.remember(0)()
+			known, _ := s.r.Recall(memoRequest(0))
+			return s.scene(s.recall(0), func() { s.r.Forget(known) }, s.remember(1))
+		},
+	} {
+		fault, runs := explore(t, make)
+		t.Logf("%s: %d orders", name, runs)
+		if fault != "" {
+			t.Errorf("%s: %s", name, fault)
+		}
+		if runs < 20 {
+			t.Errorf("%s: only %d orders: the scene has lost its point", name, runs)
+		}
+	}
+}
+
+// With a guard removed some order shows it.
+func TestInterleavingsFindWhatAMemoMustNotKnow(t *testing.T) {
+	for name, make := range map[string]func() scene{
+		"the set is gone before the table is taken away": func() scene {
+			s := newMemoScene()
+			s.remember(0)()
+			return s.scene(then(s.recall(0), s.recall(0)), func() {
+				s.sets[0].gone.Store(true)
+				s.r.memo.pause()
+				s.r.memo.resume()
+			})
+		},
+		"the table is given back before the set is gone": func() scene {
+			s := newMemoScene()
+			return s.scene(s.remember(0), func() {
+				s.r.memo.pause()
+				s.r.memo.resume()
+				s.sets[0].gone.Store(true)
+			}, s.recall(0))
+		},
+	} {
+		fault, _ := explore(t, make)
+		t.Logf("%s: %s", name, fault)
+		if fault == "" {
+			t.Errorf("%s: no order shows it", name)
+		}
+	}
+}

@@ -10,8 +10,9 @@ import (
 )
 
 // Allow asks for one unit; see AllowN.
-func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
-	return c.allow(ctx, 1, attributes)
+func (c *Client) Allow(ctx context.Context, attributes ...Attribute) (d Decision) {
+	c.allow(ctx, 1, attributes, &d)
+	return d
 }
 
 // AllowN decides a request that costs n units: all limits that hold it must have
@@ -22,8 +23,9 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 // 1,000,000,000 is denied as invalid.
 //
 // The attributes are not kept. It allocates nothing while leases last.
-func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	return c.allow(ctx, n, attributes)
+func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) (d Decision) {
+	c.allow(ctx, n, attributes, &d)
+	return d
 }
 
 // onStack is how many limits a request may meet without allocating.
@@ -35,17 +37,32 @@ type hold struct {
 	entry *agent.Entry
 }
 
-func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision {
+// allow decides a request, in d, which is zero: a Decision is large enough that handing copies of
+// it up would cost as much as a decision (BenchmarkAttributes in loadtest/bench).
+func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute, d *Decision) {
 	a := attributesOf(attrs)
 	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
-		return c.allowSlow(ctx, n, a)
+		*d = c.allowSlow(ctx, n, a)
+		return
 	}
+	known, again := c.reg.Recall(a)
+	switch {
+	case known == nil:
+		*d = c.allowAnew(ctx, n, a, again)
+	case known.Plain() && known.Entry(0).Take(n):
+		d.Allowed, d.held.c, d.held.item, d.held.entry = true, c, known.Item(0), known.Entry(0)
+	default:
+		c.allowKnown(ctx, n, a, known, d)
+	}
+}
+
+// allowAnew finds the buckets of a request that is not known; again says that it is to be from now on.
+func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, again bool) Decision {
 	set := c.reg.Find(agent.Lookup(a, AttrTenant))
 	if set == nil || set.Refusal != agent.NotRefused {
 		return c.allowSlow(ctx, n, a)
 	}
 	var holds [onStack]hold
-	var at [onStack]uint16 // of set.Items
 	k, strictest := 0, 0
 	// All buckets are found before the first is asked: finding is waiting for memory,
 	// and so they are waited for together.
@@ -69,60 +86,120 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
 			e.Near()
-			holds[k], at[k] = hold{it, e}, uint16(i)
+			holds[k] = hold{it, e}
 			if it.Rank < holds[strictest].item.Rank {
 				strictest = k
 			}
 			k++
 		}
 	}
-	for j := range k {
-		it, e := holds[j].item, holds[j].entry
-		announce(it, e, n)
-		if e.Take(n) {
-			continue
-		}
-		switch v, lost := c.refill(e, n, false); v.Outcome {
-		case agent.Admitted:
-		case agent.Denied:
-			if it.Soft {
-				return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), wasDenied)
-			}
-			for i, h := range holds[:j+1] {
-				if i < j {
-					putBack(h, n)
-				}
-				retract(h.item, h.entry, n)
-			}
-			if set.Trying {
-				c.try(set, n, a, false)
-			}
-			return c.denial(hold{it, e}, v, lost)
-		case agent.Wait:
-			return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), toldToWait)
-		default: // the bucket is no more
-			return c.continueSlow(ctx, n, a, set, holds[:j+1], int(at[j]), isGone)
+	if again {
+		c.remember(a, set, holds[:k], strictest)
+	}
+	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest)
+	return d
+}
+
+// allowKnown decides a request that was resolved before; where that is Plain, Take failed.
+func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, d *Decision) {
+	var holds [onStack]hold
+	k := known.Limits()
+	for i := range k {
+		holds[i] = hold{known.Item(i), known.Entry(i)}
+		holds[i].entry.Near()
+	}
+	var ok bool
+	if !known.Plain() {
+		*d, ok = c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest())
+	} else if *d, ok = c.wasRefused(ctx, n, a, known.Set(), holds[:k]); ok {
+		*d = Decision{Allowed: true, held: held{c, holds[0]}}
+	}
+	if !ok {
+		c.forget(known)
+	}
+}
+
+// forget forgets what a request was resolved to where a bucket of it is no more.
+func (c *Client) forget(known *agent.Resolution) {
+	for i := range known.Limits() {
+		if known.Entry(i).Dead() {
+			c.reg.Forget(known)
+			return
 		}
 	}
-	for i := range k {
-		if holds[i].item.Hold {
-			holds[i].entry.Release(n)
+}
+
+// remember keeps what a request was resolved to, where it may be.
+func (c *Client) remember(a []limit.Attribute, set *agent.Set, holds []hold, strictest int) {
+	var items [onStack]*agent.Item
+	var entries [onStack]*agent.Entry
+	for i, h := range holds {
+		items[i], entries[i] = h.item, h.entry
+	}
+	c.reg.Remember(a, set, items[:len(holds)], entries[:len(holds)], strictest)
+}
+
+// takeAll decides a request with the buckets of all limits that it meets. It reports true when they had the
+// units, and otherwise what became of the request, which others may have been found for.
+func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, strictest int) (d Decision, ok bool) {
+	for j, h := range holds {
+		announce(h.item, h.entry, n)
+		if h.entry.Take(n) {
+			continue
+		}
+		if d, ok = c.wasRefused(ctx, n, a, set, holds[:j+1]); !ok {
+			return d, false
+		}
+	}
+	for _, h := range holds {
+		if h.item.Hold {
+			h.entry.Release(n)
 		}
 	}
 	if set.Trying {
 		c.try(set, n, a, true)
 	}
-	if k == 0 {
-		return c.nothingHolds(a)
+	if len(holds) == 0 {
+		return c.nothingHolds(a), true
 	}
-	d := Decision{Allowed: true, held: held{c, holds[strictest]}}
-	if k > 1 {
-		d.others = othersOf(holds[:k], strictest)
+	d = Decision{Allowed: true, held: held{c, holds[strictest]}}
+	if len(holds) > 1 {
+		d.others = othersOf(holds, strictest)
 	}
 	if set.Slots {
-		d.ending = endingOf(holds[:k], n)
+		d.ending = endingOf(holds, n)
 	}
-	return d
+	return d, true
+}
+
+// wasRefused goes on where Take failed at the last of holds; the others' units are in hand. It reports true when
+// the units could be had all the same, and otherwise what became of the request.
+func (c *Client) wasRefused(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold) (d Decision, ok bool) {
+	last := len(holds) - 1
+	h := holds[last]
+	state := isGone // the bucket is no more
+	switch v, lost := c.refill(h.entry, n, false); v.Outcome {
+	case agent.Admitted:
+		return d, true
+	case agent.Denied:
+		if h.item.Soft {
+			state = wasDenied
+			break
+		}
+		for i, h := range holds {
+			if i < last {
+				putBack(h, n)
+			}
+			retract(h.item, h.entry, n)
+		}
+		if set.Trying {
+			c.try(set, n, a, false)
+		}
+		return c.denial(h, v, lost), false
+	case agent.Wait:
+		state = toldToWait
+	}
+	return c.continueSlow(ctx, n, a, set, holds, set.Place(h.item), state), false
 }
 
 // putBack returns n units that were taken for a request that another limit denied.

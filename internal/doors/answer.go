@@ -19,13 +19,12 @@ func answer(w http.ResponseWriter, d client.Decision, denied int) int {
 		w.WriteHeader(status)
 		return status
 	}
-	body := d.Problem()
 	if status == http.StatusTooManyRequests && denied != 0 {
 		status = denied
 	}
 	w.Header().Set("Content-Type", headers.ContentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the gateway has gone away; nobody is left to be told
+	_, _ = w.Write(d.ProblemOf(status)) // the gateway has gone away; nobody is left to be told
 	return status
 }
 

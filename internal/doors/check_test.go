@@ -71,8 +71,8 @@ func TestCheckAllowsAndDenies(t *testing.T) {
 		t.Errorf("violated-policies: got %v in %s", problem["violated-policies"], w.Body)
 	}
 	// nginx passes on 401 and 403 only.
-	if w := ask(h, "GET /check?denied=403", "X-Tenant: acme"); w.Code != http.StatusForbidden {
-		t.Errorf("denied=403: got %d", w.Code)
+	if w := ask(h, "GET /check?denied=403", "X-Tenant: acme"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), `"status":403`) {
+		t.Errorf("denied=403: got %d %s", w.Code, w.Body)
 	}
 	// Another tenant has a bucket of its own.
 	if w := ask(h, "GET /check?denied=403", "X-Tenant: other"); w.Code != http.StatusOK {

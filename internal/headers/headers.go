@@ -84,15 +84,15 @@ func Status(a Answer) int {
 	}
 }
 
-// Problem is the body of a denial: application/problem+json.
-func Problem(a Answer) []byte {
+// Problem is the body of a denial that is answered with status: application/problem+json.
+func Problem(a Answer, status int) []byte {
 	p := struct {
 		Type     string   `json:"type"`
 		Title    string   `json:"title"`
 		Status   int      `json:"status"`
 		Reason   string   `json:"reason"`
 		Violated []string `json:"violated-policies,omitempty"`
-	}{Type: typeExceeded, Title: titleExceeded, Status: Status(a), Reason: a.Reason}
+	}{Type: typeExceeded, Title: titleExceeded, Status: status, Reason: a.Reason}
 	if a.Fault {
 		p.Type, p.Title = typeReduced, titleReduced
 	}
@@ -111,7 +111,7 @@ func Write(w http.ResponseWriter, a Answer) {
 	Set(w.Header(), a)
 	w.Header().Set("Content-Type", ContentType)
 	w.WriteHeader(Status(a))
-	_, _ = w.Write(Problem(a)) // the caller has gone away; nobody is left to be told
+	_, _ = w.Write(Problem(a, Status(a))) // the caller has gone away; nobody is left to be told
 }
 
 func (a Answer) retryAfter() int64 {

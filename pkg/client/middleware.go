@@ -115,7 +115,10 @@ func (d Decision) EachHeader(set func(name, value string)) { headers.Each(d.answ
 func (d Decision) Status() int { return headers.Status(d.answer()) }
 
 // Problem is a denial's body, of type application/problem+json.
-func (d Decision) Problem() []byte { return headers.Problem(d.answer()) }
+func (d Decision) Problem() []byte { return d.ProblemOf(d.Status()) }
+
+// ProblemOf is Problem of an answer with another status than Status, for gateways that understand only some.
+func (d Decision) ProblemOf(status int) []byte { return headers.Problem(d.answer(), status) }
 
 func (d Decision) answer() headers.Answer {
 	a := headers.Answer{Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String()}

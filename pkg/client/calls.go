@@ -51,9 +51,15 @@ func (l *loop) renewDue() time.Duration {
 			}
 			batch = append(batch, e)
 		}
-		tenants := c.reg.Unasked(maxAsk)
+		var tenants []*agent.Tenant
+		if now >= l.askAt {
+			tenants = c.reg.Unasked(maxAsk)
+		}
 		if len(batch) == 0 && len(tenants) == 0 && !c.lost.Load() {
 			next := l.sched.Next()
+			if now < l.askAt {
+				next = min(next, l.askAt)
+			}
 			if next == agent.Never {
 				return time.Hour
 			}
@@ -199,19 +205,24 @@ func (l *loop) onRenewed(r renewResult) {
 				}
 				unresolved, l.unresolved = true, true
 				l.c.reg.AskAgain(r.tenants[i : i+1])
-				l.nextTry = now + firstRetry.Microseconds()
 				continue
 			}
 			t, err := wire.TenantFromProto(p)
 			if err != nil || t.ID != r.tenants[i].ID() {
 				l.c.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
+				unresolved = true
 				l.c.reg.AskAgain(r.tenants[i : i+1])
-				l.nextTry = now + firstRetry.Microseconds()
 				continue
 			}
 			infos = append(infos, t)
 		}
 		l.unresolved = unresolved
+		if unresolved {
+			l.askFails++
+			l.askAt = now + retryIn(l.askFails, firstRetry, lastRetry).Microseconds()
+		} else {
+			l.askFails, l.askAt = 0, 0
+		}
 		l.inform(infos)
 	}
 }

@@ -68,7 +68,9 @@ type loop struct {
 	since     time.Time // of the first of them
 	nextTry   int64
 
-	unresolved bool // the server's latest answer about tenants left some out; logged once
+	unresolved bool  // the server's latest answer about tenants left some out; logged once
+	askFails   int   // calls in a row that left some out, and
+	askAt      int64 // when tenants are asked for again
 
 	past        []*past // lives of the journal that are not settled
 	recovered   int64   // units of those that are

@@ -172,6 +172,10 @@ func TestTenantsThatCannotBeResolved(t *testing.T) {
 				t.Errorf("while the store is away: %+v, want unknown", d)
 			}
 		}
+		time.Sleep(10 * time.Second)
+		if n := c.Stats().Tenants; n < 8 || n > 30 {
+			t.Errorf("asked %d times in 10 s, want about once a second", n)
+		}
 		set(false)
 		time.Sleep(time.Second)
 		if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {

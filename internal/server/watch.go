@@ -67,14 +67,15 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 	now, changed := v.now, v.changed
 	changes, complete := v.journal.since(at.tenants)
 	head := v.journal.head()
+	looked := v.looked
 	v.mu.Unlock()
-	if now.rules == nil {
-		return nil, nil, v.unknownPolicy()
+	if now.rules == nil && !looked && now.switches.Revision == 0 {
+		return nil, nil, v.unknownPolicy() // another server may know more
 	}
 	first := &quotav1.WatchResponse{TenantChange: head}
 	news := !at.started
 	if !at.started || now.turn != at.turn {
-		if now.version() != at.version {
+		if now.version() != at.version { // before there is one, switches have to reach agents all the same
 			first.Policy = wire.PolicyToProto(now.rules.Policy)
 			// Overrides take what they leave out from the plans: they may say something else now.
 			first.RefreshTenants = at.started

@@ -262,3 +262,19 @@ func TestTwoServers(t *testing.T) {
 		return status.Code(err) == codes.Unauthenticated
 	})
 }
+
+// The kill switch works before there is a policy: agents are told, and of the policy once it is there.
+func TestSwitchesBeforeAPolicy(t *testing.T) {
+	n := start(t, production(t, testenv.Postgres(t)))
+	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
+	c := n.agent("gw-2")
+	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL}}); err != nil {
+		t.Fatal(err)
+	}
+	w.next("allow all, without a policy", func(r *quotav1.WatchResponse) bool {
+		return r.Policy == nil && r.Switches != nil && r.Switches.Mode == quotav1.Switches_ALLOW_ALL
+	})
+	eventually(t, time.Second, "an agent without a policy allows all", func() bool { return spent(t.Context(), 1, c) == 1 })
+	n.apply(policyText)
+	w.next("version 1", version(1))
+}

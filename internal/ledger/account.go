@@ -96,7 +96,7 @@ func (r *Reconciled) Differences() []Difference {
 		said = &Said{}
 	}
 	open := r.State == "" || r.State == StateOpen
-	gone := r.State == StateLost || r.State == StateFenced || r.Said == nil
+	gone := r.State == StateLost || r.State == StateFenced || r.State == StateGone || r.Said == nil
 	var found []Difference
 	note := func(of string, units int64, name string) {
 		if units != 0 {

@@ -42,15 +42,18 @@ type Books interface {
 	// made of. ErrNotFound without the block.
 	Sealed(ctx context.Context, q SealedQuery) (SealedSums, error)
 
-	// DeclareLost says that an open epoch will report no more, so that it does not hold
-	// back completeness; its next report, if there is one after all, ends that. An epoch
-	// that is lost already stays as it is; one that is closed or fenced is ErrTaken.
+	// DeclareLost says that an epoch will report no more, so that it does not hold back
+	// completeness; its next report, if there is one after all, ends that. A fenced one takes
+	// no report either way: it is StateGone. An epoch that is lost or gone already stays as it
+	// is; one that is closed is ErrTaken.
 	DeclareLost(ctx context.Context, actor, reason string, e Epoch) (AgentState, error)
 
 	// Record writes what a server noted of accounts since the last time, and what agents
 	// said last. server is new with every start of one, number counts its records: the
 	// same one again adds nothing.
 	Record(ctx context.Context, server string, number int64, accounts []Account) error
+	// Backlog is what waits to be folded, and what is in quarantine.
+	Backlog(ctx context.Context) (Backlog, error)
 	// Reconcile pages through accounts, in the order of agent, epoch and limit.
 	Reconcile(ctx context.Context, q ReconcileQuery) ([]Reconciled, error)
 

@@ -14,6 +14,7 @@ const (
 	StateOpen   = "open"
 	StateClosed = "closed" // its last report is in
 	StateFenced = "fenced" // takes no more reports
+	StateGone   = "gone"   // fenced, and declared lost by an operator: nobody waits for what its agent still held
 	StateLost   = "lost"   // open, and silent for SilentAfter, or declared so by an operator; the next report ends that
 )
 
@@ -39,7 +40,7 @@ type Frontier struct {
 	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
 	Seen    int64 // when the last report was stored, Unix milliseconds
 	Digest  [32]byte
-	State   string // StateOpen, StateClosed or StateFenced
+	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
 	Reason  string // why it is fenced
 }
 
@@ -253,7 +254,7 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 				continue
 			}
 			digest, known := a.stored(&f, stored, fresh)
-			fenced := f.State == StateFenced
+			fenced := f.fenced()
 			status, message := f.judge(a, digest, known)
 			switch status {
 			case Settled:
@@ -295,7 +296,7 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 	if past && (known && digest == r.Digest || !known && a.fault == nil) {
 		return Already, ""
 	}
-	if f.State == StateFenced {
+	if f.fenced() {
 		if a.fault != nil && !past && f.Reason == clip(a.fault.Error()) {
 			// It fenced the epoch, was kept, and its answer was lost: what is behind it is
 			// good, and its agent must not take it for a twin's.
@@ -321,6 +322,9 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 	}
 	return Settled, ""
 }
+
+// fenced reports whether the epoch takes no more reports.
+func (f *Frontier) fenced() bool { return f.State == StateFenced || f.State == StateGone }
 
 func (f *Frontier) fence(reason string) {
 	f.State, f.Reason = StateFenced, clip(reason)

@@ -89,7 +89,7 @@ type AgentState struct {
 	Total   int64
 	Through time.Time
 	Seen    time.Time
-	State   string // open, closed, fenced or lost
+	State   string // open, closed, fenced, gone or lost
 }
 
 // Cursor is where Store.Agents goes on after this state.

@@ -196,7 +196,7 @@ func (v *verification) frontiers(ctx context.Context) error {
 		e := v.epoch(f.Epoch)
 		e.frontier, e.known = *f, true
 		switch f.State {
-		case StateOpen, StateClosed, StateFenced, StateLost:
+		case StateOpen, StateClosed, StateFenced, StateGone, StateLost:
 		default:
 			v.fault("frontier", f.Epoch.String(), "its state is %q", clip(f.State))
 		}

@@ -53,6 +53,35 @@ func declaredLost(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Errorf("%s: got %v, want %v", epoch, err, want)
 		}
 	}
+	// A fenced epoch holds back what its agent may still hold, until it is declared lost;
+	// it takes no report either way.
+	d := agent{id: "d"}
+	for _, status := range []ledger.Status{ledger.Settled, ledger.Fenced} {
+		twin := d
+		if err := wantStatus(t.Context(), s, d.report(clock.Now(), row(clock.Now(), "acme", int64(status))), status); err != nil {
+			t.Fatal(err)
+		}
+		d = twin
+	}
+	held := clock.Now()
+	clock.Advance(time.Hour)
+	if err := wantStatus(t.Context(), s, b.report(clock.Now()), ledger.Settled); err != nil {
+		t.Fatal(err)
+	}
+	complete(held, 1)
+	for range 2 {
+		state, err := books.DeclareLost(t.Context(), operator, "its disk is gone", ledger.Epoch{Agent: "d"})
+		if err != nil || state.State != ledger.StateGone || state.Seq != 1 {
+			t.Fatalf("a fenced one lost: got %+v, %v", state, err)
+		}
+	}
+	complete(clock.Now(), 0)
+	d.report(clock.Now())
+	if err := wantStatus(t.Context(), s, d.report(clock.Now(), row(clock.Now(), "acme", 9)), ledger.Fenced); err != nil {
+		t.Error(err)
+	}
+	complete(clock.Now(), 0)
+	verify(t, s)
 	// It was not gone: nothing that it sends is refused, and it counts again.
 	clock.Advance(time.Hour)
 	if err := wantStatus(t.Context(), s, a.report(clock.Now().Add(-30*time.Minute), row(clock.Now(), "acme", 7)), ledger.Settled); err != nil {
@@ -62,7 +91,7 @@ func declaredLost(t *testing.T, fresh func(testing.TB) Engine) {
 	if err != nil || states[0].State != ledger.StateOpen {
 		t.Errorf("after its report: got %+v, %v, want it open", states, err)
 	}
-	if err := wantTotal(t.Context(), s, "acme", 13); err != nil {
+	if err := wantTotal(t.Context(), s, "acme", 13+int64(ledger.Settled)); err != nil {
 		t.Error(err)
 	}
 	verify(t, s)

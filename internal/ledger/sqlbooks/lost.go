@@ -28,9 +28,13 @@ func (b *Books) DeclareLost(ctx context.Context, actor, reason string, e ledger.
 			return err
 		}
 		switch f.State {
-		case ledger.StateLost:
-		case ledger.StateOpen:
-			f.State, f.Reason = ledger.StateLost, reason
+		case ledger.StateLost, ledger.StateGone:
+		case ledger.StateOpen, ledger.StateFenced:
+			if f.State == ledger.StateOpen {
+				f.State, f.Reason = ledger.StateLost, reason
+			} else {
+				f.State = ledger.StateGone // why it is fenced stays
+			}
 			if _, err := ch.ExecContext(ctx, "UPDATE frontier SET state = $1, reason = $2 WHERE agent = $3 AND epoch = $4",
 				f.State, f.Reason, e.Agent, e.Epoch); err != nil {
 				return err

@@ -1182,7 +1182,7 @@ type Agent struct {
 	ThroughMs int64 `protobuf:"varint,5,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
 	// When the last report was settled, in Unix milliseconds.
 	SeenMs int64 `protobuf:"varint,6,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
-	// open, closed, fenced or lost.
+	// open, closed, fenced, gone (fenced and declared lost) or lost.
 	State         string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -63,6 +63,14 @@ type Books interface {
 	TraceEntry(ctx context.Context, id EntryID) (*EntryTrace, error)
 }
 
+// Backlog is what the ledger has still to do: by folding, or by its operators.
+type Backlog struct {
+	Reports, Rows int64     // that are not folded
+	Oldest        time.Time // when the oldest of them was stored; zero without one
+	Corrections   int64     // that are not folded
+	Quarantined   int64     // rows and whole reports, neither released nor discarded
+}
+
 // QuarantineQuery selects what is in quarantine.
 type QuarantineQuery struct {
 	After int64  // ids above it

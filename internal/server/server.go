@@ -101,7 +101,8 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
-	tally    *tally // nil without books
+	tally    *tally // nil without books, as is backlog
+	backlog  *backlogWatch
 	metrics  *metrics
 	figures  *figures
 	stopping chan struct{}
@@ -147,6 +148,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Books != nil {
 		if s.tally, err = newTally(c.Books, c.Log, c.Registerer); err != nil {
+			return nil, fmt.Errorf("server: metrics: %w", err)
+		}
+		if s.backlog, err = newBacklogWatch(c.Books, c.Registerer); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 	}
@@ -255,6 +259,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { _ = s.folder.Run(background) })
 	if s.tally != nil {
 		running.Go(func() { s.tally.run(background) })
+		running.Go(func() { s.backlog.run(background) })
 	}
 	running.Go(func() { s.figures.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {

@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
@@ -26,9 +27,24 @@ func accounts(t *testing.T, fresh func(testing.TB) Engine) {
 	other := row(clock.Now(), "acme", 9)
 	other.Limit = "other"
 	settle(row(clock.Now(), "acme", 50), other, future)
+	backlog := func(want ledger.Backlog) {
+		t.Helper()
+		if got, err := books.Backlog(t.Context()); err != nil || got != want {
+			t.Errorf("backlog: got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	stored := clock.Now()
+	clock.Advance(time.Minute)
+	settle(row(clock.Now(), "acme", 0))
+	backlog(ledger.Backlog{Reports: 2, Rows: 4, Oldest: stored, Quarantined: 1})
 	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
 		t.Fatal(err)
 	}
+	backlog(ledger.Backlog{Quarantined: 1})
+	if err := books.Discard(t.Context(), operator, "r", []int64{1}); err != nil {
+		t.Fatal(err)
+	}
+	backlog(ledger.Backlog{})
 	settle(row(clock.Now(), "zeta", 1))
 
 	id := ledger.AccountID{Epoch: ledger.Epoch{Agent: "a", Epoch: 2}, Limit: "requests"}

@@ -51,7 +51,7 @@ bench-decision: ## decisions beside peers and floors in one run; the rows also i
 	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json $(ARGS)
 
 .PHONY: bench-ledger
-bench-ledger: ## report rows from gRPC to the roll-ups, and the ledger's size (ARGS="-only intake")
+bench-ledger: ## report rows from gRPC to the roll-ups, the ledger's size, a database that was away (ARGS="-only intake")
 	@$(GO) run ./loadtest/books $(ARGS)
 
 .PHONY: bench-renewal

@@ -29,7 +29,7 @@ func (s *sender) make(slot time.Time, first, last int) {
 	rows := make([]ledger.Row, 0, last-first)
 	for k := first; k < last; k++ {
 		rows = append(rows, ledger.Row{
-			Slot: slot.Unix(), Tenant: fmt.Sprintf("tenant-%05d", k/10), Limit: "requests", Meter: "requests", Version: 2,
+			Slot: slot.Unix(), Tenant: fmt.Sprintf("tenant-%05d", k/10), Limit: "requests", Meter: "requests", Version: 1,
 			Attributes: fmt.Sprintf("user=user-%d", k%10), Admitted: int64(k%500 + 1), Denied: int64(k % 3),
 		})
 	}
@@ -69,12 +69,13 @@ type shape struct {
 	what         string
 	agents, keys int                            // keys in all
 	of           func(agent int) (from, to int) // an agent's
+	times        int                            // as many rounds, so that there is enough to measure
 }
 
 var shapes = []shape{
-	{"100 agents share 10,000 keys", 100, 10_000, func(int) (int, int) { return 0, 10_000 }},
-	{"100 agents, 100 keys of its own each", 100, 10_000, func(n int) (int, int) { return n * 100, n*100 + 100 }},
-	{"100 agents, 2,000 keys of its own each", 100, 200_000, func(n int) (int, int) { return n * 2000, n*2000 + 2000 }},
+	{"100 agents share 10,000 keys", 100, 10_000, func(int) (int, int) { return 0, 10_000 }, 1},
+	{"100 agents, 100 keys of its own each", 100, 10_000, func(n int) (int, int) { return n * 100, n*100 + 100 }, 20},
+	{"100 agents, 2,000 keys of its own each", 100, 200_000, func(n int) (int, int) { return n * 2000, n*2000 + 2000 }, 1},
 }
 
 // intake measures rows from gRPC to the roll-ups.
@@ -88,6 +89,7 @@ func intake(ctx context.Context, o options) error {
 }
 
 func (sh *shape) measure(ctx context.Context, rounds int) (err error) {
+	rounds *= sh.times
 	s, err := open(ctx)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err != nil {
@@ -122,6 +124,9 @@ func (sh *shape) measure(ctx context.Context, rounds int) (err error) {
 	entries, err := s.ask(ctx, "SELECT count(*) FROM entries")
 	if err != nil {
 		return err
+	}
+	if kept, err := s.ask(ctx, "SELECT count(*) FROM quarantine"); err != nil || kept > 0 {
+		return fmt.Errorf("%w: %d rows are in quarantine, %w", errRefused, kept, err)
 	}
 	perRow := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(rows) }
 	g, p := perRow(ownAfter-own), perRow(postgresAfter-postgres)

@@ -1,7 +1,7 @@
 // Command books measures the ledger through a quota server on a durable Postgres: how
-// many report rows a second it takes from gRPC to the roll-ups, and how large it
-// gets. Reports are made before the clock starts; server, Postgres and those who send
-// share this machine.
+// many report rows a second it takes from gRPC to the roll-ups, how large it
+// gets, and how it comes back from a database that was away. Server, Postgres and those
+// who send share this machine; reports of the first two figures are made before the clock starts.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -20,6 +21,7 @@ func main() {
 	defer stop()
 	var o options
 	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all without")
+	flag.DurationVar(&o.away, "away", 10*time.Minute, "how long Postgres is away in the figure away")
 	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")
 	flag.Parse()
 	for _, f := range figures {
@@ -36,13 +38,14 @@ func main() {
 }
 
 type options struct {
+	away   time.Duration
 	rounds int
 }
 
 var figures = []struct {
 	name string
 	make func(context.Context, options) error
-}{{"intake", intake}, {"size", size}}
+}{{"intake", intake}, {"size", size}, {"away", away}}
 
 func names() (all []string) {
 	for _, f := range figures {

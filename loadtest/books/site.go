@@ -32,7 +32,8 @@ default_plan: free
 // site is a server in this process on a Postgres of its own.
 type site struct {
 	postgres *engines.Postgres
-	addr     string // of gRPC
+	reader   *pgx.Conn // as the superuser
+	addr     string    // of gRPC
 	stops    []func() error
 }
 
@@ -52,6 +53,10 @@ func open(ctx context.Context) (s *site, err error) {
 	if err := migrations.Postgres(ctx, s.postgres.URL("postgres", "", ""), migrations.AppPassword(password)); err != nil {
 		return s, err
 	}
+	if err := s.read(ctx); err != nil {
+		return s, err
+	}
+	s.stops = append(s.stops, func() error { return s.reader.Close(context.WithoutCancel(ctx)) })
 	c := boot.Config{
 		LeaseStore: "memory", Ledger: s.postgres.URL("postgres", migrations.AppRole, password), FoldInterval: time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
@@ -94,28 +99,29 @@ func (s *site) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
+// read connects for ask.
+func (s *site) read(ctx context.Context) (err error) {
+	s.reader, err = pgx.Connect(ctx, s.postgres.URL("postgres", "", ""))
+	return err
+}
+
 // ask runs a query for one number, as the superuser.
 func (s *site) ask(ctx context.Context, query string) (n int64, err error) {
-	conn, err := pgx.Connect(ctx, s.postgres.URL("postgres", "", ""))
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, query).Scan(&n)
+	err = s.reader.QueryRow(ctx, query).Scan(&n)
 	return n, err
 }
 
 // folded waits until nothing is left to fold.
 func (s *site) folded(ctx context.Context) error {
 	for {
-		n, err := s.ask(ctx, "SELECT count(*) FROM queue")
+		n, err := s.ask(ctx, "SELECT count(*) FROM (SELECT FROM queue LIMIT 1) AS q")
 		if err != nil || n == 0 {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -25,6 +25,10 @@ type Durable interface {
 	Cell() (number uint32, at unsafe.Pointer, err error)
 	// Free takes a cell back that nobody can reach.
 	Free(number uint32)
+	// Size returns the bytes of all records.
+	Size() int64
+	// Rotate puts the records that write adds in the place of all.
+	Rotate(write func(add func(record []byte) error) error) error
 	// At returns the memory of a cell of an earlier life; nil where it had none of that number.
 	At(number uint32) unsafe.Pointer
 }
@@ -43,6 +47,7 @@ type Journal struct {
 	batch []byte // of what is booked and not recorded yet
 	slot  int64
 	fault error // why nothing is recorded any more
+	least int64 // bytes that the log has at least before it is made anew
 
 	without atomic.Int64 // buckets that found no room
 }
@@ -63,6 +68,7 @@ const (
 	recordSlot     = 's' // the slot that usage is of from now on
 	recordFrozen   = 'f' // all that was booked is in these reports
 	recordReceived = 'r' // what was said of reports
+	recordOutbox   = 'o' // how far the epoch is, and the reports that wait, when nothing is booked that is not in them
 )
 
 // NewJournal returns a journal of a life that begins.
@@ -247,6 +253,58 @@ func (j *Journal) received(receipts []ledger.Receipt, next int64) {
 	j.appendLocked(record)
 }
 
+// rotateAt is the size of a log from which it is made anew: some minutes of a busy agent.
+const rotateAt = 64 << 20
+
+// Trim makes a log that has grown anew, out of what is still of interest. It does so only while all usage
+// that was booked is in reports: right after a Freeze. The owner's.
+func (j *Journal) Trim(o *Outbox) error {
+	if j == nil || o.Usage.Rows() > 0 {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if size := j.disk.Size(); j.fault != nil || size < max(rotateAt, j.least) {
+		return nil
+	}
+	return j.rotateLocked(o)
+}
+
+func (j *Journal) rotateLocked(o *Outbox) error {
+	j.flushLocked()
+	err := j.disk.Rotate(func(add func([]byte) error) error {
+		for _, p := range j.feeds {
+			if err := add(p.append([]byte{recordCells})); err != nil {
+				return err
+			}
+		}
+		if err := add(binary.AppendVarint([]byte{recordSlot}, j.slot)); err != nil {
+			return err
+		}
+		return add(o.append([]byte{recordOutbox}))
+	})
+	j.least = 2 * j.disk.Size() // of many buckets; and a disk that refuses is not asked at each turn
+	return err
+}
+
+// append writes how far the outbox is.
+func (o *Outbox) append(b []byte) []byte {
+	flags := int64(0)
+	if o.closed {
+		flags |= 1
+	}
+	if o.turning {
+		flags |= 2
+	}
+	for _, n := range [...]int64{o.epoch, o.seq, o.total, o.through, flags, o.settled, o.acknowledged, o.asideReports, o.asideUnits} {
+		b = binary.AppendVarint(b, n)
+	}
+	for i := range o.reports {
+		b = appendReport(b, &o.reports[i])
+	}
+	return b
+}
+
 func (p *feed) append(b []byte) []byte {
 	overage := int64(0)
 	if p.overage {
@@ -306,6 +364,8 @@ func (r *Recovery) Record(record []byte) error {
 		r.frozen(&d)
 	case recordReceived:
 		r.received(&d)
+	case recordOutbox:
+		r.standing(&d)
 	default:
 		return fmt.Errorf("%w: of kind %q", ErrRecord, kind)
 	}
@@ -338,11 +398,21 @@ func (r *Recovery) frozen(d *decoder) {
 	o.Usage.Take()
 	o.turning = d.byte() == 1
 	for d.more() {
-		f := d.report()
-		f.Agent, f.Epoch = o.agent, o.epoch
-		f.Digest = f.Sum()
+		f := d.reportOf(o)
 		o.seq, o.total, o.through, o.closed = f.Seq, f.After, f.Through, f.Closed
 		o.reports = append(o.reports, f)
+	}
+}
+
+// standing takes how far the outbox was.
+func (r *Recovery) standing(d *decoder) {
+	o := r.outbox
+	o.epoch, o.seq, o.total, o.through = d.int(), d.int(), d.int(), d.int()
+	flags := d.int()
+	o.closed, o.turning = flags&1 != 0, flags&2 != 0
+	o.settled, o.acknowledged, o.asideReports, o.asideUnits = d.int(), d.int(), d.int(), d.int()
+	for d.more() {
+		o.reports = append(o.reports, d.reportOf(o))
 	}
 }
 
@@ -470,10 +540,12 @@ func (d *decoder) feed() *feed {
 	return p
 }
 
-func (d *decoder) report() ledger.Report {
+func (d *decoder) reportOf(o *Outbox) ledger.Report {
 	r := ledger.Report{Seq: d.int(), Before: d.int(), After: d.int(), Through: d.int(), Closed: d.int() == 1}
 	if b := d.bytes(); len(b) > 0 {
 		r.Payload = slices.Clone(b)
 	}
+	r.Agent, r.Epoch = o.agent, o.epoch
+	r.Digest = r.Sum()
 	return r
 }

@@ -45,6 +45,25 @@ func (d *disk) Cell() (uint32, unsafe.Pointer, error) {
 
 func (d *disk) Free(uint32) {}
 
+func (d *disk) Size() (n int64) {
+	for _, r := range d.records {
+		n += int64(len(r))
+	}
+	return n
+}
+
+func (d *disk) Rotate(write func(func([]byte) error) error) error {
+	var next [][]byte
+	d.stop("before the log is made anew")
+	err := write(func(r []byte) error {
+		next = append(next, slices.Clone(r))
+		return nil
+	})
+	d.records = next
+	d.stop("after the log was made anew")
+	return err
+}
+
 func (d *disk) At(number uint32) unsafe.Pointer {
 	if int(number) >= len(d.cells) {
 		return nil
@@ -211,6 +230,13 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		case 2:
 			collect()
 			o.Freeze(now/1000, false)
+			if rng.IntN(2) == 0 {
+				j.mu.Lock()
+				if err := j.rotateLocked(o); err != nil {
+					t.Fatal(err)
+				}
+				j.mu.Unlock()
+			}
 		case 3, 4: // what was said of reports comes, or is lost
 			sent := slices.Clone(o.Next(2, 1<<20))
 			var receipts []ledger.Receipt

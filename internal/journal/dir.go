@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -66,6 +67,15 @@ func (d *Dir) tidy() error {
 		}
 		if len(epochs) > 0 {
 			d.latest = max(d.latest, epochs[len(epochs)-1])
+		}
+	}
+	unfinished, err := filepath.Glob(filepath.Join(d.path, "*.new"))
+	if err != nil {
+		return err
+	}
+	for _, name := range unfinished {
+		if err := os.Remove(name); err != nil {
+			return err
 		}
 	}
 	cells, err := filepath.Glob(filepath.Join(d.path, "*.cells.*"))
@@ -167,22 +177,23 @@ func (d *Dir) SetAside(h Header) error {
 	return errors.Join(os.Rename(d.name(h.Epoch)+".log", d.name(h.Epoch)+voided), d.sync())
 }
 
-// Prune removes the logs of drained lives that are older than age, and of the others the oldest
+// Prune removes logs of which all is settled that are older than age, and of the others the oldest
 // beyond size bytes in all.
 func (d *Dir) Prune(now time.Time, age time.Duration, size int64) error {
-	epochs, err := d.sorted(drained)
+	names, err := filepath.Glob(filepath.Join(d.path, "*"+drained))
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for i := len(epochs) - 1; i >= 0; i-- {
-		name := d.name(epochs[i]) + drained
-		info, err := os.Stat(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	written := make(map[string]os.FileInfo)
+	for _, name := range names {
+		if written[name], err = os.Stat(name); err != nil {
+			return err
 		}
-		if size -= info.Size(); size < 0 || now.Sub(info.ModTime()) > age {
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return written[b].ModTime().Compare(written[a].ModTime()) })
+	var errs []error
+	for _, name := range names {
+		if size -= written[name].Size(); size < 0 || now.Sub(written[name].ModTime()) > age {
 			errs = append(errs, os.Remove(name))
 		}
 	}

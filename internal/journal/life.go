@@ -47,8 +47,9 @@ type Life struct {
 	dir *Dir
 	mu  sync.Mutex
 	log
-	pages pages
-	void  error // the log could not be written; nothing is any more
+	pages   pages
+	rotated int
+	void    error // the log could not be written; nothing is any more
 }
 
 func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
@@ -167,6 +168,51 @@ func (l *Life) At(number uint32) unsafe.Pointer {
 		return nil
 	}
 	return l.pages.cell(number)
+}
+
+// Rotate puts the records that write appends in the place of the log, at one stroke: they say
+// all that is still of interest. What was in the log is kept for a time, as a drained one's. Where that fails, the log
+// goes on as it is.
+func (l *Life) Rotate(write func(add func(record []byte) error) error) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.void != nil {
+		return l.void
+	}
+	name := l.dir.name(l.Epoch)
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	next := log{file: f}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	header, err := json.Marshal(l.Header)
+	if err == nil {
+		err = next.append(header)
+	}
+	if err == nil {
+		err = write(next.append)
+	}
+	if err == nil {
+		err = errors.Join(flushAll(l.pages.maps), f.Sync())
+	}
+	if err == nil {
+		l.rotated++
+		err = os.Link(name+".log", fmt.Sprintf("%s.%d%s", name, l.rotated, drained))
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(name+".new", name+".log"); err != nil {
+		return err
+	}
+	old := l.file
+	l.log = next
+	return errors.Join(old.Close(), l.dir.sync())
 }
 
 // Size returns how long the log is.

@@ -315,3 +315,35 @@ func TestDrainedLives(t *testing.T) {
 		}
 	}
 }
+
+// A log that is made anew has the new records only, goes on after them, and what it had is kept for a time.
+func TestALogIsMadeAnew(t *testing.T) {
+	path := t.TempDir()
+	d, l := begin(t, path, 5)
+	if err := l.Append([]byte("of no interest")); err != nil {
+		t.Fatal(err)
+	}
+	failing := errors.New("no")
+	if err := l.Rotate(func(func([]byte) error) error { return failing }); !errors.Is(err, failing) {
+		t.Errorf("got %v, want %v", err, failing)
+	}
+	if err := errors.Join(
+		l.Append([]byte("old")),
+		l.Rotate(func(add func([]byte) error) error { return errors.Join(add([]byte("one")), add([]byte("two"))) }),
+		l.Append([]byte("three")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, d, l)
+	records, again, err := resume(path)
+	if err != nil || string(bytes.Join(records, []byte(" "))) != "one two three" {
+		t.Errorf("%q: %v", records, err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	kept, err := filepath.Glob(filepath.Join(path, "*"+drained))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("%v: %v; want the log that was", kept, err)
+	}
+}

@@ -162,6 +162,22 @@ func (k *keeper) close() error {
 	return errors.Join(append(errs, k.dir.Close())...)
 }
 
+// tidy keeps the journal's size within bounds.
+func (l *loop) tidy() {
+	k := l.c.keeper
+	if k == nil {
+		return
+	}
+	before := k.life.Size()
+	err := k.journal.Trim(l.outbox)
+	if k.life.Size() < before {
+		err = errors.Join(err, k.dir.Prune(time.Now(), journalKept, journalBytes))
+	}
+	if err != nil {
+		l.c.log.Warn("the journal cannot be made smaller", "error", err)
+	}
+}
+
 // recover goes on with the first life of the past after an answer.
 func (l *loop) recover() {
 	p := l.past[0]

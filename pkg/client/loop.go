@@ -318,6 +318,7 @@ func (l *loop) report() {
 	l.collect()
 	if l.c.reg.Version() > 0 && !l.outbox.Full() {
 		l.outbox.Freeze(l.through, false)
+		l.tidy()
 	}
 	l.sweep(l.idle())
 	l.c.reg.Sweep()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/pkg/client"
 )
@@ -31,8 +32,10 @@ var atomicAdd = candidate{"atomic.Int64.Add", func(testing.TB) func(n int) {
 	}
 }}
 
-var handle = candidate{"Limiter.Allow", func(tb testing.TB) func(n int) {
-	l, err := open(tb).Limiter(context.Background(), client.Attribute{Name: client.AttrTenant, Value: "acme"})
+var handle = candidate{"Limiter.Allow", func(tb testing.TB) func(n int) { return handleOf(tb, open(tb)) }}
+
+func handleOf(tb testing.TB, c *client.Client) func(n int) {
+	l, err := c.Limiter(context.Background(), client.Attribute{Name: client.AttrTenant, Value: "acme"})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,7 +49,7 @@ var handle = candidate{"Limiter.Allow", func(tb testing.TB) func(n int) {
 			}
 		}
 	}
-}}
+}
 
 var timeRate = candidate{"x/time/rate", func(testing.TB) func(n int) {
 	l := endless()
@@ -60,14 +63,16 @@ var timeRate = candidate{"x/time/rate", func(testing.TB) func(n int) {
 }}
 
 // byTenant finds one limit among 100,000 tenants'.
-var byTenant = candidate{"Allow/tenants", func(tb testing.TB) func(n int) {
-	c, keys := open(tb), names("tenant")
+var byTenant = candidate{"Allow/tenants", func(tb testing.TB) func(n int) { return byTenantOf(tb, open(tb)) }}
+
+func byTenantOf(tb testing.TB, c *client.Client) func(n int) {
+	keys := names("tenant")
 	return attributes(tb, c, keys, func(k string) []client.Attribute {
 		return []client.Attribute{{Name: client.AttrTenant, Value: k}}
 	}, func(ctx context.Context, k string) bool {
 		return c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: k}).Allowed
 	})
-}}
+}
 
 // byUser finds one limit among one tenant's 100,000 users.
 var byUser = candidate{"Allow/users", func(tb testing.TB) func(n int) {
@@ -173,4 +178,31 @@ func BenchmarkHandle(b *testing.B) { run(b, atomicAdd, handle, timeRate) }
 
 func BenchmarkAttributes(b *testing.B) {
 	run(b, byTenant, byUser, syncMap("user"), goMap("user"))
+}
+
+// BenchmarkJournal decides without a journal and with one by turns, all buckets feeding a meter, and tells
+// the quickest turn of each, which others on the machine disturb least.
+func BenchmarkJournal(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		of   func(testing.TB, *client.Client) func(n int)
+	}{{"Limiter.Allow", handleOf}, {"Allow/tenants", byTenantOf}} {
+		b.Run(c.name, func(b *testing.B) {
+			without, with := c.of(b, open(b)), c.of(b, open(b, client.WithJournal(b.TempDir())))
+			runtime.GC()
+			b.Run("op", func(b *testing.B) {
+				const turn = 10_000
+				quickest := [2]time.Duration{time.Hour, time.Hour}
+				for i := 0; i < b.N; i += 2 * turn {
+					for k, f := range []func(int){without, with} {
+						began := time.Now()
+						f(turn)
+						quickest[k] = min(quickest[k], time.Since(began))
+					}
+				}
+				b.ReportMetric(float64(quickest[0])/turn, "without-ns")
+				b.ReportMetric(float64(quickest[1])/turn, "with-ns")
+			})
+		})
+	}
 }

@@ -13,7 +13,7 @@ import (
 
 // open returns a client of a plentiful server, for the length of a test: one tenant is
 // under a limit by user, all others under a limit of their own.
-func open(tb testing.TB) *client.Client {
+func open(tb testing.TB, opts ...client.Option) *client.Client {
 	policy := &quotav1.Policy{Plans: []*quotav1.Plan{
 		{Name: "one", Limits: []*quotav1.Limit{Limit("requests", "requests")}},
 		{Name: "users", Limits: []*quotav1.Limit{Limit("per-user", "", "user")}},
@@ -23,7 +23,7 @@ func open(tb testing.TB) *client.Client {
 			return "users"
 		}
 		return "one"
-	})
+	}, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}

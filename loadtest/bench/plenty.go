@@ -70,15 +70,16 @@ func Limit(name, meter string, by ...string) *quotav1.Limit {
 }
 
 // Open returns a client of a plentiful server with a policy, and what closes both.
-func Open(policy *quotav1.Policy, plan func(tenant string) string) (*client.Client, func() error, error) {
+func Open(policy *quotav1.Policy, plan func(tenant string) string, opts ...client.Option) (*client.Client, func() error, error) {
 	lis := bufconn.Listen(1 << 20)
 	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16<<20), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	policy.Version, policy.SlotSeconds = 1, 300
 	quotav1.RegisterLeaseServiceServer(srv, plenty{policy: policy, plan: plan})
 	go func() { _ = srv.Serve(lis) }()
-	c, err := client.Dial(context.Background(), "passthrough:bench",
+	c, err := client.Dial(context.Background(), "passthrough:bench", append([]client.Option{
 		client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		client.WithReportInterval(time.Hour), client.WithMaxBuckets(2_000_000), client.WithMaxWait(time.Minute))
+		client.WithReportInterval(time.Hour), client.WithMaxBuckets(2_000_000), client.WithMaxWait(time.Minute),
+	}, opts...)...)
 	if err != nil {
 		srv.Stop()
 		return nil, nil, err

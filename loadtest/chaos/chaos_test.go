@@ -22,13 +22,13 @@ func TestVerdict(t *testing.T) {
 		ledger        int64
 		lost, doubled int64
 	}{
-		{"equal", counted{units: 10, least: 10}, 10, 0, 0},
-		{"one less", counted{units: 10, least: 10}, 9, 1, 0},
-		{"one more", counted{units: 10, least: 10}, 11, 0, 1},
-		{"an answer was lost, and admitted", counted{units: 10, open: 1, least: 10}, 11, 0, 0},
-		{"an answer was lost, and admitted twice", counted{units: 10, open: 1, least: 10}, 12, 0, 1},
-		{"killed, its last reports were not settled", counted{units: 10, open: 1, least: 4}, 4, 0, 0},
-		{"killed, a settled unit is gone", counted{units: 10, open: 1, least: 4}, 3, 1, 0},
+		{"equal", counted{units: 10}, 10, 0, 0},
+		{"one less", counted{units: 10}, 9, 1, 0},
+		{"one more", counted{units: 10}, 11, 0, 1},
+		{"an answer was lost, and admitted", counted{units: 10, open: 1}, 11, 0, 0},
+		{"an answer was lost, and admitted twice", counted{units: 10, open: 1}, 12, 0, 1},
+		{"killed, and what was in flight was not admitted", counted{units: 10, open: 1}, 10, 0, 0},
+		{"killed, and a unit is gone", counted{units: 10, open: 1}, 9, 1, 0},
 	} {
 		if lost, doubled := test.counted.verdict(test.ledger); lost != test.lost || doubled != test.doubled {
 			t.Errorf("%s: got lost %d doubled %d, want %d and %d", test.name, lost, doubled, test.lost, test.doubled)

@@ -41,7 +41,6 @@ func (s *site) killMember(ctx context.Context, m *member, down time.Duration) er
 	if err := m.unit.Kill(); err != nil {
 		return err
 	}
-	m.killed = true
 	m.lives[len(m.lives)-1].to = time.Now().UnixMicro()
 	s.say("%s: kill -9", m.id)
 	s.sleep(ctx, down)
@@ -75,7 +74,6 @@ func jumpGateway(ctx context.Context, s *site, random *rand.Rand) error {
 	if random.IntN(2) == 0 {
 		by = -jump
 	}
-	m.jumped = true
 	if err := m.clock.Set(s.offset + by); err != nil {
 		return err
 	}

@@ -24,17 +24,13 @@ type account struct{ agent, tenant string }
 type book struct {
 	units   map[account]int64
 	held    map[account]int64            // of these, in quarantine: kept, and an operator's to release
-	through map[string][]mark            // of each agent's epochs
 	lives   map[string]map[account]int64 // units by epoch, as agent@epoch: for who looks for a difference
 	reports int
 }
 
-// mark is how far an epoch's reports speak, in Unix microseconds of its agent's clock.
-type mark struct{ epoch, through int64 }
-
 // read reads every report that was acknowledged.
 func (s *site) read(ctx context.Context) (b book, err error) {
-	b = book{units: make(map[account]int64), held: make(map[account]int64), through: make(map[string][]mark), lives: make(map[string]map[account]int64)}
+	b = book{units: make(map[account]int64), held: make(map[account]int64), lives: make(map[string]map[account]int64)}
 	db, err := pgx.Connect(ctx, s.postgres.URL(ledgerDB, "", ""))
 	if err != nil {
 		return b, err
@@ -60,18 +56,16 @@ func (s *site) read(ctx context.Context) (b book, err error) {
 	}); err != nil {
 		return b, err
 	}
-	if rows, err = db.Query(ctx, "SELECT agent, epoch, seq, through_ms, payload FROM reports"); err != nil {
+	if rows, err = db.Query(ctx, "SELECT agent, epoch, seq, payload FROM reports"); err != nil {
 		return b, err
 	}
-	var through int64
 	var payload []byte
-	_, err = pgx.ForEachRow(rows, []any{&r.agent, &r.epoch, &r.seq, &through, &payload}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&r.agent, &r.epoch, &r.seq, &payload}, func() error {
 		all, err := ledger.DecodeRows(payload)
 		if err != nil {
 			return err
 		}
 		b.reports++
-		b.through[r.agent] = append(b.through[r.agent], mark{r.epoch, through * 1000})
 		at := fmt.Sprintf("%s@%d", r.agent, r.epoch)
 		if b.lives[at] == nil {
 			b.lives[at] = make(map[account]int64)
@@ -89,17 +83,16 @@ func (s *site) read(ctx context.Context) (b book, err error) {
 	return b, err
 }
 
-// counted is what an agent's gateway counted of a tenant, and what the ledger must at least have of it.
+// counted is what an agent's gateway counted of a tenant.
 type counted struct {
 	units int64
 	open  int64 // asked and never answered: in flight at a kill, or the answer was lost
-	least int64
 }
 
 // verdict holds what the ledger has of an account to what was counted. It is the rule of the whole
-// suite: least ≤ ledger ≤ units + open, where least is units itself for whoever was not killed.
+// suite: units ≤ ledger ≤ units + open, whoever was killed.
 func (c counted) verdict(units int64) (lost, doubled int64) {
-	return max(c.least-units, 0), max(units-c.units-c.open, 0)
+	return max(c.units-units, 0), max(units-c.units-c.open, 0)
 }
 
 // trails reads what every gateway counted.
@@ -125,55 +118,10 @@ func (s *site) trails() (map[account]counted, *gateway.Counts, error) {
 			if s.o.control == "lie" && m == s.members[0] {
 				n -= n / 100
 			}
-			all[account{m.id, t}] = counted{units: n, open: mine.Open[t], least: n}
+			all[account{m.id, t}] = counted{units: n, open: mine.Open[t]}
 		}
 	}
 	return all, sum, nil
-}
-
-// withoutJournal lowers what must be there of an agent that was killed and kept no journal: what it admitted
-// since the last of its reports that was acknowledged is lost. Units of lives that ended by
-// themselves are all there. With a journal this goes away.
-func (s *site) withoutJournal(all map[account]counted, b book) error {
-	for _, m := range s.every() {
-		if !m.killed {
-			continue
-		}
-		for _, t := range tenantNames() {
-			a := account{m.id, t}
-			c := all[a]
-			c.least = 0
-			for i, l := range m.lives {
-				trail, err := gateway.ReadTrail(filepath.Join(s.dir, l.trail))
-				if err != nil {
-					return err
-				}
-				until := int64(1 << 62)
-				if l.to > 0 {
-					until = l.from
-					for _, e := range b.through[m.id] {
-						begun := e.epoch - s.offset.Microseconds()
-						if begun >= l.from && begun <= l.to {
-							until = max(until, min(e.through-s.offset.Microseconds(), l.to))
-						}
-					}
-				}
-				from := l.from
-				if i == 0 {
-					from = 0
-				}
-				there := trail.Before(t, until) - trail.Before(t, from)
-				if l.to > 0 && there > 0 {
-					// A request that waits while a report is frozen keeps a unit out of it, for
-					// it may yet be put back; each gateway asks one request of a tenant at a time.
-					there--
-				}
-				c.least += there
-			}
-			all[a] = c
-		}
-	}
-	return nil
 }
 
 // settled demands that the ledger has what was counted, within the time of ctx.
@@ -186,18 +134,14 @@ func (s *site) settled(ctx context.Context, r *result) (*gateway.Counts, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.withoutJournal(all, b); err != nil {
-		return nil, err
-	}
 	wrong := s.compare(all, b, r)
-	var admitted, open, gone, held int64
+	var admitted, open, held int64
 	for a, c := range all {
 		admitted, open = admitted+c.units, open+c.open
-		gone += max(c.units-max(b.units[a], c.least), 0)
 		held += b.held[a]
 	}
-	s.say("gateways counted %d, %d without an answer; the ledger has %d in %d reports, %d of them in quarantine; killed agents without a journal took %d with them",
-		admitted, open, r.acknowledged, b.reports, held, gone)
+	s.say("gateways counted %d, %d without an answer; the ledger has %d in %d reports, %d of them in quarantine",
+		admitted, open, r.acknowledged, b.reports, held)
 	if wrong != nil {
 		return nil, wrong
 	}
@@ -218,7 +162,7 @@ func (s *site) compare(all map[account]counted, b book, r *result) error {
 		r.lost += lost
 		r.doubled += doubled
 		if lost > 0 || doubled > 0 {
-			err := fmt.Errorf("%s, %s: counted %d, of which %d must be there, and %d unanswered; the ledger has %d", a.agent, a.tenant, c.units, c.least, c.open, units)
+			err := fmt.Errorf("%s, %s: counted %d, and %d unanswered; the ledger has %d", a.agent, a.tenant, c.units, c.open, units)
 			s.say("WRONG: %v", err)
 			s.explain(a, b)
 			errs = append(errs, err)
@@ -257,11 +201,6 @@ func (s *site) explain(a account, b book) {
 				s.say("  the ledger of %s: %d", at, units[a])
 			}
 		}
-		var latest mark
-		for _, e := range b.through[m.id] {
-			latest = mark{max(latest.epoch, e.epoch), max(latest.through, e.through)}
-		}
-		s.say("  reports are through %d", latest.through)
 	}
 }
 
@@ -278,7 +217,7 @@ func cmpStrings(x, y string) int {
 // apart tries the comparison itself, and asks the product for the same sums.
 func (s *site) apart(ctx context.Context, all map[account]counted, b book) error {
 	for a, c := range all {
-		for _, wrong := range []int64{c.least - 1, c.units + c.open + 1} {
+		for _, wrong := range []int64{c.units - 1, c.units + c.open + 1} {
 			if lost, doubled := c.verdict(wrong); lost+doubled != 1 {
 				return fmt.Errorf("%s, %s: a unit more or less in the ledger makes no difference to the comparison", a.agent, a.tenant)
 			}

@@ -92,10 +92,6 @@ type member struct {
 	mu    sync.Mutex // held while something is done to it
 	unit  engines.Unit
 	lives []life
-	// jumped: its clock was set. Killed gateways' clocks are not, so that it is known
-	// what their reports were through.
-	jumped bool
-	killed bool
 }
 
 // life is one process of a member, in Unix microseconds.
@@ -517,6 +513,7 @@ func (s *site) startMember(ctx context.Context, m *member) (err error) {
 		c.Path = filepath.Join(s.bin, "gateway")
 		c.Args = []string{"--server", s.targets(m), "--agent", m.id, "--demand", m.demand, "--trail", l.trail, "--report", report}
 	}
+	c.Args = append(c.Args, "--journal", m.id+".journal")
 	if m.unit, err = engines.Start(ctx, c); err != nil {
 		return err
 	}

@@ -171,9 +171,6 @@ func (s *site) control(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.withoutJournal(all, b); err != nil {
-			return err
-		}
 		for a, c := range all {
 			_, doubled := c.verdict(b.units[a])
 			r.doubled += doubled

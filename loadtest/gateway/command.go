@@ -20,6 +20,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&c.Record, "record", "", "file to write the record to at the end")
 	f.StringVar(&c.Trail, "trail", "", "file to write every request to, at once")
 	f.StringVar(&c.Check, "check", "", "URL of a quota-agent's checks, asked in place of --server")
+	f.StringVar(&c.Journal, "journal", "", "directory of the client's journal; without it a kill loses usage")
 	f.DurationVar(&c.Report, "report", 0, "how often usage is reported; 0 for the client's default")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -23,6 +23,7 @@ type Config struct {
 	Trail   string // the file that every request is written to at once; empty for none
 	Check   string // where a quota-agent's checks are: asked in place of the servers
 	Report  time.Duration
+	Journal string // directory; empty for none
 }
 
 // Demand is one tenant's requests at this gateway.
@@ -73,6 +74,9 @@ func Run(ctx context.Context, c Config, out io.Writer) error {
 	}
 	if c.Report > 0 {
 		opts = append(opts, client.WithReportInterval(c.Report))
+	}
+	if c.Journal != "" {
+		opts = append(opts, client.WithJournal(c.Journal))
 	}
 	quota, err := client.Dial(ctx, c.Target, opts...)
 	if err != nil {

@@ -129,6 +129,16 @@ type Store interface {
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with
 	// every change of its plan, and never changed. ErrNotFound without the tenant.
 	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
+	// CloseStatement keeps a statement. Its Number is the one after the tenant's last, its
+	// period begins where the last one ended, and its block is not below that one's: otherwise
+	// it was made of something else than there is, which is ErrConflict or ErrInvalid. Where the last
+	// statement is of this period, that one is returned, and nothing is changed.
+	CloseStatement(ctx context.Context, actor string, c Closed) (Closed, error)
+	// Statement returns the closed statement of a period; ErrNotFound without it.
+	Statement(ctx context.Context, tenant, period string) (Closed, error)
+	// Statements returns a tenant's closed statements below before (0: all), newest first,
+	// without their documents.
+	Statements(ctx context.Context, tenant string, before int64, n int) ([]Closed, error)
 	// SetSuspended suspends a tenant or lets it go on; what is so already changes nothing.
 	SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error)
 

@@ -13,7 +13,8 @@ import (
 )
 
 func (c *cli) statementCommand() *cobra.Command {
-	return group("statement", "What tenants owe", c.statementPreviewCommand())
+	return group("statement", "What tenants owe: preview, close, list and show statements",
+		c.statementPreviewCommand(), c.statementCloseCommand(), c.statementListCommand(), c.statementShowCommand())
 }
 
 // statementFormat is how a statement is printed.
@@ -67,6 +68,93 @@ its hash. A period that is under way is worked out as if nothing but usage chang
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
 	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in, such as 2026-10; the period under way if not given")
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) statementCloseCommand() *cobra.Command {
+	var f statementFormat
+	var tenant, period, reason string
+	cmd := &cobra.Command{
+		Use:   "close --tenant TENANT",
+		Short: "Keep the statement of a tenant's next period, for ever",
+		Long: `close keeps the statement of a period that has ended. Periods are closed one after
+another, each once: to close one again prints it as it was closed. It is refused while
+usage of the period is not complete, unless --force says why it is closed all the same;
+what comes later is an adjustment on the next statement.`,
+		Example: "  quotactl statement close --tenant acme\n  quotactl statement close --tenant acme --period 2026-10 --force 'gateway-7 burnt down'",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tenant == "" {
+				return misuse("whose? Give --tenant TENANT")
+			}
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				s, err := client.CloseStatement(ctx, &quotav1.CloseStatementRequest{Tenant: tenant, Period: period, ForceReason: reason})
+				if err != nil {
+					return err
+				}
+				return c.printStatement(f, s)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
+	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in; the next one that is not closed if not given")
+	cmd.Flags().StringVar(&reason, "force", "", "why it is closed although usage is not complete")
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) statementShowCommand() *cobra.Command {
+	var f statementFormat
+	cmd := &cobra.Command{
+		Use:   "show TENANT PERIOD",
+		Short: "Print a statement as it was closed",
+		Args:  exactly("TENANT", "PERIOD"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				s, err := client.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: args[0], Period: args[1]})
+				if err != nil {
+					return err
+				}
+				return c.printStatement(f, s)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) statementListCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "list TENANT",
+		Short: "List a tenant's closed statements, newest first",
+		Args:  exactly("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t := &table{header: []string{"NUMBER", "PERIOD", "BLOCK", "CLOSED", "BY", "FORCED", "DIGEST"}, numbers: map[int]bool{0: true, 2: true}}
+			items := []map[string]any{}
+			for before := int64(0); ; {
+				var resp *quotav1.ListStatementsResponse
+				err := c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) (err error) {
+					resp, err = client.ListStatements(ctx, &quotav1.ListStatementsRequest{Tenant: args[0], PageSize: pageSize, Before: before})
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				for _, s := range resp.Statements {
+					t.add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
+					items = append(items, map[string]any{"number": s.Number, "period": s.Period, "block": s.Height, "block_hash": s.BlockHash,
+						"closed": stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
+					before = s.Number
+				}
+				if len(resp.Statements) < pageSize {
+					break
+				}
+			}
+			return c.write(f, t, items)
+		},
+	}
 	f.flag(cmd)
 	return cmd
 }
@@ -142,5 +230,11 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 		fmt.Fprintf(w, "at block %d, %s\n", p.Height, p.BlockHash)
 	}
 	fmt.Fprintf(w, "digest %s\n", p.Digest)
+	if p.Number > 0 {
+		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, stamp(p.ClosedMs), p.ClosedBy)
+	}
+	if p.Forced != "" {
+		fmt.Fprintf(w, "closed although usage was not complete: %s\n", p.Forced)
+	}
 	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
 }

@@ -63,6 +63,16 @@ func TestStatementPreview(t *testing.T) {
 			t.Errorf("-o %s: exit %d, %s%s", format, code, out, errs)
 		}
 	}
+	// The period under way is the tenant's first: it cannot be closed.
+	for words, want := range map[string]string{
+		"close --tenant acme": "has not ended; it will at ", "close --tenant acme --force gone": "has not ended", "close": "whose?",
+		"show acme 2026-01": "no statement of tenant \"acme\" was closed", "show acme": "takes TENANT PERIOD", "list": "takes TENANT",
+	} {
+		if _, errs, code := e.run(append([]string{"statement"}, strings.Fields(words)...)...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("statement %s: exit %d, %q, want %q", words, code, errs, want)
+		}
+	}
+	e.want("statement list", e.ok("statement", "list", "acme"), "NUMBER  PERIOD  BLOCK  CLOSED  BY  FORCED  DIGEST\n")
 	for words, want := range map[string]string{
 		"--tenant nobody":                   "tenant \"nobody\" (NotFound)",
 		"--tenant globex":                   "tenant \"globex\" (NotFound)", // admitted under the default plan, and never made

@@ -69,6 +69,9 @@ var needs = map[string]role{
 	quotav1.AdminService_GetVersion_FullMethodName:         roleViewer,
 
 	quotav1.StatementService_PreviewStatement_FullMethodName: roleViewer,
+	quotav1.StatementService_GetStatement_FullMethodName:     roleViewer,
+	quotav1.StatementService_ListStatements_FullMethodName:   roleViewer,
+	quotav1.StatementService_CloseStatement_FullMethodName:   roleAdmin,
 
 	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
 	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,

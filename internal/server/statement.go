@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -27,50 +29,193 @@ type statementService struct {
 
 // PreviewStatement works out a period from the newest block.
 func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.PreviewStatementRequest) (*quotav1.Statement, error) {
-	d, err := s.draft(ctx, req.Tenant, req.Period)
+	d, err := s.draft(ctx, req.Tenant, func(c *course, now int64) (billing.Period, error) {
+		if req.Period == "" {
+			return c.cycle.At(now), nil
+		}
+		return c.cycle.Named(req.Period)
+	})
 	if err != nil {
 		return nil, err
 	}
+	if d.closed != nil {
+		return nil, fmt.Errorf("%w: period %s of tenant %s was closed; show its statement", fault.ErrExists, d.closed.Period.Name, req.Tenant)
+	}
 	return d.toProto()
+}
+
+// CloseStatement keeps the statement of the next period.
+func (s *statementService) CloseStatement(ctx context.Context, req *quotav1.CloseStatementRequest) (*quotav1.Statement, error) {
+	d, err := s.draft(ctx, req.Tenant, func(c *course, _ int64) (billing.Period, error) {
+		if req.Period == "" {
+			return c.next, nil
+		}
+		return c.cycle.Named(req.Period)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.closed != nil {
+		return s.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: req.Tenant, Period: d.closed.Period.Name})
+	}
+	if err := d.mayClose(s.now(), req.ForceReason); err != nil {
+		return nil, err
+	}
+	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete}
+	if !d.isComplete() {
+		kept.Forced = req.ForceReason
+	}
+	document, digest, err := d.Encode()
+	if err != nil {
+		return nil, err
+	}
+	kept.Document, kept.Digest = string(document), digest
+	if kept, err = s.policy.CloseStatement(ctx, principalOf(ctx).name, kept); err != nil {
+		return nil, err
+	}
+	return closedToProto(&kept)
+}
+
+// GetStatement is a statement as it was closed.
+func (s *statementService) GetStatement(ctx context.Context, req *quotav1.GetStatementRequest) (*quotav1.Statement, error) {
+	c, err := s.policy.Statement(ctx, req.Tenant, req.Period)
+	if err != nil {
+		return nil, err
+	}
+	return closedToProto(&c)
+}
+
+// ListStatements pages through a tenant's closed statements.
+func (s *statementService) ListStatements(ctx context.Context, req *quotav1.ListStatementsRequest) (*quotav1.ListStatementsResponse, error) {
+	n := int(req.PageSize)
+	if n == 0 {
+		n = wire.DefaultPage
+	}
+	list, err := s.policy.Statements(ctx, req.Tenant, req.Before, n)
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListStatementsResponse{}
+	for i := range list {
+		c, err := closedToProto(&list[i])
+		if err != nil {
+			return nil, err
+		}
+		resp.Statements = append(resp.Statements, c)
+	}
+	return resp, nil
+}
+
+// course is where a tenant's periods stand.
+type course struct {
+	cycle  billing.Cycle
+	closed []policy.Closed // newest first
+	next   billing.Period  // the one to close next
+}
+
+func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (*course, error) {
+	c := new(course)
+	var err error
+	if c.cycle, err = sub.Cycle(); err != nil {
+		return nil, err
+	}
+	for before := int64(0); ; {
+		page, err := s.policy.Statements(ctx, sub.ID, before, policy.MaxPage)
+		if err != nil {
+			return nil, err
+		}
+		c.closed = append(c.closed, page...)
+		if len(page) < policy.MaxPage {
+			break
+		}
+		before = page[len(page)-1].Number
+	}
+	from := sub.Subscriptions[0].From
+	from -= from % 3600 // as the first plan does
+	if len(c.closed) > 0 {
+		from = c.closed[0].Period.To
+	}
+	c.next = c.cycle.At(from)
+	return c, nil
 }
 
 // draft is a statement as of the newest block, and how far it can be trusted.
 type draft struct {
 	*billing.Statement
+	closed   *policy.Closed // set instead of all else where the period is closed
 	period   billing.Period
+	next     billing.Period // the tenant's to be closed next
+	number   int64          // of the next closed statement
 	complete time.Time
 	lagging  []string
 }
 
-func (s *statementService) draft(ctx context.Context, tenant, name string) (*draft, error) {
+func (s *statementService) draft(ctx context.Context, tenant string, which func(*course, int64) (billing.Period, error)) (*draft, error) {
 	subscriber, err := s.policy.Subscriber(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	in := &billing.Input{Tenant: tenant, Subscriptions: subscriber.Subscriptions}
-	if in.Cycle, err = subscriber.Cycle(); err != nil {
+	c, err := s.course(ctx, &subscriber)
+	if err != nil {
 		return nil, err
 	}
-	now := s.now()
-	in.Period = in.Cycle.At(now.Unix())
-	if name != "" {
-		if in.Period, err = in.Cycle.Named(name); err != nil {
-			return nil, statementError(err)
+	in := &billing.Input{Tenant: tenant, Cycle: c.cycle, Subscriptions: subscriber.Subscriptions}
+	now := s.now().Unix()
+	if in.Period, err = which(c, now); err != nil {
+		return nil, statementError(err)
+	}
+	for i := range c.closed {
+		if c.closed[i].Period.Name == in.Period.Name {
+			return &draft{closed: &c.closed[i]}, nil
 		}
 	}
-	if in.Period.From > now.Unix() {
+	if in.Period.From > now {
 		return nil, fmt.Errorf("%w: period %s of tenant %s has not begun; it will at %s", fault.ErrInvalid, in.Period.Name, tenant,
 			time.Unix(in.Period.From, 0).In(in.Cycle.Zone).Format(time.RFC3339))
+	}
+	if len(c.closed) > 0 {
+		in.Since = c.closed[0].Block.Height
+		if in.Period == c.next { // late usage is in one statement: the next
+			for i := range c.closed {
+				in.Earlier = append(in.Earlier, c.closed[i].Period)
+			}
+		}
 	}
 	sums, err := s.usage(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{period: in.Period, complete: sums.Complete, lagging: sums.Lagging}
+	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, complete: sums.Complete, lagging: sums.Lagging}
 	if d.Statement, err = billing.Rate(in); err != nil {
 		return nil, statementError(err)
 	}
 	return d, nil
+}
+
+// isComplete reports whether all usage of the period is in blocks up to the draft's.
+func (d *draft) isComplete() bool { return d.complete.Unix() >= d.period.To && !d.complete.IsZero() }
+
+// mayClose says why the draft may not be kept.
+func (d *draft) mayClose(now time.Time, force string) error {
+	end := time.Unix(d.period.To, 0).UTC().Format(time.RFC3339)
+	switch {
+	case d.period.To > now.Unix():
+		return fmt.Errorf("%w: period %s of tenant %s has not ended; it will at %s", fault.ErrInvalid, d.period.Name, d.Tenant, end)
+	case d.period != d.next:
+		return fmt.Errorf("%w: of tenant %s, period %s is closed next; periods are closed one after another", fault.ErrInvalid, d.Tenant, d.next.Name)
+	case d.isComplete() || force != "":
+		return nil
+	}
+	through := "nothing was settled yet"
+	if !d.complete.IsZero() {
+		through = "it is through " + d.complete.UTC().Format(time.RFC3339)
+	}
+	held := ""
+	if len(d.lagging) > 0 {
+		held = ", held back by " + strings.Join(d.lagging, ", ")
+	}
+	return fmt.Errorf("%w: usage of tenant %s is not complete through the end of %s, %s: %s%s; wait, or close it with a reason", fault.ErrInvalid,
+		d.Tenant, d.period.Name, end, through, held)
 }
 
 // usage reads what the statement is made of at the newest block, and the prices of it.
@@ -79,9 +224,8 @@ func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger
 	if err != nil {
 		return ledger.SealedSums{}, err
 	}
-	sums, err := s.books.Sealed(ctx, ledger.SealedQuery{
-		Tenant: in.Tenant, Since: in.Since, From: in.Period.From, To: in.Period.To, Except: shadows,
-	})
+	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, From: in.Period.From, To: in.Period.To, Except: shadows}
+	sums, err := s.books.Sealed(ctx, q)
 	if err != nil {
 		return sums, ledgerError(err)
 	}
@@ -89,8 +233,19 @@ func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger
 	if in.Block.Height > 0 {
 		in.Block.Hash = hex.EncodeToString(sums.Block.Hash[:])
 	}
+	all := sums.Usage
+	// Earlier periods are read from the first that late usage is of, at the same block.
+	periods := slices.DeleteFunc(slices.Clone(in.Earlier), func(p billing.Period) bool { return sums.Late == 0 || p.To <= sums.Late })
+	if len(periods) > 0 {
+		q.Height, q.From, q.To = sums.Block.Height, periods[len(periods)-1].From, in.Period.From
+		late, err := s.books.Sealed(ctx, q)
+		if err != nil {
+			return sums, ledgerError(err)
+		}
+		all = append(late.Usage, all...)
+	}
 	var versions []int64
-	for _, u := range sums.Usage {
+	for _, u := range all {
 		in.Usage = append(in.Usage, billing.Usage{
 			Slot: u.Slot, Version: u.Version, Late: u.Late, Units: billing.Units{Meter: u.Meter, Admitted: u.Admitted, Overage: u.Overage},
 		})
@@ -98,7 +253,7 @@ func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger
 			versions = append(versions, u.Version)
 		}
 	}
-	in.Versions, err = s.prices.during(ctx, append(slices.Clone(in.Earlier), in.Period), versions)
+	in.Versions, err = s.prices.during(ctx, append(periods, in.Period), versions)
 	return sums, err
 }
 
@@ -113,12 +268,34 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 		Height: d.Block.Height, BlockHash: d.Block.Hash, Document: string(document), Digest: digest,
 		CompleteThroughMs: millis(d.complete), Lagging: d.lagging,
 	}
-	for _, t := range d.Totals {
-		out.Totals = append(out.Totals, &quotav1.StatementTotal{
+	out.Totals = totalsToProto(d.Statement)
+	return out, nil
+}
+
+// closedToProto is a statement as it was closed; in lists it has no document.
+func closedToProto(c *policy.Closed) (*quotav1.Statement, error) {
+	out := &quotav1.Statement{
+		Tenant: c.Tenant, Period: c.Period.Name, FromMs: 1000 * c.Period.From, ToMs: 1000 * c.Period.To, Height: c.Block.Height, BlockHash: c.Block.Hash,
+		Document: c.Document, Digest: c.Digest, CompleteThroughMs: millis(c.Complete),
+		Number: c.Number, ClosedMs: millis(c.At), ClosedBy: c.Actor, Forced: c.Forced,
+	}
+	if c.Document != "" {
+		s, err := billing.Decode([]byte(c.Document), c.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("statement %d of tenant %s: %w", c.Number, c.Tenant, err)
+		}
+		out.Totals = totalsToProto(s)
+	}
+	return out, nil
+}
+
+func totalsToProto(s *billing.Statement) (all []*quotav1.StatementTotal) {
+	for _, t := range s.Totals {
+		all = append(all, &quotav1.StatementTotal{
 			Currency: t.Currency, Amount: t.Total, Text: billing.Money{Amount: t.Total, Currency: t.Currency}.String(),
 		})
 	}
-	return out, nil
+	return all
 }
 
 // statementError gives billing's errors the names that cross the wire.

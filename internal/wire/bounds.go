@@ -351,6 +351,12 @@ func Check(request proto.Message) error {
 		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
 	case *quotav1.PreviewStatementRequest:
 		return TenantID("tenant", r.Tenant)
+	case *quotav1.CloseStatementRequest:
+		return first(TenantID("tenant", r.Tenant), ranged(bound{"force_reason's bytes", int64(len(r.ForceReason)), 0, ledger.MaxReason}))
+	case *quotav1.GetStatementRequest:
+		return TenantID("tenant", r.Tenant)
+	case *quotav1.ListStatementsRequest:
+		return first(TenantID("tenant", r.Tenant), ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}))
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {

@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"DocumentTenants", testDocumentTenants},
 		{"References", testReferences},
 		{"Subscriptions", testSubscriptions},
+		{"Statements", testStatements},
 		{"Levels", testLevels},
 		{"OverridesFollowThePlan", testOverridesFollow},
 		{"Zone", testZone},

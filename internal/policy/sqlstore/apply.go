@@ -137,6 +137,11 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 				moved = append(moved, next.ID)
 			}
 		}
+		if there && next.Billing != was.Billing {
+			if err := t.keepsBilling(ctx, next.ID); err != nil {
+				return nil, err
+			}
+		}
 		if !there || next.Plan != was.Plan {
 			plans[next.ID] = next.Plan
 		}

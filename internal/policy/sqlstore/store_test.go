@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/policytest"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
@@ -82,7 +83,14 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := sqlstore.New(db, engine, nil).Apply(t.Context(), "ann", doc, 0, false); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}); err != nil {
+				t.Fatal(err)
+			}
 			statements := []string{
+				"UPDATE statements SET digest = ''", "DELETE FROM statements",
+				// One that leaves a gap, and one that overlaps.
+				"INSERT INTO statements VALUES ('acme', 2, 'q', 10, 12, 0, '', '', '', 0, '', 'ann', 0)",
+				"INSERT INTO statements VALUES ('acme', 2, 'q', 8, 12, 0, '', '', '', 0, '', 'ann', 0)",
 				"UPDATE policy_versions SET document = ''", "DELETE FROM policy_versions",
 				"UPDATE audit_log SET actor = 'nobody'", "DELETE FROM audit_log",
 				"UPDATE subscriptions SET plan = ''", "DELETE FROM subscriptions",
@@ -92,7 +100,7 @@ func TestAppendOnly(t *testing.T) {
 				"INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('new', 5, 'free'), ('new', 4, 'free')",
 			}
 			if name == "Postgres" {
-				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "TRUNCATE subscriptions", "DROP TABLE audit_log",
+				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "TRUNCATE subscriptions", "TRUNCATE statements", "DROP TABLE audit_log",
 					"ALTER TABLE audit_log DISABLE TRIGGER ALL", "DELETE FROM tenants", "DELETE FROM access_keys", "INSERT INTO policy_heads VALUES (2,0,0,0,0,0)")
 			}
 			for _, s := range statements {

@@ -23,6 +23,226 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CloseStatementRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Empty for the next one.
+	Period string `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	// Why it is closed although usage is not complete: at most 1,024 bytes. Empty to refuse then.
+	ForceReason   string `protobuf:"bytes,3,opt,name=force_reason,json=forceReason,proto3" json:"force_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseStatementRequest) Reset() {
+	*x = CloseStatementRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseStatementRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseStatementRequest) ProtoMessage() {}
+
+func (x *CloseStatementRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseStatementRequest.ProtoReflect.Descriptor instead.
+func (*CloseStatementRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CloseStatementRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *CloseStatementRequest) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *CloseStatementRequest) GetForceReason() string {
+	if x != nil {
+		return x.ForceReason
+	}
+	return ""
+}
+
+type GetStatementRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Period        string                 `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatementRequest) Reset() {
+	*x = GetStatementRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatementRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatementRequest) ProtoMessage() {}
+
+func (x *GetStatementRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatementRequest.ProtoReflect.Descriptor instead.
+func (*GetStatementRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetStatementRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetStatementRequest) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+type ListStatementsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Statements with lower numbers; 0 for the newest.
+	Before        int64 `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListStatementsRequest) Reset() {
+	*x = ListStatementsRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListStatementsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListStatementsRequest) ProtoMessage() {}
+
+func (x *ListStatementsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListStatementsRequest.ProtoReflect.Descriptor instead.
+func (*ListStatementsRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListStatementsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListStatementsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListStatementsRequest) GetBefore() int64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+type ListStatementsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statements    []*Statement           `protobuf:"bytes,1,rep,name=statements,proto3" json:"statements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListStatementsResponse) Reset() {
+	*x = ListStatementsResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListStatementsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListStatementsResponse) ProtoMessage() {}
+
+func (x *ListStatementsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListStatementsResponse.ProtoReflect.Descriptor instead.
+func (*ListStatementsResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListStatementsResponse) GetStatements() []*Statement {
+	if x != nil {
+		return x.Statements
+	}
+	return nil
+}
+
 type PreviewStatementRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -34,7 +254,7 @@ type PreviewStatementRequest struct {
 
 func (x *PreviewStatementRequest) Reset() {
 	*x = PreviewStatementRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[0]
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +266,7 @@ func (x *PreviewStatementRequest) String() string {
 func (*PreviewStatementRequest) ProtoMessage() {}
 
 func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[0]
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +279,7 @@ func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewStatementRequest.ProtoReflect.Descriptor instead.
 func (*PreviewStatementRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{0}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PreviewStatementRequest) GetTenant() string {
@@ -97,14 +317,21 @@ type Statement struct {
 	// milliseconds; 0 when nothing was ever settled.
 	CompleteThroughMs int64 `protobuf:"varint,10,opt,name=complete_through_ms,json=completeThroughMs,proto3" json:"complete_through_ms,omitempty"`
 	// Agents that hold it back: at most 100.
-	Lagging       []string `protobuf:"bytes,11,rep,name=lagging,proto3" json:"lagging,omitempty"`
+	Lagging []string `protobuf:"bytes,11,rep,name=lagging,proto3" json:"lagging,omitempty"`
+	// Of the tenant's closed statements, from 1; 0 for a preview.
+	Number int64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
+	// When and by whom it was closed, in Unix milliseconds.
+	ClosedMs int64  `protobuf:"varint,13,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
+	ClosedBy string `protobuf:"bytes,14,opt,name=closed_by,json=closedBy,proto3" json:"closed_by,omitempty"`
+	// Why it was closed although usage was not complete; empty where it was.
+	Forced        string `protobuf:"bytes,15,opt,name=forced,proto3" json:"forced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -116,7 +343,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -129,7 +356,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Statement) GetTenant() string {
@@ -209,6 +436,34 @@ func (x *Statement) GetLagging() []string {
 	return nil
 }
 
+func (x *Statement) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Statement) GetClosedMs() int64 {
+	if x != nil {
+		return x.ClosedMs
+	}
+	return 0
+}
+
+func (x *Statement) GetClosedBy() string {
+	if x != nil {
+		return x.ClosedBy
+	}
+	return ""
+}
+
+func (x *Statement) GetForced() string {
+	if x != nil {
+		return x.Forced
+	}
+	return ""
+}
+
 type StatementTotal struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Currency string                 `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
@@ -222,7 +477,7 @@ type StatementTotal struct {
 
 func (x *StatementTotal) Reset() {
 	*x = StatementTotal{}
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +489,7 @@ func (x *StatementTotal) String() string {
 func (*StatementTotal) ProtoMessage() {}
 
 func (x *StatementTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +502,7 @@ func (x *StatementTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatementTotal.ProtoReflect.Descriptor instead.
 func (*StatementTotal) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StatementTotal) GetCurrency() string {
@@ -275,10 +530,25 @@ var File_quota_v1_statement_proto protoreflect.FileDescriptor
 
 const file_quota_v1_statement_proto_rawDesc = "" +
 	"\n" +
-	"\x18quota/v1/statement.proto\x12\bquota.v1\"I\n" +
+	"\x18quota/v1/statement.proto\x12\bquota.v1\"j\n" +
+	"\x15CloseStatementRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\x12!\n" +
+	"\fforce_reason\x18\x03 \x01(\tR\vforceReason\"E\n" +
+	"\x13GetStatementRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\"d\n" +
+	"\x15ListStatementsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\x03R\x06before\"M\n" +
+	"\x16ListStatementsResponse\x123\n" +
+	"\n" +
+	"statements\x18\x01 \x03(\v2\x13.quota.v1.StatementR\n" +
+	"statements\"I\n" +
 	"\x17PreviewStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06period\x18\x02 \x01(\tR\x06period\"\xd0\x02\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\"\xba\x03\n" +
 	"\tStatement\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x17\n" +
@@ -292,13 +562,20 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x06digest\x18\t \x01(\tR\x06digest\x12.\n" +
 	"\x13complete_through_ms\x18\n" +
 	" \x01(\x03R\x11completeThroughMs\x12\x18\n" +
-	"\alagging\x18\v \x03(\tR\alagging\"X\n" +
+	"\alagging\x18\v \x03(\tR\alagging\x12\x16\n" +
+	"\x06number\x18\f \x01(\x03R\x06number\x12\x1b\n" +
+	"\tclosed_ms\x18\r \x01(\x03R\bclosedMs\x12\x1b\n" +
+	"\tclosed_by\x18\x0e \x01(\tR\bclosedBy\x12\x16\n" +
+	"\x06forced\x18\x0f \x01(\tR\x06forced\"X\n" +
 	"\x0eStatementTotal\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text2^\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text2\xbf\x02\n" +
 	"\x10StatementService\x12J\n" +
-	"\x10PreviewStatement\x12!.quota.v1.PreviewStatementRequest\x1a\x13.quota.v1.StatementB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\x10PreviewStatement\x12!.quota.v1.PreviewStatementRequest\x1a\x13.quota.v1.Statement\x12F\n" +
+	"\x0eCloseStatement\x12\x1f.quota.v1.CloseStatementRequest\x1a\x13.quota.v1.Statement\x12B\n" +
+	"\fGetStatement\x12\x1d.quota.v1.GetStatementRequest\x1a\x13.quota.v1.Statement\x12S\n" +
+	"\x0eListStatements\x12\x1f.quota.v1.ListStatementsRequest\x1a .quota.v1.ListStatementsResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_statement_proto_rawDescOnce sync.Once
@@ -312,21 +589,32 @@ func file_quota_v1_statement_proto_rawDescGZIP() []byte {
 	return file_quota_v1_statement_proto_rawDescData
 }
 
-var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_quota_v1_statement_proto_goTypes = []any{
-	(*PreviewStatementRequest)(nil), // 0: quota.v1.PreviewStatementRequest
-	(*Statement)(nil),               // 1: quota.v1.Statement
-	(*StatementTotal)(nil),          // 2: quota.v1.StatementTotal
+	(*CloseStatementRequest)(nil),   // 0: quota.v1.CloseStatementRequest
+	(*GetStatementRequest)(nil),     // 1: quota.v1.GetStatementRequest
+	(*ListStatementsRequest)(nil),   // 2: quota.v1.ListStatementsRequest
+	(*ListStatementsResponse)(nil),  // 3: quota.v1.ListStatementsResponse
+	(*PreviewStatementRequest)(nil), // 4: quota.v1.PreviewStatementRequest
+	(*Statement)(nil),               // 5: quota.v1.Statement
+	(*StatementTotal)(nil),          // 6: quota.v1.StatementTotal
 }
 var file_quota_v1_statement_proto_depIdxs = []int32{
-	2, // 0: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
-	0, // 1: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
-	1, // 2: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.Statement
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	5, // 0: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
+	6, // 1: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
+	4, // 2: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
+	0, // 3: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
+	1, // 4: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
+	2, // 5: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
+	5, // 6: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.Statement
+	5, // 7: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.Statement
+	5, // 8: quota.v1.StatementService.GetStatement:output_type -> quota.v1.Statement
+	3, // 9: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
+	6, // [6:10] is the sub-list for method output_type
+	2, // [2:6] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_statement_proto_init() }
@@ -340,7 +628,7 @@ func file_quota_v1_statement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_statement_proto_rawDesc), len(file_quota_v1_statement_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,9 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	StatementService_PreviewStatement_FullMethodName = "/quota.v1.StatementService/PreviewStatement"
+	StatementService_CloseStatement_FullMethodName   = "/quota.v1.StatementService/CloseStatement"
+	StatementService_GetStatement_FullMethodName     = "/quota.v1.StatementService/GetStatement"
+	StatementService_ListStatements_FullMethodName   = "/quota.v1.StatementService/ListStatements"
 )
 
 // StatementServiceClient is the client API for StatementService service.
@@ -30,8 +33,19 @@ const (
 type StatementServiceClient interface {
 	// PreviewStatement works out what a period comes to, from the newest sealed block.
 	// Nothing is kept. A tenant that does not exist is NOT_FOUND; a period that has not
-	// begun is INVALID_ARGUMENT. Needs the role viewer, as all that only reads.
+	// begun is INVALID_ARGUMENT, one that is closed ALREADY_EXISTS. Needs the role viewer, as
+	// all that only reads.
 	PreviewStatement(ctx context.Context, in *PreviewStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	// CloseStatement keeps the statement of a tenant's next period, for ever. A period that
+	// is closed already is answered as it was closed. INVALID_ARGUMENT, and nothing is kept,
+	// where the period has not ended, where an earlier one comes first, or where usage is not
+	// complete and no reason is given. Needs the role admin.
+	CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	// GetStatement is the closed statement of a period; NOT_FOUND without it.
+	GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	// ListStatements pages through a tenant's closed statements, newest first, without their
+	// documents and totals.
+	ListStatements(ctx context.Context, in *ListStatementsRequest, opts ...grpc.CallOption) (*ListStatementsResponse, error)
 }
 
 type statementServiceClient struct {
@@ -52,14 +66,55 @@ func (c *statementServiceClient) PreviewStatement(ctx context.Context, in *Previ
 	return out, nil
 }
 
+func (c *statementServiceClient) CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*Statement, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Statement)
+	err := c.cc.Invoke(ctx, StatementService_CloseStatement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*Statement, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Statement)
+	err := c.cc.Invoke(ctx, StatementService_GetStatement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) ListStatements(ctx context.Context, in *ListStatementsRequest, opts ...grpc.CallOption) (*ListStatementsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListStatementsResponse)
+	err := c.cc.Invoke(ctx, StatementService_ListStatements_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StatementServiceServer is the server API for StatementService service.
 // All implementations must embed UnimplementedStatementServiceServer
 // for forward compatibility.
 type StatementServiceServer interface {
 	// PreviewStatement works out what a period comes to, from the newest sealed block.
 	// Nothing is kept. A tenant that does not exist is NOT_FOUND; a period that has not
-	// begun is INVALID_ARGUMENT. Needs the role viewer, as all that only reads.
+	// begun is INVALID_ARGUMENT, one that is closed ALREADY_EXISTS. Needs the role viewer, as
+	// all that only reads.
 	PreviewStatement(context.Context, *PreviewStatementRequest) (*Statement, error)
+	// CloseStatement keeps the statement of a tenant's next period, for ever. A period that
+	// is closed already is answered as it was closed. INVALID_ARGUMENT, and nothing is kept,
+	// where the period has not ended, where an earlier one comes first, or where usage is not
+	// complete and no reason is given. Needs the role admin.
+	CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error)
+	// GetStatement is the closed statement of a period; NOT_FOUND without it.
+	GetStatement(context.Context, *GetStatementRequest) (*Statement, error)
+	// ListStatements pages through a tenant's closed statements, newest first, without their
+	// documents and totals.
+	ListStatements(context.Context, *ListStatementsRequest) (*ListStatementsResponse, error)
 	mustEmbedUnimplementedStatementServiceServer()
 }
 
@@ -72,6 +127,15 @@ type UnimplementedStatementServiceServer struct{}
 
 func (UnimplementedStatementServiceServer) PreviewStatement(context.Context, *PreviewStatementRequest) (*Statement, error) {
 	return nil, status.Error(codes.Unimplemented, "method PreviewStatement not implemented")
+}
+func (UnimplementedStatementServiceServer) CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseStatement not implemented")
+}
+func (UnimplementedStatementServiceServer) GetStatement(context.Context, *GetStatementRequest) (*Statement, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStatement not implemented")
+}
+func (UnimplementedStatementServiceServer) ListStatements(context.Context, *ListStatementsRequest) (*ListStatementsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListStatements not implemented")
 }
 func (UnimplementedStatementServiceServer) mustEmbedUnimplementedStatementServiceServer() {}
 func (UnimplementedStatementServiceServer) testEmbeddedByValue()                          {}
@@ -112,6 +176,60 @@ func _StatementService_PreviewStatement_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StatementService_CloseStatement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseStatementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).CloseStatement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_CloseStatement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).CloseStatement(ctx, req.(*CloseStatementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_GetStatement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStatementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).GetStatement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_GetStatement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).GetStatement(ctx, req.(*GetStatementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_ListStatements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListStatementsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).ListStatements(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_ListStatements_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).ListStatements(ctx, req.(*ListStatementsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StatementService_ServiceDesc is the grpc.ServiceDesc for StatementService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -122,6 +240,18 @@ var StatementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PreviewStatement",
 			Handler:    _StatementService_PreviewStatement_Handler,
+		},
+		{
+			MethodName: "CloseStatement",
+			Handler:    _StatementService_CloseStatement_Handler,
+		},
+		{
+			MethodName: "GetStatement",
+			Handler:    _StatementService_GetStatement_Handler,
+		},
+		{
+			MethodName: "ListStatements",
+			Handler:    _StatementService_ListStatements_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,70 @@
+package policytest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// A statement is closed once, after the one before it, and stays as it is.
+func testStatements(t *testing.T, s policy.Store) {
+	apply(t, s, plans+"tenants: [{id: acme, plan: free}, {id: other, plan: free}]\n")
+	first := policy.Closed{
+		Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Block: billing.Block{Height: 7, Hash: "ab"},
+		Document: `{"a": 1}`, Digest: "d1", Complete: time.UnixMilli(2_000_000),
+	}
+	closed := must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", first))
+	if closed.Actor != "ann" || time.Since(closed.At) > time.Hour {
+		t.Errorf("closed: %+v", closed)
+	}
+	again := first
+	again.Document, again.Digest, again.Block.Height = "{}", "d2", 9
+	if got := must[policy.Closed](t)(s.CloseStatement(t.Context(), "bob", again)); got != closed {
+		t.Errorf("closed again: %+v, want %+v", got, closed)
+	}
+	if got := must[policy.Closed](t)(s.Statement(t.Context(), "acme", "2026-10")); got != closed {
+		t.Errorf("read: %+v, want %+v", got, closed)
+	}
+	second := policy.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "2026-11", From: 2000, To: 3000}, Block: billing.Block{Height: 7, Hash: "ab"}, Document: "x", Digest: "d3", Forced: "an agent is gone"}
+	for what, bad := range map[string]func(c *policy.Closed){
+		"a gap": func(c *policy.Closed) { c.Period.From++ }, "an overlap": func(c *policy.Closed) { c.Period.From-- }, "an older block": func(c *policy.Closed) { c.Block.Height-- },
+	} {
+		c := second
+		bad(&c)
+		_, err := s.CloseStatement(t.Context(), "ann", c)
+		is(t, what, err, policy.ErrInvalid)
+	}
+	stale := second
+	stale.Number = 1
+	_, err := s.CloseStatement(t.Context(), "ann", stale)
+	is(t, "one made before the last was closed", err, policy.ErrConflict)
+	_, err = s.CloseStatement(t.Context(), "", second)
+	is(t, "by nobody", err, policy.ErrInvalid)
+	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", second))
+	list := must[[]policy.Closed](t)(s.Statements(t.Context(), "acme", 0, 10))
+	if len(list) != 2 || list[0].Number != 2 || list[0].Forced != second.Forced || list[0].Document != "" || list[1].Digest != "d1" || !list[0].Complete.IsZero() {
+		t.Errorf("list: %+v", list)
+	}
+	if below := must[[]policy.Closed](t)(s.Statements(t.Context(), "acme", 2, 10)); len(below) != 1 || below[0].Number != 1 {
+		t.Errorf("below 2: %+v", below)
+	}
+	if none := must[[]policy.Closed](t)(s.Statements(t.Context(), "other", 0, 10)); len(none) != 0 {
+		t.Errorf("another tenant's: %+v", none)
+	}
+	_, err = s.Statement(t.Context(), "acme", "2026-12")
+	is(t, "a period that was not closed", err, policy.ErrNotFound)
+	nobody := second
+	nobody.Tenant = "nobody"
+	_, err = s.CloseStatement(t.Context(), "ann", nobody)
+	is(t, "a tenant that is not there", err, policy.ErrNotFound)
+	audit := must[[]policy.AuditRow](t)(s.Audit(t.Context(), 0, 1))
+	if len(audit) != 1 || audit[0].Action != "statement.close" || audit[0].Object != "acme" {
+		t.Errorf("audit: %+v", audit)
+	}
+	// The periods that follow must go on where these end.
+	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}]\n"), 0, false)
+	is(t, "another billing after a statement", err, policy.ErrInvalid)
+	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {period: anniversary}}]\n")
+}

@@ -1,0 +1,109 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+const closedColumns = "tenant, number, period, from_s, to_s, height, block_hash, digest, complete_ms, forced, actor, at_ms"
+
+func scanClosed(c *policy.Closed, rows *sql.Rows, more ...any) error {
+	var complete, at int64
+	err := rows.Scan(append([]any{&c.Tenant, &c.Number, &c.Period.Name, &c.Period.From, &c.Period.To, &c.Block.Height, &c.Block.Hash, &c.Digest,
+		&complete, &c.Forced, &c.Actor, &at}, more...)...)
+	if complete != 0 {
+		c.Complete = time.UnixMilli(complete)
+	}
+	c.At = time.UnixMilli(at)
+	return err
+}
+
+// statement returns the statement of a period; ErrNotFound without it.
+func statement(ctx context.Context, q querier, tenant, period string) (policy.Closed, error) {
+	rows, err := q.QueryContext(ctx, "SELECT "+closedColumns+", document FROM statements WHERE tenant = $1 AND period = $2", tenant, period)
+	all, err := collect(rows, err, "read statement", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows, &c.Document) })
+	if err != nil {
+		return policy.Closed{}, err
+	}
+	if len(all) == 0 {
+		return policy.Closed{}, fmt.Errorf("%w: no statement of tenant %s was closed for %s", policy.ErrNotFound, limit.Quote(tenant), limit.Quote(period))
+	}
+	return all[0], nil
+}
+
+// CloseStatement implements policy.Store.
+func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed) (policy.Closed, error) {
+	err := s.change(ctx, func(t *tx) error {
+		if _, err := t.one(ctx, c.Tenant); err != nil {
+			return err
+		}
+		rows, err := t.QueryContext(ctx, "SELECT "+closedColumns+" FROM statements WHERE tenant = $1 ORDER BY number DESC LIMIT 1", c.Tenant)
+		last, err := collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+		if err != nil {
+			return err
+		}
+		number := int64(1)
+		if len(last) > 0 {
+			number = last[0].Number + 1
+			if last[0].Period.Name == c.Period.Name {
+				c, err = statement(ctx, t, c.Tenant, c.Period.Name)
+				return err
+			}
+			if last[0].Period.To != c.Period.From || last[0].Block.Height > c.Block.Height {
+				return fmt.Errorf("%w: after the statement of %s, at block %d, comes none of %s at block %d",
+					policy.ErrInvalid, last[0].Period.Name, last[0].Block.Height, c.Period.Name, c.Block.Height)
+			}
+		}
+		if c.Number != number {
+			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policy.ErrConflict, number, c.Tenant, c.Number)
+		}
+		c.Actor, c.At = actor, time.UnixMilli(t.s.now().UnixMilli())
+		complete := int64(0)
+		if !c.Complete.IsZero() {
+			complete = c.Complete.UnixMilli()
+		}
+		if err := t.insert(ctx, "INSERT INTO statements ("+closedColumns+", document) VALUES ", "", [][]any{{
+			c.Tenant, c.Number, c.Period.Name, c.Period.From, c.Period.To, c.Block.Height, c.Block.Hash, c.Digest,
+			complete, c.Forced, actor, c.At.UnixMilli(), c.Document,
+		}}); err != nil {
+			return unavailable("write statement", err)
+		}
+		return t.audit(actor, "statement.close", c.Tenant, nil, map[string]any{
+			"period": c.Period.Name, "number": c.Number, "height": c.Block.Height, "digest": c.Digest, "forced": c.Forced,
+		})
+	})
+	if err != nil {
+		return policy.Closed{}, err
+	}
+	return c, nil
+}
+
+// Statement implements policy.Store.
+func (s *Store) Statement(ctx context.Context, tenant, period string) (policy.Closed, error) {
+	return statement(ctx, s.db, tenant, period)
+}
+
+// Statements implements policy.Store.
+func (s *Store) Statements(ctx context.Context, tenant string, before int64, n int) ([]policy.Closed, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+` FROM statements
+		WHERE tenant = $1 AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
+	return collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+}
+
+// keepsBilling refuses another billing for a tenant that has statements: the periods
+// after them would overlap theirs, or leave a gap.
+func (t *tx) keepsBilling(ctx context.Context, tenant string) error {
+	var closed bool
+	if err := t.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM statements WHERE tenant = $1)", tenant).Scan(&closed); err != nil {
+		return unavailable("read statements", err)
+	}
+	if closed {
+		return fmt.Errorf("%w: tenant %s: its billing cannot change once a statement was closed; its next period would overlap the last one, or leave a gap", policy.ErrInvalid, tenant)
+	}
+	return nil
+}

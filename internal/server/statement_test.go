@@ -1,0 +1,201 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// billed is a statement service over an embedded ledger, at a time of its own.
+type billed struct {
+	t     *testing.T
+	s     *statementService
+	at    time.Time
+	store ledger.Store
+	seq   map[string]int64
+	total map[string]int64
+}
+
+const pricedPolicy = `plans:
+  free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
+  paid:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}]
+    price: {monthly: 31.00 USD, meters: {requests: {tiers: [{up_to: 1000, unit: 0.05}, {unit: 0.01}]}}}
+tenants: [{id: acme, plan: free}]
+`
+
+func newBilled(t *testing.T) *billed {
+	t.Helper()
+	b := &billed{t: t, at: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), seq: map[string]int64{}, total: map[string]int64{}}
+	now := func() time.Time { return b.at }
+	l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	store := sqlstore.New(l.DB(), sqlstore.SQLite, now)
+	doc, err := policy.Parse("quota.yaml", []byte(pricedPolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Apply(t.Context(), "ann", doc, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	b.store = l
+	b.s = &statementService{books: l.Books(), policy: store, prices: newPrices(store), now: now}
+	return b
+}
+
+// settle has an agent report units of acme in the slot that begins at a time, and folds.
+func (b *billed) settle(agent string, slot time.Time, units int64, through time.Time) {
+	b.t.Helper()
+	b.seq[agent]++
+	var rows []ledger.Row
+	if units > 0 {
+		rows = []ledger.Row{{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: units}}
+	}
+	r := ledger.NewReport(agent, 1, b.seq[agent], b.total[agent], rows, through.UnixMilli(), false)
+	b.total[agent] = r.After
+	receipts, err := b.store.Settle(b.t.Context(), []ledger.Report{r})
+	if err != nil || receipts[0].Status != ledger.Settled {
+		b.t.Fatalf("settle: %+v, %v", receipts, err)
+	}
+	if _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *billed) close(period, reason string) (*quotav1.Statement, error) {
+	ctx := context.WithValue(b.t.Context(), principalKey{}, principal{name: "ann"})
+	return b.s.CloseStatement(ctx, &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
+}
+
+// refused wants an error that says why, and no further statement.
+func (b *billed) refused(what string, err error, says string) {
+	b.t.Helper()
+	if !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), says) {
+		b.t.Errorf("%s: %v, want a refusal that says %q", what, err, says)
+	}
+}
+
+// A quarter of a tenant: it changes its plan, an agent lags, units come late.
+func TestStatements(t *testing.T) {
+	b := newBilled(t)
+	b.settle("gw-1", b.at, 500, b.at)
+	b.at = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
+	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	b.at = b.at.Add(36 * time.Hour)
+	b.settle("gw-1", b.at, 900, b.at)
+
+	preview := func(period string) (*quotav1.Statement, error) {
+		return b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: period})
+	}
+	october := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	p, err := preview("")
+	// 21 of 31 days of the fee, and 900 units at 0.05: those of the free plan cost nothing.
+	if err != nil || p.Period != "2026-10" || len(p.Totals) != 1 || p.Totals[0].Text != "66.00 USD" || p.Height != 2 {
+		t.Fatalf("preview: %v, %v", p, err)
+	}
+	_, err = b.close("", "")
+	b.refused("before its end", err, "has not ended")
+	_, err = b.close("2026-09", "")
+	b.refused("a period before the tenant", err, "period 2026-10 is closed next")
+
+	b.at = october.Add(time.Hour)
+	b.settle("gw-2", october.Add(-2*time.Hour), 50, october.Add(-time.Hour))
+	_, err = b.close("", "")
+	b.refused("while an agent lags", err, "it is through 2026-10-31T23:00:00Z, held back by gw-2")
+	if list, err := b.s.ListStatements(t.Context(), &quotav1.ListStatementsRequest{Tenant: "acme"}); err != nil || len(list.Statements) != 0 {
+		t.Errorf("after refusals: %v, %v", list, err)
+	}
+	_, err = b.close("2026-11", "they are gone")
+	b.refused("a period that has not ended, with a reason", err, "has not ended")
+	first, err := b.close("", "gw-2 is gone")
+	if err != nil || first.Number != 1 || first.Forced != "gw-2 is gone" || first.ClosedBy != "ann" || first.Totals[0].Text != "68.50 USD" || first.ClosedMs != b.at.UnixMilli() {
+		t.Fatalf("close by force: %v, %v", first, err)
+	}
+
+	// gw-2 was not gone: 100 units more come late, of which 50 are above the first tier.
+	b.at = b.at.Add(24 * time.Hour)
+	b.settle("gw-2", october.Add(-time.Hour), 100, b.at)
+	again, err := b.close("2026-10", "")
+	if err != nil || again.Digest != first.Digest || again.Document != first.Document || again.ClosedMs != first.ClosedMs {
+		t.Errorf("closed again: %v, %v, want the same", again, err)
+	}
+	if _, err := preview("2026-10"); !errors.Is(err, fault.ErrExists) {
+		t.Errorf("preview of a closed period: %v, want %v", err, fault.ErrExists)
+	}
+	b.settle("gw-2", b.at, 10, b.at)
+	b.at = time.Date(2026, 12, 1, 0, 30, 0, 0, time.UTC)
+	b.settle("gw-3", b.at, 0, b.at)
+	december, err := preview("")
+	if err != nil || december.Period != "2026-12" || strings.Contains(december.Document, `"period":"2026-10"`) {
+		t.Errorf("a preview that is not the next statement: %v, %v, want no adjustments", december, err)
+	}
+	_, err = b.close("2026-12", "")
+	b.refused("a period under way", err, "has not ended")
+	second, err := b.close("", "")
+	if err != nil || second.Period != "2026-11" || second.Number != 2 || second.Forced != "" {
+		t.Fatalf("the second: %v, %v", second, err)
+	}
+	s, err := billing.Decode([]byte(second.Document), second.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, l := range s.Lines {
+		got += l.What() + ": " + l.Money() + "\n"
+	}
+	want := "plan paid: 31.00 USD\nrequests: 10 units: 0.50 USD\nrequests: 100 units, for 2026-10: 3.00 USD\n"
+	if got != want || s.Since != first.Height || second.Totals[0].Text != "34.50 USD" {
+		t.Errorf("the second has, since %d, at %s:\n%swant\n%s", s.Since, second.Totals[0].Text, got, want)
+	}
+	// What was adjusted is not adjusted again.
+	b.at = time.Date(2027, 1, 1, 1, 0, 0, 0, time.UTC)
+	b.settle("gw-3", b.at, 0, b.at)
+	third, err := b.close("", "")
+	if err != nil || third.Totals[0].Text != "31.00 USD" {
+		t.Errorf("the third: %v, %v, want the fee alone", third, err)
+	}
+	list, err := b.s.ListStatements(t.Context(), &quotav1.ListStatementsRequest{Tenant: "acme", PageSize: 2})
+	if err != nil || len(list.Statements) != 2 || list.Statements[0].Period != "2026-12" || list.Statements[1].Digest != second.Digest {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if got, err := b.s.GetStatement(t.Context(), &quotav1.GetStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil || got.Document != second.Document {
+		t.Errorf("show: %v, %v", got, err)
+	}
+}
+
+// What a shadow policy counted beside the one in force is on no statement.
+func TestStatementsLeaveShadowsOut(t *testing.T) {
+	b := newBilled(t)
+	doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(pricedPolicy, "1000/hour", "5/hour")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := b.s.policy.SetShadow(t.Context(), "ann", doc, false); err != nil || a.Version != 2 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	rows := []ledger.Row{{Slot: b.at.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 2, Admitted: 7}}
+	if _, err := b.store.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw", 1, 1, 0, rows, b.at.UnixMilli(), false)}); err != nil {
+		t.Fatal(err)
+	}
+	b.settle("gw-1", b.at, 5, b.at)
+	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
+	if err != nil || !strings.Contains(p.Document, `"admitted":5`) || strings.Contains(p.Document, `"admitted":12`) || strings.Contains(p.Document, `"admitted":7`) {
+		t.Errorf("%v, %v, want 5 units", p, err)
+	}
+}

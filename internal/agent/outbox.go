@@ -28,8 +28,10 @@ type Outbox struct {
 }
 
 const (
-	// maxFrozen bounds the reports that wait; further usage stays in Usage, merged.
-	maxFrozen = 64
+	// maxFrozen bounds the reports that wait, where one freezing does not make more; further usage
+	// stays in Usage, merged by key and slot: an outage costs memory by these, not by its length,
+	// and what waits is settled in seconds.
+	maxFrozen = 8
 	// maxAside bounds the reports kept of fenced epochs; of more only the counts are kept.
 	maxAside = 64
 	// turnAt is the units after which an epoch ends, long before the ledger takes no

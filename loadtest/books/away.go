@@ -23,7 +23,7 @@ var errLedger = errors.New("the ledger differs from what was admitted")
 // away measures what an outage of the database leaves with the agents, and how long it
 // takes until all of it is settled, and folded.
 func away(ctx context.Context, o options) (err error) {
-	s, err := open(ctx)
+	s, err := open(ctx, time.Second)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err != nil {
 		return err

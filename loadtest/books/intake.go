@@ -90,7 +90,7 @@ func intake(ctx context.Context, o options) error {
 
 func (sh *shape) measure(ctx context.Context, rounds int) (err error) {
 	rounds *= sh.times
-	s, err := open(ctx)
+	s, err := open(ctx, time.Second)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err != nil {
 		return err

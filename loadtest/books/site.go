@@ -34,11 +34,12 @@ type site struct {
 	postgres *engines.Postgres
 	reader   *pgx.Conn // as the superuser
 	addr     string    // of gRPC
+	app      string    // URL of the server's role
 	stops    []func() error
 }
 
-// open starts both. It is closed whatever open returns.
-func open(ctx context.Context) (s *site, err error) {
+// open starts both; the server folds every so often. It is closed whatever open returns.
+func open(ctx context.Context, every time.Duration) (s *site, err error) {
 	s = &site{}
 	dir, err := engines.TempDir("books")
 	if err != nil {
@@ -57,8 +58,9 @@ func open(ctx context.Context) (s *site, err error) {
 		return s, err
 	}
 	s.stops = append(s.stops, func() error { return s.reader.Close(context.WithoutCancel(ctx)) })
+	s.app = s.postgres.URL("postgres", migrations.AppRole, password)
 	c := boot.Config{
-		LeaseStore: "memory", Ledger: s.postgres.URL("postgres", migrations.AppRole, password), FoldInterval: time.Second,
+		LeaseStore: "memory", Ledger: s.app, FoldInterval: every,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	if c.GRPC, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

@@ -54,7 +54,7 @@ const (
 )
 
 // memoTable is a cache: a request is in the group that its hash says, or in the one
-// beside it, which the processor brings with it.
+// beside it, which the processor brings with it, or where these are full in one of two others.
 type memoTable struct {
 	groups []memoGroup
 	count  int // resolutions; the writers'
@@ -72,10 +72,10 @@ type memoGroup struct {
 	sight word // hashes of two requests that were seen and are not known, the later one below
 }
 
-// memoWay has besides a resolution one of the cells that it asks, so that both can be waited for at once.
+// memoWay has besides a resolution one of the buckets that it asks, so that both can be waited for at once.
 type memoWay struct {
 	known ref[Resolution]
-	near  ref[cell]
+	near  ref[Entry]
 }
 
 // Resolution is what a request came to: the limits that it meets in the order of asking, and their
@@ -253,8 +253,7 @@ func (r *Resolution) values() *uint64 {
 
 // newResolution returns a resolution of a request, without what it came to; nil for one that is too large.
 func newResolution(hash uint32, attributes []limit.Attribute) *Resolution {
-	var kept []uint64
-	var between []byte
+	kept, between := make([]uint64, 0, 2*memoAttributes), make([]byte, 0, memoAttributes*memoValue)
 	var lengths uint64
 	for i := range attributes {
 		v := attributes[i].Value
@@ -300,11 +299,7 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, agai
 	if !ok {
 		return nil, false
 	}
-	first := t.first(hash)
-	if known = t.groups[first].recall(hash, attributes); known == nil {
-		known = t.groups[first^1].recall(hash, attributes)
-	}
-	if known != nil {
+	if known = t.recall(hash, attributes); known != nil {
 		if known.stays.Load() < memoStay {
 			known.stays.Store(memoStay)
 		}
@@ -317,15 +312,37 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, agai
 		r.memo.setAside(t)
 		return nil, false
 	}
-	return nil, t.groups[first].seen(hash)
+	return nil, t.groups[t.place(hash, 0)].seen(hash)
 }
+
+// recall returns the resolution of a request, if the table has it.
+func (t *memoTable) recall(hash uint32, attributes []limit.Attribute) *Resolution {
+	a := &t.groups[t.place(hash, 0)]
+	if known := a.recall(hash, attributes); known != nil {
+		return known
+	}
+	b := &t.groups[t.place(hash, 1)]
+	if known := b.recall(hash, attributes); known != nil {
+		return known
+	}
+	if !a.full() || !b.full() {
+		return nil
+	}
+	if known := t.groups[t.place(hash, 2)].recall(hash, attributes); known != nil {
+		return known
+	}
+	return t.groups[t.place(hash, 3)].recall(hash, attributes)
+}
+
+// full reports whether the way is in use that is filled last.
+func (g *memoGroup) full() bool { return g.ways[memoWays-1].known.Load() != nil }
 
 // recall returns the resolution of a request, if the group has it.
 func (g *memoGroup) recall(hash uint32, attributes []limit.Attribute) *Resolution {
 	for m := equalTags(g.tags.Load(), hash); m != 0; m &= m - 1 {
 		w := &g.ways[bits.TrailingZeros64(m)/16]
 		if near := w.near.Load(); near != nil {
-			near.tokens.Load() // see Near
+			near.Near()
 		}
 		if known := w.known.Load(); known != nil && known.is(attributes) {
 			return known
@@ -334,10 +351,18 @@ func (g *memoGroup) recall(hash uint32, attributes []limit.Attribute) *Resolutio
 	return nil
 }
 
-// first is the group where a request is looked for first.
-func (t *memoTable) first(hash uint32) uint32 { return hash & uint32(len(t.groups)-1) }
+// memoPlaces is how many groups a request may be in.
+const memoPlaces = 4
 
-// tagOf is of other bits than first, as far as there are others.
+// place is the i-th group where a request may be.
+func (t *memoTable) place(hash, i uint32) uint32 {
+	if i >= 2 {
+		hash = bits.ReverseBytes32(hash * 0x9e37_79b1)
+	}
+	return (hash ^ i&1) & uint32(len(t.groups)-1)
+}
+
+// tagOf is of other bits than place, as far as there are others.
 func tagOf(hash uint32) uint64 { return uint64(hash >> 16) }
 
 // equalTags has the top bit of each 16 set where the tag is that of the hash, and perhaps of such above.
@@ -413,7 +438,7 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 
 // pathLocked returns the path of a request, and makes it if there is none.
 func (m *memo) pathLocked(attributes []limit.Attribute, items []*Item, strictest int) *path {
-	var key []byte
+	key := make([]byte, 0, 256)
 	for i := range attributes {
 		key = append(append(key, attributes[i].Name...), 0)
 	}
@@ -477,8 +502,8 @@ func newMemoTable(groups int) *memoTable {
 
 // find returns where a resolution is that f accepts.
 func (t *memoTable) find(hash uint32, f func(*Resolution) bool) (g *memoGroup, at int) {
-	for i := range uint32(2) {
-		g := &t.groups[t.first(hash)^i]
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(hash, i)]
 		for at := range g.ways {
 			if known := g.ways[at].known.Load(); known != nil && known.hash == hash && f(known) {
 				return g, at
@@ -490,8 +515,8 @@ func (t *memoTable) find(hash uint32, f func(*Resolution) bool) (g *memoGroup, a
 
 // add puts a resolution in a free way, and reports whether there was one.
 func (t *memoTable) add(known *Resolution) bool {
-	for i := range uint32(2) {
-		g := &t.groups[t.first(known.hash)^i]
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(known.hash, i)]
 		for at := range g.ways {
 			if g.ways[at].known.Load() == nil {
 				g.put(at, known)
@@ -507,7 +532,7 @@ func (t *memoTable) add(known *Resolution) bool {
 func (t *memoTable) replace(known *Resolution) {
 	chance := rand.IntN(2 * memoWays)
 	for i := range 2 * memoWays {
-		g, at := &t.groups[t.first(known.hash)^uint32(i/memoWays)], i%memoWays
+		g, at := &t.groups[t.place(known.hash, uint32(i/memoWays))], i%memoWays
 		if was := g.ways[at].known.Load(); was != nil && (was.stays.Load() < memoStay || i >= chance) {
 			g.put(at, known)
 			return
@@ -540,21 +565,24 @@ func (g *memoGroup) put(at int, known *Resolution) {
 
 func (w *memoWay) set(known *Resolution) {
 	w.known.Store(known)
-	var near *cell
+	var near *Entry
 	if known != nil {
 		// The bucket that the fewest requests share is the least likely to be at hand.
 		most := -1
 		for i, it := range known.items[:known.limits] {
 			if int(it.values) > most {
-				most, near = int(it.values), &known.entries[i].cell
+				most, near = int(it.values), known.entries[i]
 			}
 		}
 	}
 	w.near.Store(near)
 }
 
-// Forget forgets a resolution of which a bucket is no more.
+// Forget forgets a resolution if a bucket of it is no more.
 func (r *Registry) Forget(known *Resolution) {
+	if !known.dead() {
+		return
+	}
 	m := &r.memo
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -593,6 +621,16 @@ func (m *memo) resume() {
 	m.table.Store(t)
 }
 
+// dead reports whether a bucket is no more.
+func (r *Resolution) dead() bool {
+	for _, e := range r.entries[:r.limits] {
+		if e.Dead() {
+			return true
+		}
+	}
+	return false
+}
+
 // begin has the memo begin anew, after all sets were replaced.
 func (m *memo) begin() {
 	m.mu.Lock()
@@ -621,7 +659,7 @@ func (m *memo) sweep() {
 			owner.touched.Store(true)
 		}
 		known.stays.Store(stays - 1) // over a use just now, which the next makes good
-		if stays == 1 {
+		if stays == 1 || stays < memoStay && known.dead() {
 			t.drop(g, at)
 		}
 	})

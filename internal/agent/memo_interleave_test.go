@@ -51,7 +51,7 @@ func (s *memoScene) recall(i int) func() {
 
 func (s *memoScene) remember(i int) func() {
 	return func() {
-		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{new(Entry)}, 0)
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{rest: new(rest)}}, 0)
 	}
 }
 
@@ -112,7 +112,10 @@ func TestInterleavingsOfTheMemo(t *testing.T) {
 			s := newMemoScene()
 			s.remember(0)()
 			known, _ := s.r.Recall(memoRequest(0))
-			return s.scene(s.recall(0), func() { s.r.Forget(known) }, s.remember(1))
+			return s.scene(s.recall(0), func() {
+				known.Entry(0).dead.Store(true)
+				s.r.Forget(known)
+			}, s.remember(1))
 		},
 	} {
 		fault, runs := explore(t, make)

@@ -115,17 +115,7 @@ func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, k
 		*d = Decision{Allowed: true, held: held{c, holds[0]}}
 	}
 	if !ok {
-		c.forget(known)
-	}
-}
-
-// forget forgets what a request was resolved to where a bucket of it is no more.
-func (c *Client) forget(known *agent.Resolution) {
-	for i := range known.Limits() {
-		if known.Entry(i).Dead() {
-			c.reg.Forget(known)
-			return
-		}
+		c.reg.Forget(known)
 	}
 }
 

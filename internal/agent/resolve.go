@@ -39,6 +39,27 @@ func (r *Registry) Adopt(rules *limit.Rules) Changes {
 	return b.all()
 }
 
+// Named returns the names of the limits in the policies in force and on trial.
+func (r *Registry) Named() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make(map[string]bool)
+	for _, rules := range []*limit.Rules{r.rules, r.trial} {
+		if rules == nil {
+			continue
+		}
+		for i := range rules.Policy.Limits {
+			names[rules.Policy.Limits[i].Name] = true
+		}
+		for i := range rules.Policy.Plans {
+			for j := range rules.Policy.Plans[i].Limits {
+				names[rules.Policy.Plans[i].Limits[j].Name] = true
+			}
+		}
+	}
+	return names
+}
+
 // Try puts a policy beside the one in force, whose limits decide and count like any, and
 // deny nothing; nil ends that. The caller has collected usage first. The owner's.
 func (r *Registry) Try(rules *limit.Rules) Changes {

@@ -369,7 +369,12 @@ type decided struct {
 	admitted, denied, billed int64
 	overage                  int64
 	trials                   map[trialKey]trialCount
+	named                    map[string]bool // limits that the policies in force and on trial name
 }
+
+// otherLimits stands for limits that only tenants' overrides name: tenants are millions, and may name
+// them as they like.
+const otherLimits = "(override)"
 
 // trialKey names limits on trial: bounded by the names that policies ever had.
 type trialKey struct {
@@ -386,6 +391,9 @@ func (d *decided) add(e *agent.Entry) {
 			d.trials = make(map[trialKey]trialCount)
 		}
 		k := trialKey{e.Limit(), e.Shadow()}
+		if !d.named[k.limit] {
+			k.limit = otherLimits
+		}
 		t := d.trials[k]
 		d.trials[k] = trialCount{t.admitted + admitted, t.denied + denied}
 		return
@@ -408,7 +416,7 @@ type watchEvent struct {
 }
 
 func (l *loop) onWatched(e watchEvent) {
-	c := l.c
+	c, policies := l.c, e.rules != nil || e.trial != nil
 	if e.rules != nil {
 		l.collect() // what was admitted until here is of the version before
 		first := c.reg.Version() == 0
@@ -431,6 +439,9 @@ func (l *loop) onWatched(e watchEvent) {
 		}
 		l.apply(c.reg.Try(e.trial))
 		c.log.Info("shadow policy changed", "version", c.reg.Trial())
+	}
+	if policies {
+		l.count.named = c.reg.Named()
 	}
 	if len(e.tenants) > 0 {
 		l.inform(e.tenants)

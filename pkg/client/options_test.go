@@ -317,3 +317,23 @@ func TestPriorityReserve(t *testing.T) {
 		})
 	}
 }
+
+// Limits that only tenants name share one name in the counts: a thousand tenants may have a thousand.
+func TestTrialsOfOverridesShareAName(t *testing.T) {
+	tried := limit.Limit{Name: "tried", Rate: perSecond(1), Burst: 10, Shadow: true}
+	bubble(t, plans(1, requests(1000, 1000), tried), func(t *testing.T, s *fake) {
+		d := decided{named: map[string]bool{"tried": true}}
+		c := dial(t, s)
+		c.Allow(t.Context(), tenant("a"))
+		c.reg.Each(d.add)
+		d.named = nil
+		c.reg.Each(d.add)
+		if len(d.trials) != 2 || d.trials[trialKey{limit: "tried"}] != d.trials[trialKey{limit: otherLimits}] {
+			t.Errorf("got %v, want tried as it is named, and as it is not", d.trials)
+		}
+		if n := c.reg.Named(); len(n) != 2 || !n["tried"] || !n["requests"] {
+			t.Errorf("named are %v, want requests and tried", n)
+		}
+		shut(t, c)
+	})
+}

@@ -62,8 +62,8 @@ type Stats struct {
 // Trial is what a limit that denies nothing would have done: a shadow limit, or one of the shadow
 // version of the policy. Its units are in none of the other counts.
 type Trial struct {
-	Limit     string
-	Version   bool // of the shadow version
+	Limit     string // "(override)" for those that only tenants' overrides name
+	Version   bool   // of the shadow version
 	Admitted  int64
 	WouldDeny int64
 }

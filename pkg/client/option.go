@@ -25,7 +25,7 @@ const (
 
 // Bounds and defaults of the options.
 const (
-	DefaultMaxBuckets     = 262_144          // about 150 MB when full
+	DefaultMaxBuckets     = 262_144          // about 150 MB when full, and up to as much again for what is remembered of requests
 	DefaultMaxWait        = time.Second      // a few round trips and a retry
 	DefaultFirstWait      = time.Second      // what a process start can spare
 	DefaultRenewTimeout   = 2 * time.Second  // beyond it a server is as good as away

@@ -10,7 +10,7 @@ import (
 // anewAfter is how many seconds after a lease's end the conversation begins anew: before the store
 // forgets the record, and so late that nothing of the lease is given back any more, whatever is reported
 // then. 0 for never: slots are reported as in use, and a long hold keeps the lease in the sums.
-func anewAfter(l *limit.Limit) int32 {
+func anewAfter(l *limit.Limit) int16 {
 	const life = lease.RecordLife / 1_000_000
 	switch {
 	case l.Algorithm == limit.Concurrency || l.FallbackHold > time.Minute:

@@ -56,18 +56,19 @@ type Bucket struct {
 	early    bool  // renew before renewAt
 	stopped  bool  // the last check found that demand stopped
 	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
-	most     int32 // requests that may wait their turn
+	most     int16 // requests that may wait their turn
+	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	least    int32 // before denyUntil, requests of fewer units ask all the same
-	anewIn   int32 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient  flag
+	keep     flag  // more slots than this lying idle are a surplus that the owner has not noticed
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 	hopeless int64 // units refused for being more than that: no demand that a lease could serve
 
 	// The lease.
 	trickle    int64 // micro-tokens a second
-	pile       int64 // most tokens that may be there after a refill from the trickle
+	pile       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
@@ -135,7 +136,7 @@ func (b *Bucket) adopt(l *limit.Limit) {
 	b.queues = b.slots && l.Queue > 0
 	b.touch = l.FirstTouch == limit.TouchAdmit
 	b.anewIn = anewAfter(l)
-	if b.most = int32(l.Queue); b.most == 0 { // at most limit.MaxQueue
+	if b.most = int16(l.Queue); b.most == 0 { // at most limit.MaxQueue
 		b.most = maxWaiting
 	}
 }
@@ -350,7 +351,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 // noteLowLocked asks for an early renewal when the trickle no longer carries the
 // demand, so that the next request need not wait.
 func (b *Bucket) noteLowLocked(now, have int64) {
-	if now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.pile/4+1 || b.dry {
+	if b.slots || now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.pile/4+1 || b.dry {
 		return
 	}
 	b.early = true

@@ -76,14 +76,22 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	case !b.live:
 		return Never
 	}
-	if b.trickle == 0 && b.cell.units() == 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
+	if b.trickle == 0 && b.idle() == 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
 		return b.expires // nothing to give back, and nothing wanted: it may lapse
 	}
 	if now >= b.checkAt {
 		b.checkLocked(now)
 	}
+	if b.keep.Load() == noticed {
+		if at := b.lastAsk + b.earlyEveryLocked(); now < at {
+			return min(at, b.checkAt, b.renewAt)
+		}
+		if b.surplusLocked() { // still
+			return now
+		}
+	}
 	if b.early {
-		return min(max(now, b.lastAsk+earlyEvery), b.renewAt)
+		return min(max(now, b.lastAsk+b.earlyEveryLocked()), b.renewAt)
 	}
 	return min(b.checkAt, b.renewAt)
 }
@@ -263,6 +271,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if b.slots {
 		b.dry = g.DenyFor > 0 || g.Remaining <= 0
 		b.shareLocked(g.Fallback)
+		defer b.surplusLocked() // once those who wait are served
 	}
 	b.rest = 0
 	if b.length > 0 && b.capacity > 0 {

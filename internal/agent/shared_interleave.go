@@ -38,6 +38,8 @@ func (c *counter) CompareAndSwap(old, new int64) bool {
 
 func (f *flag) Load() int32 { step(nil); saw(int64(f.v)); return f.v }
 
+func (f *flag) Store(v int32) { step(nil); f.v = v }
+
 func (f *flag) Add(n int32) int32 { step(nil); f.v += n; saw(int64(f.v)); return f.v }
 
 func (w *word) Load() uint64 { step(nil); saw(int64(w.v)); return w.v }

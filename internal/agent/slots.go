@@ -1,6 +1,10 @@
 package agent
 
-import "github.com/f4ee788f/quota/internal/limit"
+import (
+	"math"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
 
 // A bucket of slots holds units that requests give back at their end (Finish). What it
 // was granted is either in use or spare:
@@ -10,8 +14,8 @@ import "github.com/f4ee788f/quota/internal/limit"
 // The store counts all of it as the holder's, so that no slot is in two hands: what a
 // renewal gives back is taken out of the cell first, and is nobody's until
 // the answer says how much of it stays (offered). What is in use, or kept, no answer
-// takes away. The slots of an agent that is no more come back when its record's slot of the
-// expiry ring has passed.
+// takes away. What lies idle beyond what the store lets it keep (pile) is given up for good, soon. The
+// slots of an agent that is no more come back when its record's slot of the expiry ring has passed.
 
 // Finish gives back n slots of a request that was admitted and came to its end. It returns requests
 // whose turn came, whose Done the caller runs. It takes the mutex only where requests wait.
@@ -24,6 +28,47 @@ func (b *Bucket) Finish(n int64) []*Waiter {
 func (b *Bucket) Cancel(n int64) []*Waiter {
 	b.cell.back.Add(n)
 	return b.wake()
+}
+
+// Surplus reports whether more slots lie idle here than the agent may keep, to the first who
+// asks: the owner is to look at the bucket, which then gives them up. Whoever gave slots back asks.
+func (b *Bucket) Surplus() bool {
+	if b.idle() <= int64(b.keep.Load()) {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.slots || !b.live {
+		return false
+	}
+	b.keep.Store(noticed)
+	return true
+}
+
+// noticed is Bucket.keep while the owner knows of a surplus, or has it to look for one.
+const noticed = math.MaxInt32
+
+// surplusLocked looks whether there is a surplus; if not, whoever gives back looks for one.
+func (b *Bucket) surplusLocked() bool {
+	if b.idle() > b.pile {
+		b.keep.Store(noticed)
+		return true
+	}
+	b.keep.Store(int32(min(b.pile, noticed-1)))
+	return false
+}
+
+// idle is how many slots are there that no request has.
+func (b *Bucket) idle() int64 { return b.cell.due() + b.cell.units() }
+
+// earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. Of slots that
+// are given up others wait: the fewer of all are this agent's, the longer it is, so that all agents together
+// do so some thousand times a second.
+func (b *Bucket) earlyEveryLocked() int64 {
+	if !b.slots {
+		return earlyEvery
+	}
+	return max(2_000, min(200*b.capacity/max(b.share, 1), earlyEvery))
 }
 
 func (b *Bucket) wake() []*Waiter {
@@ -49,7 +94,7 @@ func (b *Bucket) payLocked() {
 			b.debt -= b.cell.forfeit(b.debt)
 		}
 		if over := b.cell.credited() - b.share; b.dry && !b.failed && over > 0 {
-			b.cell.forfeit(over)
+			b.early = b.cell.forfeit(over) > 0 || b.early // the store is to know
 		}
 	}
 }
@@ -68,7 +113,8 @@ func (b *Bucket) shareLocked(micro int64) {
 }
 
 // offerLocked takes the spare slots out of the cell that the next renewal gives
-// back, and returns how many they are. While some of them are not in use the agent keeps half of them, for
+// back, and returns how many of them the answer may leave here. What is more than the agent may keep is
+// no longer its own, whatever the answer. While some of all are free the agent has some of its spare all the same, for
 // requests that come before the answer; all of them go back when others wait
 // for them. A renewal that follows one without an answer gives back the same.
 func (b *Bucket) offerLocked(final bool) int64 {
@@ -77,8 +123,13 @@ func (b *Bucket) offerLocked(final bool) int64 {
 	case final:
 	case b.failed, b.ask != nil: // one without an answer gave back some already
 		spare = 0
-	case !b.dry:
-		spare /= 2
+	default:
+		if up := spare - b.pile; up > 0 && b.live {
+			spare -= up + b.cell.credit(-up)
+		}
+		if !b.dry {
+			spare -= min(spare/2, int64(b.rate*earlyEvery/1e6))
+		}
 	}
 	b.offered += spare - b.cell.credit(-spare)
 	return b.offered

@@ -15,7 +15,7 @@ func slotsLimit(slots, queue int64) *limit.Limit {
 func leasedSlots(l *limit.Limit, now, spare int64) *Bucket {
 	b := NewBucket(l)
 	r := b.Renew(now, false)
-	b.Apply(now, lease.Grant{Number: r.Number, Tokens: spare, TTL: 10_000_000, Remaining: l.Slots - spare})
+	b.Apply(now, lease.Grant{Number: r.Number, Tokens: spare, Pile: l.Slots, TTL: 10_000_000, Remaining: l.Slots - spare})
 	return b
 }
 
@@ -88,6 +88,47 @@ func TestSlotsQueue(t *testing.T) {
 	}
 }
 
+// Slots that lie idle beyond what the store lets the agent keep are given up at once, for good, and
+// whoever brings the first of them back is told to say so; no more than those.
+func TestIdleSlotsAreGivenUp(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(slotsLimit(10, 0))
+	r := b.Renew(now, false)
+	b.Apply(now, lease.Grant{Number: r.Number, Tokens: 6, Pile: 2, TTL: 10_000_000, Fallback: 6_000_000})
+	if b.Due(now+earlyEvery) > now+earlyEvery {
+		t.Error("6 of which 2 may lie idle: nobody gives up the others")
+	}
+	for range 6 {
+		ask(b, now, 1, false)
+	}
+	if b.Due(now+earlyEvery) <= now+earlyEvery {
+		t.Error("all are in use by now, and the store is asked all the same")
+	}
+	told := 0
+	for range 5 {
+		b.Finish(1)
+		if b.Surplus() {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("5 came back: the owner was told %d times, want once", told)
+	}
+	if due := b.Due(now + earlyEvery); due > now+earlyEvery {
+		t.Errorf("with 5 idle slots the renewal is due in %d us, want at once", due-now)
+	}
+	r = b.Renew(now+earlyEvery, false)
+	if r.InUse+r.Held != 3 || r.InUse < 1 {
+		t.Errorf("got %d in use and %d held, want 3 in all, one of them in use", r.InUse, r.Held)
+	}
+	b.Fail(now + earlyEvery)
+	for i := range 3 {
+		if got := ask(b, now+earlyEvery, 1, true); (got == Admitted) != (i < 2) {
+			t.Errorf("out of contact, request %d: got %v; want the 2 that it may keep, and not those given up", i, got)
+		}
+	}
+}
+
 // A lease with slots in use is renewed before it ends, whether or not anything asks;
 // one with none lapses or goes back.
 func TestSlotsInUseAreRenewed(t *testing.T) {
@@ -135,7 +176,7 @@ func (s *slotServer) renew(holder int, r lease.Renewal, rng *rand.Rand) (lease.G
 		return lease.Grant{}, false
 	}
 	s.level += h.has - r.InUse
-	g := lease.Grant{Number: r.Number, TTL: 10_000_000, Remaining: max(s.level, 0)}
+	g := lease.Grant{Number: r.Number, TTL: 10_000_000, Remaining: max(s.level, 0), Pile: rng.Int64N(3)}
 	if !r.Final {
 		g.Tokens = min(max(s.level, 0), r.Waiting+rng.Int64N(4))
 	}

@@ -231,7 +231,7 @@ func TestSlotsOfACrashedAgentComeBack(t *testing.T) {
 	for range 10 {
 		start(busy, 1_000_000)
 	}
-	w.runTo(121_500_000)
+	w.runTo(120_500_000)
 	if running[busy] != 7 {
 		t.Errorf("%d run beside the 3 long ones, want 7", running[busy])
 	}

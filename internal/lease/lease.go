@@ -83,7 +83,7 @@ type Grant struct {
 	Number     int64
 	Tokens     int64 // to spend at once
 	Trickle    int64 // micro-tokens a second
-	Pile       int64 // most tokens that may pile up from the trickle
+	Pile       int64 // most tokens that may pile up from the trickle; of slots, most that may lie idle
 	TTL        int64 // microseconds, counted from before the request was sent
 	DenyFor    int64 // microseconds to deny without asking
 	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it; of slots, in micro-tokens

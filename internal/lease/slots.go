@@ -10,15 +10,26 @@ import "github.com/f4ee788f/quota/internal/limit"
 //
 // A holder starts requests in its spare slots while a renewal is under way. So what a grant takes from
 // its spare stays its own in the sums until it has renewed once more, and then
-// says what it has indeed. When it does not renew until its place in the ring is over, all that
+// says what it has indeed; what it gave up before it renewed is in neither, and free at once. When it does not renew
+// until its place in the ring is over, all that
 // it had is free again; should it renew after all, what it has in use is taken out once more,
 // and the level may be below zero until enough requests end.
+//
+// Slots that lie idle with one holder are missed by the others, and every one that goes
+// through the store costs two renewals. What is lost if a holder had its share of a slots to itself is Erlang's
+// B(a, a), about 0.8 ÷ √a: a twentieth from 200 on, a quarter of five. So holders with large shares keep them, and renew for
+// the term's sake; smaller ones keep an eighth of theirs idle and give back the rest at once.
 
 const (
-	// slotSpare is how many spare slots a holder with nothing in flight may have.
-	slotSpare = 16
-	// slotWait is how long a holder denies for which no slot was free, in microseconds: some
-	// request ends soon.
+	// slotOwn is the share, in slots, from which on a holder has it to itself.
+	slotOwn = 200
+	// slotStart is how many spare slots a holder with little in flight may have while most are free.
+	slotStart = 16
+	// How long a holder denies for which no slot was free, in microseconds: at least a round trip, as long as it
+	// takes one of its own to come back, and so that all holders together ask some thousand times a
+	// second; and at most slotWait, for some request ends soon.
+	slotTrip = 2_000
+	slotAsk  = 250
 	slotWait = 50_000
 )
 
@@ -54,47 +65,72 @@ func (x *step) slots(g *Grant) {
 	}
 	mine := max(next.Lease.Demand, 1)
 	all := x.Out.Demand + mine
-	spare := x.spareFor(mine, all, inUse, freed)
+	share := mulDiv(x.burst, mine, all)
+	own := share >= slotOwn*limit.Micro || x.Out.Demand == 0
+	spare, keep := x.spareFor(mine, share, own, inUse, held, freed)
 	kept := max(spare, held)
 	x.Level -= kept
 	next.Lent = spare
 	next.Lease.Stock = inUse + kept
 
 	term := int64(LongTerm)
-	if kept > 0 || x.Level < x.burst/4 {
+	switch {
+	case rec == nil || rec.Grant.TTL == 0:
 		term = ShortTerm
-	} else if rec == nil || rec.Grant.TTL == 0 {
-		term = ShortTerm
-	} else {
+	case kept == 0 && x.Level >= x.burst/4:
 		term = min(term, 4*rec.Grant.TTL)
+	case own:
+		term = min(4*ShortTerm, 2*rec.Grant.TTL) // a newcomer has to wait for it
+	default:
+		term = ShortTerm
 	}
 	x.hang(term, r.Spec.hold())
 	g.Tokens = spare / limit.Micro
+	g.Pile = keep / limit.Micro
 	g.TTL = term
-	g.Fallback = mulDiv(x.burst, mine, all) // what it has beyond that it gives back as requests end, while others wait
+	g.Fallback = share // what it has beyond that it gives back as requests end, while others wait
+	if own {
+		g.Fallback += share / 8 // demand is measured, with its noise
+	}
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((x.Level+spare)/limit.Micro, 0)
 	if spare < r.Waiting*limit.Micro || spare == 0 && x.Level < limit.Micro {
-		g.DenyFor = slotWait
+		g.DenyFor = min(max(slotTrip, mulDiv(slotAsk, all, mine), mulDiv(slotAsk, share, limit.Micro)), slotWait)
+		if own && inUse+spare >= share-share/8 {
+			g.DenyFor = max(term/2, slotWait) // it has its share, and nobody gives any back before
+		}
 	}
 }
 
-// spareFor is how many slots the holder may have besides those in use: what requests wait for, and while
-// many are free, some for those to come. When there are too few, what the holder itself gave
-// back just now is for others first: whoever asks next may have it.
-func (x *step) spareFor(mine, all, inUse, freed int64) int64 {
+// spareFor is how many slots the holder may have besides those in use, and how many of them
+// may lie idle: the others it gives back at once.
+func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (spare, keep int64) {
 	can := whole(max(x.Level, 0))
-	share := whole(mulDiv(can, mine, all) / 2)
-	spare := int64(0)
 	switch {
-	case x.Level > x.burst/2:
-		spare = min(share, max(inUse, slotSpare*limit.Micro))
-	case x.Level > x.burst/8:
-		spare = min(share, max(whole(inUse/4), 2*limit.Micro))
+	case mine <= 1: // nothing was asked for of late
+	case own:
+		spare, keep = min(max(share-inUse, 0), max(inUse, slotStart*limit.Micro)), x.burst
+		if x.Out.Demand == 0 {
+			spare = min(spare, can/2) // for those to come
+		}
+	case x.Level-freed > x.burst/8 && x.r.Waiting*limit.Micro <= can:
+		// Half of its part of what is free, at least one: as much again may come back before it gives any back. What
+		// it gave back just now it has no use for, or others have more.
+		spare = whole(mulDiv(x.Level, share, x.burst)/2 + limit.Micro - 1)
+		keep = 2 * spare
+		spare = max(spare, min(held, keep), inUse/4)
+		if x.Level > x.burst/2 {
+			spare = max(spare, min(can/8, slotStart*limit.Micro))
+		}
+		keep = max(keep, spare)
+	default:
+		keep = share / 8
+		spare = min(held, keep)
 	}
 	serve := x.serve(can)
 	if x.Out.Demand > 0 && serve < x.r.Waiting*limit.Micro {
+		// There are too few: what the holder itself gave back just now is for others first.
 		serve = x.serve(max(can-freed, 0))
 	}
-	return max(spare, serve)
+	return max(whole(min(spare, can)), serve), keep
 }

@@ -260,7 +260,12 @@ func (x *step) demand() (d int64, fresh bool) {
 	if asked == 0 && elapsed >= FirstTerm/2 {
 		return 1, false // it stopped: what it had is for others at once
 	}
-	seen := min(mulDiv(asked, 1e9, elapsed), mostDemand)
+	seen := mulDiv(asked, 1e9, elapsed)
+	if x.Algorithm == limit.Concurrency {
+		// Who waits for a slot waits through many renewals.
+		seen = mulDiv(x.spent+x.denied, 1e9, elapsed) + mulDiv(x.r.Waiting, 1e9, max(elapsed, guessPer))
+	}
+	seen = min(seen, mostDemand)
 	if rec.Fresh {
 		return max(seen, 1), false
 	}

@@ -157,7 +157,7 @@ func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set 
 		d.others = othersOf(holds, strictest)
 	}
 	if set.Slots {
-		d.ending = endingOf(holds, n)
+		d.ending = c.endingOf(holds, n)
 	}
 	return d, true
 }
@@ -178,7 +178,7 @@ func (c *Client) wasRefused(ctx context.Context, n int64, a []limit.Attribute, s
 		}
 		for i, h := range holds {
 			if i < last {
-				putBack(h, n)
+				c.putBack(h, n)
 			}
 			retract(h.item, h.entry, n)
 		}
@@ -193,9 +193,10 @@ func (c *Client) wasRefused(ctx context.Context, n int64, a []limit.Attribute, s
 }
 
 // putBack returns n units that were taken for a request that another limit denied.
-func putBack(h hold, n int64) {
+func (c *Client) putBack(h hold, n int64) {
 	if h.item.Slots {
 		serve(h.entry.Cancel(n))
+		c.spare(h.entry)
 	} else {
 		h.entry.PutBack(n)
 	}

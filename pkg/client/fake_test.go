@@ -266,6 +266,7 @@ func (f *fake) renewSlots(c *central, l *limit.Limit, agent string, r *quotav1.R
 	level -= r.InUse
 	if !r.Final {
 		g.Tokens = min(max(level, 0), r.Waiting+f.chunk)
+		g.Pile = f.chunk
 		g.TtlMs = f.ttl.Milliseconds()
 		if g.Tokens < r.Waiting || g.Tokens == 0 {
 			g.DenyForMs = 20

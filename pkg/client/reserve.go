@@ -113,7 +113,7 @@ func (r *Reservation) settle(m int64) {
 	for i, h := range r.holds {
 		if r.slots[i] {
 			h.entry.Release(r.n)
-			serve(h.entry.Finish(r.n))
+			r.c.finish(h.entry, r.n)
 			continue
 		}
 		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.
@@ -249,5 +249,5 @@ func (r *request) endingFor(set *agent.Set) *ending {
 	if !set.Slots || r.reserves != nil {
 		return nil
 	}
-	return endingOf(r.holds, r.n)
+	return r.c.endingOf(r.holds, r.n)
 }

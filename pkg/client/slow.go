@@ -590,6 +590,9 @@ func (r *request) giveBack(denied bool) {
 	for i, h := range r.holds {
 		if r.taken[i] {
 			serve(h.entry.Cancel(r.n))
+			if h.item.Slots {
+				r.c.spare(h.entry)
+			}
 		}
 		if h.item.Inherited {
 			h.entry.Inherit(-r.n)

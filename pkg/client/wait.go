@@ -74,18 +74,19 @@ func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
 
 // ending is the slots of a request, to be given back at its end.
 type ending struct {
+	c       *Client
 	done    atomic.Bool
 	n       int64
 	entries []*agent.Entry
 }
 
 // endingOf returns the end of a request that was admitted; nil where it has no slots.
-func endingOf(holds []hold, n int64) *ending {
+func (c *Client) endingOf(holds []hold, n int64) *ending {
 	var e *ending
 	for _, h := range holds {
 		if h.item.Slots {
 			if e == nil {
-				e = &ending{n: n}
+				e = &ending{c: c, n: n}
 			}
 			e.entries = append(e.entries, h.entry)
 		}
@@ -96,7 +97,20 @@ func endingOf(holds []hold, n int64) *ending {
 func (e *ending) end() {
 	if !e.done.Swap(true) {
 		for _, entry := range e.entries {
-			serve(entry.Finish(e.n))
+			e.c.finish(entry, e.n)
 		}
+	}
+}
+
+// finish gives back n slots of a request that has ended.
+func (c *Client) finish(e *agent.Entry, n int64) {
+	serve(e.Finish(n))
+	c.spare(e)
+}
+
+// spare has the loop look at a bucket of slots some of which came back, if they are too many to keep.
+func (c *Client) spare(e *agent.Entry) {
+	if e.Surplus() {
+		c.attend(e)
 	}
 }

@@ -153,6 +153,65 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("slots that a holder gave up are free at once", func(o renewer) {
+		spec := Slots(16)
+		o.one(ask("a", spec, start, 1, 16))
+		r := ask("a", spec, start+1000, 2, 0)
+		r.InUse, r.Admitted = 6, 16 // ten ended, and none of them is held
+		a := o.one(r)
+		if b := o.one(ask("b", spec, start+1001, 1, 10)); b.Tokens != 10-a.Tokens || a.Tokens > 5 {
+			o.t.Errorf("a has 6 and got %d, b got %d, want all that are left", a.Tokens, b.Tokens)
+		}
+	})
+
+	run("a holder keeps a large share, and gives up a small one's idle slots", func(o renewer) {
+		for _, c := range []struct {
+			name  string
+			slots int64
+			own   bool
+		}{{"large", 1000, true}, {"small", 20, false}} {
+			spec := Slots(c.slots)
+			use := c.slots * 9 / 20 // on each of two holders: nearly all
+			var last lease.Grant
+			for n := range int64(8) {
+				for i, holder := range []string{"a", "b"} {
+					r := ask(holder, spec, start+n*300_000+int64(i)*1000, n+1, 0)
+					r.Key = c.name
+					if r.Admitted = n * use * 3; n > 0 {
+						r.InUse, r.Told = use, r.Admitted-use*3
+					} else {
+						r.Waiting, r.Largest = use, 1
+					}
+					last = o.one(r)
+				}
+			}
+			if got := last.Pile >= c.slots; got != c.own {
+				o.t.Errorf("%s: %d slots may lie idle, want all of them only of a large share: %+v", c.name, last.Pile, last)
+			}
+			if c.own && (last.TTL <= lease.ShortTerm || last.Tokens+use < c.slots/2-c.slots/10) {
+				o.t.Errorf("%s: got %+v besides %d in use, want about half of all for a longer term", c.name, last, use)
+			}
+		}
+	})
+
+	run("requests that wait through many renewals count once", func(o renewer) {
+		spec := Slots(2)
+		var a, b lease.Grant
+		for n := range int64(200) { // a asks every 5 ms, b every 20, each for the ten requests that wait there
+			r := ask("a", spec, start+n*5000, n+1, 10)
+			r.Largest = 1
+			a = o.one(r)
+			if n%4 == 0 {
+				r = ask("b", spec, start+n*5000+1, n/4+1, 10)
+				r.Largest = 1
+				b = o.one(r)
+			}
+		}
+		if a.Fallback > 2*b.Fallback || b.Fallback > 2*a.Fallback {
+			o.t.Errorf("the shares are %d and %d, want about the same", a.Fallback, b.Fallback)
+		}
+	})
+
 	run("a dead holder's slots come back, and are taken again if it lives", func(o renewer) {
 		spec := Slots(10)
 		o.one(ask("a", spec, start, 1, 10))

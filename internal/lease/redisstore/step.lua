@@ -232,7 +232,11 @@ local function demand_now()
   local elapsed = max(t - rec[7], 1000)
   local asked = spent + refused + waiting
   if asked == 0 and elapsed >= FIRST / 2 then return 1, 0 end
-  local seen = min(muldiv(asked, 1e9, elapsed), MOST_DEMAND)
+  local seen = muldiv(asked, 1e9, elapsed)
+  if algorithm == SLOTS then
+    seen = muldiv(spent + refused, 1e9, elapsed) + muldiv(waiting, 1e9, max(elapsed, GUESS_PER))
+  end
+  seen = min(seen, MOST_DEMAND)
   if rec[11] == 1 then return max(seen, 1), 0 end
   return max(rec[4] + muldiv(seen - rec[4], elapsed, elapsed + SMOOTHING), 1), 0
 end

@@ -161,6 +161,7 @@ func (l *line) admit(r request) {
 		l.g.w.m.finish(r)
 		l.g.run(func() {
 			serve(l.bucket.Finish(r.units))
+			l.bucket.Surplus()
 			l.plan()
 		})
 	})

@@ -163,13 +163,13 @@ func Docs(dir string, results []Result) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err = between(page, "frontier", []byte(frontierTable(results)))
+	page, err = between(page, "frontier", []byte(frontierTables(results)))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{name: page}
 	for i := range results {
-		if results[i].Scenario.Section == frontier {
+		if strings.HasPrefix(results[i].Scenario.Section, frontier) {
 			continue // figures of a whole run only
 		}
 		files[filepath.Join("sim", slug(results[i].Scenario.Name)+".svg")] = results[i].Chart()

@@ -29,7 +29,8 @@ func TestScenarios(t *testing.T) {
 		"10 agents, 0.9 ×", "10 agents, 3 ×", "5 a minute over 10 agents, 3 ×",
 		"20 agents of 40,000/s, 0.5 ×", "strict, 100 agents, 3 ×",
 		"moves to another tenth of the agents every 2 s, 3 ×", "one of 100 leaves and one joins each second, 3 ×",
-		"10,000 in 10 s over 20 agents, 3 ×", "log, 5 a minute over 10 agents, 3 ×", "leaky, 1,000/s over 10 agents, 3 ×", "the store forgets everything, 3 ×",
+		"10,000 in 10 s over 20 agents, 3 ×", "log, 5 a minute over 10 agents, 3 ×", "leaky, 1,000/s over 10 agents, 3 ×",
+		"50 slots over 10 agents, 0.9 ×", "2,500 slots over 10 agents, 0.9 ×", "the store forgets everything, 3 ×",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -61,6 +61,15 @@ func newStats(c *client.Client) *stats {
 	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
 	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })
 	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s client.Stats) float64 { return float64(s.UnitsAside) })
+	counter("recovered_units", "Units of earlier starts, found in the journal, that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsRecovered })
+	gauge("to_recover_units", "Units of earlier starts that wait for it.", func(s client.Stats) float64 { return float64(s.UnitsToRecover) })
+	counter("unjournalled_buckets", "Buckets that found no room in the journal.", func(s client.Stats) int64 { return s.Unjournalled })
+	gauge("journal_void", "1 once the journal cannot be written: a kill loses what is not settled.", func(s client.Stats) float64 {
+		if s.Journal != "" {
+			return 1
+		}
+		return 0
+	})
 	gauge("reserved_units", "Units of live reservations.", func(s client.Stats) float64 { return float64(s.UnitsReserved) })
 	gauge("buckets", "Buckets held.", func(s client.Stats) float64 { return float64(s.Buckets) })
 	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s client.Stats) float64 { return float64(s.PolicyVersion) })

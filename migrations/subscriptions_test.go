@@ -113,6 +113,9 @@ func checkSubscriptions(t *testing.T, db *sql.DB) {
 		}
 		got += fmt.Sprintf("%s %d %s\n", tenant, from, plan)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	// globex and older are not as the log has them: they end as they are.
 	want := "acme 10 free\nacme 30 gold\nglobex 20 free\nglobex 21 paid\nolder 0 free\n"
 	if got != want {

@@ -246,10 +246,11 @@ func TestMemoStepsAside(t *testing.T) {
 
 // A tenant whose requests are all known stays in use.
 func TestRecallKeepsTheTenant(t *testing.T) {
-	r, set, _ := many(t, 1)
+	r, _, _ := many(t, 1)
 	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p", Suspended: true}})
 	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
-	if set = r.Find("a"); set == nil {
+	set := r.Find("a")
+	if set == nil {
 		t.Fatal("no such tenant")
 	}
 	a := attributesOf("tenant", "a")

@@ -91,7 +91,7 @@ type Follower struct {
 func Follow(path string, said Says) *Follower { return &Follower{path: path, said: said, last: said} }
 
 // Look reads the file and reports whether it says, or has a fault, other than when
-// Look last reported. With a fault, what it said before stays; it is called a few times a second.
+// Look last reported; err is the fault. With a fault, what it said before stays; it is called a few times a second.
 func (f *Follower) Look() (says Says, changed bool, err error) {
 	says, err = Read(f.path)
 	fault := ""
@@ -101,7 +101,7 @@ func (f *Follower) Look() (says Says, changed bool, err error) {
 	settled := fault == f.lastFault && says.Equal(f.last)
 	f.last, f.lastFault = says, fault
 	if !settled || fault == f.fault && (err != nil || says.Equal(f.said)) {
-		return f.said, false, nil
+		return f.said, false, err
 	}
 	f.fault = fault
 	if err == nil {

@@ -78,9 +78,9 @@ func TestFollower(t *testing.T) {
 	look("mode: allow_all", limit.ModeAllowAll, true, false)
 	look("", limit.ModeAllowAll, false, false) // it is being written
 	look("mode: allow_all", limit.ModeAllowAll, false, false)
-	look("mode: x", limit.ModeAllowAll, false, false)
+	look("mode: x", limit.ModeAllowAll, false, true)
 	look("mode: x", limit.ModeAllowAll, true, true)
-	look("mode: x", limit.ModeAllowAll, false, false)
+	look("mode: x", limit.ModeAllowAll, false, true)
 	look("mode: allow_all", limit.ModeAllowAll, false, false)
 	look("mode: allow_all", limit.ModeAllowAll, true, false) // the fault is gone
 	look("", limit.ModeAllowAll, false, false)

@@ -90,7 +90,6 @@ type Bucket struct {
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
-	grantedAt  int64
 	spentBase  int64 // units admitted that remaining does not count any more
 
 	// The conversation with the store.
@@ -107,6 +106,7 @@ type Bucket struct {
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
+	answeredAt               int64  // when that was sent; 0 for none
 	granted                  int64  // the most that the lease of the last answer lets it spend
 	queue                    *queue // nil when nobody waits
 

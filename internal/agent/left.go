@@ -15,19 +15,19 @@ func (b *Bucket) leftLocked(now int64) int64 {
 	switch {
 	case b.counting, b.slots, b.capacity == 0:
 		return max(b.remaining, here)
-	case b.grantedAt == 0:
+	case b.answeredAt == 0:
 		return b.capacity
 	case b.length > 0 && now >= b.turnAt, !b.live && now >= b.resetAt:
 		return b.capacity // nobody has told of more since
 	}
 	left := b.remaining - (b.admittedLocked() + b.reservedLocked() - b.spentBase)
-	passed := float64(max(now-b.grantedAt, 0))
+	passed := float64(max(now-b.answeredAt, 0))
 	switch {
 	case b.length > 0: // a window gains nothing
 	case b.live:
 		left += int64(min(float64(b.trickle)*passed/1e12, float64(b.capacity)))
 	default: // it fills until then, as far as is known here
-		left += int64(float64(b.capacity-b.remaining) * passed / float64(b.resetAt-b.grantedAt))
+		left += int64(float64(b.capacity-b.remaining) * passed / float64(b.resetAt-b.answeredAt))
 	}
 	return min(max(left, here), b.capacity)
 }

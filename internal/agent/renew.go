@@ -177,6 +177,9 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		Window:     b.window,
 		Generation: b.generation,
 	}
+	if b.answeredAt > 0 {
+		r.Elapsed = max(now-b.answeredAt, 0)
+	}
 	if b.live {
 		r.Trickle = b.trickle
 		r.ExpiresIn = max(b.expires-now, 0)
@@ -218,6 +221,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
+	b.answeredAt = p.sentAt
 	g.Tokens, g.Pile, g.Fallback = p.shrunkStock.of(g.Tokens), p.shrunkStock.of(g.Pile), p.shrunkFlow.of(g.Fallback)
 	g.Next, g.Trickle = p.shrunkStock.of(g.Next), p.shrunkFlow.of(g.Trickle)
 	have := b.refillLocked(now)
@@ -282,7 +286,6 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.generation = g.Generation
 	b.remaining = g.Remaining
 	b.resetAt = now + g.Reset
-	b.grantedAt = now
 	b.edgeLocked(now)
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
 	b.least = 0

@@ -39,6 +39,24 @@ func (p *Spec) Windowed() bool { return p.Algorithm == limit.FixedWindow }
 // Sliding reports whether the limit weighs two windows.
 func (p *Spec) Sliding() bool { return p.Algorithm == limit.SlidingWindow }
 
+// slack is epsilon's part in the store: half of it, of a second's rate and the burst.
+func (p *Spec) slack(rate, burst int64) int64 {
+	if rate == 0 && !p.Sliding() {
+		return 0
+	}
+	return mulDiv(rate+burst, p.EpsilonPPM, 2*limit.Micro)
+}
+
+// tolerance is by how much the bucket's clock may be ahead of a holder's, in microseconds: what refills
+// meanwhile is no more than the slack.
+func (p *Spec) tolerance() int64 {
+	rate, burst := p.Flow()
+	if rate == 0 {
+		return 0
+	}
+	return min(lasts(p.slack(rate, burst), float64(rate)), MaxStep)
+}
+
 // hold is how long a holder's share is kept for it after its lease, at the least; its term, if that is longer.
 func (p *Spec) hold() int64 { return min(p.Hold, MaxHold) }
 
@@ -75,8 +93,9 @@ func (r *Renewal) Check() error {
 		return bad("in use", r.InUse)
 	case r.Now < 0 || r.Now > maxCount || r.Window < 0 || r.Window > maxCount:
 		return bad("a time", max(r.Now, r.Window))
-	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount:
-		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation))
+	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount ||
+		r.Elapsed < 0 || r.Elapsed > maxCount/4: // which is added to a time
+		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation, r.Elapsed))
 	case r.Figure.Used < 0 || r.Figure.Used > maxUnits || r.Figure.Window < 0 || r.Figure.Window > maxCount || r.Figure.Through < 0 || r.Figure.Through > maxCount:
 		return bad("the ledger's figure", r.Figure.Used)
 	case r.Memory.Since < 0 || r.Memory.Since > maxCount:

@@ -59,6 +59,7 @@ type Renewal struct {
 	Trickle    int64 // the live lease's trickle, micro-tokens a second, for re-declaring
 	ExpiresIn  int64 // what is left of its term, microseconds; 0 without a live lease
 	Generation int64 // of the bucket as last granted; 0 for none
+	Elapsed    int64 // since the holder sent its last renewal that was answered, by its own clock, microseconds; 0 for none
 
 	Figure Figure // of a Ledgered window, what the ledger says
 	Memory Memory // filled in by the store where its own clock decides

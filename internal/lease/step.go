@@ -26,6 +26,8 @@ const (
 	// MaxStep is the most time that passes in one step while anything is leased, so
 	// that a clock that jumped ahead refills no more than its leases last (and a longer hold).
 	MaxStep = 2*LongTerm + 2*SlotLen
+	// leap is what a clock is off by, in microseconds, that is no message's delay.
+	leap = 1_000_000
 	// smoothing is the time constant of demand, in microseconds.
 	smoothing = 300_000
 	// mostDemand bounds a holder's demand, in thousandths of a unit a second: the
@@ -77,8 +79,8 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		return Grant{}, ErrUnsure
 	}
 	s.anchor(now, r)
-	t, offset := s.clock(now, r.Spec.hold())
 	rec := s.Holders[r.Holder]
+	t, offset, ahead := s.clock(now, r, rec)
 	if rec != nil && rec.gone(t) {
 		rec = nil
 	}
@@ -104,9 +106,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	}
 	x.resize()
 	x.turn()
-	if x.rate > 0 || r.Spec.Sliding() {
-		x.slack = mulDiv(x.rate+x.burst, r.Spec.EpsilonPPM, 2*limit.Micro)
-	}
+	x.slack = r.Spec.slack(x.rate, x.burst)
 	x.advance(t)
 	if r.Spec.Sliding() {
 		x.rate = x.slidingRate()
@@ -130,7 +130,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		x.release()
 	}
 	g := Grant{Number: r.Number, Generation: s.Generation}
-	x.next = &Record{Algorithm: s.Algorithm, Start: t, Window: s.Window, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied}
+	x.next = &Record{Algorithm: s.Algorithm, Start: t, Ahead: ahead, Window: s.Window, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied}
 	switch s.Algorithm {
 	case limit.Concurrency:
 		x.slots(&g)
@@ -197,22 +197,42 @@ func (s *State) anchor(now int64, r *Renewal) {
 	s.Ring = make(map[int64]Sums)
 }
 
-// clock returns the bucket's time for the store's, and the offset to keep. A small
-// step back stands still until the clock has caught up; a larger one, or a leap
-// ahead while anything is leased, moves the offset instead, and refills nothing for it.
-func (s *State) clock(now, hold int64) (t, offset int64) {
+// clock returns the bucket's time for the store's, the offset to keep, and by how much the time is ahead of the
+// holder's own clock. A small step back stands still until the clock has caught up; a larger one, or a leap
+// ahead while anything is leased, moves the offset instead, and refills what the holder's clock says.
+func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int64) {
 	t = now + s.Offset
-	if t < s.Last {
-		if s.Last-t >= 1_000_000 {
-			return s.Last, s.Offset + s.Last - t
+	most := int64(math.MaxInt64)
+	if s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
+		most = s.Last + max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen)
+	}
+	// The holder's own clock knows better how long ago its last step was. That its messages take their time makes
+	// the two differ; what they differ by in all is bounded, so that a clock that leaps again and again gains no more.
+	proven, known := int64(0), rec != nil && !rec.gone(s.Last) && r.Elapsed > 0
+	if known {
+		proven = rec.Start + r.Elapsed - rec.Ahead
+		most = min(most, max(s.Last, proven+r.Spec.tolerance()))
+	}
+	offset = s.Offset
+	switch {
+	case s.Last-t >= leap:
+		to := s.Last
+		if known && rec.Began == r.Began && rec.Admitted == r.Told {
+			to = max(to, min(proven, most)) // the last step is the one that the holder was answered
 		}
-		return s.Last, s.Offset
+		t, offset = to, offset+to-t
+	case t < s.Last:
+		t = s.Last
+	case t > most:
+		if t-most >= leap {
+			offset -= t - most
+		}
+		t = most
 	}
-	most := s.Last + max(MaxStep, LongTerm+hold+2*SlotLen)
-	if t > most && s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
-		return most, s.Offset - (t - most)
+	if known {
+		ahead = min(max(t-proven, 0), r.Spec.tolerance())
 	}
-	return t, s.Offset
+	return t, offset, ahead
 }
 
 // change begins another algorithm: full, less what is out of the old one. Records

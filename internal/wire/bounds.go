@@ -144,6 +144,7 @@ func checkRenewal(r *quotav1.Renewal) error {
 		bound{"generation", r.Generation, 0, maxCount},
 		bound{"largest", r.Largest, 0, r.Waiting},
 		bound{"in_use", r.InUse, 0, maxCount},
+		bound{"elapsed_us", r.ElapsedUs, 0, maxCount},
 		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_OVERAGE)},
 	)
 }

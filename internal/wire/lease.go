@@ -23,6 +23,7 @@ func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 		Number: r.Number, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied, Told: r.Told,
 		Held: r.Held, Waiting: r.Waiting, Largest: r.Largest, InUse: r.InUse, Final: r.Final,
 		Window: r.Window / usPerMs, Trickle: r.Trickle, ExpiresInMs: floor(r.ExpiresIn), Generation: r.Generation,
+		ElapsedUs: r.Elapsed,
 	}
 }
 
@@ -33,6 +34,7 @@ func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
 		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), InUse: p.GetInUse(), Final: p.GetFinal(),
 		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
+		Elapsed: p.GetElapsedUs(),
 	}
 }
 

@@ -30,6 +30,7 @@ type holder struct {
 	grant                  lease.Grant
 	last                   lease.Renewal
 	live                   bool
+	at                     int64 // when it was last answered
 }
 
 // NewHistory returns the history of seed.
@@ -154,10 +155,16 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 	} else if !h.SamePlan && rng.IntN(40) == 0 {
 		r.Trickle, r.ExpiresIn = rng.Int64N(1_000_000_000), 1+rng.Int64N(lease.LongTerm) // the store forgot it, it seems
 	}
+	if rng.IntN(3) > 0 && p.at > 0 {
+		r.Elapsed = max(h.now-p.at+rng.Int64N(200_000)-100_000, 0) // what its own clock says
+		if rng.IntN(10) == 0 {
+			r.Elapsed = rng.Int64N(2_000_000)
+		}
+	}
 	p.last = r
 	return r, func(a lease.Answer) {
 		if a.Err == nil {
-			p.grant, p.told, p.live = a.Grant, r.Admitted, !r.Final
+			p.grant, p.told, p.live, p.at = a.Grant, r.Admitted, !r.Final, r.Now
 		}
 	}
 }

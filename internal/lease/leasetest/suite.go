@@ -190,6 +190,36 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a clock that leaps refills no more than its holders' own clocks say", func(t *testing.T) {
+		spec := Bucket(10_000, 20_000) // a slack of 750
+		const every, seconds = 500_000, 20
+		for _, leaps := range []int64{600_000_000, 30_000_000, 900_000} {
+			s := open(t)
+			var granted, spent int64
+			for i := range int64(seconds * 1_000_000 / every) {
+				now := start + i*every
+				if i%2 == 1 {
+					now += leaps // ahead, and back again, every second
+				}
+				r := ask("a", spec, now, i+1, 20_000)
+				r.Began, r.Admitted, r.Told = 1, spent, spent
+				if i > 0 {
+					r.Elapsed = every
+				}
+				g := one(t, s, r)
+				granted += g.Tokens + g.Trickle/limit.Micro*every/1_000_000
+				spent = granted
+			}
+			// Of the last half second what trickles is not drawn yet.
+			if most := int64(20_000 + 750 + 10_000*(seconds+1)); granted > most {
+				t.Errorf("leaps of %d us: got %d units in %d s, want at most %d", leaps, granted, seconds, most)
+			}
+			if least := int64(10_000 * (seconds - 1)); granted < least {
+				t.Errorf("leaps of %d us: got %d units in %d s, want at least %d", leaps, granted, seconds, least)
+			}
+		}
+	})
+
 	t.Run("a window lets its units through and turns on time", func(t *testing.T) {
 		const period = 60_000_000
 		s := open(t)

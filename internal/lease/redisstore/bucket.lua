@@ -98,7 +98,6 @@ if fixed or sliding then
     for _, sums in pairs(ring) do sums[1], sums[2], sums[3], sums[5] = sums[5], 0, 0, 0 end
   end
 end
-if rate > 0 or sliding then slack = muldiv(rate + burst, epsilon, 2 * MICRO) end
 advance(t)
 if sliding then
   rate = sliding_rate()
@@ -227,7 +226,7 @@ if ledgered then
   if spent > 0 then moved = now end
   if figure_window == win and figure_through > 0 then
     local used = min(figure_used, MOST_UNITS) * MICRO
-    if void() and ARGV[36] == '1' and figure_through >= moved + FIGURE_SKEW then
+    if void() and ARGV[37] == '1' and figure_through >= moved + FIGURE_SKEW then
       level, lapsed = max(level, burst - used), 0
     end
     if unsure > 0 and (figure_through >= unsure or now >= unsure + FIGURE_WAIT) then

@@ -4,8 +4,8 @@ local record = {
   began, admitted, denied, lent, algorithm, declared,
   number, tokens, trickle, granted_pile, term, deny, fallback, from, through, floor(following / MICRO), gen,
   in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
+  asks, ahead,
 }
-if asks > 0 then record[#record + 1] = asks end
 local state = {
   kind, level, carry, last, offset, since, capacity, win, win_end, gen,
   locked, suspect, withheld, before, left, edge, last_edge,
@@ -29,12 +29,12 @@ if newcomer then look = 2 elseif number % 8 == 0 then look = 1 end
 if look > 0 then
   local some = redis.call('HRANDFIELD', key, look, 'WITHVALUES')
   for i = 1, #some, 2 do
-    if string.sub(some[i], 1, 2) == 'r:' and some[i] ~= holder and gone(cmsgpack.unpack(some[i + 1])) then
+    if string.sub(some[i], 1, 2) == 'r:' and some[i] ~= holder and gone(cmsgpack.unpack(some[i + 1]), t) then
       redis.call('HDEL', key, some[i])
     end
   end
 end
 
 local answer = {}
-for i = 19, #record do answer[i - 18] = record[i] end
+for i = 19, asks > 0 and 35 or 34 do answer[i - 18] = record[i] end
 return answer

@@ -11,9 +11,9 @@
 --   13 window  14 trickle  15 expires in us  16 generation  17 algorithm
 --   18 refill, micro-tokens/s, not rounded  19 capacity, micro-tokens  20 epsilon, ppm
 --   21-23 window start, end, end of the next  24 borrow, micro-tokens  25 lockout us
---   26 hold us  27 prorate (0|1)  28 period us  29 units
---   and only where any of them is not 0: 30 remembers since us  31 lost (0|1)  32 ledgered (0|1)
---   33-36 the ledger's figure: window, used, through, whole (0|1)
+--   26 hold us  27 prorate (0|1)  28 period us  29 units  30 elapsed us
+--   and only where any of them is not 0: 31 remembers since us  32 lost (0|1)  33 ledgered (0|1)
+--   34-37 the ledger's figure: window, used, through, whole (0|1)
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
 --   window end, next, generation, expiry slot, remaining, reset us, tokens out, trickles out, and unsure where
 --   it is not 0}, {-1} for a stale number, or {-2} where the ledger is to be asked first.
@@ -22,7 +22,7 @@ local FIRST, SHORT, LONG = 200000, 500000, 10000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
 local SMOOTHING, GUESS_PER = 300000, 100000
 local MOST_UNITS, MOST_DEMAND, MOST = 1000000000, 1000000000000, 9007199254740992
-local TOO_LARGE = 5000
+local TOO_LARGE, LEAP = 5000, 1000000
 local FIGURE_WAIT, FIGURE_SKEW, FIGURE_EVERY = 30000000, 15000000, 15000000
 local FIXED, LEAKY, SLIDING, LOG, SLOTS = 2, 3, 4, 5, 6 -- 1 is a token bucket
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
@@ -39,12 +39,12 @@ local admitted, denied, told = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(AR
 local held, waiting, largest = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local final, window, expires_in = ARGV[12] == '1', tonumber(ARGV[13]), tonumber(ARGV[15])
 local algorithm, flow, burst, epsilon = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
-local borrow, lockout, hold = tonumber(ARGV[24]), tonumber(ARGV[25]), tonumber(ARGV[26])
+local borrow, lockout, hold, elapsed = tonumber(ARGV[24]), tonumber(ARGV[25]), tonumber(ARGV[26]), tonumber(ARGV[30])
 local refills = algorithm == 1 or algorithm == LEAKY
 local rate = refills and max(floor(flow), 1) or 0
 
-local remembers, lost, ledgered = tonumber(ARGV[30] or 0), ARGV[31] == '1', ARGV[32] == '1'
-local figure_window, figure_used, figure_through = tonumber(ARGV[33] or 0), tonumber(ARGV[34] or 0), tonumber(ARGV[35] or 0)
+local remembers, lost, ledgered = tonumber(ARGV[31] or 0), ARGV[32] == '1', ARGV[33] == '1'
+local figure_window, figure_used, figure_through = tonumber(ARGV[34] or 0), tonumber(ARGV[35] or 0), tonumber(ARGV[36] or 0)
 
 local function muldiv(a, b, c) return floor(a * b / c) end
 local function whole(v) return floor(v / MICRO) * MICRO end
@@ -86,28 +86,40 @@ else
   unsure, moved, lapsed = 0, 0, 0
 end
 
--- The bucket's own clock never runs backward.
-local t = now + offset
-local most = last + max(MAX_STEP, LONG + hold + 2 * SLOT)
-if t < last then
-  if last - t >= 1000000 then offset = offset + (last - t) end
-  t = last
-elseif t > most and stock_out + pile_out + trickle_out > 0 then
-  offset = offset - (t - most)
-  t = most
-end
-
 -- The holder's record: 1-5 stock, pile, trickle, demand, next, 6 slot, 7 start, 8 expires, 9 window,
 -- 10 window of next, 11 fresh (1) or on its share (2), 12 largest, 13 began, 14 admitted, 15 denied,
--- 16 lent, 17 algorithm, 18 declared trickle, and the answer from 19 on.
-local function gone(record) return record[8] + RECORD_LIFE <= t and record[6] * SLOT <= t end
+-- 16 lent, 17 algorithm, 18 declared trickle, 19-35 the answer, 36 ahead.
+local function gone(record, at) return record[8] + RECORD_LIFE <= at and record[6] * SLOT <= at end
 local rec = fields[2] and cmsgpack.unpack(fields[2])
-if rec and gone(rec) then rec = nil end
+
+-- The bucket's own clock never runs backward, and no faster than the holder's.
+local slack = 0
+if refills or algorithm == SLIDING then slack = muldiv(rate + burst, epsilon, 2 * MICRO) end
+local t, ahead, most, proven = now + offset, 0, MOST * 2, nil
+local tolerance = 0
+if refills then tolerance = min(lasts(slack, rate), MAX_STEP) end
+if stock_out + pile_out + trickle_out > 0 then most = last + max(MAX_STEP, LONG + hold + 2 * SLOT) end
+if rec and not gone(rec, last) and elapsed > 0 then
+  proven = rec[7] + elapsed - rec[36]
+  most = min(most, max(last, proven + tolerance))
+end
+if last - t >= LEAP then
+  local to = last
+  if proven and rec[13] == began and rec[14] == told then to = max(to, min(proven, most)) end
+  t, offset = to, offset + to - t
+elseif t < last then
+  t = last
+elseif t > most then
+  if t - most >= LEAP then offset = offset - (t - most) end
+  t = most
+end
+if proven then ahead = min(max(t - proven, 0), tolerance) end
+if rec and gone(rec, t) then rec = nil end
 local newcomer = not rec
 if rec then
   if number == rec[19] then
     local answer = {}
-    for i = 19, #rec do answer[i - 18] = rec[i] end
+    for i = 19, rec[35] > 0 and 35 or 34 do answer[i - 18] = rec[i] end
     return answer
   end
   if number < rec[19] then return {-1} end
@@ -149,7 +161,6 @@ elseif changed then
 end
 spent, refused = min(spent, MOST_UNITS), min(refused, MOST_UNITS)
 
-local slack = 0
 local refill_to -- what time does to the level, by algorithm
 
 -- drawn is what leases draw of the rate.

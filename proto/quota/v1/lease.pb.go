@@ -704,7 +704,10 @@ type Renewal struct {
 	// Which of the limit's buckets it is.
 	Kind Renewal_Kind `protobuf:"varint,20,opt,name=kind,proto3,enum=quota.v1.Renewal_Kind" json:"kind,omitempty"`
 	// True for a bucket of the shadow policy, the version that is tried beside the one in force.
-	Shadow        bool `protobuf:"varint,21,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Shadow bool `protobuf:"varint,21,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// Microseconds by the agent's own clock between sending the last renewal that was
+	// answered and sending this one; 0 where none was. It bounds what a store's clock that leaps refills.
+	ElapsedUs     int64 `protobuf:"varint,22,opt,name=elapsed_us,json=elapsedUs,proto3" json:"elapsed_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -884,6 +887,13 @@ func (x *Renewal) GetShadow() bool {
 		return x.Shadow
 	}
 	return false
+}
+
+func (x *Renewal) GetElapsedUs() int64 {
+	if x != nil {
+		return x.ElapsedUs
+	}
+	return 0
 }
 
 type RenewResponse struct {
@@ -2629,7 +2639,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\"\xca\x04\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\"\xe9\x04\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2654,7 +2664,9 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\alargest\x18\x12 \x01(\x03R\alargest\x12\x15\n" +
 	"\x06in_use\x18\x13 \x01(\x03R\x05inUse\x12*\n" +
 	"\x04kind\x18\x14 \x01(\x0e2\x16.quota.v1.Renewal.KindR\x04kind\x12\x16\n" +
-	"\x06shadow\x18\x15 \x01(\bR\x06shadow\"\x1e\n" +
+	"\x06shadow\x18\x15 \x01(\bR\x06shadow\x12\x1d\n" +
+	"\n" +
+	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\"\x1e\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05LIMIT\x10\x00\x12\v\n" +
 	"\aOVERAGE\x10\x01\"\x8b\x01\n" +

@@ -86,12 +86,14 @@ func (x *step) clip(t int64) {
 	}
 	out := x.Out.Stock + x.Out.Pile
 	full := min(x.burst, x.burst+x.slack-out)
-	if x.Level > full {
+	if x.Level >= full {
 		x.Level = max(full, 0)
 		x.Carry = 0
+		if x.Out.Trickle <= 0 {
+			x.Since = t
+		}
 	}
 	if x.Out.Trickle <= 0 {
-		x.Since = t
 		return
 	}
 	room := max(x.burst+x.slack-out-x.Level, 0)

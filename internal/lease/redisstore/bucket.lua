@@ -10,14 +10,12 @@ local function clip(at)
   end
   local out = stock_out + pile_out
   local full = min(burst, burst + slack - out)
-  if level > full then
+  if level >= full then
     level = max(full, 0)
     carry = 0
+    if trickle_out <= 0 then since = at end
   end
-  if trickle_out <= 0 then
-    since = at
-    return
-  end
+  if trickle_out <= 0 then return end
   local room = max(burst + slack - out - level, 0)
   since = max(since, at - min(muldiv(room, 1e6, trickle_out), at))
 end

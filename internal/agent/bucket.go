@@ -68,7 +68,7 @@ type Bucket struct {
 
 	// The lease.
 	trickle    int64 // micro-tokens a second
-	pile       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
+	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
@@ -286,7 +286,7 @@ func (b *Bucket) refillLocked(now int64) int64 {
 		b.debt -= pay
 		tokens -= pay
 	}
-	if room := b.pile - have; tokens > room {
+	if room := b.room - have; tokens > room {
 		tokens = max(room, 0)
 		b.fraction = 0
 	}
@@ -312,7 +312,7 @@ func (b *Bucket) expireLocked(now int64, lost bool) {
 // voidLocked ends the lease: what is left of it can no longer be spent.
 func (b *Bucket) voidLocked() {
 	b.live = false
-	b.trickle, b.pile, b.debt, b.next = 0, 0, 0, 0
+	b.trickle, b.room, b.debt, b.next = 0, 0, 0, 0
 	b.cell.credit(-b.foldLocked())
 }
 
@@ -351,7 +351,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 // noteLowLocked asks for an early renewal when the trickle no longer carries the
 // demand, so that the next request need not wait.
 func (b *Bucket) noteLowLocked(now, have int64) {
-	if b.slots || now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.pile/4+1 || b.dry {
+	if b.slots || now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.room/4+1 || b.dry {
 		return
 	}
 	b.early = true
@@ -361,7 +361,7 @@ func (b *Bucket) noteLowLocked(now, have int64) {
 // makes sense again.
 func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 	wait := max(b.denyUntil-now, 0)
-	if b.live && b.trickle > 0 && n <= b.pile {
+	if b.live && b.trickle > 0 && n <= b.room {
 		soon := b.trickleTakesLocked(n - b.cell.units() + b.missingLocked())
 		if wait == 0 || soon < wait || b.paced { // which is not asked for: it comes
 			wait = soon

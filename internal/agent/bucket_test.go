@@ -119,8 +119,8 @@ func TestExpiryAndOutage(t *testing.T) {
 	for ask(b, now+2_000_000, 1, true) == Admitted {
 		n++
 	}
-	if n != 12 {
-		t.Errorf("out of contact %d units, want the stock of 10 and the pile of 2", n)
+	if n != 22 {
+		t.Errorf("out of contact %d units, want the stock of 10, and as much again with the pile of 2", n)
 	}
 	if got := ask(b, now+3_000_000, 1, true); got != Admitted {
 		t.Errorf("out of contact, a second later: got %v, want Admitted from the trickle", got)

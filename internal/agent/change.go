@@ -25,7 +25,7 @@ func (b *Bucket) follow(old, l *limit.Limit) {
 	have := b.foldLocked()
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
-	b.trickle, b.pile = flow.of(b.trickle), stock.of(b.pile)
+	b.trickle, b.room = flow.of(b.trickle), stock.of(b.room)
 	b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
 	b.turned = max(b.turned-cut, 0)
 	if b.ask != nil {

@@ -17,7 +17,7 @@ func (b *Bucket) Drain() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	const all = 1 << 62
-	b.live, b.trickle, b.pile = false, 0, 0
+	b.live, b.trickle, b.room = false, 0, 0
 	b.foldLocked()
 	return all - b.cell.credit(-all)
 }

@@ -286,8 +286,8 @@ func (b *Bucket) turnTimeLocked(now int64) int64 {
 				break
 			}
 		}
-		// The trickle does not go on beyond the pile: what is there has to be gathered.
-		missing = max(min(missing, b.pile)-b.cell.units(), 1)
+		// The trickle does not go on beyond its room: what is there has to be gathered.
+		missing = max(min(missing, b.room)-b.cell.units(), 1)
 		at = min(at, max(b.last+b.trickleTakesLocked(missing), now+1))
 	}
 	return at

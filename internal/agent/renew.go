@@ -185,7 +185,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		r.ExpiresIn = max(b.expires-now, 0)
 	}
 	if final {
-		b.live, b.trickle, b.pile, b.ended, b.offered = false, 0, 0, false, 0
+		b.live, b.trickle, b.room, b.ended, b.offered = false, 0, 0, false, 0
 	}
 	b.gone = final
 	if b.queue != nil {
@@ -257,7 +257,12 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.next = g.Next
 	b.term = g.TTL
 	b.checkAt = b.nextCheckLocked(p.sentAt)
-	b.trickle, b.pile = g.Trickle, g.Pile
+	b.trickle, b.room = g.Trickle, g.Pile
+	if !b.slots {
+		// The store counts as unspent, until it hears of it, what it granted for no request that waited: what is
+		// spent of that may be filled up again, for all it knows.
+		b.room += max(g.Tokens-p.waited-p.reserved, 0)
+	}
 	b.last = now
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)

@@ -50,11 +50,11 @@ const noticed = math.MaxInt32
 
 // surplusLocked looks whether there is a surplus; if not, whoever gives back looks for one.
 func (b *Bucket) surplusLocked() bool {
-	if b.idle() > b.pile {
+	if b.idle() > b.room {
 		b.keep.Store(noticed)
 		return true
 	}
-	b.keep.Store(int32(min(b.pile, noticed-1)))
+	b.keep.Store(int32(min(b.room, noticed-1)))
 	return false
 }
 
@@ -124,7 +124,7 @@ func (b *Bucket) offerLocked(final bool) int64 {
 	case b.failed, b.ask != nil: // one without an answer gave back some already
 		spare = 0
 	default:
-		if up := spare - b.pile; up > 0 && b.live {
+		if up := spare - b.room; up > 0 && b.live {
 			spare -= up + b.cell.credit(-up)
 		}
 		if !b.dry {

@@ -60,7 +60,7 @@ func (x *step) grant(g *Grant) {
 	case pressed && trickle > 0:
 		term = ShortTerm
 		// Full, and all that is wanted is within the rate: what one agent has too much is missed by none.
-		if x.Level > x.burst/2 && all < x.rate/950 && rec != nil && !rec.Fresh {
+		if x.Level+x.Out.Stock+next.Lease.Stock > x.burst/2 && all < x.rate/950 && rec != nil && !rec.Fresh {
 			term = max(term, min(2*rec.Grant.TTL, 4*ShortTerm))
 		}
 	default:
@@ -274,8 +274,8 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 		return left
 	}
 	own := x.flow - float64(x.Out.Trickle)
-	if x.Out.Trickle > 0 && trickle == 0 || x.t < x.Suspect {
-		term = min(term, FirstTerm/2) // others have the rate now; they may not keep it
+	if x.Out.Trickle > 0 && 2*trickle < mulDiv(x.rate, mine, all) || x.t < x.Suspect {
+		term = min(term, FirstTerm/2) // others have its part of the rate now; they may not keep it
 	}
 	wait := term
 	if own > 0 {

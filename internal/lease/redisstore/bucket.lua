@@ -353,7 +353,7 @@ else
     term = FIRST
   elseif pressed and trickle > 0 then
     term = SHORT
-    if level > floor(burst / 2) and all < floor(rate / 950) and rec and rec[11] ~= 1 then
+    if level + stock_out + stock > floor(burst / 2) and all < floor(rate / 950) and rec and rec[11] ~= 1 then
       term = max(term, min(2 * rec[23], 4 * SHORT))
     end
   elseif rec and rec[11] == 1 then
@@ -403,7 +403,7 @@ else
     end
   else
     local own, most = flow - trickle_out, term
-    if (trickle_out > 0 and trickle == 0) or t < suspect then most = min(most, FIRST / 2) end
+    if (trickle_out > 0 and 2 * trickle < muldiv(rate, mine, all)) or t < suspect then most = min(most, FIRST / 2) end
     deny = most
     if own > 0 then
       deny = lasts(MICRO - there, own)

@@ -21,6 +21,9 @@ func (x *step) grant(g *Grant) {
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
 
+	if r.Largest >= x.Largest || x.t >= x.LargestUntil {
+		x.Largest, x.LargestUntil = r.Largest, x.t+LongTerm
+	}
 	trickle, pile, stock := int64(0), int64(0), int64(0)
 	locked := x.t < x.Locked
 	if !locked {
@@ -164,7 +167,19 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 	if x.large(mine) && pile < x.next.Largest*limit.Micro {
 		return 0, 0 // it would never add up to one request
 	}
+	if pile = min(pile, whole(x.apart())); pile < limit.Micro {
+		return 0, 0
+	}
 	return trickle, pile
+}
+
+// apart is how much more may lie with holders apart from each other, where it is of no use to a large request: where
+// there are such as are more than a sixteenth of the burst, a sixteenth of it in all.
+func (x *step) apart() int64 {
+	if 16*x.Largest*limit.Micro <= x.burst {
+		return x.burst
+	}
+	return max(x.burst/16-x.Out.Stock-x.Out.Pile, 0)
 }
 
 // large reports whether the holder's requests are so large, for its demand, that tokens
@@ -227,6 +242,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
+	stock = min(stock, whole(x.apart()))
 	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {
 		stock = 0 // nor one that its next request would find too few
 	}

@@ -34,6 +34,9 @@ type State struct {
 	Moved  int64 // the store's clock when units of it were last granted, reported or lapsed
 	Lapsed bool  // a holder was silent until its tokens of it were nobody's
 
+	Largest      int64 // units of the largest request that waited at any holder lately:
+	LargestUntil int64 // until then no smaller one takes its place
+
 	Before   int64 // of a sliding window: what was used in the window before, and
 	Left     int64 // what of it still counts; see sliding.go
 	Edge     int64 // when the window began

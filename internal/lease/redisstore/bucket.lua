@@ -255,6 +255,11 @@ else
   local all = demand_out + mine
   local length, micro_waiting = win_end - win, waiting * MICRO
   local is_locked = t < locked
+  if largest >= most_asked or t >= most_asked_until then
+    most_asked, most_asked_until = largest, t + LONG
+  end
+  local apart = burst -- what more may lie with holders apart from each other
+  if 16 * most_asked * MICRO > burst then apart = max(floor(burst / 16) - stock_out - pile_out, 0) end
   local size = seen_largest * MICRO
   local large = seen_largest > 1
     and (fresh == 1 or size > mine * 500 or (16 * size >= burst and size > mine * 62))
@@ -288,6 +293,8 @@ else
         end
       end
       if large and pile < seen_largest * MICRO then trickle, pile = 0, 0 end
+      pile = min(pile, whole(apart))
+      if pile < MICRO then trickle, pile = 0, 0 end
     end
   end
 
@@ -325,6 +332,7 @@ else
       if plenty and not fixed then stock = max(stock, min(floor(can / 64), 2 * FEWEST * MICRO)) end
       stock = stock - stock % MICRO
       if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
+      stock = min(stock, whole(apart))
       if large and stock < 2 * seen_largest * MICRO then stock = 0 end
       lent = max(min(stock, can), lent)
     end

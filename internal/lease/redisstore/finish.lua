@@ -9,7 +9,7 @@ local record = {
 local state = {
   kind, level, carry, last, offset, since, capacity, win, win_end, gen,
   locked, suspect, withheld, before, left, edge, last_edge,
-  stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed,
+  stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed, most_asked, most_asked_until,
 }
 for at, sums in pairs(ring) do
   local n = #state

@@ -58,6 +58,7 @@ local kind, level, carry, last, offset, since, capacity, win, win_end, gen
 local locked, suspect, withheld, before, left, edge, last_edge
 local stock_out, pile_out, trickle_out, demand_out, next_out
 local unsure, moved, lapsed
+local most_asked, most_asked_until = 0, 0 -- Largest and LargestUntil of the bucket
 local ring, leases = {}, 0
 
 local fields = redis.call('HMGET', key, 'b', holder, 'l')
@@ -73,8 +74,8 @@ if fields[1] then
     s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
   locked, suspect, withheld, before, left, edge, last_edge = s[11], s[12], s[13], s[14], s[15], s[16], s[17]
   stock_out, pile_out, trickle_out, demand_out, next_out = s[18], s[19], s[20], s[21], s[22]
-  unsure, moved, lapsed = s[23], s[24], s[25]
-  for i = 26, #s, 6 do
+  unsure, moved, lapsed, most_asked, most_asked_until = s[23], s[24], s[25], s[26], s[27]
+  for i = 28, #s, 6 do
     ring[s[i]] = {s[i + 1], s[i + 2], s[i + 3], s[i + 4], s[i + 5]}
     leases = leases + 1
   end
@@ -135,7 +136,7 @@ if kind ~= algorithm then
   suspect, withheld, before, left, edge, last_edge = 0, 0, 0, 0, t, t
   stock_out, pile_out, trickle_out, demand_out, next_out = 0, 0, 0, 0, 0
   unsure, moved, lapsed = 0, 0, 0
-  ring, leases = {}, 0
+  ring, leases, most_asked, most_asked_until = {}, 0, 0, 0
 end
 local changed = rec and rec[17] ~= algorithm
 if changed then rec = nil end

@@ -294,6 +294,7 @@ func TestBounds(t *testing.T) {
 		{renewal(func(r *quotav1.Renewal) { r.Trickle = 1 << 53 }), "trickle"},
 		{renewal(func(r *quotav1.Renewal) { r.ExpiresInMs = MaxTTL + 1 }), "expires_in_ms"},
 		{renewal(func(r *quotav1.Renewal) { r.Generation = -1 }), "generation"},
+		{renewal(func(r *quotav1.Renewal) { r.ElapsedUs = -1 }), "elapsed_us"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: make([]*quotav1.Renewal, 1)}, "absent"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: make([]*quotav1.Renewal, MaxRenewals+1)}, "renewals"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Tenants: make([]string, MaxTenants+1)}, "tenants"},

@@ -220,6 +220,21 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("a large request finds what others have no need to hold", func(t *testing.T) {
+		s := open(t)
+		large := ask("large", Bucket(1000, 1000), start, 1, 100)
+		large.Largest = 100
+		one(t, s, large)
+		for i := range int64(40) {
+			one(t, s, ask(fmt.Sprint("agent-", i), Bucket(1000, 1000), start+1+i, 1, 1))
+		}
+		large = ask("another", Bucket(1000, 1000), start+100, 1, 750)
+		large.Largest = 750
+		if g := one(t, s, large); g.Tokens < 750 {
+			t.Errorf("got %d tokens where 860 are not used, want 750", g.Tokens)
+		}
+	})
+
 	t.Run("a window lets its units through and turns on time", func(t *testing.T) {
 		const period = 60_000_000
 		s := open(t)

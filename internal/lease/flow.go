@@ -52,7 +52,7 @@ func (p *Spec) slack(rate, burst int64) int64 {
 func (p *Spec) tolerance() int64 {
 	rate, burst := p.Flow()
 	if rate == 0 {
-		return 0
+		return leap // leases end so much sooner, at the most
 	}
 	return min(lasts(p.slack(rate, burst), float64(rate)), MaxStep)
 }

@@ -97,7 +97,7 @@ local rec = fields[2] and cmsgpack.unpack(fields[2])
 local slack = 0
 if refills or algorithm == SLIDING then slack = muldiv(rate + burst, epsilon, 2 * MICRO) end
 local t, ahead, most, proven = now + offset, 0, MOST * 2, nil
-local tolerance = 0
+local tolerance = LEAP
 if refills then tolerance = min(lasts(slack, rate), MAX_STEP) end
 if stock_out + pile_out + trickle_out > 0 then most = last + max(MAX_STEP, LONG + hold + 2 * SLOT) end
 if rec and not gone(rec, last) and elapsed > 0 then

@@ -29,6 +29,11 @@ type Verdict struct {
 // life, and far enough from overflow.
 const endless = 1 << 60
 
+// askAgain is how long requests are denied without asking, whatever the store said, in microseconds: what
+// was exhausted until a window's end may have some again, because another agent did not use what it
+// had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip.
+const askAgain = 60_000_000
+
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
 // everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
@@ -53,6 +58,7 @@ type Bucket struct {
 	gone     bool  // the last renewal gave all back
 	ended    bool  // the lease ended by itself: it was not given back
 	onShare  bool  // out of contact, it goes on with its share
+	alone    bool  // it has gone on so since the last answer
 	early    bool  // renew before renewAt
 	stopped  bool  // the last check found that demand stopped
 	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
@@ -79,6 +85,7 @@ type Bucket struct {
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
 	shutUntil  counter // see Shut; written under the mutex
+	shutRetry  counter // when one unit may be there, as of then
 	window     int64   // start of the window of the tokens, the server's microseconds; 0 without
 	length     int64   // of the window
 	share      int64   // units of each further window to go on with when contact is lost
@@ -141,8 +148,8 @@ func (b *Bucket) adopt(l *limit.Limit) {
 	}
 }
 
-// foldLocked is cell.fold, after what came back of slots has paid for those in use
-// beyond the lease. Slots that come back without a lease are nobody's.
+// foldLocked is cell.fold, after what came back has paid what is owed: units spent beyond the
+// lease, slots in use beyond it. Slots that come back without a lease are nobody's.
 func (b *Bucket) foldLocked() int64 {
 	b.payLocked()
 	return b.cell.fold()
@@ -200,7 +207,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		return Verdict{Outcome: Admitted, Attend: true}
 	case patient && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
-	case now < b.denyUntil && n >= int64(b.least), lost, b.paced && b.live && b.trickle > 0:
+	case now < b.denyUntil && n >= int64(b.least) && now < b.lastAsk+askAgain, lost, b.paced && b.live && b.trickle > 0:
 		b.cell.refused.Add(n)
 		if b.paced && !lost {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
@@ -224,7 +231,8 @@ func (b *Bucket) shutLocked(now int64, lost bool) {
 	if b.length > 0 {
 		until = min(until, b.turnAt)
 	}
-	b.shutUntil.Store(until)
+	b.shutRetry.Store(until)
+	b.shutUntil.Store(min(until, b.lastAsk+askAgain))
 }
 
 // Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:
@@ -237,7 +245,7 @@ func (b *Bucket) Shut(now int64) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	b.cell.refused.Add(1)
-	return Verdict{Outcome: Denied, RetryAfter: until - now}, true
+	return Verdict{Outcome: Denied, RetryAfter: max(b.shutRetry.Load()-now, 1)}, true
 }
 
 // outageLocked answers for a bucket without a live lease while the server is away.
@@ -327,7 +335,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 	if now < b.turnAt {
 		if lost && b.live && b.rest > 0 {
 			b.cell.credit(b.rest)
-			b.rest = 0
+			b.rest, b.alone = 0, true
 		}
 		return
 	}
@@ -344,7 +352,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 	n := (now-b.turnAt)/b.length + 1
 	b.window += n * b.length
 	b.turnAt += n * b.length
-	b.live, b.ended, b.onShare = true, false, true
+	b.live, b.ended, b.onShare, b.alone = true, false, true, true
 	b.cell.credit(b.share)
 }
 

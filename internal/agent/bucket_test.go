@@ -273,3 +273,38 @@ func TestAbandonCountsADenialOnce(t *testing.T) {
 		}
 	}
 }
+
+// What is exhausted for a month is asked about once a minute all the same, and a denial says when the
+// month is over: units may come back before.
+func TestLongDenialsAreAskedAbout(t *testing.T) {
+	const month = 30 * 86_400_000_000
+	at := int64(1_000_000)
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: month * 1000}})
+	grant := func(tokens int64) {
+		r := b.Renew(at, false)
+		b.Apply(at, lease.Grant{Number: r.Number, Tokens: tokens, TTL: 10_000_000, ValidFrom: 1, ValidUntil: month, Reset: month - at, DenyFor: month - at})
+	}
+	grant(0)
+	asked := 0
+	for ; at <= 601_000_000; at += 1_000_000 {
+		if b.Take(1) {
+			t.Fatal("admitted")
+		}
+		v, shut := b.Shut(at)
+		if !shut {
+			v = b.Slow(at, 1, false)
+		}
+		switch v.Outcome {
+		case Wait:
+			asked++
+			grant(0)
+		case Denied:
+			if v.RetryAfter != month-at {
+				t.Fatalf("at %d s: stay away for %d s, want to the month's end", at/1e6, v.RetryAfter/1e6)
+			}
+		}
+	}
+	if asked != 10 {
+		t.Errorf("asked %d times in 10 minutes, want 10", asked)
+	}
+}

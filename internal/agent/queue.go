@@ -15,6 +15,8 @@ const maxWaiting = 1024
 // turn comes, whatever the answers are (Join).
 type Waiter struct {
 	Units int64
+	// Reserves: they are reserved when they are there, and may come back.
+	Reserves bool
 	// Done is called once, by whoever decided, without the bucket's mutex held.
 	Done func(Verdict)
 
@@ -151,6 +153,18 @@ func (b *Bucket) largestLocked() (n int64) {
 	if b.queue != nil {
 		for _, w := range b.queue.waiters {
 			n = max(n, w.Units)
+		}
+	}
+	return n
+}
+
+// reservingLocked returns the units that requests wait for which are to be reserved.
+func (b *Bucket) reservingLocked() (n int64) {
+	if b.queue != nil {
+		for _, w := range b.queue.waiters {
+			if w.Reserves {
+				n += w.Units
+			}
 		}
 	}
 	return n
@@ -301,7 +315,7 @@ func (b *Bucket) dueQueueLocked(now int64) int64 {
 	case b.impatientLocked():
 		return now
 	case now < b.denyUntil:
-		return b.denyUntil
+		return min(b.denyUntil, b.lastAsk+askAgain)
 	case b.queue.unheard && b.trickle > 0:
 		return max(now, b.lastAsk+earlyEvery)
 	case b.queue.unheard:

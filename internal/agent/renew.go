@@ -40,6 +40,7 @@ type pendingRenewal struct {
 	inUse    int64 // slots that stay here whatever the answer
 	window   int64 // that it spoke of
 	unrun    int64 // of the lease that it ends: what its trickle would still have brought
+	alone    bool  // as it said
 
 	// What the limit shrank to since it was sent; zero for not.
 	shrunkStock, shrunkFlow fraction
@@ -172,8 +173,10 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		Held:       held,
 		Waiting:    waiting + reserved,
 		Largest:    max(b.largestLocked(), min(reserved, 1)), // of what is reserved any part is of use
+		Reserved:   reserved + b.reservingLocked(),
 		InUse:      inUse,
 		Final:      final,
+		Alone:      b.alone,
 		Window:     b.window,
 		Generation: b.generation,
 	}
@@ -201,7 +204,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.early, b.stopped = false, false
 	b.ask = &pendingRenewal{
 		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, unrun: r.Unrun(),
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone, unrun: r.Unrun(),
 	}
 	return r
 }
@@ -217,6 +220,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.ask, b.failed, b.met = nil, false, true
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
+	b.alone = b.alone && !p.alone
 	if p.final {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)

@@ -89,6 +89,8 @@ func (r *Renewal) Check() error {
 		return bad("waiting", r.Waiting)
 	case r.Largest < 0 || r.Largest > r.Waiting:
 		return bad("the largest that waits", r.Largest)
+	case r.Reserved < 0 || r.Reserved > r.Waiting:
+		return bad("what is reserved", r.Reserved)
 	case r.InUse < 0 || r.InUse > limit.MaxUnits:
 		return bad("in use", r.InUse)
 	case r.Now < 0 || r.Now > maxCount || r.Window < 0 || r.Window > maxCount:

@@ -52,8 +52,10 @@ type Renewal struct {
 	Held     int64 // units still held, which the new grant replaces
 	Waiting  int64 // units that requests wait for now
 	Largest  int64 // units of the largest request that waits, at most Waiting
+	Reserved int64 // units of Waiting that are, or will be, reserved for what requests may cost: they may come back unspent
 	InUse    int64 // of slots: units in flight now, which no grant takes away
 	Final    bool  // end the lease, grant nothing
+	Alone    bool  // some of Admitted was of the share of a window that the holder goes on with out of contact
 
 	Window     int64 // start of the window that Admitted and Held belong to, Unix microseconds
 	Trickle    int64 // the live lease's trickle, micro-tokens a second, for re-declaring

@@ -47,6 +47,8 @@ func (x *step) log(g *Grant) {
 		}
 	}
 	next.Lent = granted
+	next.Lease.Stock = min(granted, r.Reserved*limit.Micro)
+	x.hang(term, r.Spec.hold())
 	x.note(granted / limit.Micro)
 	g.Tokens = granted / limit.Micro
 	g.TTL = term
@@ -62,6 +64,9 @@ func (x *step) log(g *Grant) {
 	case r.Spec.Lockout > 0: // the next request has to ask: it locks the bucket
 	case level < limit.Micro:
 		g.DenyFor = x.untilUnit(level)
+		if x.Out.Stock > 0 {
+			g.DenyFor = min(g.DenyFor, ShortTerm) // what is reserved may come back
+		}
 	case granted < waiting:
 		g.DenyFor = TooLarge
 	}

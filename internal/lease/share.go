@@ -30,7 +30,7 @@ func (x *step) grant(g *Grant) {
 		trickle, pile = x.trickleFor(mine, all)
 		stock = x.stockFor(mine, all, trickle)
 	}
-	if next.OnShare {
+	if next.OnShare > 0 {
 		stock = max(min(r.Held*limit.Micro, whole(x.Level)), 0)
 	}
 	if r.Spec.Lockout > 0 && !locked && stock < waiting {
@@ -39,11 +39,18 @@ func (x *step) grant(g *Grant) {
 
 	x.Level -= stock
 	next.Lent = stock
-	next.Lease.Stock = max(stock-waiting, 0)
-	if pile > 0 && x.Algorithm != limit.LeakyBucket {
-		// All that may be spent at once has to fit, were the level lowered to nothing.
-		most := x.burst + x.slack - x.Out.Stock - next.Lease.Stock - x.Out.Pile
-		if pile = min(pile, whole(most)); pile < limit.Micro {
+	// What requests wait for is spent at once; what is reserved may come back.
+	room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level, 0), 0)
+	reserved := min(stock, r.Reserved*limit.Micro, room)
+	next.Lease.Stock = max(stock-waiting, 0) + reserved
+	// All that may be spent at once has to fit, were the level lowered to nothing.
+	most := whole(x.burst + x.slack - x.Out.Stock - next.Lease.Stock - x.Out.Pile)
+	switch {
+	case pile == 0:
+	case x.Algorithm == limit.LeakyBucket:
+		pile = min(pile, limit.Micro+max(most, 0))
+	default:
+		if pile = min(pile, most); pile < limit.Micro {
 			trickle, pile = 0, 0
 		}
 	}
@@ -79,7 +86,7 @@ func (x *step) grant(g *Grant) {
 	switch x.Algorithm {
 	case limit.FixedWindow:
 		left := x.WindowEnd - x.now
-		if x.lead() && !next.OnShare && !locked {
+		if x.lead() && next.OnShare == 0 && !locked {
 			g.Next = x.grantNext(mine, all)
 		}
 		if g.Next > 0 {
@@ -99,15 +106,15 @@ func (x *step) grant(g *Grant) {
 	g.TTL = term
 	g.Fallback = max(trickle, mulDiv(x.rate, mine, all))
 	g.ExpirySlot = next.Slot
-	g.Remaining = max((x.Level+x.Out.Stock)/limit.Micro, 0)
+	g.Remaining = max((x.Level+x.Out.Stock-reserved)/limit.Micro, 0)
 	g.DenyFor = x.denyFor(mine, all, trickle, term, stock < waiting)
 	switch {
 	case x.Algorithm == limit.FixedWindow:
 		// The holder's share of a window, were it spread over it.
 		g.Fallback = mulDiv(mulDiv(x.burst, 1e6, x.WindowEnd-x.Window), mine, all)
 		g.Reset = max(x.WindowEnd-x.now, 0)
-		if next.OnShare && stock == 0 {
-			g.DenyFor = max(x.WindowEnd-x.now, 1_000)
+		if next.OnShare > 0 && stock == 0 {
+			g.DenyFor = max(min(x.WindowEnd-x.now, next.OnShare-x.t), 1_000)
 		}
 	case x.Algorithm == limit.SlidingWindow:
 		g.Fallback = max(trickle, mulDiv(mulDiv(x.burst, 1e6, x.WindowEnd-x.Window), mine, all))

@@ -82,7 +82,7 @@ type Record struct {
 	Window     int64 // of the lease's stock
 	NextWindow int64 // of its Next; 0 without
 	Fresh      bool  // its demand was guessed
-	OnShare    bool  // in its window, it has what is left of its share and no more
+	OnShare    int64 // until then, in its window, it has what is left of its share and no more
 	Largest    int64 // units of the largest request that waited lately
 	Declared   int64 // the trickle that it had when the store forgot, while the bucket is suspect
 	Ahead      int64 // what the bucket's clock is ahead of the holder's by, beyond where they were closest

@@ -168,17 +168,23 @@ func (x *step) bucket(g *Grant) {
 	rec, next, r := x.rec, x.next, x.r
 	next.Lease.Demand, next.Fresh = x.demand()
 	next.Largest = x.largest()
-	// A holder that came back in the middle of a window keeps to its share until it turns: others
-	// are still to come back, and have spent of theirs.
-	next.OnShare = rec != nil && x.Algorithm == limit.FixedWindow && r.Window == x.Window && rec.NextWindow != x.Window &&
-		(rec.Window != x.Window || rec.OnShare || 8*(x.spent*limit.Micro-rec.Lent) > rec.Lent)
+	if rec != nil && x.Algorithm == limit.FixedWindow && r.Window == x.Window && rec.NextWindow != x.Window {
+		// A holder that came back in the middle of a window keeps to its share for a term: others
+		// are still to come back, and have spent of theirs.
+		switch {
+		case rec.Window != x.Window || r.Alone && 8*(x.spent*limit.Micro-rec.Lent) > rec.Lent:
+			next.OnShare = x.t + LongTerm
+		case rec.OnShare > x.t:
+			next.OnShare = rec.OnShare
+		}
+	}
 	if r.Final {
 		next.Lease.Demand = 0
 		next.Expires = x.t
 	} else {
 		x.grant(g)
 	}
-	if next.OnShare {
+	if next.OnShare > 0 {
 		next.Fresh = false
 	}
 }
@@ -269,7 +275,7 @@ func (x *step) resize() {
 
 // demand estimates the holder's demand, and tells whether it is a guess.
 func (x *step) demand() (d int64, fresh bool) {
-	rec, asked := x.rec, x.spent+x.denied+x.r.Waiting
+	rec, asked := x.rec, x.spent+x.denied+x.r.Waiting-x.r.Reserved // these are demand when they are spent
 	if rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0 {
 		return max(min(x.r.Trickle/1_000, mostDemand), 1), false // the store forgot: a trickle is about the demand
 	}

@@ -137,7 +137,7 @@ func checkRenewal(r *quotav1.Renewal) error {
 		bound{"overage", r.Overage, 0, maxCount},
 		bound{"held", r.Held, 0, maxCount},
 		bound{"waiting", r.Waiting, 0, maxCount},
-		bound{"reserved", r.Reserved, 0, maxCount},
+		bound{"reserved", r.Reserved, 0, r.Waiting},
 		bound{"window", r.Window, 0, maxMilliseconds},
 		bound{"trickle", r.Trickle, 0, maxCount},
 		bound{"expires_in_ms", r.ExpiresInMs, 0, MaxTTL},

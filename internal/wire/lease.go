@@ -21,7 +21,7 @@ const usPerMs = 1000
 func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 	return &quotav1.Renewal{
 		Number: r.Number, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied, Told: r.Told,
-		Held: r.Held, Waiting: r.Waiting, Largest: r.Largest, InUse: r.InUse, Final: r.Final,
+		Held: r.Held, Waiting: r.Waiting, Largest: r.Largest, Reserved: r.Reserved, InUse: r.InUse, Final: r.Final, Alone: r.Alone,
 		Window: r.Window / usPerMs, Trickle: r.Trickle, ExpiresInMs: floor(r.ExpiresIn), Generation: r.Generation,
 		ElapsedUs: r.Elapsed,
 	}
@@ -32,7 +32,7 @@ func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 	return lease.Renewal{
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
-		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), InUse: p.GetInUse(), Final: p.GetFinal(),
+		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), Reserved: p.GetReserved(), InUse: p.GetInUse(), Final: p.GetFinal(), Alone: p.GetAlone(),
 		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
 		Elapsed: p.GetElapsedUs(),
 	}

@@ -103,7 +103,6 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 		e.Line.Flying = true
 		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent() && !e.Busy()))
 		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), e.Values(), e.Shadow()
-		p.Reserved = e.Reserved()
 		if e.Overage() {
 			p.Kind = quotav1.Renewal_OVERAGE
 		}

@@ -466,7 +466,7 @@ func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 		r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
 	}
 	r.say(i)
-	w, answers := &agent.Waiter{Units: r.n}, r.answers
+	w, answers := &agent.Waiter{Units: r.n, Reserves: r.reserves != nil}, r.answers
 	w.Done = func(agent.Verdict) { answers <- i }
 	reason := ReasonCrowded
 	if patient && r.count() || !patient && r.begin() {

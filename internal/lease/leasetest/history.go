@@ -144,6 +144,10 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 		}
 	}
 	h.remember(&r)
+	if rng.IntN(4) == 0 {
+		r.Reserved = rng.Int64N(r.Waiting + 1)
+	}
+	r.Alone = rng.IntN(8) == 0
 	if h.spec.Algorithm == limit.Concurrency {
 		r.InUse = min(rng.Int64N(p.grant.Tokens+2), limit.MaxUnits)
 	}

@@ -261,7 +261,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
-	t.Run("a holder that was out of contact keeps to its share until the window turns", func(t *testing.T) {
+	t.Run("a holder that was out of contact keeps to its share for a term", func(t *testing.T) {
 		const period = 60_000_000
 		s := open(t)
 		for i := range 4 {
@@ -274,12 +274,55 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 			r.Admitted, r.Window, r.Held = 60, start+3*period, 5
 			g := one(t, s, r)
 			sum += g.Tokens
-			if g.Tokens > 5 || g.Tokens == 0 && g.DenyFor < period/2 {
-				t.Errorf("agent-%d: got %+v, want at most the 5 units it holds, and without them a denial until the window turns", i, g)
+			if g.Tokens > 5 || g.Tokens == 0 && g.DenyFor < lease.LongTerm {
+				t.Errorf("agent-%d: got %+v, want at most the 5 units it holds, and without them a denial for a term", i, g)
 			}
 		}
 		if g := one(t, s, ask("new", Window(100, period, later), later, 1, 100)); g.Tokens+sum > 100 {
 			t.Errorf("a newcomer got %d units besides %d, want no more than the window's 100", g.Tokens, sum)
+		}
+	})
+
+	t.Run("a holder that came back has the rest of the window with the others after a term", func(t *testing.T) {
+		const period = 3600_000_000
+		for _, alone := range []bool{true, false} { // or it spent beyond its lease for another reason
+			s := open(t)
+			g := one(t, s, ask("a", Window(1000, period, start), start, 1, 10))
+			back := func(at, number, waiting int64) lease.Grant {
+				r := ask("a", Window(1000, period, start), start+at, number, waiting)
+				r.Admitted, r.Window, r.Alone = 10+g.Tokens+100, start, alone && number == 2
+				return one(t, s, r)
+			}
+			if got := back(1_000_000, 2, 50).Tokens; (got == 0) != alone {
+				t.Errorf("on its share (%v): got %d units on its return", alone, got)
+			}
+			if got := back(1_000_000+lease.LongTerm, 3, 50).Tokens; got < 50 {
+				t.Errorf("on its share (%v): got %d units a term later, want the 50 that it waits for", alone, got)
+			}
+		}
+	})
+
+	t.Run("what is reserved may come back", func(t *testing.T) {
+		for name, spec := range map[string]lease.Spec{
+			"bucket": Bucket(1, 100), "window": Window(100, 3600_000_000, start), "sliding window": Sliding(100, 3600_000_000, start), "log": Log(100, 3600_000_000),
+		} {
+			s := open(t)
+			r := ask("a", spec, start, 1, 100)
+			g := one(t, s, r)
+			r.Number, r.Now, r.Window = 2, start+1000, g.ValidFrom
+			r.Held, r.Waiting, r.Largest, r.Reserved = 100, 100, 1, 100
+			if g = one(t, s, r); g.Tokens != 100 {
+				t.Errorf("%s: got %+v, want the 100 units that are reserved", name, g)
+			}
+			if g := one(t, s, ask("b", spec, start+2000, 1, 10)); g.Tokens != 0 || g.DenyFor > lease.ShortTerm {
+				t.Errorf("%s: another got %+v, want nothing, and to ask again soon", name, g)
+			}
+			r.Number, r.Now, r.Waiting, r.Largest, r.Reserved = 3, start+3000, 0, 0, 0
+			r.Final = true
+			one(t, s, r)
+			if g := one(t, s, ask("b", spec, start+4000, 2, 100)); g.Tokens != 100 {
+				t.Errorf("%s: another got %+v, want the 100 units that came back", name, g)
+			}
 		}
 	})
 

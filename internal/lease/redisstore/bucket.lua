@@ -224,7 +224,7 @@ if ledgered then
   if spent > 0 then moved = now end
   if figure_window == win and figure_through > 0 then
     local used = min(figure_used, MOST_UNITS) * MICRO
-    if void() and ARGV[37] == '1' and figure_through >= moved + FIGURE_SKEW then
+    if void() and ARGV[39] == '1' and figure_through >= moved + FIGURE_SKEW then
       level, lapsed = max(level, burst - used), 0
     end
     if unsure > 0 and (figure_through >= unsure or now >= unsure + FIGURE_WAIT) then
@@ -243,9 +243,14 @@ end
 demand, fresh = demand_now()
 seen_largest = largest
 if rec then seen_largest = max(largest, floor(rec[12] * 127 / 128)) end
--- A holder that came back in the middle of a window keeps to its share until it turns.
-on_share = rec and fixed and window == win and rec[10] ~= win
-  and (rec[9] ~= win or rec[11] == 2 or 8 * (micro_spent - rec[16]) > rec[16])
+-- A holder that came back in the middle of a window keeps to its share for a term.
+if rec and fixed and window == win and rec[10] ~= win then
+  if rec[9] ~= win or (ARGV[32] == '1' and 8 * (micro_spent - rec[16]) > rec[16]) then
+    on_share = t + LONG
+  elseif rec[11] > t then
+    on_share = rec[11]
+  end
+end
 if fixed then from, through = win, win_end end
 
 if final then
@@ -337,15 +342,23 @@ else
       lent = max(min(stock, can), lent)
     end
   end
-  if on_share then lent = max(min(micro_held, whole(level)), 0) end
+  if on_share > 0 then lent = max(min(micro_held, whole(level)), 0) end
   if lockout > 0 and not is_locked and lent < micro_waiting then
     locked, is_locked = t + lockout, true
   end
   level = level - lent
-  stock = max(lent - micro_waiting, 0) -- what requests wait for is spent at once
-  if pile > 0 and not leaky then
-    pile = min(pile, whole(burst + slack - stock_out - stock - pile_out))
-    if pile < MICRO then trickle, pile = 0, 0 end
+  -- What requests wait for is spent at once; what is reserved may come back.
+  local fits = max(burst + slack - stock_out - pile_out - max(level, 0), 0)
+  local kept_back = min(lent, reserved * MICRO, fits)
+  stock = max(lent - micro_waiting, 0) + kept_back
+  if pile > 0 then
+    local most = whole(burst + slack - stock_out - stock - pile_out)
+    if leaky then
+      pile = min(pile, MICRO + max(most, 0))
+    else
+      pile = min(pile, most)
+      if pile < MICRO then trickle, pile = 0, 0 end
+    end
   end
 
   -- One token a holder counts against nothing: that is a leaky bucket's bound on coinciding requests.
@@ -374,7 +387,7 @@ else
   local kept = hold
   if fixed then
     local to_edge = win_end - now
-    if to_edge > 0 and to_edge <= min(NEXT_LEAD, floor(length / 4)) and lockout == 0 and not on_share and not is_locked then
+    if to_edge > 0 and to_edge <= min(NEXT_LEAD, floor(length / 4)) and lockout == 0 and on_share == 0 and not is_locked then
       following = floor(muldiv(max(burst - next_out, 0), mine, all) / 2)
       following = whole(min(following, mine * 10000))
       if following < FEWEST * MICRO then following = 0 else next_window = win_end end
@@ -394,7 +407,7 @@ else
   tokens, granted_pile = floor(lent / MICRO), floor(all_of_pile / MICRO)
   fallback = trickle
   if rate > 0 then fallback = max(trickle, muldiv(rate, mine, all)) end
-  remaining = max(floor((level + stock_out) / MICRO), 0)
+  remaining = max(floor((level + stock_out - kept_back) / MICRO), 0)
 
   -- What to deny without asking.
   local unserved, there = lent < micro_waiting, level + borrow
@@ -443,7 +456,7 @@ else
     -- The holder's share of a window, were it spread over it.
     fallback = muldiv(muldiv(burst, 1e6, length), mine, all)
     reset = max(win_end - now, 0)
-    if on_share and lent == 0 then deny = max(win_end - now, 1000) end
+    if on_share > 0 and lent == 0 then deny = max(min(win_end - now, on_share - t), 1000) end
   elseif sliding then
     fallback = max(trickle, muldiv(muldiv(burst, 1e6, length), mine, all))
     if level < burst then
@@ -455,7 +468,7 @@ else
   end
   if is_locked then deny = max(locked - t, 1000) end
 end
-if on_share then fresh = 2 end -- and not a guess any more
+if on_share > 0 then fresh = on_share end -- and not a guess any more
 
 if fixed then
   keep = win_end - now

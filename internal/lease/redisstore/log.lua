@@ -74,6 +74,8 @@ if not final then
     lent = serve(whole(max(level + borrow, 0)))
     if lockout > 0 and lent < waiting * MICRO then locked = t + lockout end
   end
+  stock = min(lent, reserved * MICRO)
+  hang(term, hold)
   tokens = floor(lent / MICRO)
   enter(tokens)
   remaining = max(floor(level / MICRO), 0)
@@ -92,6 +94,7 @@ if not final then
         break
       end
     end
+    if stock_out > 0 then deny = min(deny, SHORT) end
   elseif lent < waiting * MICRO then
     deny = TOO_LARGE
   end

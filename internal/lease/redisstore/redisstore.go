@@ -234,7 +234,7 @@ func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 		now, r.Holder, r.Number, r.Began, r.Admitted, r.Denied, r.Told, r.Held, r.Waiting, r.Largest, r.InUse, flag(r.Final),
 		r.Window, r.Trickle, r.ExpiresIn, r.Generation, int(p.Algorithm), p.Refill(), burst, p.EpsilonPPM,
 		p.WindowStart, p.WindowEnd, p.NextWindowEnd, p.Borrow * limit.Micro, p.Lockout, min(p.Hold, lease.MaxHold),
-		flag(p.Prorate), p.Period, p.Units, r.Elapsed,
+		flag(p.Prorate), p.Period, p.Units, r.Elapsed, r.Reserved, flag(r.Alone),
 	}
 	if p.Ledgered || r.Memory != (lease.Memory{}) {
 		f := &r.Figure

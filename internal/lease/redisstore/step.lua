@@ -11,9 +11,9 @@
 --   13 window  14 trickle  15 expires in us  16 generation  17 algorithm
 --   18 refill, micro-tokens/s, not rounded  19 capacity, micro-tokens  20 epsilon, ppm
 --   21-23 window start, end, end of the next  24 borrow, micro-tokens  25 lockout us
---   26 hold us  27 prorate (0|1)  28 period us  29 units  30 elapsed us
---   and only where any of them is not 0: 31 remembers since us  32 lost (0|1)  33 ledgered (0|1)
---   34-37 the ledger's figure: window, used, through, whole (0|1)
+--   26 hold us  27 prorate (0|1)  28 period us  29 units  30 elapsed us  31 reserved  32 alone (0|1)
+--   and only where any of them is not 0: 33 remembers since us  34 lost (0|1)  35 ledgered (0|1)
+--   36-39 the ledger's figure: window, used, through, whole (0|1)
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
 --   window end, next, generation, expiry slot, remaining, reset us, tokens out, trickles out, and unsure where
 --   it is not 0}, {-1} for a stale number, or {-2} where the ledger is to be asked first.
@@ -37,14 +37,15 @@ local holder = 'r:' .. ARGV[2]
 local number, began = tonumber(ARGV[3]), tonumber(ARGV[4])
 local admitted, denied, told = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local held, waiting, largest = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local reserved = tonumber(ARGV[31])
 local final, window, expires_in = ARGV[12] == '1', tonumber(ARGV[13]), tonumber(ARGV[15])
 local algorithm, flow, burst, epsilon = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 local borrow, lockout, hold, elapsed = tonumber(ARGV[24]), tonumber(ARGV[25]), tonumber(ARGV[26]), tonumber(ARGV[30])
 local refills = algorithm == 1 or algorithm == LEAKY
 local rate = refills and max(floor(flow), 1) or 0
 
-local remembers, lost, ledgered = tonumber(ARGV[31] or 0), ARGV[32] == '1', ARGV[33] == '1'
-local figure_window, figure_used, figure_through = tonumber(ARGV[34] or 0), tonumber(ARGV[35] or 0), tonumber(ARGV[36] or 0)
+local remembers, lost, ledgered = tonumber(ARGV[33] or 0), ARGV[34] == '1', ARGV[35] == '1'
+local figure_window, figure_used, figure_through = tonumber(ARGV[36] or 0), tonumber(ARGV[37] or 0), tonumber(ARGV[38] or 0)
 
 local function muldiv(a, b, c) return floor(a * b / c) end
 local function whole(v) return floor(v / MICRO) * MICRO end
@@ -88,7 +89,7 @@ else
 end
 
 -- The holder's record: 1-5 stock, pile, trickle, demand, next, 6 slot, 7 start, 8 expires, 9 window,
--- 10 window of next, 11 fresh (1) or on its share (2), 12 largest, 13 began, 14 admitted, 15 denied,
+-- 10 window of next, 11 fresh (1) or on its share (until when), 12 largest, 13 began, 14 admitted, 15 denied,
 -- 16 lent, 17 algorithm, 18 declared trickle, 19-35 the answer, 36 ahead.
 local function gone(record, at) return record[8] + RECORD_LIFE <= at and record[6] * SLOT <= at end
 local rec = fields[2] and cmsgpack.unpack(fields[2])
@@ -242,7 +243,7 @@ local function demand_now()
     return min(muldiv(max(waiting, 1), 1e9, GUESS_PER), MOST_DEMAND), 1
   end
   local elapsed = max(t - rec[7], 1000)
-  local asked = spent + refused + waiting
+  local asked = spent + refused + waiting - reserved
   if asked == 0 and elapsed >= FIRST / 2 then return 1, 0 end
   local seen = muldiv(asked, 1e9, elapsed)
   if algorithm == SLOTS then
@@ -281,7 +282,7 @@ local function withhold()
 end
 
 -- What becomes of the record.
-local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, false
+local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, 0
 local lent, stock, trickle, pile, following, next_window = 0, 0, 0, 0, 0, 0
 local tokens, granted_pile, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local expires, in_slot, keep, asks = t, 0, 0, 0

@@ -677,7 +677,8 @@ type Renewal struct {
 	Held int64 `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
 	// Units that requests wait for at this moment; 0 when the renewal is routine.
 	Waiting int64 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Units that are reserved and neither committed nor cancelled.
+	// Units of `waiting` that are reserved, or will be, for what requests may cost: they may
+	// come back unspent. Those that are reserved already are part of `held` as well.
 	Reserved int64 `protobuf:"varint,10,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	// True ends the lease: `held` goes back and nothing is granted.
 	Final bool `protobuf:"varint,11,opt,name=final,proto3" json:"final,omitempty"`
@@ -707,7 +708,10 @@ type Renewal struct {
 	Shadow bool `protobuf:"varint,21,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// Microseconds by the agent's own clock between sending the last renewal that was
 	// answered and sending this one; 0 where none was. It bounds what a store's clock that leaps refills.
-	ElapsedUs     int64 `protobuf:"varint,22,opt,name=elapsed_us,json=elapsedUs,proto3" json:"elapsed_us,omitempty"`
+	ElapsedUs int64 `protobuf:"varint,22,opt,name=elapsed_us,json=elapsedUs,proto3" json:"elapsed_us,omitempty"`
+	// True where some of `admitted` was spent of the share of a window that the agent
+	// goes on with out of contact.
+	Alone         bool `protobuf:"varint,23,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -894,6 +898,13 @@ func (x *Renewal) GetElapsedUs() int64 {
 		return x.ElapsedUs
 	}
 	return 0
+}
+
+func (x *Renewal) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
 }
 
 type RenewResponse struct {
@@ -2639,7 +2650,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\"\xe9\x04\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\"\xff\x04\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2666,7 +2677,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x04kind\x18\x14 \x01(\x0e2\x16.quota.v1.Renewal.KindR\x04kind\x12\x16\n" +
 	"\x06shadow\x18\x15 \x01(\bR\x06shadow\x12\x1d\n" +
 	"\n" +
-	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\"\x1e\n" +
+	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\x12\x14\n" +
+	"\x05alone\x18\x17 \x01(\bR\x05alone\"\x1e\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05LIMIT\x10\x00\x12\v\n" +
 	"\aOVERAGE\x10\x01\"\x8b\x01\n" +

@@ -34,6 +34,15 @@ const endless = 1 << 60
 // had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip.
 const askAgain = 60_000_000
 
+// alone is how a bucket with windows goes on out of contact.
+type alone uint8
+
+const (
+	inContact alone = iota
+	onRest          // with its share of what remained of the window
+	onShare         // with its share of a further one
+)
+
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
 // everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
@@ -57,8 +66,7 @@ type Bucket struct {
 	met      bool  // there was a grant
 	gone     bool  // the last renewal gave all back
 	ended    bool  // the lease ended by itself: it was not given back
-	onShare  bool  // out of contact, it goes on with its share
-	alone    bool  // it has gone on so since the last answer
+	alone    alone // since the last answer
 	early    bool  // renew before renewAt
 	stopped  bool  // the last check found that demand stopped
 	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
@@ -79,8 +87,7 @@ type Bucket struct {
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	offered    int64 // slots that a renewal without an answer gives back: nobody's until then
-	touchedAt  int64
-	expires    int64
+	expires    int64 // before the first lease: when to tell of what was admitted on credit
 	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
@@ -335,7 +342,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 	if now < b.turnAt {
 		if lost && b.live && b.rest > 0 {
 			b.cell.credit(b.rest)
-			b.rest, b.alone = 0, true
+			b.rest, b.alone = 0, max(b.alone, onRest)
 		}
 		return
 	}
@@ -346,13 +353,13 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 		b.cell.credit(-b.cell.fold())
 		b.live, b.ended = false, true
 	}
-	if !lost || now-b.turnAt > lease.LongTerm && !b.onShare {
+	if !lost || now-b.turnAt > lease.LongTerm && b.alone != onShare {
 		return
 	}
 	n := (now-b.turnAt)/b.length + 1
 	b.window += n * b.length
 	b.turnAt += n * b.length
-	b.live, b.ended, b.onShare, b.alone = true, false, true, true
+	b.live, b.ended, b.alone = true, false, onShare
 	b.cell.credit(b.share)
 }
 

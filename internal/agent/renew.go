@@ -73,7 +73,7 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	case !b.live && inUse && !b.gone:
 		return b.lastAsk + lease.ShortTerm // the store is to know of them
 	case !b.live && b.touched > 0 && !b.met:
-		return b.touchedAt + touchWithin
+		return b.expires
 	case !b.live:
 		return Never
 	}
@@ -176,7 +176,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		Reserved:   reserved + b.reservingLocked(),
 		InUse:      inUse,
 		Final:      final,
-		Alone:      b.alone,
+		Alone:      b.alone != inContact,
 		Window:     b.window,
 		Generation: b.generation,
 	}
@@ -204,7 +204,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.early, b.stopped = false, false
 	b.ask = &pendingRenewal{
 		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone, unrun: r.Unrun(),
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
 	}
 	return r
 }
@@ -220,7 +220,9 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.ask, b.failed, b.met = nil, false, true
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
-	b.alone = b.alone && !p.alone
+	if p.alone {
+		b.alone = inContact
+	}
 	if p.final {
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
@@ -291,7 +293,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 		b.rest = max(int64(float64(g.Remaining)*float64(b.share)/float64(b.capacity))-g.Tokens, 0)
 	}
 	b.turnAt = p.sentAt + g.Reset
-	b.ended, b.onShare = false, false
+	b.ended = false
 	b.generation = g.Generation
 	b.remaining = g.Remaining
 	b.resetAt = now + g.Reset

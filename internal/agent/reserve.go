@@ -1,5 +1,7 @@
 package agent
 
+import "github.com/f4ee788f/quota/internal/lease"
+
 // reserves is what a bucket knows of reservations: units that a request took for the most
 // that it may cost, until it is known what it does. Those of a window that is over are
 // in none of it but outside.
@@ -46,12 +48,22 @@ func (b *Bucket) Reserve(n int64) (window int64) {
 }
 
 // Settle ends a reservation of n units of which m were spent, perhaps more than n: these are
-// admitted beyond. What was not spent can be spent again, unless the window that it was of
-// is over or the lease has ended. It ends the Hold as well.
-func (b *Bucket) Settle(n, m, window int64) {
+// admitted beyond, and paid with what is here or comes next. What was not spent can be spent again, unless the window that it was of
+// is over or the lease has ended. It ends the Hold as well. On true the owner is to look at the bucket soon.
+func (b *Bucket) Settle(n, m, window int64) (attend bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settleLocked(n, m, window == b.window && (b.live || b.counting))
+	ours := window == b.window && (b.live || b.counting)
+	if ours && m > n {
+		b.payBeyondLocked(m - n)
+		b.cell.pending.Add(-n)
+	} else {
+		b.settleLocked(n, m, ours)
+	}
+	if soon := b.lastAsk + lease.ShortTerm; ours && n-m > b.remaining && soon < b.renewAt {
+		b.renewAt = soon // more than all that was left: others may wait for it
+		attend = true
+	}
 	b.kept.all -= n
 	if window == b.kept.window {
 		b.kept.reserved -= n
@@ -59,6 +71,16 @@ func (b *Bucket) Settle(n, m, window int64) {
 	if window != b.window {
 		b.kept.outside += m
 	}
+	return attend || b.early
+}
+
+// payBeyondLocked admits n units beyond what was reserved: those that are here are taken, so that no
+// request gets them besides, and what is missing is owed. The store is told soon.
+func (b *Bucket) payBeyondLocked(n int64) {
+	owed := n - b.cell.claim(n)
+	b.cell.admit(owed)
+	b.debt += owed
+	b.early = true
 }
 
 // SettleAdmitted is Settle for units that a switch had admitted, whether or not they were

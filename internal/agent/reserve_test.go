@@ -3,6 +3,7 @@ package agent
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
@@ -142,5 +143,92 @@ func TestReservationsOutliveWindows(t *testing.T) {
 	}
 	if r := grant(at+50_000, now+length, 40); r.Held != 40 || r.Waiting != 0 || r.Admitted != 0 {
 		t.Errorf("told %+v, want 40 held and nothing admitted in this window", r)
+	}
+}
+
+// Reservations that cost more than was reserved are paid by what comes back: of what is spent in all
+// no more than the bucket has, beyond what single commits found nothing to pay with; and in the end nothing is paid
+// twice. Two agents, every algorithm that reserves.
+func TestOverCommitsArePaid(t *testing.T) {
+	for name, a := range map[string]limit.Algorithm{
+		"token_bucket": limit.TokenBucket, "fixed_window": limit.FixedWindow, "sliding_window_log": limit.SlidingWindowLog, "sliding_window": limit.SlidingWindow,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(150) {
+				overCommits(t, a, seed)
+			}
+		})
+	}
+}
+
+func overCommits(t *testing.T, a limit.Algorithm, seed uint64) {
+	const capacity = 1000
+	r := rand.New(rand.NewPCG(seed, 8))
+	l := limit.Limit{Name: "l", Algorithm: a, Rate: limit.Rate{Units: capacity, Per: 24 * time.Hour}, EpsilonPPM: 50_000}
+	if a == limit.TokenBucket {
+		l.Rate.Per, l.Burst = 366*24*time.Hour, capacity
+	}
+	w := newWorld(l, 2)
+	type reservation struct{ n, window int64 }
+	live := make([][]reservation, len(w.nodes))
+	var spent, unpaid int64
+	for range 200 {
+		w.runTo(w.now + r.Int64N(30_000))
+		i := r.IntN(len(w.nodes))
+		n := w.nodes[i]
+		switch units := 1 + r.Int64N(30); r.IntN(3) {
+		case 0:
+			n.bucket.Hold(units)
+			n.askFor(units, func(ok bool) {
+				if !ok {
+					n.bucket.Release(units)
+					return
+				}
+				live[i] = append(live[i], reservation{units, n.bucket.Reserve(units)})
+			})
+		case 1:
+			if len(live[i]) == 0 {
+				break
+			}
+			v := live[i][0]
+			live[i] = live[i][1:]
+			m := r.Int64N(2*v.n + 1)
+			beyond := max(m-v.n-max(n.bucket.State(w.now).Tokens, 0), 0)
+			n.bucket.Settle(v.n, m, v.window)
+			spent, unpaid = spent+m, unpaid+beyond
+			n.look()
+		case 2:
+			n.askFor(units, func(ok bool) {
+				if ok {
+					spent += units
+				}
+			})
+		}
+		if spent > capacity+unpaid {
+			t.Fatalf("seed %d: %d spent of %d, of which %d found nothing to pay with", seed, spent, capacity, unpaid)
+		}
+	}
+	w.runTo(w.now + 1_000_000) // who waits is answered
+	for i, n := range w.nodes {
+		for _, v := range live[i] {
+			n.bucket.Settle(v.n, 0, v.window)
+		}
+		n.look()
+	}
+	w.runTo(w.now + 60_000_000) // all that is unused went back
+	for left := true; left; {   // the rest is spent, singly
+		left = false
+		for _, n := range w.nodes {
+			n.askFor(1, func(ok bool) {
+				if ok {
+					spent++
+					left = true
+				}
+			})
+			w.runTo(w.now + 300_000)
+		}
+	}
+	if spent < capacity || spent > capacity+unpaid {
+		t.Errorf("seed %d: %d spent of %d, of which %d found nothing to pay with", seed, spent, capacity, unpaid)
 	}
 }

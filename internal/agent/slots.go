@@ -80,13 +80,16 @@ func (b *Bucket) wake() []*Waiter {
 	return b.serveLocked(Never)
 }
 
-// payLocked lets slots that came back pay for those in use beyond the lease. While none
+// payLocked lets what came back pay what is owed, slots for those in use beyond the lease. While none of these
 // is free anywhere, those beyond the agent's share are nobody's until the next renewal tells of
 // fewer, and do not go to the next request here: or an agent that is always busy would never let
 // others have one.
 func (b *Bucket) payLocked() {
 	switch {
 	case !b.slots:
+		if b.debt > 0 {
+			b.debt -= b.cell.forfeit(b.debt)
+		}
 	case !b.live:
 		b.cell.forfeit(endless)
 	default:

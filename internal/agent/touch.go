@@ -16,7 +16,7 @@ func (b *Bucket) touchLocked(now, n int64) bool {
 		return false
 	}
 	if b.touched == 0 {
-		b.touchedAt = now
+		b.expires = now + touchWithin
 	}
 	b.touched += uint8(n)
 	b.admitLocked(n)

@@ -142,22 +142,27 @@ func (n *node) deliver(ws []*Waiter) {
 }
 
 // ask asks for one unit; then is told whether, at once or after it waited.
-func (n *node) ask(patient bool, then func(admitted bool)) {
+func (n *node) ask(patient bool, then func(admitted bool)) { n.request(1, patient, then) }
+
+// askFor asks for several units at once.
+func (n *node) askFor(units int64, then func(admitted bool)) { n.request(units, false, then) }
+
+func (n *node) request(units int64, patient bool, then func(admitted bool)) {
 	if n.crashed {
 		return
 	}
 	w := n.w
-	if n.bucket.Take(1) {
+	if n.bucket.Take(units) {
 		then(true)
 		return
 	}
-	v := n.bucket.Ask(w.now, 1, false, patient)
+	v := n.bucket.Ask(w.now, units, false, patient)
 	if v.Outcome != Wait {
 		then(v.Outcome == Admitted)
 		n.look()
 		return
 	}
-	waiter := &Waiter{Units: 1, Done: func(v Verdict) { then(v.Outcome == Admitted) }}
+	waiter := &Waiter{Units: units, Done: func(v Verdict) { then(v.Outcome == Admitted) }}
 	if patient || n.bucket.queues {
 		served, ok := n.bucket.Join(waiter)
 		n.deliver(served)

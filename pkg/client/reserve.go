@@ -123,14 +123,18 @@ func (r *Reservation) settle(m int64) {
 			h.entry.Hold(more + less)
 			h.entry.Inherit(more)
 		}
+		attend := false
 		if r.void {
 			h.entry.SettleAdmitted(r.n, m)
 		} else {
-			h.entry.Settle(r.n, m, r.windows[i])
+			attend = h.entry.Settle(r.n, m, r.windows[i])
 		}
 		if h.item.Inherited {
 			h.entry.Inherit(-less)
 			h.entry.Release(more + less)
+		}
+		if attend {
+			r.c.attend(h.entry)
 		}
 	}
 }

@@ -320,9 +320,17 @@ func (b *Bucket) expireLocked(now int64, lost bool) {
 	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
 	}
+	if now < b.keptLocked() && (b.trickle > 0 || b.cell.units()+b.cell.due() > 0 || b.reservedLocked() > 0) {
+		b.early = true // its renewal is late by no more than the store waits for it
+		return
+	}
 	b.voidLocked()
 	b.ended = true
 }
+
+// keptLocked returns until when a lease that was not renewed in time may be all the same, and nothing of it is
+// lost: the store keeps its share for a term after its end.
+func (b *Bucket) keptLocked() int64 { return b.expires + b.term/2 }
 
 // voidLocked ends the lease: what is left of it can no longer be spent.
 func (b *Bucket) voidLocked() {

@@ -308,3 +308,39 @@ func TestLongDenialsAreAskedAbout(t *testing.T) {
 		t.Errorf("asked %d times in 10 minutes, want 10", asked)
 	}
 }
+
+// An owner that comes late to a lease's end loses nothing of it while the store keeps it, and nothing was spent late: what
+// is spent of a lease that then lapses, empty, was spent in time. Of one that comes later still, what was spent may have been.
+func TestLateToALeasesEnd(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		spent      int64
+		at         int64 // after the lease's end
+		live       bool
+		lateSpends int64
+	}{
+		{"in time", 40, 1_000, true, 0},
+		{"late", 40, 400_000, true, 0},
+		{"empty", 100, 1_000, false, 0},
+		{"too late", 40, 600_000, false, 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const now = 1_000_000
+			b := leased(t, now, lease.Grant{Tokens: 100, TTL: 1_000_000 + margin})
+			for range c.spent {
+				b.Take(1)
+			}
+			at := now + 1_000_000 + c.at
+			_, late := b.Tick(at, false)
+			if s := b.State(at); s.Live != c.live || late != c.lateSpends {
+				t.Errorf("live %v and %d spent late, want %v and %d", s.Live, late, c.live, c.lateSpends)
+			}
+			if c.live && b.Due(at) > at {
+				t.Error("no renewal is due")
+			}
+			if r := b.Renew(at, false); c.live && r.Held != 100-c.spent {
+				t.Errorf("the renewal says %d held, want %d", r.Held, 100-c.spent)
+			}
+		})
+	}
+}

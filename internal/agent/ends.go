@@ -22,10 +22,13 @@ func (b *Bucket) Drain() int64 {
 	return all - b.cell.credit(-all)
 }
 
+// punctual is how late an owner that runs may come to a window's end, in microseconds.
+const punctual = 20_000
+
 // Tick does what it is time for without a call: it ends a lease that is over, goes over to the
 // next window, and serves those whose turn came, whose Done the caller runs. late is
-// the most units that may have been spent of a lease after its end, because nobody emptied
-// the cell in time.
+// the most units that may have been spent of a lease that was nobody's any more, because nobody emptied
+// the cell in time: for as long as the store keeps a lease that is not renewed, or a little after a window's end, it is in time.
 func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,10 +37,11 @@ func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 	}
 	if b.live && now >= min(b.expires, b.edgeTimeLocked()) {
 		b.foldLocked()
-		late = b.admittedLocked() - b.toldAdmitted
+		over := now >= b.keptLocked() || b.length > 0 && now >= b.turnAt+punctual
+		spent := b.admittedLocked() - b.toldAdmitted
 		b.expireLocked(now, lost)
-		if b.live {
-			late = 0
+		if over && !b.live {
+			late = spent
 		}
 	}
 	if b.patient.Load() > 0 {

@@ -25,7 +25,7 @@ type Stats struct {
 	SettleFailed int64
 	Renewals     int64 // buckets renewed, repeats included
 	Tenants      int64 // tenants asked for
-	LateSpends   int64 // units spent of leases that had ended already, because the process did not run
+	LateSpends   int64 // units that may have been spent of leases after the store had let go of them, because the process did not run
 	// OutageUnits is units admitted out of contact, between the last answer and the next, by
 	// leases that ended in between: the most that limits were exceeded by.
 	OutageUnits int64

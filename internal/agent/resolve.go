@@ -516,7 +516,7 @@ func (b *rebuild) scope(h limit.Held, rules *limit.Rules, shadow bool) *Scope {
 	s := b.identify(keyOf(l, h.Tenant, shadow), h, rules)
 	was := s.overage
 	s.overage = nil
-	if h.Rule.Overage() != nil && !s.trial() {
+	if h.Rule.Overage() != nil {
 		h.Rule = h.Rule.Overage()
 		k := s.key
 		k.overage, k.counts = true, h.Rule.Limit.CountsOnly()

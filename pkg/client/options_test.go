@@ -337,3 +337,43 @@ func TestTrialsOfOverridesShareAName(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A soft limit on trial denies what is above its cap and no sooner, in a shadow version as beside the others: what it
+// would have admitted above itself is no denial, and takes nothing of the other limits when one of them would deny.
+func TestSoftLimitsOnTrial(t *testing.T) {
+	soft := requests(1, 20)
+	soft.Enforcement, soft.OveragePPM = limit.Soft, 500_000
+	endless := limit.Limit{Name: "endless", Rate: perSecond(1), Burst: 5, Enforcement: limit.Soft, Meter: "endless"}
+	shadow := limit.Limit{Name: "tried", Rate: perSecond(1), Burst: 10, Enforcement: limit.Soft, OveragePPM: 1_000_000, Shadow: true}
+	bubble(t, plans(1, requests(1, 1000), shadow), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		s.try(plans(7, soft, endless, limit.Limit{Name: "extra", Rate: perSecond(1), Burst: 40}))
+		time.Sleep(time.Second)
+		for range 60 {
+			drive(c, 1, 1, tenant("a"))
+			time.Sleep(time.Microsecond) // the shadow's buckets are answered
+		}
+		time.Sleep(100 * time.Millisecond)
+		want := map[string]Trial{
+			"tried":    {Limit: "tried", Admitted: 20, WouldDeny: 40},
+			"requests": {Limit: "requests", Version: true, Admitted: 30, WouldDeny: 30},
+			"endless":  {Limit: "endless", Version: true, Admitted: 30},
+			"extra":    {Limit: "extra", Version: true, Admitted: 30},
+		}
+		for _, tr := range c.Stats().Trials {
+			if tr != want[tr.Limit] {
+				t.Errorf("%+v, want %+v", tr, want[tr.Limit])
+			}
+			delete(want, tr.Limit)
+		}
+		if len(want) > 0 {
+			t.Errorf("not tried: %v", want)
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			if r.Version == 7 && (r.Admitted != 0 || r.Overage != 0 || r.Limit != "requests" || r.Denied != 30) {
+				t.Errorf("row %+v of the shadow version, want the 30 that the cap would have denied", r)
+			}
+		}
+	})
+}

@@ -56,11 +56,29 @@ func (all *conjunction) denied() bool {
 }
 
 // add begins an attempt and returns its place.
-func (all *conjunction) add(e *agent.Entry, n int64, waits *agent.Waiter) int {
+func (all *conjunction) add(e *agent.Entry, n int64) int {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.attempts = append(all.attempts, attempt{entry: e, n: n, waits: waits})
+	all.attempts = append(all.attempts, attempt{entry: e, n: n})
 	return len(all.attempts) - 1
+}
+
+// await says what attempt i waits for; false where it need not, for another was refused meanwhile.
+func (all *conjunction) await(i int, w *agent.Waiter) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !all.refused {
+		all.attempts[i].waits = w
+	}
+	return !all.refused
+}
+
+// withdraw ends attempt i without a refusal, and reports whether the others go on.
+func (all *conjunction) withdraw(i int) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.attempts[i].waits = nil
+	return !all.refused
 }
 
 // settle says what became of attempt i.
@@ -108,22 +126,45 @@ func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []li
 	}
 	if it.Vet && c.vetted(it, e, n, a) != ReasonLimit {
 		e.Refuse(n)
-		all.settle(all.add(e, n, nil), false)
+		all.settle(all.add(e, n), false)
 		return
 	}
+	c.tryBucket(e, n, all, it.Soft)
+}
+
+// tryBucket takes from a bucket; what one of a soft limit refuses is asked of what that admits above itself.
+func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool) {
+	i := all.add(e, n)
 	if e.Take(n) {
-		all.settle(all.add(e, n, nil), true)
+		all.settle(i, true)
 		return
 	}
 	switch v, _ := c.refill(e, n, false); v.Outcome {
 	case agent.Admitted, agent.Denied:
-		all.settle(all.add(e, n, nil), v.Outcome == agent.Admitted)
+		c.tried(e, n, all, i, v.Outcome, soft)
 	case agent.Wait:
 		w := &agent.Waiter{Units: n}
-		i := all.add(e, n, w)
-		w.Done = func(agent.Verdict) { all.settle(i, w.Verdict().Outcome == agent.Admitted) }
+		w.Done = func(agent.Verdict) { c.tried(e, n, all, i, w.Verdict().Outcome, soft) }
+		if !all.await(i, w) {
+			return
+		}
 		if !c.enqueue(e, w, false) {
 			all.settle(i, false)
 		}
 	}
+}
+
+// tried goes on with what attempt i came to.
+func (c *Client) tried(e *agent.Entry, n int64, all *conjunction, i int, o agent.Outcome, soft bool) {
+	if o != agent.Denied || !soft || !all.withdraw(i) {
+		all.settle(i, o == agent.Admitted)
+		return
+	}
+	beyond, err := c.reg.Beyond(e, c.now())
+	if err != nil {
+		all.settle(i, false)
+		return
+	}
+	e.Excuse(n)
+	c.tryBucket(beyond, n, all, false)
 }

@@ -26,7 +26,6 @@ type request struct {
 	holds []hold
 	taken []bool // by holds: the units are in hand
 	said  []bool // by holds: they are announced with Hold
-	above bool   // admitted above a soft limit
 
 	waiters []*agent.Waiter // by holds: what waits; nil
 	waiting int
@@ -37,8 +36,9 @@ type request struct {
 
 	reserves *Reservation // keeps what is in hand in the end; nil
 
-	patient bool // it waits its turn, at every limit
-	endless bool // nobody will tell of its end: it passes limits of slots by
+	patient bool         // it waits its turn, at every limit
+	under   *agent.Entry // of the soft limit asked last, whose bucket denied; nil
+	endless bool         // nobody will tell of its end: it passes limits of slots by
 }
 
 // asked says how far the hot path came with a bucket.
@@ -287,7 +287,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			continue
 		case wasDenied:
 			state = notAsked
-			if d, again, stop := r.exceed(len(r.holds)-1, agent.Verdict{Outcome: agent.Denied}); stop {
+			if d, again, stop := r.exceed(ctx, len(r.holds)-1, agent.Verdict{Outcome: agent.Denied}); stop {
 				return d, again
 			}
 			continue
@@ -335,7 +335,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			r.taken[last] = true
 			continue
 		}
-		switch v, lost := c.refill(e, r.n, r.patient); v.Outcome {
+		switch v, lost := c.refill(e, r.n, r.patient && !it.Soft); v.Outcome {
 		case agent.Admitted:
 			r.taken[last] = true
 		case agent.Rematch:
@@ -355,7 +355,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 					return d, again
 				}
 			case it.Soft && !(lost && c.closes(it, e)):
-				if d, again, stop := r.exceed(last, v); stop {
+				if d, again, stop := r.exceed(ctx, last, v); stop {
 					return d, again
 				}
 			default:
@@ -379,7 +379,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 	if d, denied := r.outranked(mode); denied {
 		return d, false
 	}
-	strictest := 0
+	strictest, above := 0, false
 	if r.reserves != nil {
 		r.keep(mode)
 	}
@@ -390,13 +390,14 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		if h.item.Rank < r.holds[strictest].item.Rank {
 			strictest = i
 		}
+		above = above || h.entry.Overage()
 	}
 	d = Decision{Allowed: true, held: held{c, r.holds[strictest]}, others: othersOf(r.holds, strictest)}
 	d.ending = r.endingFor(set)
 	switch {
 	case mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
-	case r.above:
+	case above:
 		d.Reason = ReasonOverage
 	}
 	return d, false
@@ -448,7 +449,8 @@ func (r *request) admit() bool {
 // together with others', or for its turn. stop says that it was decided instead, or, with
 // again, that it has to match again.
 func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
-	patient := r.waitsItsTurn(r.holds[len(r.holds)-1].item)
+	it := r.holds[len(r.holds)-1].item
+	patient := r.waitsItsTurn(it) && !it.Soft
 	if d, stop := r.enqueue(len(r.holds)-1, patient); stop || !patient {
 		return d, false, stop
 	}
@@ -517,7 +519,7 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 		if !r.over {
 			select {
 			case i := <-r.answers:
-				if d, again, stop = r.take(i); stop {
+				if d, again, stop = r.take(ctx, i); stop {
 					return d, again, stop
 				}
 				continue
@@ -540,7 +542,7 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 }
 
 // take takes the answer of bucket i; stop says that it ends the attempt.
-func (r *request) take(i int) (d Decision, again, stop bool) {
+func (r *request) take(ctx context.Context, i int) (d Decision, again, stop bool) {
 	switch v := r.answered(i); v.Outcome {
 	case agent.Admitted:
 		return d, false, false
@@ -550,8 +552,12 @@ func (r *request) take(i int) (d Decision, again, stop bool) {
 	default:
 		h := r.holds[i]
 		lost := r.c.lost.Load() || h.entry.Lost()
-		if h.item.Soft && !h.entry.Overage() && !(lost && r.c.closes(h.item, h.entry)) {
-			return r.exceed(i, v)
+		switch {
+		case !h.item.Soft || lost && r.c.closes(h.item, h.entry):
+		case h.entry.Overage() && r.patient && !lost:
+			return r.comeDown(ctx)
+		case !h.entry.Overage() && h.entry != r.under:
+			return r.exceed(ctx, i, v)
 		}
 		r.giveBack(false)
 		return r.c.denial(h, v, lost), false, true
@@ -601,7 +607,8 @@ func (r *request) giveBack(denied bool) {
 			h.entry.Release(r.n)
 		}
 	}
-	r.holds, r.taken, r.said, r.waiters, r.waiting, r.above = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0, false
+	r.holds, r.taken, r.said, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0
+	r.under = nil
 }
 
 // prime gets a bucket leased for which no request waits.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -11,16 +12,10 @@ import (
 // exceed asks the bucket of what a soft limit admits above itself in place of bucket i,
 // which denied. What the first refused is not denied there: the second decides, and
 // counts. stop says that the request was decided.
-func (r *request) exceed(i int, v agent.Verdict) (d Decision, again, stop bool) {
+func (r *request) exceed(ctx context.Context, i int, v agent.Verdict) (d Decision, again, stop bool) {
 	c, h := r.c, r.holds[i]
 	h.entry.Excuse(r.n)
-	if h.item.Inherited {
-		h.entry.Inherit(-r.n)
-	}
-	if r.said[i] {
-		h.entry.Release(r.n)
-		r.said[i] = false
-	}
+	r.leave(i)
 	beyond, err := c.reg.Beyond(h.entry, c.now())
 	if err != nil {
 		// The bucket itself is no longer part of the request: it counts the denial after all.
@@ -34,11 +29,8 @@ func (r *request) exceed(i int, v agent.Verdict) (d Decision, again, stop bool) 
 		c.crowded.Add(1)
 		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, false, true
 	}
-	r.holds[i].entry, r.above = beyond, true
-	r.say(i)
-	if h.item.Inherited {
-		beyond.Inherit(r.n)
-	}
+	r.under = h.entry
+	r.become(i, beyond)
 	if beyond.Take(r.n) {
 		r.taken[i] = true
 		return d, false, false
@@ -54,12 +46,48 @@ func (r *request) exceed(i int, v agent.Verdict) (d Decision, again, stop bool) 
 		d, stop = r.enqueue(i, false)
 		return d, false, stop
 	default:
+		if r.patient && !lost {
+			return r.comeDown(ctx)
+		}
 		r.giveBack(false)
 		d = c.denial(h, second, lost)
 		if v.RetryAfter > 0 && time.Duration(v.RetryAfter)*time.Microsecond < d.RetryAfter {
 			d.RetryAfter = time.Duration(v.RetryAfter) * time.Microsecond // the limit itself has something sooner
 		}
 		return d, false, true
+	}
+}
+
+// comeDown has a request that waits its turn wait at the last limit itself, of which nothing is to be had above it.
+func (r *request) comeDown(ctx context.Context) (d Decision, again, stop bool) {
+	last := len(r.holds) - 1
+	r.holds[last].entry.Excuse(r.n)
+	r.leave(last)
+	r.become(last, r.under)
+	if d, stop := r.enqueue(last, true); stop {
+		return d, false, stop
+	}
+	return r.waitTurn(ctx)
+}
+
+// leave withdraws what bucket i was told of the request.
+func (r *request) leave(i int) {
+	h := r.holds[i]
+	if h.item.Inherited {
+		h.entry.Inherit(-r.n)
+	}
+	if r.said[i] {
+		h.entry.Release(r.n)
+		r.said[i] = false
+	}
+}
+
+// become puts another bucket of the limit in the place of bucket i, which the request left.
+func (r *request) become(i int, e *agent.Entry) {
+	r.holds[i].entry = e
+	r.say(i)
+	if r.holds[i].item.Inherited {
+		e.Inherit(r.n)
 	}
 }
 

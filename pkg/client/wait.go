@@ -19,7 +19,8 @@ func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
 // in this client as the limit's queue lets, 1,024 if it names none (ReasonQueueFull), and
 // after the limit's wait if it has one (ReasonQueueTimeout).
 //
-// At a soft limit it waits too, rather than being admitted above it.
+// Where Allow would be admitted it does not wait: of a soft limit it has what that admits above itself, and waits its turn
+// at the limit only when that is used up too.
 //
 // It asks one limit after the other, the strictest first, and keeps what it has while it
 // waits for the next: tokens of looser limits are not taken long before they are of use. Slots come
@@ -62,7 +63,7 @@ func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
 	reason := ReasonQueueTimeout
 	select {
 	case i := <-r.answers:
-		return r.take(i)
+		return r.take(ctx, i)
 	case <-late:
 	case <-ctx.Done():
 		reason = ReasonDeadline

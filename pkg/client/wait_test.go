@@ -261,3 +261,55 @@ func TestSwitchReleasesWhoWaits(t *testing.T) {
 		}
 	})
 }
+
+// Wait waits nowhere where Allow would be admitted: at a soft limit it has the overage at once, and its turn at the
+// limit when that is used up too. Nothing of it counts as denied, but who gave up.
+func TestWaitAtASoftLimit(t *testing.T) {
+	soft := requests(10, 10)
+	soft.Enforcement, soft.OveragePPM = limit.Soft, 500_000
+	other := limit.Limit{Name: "other", Rate: perSecond(1000), Burst: 1000, Meter: "other"}
+	bubble(t, plans(1, soft, other), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		began := time.Now()
+		reasons := make(map[Reason]int)
+		for range 15 {
+			reasons[c.Wait(t.Context(), tenant("a")).Reason]++
+		}
+		if took := time.Since(began); took > 50*time.Millisecond || reasons[ReasonLimit] != 10 || reasons[ReasonOverage] != 5 {
+			t.Errorf("%v within %v, want 10 within the limit and 5 above it at once", reasons, took)
+		}
+		var overage atomic.Int64
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				switch d := c.Wait(t.Context(), tenant("a")); {
+				case !d.Allowed:
+					t.Errorf("%+v, want its turn", d)
+				case d.Reason == ReasonOverage:
+					overage.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		// 10 and 5 a second come.
+		if took := time.Since(began); took < 1200*time.Millisecond || took > 2500*time.Millisecond {
+			t.Errorf("20 more took %v, want about 2 s", took)
+		}
+		brief, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		gone := 0
+		for range 5 {
+			if d := c.Wait(brief, tenant("a")); !d.Allowed {
+				gone++
+			} else if d.Reason == ReasonOverage {
+				overage.Add(1)
+			}
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			if r.Limit == "requests" && (r.Admitted != int64(40-gone) || r.Overage != 5+overage.Load() || r.Denied != int64(gone)) {
+				t.Errorf("row %+v, want %d admitted, %d of them above the limit, and %d denied", r, 40-gone, 5+overage.Load(), gone)
+			}
+		}
+	})
+}

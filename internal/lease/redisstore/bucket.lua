@@ -307,7 +307,7 @@ else
   if not is_locked then
     local there = level
     if sliding then
-      local over = trickle_out - rate
+      local over = trickle_out - sliding_rate() -- of what is known now: what came back may be of the window before
       if over > 0 then
         local to = t
         for slot, sums in pairs(ring) do

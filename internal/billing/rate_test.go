@@ -69,6 +69,9 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 				price = v.Prices[plan]
 			}
 		}
+		if held := slices.ContainsFunc(terms, func(b *bruteTerm) bool { return b.slots > 0 && b.plan == plan && b.price.String() == price.String() }); !held {
+			price = priceAt(plan, u.Slot)
+		}
 		b := term(plan, price)
 		b.units[u.Meter] += u.Admitted
 		b.over[u.Meter] += u.Overage
@@ -411,5 +414,20 @@ func TestUnitsBelowZero(t *testing.T) {
 	})
 	if err != nil || len(s.Lines) != 0 || fmt.Sprint(s.Terms[0].Used) != "[{a -5 0}]" {
 		t.Errorf("%+v, %v; want no line, and the units as they are", s, err)
+	}
+}
+
+// A later version replaces an earlier one even where the clock of the server that took it was behind.
+func TestVersionsGoByNumber(t *testing.T) {
+	typo, fix := &Price{Currency: "USD", Monthly: 490000}, &Price{Currency: "USD", Monthly: 5900}
+	line := newTimeline(nil, []Version{
+		{Number: 6, From: 2 * Grid, Prices: map[string]*Price{"paid": fix}},
+		{Number: 5, From: 4 * Grid, Prices: map[string]*Price{"paid": typo}},
+	})
+	if got := line.price("paid", 0, 9*Grid); got != fix {
+		t.Errorf("in force: %v, want %v", got, fix)
+	}
+	if got := line.price("paid", 0, 3*Grid); got != nil {
+		t.Errorf("before both: %v", got)
 	}
 }

@@ -64,14 +64,14 @@ func (t *Term) lines(p Period) ([]Line, error) {
 // timeline is which plan and price held when, all edges on the grid.
 type timeline struct {
 	subscriptions []Subscription // by From
-	versions      []Version      // by From
+	versions      []Version      // by Number, and by From
 	byNumber      map[int64]*Version
 }
 
 func newTimeline(subscriptions []Subscription, versions []Version) *timeline {
 	t := &timeline{subscriptions: slices.Clone(subscriptions), versions: slices.Clone(versions), byNumber: make(map[int64]*Version)}
 	slices.SortStableFunc(t.subscriptions, func(a, b Subscription) int { return cmp.Compare(a.From, b.From) })
-	slices.SortStableFunc(t.versions, func(a, b Version) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Number, b.Number)) })
+	slices.SortFunc(t.versions, func(a, b Version) int { return cmp.Compare(a.Number, b.Number) })
 	for i := range t.subscriptions {
 		s := &t.subscriptions[i]
 		if i == 0 {
@@ -84,6 +84,9 @@ func newTimeline(subscriptions []Subscription, versions []Version) *timeline {
 	for i := range t.versions {
 		v := &t.versions[i]
 		v.From = snap(v.From)
+		if i > 0 { // a later version replaces an earlier one, whatever the clocks of their servers said
+			v.From = max(v.From, t.versions[i-1].From)
+		}
 		t.byNumber[v.Number] = v
 	}
 	return t
@@ -123,9 +126,9 @@ func (t *timeline) price(plan string, version, at int64) *Price {
 }
 
 // terms divides a period: by what held when, and with the usage that was admitted
-// under each. Usage is priced by the version that it was admitted under, under the
-// plan that the tenant had when its slot began: an agent that a change reached late
-// needs no cut.
+// under each. Usage is priced by the version that it was admitted under, if its price held for
+// some of the period, under the plan that the tenant had when its slot began: an agent that a
+// change reached late needs no cut.
 func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 	type identity struct{ plan, price string }
 	var terms []*Term
@@ -159,7 +162,13 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 			return
 		}
 		plan := t.plan(u.Slot)
-		term := of(plan, t.price(plan, u.Version, u.Slot))
+		price := t.price(plan, u.Version, u.Slot)
+		if found[identity{plan, price.String()}] == nil {
+			// An agent was told late, or the change came in the period's last slot. A price that held for
+			// none of the period includes nothing, so its units would cost what the plan's own includes.
+			price = t.price(plan, 0, u.Slot)
+		}
+		term := of(plan, price)
 		if err := term.use(u.Units); err != nil {
 			failed = err
 		}

@@ -131,7 +131,6 @@ func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (
 		before = page[len(page)-1].Number
 	}
 	from := sub.Subscriptions[0].From
-	from -= from % 3600 // as the first plan does
 	if len(c.closed) > 0 {
 		from = c.closed[0].Period.To
 	}

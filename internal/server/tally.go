@@ -149,8 +149,8 @@ func (t *tally) flush(ctx context.Context) error {
 			}
 			t.number++
 		}
-		ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
-		err := t.books.Record(ctx, t.server, t.number, t.under)
+		c, cancel := context.WithTimeout(ctx, tallyTimeout)
+		err := t.books.Record(c, t.server, t.number, t.under)
 		cancel()
 		if failing := err != nil; failing != t.failing && ctx.Err() == nil {
 			t.failing = failing

@@ -304,7 +304,7 @@ func readVersion(ctx context.Context, q querier, number int64) (policy.Version, 
 // Versions implements policy.Store.
 func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policy.Version, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms, shadow FROM policy_versions
-		WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
+		WHERE CAST($1 AS bigint) = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
 	return collect(rows, err, "read versions", func(v *policy.Version, rows *sql.Rows) error {
 		var ms int64
 		err := rows.Scan(&v.Number, &v.File, &v.Author, &ms, &v.Shadow)

@@ -91,7 +91,7 @@ func (s *Store) Statement(ctx context.Context, tenant, period string) (policy.Cl
 // Statements implements policy.Store.
 func (s *Store) Statements(ctx context.Context, tenant string, before int64, n int) ([]policy.Closed, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+` FROM statements
-		WHERE tenant = $1 AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
+		WHERE tenant = $1 AND (CAST($2 AS bigint) = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
 	return collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 }
 

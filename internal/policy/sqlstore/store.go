@@ -277,7 +277,7 @@ func switchesJSON(s limit.Switches) any {
 // Audit implements policy.Store.
 func (s *Store) Audit(ctx context.Context, before int64, n int) ([]policy.AuditRow, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, at_ms, actor, action, object, before, after FROM audit_log
-		WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
+		WHERE CAST($1 AS bigint) = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
 	return collect(rows, err, "read audit", func(r *policy.AuditRow, rows *sql.Rows) error {
 		var ms int64
 		err := rows.Scan(&r.Number, &ms, &r.Actor, &r.Action, &r.Object, &r.Before, &r.After)

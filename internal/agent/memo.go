@@ -204,10 +204,11 @@ func (r *Resolution) is(attributes []limit.Attribute) bool {
 			first, last = shortEnds(v)
 		}
 		lengths = lengths<<8 | uint64(len(v))
-		differ |= *(*uint64)(unsafe.Add(kept, 16*i)) ^ first | *(*uint64)(unsafe.Add(kept, 16*i+8)) ^ last
-		elsewhere |= address(name) ^ address(names[i]) | uintptr(len(name)^len(names[i]))
+		// In Go ^ binds no closer than |.
+		differ |= (*(*uint64)(unsafe.Add(kept, 16*i)) ^ first) | (*(*uint64)(unsafe.Add(kept, 16*i+8)) ^ last)
+		elsewhere |= (address(name) ^ address(names[i])) | uintptr(len(name)^len(names[i]))
 	}
-	if differ|lengths^r.lengths != 0 {
+	if differ|(lengths^r.lengths) != 0 {
 		return false
 	}
 	return (elsewhere == 0 || sameNames(names, attributes)) && (!anyLong(lengths) || sameBetween(unsafe.Add(kept, 16*len(attributes)), attributes))

@@ -48,6 +48,10 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 		attributesOf("tenant", "abcdefgh"),
 		attributesOf("tenant", "abcdefg"),
 		attributesOf("tenant", "abcdefghi"),
+		attributesOf("tenant", "user0001"), // its bits hold those of the next
+		attributesOf("tenant", "user0000"),
+		attributesOf("tenant", "10.0.0.3"),
+		attributesOf("tenant", "10.0.0.1"),
 		attributesOf("tenant", long[:16]),
 		attributesOf("tenant", long[:17]),
 		attributesOf("tenant", long),

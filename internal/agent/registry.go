@@ -532,8 +532,13 @@ func (r *Registry) Tenants() int {
 // waits for it meanwhile.
 func (r *Registry) Each(f func(*Entry)) { r.entries.each(f) }
 
-// Sweep forgets tenants that were not used between the last two calls of it and
-// hold no bucket. The owner's.
+// holds reports whether there are buckets of the tenant's own limits.
+func (s *Set) holds() bool {
+	return slices.ContainsFunc(s.ownScopes(), func(sc *Scope) bool { return sc.entries > 0 })
+}
+
+// Sweep forgets tenants that were not used between the last two calls of it, hold no
+// bucket, and are no ancestors of those that stay. The owner's.
 func (r *Registry) Sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -547,7 +552,7 @@ func (r *Registry) Sweep() {
 		} else {
 			t.idle++
 		}
-		if s := t.set.Load(); s != nil && t.idle < 2 {
+		if s := t.set.Load(); s != nil && (t.idle < 2 || s.holds()) {
 			for _, id := range s.Chain[1:] {
 				inUse[id] = true
 			}
@@ -559,13 +564,12 @@ func (r *Registry) Sweep() {
 			return
 		}
 		if s != nil {
-			own := s.ownScopes()
-			if slices.ContainsFunc(own, func(sc *Scope) bool { return sc.entries > 0 }) {
+			if s.holds() {
 				return
 			}
 			r.memo.pause()
 			s.gone.Store(true)
-			for _, sc := range own {
+			for _, sc := range s.ownScopes() {
 				delete(r.scopes, sc.key)
 			}
 		}

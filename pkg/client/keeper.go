@@ -108,7 +108,7 @@ func readPast(dir *journal.Dir, name string, log *slog.Logger) (lives []*past, e
 	for _, h := range headers {
 		p, err := readLife(dir, h)
 		switch {
-		case errors.Is(err, journal.ErrVoid):
+		case errors.Is(err, errGivenUp):
 			// It may be behind what was settled: nothing is settled from it.
 			log.Error("a life of the journal was given up while it ran; what it had not settled is lost", "agent", h.Agent, "epoch", h.Epoch, "host", h.Host)
 			if err := dir.SetAside(h); err != nil {
@@ -128,9 +128,15 @@ func readPast(dir *journal.Dir, name string, log *slog.Logger) (lives []*past, e
 	return lives, nil
 }
 
+// errGivenUp is of a life that its own process gave up, unlike one that cannot be taken up now.
+var errGivenUp = errors.New("given up by the process that wrote it")
+
 func readLife(dir *journal.Dir, h journal.Header) (*past, error) {
 	recovery := agent.NewRecovery(h.Agent, h.Epoch)
 	life, err := dir.Resume(h, recovery.Record)
+	if errors.Is(err, journal.ErrVoid) {
+		return nil, errGivenUp
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func (l *Life) Rotate(write func(add func(record []byte) error) error) (err erro
 	}
 	next := log{file: f}
 	defer func() {
-		if err != nil {
+		if err != nil && l.file != f {
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()

@@ -222,19 +222,29 @@ func (l *Life) Size() int64 {
 	return l.size
 }
 
-// Sync brings all that was written to the disk.
+// Sync brings all that was written to the disk. A disk that fails at that makes the life void, once: what is not
+// settled then goes on without it.
 func (l *Life) Sync() error {
 	l.mu.Lock()
+	if l.void != nil {
+		l.mu.Unlock()
+		return nil // nothing is made of what it says
+	}
 	file, maps, freed := l.file, l.pages.maps, l.pages.freed
 	l.pages.freed = nil
 	l.mu.Unlock()
-	if err := errors.Join(file.Sync(), flushAll(maps)); err != nil {
-		return err
-	}
+	err := errors.Join(file.Sync(), flushAll(maps))
 	l.mu.Lock()
-	l.pages.free = append(l.pages.free, freed...)
-	l.mu.Unlock()
-	return nil
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.pages.free = append(l.pages.free, freed...)
+		return nil
+	case !errors.Is(err, os.ErrClosed): // the log was not made anew meanwhile
+		l.giveUpLocked(err)
+	}
+	l.pages.freed = append(l.pages.freed, freed...)
+	return err
 }
 
 // Run syncs every interval, until ctx ends. It returns the first failure of the disk: from then

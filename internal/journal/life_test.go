@@ -198,6 +198,31 @@ func smallDisk(t *testing.T, flags uintptr) string {
 	return path
 }
 
+// A disk that cannot sync is told of once, and holds up nothing after that.
+func TestADiskThatCannotSync(t *testing.T) {
+	d, l := begin(t, t.TempDir(), 5)
+	r, w, err := os.Pipe() // which has no disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	l.file, r = r, l.file
+	if err := l.Sync(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("the first time: %v, want %v", err, unix.EINVAL)
+	}
+	if err := l.Append([]byte("x")); !errors.Is(err, ErrVoid) {
+		t.Errorf("then: %v, want %v", err, ErrVoid)
+	}
+	if err := l.Sync(); err != nil {
+		t.Errorf("the next time: %v", err)
+	}
+	l.file, r = r, l.file
+	leave(t, d, l)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // On a disk that is full nothing begins; one that fills up later makes the life void where its log cannot
 // be written, and takes no cell where only the pages cannot grow. On a disk that is read-only nothing begins.
 func TestFullAndReadOnlyDisks(t *testing.T) {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -190,7 +191,10 @@ func (d *Dir) Prune(now time.Time, age time.Duration, size int64) error {
 			return err
 		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return written[b].ModTime().Compare(written[a].ModTime()) })
+	slices.SortFunc(names, func(a, b string) int {
+		// A file's time goes in ticks of some milliseconds: of two of the same tick the later life is the newer.
+		return cmp.Or(written[b].ModTime().Compare(written[a].ModTime()), cmp.Compare(len(b), len(a)), strings.Compare(b, a))
+	})
 	var errs []error
 	for _, name := range names {
 		if size -= written[name].Size(); size < 0 || now.Sub(written[name].ModTime()) > age {

@@ -1,0 +1,256 @@
+//go:build interleave
+
+package agent
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// bucketScene is a scene on a whole bucket of slots: whoever was told that it has a slot has
+// it, nobody waits while one is there, and all counts agree.
+type bucketScene struct {
+	b               *Bucket
+	join            func(*Bucket, *Waiter) ([]*Waiter, bool)
+	granted         int64
+	running, starts int64
+	waiting         []*Waiter
+	left            int64 // waiters that were abandoned
+}
+
+const sceneTime = 1_000_000
+
+func newBucketScene(slots int64) *bucketScene {
+	s := &bucketScene{join: (*Bucket).Join, b: NewBucket(&limit.Limit{Algorithm: limit.Concurrency, Slots: 9, Queue: 9}), granted: slots}
+	r := s.b.Renew(sceneTime, false)
+	s.b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: slots, TTL: 10_000_000, DenyFor: 5_000_000})
+	return s
+}
+
+func (s *bucketScene) started(n int64) { s.running += n; s.starts += n }
+
+func (s *bucketScene) served(ws []*Waiter) {
+	for _, w := range ws {
+		if w.verdict.Outcome == Admitted {
+			s.started(w.Units)
+		}
+	}
+}
+
+// request takes a slot, or waits its turn; when it has it at once it gives it back again.
+func (s *bucketScene) request() {
+	if !s.b.Take(1) {
+		v := s.b.Slow(sceneTime, 1, false)
+		if v.Outcome == Wait {
+			w := &Waiter{Units: 1}
+			s.waiting = append(s.waiting, w)
+			served, _ := s.join(s.b, w)
+			s.served(served)
+			return
+		}
+		if v.Outcome != Admitted {
+			return
+		}
+	}
+	s.started(1)
+	s.finish()
+}
+
+func (s *bucketScene) finish() {
+	s.running--
+	s.served(s.b.Finish(1))
+}
+
+func (s *bucketScene) scene(actors ...func()) scene {
+	return scene{
+		actors: actors,
+		state: func() []int64 {
+			c, b := s.b.cell, s.b
+			out := []int64{
+				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.finished.v, c.folded.v, int64(b.patient.v), b.debt, b.offered,
+				s.granted, s.running, s.starts, s.left,
+			}
+			if b.live {
+				out = append(out, 1)
+			}
+			for _, w := range s.waiting {
+				out = append(out, int64(w.verdict.Outcome))
+			}
+			return out
+		},
+		always: func() string {
+			if s.running > s.granted {
+				return fmt.Sprintf("%d slots are in use, of %d", s.running, s.granted)
+			}
+			return crashed(&s.b.cell, s.starts, int64(len(actors)+len(s.waiting)))
+		},
+		atEnd: func() string {
+			waits := int64(0)
+			for _, w := range s.waiting {
+				if w.verdict.Outcome == 0 {
+					waits++
+				}
+			}
+			waits -= s.left
+			admitted, _ := s.b.Collect()
+			st := s.b.State(sceneTime)
+			switch {
+			case waits > 0 && st.Tokens+s.b.offered > s.b.offered:
+				return fmt.Sprintf("%d wait, and %d slots are there", waits, st.Tokens)
+			case admitted != s.starts:
+				return fmt.Sprintf("%d starts are counted, %d were", admitted, s.starts)
+			case st.InUse != s.running:
+				return fmt.Sprintf("%d slots count as in use, %d are", st.InUse, s.running)
+			}
+			return ""
+		},
+	}
+}
+
+// A slot that comes back finds who waits for it, in every order; a lease that is renewed,
+// answered or over meanwhile loses and doubles none.
+func TestInterleavingsOfSlots(t *testing.T) {
+	for name, make := range map[string]func() scene{
+		"one comes back as another begins to wait": func() scene {
+			s := newBucketScene(1)
+			s.b.Take(1)
+			s.started(1)
+			return s.scene(s.finish, s.request)
+		},
+		"two begin to wait": func() scene {
+			s := newBucketScene(1)
+			s.b.Take(1)
+			s.started(1)
+			return s.scene(s.finish, s.request, s.request)
+		},
+		"one gives up waiting": func() scene {
+			s := newBucketScene(1)
+			s.b.Take(1)
+			s.started(1)
+			w := &Waiter{Units: 1}
+			s.waiting = append(s.waiting, w)
+			s.b.Join(w)
+			return s.scene(s.finish, s.request, func() {
+				served, was := s.b.Abandon(w, true)
+				s.served(served)
+				if was {
+					s.left++
+				}
+			})
+		},
+		"a renewal and its answer": func() scene {
+			s := newBucketScene(2)
+			take := func() {
+				if s.b.Take(1) {
+					s.started(1)
+				}
+			}
+			return s.scene(s.request, then(take, take), func() {
+				r := s.b.Renew(sceneTime+1, false)
+				// The server gives what was offered to others.
+				s.granted = r.InUse
+				s.served(s.b.Apply(sceneTime+2, lease.Grant{Number: r.Number, TTL: 10_000_000, DenyFor: 5_000_000}))
+			})
+		},
+		"the lease ends": func() scene {
+			s := newBucketScene(1)
+			s.b.Take(1)
+			s.started(1)
+			return s.scene(s.finish, s.request, func() { s.b.Expire(sceneTime+20_000_000, false) })
+		},
+	} {
+		fault, runs := explore(t, make)
+		t.Logf("%s: %d orders", name, runs)
+		if fault != "" {
+			t.Errorf("%s: %s", name, fault)
+		}
+	}
+}
+
+// One that looks for a slot before it can be seen to wait is overlooked.
+func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
+	fault, _ := explore(t, func() scene {
+		s := newBucketScene(1)
+		s.join = func(b *Bucket, w *Waiter) ([]*Waiter, bool) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			w.patient = true
+			b.enqueueLocked(w, int64(b.most))
+			served := b.serveLocked(Never)
+			b.patient.Add(1)
+			return served, true
+		}
+		s.b.Take(1)
+		s.started(1)
+		return s.scene(s.finish, s.request)
+	})
+	t.Log(fault)
+	if fault == "" {
+		t.Error("no order shows it")
+	}
+}
+
+// While a lease of tokens is renewed, or given back, requests take of it: what they took is
+// spent once, and what was given back is nobody's here.
+func TestInterleavingsOfALease(t *testing.T) {
+	for _, final := range []bool{false, true} {
+		fault, runs := explore(t, func() scene {
+			const stock = 3
+			b := NewBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9})
+			b.Apply(sceneTime, lease.Grant{Number: b.Renew(sceneTime, false).Number, Tokens: stock, TTL: 10_000_000})
+			var taken, refused, left, flying int64
+			var r lease.Renewal
+			request := func(n int64) func() {
+				return func() {
+					flying += n
+					defer func() { flying -= n }()
+					if b.Take(n) {
+						taken += n
+						return
+					}
+					switch v := b.Slow(sceneTime, n, false); v.Outcome {
+					case Admitted:
+						taken += n
+					case Denied:
+						refused += n
+					default:
+						left += n // it would wait
+					}
+				}
+			}
+			return scene{
+				actors: []func(){request(1), then(request(2), request(1)), func() {
+					r = b.Renew(sceneTime, final)
+					b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: 1, TTL: 10_000_000})
+				}},
+				state: func() []int64 {
+					c := b.cell
+					return []int64{
+						c.tokens.v, c.refused.v, c.back.v, c.put[0].v, c.put[1].v, b.debt, taken, refused, left, r.Held, r.Admitted,
+					}
+				},
+				always: func() string { return crashed(&b.cell, taken, flying) },
+				atEnd: func() string {
+					admitted, denied := b.Collect()
+					have, since := b.State(sceneTime).Tokens-b.debt, taken-(stock-r.Held)
+					switch {
+					case admitted != taken || denied != refused:
+						return fmt.Sprintf("%d admitted and %d denied are counted, %d and %d were", admitted, denied, taken, refused)
+					case final && (since != 0 || have != 0):
+						return fmt.Sprintf("%d were given back and %d taken, of %d; %d are left", r.Held, taken, stock, have)
+					case !final && have != 1-since:
+						return fmt.Sprintf("1 was granted, %d taken since: %d are left", since, have)
+					}
+					return ""
+				},
+			}
+		})
+		t.Logf("final %v: %d orders", final, runs)
+		if fault != "" {
+			t.Errorf("final %v: %s", final, fault)
+		}
+	}
+}

@@ -21,6 +21,8 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrUnavailable means that the engine behind could not answer now: try again.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrBusy means that as many calls of this kind go on as there may be at once.
+	ErrBusy = errors.New("busy")
 	// ErrUnauthenticated means that a call came without a key that is good.
 	ErrUnauthenticated = errors.New("not authenticated")
 	// ErrDenied means that the caller's key may not do this.

@@ -34,6 +34,10 @@ const (
 
 const versionTable = "schema_version"
 
+// lockTimeout is how long a migration waits for a table, in Postgres's words. Tests do
+// not wait that long.
+var lockTimeout = "10s"
+
 // Option of Postgres.
 type Option func(*postgresOptions)
 
@@ -77,15 +81,37 @@ func Postgres(ctx context.Context, ownerURL string, options ...Option) (err erro
 	if err := prepare(ctx, conn, schema, o); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	asOwner := func(ctx context.Context, c *pgx.Conn) error {
+	// All reports that are to be settled queue behind a statement that waits for a table,
+	// as for a backup that reads it.
+	config.RuntimeParams["lock_timeout"] = lockTimeout
+	db := asOwner(config, schema)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	err = up(ctx, goose.DialectPostgres, db, "postgres")
+	if isCode(err, "55P03") {
+		err = fmt.Errorf("%w: something has held a table of the ledger for %s, such as a verification or a backup; what was done before stays, run it again later", err, lockTimeout)
+	}
+	return err
+}
+
+// Owner returns connections to a database that has the schema, which act as its owner:
+// with the URL of a superuser, or of a member of quota_owner. It fails only where the
+// URL cannot be read.
+func Owner(ownerURL string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(ownerURL)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return asOwner(config, firstSchema(config.RuntimeParams["search_path"])), nil
+}
+
+func asOwner(config *pgx.ConnConfig, schema string) *sql.DB {
+	be := func(ctx context.Context, c *pgx.Conn) error {
 		// Only this schema: functions keep the path that they are made with.
 		path := pgx.Identifier{schema}.Sanitize() + ", pg_temp"
 		_, err := c.Exec(ctx, "SET ROLE "+OwnerRole+"; SET search_path TO "+path)
 		return err
 	}
-	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(asOwner))
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return up(ctx, goose.DialectPostgres, db, "postgres")
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(be))
 }
 
 // SQLite brings the schema of an embedded database up to date.

@@ -11,9 +11,10 @@ import "github.com/f4ee788f/quota/internal/limit"
 //     from the figure: until one is complete through the loss, others get what epsilon allows, and
 //     agents what they declare. Should some agent stay silent, the ledger is complete only when that is lost too:
 //     after figureWait the figure counts as it is.
-//   - a holder was silent until its tokens were nobody's. They were spent or not. When nothing is left,
+//   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). When nothing is left,
 //     nothing is out, and the ledger is complete past all of it, the figure is the truth: what it lacks is there
-//     to be granted.
+//     to be granted. It may be of less than all that was used, where the limit's meter or the tenant's
+//     place in the tree changed in the middle of the window: what holders reported is never granted again.
 //
 // At any time no more may be granted than the window's units less the figure.
 
@@ -56,16 +57,19 @@ func (x *step) hear() {
 	f := &x.r.Figure
 	if x.spent > 0 {
 		x.Moved = x.now
+		if x.windowed(x.r.Window) && (x.rec == nil || x.windowed(x.rec.Window)) || x.r.Window == 0 {
+			x.Spent = min(x.Spent+x.spent*limit.Micro, limit.MaxUnits*limit.Micro)
+		}
 	}
 	if f.Window != x.Window || f.Through == 0 {
 		return
 	}
 	used := min(f.Used, limit.MaxUnits) * limit.Micro
 	if x.void() && f.Whole && f.Through >= x.Moved+figureSkew {
-		x.Level, x.Lapsed = max(x.Level, x.burst-used), false
+		x.Level, x.Lapsed, x.Returned = max(x.Level, x.burst-max(used, x.Spent)), false, x.t
 	}
 	if x.Unsure > 0 && (f.Through >= x.Unsure || x.now >= x.Unsure+figureWait) {
-		x.Unsure = 0
+		x.Unsure, x.Spent = 0, max(x.Spent, used)
 		if x.t >= x.Suspect {
 			x.releaseWithheld()
 		}
@@ -74,6 +78,7 @@ func (x *step) hear() {
 		n := min(over, x.Withheld)
 		x.Withheld -= n
 		x.Level = max(x.Level-(over-n), min(x.Level, x.floor()))
+		x.Spent = max(x.Spent, used)
 	}
 }
 

@@ -18,6 +18,9 @@ var (
 	// ErrUnsure means that the store cannot know what is used of the bucket's window, and did nothing: the
 	// renewal is to be repeated with the ledger's figure, or with one that says that there is none.
 	ErrUnsure = errors.New("lease: what is used of the window is not known here")
+	// ErrFormat means that the store holds the bucket as a later build wrote it, which this one cannot read: it is
+	// left as it is. The lease goes on.
+	ErrFormat = errors.New("lease: the bucket is in a later build's format")
 )
 
 // Spec is a limit as the step needs it. Times are microseconds.
@@ -109,7 +112,7 @@ type Grant struct {
 // Answer is a grant, or why there is none.
 type Answer struct {
 	Grant Grant
-	Err   error // nil, or one that wraps ErrUnavailable, ErrStale or ErrInvalid
+	Err   error // nil, or one that wraps ErrUnavailable, ErrStale, ErrInvalid, ErrUnsure or ErrFormat
 }
 
 // Store keeps the buckets. Renew answers each renewal in one atomic step, in any

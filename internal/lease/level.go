@@ -167,6 +167,11 @@ func (x *step) putBack() {
 	}
 	back := lent - spent - held
 	if end < t && back >= 0 {
+		// Who begins another conversation does not say what it spent in the last one.
+		if x.Algorithm == limit.FixedWindow && rec.Start >= x.Returned && rec.Began == r.Began {
+			x.Level += back // nothing refilled it: it was in no sum, nor in the level
+			x.clip(t)
+		}
 		return
 	}
 	x.Level += held
@@ -190,7 +195,8 @@ func (x *step) windowed(window int64) bool {
 // store kept its share; otherwise the lease went on out of contact, and
 // the bucket refilled as if nobody drew. What it gained wrongly is no more than the trickle since it last could be full. Where
 // the holder had to deny, one central bucket would have been dry: the more it
-// denied, the more is taken, but no more than is there.
+// denied, the more is taken, but no more than was there when it could be full. Who comes back first, and finds nobody,
+// stands for all: what the bucket gains from then on is not to be taken by those who come back later.
 func (x *step) overdraw(end, over, spent int64) {
 	if end == x.t || x.Algorithm == limit.FixedWindow {
 		x.Level = max(x.Level-over, x.floor())
@@ -200,6 +206,15 @@ func (x *step) overdraw(end, over, spent int64) {
 	recent := min(over, mulDiv(x.rec.Lease.Trickle, x.t-max(end, min(x.Since, x.t)), 1e6))
 	x.Level = max(x.Level-recent, x.floor())
 	if x.Level > 0 && denied > 0 {
-		x.Level = max(x.Level-mulDiv(over-recent, denied, spent+denied), 0)
+		take := mulDiv(over-recent, denied, spent+denied)
+		if lent := x.rec.Lease.Trickle; x.Out.Trickle == 0 && lent > 0 {
+			if take >= mulDiv(x.Level, lent, x.rate) {
+				take = x.Level
+			} else {
+				take = mulDiv(take, x.rate, lent)
+			}
+		}
+		gained := mulDiv(x.rate, min(max(x.t-x.Since, 0), MaxStep), 1e6)
+		x.Level = max(x.Level-take, min(x.Level, gained))
 	}
 }

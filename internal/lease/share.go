@@ -13,6 +13,13 @@ const sparse = 64
 // there, in microseconds: a smaller one may find enough, and is to ask soon.
 const TooLarge = 5_000
 
+// repayIn is the time constant, in seconds, with which a bucket repays what it is in debt with.
+const repayIn = 4
+
+// singly is the demand for a whole bucket, in thousandths of a unit a second, up to which all of its requests
+// may ask the store where a large one would miss what others hold.
+const singly = 10_000_000
+
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
 func (x *step) grant(g *Grant) {
@@ -21,9 +28,7 @@ func (x *step) grant(g *Grant) {
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
 
-	if r.Largest >= x.Largest || x.t >= x.LargestUntil {
-		x.Largest, x.LargestUntil = r.Largest, x.t+LongTerm
-	}
+	x.remember(r.Largest)
 	trickle, pile, stock := int64(0), int64(0), int64(0)
 	locked := x.t < x.Locked
 	if !locked {
@@ -142,8 +147,9 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 	if x.Algorithm == limit.SlidingWindow && length < 2*SlotLen {
 		return 0, 0 // it would outlive the window, and the next one too
 	}
-	free := x.rate - x.Out.Trickle
-	trickle = min(mine*1200, mulDiv(x.rate, mine, all), free)
+	rate := x.rate - x.repay()
+	free := rate - x.Out.Trickle
+	trickle = min(mine*1200, mulDiv(rate, mine, all), free)
 	if x.t < x.Suspect {
 		x.next.Declared = x.declared()
 		trickle = min(x.next.Declared, mine*1200, free) // its share is of a demand that is not all known yet
@@ -174,17 +180,43 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 	if x.large(mine) && pile < x.next.Largest*limit.Micro {
 		return 0, 0 // it would never add up to one request
 	}
-	if pile = min(pile, whole(x.apart())); pile < limit.Micro {
+	if pile = min(pile, whole(x.apart(all))); pile < limit.Micro {
 		return 0, 0
 	}
 	return trickle, pile
 }
 
-// apart is how much more may lie with holders apart from each other, where it is of no use to a large request: where
-// there are such as are more than a sixteenth of the burst, a sixteenth of it in all.
-func (x *step) apart() int64 {
-	if 16*x.Largest*limit.Micro <= x.burst {
+// remember takes note of the largest request that waits. One that was larger is forgotten by halves: of
+// large requests some are larger than others, and it takes a few to know how large they are.
+func (x *step) remember(largest int64) {
+	switch {
+	case largest >= x.Largest:
+		x.Largest = largest
+	case x.t < x.LargestUntil:
+		return
+	default:
+		x.Largest = max(largest, x.Largest/2)
+	}
+	x.LargestUntil = x.t + LongTerm
+}
+
+// repay is the part of the rate that is not leased while the bucket is in debt, so that it is out of it within
+// seconds: what trickles leave by chance is a hundredth.
+func (x *step) repay() int64 {
+	debt := max(-x.Level-x.r.Spec.Borrow*limit.Micro, 0)
+	return min(debt/repayIn, x.rate/8)
+}
+
+// apart is how much more may lie with holders apart from each other, where it is of no use to a large request. Where
+// there are such as are more than a sixteenth of the burst, a sixteenth of it in all; and where one is more than a
+// fiftieth of what ten seconds bring, nothing: whether it is admitted is to be right to the token, as long as
+// the store can be asked for every single one.
+func (x *step) apart(all int64) int64 {
+	switch size := x.Largest * limit.Micro; {
+	case 16*size <= x.burst:
 		return x.burst
+	case x.rate > 0 && 5*size >= x.rate && all <= singly:
+		return 0
 	}
 	return max(x.burst/16-x.Out.Stock-x.Out.Pile, 0)
 }
@@ -249,7 +281,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
-	stock = min(stock, whole(x.apart()))
+	stock = min(stock, whole(x.apart(all)))
 	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {
 		stock = 0 // nor one that its next request would find too few
 	}

@@ -30,9 +30,11 @@ type State struct {
 	Suspect  int64 // until then leases may live that the store forgot (forget.go)
 	Withheld int64 // what such leases may hold of a window or of slots: in no sum, and not in Level
 
-	Unsure int64 // of a Ledgered window: its use is not known before a figure through here; 0 once it is (figure.go)
-	Moved  int64 // the store's clock when units of it were last granted, reported or lapsed
-	Lapsed bool  // a holder was silent until its tokens of it were nobody's
+	Unsure   int64 // of a Ledgered window: its use is not known before a figure through here; 0 once it is (figure.go)
+	Moved    int64 // the store's clock when units of it were last granted, reported or lapsed
+	Lapsed   bool  // a holder was silent until its tokens of it were nobody's
+	Spent    int64 // micro-tokens of it that are known to be used: holders reported them, or the ledger's figure held more
+	Returned int64 // the bucket's time when a figure granted again what had lapsed of leases begun before
 
 	Largest      int64 // units of the largest request that waited at any holder lately:
 	LargestUntil int64 // until then no smaller one takes its place

@@ -130,7 +130,8 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		x.release()
 	}
 	g := Grant{Number: r.Number, Generation: s.Generation}
-	x.next = &Record{Algorithm: s.Algorithm, Start: t, Ahead: ahead, Window: s.Window, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied}
+	next := Record{Algorithm: s.Algorithm, Start: t, Ahead: ahead, Window: s.Window, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied}
+	x.next = &next
 	switch s.Algorithm {
 	case limit.Concurrency:
 		x.slots(&g)
@@ -143,13 +144,23 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		g.Unsure = x.unsure(&g)
 	}
 	g.Out, g.Drawn = (s.Out.Stock+s.Out.Pile)/limit.Micro, s.Out.Trickle
-	x.next.Grant = g
+	next.Grant = g
+	s.record(r.Holder, &next)
+	s.Full = now + x.untilFull()
+	return g, nil
+}
+
+// record keeps what became of the holder's record, over the old one if it has any.
+func (s *State) record(holder string, next *Record) {
+	if rec := s.Holders[holder]; rec != nil {
+		*rec = *next
+		return
+	}
 	if s.Holders == nil {
 		s.Holders = make(map[string]*Record)
 	}
-	s.Holders[r.Holder] = x.next
-	s.Full = now + x.untilFull()
-	return g, nil
+	kept := *next
+	s.Holders[holder] = &kept
 }
 
 // bucket is the step of all that refills or counts in windows.
@@ -283,6 +294,9 @@ func (x *step) demand() (d int64, fresh bool) {
 		return min(mulDiv(max(x.r.Waiting, 1), 1e9, guessPer), mostDemand), true
 	}
 	elapsed := max(x.t-rec.Start, 1_000)
+	if own := x.r.Elapsed; own >= elapsed+leap && rec.Began == x.r.Began && rec.Admitted == x.r.Told {
+		elapsed = own // of an outage the bucket's clock may have gone on for a part only
+	}
 	if asked == 0 && elapsed >= FirstTerm/2 {
 		return 1, false // it stopped: what it had is for others at once
 	}

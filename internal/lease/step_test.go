@@ -142,3 +142,23 @@ func BenchmarkStep(b *testing.B) {
 		}
 	}
 }
+
+// A renewal of a holder that is known allocates nothing: its record is written over.
+func TestRenewAllocatesNothing(t *testing.T) {
+	var s lease.State
+	r := lease.Renewal{
+		Key: "bucket", Holder: "a", Now: 1_700_000_000_000_000, Number: 1, Began: 1, Waiting: 1,
+		Spec: lease.Spec{Algorithm: limit.TokenBucket, Units: 1000, Period: 1_000_000, Burst: 1000, EpsilonPPM: 50_000},
+	}
+	renew := func() {
+		if _, err := s.Renew(r.Now, &r); err != nil {
+			t.Fatal(err)
+		}
+		r.Number, r.Now, r.Waiting = r.Number+1, r.Now+1_000, 0
+		r.Told, r.Admitted = r.Admitted, r.Admitted+1
+	}
+	renew()
+	if n := testing.AllocsPerRun(1000, renew); n > 0 {
+		t.Errorf("got %v allocations a renewal, want none", n)
+	}
+}

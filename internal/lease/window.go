@@ -38,7 +38,7 @@ func (x *step) turn() {
 	x.Window, x.WindowEnd = start, end
 	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next
 	x.Withheld = 0
-	x.Unsure, x.Moved, x.Lapsed = 0, x.now, false
+	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0
 	x.Out = x.Out.turned()
 	for slot, sums := range x.Ring {
 		x.Ring[slot] = sums.turned()

@@ -3,6 +3,7 @@ package leasetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/lease"
@@ -122,6 +123,57 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a holder that is back after its tokens were nobody's returns what it did not spend, once", func(o renewer) {
+		for _, figure := range []bool{false, true} {
+			slow := ask("slow", spec, middle, 1, 20)
+			slow.Key = fmt.Sprint(slow.Key, figure)
+			had := o.one(slow)
+			rest := ask("a", spec, middle+second, 1, 5000)
+			rest.Key = slow.Key
+			g := o.one(rest)
+			if had.Tokens < 20 || had.Tokens+g.Tokens != 1000 {
+				o.t.Fatalf("granted %d and %d, want all 1000", had.Tokens, g.Tokens)
+			}
+			o.one(spent(rest, middle+2*second, g.Tokens))
+			others := ask("b", spec, middle+60*second, 1, 5000)
+			others.Key = slow.Key
+			want := had.Tokens - 3
+			if figure { // that it spent 3 the ledger has heard
+				others = told(others, g.Tokens+3, middle+hour)
+				if g := o.one(others); g.Tokens != want {
+					o.t.Errorf("of the figure: got %+v, want %d", g, want)
+				}
+				want = 0
+			} else if g := o.one(others); g.Tokens != 0 {
+				o.t.Errorf("before it is back: got %+v, want none", g)
+			}
+			back := spent(slow, middle+70*second, 3)
+			back.Final, back.Held = false, had.Tokens-3
+			o.one(back)
+			last := ask("c", spec, middle+80*second, 1, 5000)
+			last.Key = slow.Key
+			if g := o.one(last); g.Tokens != want {
+				o.t.Errorf("after it was back, a figure before %t: got %+v, want %d", figure, g, want)
+			}
+		}
+	})
+
+	run("a holder that begins anew returns nothing: it does not say what it spent", func(o renewer) {
+		had := o.one(ask("slow", spec, middle, 1, 20))
+		rest := ask("a", spec, middle+second, 1, 5000)
+		g := o.one(rest)
+		if had.Tokens+g.Tokens != 1000 {
+			o.t.Fatalf("granted %d and %d, want all 1000", had.Tokens, g.Tokens)
+		}
+		o.one(spent(rest, middle+2*second, g.Tokens))
+		anew := ask("slow", spec, middle+400*second, 2, 0)
+		anew.Began, anew.Admitted, anew.Told, anew.Window = 2, had.Tokens, had.Tokens, window
+		o.one(anew)
+		if g := o.one(ask("b", spec, middle+401*second, 1, 5000)); g.Tokens != 0 {
+			o.t.Errorf("got %+v, want none", g)
+		}
+	})
+
 	run("the ledger returns nothing that may still be spent, or that others' usage hides", func(o renewer) {
 		lost := ask("lost", spec, middle, 1, 0)
 		had := o.one(lost)
@@ -135,6 +187,36 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 		r.Figure.Whole = false
 		if g := o.one(r); g.Tokens != 0 {
 			o.t.Errorf("a part of the figure: got %+v, want none", g)
+		}
+	})
+
+	run("a figure that is not of all that was used returns no more than what lapsed", func(o renewer) {
+		had := o.one(ask("lost", spec, middle, 1, 0))
+		rest := ask("a", spec, middle+second, 1, 5000)
+		o.one(rest)
+		o.one(spent(rest, middle+2*second, 1000-had.Tokens))
+		// The limit's meter changed: the new one counted nothing.
+		g := o.one(ask("b", spec, middle+60*second, 1, 5))
+		if g.Unsure == 0 {
+			o.t.Fatalf("got %+v, want a figure asked for", g)
+		}
+		if g := o.one(told(ask("b", spec, middle+90*second, 2, 5000), 0, g.Unsure)); g.Tokens != had.Tokens {
+			o.t.Errorf("got %+v, want the %d that lapsed", g, had.Tokens)
+		}
+	})
+
+	run("nor where what was used before a loss is known by a figure alone", func(o renewer) {
+		lost := ask("lost", spec, middle, 1, 0)
+		lost = since(told(lost, 700, middle+second), middle, false)
+		had := o.one(lost)
+		rest := told(ask("a", spec, middle+2*second, 1, 5000), 700, middle+second)
+		if g := o.one(rest); had.Tokens == 0 || had.Tokens+g.Tokens != 300 {
+			o.t.Fatalf("granted %d and %d, want the 300 that are left", had.Tokens, g.Tokens)
+		}
+		o.one(spent(rest, middle+3*second, 300-had.Tokens))
+		g := o.one(ask("b", spec, middle+60*second, 1, 5))
+		if g := o.one(told(ask("b", spec, middle+90*second, 2, 5000), 0, g.Unsure)); g.Tokens != had.Tokens {
+			o.t.Errorf("got %+v, want the %d that lapsed", g, had.Tokens)
 		}
 	})
 

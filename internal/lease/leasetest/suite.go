@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	algorithms(t, open)
 	options(t, open)
 	figures(t, open)
+	back(t, open)
 	t.Run("a slow bucket leaves something for newcomers", func(t *testing.T) { newcomers(t, open(t)) })
 	scenarios(t, open)
 	one := func(t *testing.T, s lease.Store, r lease.Renewal) lease.Grant {
@@ -232,6 +233,25 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		large.Largest = 750
 		if g := one(t, s, large); g.Tokens < 750 {
 			t.Errorf("got %d tokens where 860 are not used, want 750", g.Tokens)
+		}
+	})
+
+	t.Run("where one request is a part of ten seconds' worth, no token lies with a holder that has no use for it", func(t *testing.T) {
+		s := open(t)
+		large := ask("large", Bucket(1000, 1000), start, 1, 900)
+		large.Largest = 900
+		one(t, s, large)
+		for i, at := range []int64{2, 9, 11, 19, 21} { // of 900 it is 450 after ten seconds, and 225 after twenty
+			g := one(t, s, ask(fmt.Sprint("agent-", i), Bucket(1000, 1000), start+at*1e6, 1, 1))
+			if g.Tokens != 1 || g.Trickle != 0 {
+				t.Errorf("after %d s: got %d tokens and a trickle of %d, want the one that is waited for", at, g.Tokens, g.Trickle)
+			}
+		}
+		for i, at := range []int64{31, 42, 53} {
+			one(t, s, ask(fmt.Sprint("later-", i), Bucket(1000, 1000), start+at*1e6, 1, 1))
+		}
+		if g := one(t, s, ask("last", Bucket(1000, 1000), start+54e6, 1, 1)); g.Tokens < 2 {
+			t.Errorf("long after: got %d tokens, want some more than are waited for", g.Tokens)
 		}
 	})
 

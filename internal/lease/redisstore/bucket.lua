@@ -1,6 +1,6 @@
 -- bucket.lua is the step of all that refills or counts in windows: token_bucket, leaky_bucket,
 -- fixed_window and sliding_window (level.go, window.go, sliding.go and share.go).
-local FEWEST, SPARSE, NEXT_LEAD = 8, 64, 2000000
+local FEWEST, SPARSE, NEXT_LEAD, SINGLY, REPAY_IN = 8, 64, 2000000, 10000000, 4
 local sliding, fixed, leaky = algorithm == SLIDING, algorithm == FIXED, algorithm == LEAKY
 
 local function clip(at)
@@ -91,7 +91,7 @@ if fixed or sliding then
     win, win_end = start, stop
     level = burst + borrowed - next_out
     withheld = 0
-    unsure, moved, lapsed = 0, now, 0
+    unsure, moved, lapsed, used_up, returned = 0, now, 0, 0, 0
     stock_out, pile_out, trickle_out, next_out = next_out, 0, 0, 0
     for _, sums in pairs(ring) do sums[1], sums[2], sums[3], sums[5] = sums[5], 0, 0, 0 end
   end
@@ -197,6 +197,11 @@ else
   local given = min(micro_held, all)
   if stop < t then given = 0 end -- no longer in the sums: what was not spent of it is void
   local back = all - micro_spent - given
+  -- Who begins another conversation does not say what it spent in the last one.
+  if stop < t and back >= 0 and fixed and rec[7] >= returned and rec[13] == began then
+    level = level + back -- nothing refilled it: it was in no sum, nor in the level
+    clip(t)
+  end
   if stop == t or back < 0 then
     level = level + given
     if back >= 0 then
@@ -209,7 +214,12 @@ else
       local recent = min(over, muldiv(rec[3], t - max(stop, min(since, t)), 1e6))
       level = max(level - recent, lowest())
       if level > 0 and micro_refused > 0 then
-        level = max(level - muldiv(over - recent, micro_refused, micro_spent + micro_refused), 0)
+        local take = muldiv(over - recent, micro_refused, micro_spent + micro_refused)
+        if trickle_out == 0 and rec[3] > 0 then -- the first to come back stands for all
+          take = take >= muldiv(level, rec[3], rate) and level or muldiv(take, rate, rec[3])
+        end
+        local gained = muldiv(rate, min(max(t - since, 0), MAX_STEP), 1e6)
+        level = max(level - take, min(level, gained))
       end
     end
     clip(t)
@@ -221,14 +231,19 @@ local function void()
   return lapsed == 1 and stock_out == 0 and level < MICRO and unsure == 0 and borrow == 0 and ARGV[27] == '0'
 end
 if ledgered then
-  if spent > 0 then moved = now end
+  if spent > 0 then
+    moved = now
+    if (window == win and (not rec or rec[9] == win)) or window == 0 then
+      used_up = min(used_up + micro_spent, MOST_UNITS * MICRO)
+    end
+  end
   if figure_window == win and figure_through > 0 then
     local used = min(figure_used, MOST_UNITS) * MICRO
     if void() and ARGV[39] == '1' and figure_through >= moved + FIGURE_SKEW then
-      level, lapsed = max(level, burst - used), 0
+      level, lapsed, returned = max(level, burst - max(used, used_up)), 0, t
     end
     if unsure > 0 and (figure_through >= unsure or now >= unsure + FIGURE_WAIT) then
-      unsure = 0
+      unsure, used_up = 0, max(used_up, used)
       if t >= suspect then release_withheld() end
     end
     local over = level + withheld - (burst - used)
@@ -236,6 +251,7 @@ if ledgered then
       local n = min(over, withheld)
       withheld = withheld - n
       level = max(level - (over - n), min(level, lowest()))
+      used_up = max(used_up, used)
     end
   end
 end
@@ -260,25 +276,31 @@ else
   local all = demand_out + mine
   local length, micro_waiting = win_end - win, waiting * MICRO
   local is_locked = t < locked
-  if largest >= most_asked or t >= most_asked_until then
+  if largest >= most_asked then
     most_asked, most_asked_until = largest, t + LONG
+  elseif t >= most_asked_until then
+    most_asked, most_asked_until = max(largest, floor(most_asked / 2)), t + LONG
   end
   local apart = burst -- what more may lie with holders apart from each other
-  if 16 * most_asked * MICRO > burst then apart = max(floor(burst / 16) - stock_out - pile_out, 0) end
+  if 16 * most_asked * MICRO > burst then
+    apart = max(floor(burst / 16) - stock_out - pile_out, 0)
+    if rate > 0 and 5 * most_asked * MICRO >= rate and all <= SINGLY then apart = 0 end
+  end
   local size = seen_largest * MICRO
   local large = seen_largest > 1
     and (fresh == 1 or size > mine * 500 or (16 * size >= burst and size > mine * 62))
 
   -- The trickle, and what may pile up from it.
   if rate > 0 and lockout == 0 and not is_locked and not (sliding and length < 2 * SLOT) then
-    trickle = min(mine * 1200, muldiv(rate, mine, all), rate - trickle_out)
+    local shared = rate - min(floor(max(-level - borrow, 0) / REPAY_IN), floor(rate / 8)) -- in debt it repays
+    trickle = min(mine * 1200, muldiv(shared, mine, all), shared - trickle_out)
     if t < suspect then
       if rec then
         declared = max(rec[18], rec[3])
       elseif expires_in > 0 then
         declared = tonumber(ARGV[14])
       end
-      trickle = min(declared, mine * 1200, rate - trickle_out)
+      trickle = min(declared, mine * 1200, shared - trickle_out)
     end
     if muldiv(trickle, SHORT, 1e6) < 2 * MICRO then
       trickle = 0

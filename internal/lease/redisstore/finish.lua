@@ -1,15 +1,15 @@
--- finish.lua ends every step: it writes the state and the record, and answers.
+-- finish.lua ends every step: it writes the state and the record, in the format that step.lua reads, and answers.
 local record = {
   stock, pile, trickle, demand, following, in_slot, t, expires, win, next_window, fresh, seen_largest,
   began, admitted, denied, lent, algorithm, declared,
   number, tokens, trickle, granted_pile, term, deny, fallback, from, through, floor(following / MICRO), gen,
   in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
-  asks, ahead,
+  asks, ahead, FORMAT,
 }
 local state = {
-  kind, level, carry, last, offset, since, capacity, win, win_end, gen,
+  FORMAT, kind, level, carry, last, offset, since, capacity, win, win_end, gen,
   locked, suspect, withheld, before, left, edge, last_edge,
-  stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed, most_asked, most_asked_until,
+  stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed, used_up, returned, most_asked, most_asked_until,
 }
 for at, sums in pairs(ring) do
   local n = #state

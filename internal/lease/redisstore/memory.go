@@ -133,19 +133,16 @@ func (s *Store) layout(ctx context.Context) (map[string][]shard, error) {
 	if !ok {
 		return map[string][]shard{s.prefix + "memory": {{first: 0, last: -1}}}, nil
 	}
-	parts, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis before 7 has no CLUSTER SHARDS
+	parts, err := c.ClusterShards(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	byNode := make(map[string][]shard)
+	layout := make(map[string][]shard, len(parts))
 	for _, p := range parts {
-		if len(p.Nodes) > 0 {
-			node := p.Nodes[0].ID + p.Nodes[0].Addr
-			byNode[node] = append(byNode[node], shard{first: p.Start, last: p.End})
+		ranges := make([]shard, 0, len(p.Slots))
+		for _, r := range p.Slots {
+			ranges = append(ranges, shard{first: int(r.Start), last: int(r.End)})
 		}
-	}
-	layout := make(map[string][]shard, len(byNode))
-	for _, ranges := range byNode {
 		for i := range 16 * slots {
 			key := s.prefix + "memory:{" + strconv.Itoa(i) + "}"
 			slot := slotOf(key)

@@ -258,6 +258,8 @@ func answer(c *redis.Cmd) lease.Answer {
 		return lease.Answer{Err: fmt.Errorf("%w: %w", lease.ErrUnavailable, err)}
 	case len(v) == 1 && v[0] == -2:
 		return lease.Answer{Err: lease.ErrUnsure}
+	case len(v) == 1 && v[0] == -3:
+		return lease.Answer{Err: lease.ErrFormat}
 	case len(v) == 1:
 		return lease.Answer{Err: lease.ErrStale}
 	case len(v) != 16 && len(v) != 17:

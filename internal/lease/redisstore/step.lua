@@ -5,7 +5,9 @@
 -- 2^53, computed in the same order as there: the answers are equal to the last digit, and a test
 -- holds both to it.
 --
--- KEYS: the bucket, a hash: field b is its state, l its log, r:<holder> a holder's record.
+-- KEYS: the bucket, a hash: field b is its state, l its log, r:<holder> a holder's record. The state and each record
+-- name the format that they, and the log, are in. What a later build wrote is left as it is; what an earlier one wrote is
+-- read. Whoever changes a format raises FORMAT, and reads the one before.
 -- ARGV: 1 now in us ('' = this node's clock)  2 holder  3 number  4 began
 --   5 admitted  6 denied  7 told  8 held  9 waiting  10 largest  11 in use  12 final (0|1)
 --   13 window  14 trickle  15 expires in us  16 generation  17 algorithm
@@ -16,7 +18,9 @@
 --   36-39 the ledger's figure: window, used, through, whole (0|1)
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
 --   window end, next, generation, expiry slot, remaining, reset us, tokens out, trickles out, and unsure where
---   it is not 0}, {-1} for a stale number, or {-2} where the ledger is to be asked first.
+--   it is not 0}, {-1} for a stale number, {-2} where the ledger is to be asked first, or {-3} where what is there
+--   is in a later format.
+local FORMAT = 101 -- before 101 it was not named, and the first number was the algorithm's
 local MICRO, SLOT = 1000000, 500000
 local FIRST, SHORT, LONG = 200000, 500000, 10000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
@@ -58,7 +62,7 @@ end
 local kind, level, carry, last, offset, since, capacity, win, win_end, gen
 local locked, suspect, withheld, before, left, edge, last_edge
 local stock_out, pile_out, trickle_out, demand_out, next_out
-local unsure, moved, lapsed
+local unsure, moved, lapsed, used_up, returned -- used_up is Spent of the bucket
 local most_asked, most_asked_until = 0, 0 -- Largest and LargestUntil of the bucket
 local ring, leases = {}, 0
 
@@ -71,12 +75,18 @@ if born and ledgered then
 end
 if fields[1] then
   local s = cmsgpack.unpack(fields[1])
+  if s[1] > FORMAT then return {-3} end
+  if s[1] < 101 then
+    table.insert(s, 1, FORMAT)
+    table.insert(s, 27, 0)
+    table.insert(s, 28, 0)
+  end
   kind, level, carry, last, offset, since, capacity, win, win_end, gen =
-    s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
-  locked, suspect, withheld, before, left, edge, last_edge = s[11], s[12], s[13], s[14], s[15], s[16], s[17]
-  stock_out, pile_out, trickle_out, demand_out, next_out = s[18], s[19], s[20], s[21], s[22]
-  unsure, moved, lapsed, most_asked, most_asked_until = s[23], s[24], s[25], s[26], s[27]
-  for i = 28, #s, 6 do
+    s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11]
+  locked, suspect, withheld, before, left, edge, last_edge = s[12], s[13], s[14], s[15], s[16], s[17], s[18]
+  stock_out, pile_out, trickle_out, demand_out, next_out = s[19], s[20], s[21], s[22], s[23]
+  unsure, moved, lapsed, used_up, returned, most_asked, most_asked_until = s[24], s[25], s[26], s[27], s[28], s[29], s[30]
+  for i = 31, #s, 6 do
     ring[s[i]] = {s[i + 1], s[i + 2], s[i + 3], s[i + 4], s[i + 5]}
     leases = leases + 1
   end
@@ -85,14 +95,15 @@ else
     algorithm, burst, 0, now, 0, now, burst, 0, 0, 1
   locked, suspect, withheld, before, left, edge, last_edge = 0, 0, 0, 0, 0, now, now
   stock_out, pile_out, trickle_out, demand_out, next_out = 0, 0, 0, 0, 0
-  unsure, moved, lapsed = 0, 0, 0
+  unsure, moved, lapsed, used_up, returned = 0, 0, 0, 0, 0
 end
 
 -- The holder's record: 1-5 stock, pile, trickle, demand, next, 6 slot, 7 start, 8 expires, 9 window,
 -- 10 window of next, 11 fresh (1) or on its share (until when), 12 largest, 13 began, 14 admitted, 15 denied,
--- 16 lent, 17 algorithm, 18 declared trickle, 19-35 the answer, 36 ahead.
+-- 16 lent, 17 algorithm, 18 declared trickle, 19-35 the answer, 36 ahead, 37 the format.
 local function gone(record, at) return record[8] + RECORD_LIFE <= at and record[6] * SLOT <= at end
 local rec = fields[2] and cmsgpack.unpack(fields[2])
+if rec and (rec[37] or 0) > FORMAT then return {-3} end
 
 -- The bucket's own clock never runs backward, and no faster than the holder's.
 local slack = 0
@@ -136,7 +147,7 @@ if kind ~= algorithm then
   kind, carry, last, since, capacity, win, win_end, gen = algorithm, 0, t, t, burst, 0, 0, gen + 1
   suspect, withheld, before, left, edge, last_edge = 0, 0, 0, 0, t, t
   stock_out, pile_out, trickle_out, demand_out, next_out = 0, 0, 0, 0, 0
-  unsure, moved, lapsed = 0, 0, 0
+  unsure, moved, lapsed, used_up, returned = 0, 0, 0, 0, 0
   ring, leases, most_asked, most_asked_until = {}, 0, 0, 0
 end
 local changed = rec and rec[17] ~= algorithm
@@ -242,7 +253,8 @@ local function demand_now()
   if not rec or rec[4] == 0 then
     return min(muldiv(max(waiting, 1), 1e9, GUESS_PER), MOST_DEMAND), 1
   end
-  local elapsed = max(t - rec[7], 1000)
+  local own, elapsed = elapsed, max(t - rec[7], 1000)
+  if own >= elapsed + LEAP and rec[13] == began and rec[14] == told then elapsed = own end
   local asked = spent + refused + waiting - reserved
   if asked == 0 and elapsed >= FIRST / 2 then return 1, 0 end
   local seen = muldiv(asked, 1e9, elapsed)

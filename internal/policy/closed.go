@@ -17,5 +17,8 @@ type Closed struct {
 	Complete time.Time // through when usage was complete
 	Forced   string    // why it was closed although usage was not complete; empty where it was
 	Actor    string
-	At       time.Time
+	// Billing is the text of the tenant's billing that its period was worked out by. Where
+	// the tenant has another when it is closed, it is refused; it is not kept.
+	Billing string
+	At      time.Time
 }

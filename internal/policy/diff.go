@@ -43,6 +43,23 @@ func Bounded(changes []string) []string {
 	return append(changes[:MaxChanges-1:MaxChanges-1], fmt.Sprintf("and %d more changes", len(changes)-MaxChanges+1))
 }
 
+// Untried says which limits of a document say nothing while it is tried beside another, a sentence each.
+func Untried(doc *Document) []string {
+	var all []string
+	add := func(where string, limits []limit.Limit) {
+		for i := range limits {
+			if limits[i].Algorithm == limit.Concurrency {
+				all = append(all, where+"limit "+limits[i].Name+" is not tried: whether slots are free is known only of requests that hold them")
+			}
+		}
+	}
+	add("", doc.policy.Limits)
+	for i := range doc.policy.Plans {
+		add("plan "+doc.policy.Plans[i].Name+": ", doc.policy.Plans[i].Limits)
+	}
+	return all
+}
+
 // DiffPolicy is Diff without the tenants that the documents name, and unbounded.
 func DiffPolicy(before, after *Document) []string {
 	if before == nil {

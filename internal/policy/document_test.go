@@ -398,6 +398,7 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 5/s, shadow: yes"), "it must be true or false"},
 		{limits("rate: 5/s, shadow: true, meter: m"), "a shadow limit bills nothing"},
 		{limits("rate: 5/s, shadow: true, enforcement: soft"), "there is no overage"},
+		{limits("slots: 5, algorithm: concurrency, shadow: true"), "a shadow limit holds no request"},
 		{limits("meter: m, shadow: true"), "shadow needs a rate"},
 		{limits("rate: 5/s, allow: [a]"), "must be a mapping"},
 		{limits("rate: 5/s, allow: "), "allow of limit x is empty"},

@@ -223,6 +223,7 @@ func (c *compiler) contradictions() {
 		{l.Reserve != limit.Reserve{} && l.Enforcement == limit.Soft, "reserve", "enforcement", "a reserve keeps the last of the limit from low priority, and enforcement: soft admits beyond the last"},
 		{l.Shadow && l.Meter != "", "shadow", "meter", "a shadow limit bills nothing; leave its meter out, or give the meter to a limit of its own (no rate: it only counts)"},
 		{l.Shadow && l.Enforcement == limit.Soft, "shadow", "enforcement", "a shadow limit admits everything, so that there is no overage; leave enforcement out"},
+		{l.Shadow && l.Algorithm == limit.Concurrency, "shadow", "algorithm", "a shadow limit holds no request, so that nobody tells when one ends and its slot is free: what it would deny is not to be known. Give it slots that are enough, without shadow, or a rate"},
 	}
 	for _, p := range pairs {
 		if !p.both {

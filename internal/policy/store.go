@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -74,6 +75,15 @@ type AuditRow struct {
 	After  string // JSON; never a secret
 }
 
+// AuditQuery selects changes; what is empty selects all.
+type AuditQuery struct {
+	Before int64 // numbers below it; 0 for all
+	N      int   // at most
+	Actor  string
+	Action string // how it begins
+	Object string
+}
+
 // Store keeps policy versions, tenants, keys, switches and the audit log. All
 // servers of an installation share it, and poll Heads to learn of changes. Its
 // methods are safe for concurrent use; changes are serialized. An error that
@@ -131,9 +141,20 @@ type Store interface {
 	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
 	// CloseStatement keeps a statement. Its Number is the one after the tenant's last, its
 	// period begins where the last one ended, and its block is not below that one's: otherwise
-	// it was made of something else than there is, which is ErrConflict or ErrInvalid. Where the last
+	// it was made of something else than there is, which is ErrConflict or ErrInvalid; so it is, and
+	// ErrConflict, where the tenant's billing is another now than it was made by. Where the last
 	// statement is of this period, that one is returned, and nothing is changed.
-	CloseStatement(ctx context.Context, actor string, c Closed) (Closed, error)
+	// burns are what it uses of credits, kept in the same transaction: ErrConflict where something
+	// else is left of one than it was made of.
+	CloseStatement(ctx context.Context, actor string, c Closed, burns ...billing.Burn) (Closed, error)
+	// GiveCredit gives a tenant a credit from now on. The same one again is that which is there;
+	// ErrExists where one of its id says something else, ErrInvalid as Check's.
+	GiveCredit(ctx context.Context, actor string, c Credit) (Credit, error)
+	// VoidCredit ends a credit: what is left of it lapses with the period that this is in.
+	// Voided again, it stays as it is.
+	VoidCredit(ctx context.Context, actor, id, reason string) (Credit, error)
+	// Credits returns all of a tenant's by id, those too that are used up.
+	Credits(ctx context.Context, tenant string) ([]Credit, error)
 	// Statement returns the closed statement of a period; ErrNotFound without it.
 	Statement(ctx context.Context, tenant, period string) (Closed, error)
 	// Statements returns a tenant's closed statements below before (0: all), newest first,
@@ -154,6 +175,10 @@ type Store interface {
 	// Keys returns all keys by id, revoked ones included.
 	Keys(ctx context.Context) ([]Key, error)
 
-	// Audit returns changes below before (0: all), newest first.
-	Audit(ctx context.Context, before int64, n int) ([]AuditRow, error)
+	// Audit returns changes, newest first.
+	Audit(ctx context.Context, q AuditQuery) ([]AuditRow, error)
+
+	// Lead makes holder the one to do a task for a time from now, and reports whether it is:
+	// not while another is. It spares work, and keeps nothing from being done twice.
+	Lead(ctx context.Context, task, holder string, term time.Duration) (bool, error)
 }

@@ -88,7 +88,7 @@ func testShadow(t *testing.T, s policy.Store) {
 		t.Errorf("shadows: %v, want 2 and 5", got)
 	}
 	var log []string
-	for _, r := range must[[]policy.AuditRow](t)(s.Audit(ctx, 0, 100)) {
+	for _, r := range must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 100})) {
 		log = append(log, r.Actor+" "+r.Action+" "+r.Object)
 	}
 	if got, want := strings.Join(log, ", "), "cy policy.shadow-clear 5, ann policy.shadow 5, bob policy.shadow-clear 2, bob policy.promote 4, "+
@@ -122,7 +122,7 @@ func testSuspended(t *testing.T, s policy.Store) {
 	}
 	_, err = s.SetSuspended(ctx, "ann", "nobody", true)
 	is(t, "suspending nobody", err, policy.ErrNotFound)
-	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, 0, 1))
+	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 1}))
 	if r := rows[0]; r.Actor != "bob" || r.Action != "tenant.resume" || r.Object != "acme" || r.Before != `{"plan":"free","suspended":true}` || r.After != `{"plan":"free"}` {
 		t.Errorf("audit: %+v", r)
 	}

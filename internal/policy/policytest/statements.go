@@ -43,6 +43,8 @@ func testStatements(t *testing.T, s policy.Store) {
 	_, err = s.CloseStatement(t.Context(), "", second)
 	is(t, "by nobody", err, policy.ErrInvalid)
 	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", second))
+	_, err = s.CloseStatement(t.Context(), "ann", first)
+	is(t, "one made before the last two were closed", err, policy.ErrConflict)
 	list := must[[]policy.Closed](t)(s.Statements(t.Context(), "acme", 0, 10))
 	if len(list) != 2 || list[0].Number != 2 || list[0].Forced != second.Forced || list[0].Document != "" || list[1].Digest != "d1" || !list[0].Complete.IsZero() {
 		t.Errorf("list: %+v", list)
@@ -59,10 +61,19 @@ func testStatements(t *testing.T, s policy.Store) {
 	nobody.Tenant = "nobody"
 	_, err = s.CloseStatement(t.Context(), "ann", nobody)
 	is(t, "a tenant that is not there", err, policy.ErrNotFound)
-	audit := must[[]policy.AuditRow](t)(s.Audit(t.Context(), 0, 1))
+	audit := must[[]policy.AuditRow](t)(s.Audit(t.Context(), policy.AuditQuery{N: 1}))
 	if len(audit) != 1 || audit[0].Action != "statement.close" || audit[0].Object != "acme" {
 		t.Errorf("audit: %+v", audit)
 	}
+	// One that was made while the tenant was billed otherwise would be followed by none.
+	drafted := policy.Closed{Tenant: "other", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Document: "x", Digest: "d4"}
+	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: Asia/Tokyo}}]\n")
+	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	is(t, "one made before the billing changed", err, policy.ErrConflict)
+	drafted.Billing = policy.Billing{Zone: "Asia/Tokyo"}.Text()
+	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: UTC}}]\n")
+	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	is(t, "one made before the billing changed back", err, policy.ErrConflict)
 	// The periods that follow must go on where these end.
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}]\n"), 0, false)
 	is(t, "another billing after a statement", err, policy.ErrInvalid)

@@ -45,6 +45,8 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"SwitchRevisions", testSwitchRevisions},
 		{"Keys", testKeys},
 		{"Audit", testAudit},
+		{"Lead", testLead},
+		{"Credits", testCredits},
 		{"Concurrent", testConcurrent},
 		{"Ended", testEnded},
 	} {
@@ -198,7 +200,7 @@ func testDryRun(t *testing.T, s policy.Store) {
 	if got := one(t, s, "acme"); got.Exists {
 		t.Errorf("a dry run made %+v", got)
 	}
-	if rows := must[[]policy.AuditRow](t)(s.Audit(t.Context(), 0, 10)); len(rows) != 0 {
+	if rows := must[[]policy.AuditRow](t)(s.Audit(t.Context(), policy.AuditQuery{N: 10})); len(rows) != 0 {
 		t.Errorf("a dry run was audited: %+v", rows)
 	}
 	apply(t, s, plans)
@@ -558,7 +560,7 @@ func testAudit(t *testing.T, s policy.Store) {
 	if _, err := s.CreateTenant(ctx, "bob", "b", "free", ""); err == nil {
 		t.Error("a second b was made")
 	}
-	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, 0, 100))
+	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 100}))
 	var got []string
 	for i, r := range rows {
 		if i > 0 && r.Number != rows[i-1].Number-1 {
@@ -583,8 +585,25 @@ func testAudit(t *testing.T, s policy.Store) {
 	if !slices.Equal(got, want) {
 		t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if page := must[[]policy.AuditRow](t)(s.Audit(ctx, rows[1].Number, 2)); len(page) != 2 || page[0].Number != rows[2].Number {
+	for want, q := range map[int]policy.AuditQuery{
+		1: {Action: "tenant.set-plan"}, 3: {Action: "tenant"}, 2: {Actor: "bob"}, 0: {Actor: "bob", Object: "acme"},
+	} {
+		if q.N = 10; len(must[[]policy.AuditRow](t)(s.Audit(ctx, q))) != want {
+			t.Errorf("audit of %+v: want %d rows", q, want)
+		}
+	}
+	if page := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{Before: rows[1].Number, N: 2})); len(page) != 2 || page[0].Number != rows[2].Number {
 		t.Errorf("a page of the audit log: %+v", page)
+	}
+}
+
+// One leads at a time, until its term ends or for as long as it says so.
+func testLead(t *testing.T, s policy.Store) {
+	lead := func(task, holder string, term time.Duration) bool {
+		return must[bool](t)(s.Lead(t.Context(), task, holder, term))
+	}
+	if !lead("close", "a", time.Hour) || lead("close", "b", time.Hour) || !lead("other", "b", time.Hour) || !lead("close", "a", 0) || !lead("close", "b", time.Hour) || lead("close", "a", time.Hour) {
+		t.Error("two lead, or none does")
 	}
 }
 

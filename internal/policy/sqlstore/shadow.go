@@ -30,8 +30,12 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		if _, err := fit(all, doc); err != nil {
 			return err
 		}
-		out = policy.Applied{Version: t.heads.Shadow, Changes: policy.Bounded(policy.DiffPolicy(now, doc))}
-		if len(out.Changes) == 0 {
+		changes := policy.DiffPolicy(now, doc)
+		if len(changes) > 0 {
+			changes = append(policy.Untried(doc), changes...) // first: a long list is cut
+		}
+		out = policy.Applied{Version: t.heads.Shadow, Changes: policy.Bounded(changes)}
+		if len(changes) == 0 {
 			return nil
 		}
 		was := t.heads.Shadow

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
@@ -37,9 +38,10 @@ func statement(ctx context.Context, q querier, tenant, period string) (policy.Cl
 }
 
 // CloseStatement implements policy.Store.
-func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed) (policy.Closed, error) {
+func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed, burns ...billing.Burn) (policy.Closed, error) {
 	err := s.change(ctx, func(t *tx) error {
-		if _, err := t.one(ctx, c.Tenant); err != nil {
+		tenant, err := t.one(ctx, c.Tenant)
+		if err != nil {
 			return err
 		}
 		rows, err := t.QueryContext(ctx, "SELECT "+closedColumns+" FROM statements WHERE tenant = $1 ORDER BY number DESC LIMIT 1", c.Tenant)
@@ -54,24 +56,34 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Close
 				c, err = statement(ctx, t, c.Tenant, c.Period.Name)
 				return err
 			}
+		}
+		// First: what was made before another was closed is made again, and is not at fault.
+		if c.Number != number {
+			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policy.ErrConflict, number, c.Tenant, c.Number)
+		}
+		if len(last) > 0 {
 			if last[0].Period.To != c.Period.From || last[0].Block.Height > c.Block.Height {
 				return fmt.Errorf("%w: after the statement of %s, at block %d, comes none of %s at block %d",
 					policy.ErrInvalid, last[0].Period.Name, last[0].Block.Height, c.Period.Name, c.Block.Height)
 			}
 		}
-		if c.Number != number {
-			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policy.ErrConflict, number, c.Tenant, c.Number)
+		if c.Billing != tenant.Billing { // its period is none of the tenant's any more
+			return fmt.Errorf("%w: the billing of tenant %s changed while its statement was made; make it again", policy.ErrConflict, c.Tenant)
 		}
 		c.Actor, c.At = actor, time.UnixMilli(t.s.now().UnixMilli())
 		complete := int64(0)
 		if !c.Complete.IsZero() {
 			complete = c.Complete.UnixMilli()
 		}
+		c.Billing = ""
 		if err := t.insert(ctx, "INSERT INTO statements ("+closedColumns+", document) VALUES ", "", [][]any{{
 			c.Tenant, c.Number, c.Period.Name, c.Period.From, c.Period.To, c.Block.Height, c.Block.Hash, c.Digest,
 			complete, c.Forced, actor, c.At.UnixMilli(), c.Document,
 		}}); err != nil {
 			return unavailable("write statement", err)
+		}
+		if err := t.burn(ctx, &c, burns); err != nil {
+			return err
 		}
 		return t.audit(actor, "statement.close", c.Tenant, nil, map[string]any{
 			"period": c.Period.Name, "number": c.Number, "height": c.Block.Height, "digest": c.Digest, "forced": c.Forced,

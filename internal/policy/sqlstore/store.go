@@ -275,15 +275,30 @@ func switchesJSON(s limit.Switches) any {
 }
 
 // Audit implements policy.Store.
-func (s *Store) Audit(ctx context.Context, before int64, n int) ([]policy.AuditRow, error) {
+func (s *Store) Audit(ctx context.Context, q policy.AuditQuery) ([]policy.AuditRow, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, at_ms, actor, action, object, before, after FROM audit_log
-		WHERE CAST($1 AS bigint) = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
+		WHERE (CAST($1 AS bigint) = 0 OR number < $1) AND (CAST($3 AS text) = '' OR actor = $3)
+		AND substr(action, 1, length(CAST($4 AS text))) = $4 AND (CAST($5 AS text) = '' OR object = $5)
+		ORDER BY number DESC LIMIT $2`, q.Before, page(q.N), q.Actor, q.Action, q.Object)
 	return collect(rows, err, "read audit", func(r *policy.AuditRow, rows *sql.Rows) error {
 		var ms int64
 		err := rows.Scan(&r.Number, &ms, &r.Actor, &r.Action, &r.Object, &r.Before, &r.After)
 		r.At = time.UnixMilli(ms)
 		return err
 	})
+}
+
+// Lead implements policy.Store.
+func (s *Store) Lead(ctx context.Context, task, holder string, term time.Duration) (bool, error) {
+	now := s.now()
+	r, err := s.db.ExecContext(ctx, `INSERT INTO leaders (task, holder, until_ms) VALUES ($1, $2, $3)
+		ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms
+		WHERE leaders.holder = excluded.holder OR leaders.until_ms <= $4`, task, holder, now.Add(term).UnixMilli(), now.UnixMilli())
+	if err != nil {
+		return false, unavailable("lead", err)
+	}
+	n, err := r.RowsAffected()
+	return n == 1, unavailable("lead", err)
 }
 
 // collect scans all rows, and closes them.

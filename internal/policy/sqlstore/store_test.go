@@ -86,11 +86,23 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}); err != nil {
 				t.Fatal(err)
 			}
+			store := sqlstore.New(db, engine, nil)
+			if _, err := store.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 5}); err != nil {
+				t.Fatal(err)
+			}
+			next := policy.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "o", From: 9, To: 10}}
+			if _, err := store.CloseStatement(t.Context(), "ann", next, billing.Burn{Credit: "c", Before: 5, Paid: 5}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.VoidCredit(t.Context(), "ann", "c", "why"); err != nil {
+				t.Fatal(err)
+			}
 			statements := []string{
 				"UPDATE statements SET digest = ''", "DELETE FROM statements",
 				// One that leaves a gap, and one that overlaps.
-				"INSERT INTO statements VALUES ('acme', 2, 'q', 10, 12, 0, '', '', '', 0, '', 'ann', 0)",
-				"INSERT INTO statements VALUES ('acme', 2, 'q', 8, 12, 0, '', '', '', 0, '', 'ann', 0)",
+				"INSERT INTO statements VALUES ('acme', 3, 'q', 11, 12, 0, '', '', '', 0, '', 'ann', 0)",
+				"INSERT INTO statements VALUES ('acme', 3, 'q', 9, 12, 0, '', '', '', 0, '', 'ann', 0)",
+				"UPDATE credits SET amount = 9", "DELETE FROM credits", "UPDATE credit_voids SET at_ms = 1", "DELETE FROM credit_voids", "UPDATE credit_burns SET paid = 0", "DELETE FROM credit_burns",
 				"UPDATE policy_versions SET document = ''", "DELETE FROM policy_versions",
 				"UPDATE audit_log SET actor = 'nobody'", "DELETE FROM audit_log",
 				"UPDATE subscriptions SET plan = ''", "DELETE FROM subscriptions",

@@ -64,16 +64,16 @@ type Reconciled struct {
 // Names of what does not agree between the two sides. Each has one cause; those of an
 // epoch that is open may be gone a moment later.
 const (
-	InFlight   = "in flight"       // the epoch is open, and one side's account is older than the other's
-	LostReply  = "lost reply"      // granted by an answer that did not arrive, or told again after one
-	RecordLost = "record lost"     // a server ended before it had written what it noted, or could not
-	AgentGone  = "agent gone"      // the agent's last account came before its end
-	Beyond     = "beyond leases"   // spent without a lease, or above one
-	Untold     = "not told"        // spent under a lease, and in no renewal that was answered
-	Unsettled  = "not settled yet" // booked, and its report is still to come
-	Missing    = "missing"         // booked and never settled, although the epoch was closed
-	BroughtIn  = "brought in"      // settled after the agent's last account
-	Unbalanced = "does not add up" // the agent says that it spent, returned and holds more than it had
+	InFlight   = "in flight"                         // the epoch is open, and one side's account is older than the other's
+	LostReply  = "lost reply"                        // granted by an answer that did not arrive, or told again after one
+	RecordLost = "server restarted before recording" // or ended, or could not write what it had noted
+	AgentGone  = "agent gone"                        // the agent's last account came before its end
+	Beyond     = "beyond leases"                     // spent without a lease, or above one
+	Untold     = "not told"                          // spent under a lease, and in no renewal that was answered
+	Unsettled  = "not settled yet"                   // booked, and its report is still to come
+	Missing    = "missing"                           // booked and never settled, although the epoch was closed
+	BroughtIn  = "brought in"                        // settled after the agent's last account
+	Unbalanced = "does not add up"                   // the agent says that it spent, returned and holds more than it had
 )
 
 // DifferenceNames are all of them.
@@ -97,6 +97,9 @@ func (r *Reconciled) Differences() []Difference {
 	}
 	open := r.State == "" || r.State == StateOpen
 	gone := r.State == StateLost || r.State == StateFenced || r.State == StateGone || r.Said == nil
+	// An agent's last account is written before its last report is acknowledged. Where more is settled, the agent was
+	// killed after the one that there is, and its journal's recovery brought the rest and closed the epoch.
+	recovered := r.State == StateClosed && r.Settled > said.Booked
 	var found []Difference
 	note := func(of string, units int64, name string) {
 		if units != 0 {
@@ -108,7 +111,7 @@ func (r *Reconciled) Differences() []Difference {
 		switch {
 		case open:
 			more, less = InFlight, InFlight
-		case gone:
+		case gone || recovered:
 			more = AgentGone
 		}
 		if units < 0 {

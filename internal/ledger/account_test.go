@@ -31,6 +31,8 @@ func TestDifferences(t *testing.T) {
 			[]Difference{{RecordLost, "granted", -60}, {RecordLost, "unrun", -10}, {RecordLost, "returned", -15}, {RecordLost, "spent", -25}}},
 		{"an agent died", StateLost, Recorded{130, 10, 20, 60}, &agrees, 50,
 			[]Difference{{AgentGone, "granted", 30}, {AgentGone, "spent", 5}, {AgentGone, "settled", 5}}},
+		{"an agent died, and its next start settled the rest", StateClosed, Recorded{130, 10, 20, 60}, &agrees, 60,
+			[]Difference{{AgentGone, "granted", 30}, {AgentGone, "spent", 5}, {BroughtIn, "settled", -5}}},
 		{"an agent that said nothing", StateLost, Recorded{Granted: 9, Spent: 4}, nil, 3,
 			[]Difference{{AgentGone, "granted", 9}, {AgentGone, "spent", 4}}},
 		{"out of contact", StateClosed, recorded, with(func(s *Said) { s.Spent, s.Beyond, s.Booked = 62, 7, 62 }), 62,

@@ -42,6 +42,12 @@ type Books interface {
 	// made of. ErrNotFound without the block.
 	Sealed(ctx context.Context, q SealedQuery) (SealedSums, error)
 
+	// Breakdown reads what blocks hold, told apart as asked, and hands out row after row in
+	// the order of their times and names (by their counts with Top). It keeps none, and reads
+	// a chunk at a time: progress, where not nil, is told how many of them are done. An error of
+	// emit ends it. Errors wrap ErrQuery, or ErrNotFound without the block.
+	Breakdown(ctx context.Context, q BreakdownQuery, emit func(*BreakdownRow) error, progress func(Progress)) (BreakdownInfo, error)
+
 	// DeclareLost says that an epoch will report no more, so that it does not hold back
 	// completeness; its next report, if there is one after all, ends that. A fenced one takes
 	// no report either way: it is StateGone. An epoch that is lost or gone already stays as it
@@ -130,7 +136,8 @@ type ReportTrace struct {
 	Stored time.Time
 	Block  KeptBlockInfo // zero while it is queued, and of a heartbeat
 	Queued bool
-	Rows   []TracedRow
+	Rows   []TracedRow // none where it is archived
+	File   string      // the archive that it is in; empty where it is not archived
 }
 
 // TracedRow is a row of a report, and the entry that it is in, or its place in quarantine.
@@ -145,7 +152,8 @@ type EntryTrace struct {
 	ID         EntryID
 	Row        Row
 	Block      KeptBlockInfo
-	Reports    []Share         // that it merges
+	Reports    []Share         // that it merges, but for those archived
+	Archived   int64           // how many reports of its block are in archives
 	Correction *KeptCorrection // that it is of, instead
 	Corrected  []int64         // corrections that name this entry
 }

@@ -14,9 +14,10 @@ const maxLagging = 100
 // It is the earliest Through over the epochs that matter, and at most now. Closed
 // epochs do not matter, nor those silent for SilentAfter, which count as lost; a
 // fenced epoch matters until then, for what its agent still held. To a tenant an
-// open epoch matters if it settled usage of the tenant, or if it was heard of
-// within the last two slots: its first usage of the tenant may be under way. A
-// silent agent that never reported the tenant holds back only the others.
+// open epoch matters if it settled usage of the tenant or holds leases of it (Hold), or
+// if it was heard of within the last two slots: its first usage of the tenant may be
+// under way. A silent agent that neither reported the tenant nor holds of it holds back
+// only the others. An epoch that has settled nothing yet is complete until its first lease.
 //
 // touched is nil where all tenants are asked for. settled says whether an epoch ever
 // settled a report; without one nothing is complete.
@@ -32,14 +33,18 @@ func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now
 	var lagging []string
 	for i := range epochs {
 		f := &epochs[i]
-		if f.Seq == 0 || f.StateAt(now) != StateOpen && !(f.State == StateFenced && !f.silent(now)) {
+		if f.Seq == 0 && (f.Seen == 0 || f.State != StateOpen) || f.StateAt(now) != StateOpen && !(f.State == StateFenced && !f.silent(now)) {
 			continue
 		}
 		if touched != nil && f.Seen < recent && !touched(f.Epoch) {
 			continue
 		}
-		complete = min(complete, f.Through)
-		if f.Through < recent {
+		through := f.Through
+		if f.Seq == 0 {
+			through = f.Seen
+		}
+		complete = min(complete, through)
+		if through < recent {
 			lagging = append(lagging, f.Epoch.Agent)
 		}
 	}

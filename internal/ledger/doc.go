@@ -10,7 +10,7 @@
 // says from when on.
 //
 // Read report.go first, then store.go for the contract. A report goes through
-// settle.go (calls are joined), intake.go (what becomes of it) and fold.go (entries
-// and blocks) to usage.go; complete.go says how far an answer can be trusted. All of
+// settle.go (calls are joined), intake.go (what becomes of it), seal.go (a block is
+// made of many) and fold.go (what a block is) to usage.go; complete.go says how far an answer can be trusted. All of
 // that is pure but for settle.go and folder.go: engines only read and write.
 package ledger

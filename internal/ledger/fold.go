@@ -8,14 +8,6 @@ import (
 	"slices"
 )
 
-// Bounds of one block, so that folding a backlog takes bounded memory. The first
-// report is folded whatever its size.
-const (
-	MaxBlockReports = 5_000
-	MaxBlockRows    = 500_000
-	MaxBlockBytes   = 32 << 20 // by Stored.Size
-)
-
 // Pending is a settled report that is not folded yet.
 type Pending struct {
 	ID      ReportID
@@ -89,106 +81,11 @@ func (b *Block) Correction(n int) int64 {
 	return b.Names[n-b.Merged]
 }
 
-// Touch says that an epoch settled usage of a tenant.
-type Touch struct {
-	Epoch  Epoch
-	Tenant string
-}
-
 // Source is a run of an epoch's reports within a block: First to Last, of which
 // Count held rows; the others were heartbeats.
 type Source struct {
 	Epoch              Epoch
 	First, Last, Count int64
-}
-
-// Folded is what else a fold writes of its reports.
-type Folded struct {
-	Touched map[Touch]struct{} // which tenants they touched
-	Settled []SettledUnits     // sorted by account
-}
-
-// SettledUnits is units of one limit that an epoch's reports hold, those in quarantine included.
-type SettledUnits struct {
-	ID    AccountID
-	Units int64
-}
-
-// settled adds up reports by epoch and limit.
-type settled map[AccountID]int64
-
-func (s settled) add(e Epoch, table []string, rows []codedRow) {
-	for i := 0; i < len(rows); {
-		limit, units := rows[i].limit, int64(0)
-		for ; i < len(rows) && rows[i].limit == limit; i++ {
-			units += rows[i].admitted
-		}
-		if units > 0 {
-			s[AccountID{e, table[limit]}] += units
-		}
-	}
-}
-
-func (s settled) sorted() []SettledUnits {
-	all := make([]SettledUnits, 0, len(s))
-	for id, units := range s {
-		all = append(all, SettledUnits{id, units})
-	}
-	slices.SortFunc(all, func(a, b SettledUnits) int { return a.ID.Compare(b.ID) })
-	return all
-}
-
-// SettledOf adds up reports by epoch and limit.
-func SettledOf(reports []Pending) ([]SettledUnits, error) {
-	sums := settled{}
-	for i := range reports {
-		table, rows, err := reports[i].decode()
-		if err != nil {
-			return nil, err
-		}
-		sums.add(reports[i].ID.Epoch, table, rows)
-	}
-	return sums.sorted(), nil
-}
-
-// Seal folds reports and corrections into the block above the given one. It also
-// returns what else of the reports is to be written.
-func Seal(height int64, previous [32]byte, reports []Pending, corrections []Correction) (Block, Folded, error) {
-	b := Block{Height: height + 1, Previous: previous, Reports: len(reports)}
-	sums, touches, units := newMerged(), map[Touch]struct{}{}, settled{}
-	for i := range reports {
-		table, rows, err := reports[i].decode()
-		if err != nil {
-			return Block{}, Folded{}, err
-		}
-		epoch := reports[i].ID.Epoch
-		units.add(epoch, table, rows)
-		rows = reports[i].count(rows)
-		for j := range rows {
-			if t := rows[j].tenant; j == 0 || t != rows[j-1].tenant {
-				touches[Touch{epoch, table[t]}] = struct{}{}
-			}
-		}
-		sums.add(table, rows)
-	}
-	b.Entries = sums.rows()
-	b.Sources = EncodeSources(sourcesOf(reports))
-	b.Merged = len(b.Entries)
-	var sealed []Sealed
-	for i := range corrections {
-		c := &corrections[i]
-		entries, err := c.Entries()
-		if err != nil {
-			return Block{}, Folded{}, err
-		}
-		sealed = append(sealed, Sealed{c.Number, c.Digest})
-		for _, e := range entries {
-			b.Entries, b.Names = append(b.Entries, e), append(b.Names, c.Number)
-		}
-	}
-	b.Corrections = EncodeSealed(sealed)
-	b.Hash = b.Sum()
-	return b, Folded{touches, units.sorted()}, nil
 }
 
 // Sum returns the hash that seals the block: SHA-256 over its height, the hash
@@ -213,27 +110,6 @@ func (b *Block) Sum() [32]byte {
 		m = append(m, corrections[:]...)
 	}
 	return sha256.Sum256(m)
-}
-
-// sourcesOf sums up which reports there are. Within an epoch they come in the
-// order of their numbers.
-func sourcesOf(reports []Pending) []Source {
-	at := map[Epoch]int{}
-	var sources []Source
-	for i := range reports {
-		id := reports[i].ID
-		n, ok := at[id.Epoch]
-		if !ok {
-			at[id.Epoch] = len(sources)
-			sources = append(sources, Source{Epoch: id.Epoch, First: id.Seq, Last: id.Seq, Count: 1})
-			continue
-		}
-		s := &sources[n]
-		s.First, s.Last = min(s.First, id.Seq), max(s.Last, id.Seq)
-		s.Count++
-	}
-	slices.SortFunc(sources, func(a, b Source) int { return a.Epoch.compare(b.Epoch) })
-	return sources
 }
 
 // EncodeSources writes sources in their order.

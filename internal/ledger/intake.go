@@ -38,7 +38,7 @@ type Frontier struct {
 	Seq     int64
 	Total   int64
 	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
-	Seen    int64 // when the last report was stored, Unix milliseconds
+	Seen    int64 // when the last report was stored, Unix milliseconds; before the first, when it first held a lease
 	Digest  [32]byte
 	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
 	Reason  string // why it is fenced

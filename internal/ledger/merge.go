@@ -15,6 +15,7 @@ type merged struct {
 	at      map[mergedKey]int32
 	sums    []mergedSum
 	local   []uint32 // scratch: the numbers of a report's strings
+	named   int      // bytes of the sums' names, each with its own
 }
 
 type mergedKey struct {
@@ -74,6 +75,7 @@ func (m *merged) find(key mergedKey) int32 {
 		n = int32(len(m.sums))
 		m.at[key] = n
 		m.sums = append(m.sums, mergedSum{mergedKey: key, after: -1})
+		m.named += len(m.names[key.tenant]) + len(m.names[key.limit]) + len(m.names[key.meter]) + len(m.names[key.attributes])
 	}
 	return n
 }

@@ -40,11 +40,11 @@ type SealedUsage struct {
 	Late     bool // of blocks above Since
 }
 
-// Unfolded holds what is settled and not in a block yet against a completeness.
+// Unfolded holds what is settled of tenants and not in a block yet against a completeness.
 type Unfolded struct {
-	Tenant  string
+	Tenants []string // nil for all
 	touched map[Epoch]bool
-	first   int64 // the earliest slot of the tenant's; 0 for none
+	first   int64 // the earliest slot of the tenants'; 0 for none
 }
 
 // Report adds a report that is not folded.
@@ -63,7 +63,7 @@ func (u *Unfolded) Correction(c *Correction) error {
 	return err
 }
 
-// Touched says that the epoch settled usage of the tenant.
+// Touched says that the epoch settled usage of one of the tenants.
 func (u *Unfolded) Touched(e Epoch) {
 	if u.touched == nil {
 		u.touched = make(map[Epoch]bool)
@@ -73,7 +73,7 @@ func (u *Unfolded) Touched(e Epoch) {
 
 func (u *Unfolded) rows(rows []Row) (any bool) {
 	for i := range rows {
-		if rows[i].Tenant != u.Tenant {
+		if u.Tenants != nil && !slices.Contains(u.Tenants, rows[i].Tenant) {
 			continue
 		}
 		any = true
@@ -84,10 +84,14 @@ func (u *Unfolded) rows(rows []Row) (any bool) {
 	return any
 }
 
-// Complete is Completeness of the tenant, and of blocks alone: what is not folded yet
+// Complete is Completeness of the tenants, and of blocks alone: what is not folded yet
 // is not in.
 func (u *Unfolded) Complete(epochs []Frontier, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
-	complete, lagging := Completeness(epochs, func(e Epoch) bool { return u.touched[e] }, settled, now, slot)
+	touched := func(e Epoch) bool { return u.touched[e] }
+	if u.Tenants == nil {
+		touched = nil
+	}
+	complete, lagging := Completeness(epochs, touched, settled, now, slot)
 	if first := time.Unix(u.first, 0).UTC(); u.first != 0 && first.Before(complete) {
 		complete = first
 	}

@@ -109,6 +109,20 @@ func ParseCursor(after string) (agent string, epoch int64) {
 	return agent, epoch
 }
 
+// Standing is which ledger it is, and how far epochs are settled in it.
+type Standing struct {
+	// Ledger names the ledger and its present life, at most MaxLedger bytes: what was settled under another
+	// name may have been forgotten, by a restore or a failover, and need not have been.
+	Ledger    string
+	Frontiers []Frontier // one for each epoch asked for, in that order; of Seq 0 where nothing is settled
+}
+
+// MaxEpochs bounds the epochs that Store.Standing is asked for at a time.
+const MaxEpochs = 1024
+
+// MaxLedger bounds Standing.Ledger, in bytes.
+const MaxLedger = 256
+
 // Store is a ledger engine. Its methods are safe for concurrent use, by several
 // servers at once where the engine is shared.
 type Store interface {
@@ -116,6 +130,13 @@ type Store interface {
 	// report never depends on its neighbours. An error means that none of the
 	// receipts can be trusted and all may be sent again.
 	Settle(ctx context.Context, reports []Report) ([]Receipt, error)
+	// Hold notes, durably, that an epoch is about to have its first leases of these tenants:
+	// their usage is not complete past now until it settled what came after. Noted again it
+	// changes nothing; of an epoch that is closed nothing is noted.
+	Hold(ctx context.Context, h Hold) error
+	// Standing says which ledger it is and how far at most MaxEpochs epochs are settled, as it
+	// is where reports are settled: never what a replica has.
+	Standing(ctx context.Context, epochs []Epoch) (Standing, error)
 	// Fold folds reports not yet folded into at most one block, if this caller
 	// leads, and returns how many it folded. Callers that do not lead fold 0.
 	Fold(ctx context.Context, now time.Time) (int, error)

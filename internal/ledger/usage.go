@@ -175,16 +175,21 @@ func (r *Reading) next(t int64) int64 {
 
 // period returns the day or month [start, end) that t is in.
 func (r *Reading) period(t int64) (start, end int64) {
-	y, m, d := time.Unix(t, 0).In(r.zone).Date()
+	return calendar(t, r.zone, r.q.By == ByMonth)
+}
+
+// calendar returns the day, or the month, [start, end) that t is in.
+func calendar(t int64, zone *time.Location, month bool) (start, end int64) {
+	y, m, d := time.Unix(t, 0).In(zone).Date()
 	days, months := 1, 0
-	if r.q.By == ByMonth {
+	if month {
 		d, days, months = 1, 0, 1
 	}
-	start, end = midnight(y, m, d, r.zone), midnight(y, m+time.Month(months), d+days, r.zone)
+	start, end = midnight(y, m, d, zone), midnight(y, m+time.Month(months), d+days, zone)
 	if t >= end {
 		// Clocks were put back over midnight: the date is the old one again, and the new
 		// day has begun.
-		start, end = end, midnight(y, m+time.Month(2*months), d+2*days, r.zone)
+		start, end = end, midnight(y, m+time.Month(2*months), d+2*days, zone)
 	}
 	return start, end
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash"
 	"slices"
@@ -28,9 +27,11 @@ func (f Fault) String() string { return f.Table + " " + f.Which + ": " + f.What 
 type Verified struct {
 	Faults []Fault // the first MaxFaults
 	More   int64   // how many others
-	Counts Counts  // how much was checked
-	Height int64   // the highest block, and
-	Hash   [32]byte
+	Counts Counts  // how much was checked; archived reports are among the reports
+	// Archived is how much of it could be checked by what the ledger still holds of it only.
+	Archived Archived
+	Height   int64 // the highest block, and
+	Hash     [32]byte
 }
 
 // Sound reports whether nothing was wrong.
@@ -38,6 +39,15 @@ func (v *Verified) Sound() bool { return len(v.Faults) == 0 }
 
 // Counts says how much a ledger holds.
 type Counts struct{ Epochs, Reports, Blocks, Entries, Rollups, Quarantined int64 }
+
+// Archived is what of a ledger went into files, and so was checked by less: reports by
+// their numbers and digests, blocks by the chain of hashes alone, roll-ups not at all.
+type Archived struct {
+	Before  int64 // entries of slots before it are in files, Unix seconds; 0 for none
+	Reports int64
+	Blocks  int64 // that reports or entries of are in files
+	Rollups int64 // of hours before Before
+}
 
 // Progress says how far a verification is: done of about total, within a stage.
 type Progress struct {
@@ -49,17 +59,23 @@ type Progress struct {
 // do for everything there is, in the stated order, and ends with do's error.
 type Snapshot interface {
 	Counts(ctx context.Context) (Counts, error)
+	// Archives are the months that went into files, in their order, and how many reports
+	// and roll-ups are of them.
+	Archives(ctx context.Context) (all []Archive, reports, rollups int64, err error)
 	Frontiers(ctx context.Context, do func(*Frontier) error) error
-	// Reports are in the order of agent, epoch and seq.
+	// Reports are in the order of agent, epoch and seq, archived ones among them.
 	Reports(ctx context.Context, do func(*KeptReport) error) error
 	Queue(ctx context.Context, do func(*Queued) error) error
 	// Quarantine is in the order of agent, epoch, seq and row, whole reports first.
 	Quarantine(ctx context.Context, do func(*Quarantined) error) error
 	// Block is the lowest block above that height, with its entries; nil above the last.
 	Block(ctx context.Context, above int64) (*KeptBlock, error)
-	// Sources are the reports of those runs that hold something to fold, within an
-	// epoch in the order of seq.
-	Sources(ctx context.Context, runs []Source) ([]Pending, error)
+	// Sources calls do for the reports of those runs that hold something to fold, within
+	// an epoch in the order of seq.
+	Sources(ctx context.Context, runs []Source, do func(*Pending) error) error
+	// ArchivedSources counts by epoch the reports of those runs that hold something to
+	// fold, and are archived.
+	ArchivedSources(ctx context.Context, runs []Source) (map[Epoch]int64, error)
 	// Untouched are those of the notes that the ledger does not hold.
 	Untouched(ctx context.Context, notes []Touch) ([]Touch, error)
 	// Corrections are those of these numbers that are there, in their order.
@@ -71,18 +87,22 @@ type Snapshot interface {
 	// Misresolved calls do for each resolution of a row that quarantine does not hold,
 	// or that names a correction which releases nothing.
 	Misresolved(ctx context.Context, do func(quarantined, correction int64) error) error
-	// Settled calls do for every account that reports were folded into.
+	// Settled calls do for every account that reports were folded into, and
+	// ArchivedSettled for what archived reports of one hold, any number of times.
 	Settled(ctx context.Context, do func(SettledUnits) error) error
-	// Unrolled calls do for each roll-up that is not the sum of its entries.
+	ArchivedSettled(ctx context.Context, do func(SettledUnits) error) error
+	// Unrolled calls do for each roll-up that is not the sum of its entries, but for those
+	// of archived months.
 	Unrolled(ctx context.Context, do func(*RollupFault) error) error
 }
 
 // KeptReport is a report as the ledger holds it.
 type KeptReport struct {
-	Report Report
-	Rows   int
-	Held   []byte
-	Stored int64 // Unix milliseconds
+	Report   Report // an archived one has no payload
+	Rows     int
+	Held     []byte
+	Stored   int64 // Unix milliseconds
+	Archived bool
 }
 
 // Queued is a report's place in the queue.
@@ -111,9 +131,10 @@ type RollupFault struct {
 // Verify checks a snapshot against itself: reports are contiguous and end at their
 // frontier, each is folded once or queued, entries are the reports of their block,
 // the blocks' hashes chain, and roll-ups are the sums of entries. What cannot be read
-// is an error; what does not fit is a fault. Progress may be nil.
+// is an error; what does not fit is a fault. Of what retention put into files, it
+// checks what the ledger still holds, and counts it in Archived. Progress may be nil.
 //
-// It holds some hundred bytes for each epoch, and one block with its reports.
+// It holds some hundred bytes for each epoch, and one block with one of its reports.
 func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified, error) {
 	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches), sealed: map[int64]int64{}, units: settled{}}
 	if v.progress == nil {
@@ -122,6 +143,12 @@ func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified
 	var err error
 	if v.Counts, err = s.Counts(ctx); err != nil {
 		return nil, err
+	}
+	if v.archives, v.Archived.Reports, v.Archived.Rollups, err = s.Archives(ctx); err != nil {
+		return nil, err
+	}
+	if n := len(v.archives); n > 0 {
+		v.Archived.Before = v.archives[n-1].Month.AddDate(0, 1, 0).Unix()
 	}
 	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.accounts, v.corrections, v.rollups} {
 		if err := stage(ctx); err != nil {
@@ -138,6 +165,7 @@ type verification struct {
 	Verified
 	s        Snapshot
 	progress func(Progress)
+	archives []Archive
 	epochs   map[Epoch]*verifiedEpoch
 	held     map[ReportID]keptRows // reports with rows in quarantine, until they are found there
 	touches  *Seen[Touch]
@@ -163,6 +191,8 @@ type verifiedEpoch struct {
 type keptRows struct {
 	rows   int
 	digest [32]byte
+	// archived ones have no digest: the rows are in a file.
+	archived bool
 }
 
 func (v *verification) fault(table, which, format string, args ...any) {
@@ -234,12 +264,17 @@ func (v *verification) report(k *KeptReport) {
 	r := &k.Report
 	id := ReportID{Epoch{r.Agent, r.Epoch}, r.Seq}
 	e := v.epoch(id.Epoch)
-	table, rows, err := r.check()
-	switch {
-	case err != nil:
-		v.fault("reports", id.String(), "%v", err)
-	case len(rows) != k.Rows:
-		v.fault("reports", id.String(), "it is said to have %d rows, and has %d", k.Rows, len(rows))
+	var table []string
+	var rows []codedRow
+	if !k.Archived {
+		var err error
+		table, rows, err = r.check()
+		switch {
+		case err != nil:
+			v.fault("reports", id.String(), "%v", err)
+		case len(rows) != k.Rows:
+			v.fault("reports", id.String(), "it is said to have %d rows, and has %d", k.Rows, len(rows))
+		}
 	}
 	switch {
 	case r.Seq != e.last.Seq+1:
@@ -250,11 +285,19 @@ func (v *verification) report(k *KeptReport) {
 		v.fault("reports", id.String(), "the one before it closed the epoch")
 	}
 	held := decodeHeld(k.Held)
-	if !bytes.Equal(encodeHeld(held), k.Held) || len(held) > 0 && held[len(held)-1] >= len(rows) {
+	has := len(rows)
+	if k.Archived {
+		has = k.Rows
+	}
+	if !bytes.Equal(encodeHeld(held), k.Held) || len(held) > 0 && held[len(held)-1] >= has {
 		v.fault("reports", id.String(), "what it has in quarantine cannot be read")
 		held = nil
 	}
-	if len(held) > 0 {
+	switch {
+	case len(held) == 0:
+	case k.Archived:
+		v.held[id] = keptRows{rows: len(held), archived: true}
+	default:
 		v.held[id] = rowsKept(table, rows, held, len(r.Payload))
 	}
 	if k.Rows > 0 || r.Closed {
@@ -275,7 +318,7 @@ func rowsKept(table []string, rows []codedRow, held []int, payload int) keptRows
 		}
 		addKept(h, i, body)
 	}
-	return keptRows{len(held), [32]byte(h.Sum(nil))}
+	return keptRows{rows: len(held), digest: [32]byte(h.Sum(nil))}
 }
 
 func addKept(h hash.Hash, row int, body []byte) {
@@ -335,7 +378,7 @@ func (v *verification) quarantine(ctx context.Context) error {
 			v.fault("quarantine", of.String(), "its report has no rows there")
 		case want.rows != rows:
 			v.fault("quarantine", of.String(), "it holds %d rows, and the report says %d", rows, want.rows)
-		case want.digest != [32]byte(h.Sum(nil)):
+		case !want.archived && want.digest != [32]byte(h.Sum(nil)):
 			v.fault("quarantine", of.String(), "its rows are not the report's")
 		}
 		h.Reset()
@@ -396,119 +439,16 @@ func (v *verification) queue(ctx context.Context) error {
 	})
 }
 
-// blocks checks the chain, and folds each block's reports again.
-func (v *verification) blocks(ctx context.Context) error {
-	for {
-		k, err := v.s.Block(ctx, v.Height)
-		if err != nil || k == nil {
-			return err
-		}
-		if err := v.block(ctx, k); err != nil {
-			return err
-		}
-		v.Height, v.Hash = k.Height, k.Hash
-		v.progress(Progress{"blocks", k.Height, v.Counts.Blocks})
-	}
-}
-
-func (v *verification) block(ctx context.Context, k *KeptBlock) error {
-	which := fmt.Sprint(k.Height)
-	switch {
-	case k.Height != v.Height+1:
-		v.fault("blocks", which, "the one below it is %d", v.Height)
-	case k.Previous != v.Hash:
-		v.fault("blocks", which, "it does not chain to the hash of the block below")
-	}
-	for i := range k.Entries {
-		switch {
-		case !k.Named[i]:
-			v.fault("keys", fmt.Sprintf("%x", k.Keys[i]), "there is none, and entry %s/%d names it", which, k.N[i])
-		case KeyOf(&k.Entries[i]) != k.Keys[i]:
-			v.fault("keys", fmt.Sprintf("%x", k.Keys[i]), "its names have another hash")
-		case k.N[i] != i:
-			v.fault("entries", fmt.Sprintf("%s/%d", which, k.N[i]), "it is at place %d of its block", i)
-		}
-	}
-	if k.Count != len(k.Entries) {
-		v.fault("blocks", which, "it is said to have %d entries, and has %d", k.Count, len(k.Entries))
-	}
-	if k.Sum() != k.Hash {
-		v.fault("blocks", which, "its hash is not that of its content")
-	}
-	runs, err := DecodeSources(k.Sources)
-	if err != nil {
-		v.fault("blocks", which, "its sources: %v", err)
-		return nil
-	}
-	pending, err := v.s.Sources(ctx, runs)
-	if err != nil {
-		return err
-	}
-	v.runs(which, runs, pending)
-	corrections, err := v.correctionsOf(ctx, k)
-	if err != nil {
-		return err
-	}
-	again, of, err := Seal(k.Height-1, k.Previous, pending, corrections)
-	switch {
-	case errors.Is(err, ErrEncoding): // the report's fault was told
-		return nil
-	case err != nil:
-		return err
-	case k.Reports != len(pending):
-		v.fault("blocks", which, "it is said to fold %d reports, and %d are there", k.Reports, len(pending))
-	}
-	v.entries(which, k.Entries[:k.Merged], again.Entries[:again.Merged])
-	if !slices.Equal(k.Entries[k.Merged:], again.Entries[again.Merged:]) || !slices.Equal(k.Names, again.Names) {
-		v.fault("entries", which, "its corrections' entries are not what the corrections say")
-	}
-	for _, a := range of.Settled {
-		v.units[a.ID] += a.Units
-	}
-	return v.touched(ctx, of.Touched)
-}
-
-// correctionsOf are the corrections of a block, and puts its entries' in their place.
-func (v *verification) correctionsOf(ctx context.Context, k *KeptBlock) ([]Correction, error) {
-	which := fmt.Sprint(k.Height)
-	sealed, err := DecodeSealed(k.Corrections)
-	if err != nil {
-		v.fault("blocks", which, "%v", err)
-		return nil, nil
-	}
-	if len(sealed) == 0 {
-		return nil, nil
-	}
-	numbers := make([]int64, len(sealed))
-	for i, s := range sealed {
-		numbers[i] = s.Number
-		if other, ok := v.sealed[s.Number]; ok {
-			v.fault("blocks", which, "correction %d is in block %d as well", s.Number, other)
-		}
-		v.sealed[s.Number] = k.Height
-	}
-	corrections, err := v.s.Corrections(ctx, numbers)
-	if err != nil {
-		return nil, err
-	}
-	found := map[int64][32]byte{}
-	for i := range corrections {
-		found[corrections[i].Number] = corrections[i].Digest
-	}
-	for _, s := range sealed {
-		switch digest, ok := found[s.Number]; {
-		case !ok:
-			v.fault("blocks", which, "correction %d is not there", s.Number)
-		case digest != s.Digest:
-			v.fault("corrections", fmt.Sprint(s.Number), "its digest is not what block %s was sealed with", which)
-		}
-	}
-	return corrections, nil
-}
-
 // accounts checks that what is settled of each limit is what the epoch's reports hold.
 func (v *verification) accounts(ctx context.Context) error {
-	err := v.s.Settled(ctx, func(a SettledUnits) error {
+	err := v.s.ArchivedSettled(ctx, func(a SettledUnits) error {
+		v.units[a.ID] += a.Units
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = v.s.Settled(ctx, func(a SettledUnits) error {
 		if want := v.units[a.ID]; want != a.Units {
 			v.fault("settled", a.ID.String(), "it says %d units, and the reports in blocks hold %d", a.Units, want)
 		}
@@ -595,65 +535,13 @@ func (v *verification) correction(ctx context.Context, c *Correction) error {
 	return nil
 }
 
-// runs checks that a block's sources are there, and in no other block.
-func (v *verification) runs(which string, runs []Source, pending []Pending) {
-	found := map[Epoch]int64{}
-	for i := range pending {
-		found[pending[i].ID.Epoch]++
-	}
-	for _, run := range runs {
-		e := v.epoch(run.Epoch)
-		switch {
-		case run.First <= e.above:
-			v.fault("blocks", which, "reports %d to %d of %s are in an earlier block as well", run.First, e.above, run.Epoch)
-		case found[run.Epoch] != run.Count:
-			v.fault("blocks", which, "it is said to fold %d reports of %s, and %d are there", run.Count, run.Epoch, found[run.Epoch])
-		}
-		e.above = max(e.above, run.Last)
-		e.folded += found[run.Epoch]
-	}
-}
-
-// entries compares a block's entries with what its reports fold to.
-func (v *verification) entries(which string, has, want []Row) {
-	for i, j := 0, 0; i < len(has) || j < len(want); {
-		var order int
-		switch {
-		case i == len(has):
-			order = 1
-		case j == len(want):
-			order = -1
-		default:
-			order = has[i].CompareKey(&want[j])
-		}
-		switch {
-		case order < 0:
-			v.fault("entries", fmt.Sprintf("%s/%d", which, i), "no report of the block holds it: %s", describe(&has[i]))
-			i++
-		case order > 0:
-			v.fault("entries", which, "the block's reports hold what no entry does: %s", describe(&want[j]))
-			j++
-		default:
-			if has[i] != want[j] {
-				v.fault("entries", fmt.Sprintf("%s/%d", which, i), "it is %s, and its reports add up to %d, %d, %d",
-					describe(&has[i]), want[j].Admitted, want[j].Overage, want[j].Denied)
-			}
-			i, j = i+1, j+1
-		}
-	}
-}
-
-func describe(r *Row) string {
-	return fmt.Sprintf("%s %q %q admitted %d, overage %d, denied %d", stamp(r.Slot), r.Tenant, r.Limit, r.Admitted, r.Overage, r.Denied)
-}
-
 // touched checks that the tenants of epochs that are not closed are noted.
 func (v *verification) touched(ctx context.Context, touched map[Touch]struct{}) error {
 	var notes []Touch
 	for t := range touched {
-		e := v.epoch(t.Epoch)
+		e := v.epoch(t.Epoch())
 		// The note goes when the closing report is folded.
-		if over := e.last.Closed && e.queued == 0; !over && !v.touches.Has(t) {
+		if over := e.last.Closed && e.queued == 0; !over {
 			notes = append(notes, t)
 			v.touches.Add(t)
 		}
@@ -663,7 +551,7 @@ func (v *verification) touched(ctx context.Context, touched map[Touch]struct{}) 
 	}
 	missing, err := v.s.Untouched(ctx, notes)
 	for _, t := range missing {
-		v.fault("touched", t.Epoch.String(), "it settled usage of tenant %q, and that is not noted", clip(t.Tenant))
+		v.fault("touched", t.Epoch().String(), "it settled usage of tenant %q, and that is not noted", clip(t.Tenant()))
 	}
 	return err
 }

@@ -94,3 +94,36 @@ func wide(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Error(err)
 	}
 }
+
+// shared: agents that report the same keys and slot get one entry for each key, also
+// where their reports together are more than is read at once: the ledger grows with
+// keys, not with agents.
+func shared(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	const agents, keys = 30, 500
+	for i := range agents {
+		a := agent{id: fmt.Sprintf("a%d", i)}
+		all := make([]ledger.Row, keys)
+		for k := range all {
+			all[k] = row(clock.Now(), fmt.Sprintf("t%04d", k), 1)
+			all[k].Attributes = strings.Repeat("x", ledger.MaxAttributes)
+		}
+		r := a.report(clock.Now(), all...)
+		if err := wantStatus(t.Context(), s, r, ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read := agents * keys * ledger.MaxAttributes; read <= ledger.MaxPageBytes {
+		t.Fatalf("%d bytes are one page's", read)
+	}
+	if blocks, err := drain(t.Context(), s, clock.Now()); err != nil || blocks != 1 {
+		t.Fatalf("fold: got %d blocks, %v, want 1", blocks, err)
+	}
+	if n := number(t, e.Query(t, "SELECT count(*) FROM entries")[0][0]); n != keys {
+		t.Errorf("got %d entries, want %d", n, keys)
+	}
+	if err := wantTotal(t.Context(), s, "", agents*keys); err != nil {
+		t.Error(err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // Engine is one new, empty ledger.
@@ -24,6 +25,8 @@ type Engine struct {
 	Unguard func(t testing.TB)
 	// Tamper runs a statement as nobody may: with the database's guards off.
 	Tamper func(t testing.TB, statement string)
+	// Owner is the owner of the ledger's tables, at that time.
+	Owner func(t testing.TB, now func() time.Time) *sqlbooks.Owner
 	// Bytes is how the engine's SQL begins bytes in hex, up to the quote; Overriding is
 	// what an INSERT needs to say to give numbers that the engine gives by itself.
 	Bytes, Overriding string
@@ -42,8 +45,10 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Interrupted", func(t *testing.T) { interrupted(t, fresh) })
 	t.Run("Endless", func(t *testing.T) { endless(t, fresh) })
 	t.Run("Wide", func(t *testing.T) { wide(t, fresh) })
+	t.Run("Shared", func(t *testing.T) { shared(t, fresh) })
 	t.Run("Usage", func(t *testing.T) { usage(t, fresh) })
 	t.Run("Pages", func(t *testing.T) { pages(t, fresh) })
+	t.Run("Standing", func(t *testing.T) { standing(t, fresh) })
 	t.Run("Agents", func(t *testing.T) { agents(t, fresh) })
 	t.Run("Histories", func(t *testing.T) { histories(t, fresh) })
 	t.Run("Verified", func(t *testing.T) { verified(t, fresh) })
@@ -56,8 +61,16 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Quarantined", func(t *testing.T) { quarantined(t, fresh) })
 	t.Run("Accounts", func(t *testing.T) { accounts(t, fresh) })
 	t.Run("Sealed", func(t *testing.T) { sealed(t, fresh) })
+	t.Run("Breakdown", func(t *testing.T) { breakdown(t, fresh) })
+	t.Run("MostBeyondTheGreatest", func(t *testing.T) { mostBeyond(t, fresh) })
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })
 	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
+	t.Run("Holds", func(t *testing.T) { holds(t, fresh) })
+	t.Run("Retained", func(t *testing.T) { retained(t, fresh) })
+	t.Run("RetainedKilled", func(t *testing.T) { retainedKilled(t, fresh) })
+	t.Run("ArchivedUnderABreakdown", func(t *testing.T) { archivedUnderABreakdown(t, fresh) })
+	t.Run("RetentionRefused", func(t *testing.T) { retentionRefused(t, fresh) })
+	t.Run("RetiredAtOnce", func(t *testing.T) { retiredAtOnce(t, fresh) })
 	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })
 }
 

@@ -1,9 +1,12 @@
 package pgledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,26 +44,27 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			s.server = server
 			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
 		}
-		ids, pending, err := readPending(ctx, tx, s.halved)
+		sealing := ledger.NewSealing(s.touches)
+		ids, err := readPending(ctx, tx, s.halved, sealing)
 		if err != nil {
 			return err
 		}
 		corrections, err := readCorrections(ctx, tx, ledger.MaxSealed)
-		if err != nil || len(pending)+len(corrections) == 0 {
+		if err != nil || len(ids)+len(corrections) == 0 {
 			return err
 		}
 		height, previous, err := lastBlock(ctx, tx)
 		if err != nil {
 			return err
 		}
-		block, of, err := ledger.Seal(height, previous, pending, corrections)
+		block, of, err := sealing.Seal(height, previous, corrections)
 		if err != nil {
 			return err
 		}
 		if newKeys, err = s.writeBlock(ctx, tx, &block, now); err != nil {
 			return err
 		}
-		if newTouches, err = s.writeTouches(ctx, tx, pending, of.Touched); err != nil {
+		if newTouches, err = s.writeTouches(ctx, tx, of); err != nil {
 			return err
 		}
 		if err := writeSettled(ctx, tx, of.Settled); err != nil {
@@ -70,7 +74,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err == nil && tag.RowsAffected() != int64(len(ids)) {
 			err = fmt.Errorf("%w: %d reports left the queue, folded %d", ledger.ErrUnavailable, tag.RowsAffected(), len(ids))
 		}
-		folded = len(pending) + len(corrections)
+		folded = len(ids) + len(corrections)
 		if err == nil && len(corrections) > 0 {
 			_, err = tx.Exec(ctx, "DELETE FROM corrections_queue WHERE number = ANY($1)", ledger.Numbers(corrections))
 		}
@@ -81,7 +85,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		s.halved = 0
 	case err != nil:
 		if tooMuch(err) {
-			s.halved = min(s.halved+1, maxHalved)
+			s.halved = min(s.halved+1, ledger.MaxHalved)
 		}
 		return 0, err
 	}
@@ -94,9 +98,6 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	return folded, nil
 }
 
-// maxHalved makes blocks of one report each.
-const maxHalved = 13
-
 // tooMuch reports whether a fold failed for how much it was: a timeout, of ours or
 // one that the role has, or memory. The next folds less, until nothing is left: what
 // once was too much would be again, for ever.
@@ -108,38 +109,41 @@ func tooMuch(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// readPending returns the oldest reports of the queue, as many as a block takes, its
-// bounds halved so many times. It names them by id throughout: one with a lower id may commit in between.
-func readPending(ctx context.Context, tx pgx.Tx, halved int) (ids []int64, pending []ledger.Pending, err error) {
-	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", max(ledger.MaxBlockReports>>halved, 1))
+// readPending adds the oldest reports of the queue to a block, as many as it takes, its
+// bounds halved so many times. It names them by id throughout: one with a lower id may
+// commit in between.
+func readPending(ctx context.Context, tx pgx.Tx, halved int, into *ledger.Sealing) (ids []int64, err error) {
+	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	count, size, full := 0, 0, false
-	var id int64
-	var n, b int
-	_, err = pgx.ForEachRow(rows, []any{&id, &n, &b}, func() error {
-		count, size = count+n, size+b
-		full = full || len(ids) > 0 && (count > ledger.MaxBlockRows>>halved || size > ledger.MaxBlockBytes>>halved)
-		if !full {
-			ids = append(ids, id)
+	queue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.Waiting])
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range ledger.Pages(queue, halved) {
+		if into.Full(halved) {
+			break
 		}
-		return nil
-	})
-	if err != nil || len(ids) == 0 {
-		return nil, nil, err
+		ids = append(ids, page...)
+		rows, err := tx.Query(ctx, pendingQuery+" WHERE q.id = ANY($1) ORDER BY q.id", page)
+		if err != nil {
+			return nil, err
+		}
+		pending, err := pgx.CollectRows(rows, scanPending)
+		if err != nil {
+			return nil, err
+		}
+		for i := range pending {
+			if err := into.Add(&pending[i]); err != nil {
+				return nil, err
+			}
+		}
 	}
-	rows, err = tx.Query(ctx, pendingQuery+" WHERE q.id = ANY($1) ORDER BY q.id", ids)
-	if err != nil {
-		return nil, nil, err
+	if into.Reports() != len(ids) {
+		return nil, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), into.Reports())
 	}
-	if pending, err = pgx.CollectRows(rows, scanPending); err != nil {
-		return nil, nil, err
-	}
-	if len(pending) != len(ids) {
-		return nil, nil, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), len(pending))
-	}
-	return ids, pending, nil
+	return ids, nil
 }
 
 const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
@@ -222,7 +226,9 @@ func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 			keys, tenants, limits, meters, versions, attributes)
 		keys, tenants, limits, meters, versions, attributes, size = nil, nil, nil, nil, nil, nil, 0
 	}
-	for k, r := range fresh {
+	// In the order of the index, which then grows page after page.
+	for _, k := range slices.SortedFunc(maps.Keys(fresh), func(a, b ledger.Key) int { return bytes.Compare(a[:], b[:]) }) {
+		r := fresh[k]
 		keys = append(keys, k)
 		tenants, limits, meters = append(tenants, r.Tenant), append(limits, r.Limit), append(meters, r.Meter)
 		versions, attributes = append(versions, r.Version), append(attributes, r.Attributes)
@@ -258,34 +264,24 @@ func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 
 // writeTouches notes which epochs touched which tenants, and forgets those of epochs
 // that closed. It returns the notes.
-func (s *Store) writeTouches(ctx context.Context, tx pgx.Tx, pending []ledger.Pending, touched map[ledger.Touch]struct{}) ([]ledger.Touch, error) {
-	var closed []ledger.Epoch
-	over := map[ledger.Epoch]bool{}
-	for i := range pending {
-		if e := pending[i].ID.Epoch; pending[i].Closed && !over[e] {
-			closed = append(closed, e)
-			over[e] = true
-		}
-	}
+func (s *Store) writeTouches(ctx context.Context, tx pgx.Tx, of ledger.Folded) ([]ledger.Touch, error) {
 	var notes []ledger.Touch
 	var tenants, agents []string
 	var epochs []int64
-	for t := range touched {
-		if over[t.Epoch] || s.touches.Has(t) {
-			continue
-		}
+	for t := range of.Touched {
 		notes = append(notes, t)
-		tenants, agents, epochs = append(tenants, t.Tenant), append(agents, t.Epoch.Agent), append(epochs, t.Epoch.Epoch)
+		tenants, agents, epochs = append(tenants, t.Tenant()), append(agents, t.Epoch().Agent), append(epochs, t.Epoch().Epoch)
 	}
 	var batch pgx.Batch
-	if len(closed) > 0 {
-		agents, epochs := columns(closed)
+	if len(of.Closed) > 0 {
+		agents, epochs := columns(of.Closed)
 		batch.Queue(`DELETE FROM touched t USING unnest($1::text[], $2::bigint[]) AS c (agent, epoch)
 			WHERE t.agent = c.agent AND t.epoch = c.epoch`, agents, epochs)
 	}
 	if len(notes) > 0 {
-		batch.Queue(`INSERT INTO touched (tenant, agent, epoch) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
-			ON CONFLICT DO NOTHING`, tenants, agents, epochs)
+		// In one order with hold, so that neither waits for the other in a circle.
+		batch.Queue(`INSERT INTO touched (tenant, agent, epoch) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS t (tenant, agent, epoch)
+			ORDER BY tenant COLLATE "C", agent COLLATE "C", epoch ON CONFLICT DO NOTHING`, tenants, agents, epochs)
 	}
 	if batch.Len() == 0 {
 		return nil, nil

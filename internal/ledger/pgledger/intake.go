@@ -2,6 +2,7 @@ package pgledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,8 +13,24 @@ import (
 )
 
 // commit is one transaction of intake, in two round trips and the COMMIT: lock the
-// frontiers, write the outcome. A third reads digests where reports come again.
-func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+// frontiers, write the outcome. A third reads digests where reports come again. Where
+// months were retired since the rows were judged, they are judged again.
+func (s *Store) commit(ctx context.Context, reports []ledger.Report) (receipts []ledger.Receipt, err error) {
+	for range 3 {
+		if receipts, err = s.commitOnce(ctx, reports); !errors.Is(err, errRetired) {
+			break
+		}
+		s.mu.Lock()
+		s.read = time.Time{}
+		s.mu.Unlock()
+	}
+	return receipts, err
+}
+
+// errRetired means that the window is not the ledger's any more.
+var errRetired = fmt.Errorf("%w: months were retired just now", ledger.ErrUnavailable)
+
+func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
 	window, now, err := s.room(ctx)
 	if err != nil {
 		return nil, err
@@ -21,9 +38,12 @@ func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.R
 	in := ledger.NewIntake(reports, ledger.Rules{Now: now, Window: window, Slot: s.options.Slot, Accept: s.options.Accept})
 	var receipts []ledger.Receipt
 	err = s.write(ctx, func(tx pgx.Tx) error {
-		frontiers, err := lockFrontiers(ctx, tx, in)
+		frontiers, oldest, err := lockFrontiers(ctx, tx, in)
 		if err != nil {
 			return err
+		}
+		if window.Behind(oldest) {
+			return errRetired
 		}
 		stored, err := readDigests(ctx, tx, in.Behind(frontiers))
 		if err != nil {
@@ -48,14 +68,21 @@ func scanFrontier(row pgx.CollectableRow) (f ledger.Frontier, err error) {
 	return f, err
 }
 
+// holdMonths keeps months from being retired until the transaction ends: retention
+// waits for whoever has it, and whoever comes after it reads what is left of months.
+const holdMonths = "SELECT pg_advisory_xact_lock_shared(hashtextextended('quota.months.' || current_schema(), 0))"
+
 // lockFrontiers makes missing rows and locks all, both in the order of the epochs,
-// so that servers never wait for one another in a circle.
-func lockFrontiers(ctx context.Context, tx pgx.Tx, in *ledger.Intake) (map[ledger.Epoch]ledger.Frontier, error) {
+// so that servers never wait for one another in a circle. It also keeps the months
+// that there are, and returns where the oldest begins, in Unix seconds.
+func lockFrontiers(ctx context.Context, tx pgx.Tx, in *ledger.Intake) (_ map[ledger.Epoch]ledger.Frontier, oldest int64, err error) {
 	all, begin := in.Epochs()
 	if len(all) == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	var batch pgx.Batch
+	batch.Queue(holdMonths)
+	batch.Queue("SELECT coalesce(extract(epoch FROM min(month))::bigint, 0) FROM months").QueryRow(func(row pgx.Row) error { return row.Scan(&oldest) })
 	if len(begin) > 0 {
 		agents, epochs := columns(begin)
 		batch.Queue(`INSERT INTO frontier (agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason)
@@ -73,7 +100,8 @@ func lockFrontiers(ctx context.Context, tx pgx.Tx, in *ledger.Intake) (map[ledge
 		}
 		return err
 	})
-	return frontiers, tx.SendBatch(ctx, &batch).Close()
+	err = tx.SendBatch(ctx, &batch).Close()
+	return frontiers, oldest, err
 }
 
 func columns(epochs []ledger.Epoch) (agents []string, numbers []int64) {
@@ -97,7 +125,11 @@ func readDigests(ctx context.Context, tx pgx.Tx, ids []ledger.ReportID) (map[led
 	}
 	rows, err := tx.Query(ctx, `SELECT r.agent, r.epoch, r.seq, r.digest
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS b (agent, epoch, seq)
-		JOIN reports r ON r.agent = b.agent AND r.epoch = b.epoch AND r.seq = b.seq`, agents, epochs, seqs)
+		JOIN reports r ON r.agent = b.agent AND r.epoch = b.epoch AND r.seq = b.seq
+		UNION ALL
+		SELECT r.agent, r.epoch, r.seq, r.digest
+		FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS b (agent, epoch, seq)
+		JOIN archived_reports r ON r.agent = b.agent AND r.epoch = b.epoch AND r.seq = b.seq`, agents, epochs, seqs)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 // Bounds of what a store remembers of what the database holds already.
 const (
 	seenKeys    = 500_000
-	seenTouches = 500_000
+	seenTouches = 2_000_000 // gateways times tenants
 )
 
 // intakeWidth is how many transactions of intake a server has under way: one

@@ -3,6 +3,7 @@ package pgledger_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
@@ -10,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/ledgertest"
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -34,6 +36,19 @@ func fresh(t testing.TB) ledgertest.Engine {
 		Tamper: func(t testing.TB, statement string) {
 			t.Helper()
 			query(t, pg.OwnerURL(), "SET session_replication_role = replica; "+statement) // no trigger fires then
+		},
+		Owner: func(t testing.TB, now func() time.Time) *sqlbooks.Owner {
+			t.Helper()
+			db, err := migrations.Owner(pg.OwnerURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return sqlbooks.NewOwner(db, sqlbooks.Postgres, now)
 		},
 		Bytes: `'\x`, Overriding: "OVERRIDING SYSTEM VALUE",
 	}

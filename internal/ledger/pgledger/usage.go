@@ -8,23 +8,30 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
-// Usage is ledger.Store's. All of it is read in one snapshot.
+// Usage is ledger.Store's. All of it is read in one snapshot; a partition that is dropped
+// is gone from it all the same, so that what needs entries asks afterwards whether they
+// were there.
 func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err error) {
 	_, now, err := s.room(ctx)
 	if err != nil {
 		return u, err
 	}
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	var r *ledger.Reading
 	err = pgx.BeginTxFunc(ctx, s.pool, snapshot, func(tx pgx.Tx) error {
-		first, last, err := readBounds(ctx, tx)
+		first, last, archived, err := readBounds(ctx, tx)
 		if err != nil {
 			return err
 		}
-		r, err := ledger.NewReading(q, first, last)
+		r, err = ledger.NewReading(q, first, last)
+		if err == nil {
+			err = r.NeedsEntries(archived)
+		}
 		if err != nil {
 			return err
 		}
@@ -38,17 +45,29 @@ func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err 
 		u.Complete, u.Lagging, err = s.completeness(ctx, tx, r, now)
 		return err
 	})
+	if err == nil && len(r.Cut) > 0 {
+		var archived int64
+		err = s.pool.QueryRow(ctx, "SELECT "+archivedBefore).Scan(&archived)
+		if err == nil {
+			err = r.NeedsEntries(archived)
+		}
+	}
 	return u, classify(err)
 }
 
-// readBounds returns the first and the last second that usage can be in. It also
+// archivedBefore is the first second that entries are not archived from; 0 without archives.
+const archivedBefore = `(SELECT coalesce(extract(epoch FROM max(month) + interval '1 month')::bigint, 0) FROM archives)`
+
+// readBounds returns the first and the last second that usage can be in, and before
+// which entries are archived. It also
 // sees to it that the transaction's queries are planned for what they ask: a plan
 // for any range and any tenant was 6 to 9 times slower over a million roll-ups.
-func readBounds(ctx context.Context, tx pgx.Tx) (first, last int64, err error) {
+func readBounds(ctx context.Context, tx pgx.Tx) (first, last, archived int64, err error) {
 	err = tx.QueryRow(ctx, `SELECT least(extract(epoch FROM min(month))::bigint, (SELECT min(hour) FROM rollups)),
-		extract(epoch FROM max(month) + interval '1 month')::bigint - 1
-		FROM months, set_config('plan_cache_mode', 'force_custom_plan', true)`).Scan(&first, &last)
-	return first, last, err
+		extract(epoch FROM max(month) + interval '1 month')::bigint - 1,
+		`+archivedBefore+`
+		FROM months, set_config('plan_cache_mode', 'force_custom_plan', true)`).Scan(&first, &last, &archived)
+	return first, last, archived, err
 }
 
 // wouldDeny holds for what only would have been denied; see ledger.WouldDeny.
@@ -189,6 +208,58 @@ func (s *Store) completeness(ctx context.Context, tx pgx.Tx, r *ledger.Reading, 
 	}
 	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
 	return complete, lagging, nil
+}
+
+// identities name the server's data, its timeline, the database, and when the server began: each is another once
+// a standby was promoted, and after every restart, without which no backup can be put in place. The first counts that
+// the role may read: some operators let nobody read the system's identifier, or the place in the log.
+var identities = [...]string{
+	`SELECT 'postgres/' || (SELECT system_identifier FROM pg_control_system()) || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)` + began,
+	`SELECT 'postgres//' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)` + began,
+	`SELECT 'postgres//'` + began + ` WHERE NOT pg_is_in_recovery()`,
+}
+
+const began = ` || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
+	|| '/' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
+
+// Standing is ledger.Store's. A standby, which has no place to write at, refuses.
+func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.Standing, err error) {
+	for _, name := range identities {
+		st, err = s.standing(ctx, name, epochs)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "42501" { // insufficient privilege
+			break
+		}
+	}
+	return st, classify(err)
+}
+
+func (s *Store) standing(ctx context.Context, name string, epochs []ledger.Epoch) (st ledger.Standing, err error) {
+	var batch pgx.Batch
+	batch.Queue(name).QueryRow(func(row pgx.Row) error { return row.Scan(&st.Ledger) })
+	found := make(map[ledger.Epoch]ledger.Frontier, len(epochs))
+	if len(epochs) > 0 {
+		agents, numbers := columns(epochs)
+		batch.Queue(`SELECT `+frontierColumns+` FROM frontier
+			WHERE (agent, epoch) IN (SELECT agent, epoch FROM unnest($1::text[], $2::bigint[]) AS b (agent, epoch))`, agents, numbers).Query(func(rows pgx.Rows) error {
+			all, err := pgx.CollectRows(rows, scanFrontier)
+			for _, f := range all {
+				found[f.Epoch] = f
+			}
+			return err
+		})
+	}
+	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return ledger.Standing{}, err
+	}
+	for _, e := range epochs {
+		f, ok := found[e]
+		if !ok {
+			f = ledger.Frontier{Epoch: e, State: ledger.StateOpen}
+		}
+		st.Frontiers = append(st.Frontiers, f)
+	}
+	return st, nil
 }
 
 // Agents is ledger.Store's.

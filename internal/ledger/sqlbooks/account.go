@@ -135,18 +135,17 @@ func addUnfolded(ctx context.Context, s snapshot, found []ledger.Reconciled) err
 		}
 	}
 	for _, run := range runs {
-		pending, err := s.Sources(ctx, []ledger.Source{run})
-		if err != nil {
-			return err
-		}
-		settled, err := ledger.SettledOf(pending)
-		if err != nil {
-			return err
-		}
-		for _, a := range settled {
-			if i, ok := at[a.ID]; ok {
-				found[i].Settled += a.Units
+		err := s.Sources(ctx, []ledger.Source{run}, func(p *ledger.Pending) error {
+			settled, err := p.Settled()
+			for _, a := range settled {
+				if i, ok := at[a.ID]; ok {
+					found[i].Settled += a.Units
+				}
 			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ const maxActor = 256
 // what one read another has not changed meanwhile.
 type change struct {
 	*sql.Tx
+	d      *dialect
 	actor  string
 	now    int64 // Unix milliseconds
 	audits int64
@@ -32,18 +33,31 @@ func (b *Books) change(ctx context.Context, actor string, do func(c *change) err
 		return err
 	}
 	return b.write(ctx, func(tx *sql.Tx) error {
-		c := &change{Tx: tx, actor: actor, now: now.UnixMilli()}
-		// Writing before reading takes the lock in both engines.
-		if err := tx.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING audit").Scan(&c.audits); err != nil {
+		c := &change{Tx: tx, d: b.d, actor: actor, now: now.UnixMilli()}
+		if err := c.begin(ctx); err != nil {
 			return err
 		}
-		c.was = c.audits
-		if err := do(c); err != nil || c.audits == c.was {
+		if err := do(c); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE policy_heads SET audit = $1 WHERE id = 1", c.audits)
-		return err
+		return c.end(ctx)
 	})
+}
+
+// begin takes the row of heads: writing before reading takes the lock in both engines.
+func (c *change) begin(ctx context.Context) error {
+	err := c.QueryRowContext(ctx, "UPDATE policy_heads SET id = id WHERE id = 1 RETURNING audit").Scan(&c.audits)
+	c.was = c.audits
+	return err
+}
+
+// end counts what was audited.
+func (c *change) end(ctx context.Context) error {
+	if c.audits == c.was {
+		return nil
+	}
+	_, err := c.ExecContext(ctx, "UPDATE policy_heads SET audit = $1 WHERE id = 1", c.audits)
+	return err
 }
 
 // audit writes a row of the audit log; after is written as JSON.

@@ -141,6 +141,9 @@ func (b *Books) check(ctx context.Context, c *ledger.Correction) error {
 
 // insert gives the correction its number, stores it and queues it for the fold.
 func (c *change) insert(ctx context.Context, k *ledger.Correction) error {
+	if err := c.room(ctx, k); err != nil {
+		return err
+	}
 	if err := c.QueryRowContext(ctx, "SELECT coalesce(max(number), 0) + 1 FROM corrections").Scan(&k.Number); err != nil {
 		return err
 	}
@@ -152,6 +155,31 @@ func (c *change) insert(ctx context.Context, k *ledger.Correction) error {
 		_, err = c.ExecContext(ctx, "INSERT INTO corrections_queue (number, row_count) VALUES ($1, $2)", k.Number, k.Rows)
 	}
 	return err
+}
+
+// room keeps the months of a correction's entries until it is committed, and says which
+// were retired: they have no room for entries any more.
+func (c *change) room(ctx context.Context, k *ledger.Correction) error {
+	entries, err := k.Entries()
+	if err != nil {
+		return err
+	}
+	if c.d.holdMonths != "" {
+		if _, err := c.ExecContext(ctx, c.d.holdMonths); err != nil {
+			return err
+		}
+	}
+	var oldest int64
+	if err := c.QueryRowContext(ctx, "SELECT coalesce("+c.d.seconds("min(month)")+", 0) FROM months").Scan(&oldest); err != nil {
+		return err
+	}
+	for i := range entries {
+		if entries[i].Slot < oldest {
+			return fmt.Errorf("%w: usage before %s is not taken any more, and slot %s is", ledger.ErrCorrection,
+				time.Unix(oldest, 0).UTC().Format(time.RFC3339), time.Unix(entries[i].Slot, 0).UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
 }
 
 // summary is what the audit log keeps of a correction.
@@ -221,7 +249,8 @@ func (b *Books) Correction(ctx context.Context, number int64) (ledger.KeptCorrec
 func (b *Books) kept(ctx context.Context, where string, args ...any) ([]ledger.KeptCorrection, error) {
 	columns := "c." + strings.ReplaceAll(correctionColumns, ", ", ", c.")
 	var all []ledger.KeptCorrection
-	rows, err := b.db.QueryContext(ctx, `SELECT `+columns+`, coalesce((SELECT max(e.height) FROM entries e WHERE e.correction = c.number AND e.correction > 0), 0),
+	rows, err := b.db.QueryContext(ctx, `SELECT `+columns+`, coalesce((SELECT max(e.height) FROM entries e WHERE e.correction = c.number AND e.correction > 0),
+			(SELECT max(a.height) FROM archived_corrections a WHERE a.correction = c.number), 0),
 		coalesce((SELECT r.number FROM corrections r WHERE r.reverts = c.number AND r.reverts > 0), 0)
 		FROM corrections c `+where, args...)
 	err = each(rows, err, func(rows *sql.Rows) error {
@@ -235,7 +264,7 @@ func (b *Books) kept(ctx context.Context, where string, args ...any) ([]ledger.K
 
 // classified names an engine's errors, and leaves those that the ledger has named.
 func classified(err error, classify func(error) error) error {
-	for _, named := range []error{ledger.ErrCorrection, ledger.ErrTaken, ledger.ErrNotFound} {
+	for _, named := range []error{ledger.ErrCorrection, ledger.ErrTaken, ledger.ErrNotFound, ledger.ErrRetention} {
 		if errors.Is(err, named) {
 			return err
 		}

@@ -1,5 +1,7 @@
 package sqlbooks
 
+import "github.com/f4ee788f/quota/internal/ledger"
+
 // Engine is what is behind the database.
 type Engine uint8
 
@@ -20,9 +22,33 @@ type dialect struct {
 	// how many entries, and their sums as pairs for ledger.SumOf, of the hours from $1
 	// to before $2 where the two differ.
 	unrolled string
+	// sums adds up a, o and d of parts, in whatever columns resums and totals add up again:
+	// resums keeps them so, totals makes pairs for ledger.SumOf of them, and peak is the
+	// greatest a. Where a condition is given, a and o are of rows for which it holds.
+	// most is an order of the totals' pairs: by admitted, overage or denied.
+	sums           string
+	resums, totals func(condition string) string
+	peak           string
+	any            func(condition string) string // whether the totals hold anything
+	bytewise       string                        // makes text be compared by its bytes
+	most           func(count string) string
+	// attribute is the value of an attribute of keys k, empty where it has none; find is
+	// the place of one text in another, 0 for none.
+	attribute func(name string) string
+	find      func(text, part string) string
 	// months are the first seconds of the months that there is room for.
 	months string
+	// seconds selects a month's first second from a column, month makes a column's value
+	// of the parameter that is it.
+	seconds, month func(string) string
+	// holdMonths keeps months from being retired until the transaction ends, retireMonths
+	// waits for whoever holds them; empty where there is one writer at a time anyway.
+	holdMonths, retireMonths string
 }
+
+// monthsLock is held, shared, by whoever stores what it judged by the months that there
+// are, and alone by who retires some. Stores of reports name it as well.
+const monthsLock = "hashtextextended('quota.months.' || current_schema(), 0)"
 
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
@@ -45,7 +71,31 @@ var dialects = map[Engine]*dialect{
 			FROM ` + merged + ` GROUP BY key, hour
 			HAVING max(has) <> least(sum(n), 1) OR sum(ha) <> ` + bounded("a") + `
 				OR sum(ho) <> ` + bounded("o") + ` OR sum(hd) <> ` + bounded("d") + ` ORDER BY hour, key`,
-		months: "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
+		sums: "sum(a) AS a, sum(o) AS o, sum(d) AS d",
+		resums: func(condition string) string {
+			return "sum(" + where(condition, "b.a") + ") AS a, sum(" + where(condition, "b.o") + ") AS o, sum(b.d) AS d"
+		},
+		totals: func(condition string) string {
+			pair := func(column, count string) string {
+				return "CAST(0 AS bigint) AS " + column + "h, " + bounded(count) + "::bigint AS " + column + "l"
+			}
+			return pair("a", where(condition, "b.a")) + ", " + pair("o", where(condition, "b.o")) + ", " + pair("d", "b.d")
+		},
+		any: func(condition string) string {
+			return "sum(" + where(condition, "b.a") + ") <> 0 OR sum(" + where(condition, "b.o") + ") <> 0 OR sum(b.d) <> 0"
+		},
+		bytewise: `COLLATE "C"`,
+		peak:     "greatest(least(max(b.a), " + maxSum + "), -" + maxSum + ")::bigint",
+		most:     func(count string) string { return count[:1] + "l" },
+		attribute: func(name string) string {
+			return "split_part(split_part('" + sep + "' || k.attributes, '" + sep + name + "=', 2), '" + sep + "', 1)"
+		},
+		find:         func(text, part string) string { return "strpos(" + text + ", " + part + ")" },
+		months:       "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
+		seconds:      func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
+		month:        func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
+		holdMonths:   "SELECT pg_advisory_xact_lock_shared(" + monthsLock + ")",
+		retireMonths: "SELECT pg_advisory_xact_lock(" + monthsLock + ")",
 	},
 	SQLite: {
 		key: func(column string) string { return column },
@@ -58,7 +108,32 @@ var dialects = map[Engine]*dialect{
 			FROM ` + merged + ` GROUP BY key, hour
 			HAVING max(has) <> min(sum(n), 1) OR ` + unequal("ha", "a") + ` OR ` + unequal("ho", "o") + ` OR ` + unequal("hd", "d") + `
 			ORDER BY hour, key`,
-		months: "SELECT month FROM months ORDER BY month",
+		sums: halves("a", "a") + ", " + halves("o", "o") + ", " + halves("d", "d"),
+		resums: func(condition string) string {
+			return again(condition, "a") + ", " + again(condition, "o") + ", " + again("", "d")
+		},
+		totals: func(condition string) string {
+			return again(condition, "a") + ", " + again(condition, "o") + ", " + again("", "d")
+		},
+		any: func(condition string) string {
+			whole := func(condition, column string) string {
+				return "(sum(" + where(condition, "b."+column+"h") + ") << 32) + sum(" + where(condition, "b."+column+"l") + ") <> 0"
+			}
+			return whole(condition, "a") + " OR " + whole(condition, "o") + " OR " + whole("", "d")
+		},
+		bytewise: "COLLATE BINARY",
+		peak:     "max(" + joined("b.ah", "b.al") + ")",
+		most:     func(count string) string { return joined(count[:1]+"h", count[:1]+"l") },
+		attribute: func(name string) string {
+			// From behind the name to the next separator.
+			whole, key := "('"+sep+"' || k.attributes || '"+sep+"')", "'"+sep+name+"='"
+			rest := "substr(" + whole + ", instr(" + whole + ", " + key + ") + length(" + key + "))"
+			return "CASE WHEN instr(" + whole + ", " + key + ") = 0 THEN '' ELSE substr(" + rest + ", 1, instr(" + rest + ", '" + sep + "') - 1) END"
+		},
+		find:    func(text, part string) string { return "instr(" + text + ", " + part + ")" },
+		months:  "SELECT month FROM months ORDER BY month",
+		seconds: func(column string) string { return column },
+		month:   func(param string) string { return param },
 	},
 }
 
@@ -72,4 +147,32 @@ func bounded(count string) string {
 func unequal(has, count string) string {
 	return `sum(` + has + `) >> 32 <> sum(` + count + ` >> 32) + (sum(` + count + ` & 4294967295) >> 32)
 		OR sum(` + has + `) & 4294967295 <> sum(` + count + ` & 4294967295) & 4294967295`
+}
+
+// joined is a sum of its halves in SQLite, which ends where ledger.SumOf does: their plain
+// sum would come round above it.
+func joined(high, low string) string {
+	carried := "(" + high + " + (" + low + " >> 32))"
+	return "CASE WHEN " + carried + " > 2147483647 THEN " + maxSum + " WHEN " + carried + " < -2147483647 THEN -" + maxSum +
+		" ELSE (" + carried + " << 32) | (" + low + " & 4294967295) END"
+}
+
+// sep is ledger.AttributeSep.
+const sep = ledger.AttributeSep
+
+// where is a count of the rows for which a condition holds; of all without one.
+func where(condition, count string) string {
+	if condition == "" {
+		return count
+	}
+	return "CASE WHEN " + condition + " THEN " + count + " ELSE 0 END"
+}
+
+// halves adds up a count in two halves, and again adds up such sums.
+func halves(count, column string) string {
+	return "sum(" + count + " >> 32) AS " + column + "h, sum(" + count + " & 4294967295) AS " + column + "l"
+}
+
+func again(condition, column string) string {
+	return "sum(" + where(condition, "b."+column+"h") + ") AS " + column + "h, sum(" + where(condition, "b."+column+"l") + ") AS " + column + "l"
 }

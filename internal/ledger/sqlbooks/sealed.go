@@ -22,30 +22,43 @@ func (b *Books) Sealed(ctx context.Context, q ledger.SealedQuery) (out ledger.Se
 		if out.Block, err = sealedBlock(ctx, tx, q.Height); err != nil {
 			return err
 		}
+		if err := b.rollupsArchived(ctx, tx, &q); err != nil {
+			return err
+		}
 		if out.Usage, err = sealedUsage(ctx, tx, &q, out.Block.Height); err != nil {
 			return err
 		}
 		if out.Late, err = sealedLate(ctx, tx, &q, out.Block.Height); err != nil || q.Height != 0 {
 			return err
 		}
-		unfolded, err := b.unfolded(ctx, tx, q.Tenant)
-		if err != nil {
-			return err
-		}
-		s := snapshot{b, tx}
-		var epochs []ledger.Frontier
-		settled := false
-		err = s.Frontiers(ctx, func(f *ledger.Frontier) error {
-			settled = settled || f.Seq > 0
-			if f.State != ledger.StateClosed {
-				epochs = append(epochs, *f)
-			}
-			return nil
-		})
-		out.Complete, out.Lagging = unfolded.Complete(epochs, settled, now, b.options.Slot)
+		out.Complete, out.Lagging, err = b.complete(ctx, tx, []string{q.Tenant}, now)
 		return err
 	})
+	if err == nil { // and it was not archived while it was read, as in Breakdown
+		err = b.read(ctx, func(tx *sql.Tx) error { return b.rollupsArchived(ctx, tx, &q) })
+	}
 	return out, err
+}
+
+// complete says through when all usage of the tenants, nil for all, is in blocks, and
+// which agents hold that back.
+func (b *Books) complete(ctx context.Context, tx *sql.Tx, tenants []string, now time.Time) (time.Time, []string, error) {
+	unfolded, err := b.unfolded(ctx, tx, tenants)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	s := snapshot{b, tx}
+	var epochs []ledger.Frontier
+	settled := false
+	err = s.Frontiers(ctx, func(f *ledger.Frontier) error {
+		settled = settled || f.Seq > 0
+		if f.State != ledger.StateClosed {
+			epochs = append(epochs, *f)
+		}
+		return nil
+	})
+	complete, lagging := unfolded.Complete(epochs, settled, now, b.options.Slot)
+	return complete, lagging, err
 }
 
 // sealedBlock is the block of a height, 0 for the newest: none where nothing was folded.
@@ -111,9 +124,9 @@ func sealedLate(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height i
 	return slot, err
 }
 
-// unfolded reads what of the tenant is settled and in no block yet.
-func (b *Books) unfolded(ctx context.Context, tx *sql.Tx, tenant string) (*ledger.Unfolded, error) {
-	u := &ledger.Unfolded{Tenant: tenant}
+// unfolded reads what of the tenants is settled and in no block yet.
+func (b *Books) unfolded(ctx context.Context, tx *sql.Tx, tenants []string) (*ledger.Unfolded, error) {
+	u := &ledger.Unfolded{Tenants: tenants}
 	rows, err := tx.QueryContext(ctx, `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
 		FROM queue q JOIN reports r ON r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`)
 	err = each(rows, err, func(rows *sql.Rows) error {
@@ -135,12 +148,17 @@ func (b *Books) unfolded(ctx context.Context, tx *sql.Tx, tenant string) (*ledge
 			return nil, err
 		}
 	}
-	rows, err = tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", tenant)
-	err = each(rows, err, func(rows *sql.Rows) error {
-		var e ledger.Epoch
-		err := rows.Scan(&e.Agent, &e.Epoch)
-		u.Touched(e)
-		return err
-	})
-	return u, err
+	for _, tenant := range tenants {
+		rows, err = tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", tenant)
+		err = each(rows, err, func(rows *sql.Rows) error {
+			var e ledger.Epoch
+			err := rows.Scan(&e.Agent, &e.Epoch)
+			u.Touched(e)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
 }

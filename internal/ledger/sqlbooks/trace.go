@@ -23,13 +23,20 @@ func (b *Books) traceReport(ctx context.Context, tx *sql.Tx, id ledger.ReportID)
 	var k ledger.KeptReport
 	err := scanReport(&k, tx.QueryRowContext(ctx, "SELECT "+reportColumns+" FROM reports WHERE agent = $1 AND epoch = $2 AND seq = $3",
 		id.Epoch.Agent, id.Epoch.Epoch, id.Seq).Scan)
+	file := ""
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fmt.Errorf("%w: no report %s", ledger.ErrNotFound, id)
+		k, file, err = b.archivedReport(ctx, tx, id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := &ledger.ReportTrace{Report: k.Report, Stored: time.UnixMilli(k.Stored).UTC()}
+	t := &ledger.ReportTrace{Report: k.Report, Stored: time.UnixMilli(k.Stored).UTC(), File: file}
+	if file != "" {
+		if k.Rows > 0 || k.Report.Closed {
+			t.Block, err = b.blockOf(ctx, tx, id, k.Stored)
+		}
+		return t, err
+	}
 	t.Report.Payload = nil
 	rows, err := ledger.DecodeRows(k.Report.Payload)
 	if err != nil {
@@ -144,7 +151,7 @@ func (b *Books) entry(ctx context.Context, tx *sql.Tx, id ledger.EntryID) (row l
 		FROM entries e JOIN keys k ON k.key = e.key WHERE e.height = $1 AND e.n = $2`, id.Height, id.N).
 		Scan(&row.Slot, &row.Tenant, &row.Limit, &row.Meter, &row.Version, &row.Attributes, &row.Admitted, &row.Overage, &row.Denied, &correction)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = fmt.Errorf("%w: no entry %d/%d", ledger.ErrNotFound, id.Height, id.N)
+		err = b.whereEntry(ctx, tx, id)
 	}
 	return row, correction, err
 }
@@ -174,22 +181,23 @@ func (b *Books) TraceEntry(ctx context.Context, id ledger.EntryID) (*ledger.Entr
 		if err != nil {
 			return err
 		}
-		pending, err := (&snapshot{b, tx}).Sources(ctx, runs)
+		s := snapshot{b, tx}
+		archived, err := s.ArchivedSources(ctx, runs)
 		if err != nil {
 			return err
 		}
-		for i := range pending {
-			rows, err := pending[i].Rows()
-			if err != nil {
-				return err
-			}
+		for _, n := range archived {
+			t.Archived += n
+		}
+		return s.Sources(ctx, runs, func(p *ledger.Pending) error {
+			rows, err := p.Rows()
 			for j := range rows {
 				if r := &rows[j]; r.Key() == t.Row.Key() {
-					t.Reports = append(t.Reports, ledger.Share{ID: pending[i].ID, Sum: ledger.Sum{Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied}})
+					t.Reports = append(t.Reports, ledger.Share{ID: p.ID, Sum: ledger.Sum{Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied}})
 				}
 			}
-		}
-		return nil
+			return err
+		})
 	})
 	if err == nil && correction != 0 {
 		var k ledger.KeptCorrection

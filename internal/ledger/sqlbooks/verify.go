@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
@@ -13,6 +15,12 @@ import (
 // Verify is ledger.Books'.
 func (b *Books) Verify(ctx context.Context, progress func(ledger.Progress)) (v *ledger.Verified, err error) {
 	err = b.read(ctx, func(tx *sql.Tx) error {
+		if b.engine == Postgres {
+			// Before the snapshot: one made while a month is dropped would miss it in both places.
+			if _, err := tx.ExecContext(ctx, "LOCK TABLE reports, entries IN ACCESS SHARE MODE"); err != nil {
+				return err
+			}
+		}
 		v, err = ledger.Verify(ctx, &snapshot{b, tx}, progress)
 		return err
 	})
@@ -27,7 +35,7 @@ type snapshot struct {
 
 // Counts is ledger.Snapshot's.
 func (s *snapshot) Counts(ctx context.Context) (c ledger.Counts, err error) {
-	err = s.tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM frontier), (SELECT count(*) FROM reports), (SELECT count(*) FROM blocks),
+	err = s.tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM frontier), (SELECT count(*) FROM reports) + (SELECT count(*) FROM archived_reports), (SELECT count(*) FROM blocks),
 		(SELECT count(*) FROM entries), (SELECT count(*) FROM rollups), (SELECT count(*) FROM quarantine)`).
 		Scan(&c.Epochs, &c.Reports, &c.Blocks, &c.Entries, &c.Rollups, &c.Quarantined)
 	return c, err
@@ -56,21 +64,26 @@ func (s *snapshot) Frontiers(ctx context.Context, do func(*ledger.Frontier) erro
 
 const reportColumns = "agent, epoch, seq, total_before, total_after, through_ms, closed, row_count, digest, payload, held, stored_ms"
 
-func scanReport(k *ledger.KeptReport, scan func(...any) error) error {
+// scanReport reads reportColumns, and what else is selected.
+func scanReport(k *ledger.KeptReport, scan func(...any) error, more ...any) error {
 	r := &k.Report
 	var digest []byte
-	err := scan(&r.Agent, &r.Epoch, &r.Seq, &r.Before, &r.After, &r.Through, &r.Closed, &k.Rows, &digest, &r.Payload, &k.Held, &k.Stored)
+	err := scan(append([]any{&r.Agent, &r.Epoch, &r.Seq, &r.Before, &r.After, &r.Through, &r.Closed, &k.Rows, &digest, &r.Payload, &k.Held, &k.Stored}, more...)...)
 	hash(&r.Digest, digest)
 	return err
 }
 
 // Reports is ledger.Snapshot's.
 func (s *snapshot) Reports(ctx context.Context, do func(*ledger.KeptReport) error) error {
-	rows, err := s.tx.QueryContext(ctx, "SELECT "+reportColumns+" FROM reports ORDER BY agent, epoch, seq")
+	rows, err := s.tx.QueryContext(ctx, "SELECT "+reportColumns+", 0 AS archived FROM reports UNION ALL SELECT "+
+		strings.Replace(reportColumns, "payload", "held", 1)+", 1 FROM archived_reports ORDER BY agent, epoch, seq")
 	return each(rows, err, func(rows *sql.Rows) error {
 		var k ledger.KeptReport
-		if err := scanReport(&k, rows.Scan); err != nil {
+		if err := scanReport(&k, rows.Scan, &k.Archived); err != nil {
 			return err
+		}
+		if k.Archived {
+			k.Report.Payload = nil // the column only fills its place
 		}
 		return do(&k)
 	})
@@ -141,33 +154,38 @@ func keyOf(b []byte) (k ledger.Key) {
 	return k
 }
 
-// Sources is ledger.Snapshot's.
-func (s *snapshot) Sources(ctx context.Context, runs []ledger.Source) ([]ledger.Pending, error) {
-	type run struct {
-		Agent string `json:"agent"`
-		Epoch int64  `json:"epoch"`
-		First int64  `json:"first"`
-		Last  int64  `json:"last"`
-	}
+// run is what dialect.runs reads.
+type run struct {
+	Agent string `json:"agent"`
+	Epoch int64  `json:"epoch"`
+	First int64  `json:"first"`
+	Last  int64  `json:"last"`
+}
+
+func runList(runs []ledger.Source) []run {
 	list := make([]run, len(runs))
 	for i, r := range runs {
 		list[i] = run{r.Epoch.Agent, r.Epoch.Epoch, r.First, r.Last}
 	}
-	text, err := json.Marshal(list)
+	return list
+}
+
+// Sources is ledger.Snapshot's.
+func (s *snapshot) Sources(ctx context.Context, runs []ledger.Source, do func(*ledger.Pending) error) error {
+	text, err := json.Marshal(runList(runs))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var pending []ledger.Pending
 	rows, err := s.tx.QueryContext(ctx, `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
 		FROM `+s.d.runs+` JOIN reports r ON r.agent = s.agent AND r.epoch = s.epoch AND r.seq >= s.first AND r.seq <= s.last
 		WHERE r.row_count > 0 OR r.closed ORDER BY r.agent, r.epoch, r.seq`, string(text))
-	err = each(rows, err, func(rows *sql.Rows) error {
+	return each(rows, err, func(rows *sql.Rows) error {
 		var p ledger.Pending
-		err := rows.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held)
-		pending = append(pending, p)
-		return err
+		if err := rows.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held); err != nil {
+			return err
+		}
+		return do(&p)
 	})
-	return pending, err
 }
 
 // Untouched is ledger.Snapshot's.
@@ -179,7 +197,7 @@ func (s *snapshot) Untouched(ctx context.Context, notes []ledger.Touch) ([]ledge
 	}
 	list := make([]note, len(notes))
 	for i, n := range notes {
-		list[i] = note{n.Epoch.Agent, n.Epoch.Epoch, n.Tenant}
+		list[i] = note{n.Epoch().Agent, n.Epoch().Epoch, n.Tenant()}
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -189,9 +207,10 @@ func (s *snapshot) Untouched(ctx context.Context, notes []ledger.Touch) ([]ledge
 	rows, err := s.tx.QueryContext(ctx, `SELECT s.agent, s.epoch, s.tenant FROM `+s.d.notes+`
 		LEFT JOIN touched t ON t.tenant = s.tenant AND t.agent = s.agent AND t.epoch = s.epoch WHERE t.tenant IS NULL`, string(text))
 	err = each(rows, err, func(rows *sql.Rows) error {
-		var t ledger.Touch
-		err := rows.Scan(&t.Epoch.Agent, &t.Epoch.Epoch, &t.Tenant)
-		missing = append(missing, t)
+		var e ledger.Epoch
+		var tenant string
+		err := rows.Scan(&e.Agent, &e.Epoch, &tenant)
+		missing = append(missing, ledger.NewTouch(e, tenant))
 		return err
 	})
 	return missing, err
@@ -252,7 +271,15 @@ func (s *snapshot) Unrolled(ctx context.Context, do func(*ledger.RollupFault) er
 	if err != nil {
 		return err
 	}
-	edges := append(append([]int64{math.MinInt64}, months...), math.MaxInt64)
+	first, err := s.archivedBefore(ctx, s.tx)
+	if err != nil {
+		return err
+	}
+	if first == 0 {
+		first = math.MinInt64
+	}
+	months = slices.DeleteFunc(months, func(m int64) bool { return m <= first })
+	edges := append(append([]int64{first}, months...), math.MaxInt64)
 	for i := range len(edges) - 1 {
 		if err := s.unrolled(ctx, edges[i], edges[i+1], do); err != nil {
 			return err

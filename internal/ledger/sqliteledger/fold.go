@@ -18,12 +18,13 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	var keys []ledger.Key
 	var touches []ledger.Touch
 	err := s.write(ctx, func(ctx context.Context, w *writer) error {
-		last, pending, err := readPending(ctx, w)
+		sealing := ledger.NewSealing(s.touches)
+		last, err := readPending(ctx, w, s.halved, sealing)
 		if err != nil {
 			return err
 		}
 		corrections, err := readCorrections(ctx, w.query, ledger.MaxSealed)
-		if err != nil || len(pending)+len(corrections) == 0 {
+		if err != nil || sealing.Reports()+len(corrections) == 0 {
 			return err
 		}
 		height, previous, err := lastBlock(ctx, w)
@@ -31,7 +32,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			return err
 		}
 		var of ledger.Folded
-		if block, of, err = ledger.Seal(height, previous, pending, corrections); err != nil {
+		if block, of, err = sealing.Seal(height, previous, corrections); err != nil {
 			return err
 		}
 		if err := writeBlock(ctx, w, &block, now); err != nil {
@@ -40,28 +41,34 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if keys, err = s.writeEntriesLocked(ctx, w, &block); err != nil {
 			return err
 		}
-		if touches, err = s.writeTouchesLocked(ctx, w, pending, of.Touched); err != nil {
+		if touches, err = s.writeTouchesLocked(ctx, w, of); err != nil {
 			return err
 		}
 		if err := writeSettled(ctx, w, of.Settled); err != nil {
 			return err
 		}
 		n, err := w.exec(ctx, "DELETE FROM queue WHERE id <= ?", last)
-		if err == nil && n != int64(len(pending)) {
-			err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, len(pending))
+		if err == nil && n != int64(sealing.Reports()) {
+			err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, sealing.Reports())
 		}
 		for i := range corrections {
 			_, e := w.exec(ctx, "DELETE FROM corrections_queue WHERE number = ?", corrections[i].Number)
 			err = errors.Join(err, e)
 		}
-		folded = len(pending) + len(corrections)
+		folded = sealing.Reports() + len(corrections)
 		return err
 	})
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded): // it was too much, and would be again
+		s.halved = min(s.halved+1, ledger.MaxHalved)
+	case err == nil && folded == 0:
+		s.halved = leastHalved
+	}
 	if err != nil {
 		return 0, err
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	for _, k := range keys {
 		s.keys.Add(k)
 	}
@@ -71,43 +78,38 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	return folded, nil
 }
 
-// readPending returns the oldest reports of the queue, as many as a block takes, and
-// the last one's id.
-func readPending(ctx context.Context, w *writer) (last int64, pending []ledger.Pending, err error) {
+// readPending adds the oldest reports of the queue to a block, as many as it takes, its
+// bounds halved so many times, and returns the last one's id.
+func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealing) (last int64, err error) {
+	var queue []ledger.Waiting
 	rows, err := w.query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT ?", ledger.MaxBlockReports)
+	err = each(rows, err, func(row scanner) error {
+		var q ledger.Waiting
+		err := row.Scan(&q.ID, &q.Rows, &q.Size)
+		queue = append(queue, q)
+		return err
+	})
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	defer rows.Close()
-	count, size := 0, 0
-	for rows.Next() {
-		var id int64
-		var n, b int
-		if err := rows.Scan(&id, &n, &b); err != nil {
-			return 0, nil, err
-		}
-		count, size = count+n, size+b
-		if last != 0 && (count > ledger.MaxBlockRows || size > ledger.MaxBlockBytes) {
+	for _, page := range ledger.Pages(queue, halved) {
+		if into.Full(halved) {
 			break
 		}
-		last = id
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || last == 0 {
-		return 0, nil, err
-	}
-	rows, err = w.query(ctx, pendingQuery+" WHERE q.id <= ? ORDER BY q.id", last)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		p, err := scanPending(rows)
+		last = page[len(page)-1]
+		rows, err := w.query(ctx, pendingQuery+" WHERE q.id BETWEEN ? AND ? ORDER BY q.id", page[0], last)
+		err = each(rows, err, func(row scanner) error {
+			p, err := scanPending(row)
+			if err != nil {
+				return err
+			}
+			return into.Add(&p)
+		})
 		if err != nil {
-			return 0, nil, err
+			return 0, err
 		}
-		pending = append(pending, p)
 	}
-	return last, pending, rows.Err()
+	return last, nil
 }
 
 const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
@@ -195,23 +197,16 @@ func added(count string) string {
 
 // writeTouchesLocked notes which epochs touched which tenants, and forgets those of
 // epochs that closed. It returns the notes.
-func (s *Store) writeTouchesLocked(ctx context.Context, w *writer, pending []ledger.Pending, touched map[ledger.Touch]struct{}) ([]ledger.Touch, error) {
-	closed := map[ledger.Epoch]bool{}
-	for i := range pending {
-		if e := pending[i].ID.Epoch; pending[i].Closed {
-			closed[e] = true
-			if _, err := w.exec(ctx, "DELETE FROM touched WHERE agent = ? AND epoch = ?", e.Agent, e.Epoch); err != nil {
-				return nil, err
-			}
+func (s *Store) writeTouchesLocked(ctx context.Context, w *writer, of ledger.Folded) ([]ledger.Touch, error) {
+	for _, e := range of.Closed {
+		if _, err := w.exec(ctx, "DELETE FROM touched WHERE agent = ? AND epoch = ?", e.Agent, e.Epoch); err != nil {
+			return nil, err
 		}
 	}
 	var notes []ledger.Touch
-	for t := range touched {
-		if closed[t.Epoch] || s.touches.Has(t) {
-			continue
-		}
+	for t := range of.Touched {
 		_, err := w.exec(ctx, "INSERT INTO touched (tenant, agent, epoch) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-			t.Tenant, t.Epoch.Agent, t.Epoch.Epoch)
+			t.Tenant(), t.Epoch().Agent, t.Epoch().Epoch)
 		if err != nil {
 			return nil, err
 		}

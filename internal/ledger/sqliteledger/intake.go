@@ -11,8 +11,38 @@ import (
 )
 
 // commit is one transaction of intake. Rows are judged before it begins: what judges
-// them may read this file, or write to it.
-func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+// them may read this file, or write to it. Where months were retired since, they are
+// judged again.
+func (s *Store) commit(ctx context.Context, reports []ledger.Report) (receipts []ledger.Receipt, err error) {
+	for range 3 {
+		if receipts, err = s.commitOnce(ctx, reports); !errors.Is(err, errRetired) {
+			break
+		}
+	}
+	return receipts, err
+}
+
+// errRetired means that the window is not the ledger's any more.
+var errRetired = fmt.Errorf("%w: months were retired just now", ledger.ErrUnavailable)
+
+// holdMonthsLocked fails where months that the window has were retired. No others are
+// until the transaction ends.
+func (s *Store) holdMonthsLocked(ctx context.Context, w *writer, window ledger.Window) error {
+	p, err := w.prepare(ctx, "SELECT coalesce(min(month), 0) FROM months")
+	if err != nil {
+		return err
+	}
+	var oldest int64
+	if err := p.QueryRowContext(ctx).Scan(&oldest); err != nil || !window.Behind(oldest) {
+		return err
+	}
+	if s.window, err = readWindow(ctx, w.conn); err != nil {
+		return err
+	}
+	return errRetired
+}
+
+func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
 	now := s.now()
 	window, err := s.room(ctx, now)
 	if err != nil {
@@ -21,6 +51,9 @@ func (s *Store) commit(ctx context.Context, reports []ledger.Report) ([]ledger.R
 	in := ledger.NewIntake(reports, ledger.Rules{Now: now, Window: window, Slot: s.options.Slot, Accept: s.options.Accept})
 	var receipts []ledger.Receipt
 	err = s.write(ctx, func(ctx context.Context, w *writer) error {
+		if err := s.holdMonthsLocked(ctx, w, window); err != nil {
+			return err
+		}
 		frontiers, err := readFrontiers(ctx, w, in)
 		if err != nil {
 			return err
@@ -79,7 +112,8 @@ func readFrontiers(ctx context.Context, w *writer, in *ledger.Intake) (map[ledge
 
 func readDigests(ctx context.Context, w *writer, ids []ledger.ReportID) (map[ledger.ReportID][32]byte, error) {
 	stored := make(map[ledger.ReportID][32]byte, len(ids))
-	p, err := w.prepare(ctx, "SELECT digest FROM reports WHERE agent = ? AND epoch = ? AND seq = ?")
+	p, err := w.prepare(ctx, `SELECT digest FROM reports WHERE agent = ?1 AND epoch = ?2 AND seq = ?3
+		UNION ALL SELECT digest FROM archived_reports WHERE agent = ?1 AND epoch = ?2 AND seq = ?3`)
 	if err != nil {
 		return nil, err
 	}

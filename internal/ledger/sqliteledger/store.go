@@ -2,6 +2,7 @@ package sqliteledger
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -22,8 +23,12 @@ import (
 // Bounds of what a store remembers of what its file holds already.
 const (
 	seenKeys    = 200_000
-	seenTouches = 200_000
+	seenTouches = 1_000_000
 )
+
+// leastHalved is how many times a block's bounds are halved at least: intake waits for
+// a fold here, so that a fold is to take a second or so.
+const leastHalved = 3
 
 // busyTimeout is how long a writer waits for another, in milliseconds.
 const busyTimeout = 10_000
@@ -35,6 +40,7 @@ type Store struct {
 	options ledger.Options
 	db      *sql.DB
 	settler *ledger.Settler
+	opened  string // new each time: a file can only be put in place of another while it is not open
 
 	// writing serialises this process's transactions and guards what follows. The
 	// file's own lock would as well, by polling.
@@ -45,6 +51,7 @@ type Store struct {
 	window  ledger.Window
 	keys    *ledger.Seen[ledger.Key]
 	touches *ledger.Seen[ledger.Touch]
+	halved  int // how many times the bounds of a block are
 }
 
 // Open opens or makes the file, with its directory, and brings its schema up to
@@ -66,9 +73,9 @@ func Open(ctx context.Context, path string, options ledger.Options) (*Store, err
 	db.SetMaxOpenConns(8) // one writes, the others read
 	db.SetMaxIdleConns(8)
 	s := &Store{
-		options: options, db: db,
+		options: options, db: db, opened: "sqlite/" + rand.Text(),
 		keys:    ledger.NewSeen[ledger.Key](seenKeys),
-		touches: ledger.NewSeen[ledger.Touch](seenTouches),
+		touches: ledger.NewSeen[ledger.Touch](seenTouches), halved: leastHalved,
 	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqliteledger: open %s: %w", path, err), db.Close())
@@ -204,7 +211,7 @@ func (s *Store) room(ctx context.Context, now time.Time) (ledger.Window, error) 
 		return window, err
 	}
 	s.writing.Lock()
-	s.window = window // months are never taken away while a store is open
+	s.window = window // months that are retired meanwhile are missed in holdMonthsLocked
 	s.writing.Unlock()
 	return window, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/ledgertest"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 )
 
@@ -42,6 +43,9 @@ func fresh(t testing.TB) ledgertest.Engine {
 		Tamper: func(t testing.TB, statement string) {
 			t.Helper()
 			tamper(t, open(t, path, ledger.Options{}).DB(), statement)
+		},
+		Owner: func(t testing.TB, now func() time.Time) *sqlbooks.Owner {
+			return sqlbooks.NewOwner(open(t, path, ledger.Options{}).DB(), sqlbooks.SQLite, now)
 		},
 		Bytes: "x'",
 	}

@@ -19,11 +19,14 @@ func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err 
 		return u, classify(err)
 	}
 	defer func() { err = classify(errors.Join(err, tx.Rollback())) }()
-	first, last, err := readBounds(ctx, tx)
+	first, last, archived, err := readBounds(ctx, tx)
 	if err != nil {
 		return u, err
 	}
 	r, err := ledger.NewReading(q, first, last)
+	if err == nil {
+		err = r.NeedsEntries(archived)
+	}
 	if err != nil {
 		return u, err
 	}
@@ -38,20 +41,25 @@ func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err 
 	return u, err
 }
 
-// readBounds returns the first and the last second that usage can be in.
-func readBounds(ctx context.Context, tx *sql.Tx) (first, last int64, err error) {
+// readBounds returns the first and the last second that usage can be in, and before
+// which entries are archived.
+func readBounds(ctx context.Context, tx *sql.Tx) (first, last, archived int64, err error) {
 	w, err := readWindow(ctx, tx)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	var hour sql.NullInt64
-	if err := tx.QueryRowContext(ctx, "SELECT min(hour) FROM rollups").Scan(&hour); err != nil {
-		return 0, 0, err
+	var hour, month sql.NullInt64
+	err = tx.QueryRowContext(ctx, "SELECT (SELECT min(hour) FROM rollups), (SELECT max(month) FROM archives)").Scan(&hour, &month)
+	if err != nil {
+		return 0, 0, 0, err
 	}
 	if hour.Valid {
 		w.From = min(w.From, hour.Int64)
 	}
-	return w.From, w.To - 1, nil
+	if month.Valid {
+		archived = ledger.Month(month.Int64).AddDate(0, 1, 0).Unix()
+	}
+	return w.From, w.To - 1, archived, nil
 }
 
 // wouldDeny holds for what only would have been denied; see ledger.WouldDeny.
@@ -196,6 +204,27 @@ func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading)
 	}
 	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
 	return complete, lagging, nil
+}
+
+// Standing is ledger.Store's.
+func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.Standing, err error) {
+	st.Ledger = s.opened
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return st, classify(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it only read
+	for _, e := range epochs {
+		f, err := scanFrontier(tx.QueryRowContext(ctx, "SELECT "+frontierColumns+" FROM frontier WHERE agent = ? AND epoch = ?", e.Agent, e.Epoch))
+		if errors.Is(err, sql.ErrNoRows) {
+			f, err = ledger.Frontier{Epoch: e, State: ledger.StateOpen}, nil
+		}
+		if err != nil {
+			return st, classify(err)
+		}
+		st.Frontiers = append(st.Frontiers, f)
+	}
+	return st, nil
 }
 
 // Agents is ledger.Store's.

@@ -1,0 +1,169 @@
+// Package export writes a breakdown of usage as a file: CSV, JSON lines or Parquet.
+// It holds a bounded number of rows, whatever the file's length, and the same rows
+// give the same bytes. Nothing of it is whole before Close.
+package export
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/sheet"
+)
+
+// Format is what kind of file is written.
+type Format uint8
+
+const (
+	CSV     Format = iota
+	JSONL          // a JSON object a line
+	Parquet        // a column of each name, times in milliseconds
+)
+
+// Rows is how a file's rows are made. Close ends the file, and leaves what it is
+// written to open.
+type Rows interface {
+	Write(r *ledger.BreakdownRow) error
+	Close() error
+}
+
+// New writes rows of the breakdown q to w.
+func New(w io.Writer, f Format, q *ledger.BreakdownQuery) Rows {
+	c := columns{q: q, zone: q.Zone}
+	if c.zone == nil || q.Every < ledger.EveryDay {
+		c.zone = time.UTC
+	}
+	switch f {
+	case JSONL:
+		return &lines{columns: c, w: w}
+	case Parquet:
+		return newParquet(w, c)
+	default:
+		return &table{columns: c, w: csv.NewWriter(w)}
+	}
+}
+
+// columns are the same in every format: start, the dimensions, the counts.
+type columns struct {
+	q    *ledger.BreakdownQuery
+	zone *time.Location
+}
+
+func (c *columns) names() (all []string) {
+	if c.q.Every != ledger.EveryRange {
+		all = append(all, "start")
+	}
+	all = append(append(all, c.q.By...), "admitted", "overage", "denied")
+	if c.q.Peak {
+		all = append(all, "peak")
+	}
+	return all
+}
+
+func (c *columns) counts(r *ledger.BreakdownRow) []int64 {
+	all := []int64{r.Admitted, r.Overage, r.Denied}
+	if c.q.Peak {
+		all = append(all, r.Peak)
+	}
+	return all
+}
+
+func (c *columns) start(r *ledger.BreakdownRow) string {
+	return time.Unix(r.Start, 0).In(c.zone).Format(time.RFC3339)
+}
+
+// Name is a row's name for people, by a dimension: of all attributes, pairs with commas,
+// and before a comma or a backslash of their own a backslash, so that no two have one name.
+func Name(by, name string) string {
+	if by != ledger.DimAttributes {
+		return name
+	}
+	return pairs.Replace(name)
+}
+
+var pairs = strings.NewReplacer(ledger.AttributeSep, ",", ",", `\,`, `\`, `\\`)
+
+// table is CSV: a header, then a line each. Names are as sheet.Text has them.
+type table struct {
+	columns
+	w     *csv.Writer
+	begun bool
+	cells []string
+}
+
+func (s *table) header() {
+	if !s.begun {
+		_ = s.w.Write(s.names()) // Error tells
+		s.begun = true
+	}
+}
+
+// Write adds a line.
+func (s *table) Write(r *ledger.BreakdownRow) error {
+	s.header()
+	s.cells = s.cells[:0]
+	if s.q.Every != ledger.EveryRange {
+		s.cells = append(s.cells, s.start(r))
+	}
+	for i, n := range r.Names {
+		s.cells = append(s.cells, sheet.Text(Name(s.q.By[i], n)))
+	}
+	for _, n := range s.counts(r) {
+		s.cells = append(s.cells, strconv.FormatInt(n, 10))
+	}
+	return s.w.Write(s.cells)
+}
+
+// Close writes what is left.
+func (s *table) Close() error {
+	s.header()
+	s.w.Flush()
+	return s.w.Error()
+}
+
+// lines is JSON lines: an object each, its fields in the order of the columns.
+type lines struct {
+	columns
+	w   io.Writer
+	buf []byte
+}
+
+// Write adds an object.
+func (l *lines) Write(r *ledger.BreakdownRow) error {
+	l.buf = append(l.buf[:0], '{')
+	names := l.names()
+	field := func(value []byte) {
+		if len(l.buf) > 1 {
+			l.buf = append(l.buf, ',')
+		}
+		l.buf = append(append(append(l.buf, text(names[0])...), ':'), value...)
+		names = names[1:]
+	}
+	if l.q.Every != ledger.EveryRange {
+		field(text(l.start(r)))
+	}
+	for i, n := range r.Names {
+		field(text(Name(l.q.By[i], n)))
+	}
+	for _, n := range l.counts(r) {
+		field(strconv.AppendInt(nil, n, 10))
+	}
+	l.buf = append(l.buf, '}', '\n')
+	_, err := l.w.Write(l.buf)
+	return err
+}
+
+// Close has nothing left to write.
+func (l *lines) Close() error { return nil }
+
+func text(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string
+	}
+	return b
+}

@@ -1,0 +1,250 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Every is how long the times are that a breakdown tells apart.
+type Every uint8
+
+const (
+	EveryRange Every = iota // the range as a whole
+	EverySlot
+	EveryHour  // UTC hours
+	EveryDay   // days of BreakdownQuery.Zone
+	EveryMonth // months of BreakdownQuery.Zone
+)
+
+// Dimensions that a breakdown tells usage apart by. DimAttribute is followed by an
+// attribute's name.
+const (
+	DimTenant     = "tenant"
+	DimPlan       = "plan" // that the tenant had when the slot began; empty for one that had none
+	DimLimit      = "limit"
+	DimMeter      = "meter"
+	DimAttributes = "attributes" // all of the limit's, joined by AttributeSep
+	DimAttribute  = "attribute:"
+)
+
+// Bounds of a breakdown.
+const (
+	MaxDimensions = 8
+	MaxTop        = 1_000 // rows that are chosen by their counts
+)
+
+// BreakdownQuery asks what the sealed entries up to a block add up to. They never
+// change, so that all pages of an answer, and the same question asked again at the
+// same height, agree, whatever is settled meanwhile: that is in higher blocks, which
+// Since asks for.
+//
+// Where usage is not told apart by limit, Admitted and Overage are what the meters
+// counted, so that a request under three limits is not three; Denied is of all
+// limits. What a limit on trial would have denied is in no breakdown, nor are rows
+// that come to nothing.
+type BreakdownQuery struct {
+	Height int64 // 0 for the newest block
+	Since  int64 // of blocks above it alone: what came since
+	// Slots in [From, To); zero for the beginning and the end of all usage.
+	From, To time.Time
+	Every    Every
+	Zone     *time.Location // of days and months; nil for UTC
+	By       []string       // dimensions, in their order
+
+	Tenant    string // empty for all
+	Subtree   bool   // of Tenant and all below it, as they are now
+	Plan      string // empty for all, as are the next three
+	Limit     string
+	Meter     string
+	Attribute string  // name=value
+	Except    []int64 // versions left out: those that were only tried beside another
+
+	// Peak asks for the busiest slot of each row as well. It is worked out from
+	// entries, not from roll-ups.
+	Peak bool
+	// Top asks for that many rows with the most of TopBy (admitted, overage or denied)
+	// instead of all in their order, where Every is EveryRange; 0 for all.
+	Top   int
+	TopBy string
+
+	Rows  int            // at most; 0 for all there are
+	After *BreakdownMark // rows after this one; nil for the first
+}
+
+// BreakdownRow is one sum.
+type BreakdownRow struct {
+	Start int64    // of the slot, hour, day or month, Unix seconds; 0 of the range
+	Names []string // as BreakdownQuery.By has them
+	Sum
+	Peak int64 // Admitted of the busiest slot, where asked for
+}
+
+// BreakdownMark is a row's place in the order of a breakdown.
+type BreakdownMark struct {
+	Height int64    `json:"h"` // of the pages before
+	Start  int64    `json:"s"`
+	Names  []string `json:"n"`
+}
+
+// MaxMark bounds the bytes of a mark of a row that there is. Its names are a row's, and
+// parts of its attributes, of which no two share a byte; in JSON a byte of either takes two
+// at most, or six where it is AttributeSep, which only the whole of the attributes holds.
+// What is around them is numbers and quotes.
+const MaxMark = (markText*8 + 5) / 6
+
+const (
+	markNames = MaxTenant + 3*MaxName + 2*MaxAttributes
+	markText  = 2*markNames + 4*MaxAttributes + 128
+)
+
+// String is how a mark travels.
+func (m *BreakdownMark) String() string {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // it would make six bytes of one
+	if err := enc.Encode(m); err != nil {
+		panic(err) // numbers and strings
+	}
+	return base64.RawURLEncoding.EncodeToString(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
+}
+
+// ParseBreakdownMark reads what String wrote; errors wrap ErrQuery.
+func ParseBreakdownMark(s string) (*BreakdownMark, error) {
+	m := new(BreakdownMark)
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(text, m)
+	}
+	if err != nil || m.Height < 0 || len(m.Names) > MaxDimensions {
+		return nil, fmt.Errorf("%w: page %q is none of a breakdown's", ErrQuery, clip(s))
+	}
+	return m, nil
+}
+
+// BreakdownInfo is what a breakdown is of, and how far it can be trusted.
+type BreakdownInfo struct {
+	Block    KeptBlockInfo // zero where nothing was ever folded
+	From, To int64         // the range, within all usage that there is, Unix seconds
+	Slot     time.Duration
+	// Complete says through when all usage asked for is in blocks up to this one, and
+	// Lagging which agents hold it back. They are of the newest block only.
+	Complete time.Time
+	Lagging  []string
+}
+
+// Chunk is a part of a breakdown that is read at a time: rows come in the order of chunks.
+type Chunk struct {
+	Start    int64 // BreakdownRow.Start of its rows, but for slots and hours
+	From, To int64
+}
+
+// Check reports what is wrong with a query; errors wrap ErrQuery.
+func (q *BreakdownQuery) Check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrQuery}, args...)...)
+	}
+	switch {
+	case q.Every > EveryMonth:
+		return bad("every %d", q.Every)
+	case len(q.By) > MaxDimensions:
+		return bad("by %d dimensions; at most %d are allowed", len(q.By), MaxDimensions)
+	case q.Since > 0 && q.Height > 0 && q.Since > q.Height:
+		return bad("blocks above %d up to %d: there are none", q.Since, q.Height)
+	case q.Subtree && q.Tenant == "":
+		return bad("a subtree is some tenant's")
+	case q.Top > 0 && (q.Every != EveryRange || q.After != nil):
+		return bad("the rows with the most are of the range as a whole, and have no further pages")
+	case q.Top > MaxTop:
+		return bad("%d rows with the most; at most %d are allowed", q.Top, MaxTop)
+	case q.Top > 0 && !slices.Contains([]string{"admitted", "overage", "denied"}, q.TopBy):
+		return bad("the most of %q; it must be admitted, overage or denied", clip(q.TopBy))
+	case q.After != nil && len(q.After.Names) != len(q.By):
+		return bad("the page is of another breakdown")
+	case q.Attribute != "" && !strings.Contains(q.Attribute, "="):
+		return bad("attribute %q; it must be name=value", clip(q.Attribute))
+	}
+	for i, d := range q.By {
+		name, attribute := strings.CutPrefix(d, DimAttribute)
+		if attribute && !attributeName(name) {
+			return bad("by attribute %q, which is no attribute's name", clip(name))
+		}
+		if !attribute && !slices.Contains([]string{DimTenant, DimPlan, DimLimit, DimMeter, DimAttributes}, d) {
+			return bad("by %q; it must be tenant, plan, limit, meter, attributes or attribute:NAME", clip(d))
+		}
+		if slices.Contains(q.By[:i], d) {
+			return bad("by %s twice", d)
+		}
+	}
+	return nil
+}
+
+// attributeName holds for names that a policy may give: they are written into queries.
+func attributeName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._-", c) >= 0) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 64
+}
+
+// FromEntries reports whether the answer needs entries throughout, and not roll-ups.
+func (q *BreakdownQuery) FromEntries() bool { return q.Every == EverySlot || q.Peak || q.Since > 0 }
+
+// Has reports whether usage is told apart by a dimension.
+func (q *BreakdownQuery) Has(dimension string) bool { return slices.Contains(q.By, dimension) }
+
+// Range is the part of [first, last) that the query asks for, Unix seconds.
+func (q *BreakdownQuery) Range(first, last int64) (from, to int64) {
+	from, to = first, last
+	if !q.From.IsZero() {
+		from = max(from, ceilSecond(q.From))
+	}
+	if !q.To.IsZero() {
+		to = min(to, ceilSecond(q.To))
+	}
+	return from, max(from, to)
+}
+
+// chunkOfSlots is how much of slots and hours is read at a time.
+const chunkOfSlots = 86_400
+
+// Chunks divides a range into what is read at a time: a day or month each, or a day of
+// slots or hours. Those before the mark are left out. Errors wrap ErrQuery.
+func (q *BreakdownQuery) Chunks(from, to int64) (all []Chunk, err error) {
+	zone := q.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	for at := from; at < to; {
+		next, start := to, int64(0)
+		switch q.Every {
+		case EverySlot, EveryHour:
+			next = at - mod(at, chunkOfSlots) + chunkOfSlots
+		case EveryDay, EveryMonth:
+			// What the query cuts off of a period is not in its start; where usage begins
+			// within it does not matter.
+			begin, end := calendar(at, zone, q.Every == EveryMonth)
+			if start = begin; !q.From.IsZero() {
+				start = max(start, ceilSecond(q.From))
+			}
+			next = max(end, at+1)
+		case EveryRange:
+		}
+		next = min(next, to)
+		if q.After == nil || q.Every == EveryRange || next > q.After.Start {
+			all = append(all, Chunk{start, at, next})
+		}
+		if len(all) > maxPeriods {
+			return nil, fmt.Errorf("%w: more than %d periods", ErrQuery, maxPeriods)
+		}
+		at = next
+	}
+	return all, nil
+}

@@ -1,0 +1,79 @@
+package ledgertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// holds: usage of a tenant is complete through the first lease of it of an epoch that
+// has not settled since, and no further, however long that takes.
+func holds(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	first := clock.Now()
+	complete := func(when, tenant string, want time.Time) {
+		t.Helper()
+		u, err := s.Usage(t.Context(), ledger.Query{Tenant: tenant})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !u.Complete.Equal(want) {
+			t.Errorf("%s %q is complete through %v, want %v", when, tenant, u.Complete, want)
+		}
+	}
+	hold := func(epoch int64, tenants ...string) {
+		t.Helper()
+		if err := s.Hold(t.Context(), ledger.Hold{Epoch: ledger.Epoch{Agent: "a", Epoch: epoch}, Tenants: tenants}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle := func(g *agent, closed bool, rows ...ledger.Row) {
+		t.Helper()
+		r := g.report(clock.Now(), rows...)
+		r.Closed = closed
+		r.Digest = r.Sum()
+		if err := wantStatus(t.Context(), s, r, ledger.Settled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold(1, "acme")
+	complete("before anything was settled", "acme", time.Time{})
+	settle(&agent{id: "gone"}, true, row(clock.Now(), "acme", 1))
+
+	clock.Advance(3 * time.Second)
+	complete("while its first report may be under way", "acme", first)
+	complete("while its first report may be under way", "umbrella", first)
+	hold(1, "umbrella", "acme", "umbrella") // by another server, to which it is new
+	clock.Advance(20 * time.Minute)
+	complete("of an agent that is silent", "acme", first)
+	complete("of an agent that is silent", "umbrella", first)
+	complete("of an agent that holds nothing of it", "initech", clock.Now())
+
+	g := agent{id: "a", epoch: 1}
+	settle(&g, false)
+	clock.Advance(time.Hour)
+	complete("of what it settled", "acme", clock.Now().Add(-time.Hour))
+	settle(&g, true)
+	complete("of a closed epoch", "acme", clock.Now())
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	hold(1, "acme")
+	if rows := e.Query(t, "SELECT tenant FROM touched"); len(rows) > 0 {
+		t.Errorf("of closed epochs it is noted what they hold: %v", rows)
+	}
+
+	hold(2, "acme")
+	lost := clock.Now()
+	clock.Advance(time.Hour)
+	complete("of an agent that is gone", "acme", lost)
+	if _, err := booksOf(s).DeclareLost(t.Context(), "ann", "it burnt", ledger.Epoch{Agent: "a", Epoch: 2}); err != nil {
+		t.Fatal(err)
+	}
+	complete("of one that is declared lost", "acme", clock.Now())
+	hold(3, "acme")
+	clock.Advance(ledger.SilentAfter)
+	complete("of one that is silent for so long", "acme", clock.Now())
+}

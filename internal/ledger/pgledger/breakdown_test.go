@@ -1,0 +1,116 @@
+package pgledger_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
+	"github.com/f4ee788f/quota/internal/testenv"
+)
+
+// filled is a ledger with roll-ups of every hour of the last days for each tenant, and
+// entries of the last of them.
+func filled(t testing.TB, pg *testenv.PG, tenants, days int) (from, to time.Time) {
+	t.Helper()
+	migrate(t, pg)
+	to = time.Now().UTC().Truncate(24 * time.Hour)
+	from = to.AddDate(0, 0, -days)
+	query(t, pg.OwnerURL(), fmt.Sprintf(`
+		SET synchronous_commit = off;
+		SELECT make_months((now() - interval '1 month')::date, now()::date);
+		INSERT INTO blocks VALUES (1, '', '', 1, 1, '', 0);
+		INSERT INTO keys SELECT md5(i::text)::uuid, 'tenant-' || i, 'requests', 'requests', 1, '' FROM generate_series(1, %d) AS i;
+		ALTER TABLE rollups DROP CONSTRAINT rollups_pkey; DROP INDEX rollups_hour; -- made again below: millions of rows are in sooner so
+		INSERT INTO rollups SELECT k.key, h, 1000, 10, 5 FROM generate_series(%d, %d, 3600) AS h, (SELECT key FROM keys ORDER BY key) AS k;
+		ALTER TABLE rollups ADD PRIMARY KEY (key, hour); CREATE INDEX rollups_hour ON rollups (hour);
+		INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied)
+			SELECT date_trunc('month', to_timestamp(h) AT TIME ZONE 'UTC')::date, 1, row_number() OVER (), h, k.key, 1000, 10, 5
+			FROM generate_series(%d, %d, 3600) AS h, keys AS k;
+		ANALYZE`, tenants, from.Unix(), to.Unix()-3600, to.Unix()-86_400, to.Unix()-3600))
+	return from, to
+}
+
+// asked are the questions of a month that must be answered from the right index.
+func asked(from, to time.Time) map[string]ledger.BreakdownQuery {
+	return map[string]ledger.BreakdownQuery{
+		"one tenant by day": {Tenant: "tenant-7", From: from, To: to, Every: ledger.EveryDay},
+		"one tenant":        {Tenant: "tenant-7", From: from, To: to, By: []string{ledger.DimMeter}},
+		"all tenants":       {From: from, To: to, By: []string{ledger.DimTenant}},
+		"top ten":           {From: from, To: to, By: []string{ledger.DimTenant}, Top: 10, TopBy: "admitted"},
+	}
+}
+
+// sifted are entries that were read one by one, to leave most of them out.
+var sifted = regexp.MustCompile(`Seq Scan on entries\S*[^\n]*\n[^\n]*Filter[^\n]*\n\s*Rows Removed`)
+
+// A month's report of one tenant reads that tenant's keys and roll-ups, and none of
+// another; one of all reads the month's roll-ups, and no entries. An index that vanished
+// would show here.
+func TestBreakdownPlans(t *testing.T) {
+	pg := testenv.Postgres(t)
+	_, to := filled(t, pg, 1000, 34)
+	from := to.AddDate(0, 0, -30)
+	for name, q := range asked(from, to) {
+		chunks, err := q.Chunks(from.Unix(), to.Unix())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, args := sqlbooks.BreakdownSQL(sqlbooks.Postgres, &q, chunks[0], 1, true)
+		for i, a := range args {
+			text = strings.ReplaceAll(text, "$"+strconv.Itoa(i+1), "'"+a.(string)+"'")
+		}
+		var plan []string
+		for _, line := range query(t, pg.AppURL(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+text) {
+			plan = append(plan, line[0])
+		}
+		whole := strings.Join(plan, "\n")
+		read := int64(0) // rows of roll-ups and entries
+		for _, m := range regexp.MustCompile(`Scan.* on (?:rollups|entries\S*)(?: \S+)? \(actual rows=(\d+) loops=(\d+)`).FindAllStringSubmatch(whole, -1) {
+			rows, _ := strconv.ParseInt(m[1], 10, 64)
+			loops, _ := strconv.ParseInt(m[2], 10, 64)
+			read += rows * loops
+		}
+		most := int64(1000 * 24 * 30)
+		if q.Tenant != "" {
+			most = 24 * 30
+			for _, index := range []string{"keys_tenant", "rollups_pkey"} {
+				if !strings.Contains(whole, index) {
+					t.Errorf("%s does not use %s:\n%s", name, index, whole)
+				}
+			}
+		}
+		if read > most || sifted.MatchString(whole) {
+			t.Errorf("%s reads %d rows, want at most %d:\n%s", name, read, most, whole)
+		}
+	}
+}
+
+// BenchmarkBreakdown is a month's report where each of many tenants has a roll-up an hour.
+// QUOTA_BENCH_TENANTS and QUOTA_BENCH_DAYS say how many (10,000 and 31).
+func BenchmarkBreakdown(b *testing.B) {
+	number := func(name string, n int) int {
+		if s, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			n = s
+		}
+		return n
+	}
+	pg := testenv.Postgres(b)
+	_, to := filled(b, pg, number("QUOTA_BENCH_TENANTS", 10_000), number("QUOTA_BENCH_DAYS", 31))
+	s := open(b, pg, ledger.Options{})
+	for name, q := range asked(to.AddDate(0, 0, -31), to) {
+		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			for b.Loop() {
+				n := 0
+				if _, err := s.Books().Breakdown(b.Context(), q, func(*ledger.BreakdownRow) error { n++; return nil }, nil); err != nil || n == 0 {
+					b.Fatal(n, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,452 @@
+package sqlbooks
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// errEnough ends a breakdown that has as many rows as were asked for.
+var errEnough = errors.New("sqlbooks: enough rows")
+
+// Breakdown is ledger.Books'. Every chunk is a snapshot of its own: a height says the
+// same in each, so that none is held for as long as somebody takes to read the answer.
+// Whether its entries were there is asked after each: what is not archived then was not
+// while it was read, and retention need not wait for whoever reads. In Postgres a snapshot
+// would not do, for a partition that is dropped is gone from those made before as well.
+func (b *Books) Breakdown(ctx context.Context, q ledger.BreakdownQuery, emit func(*ledger.BreakdownRow) error, progress func(ledger.Progress)) (out ledger.BreakdownInfo, err error) {
+	if err := q.Check(); err != nil {
+		return out, err
+	}
+	_, now, err := b.room(ctx)
+	if err != nil {
+		return out, err
+	}
+	if progress == nil {
+		progress = func(ledger.Progress) {}
+	}
+	err = b.read(ctx, func(tx *sql.Tx) error {
+		newest, err := sealedBlock(ctx, tx, 0)
+		if err != nil {
+			return err
+		}
+		if out.Block, err = sealedBlock(ctx, tx, q.Height); err != nil {
+			return err
+		}
+		var first, last sql.NullInt64
+		if err := tx.QueryRowContext(ctx, "SELECT (SELECT min(hour) FROM rollups), (SELECT max(hour) FROM rollups)").Scan(&first, &last); err != nil {
+			return err
+		}
+		if first.Valid {
+			out.From, out.To = q.Range(first.Int64, last.Int64+3600)
+		}
+		if newest.Height != out.Block.Height {
+			return nil
+		}
+		var tenants []string
+		switch {
+		case q.Subtree:
+			if tenants, err = b.d.subtree(ctx, tx, q.Tenant); err != nil {
+				return err
+			}
+		case q.Tenant != "":
+			tenants = []string{q.Tenant}
+		}
+		out.Complete, out.Lagging, err = b.complete(ctx, tx, tenants, now)
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	if out.Slot = b.options.Slot; out.Slot <= 0 {
+		out.Slot = ledger.DefaultSlot
+	}
+	chunks, err := q.Chunks(out.From, out.To)
+	if err != nil {
+		return out, err
+	}
+	if err := b.read(ctx, func(tx *sql.Tx) error { return b.needsArchive(ctx, tx, &q, &out, chunks) }); err != nil {
+		return out, err
+	}
+	left := q.Rows
+	for i, c := range chunks {
+		var s *statement
+		err := b.read(ctx, func(tx *sql.Tx) error {
+			newest, err := sealedBlock(ctx, tx, 0)
+			if err != nil {
+				return err
+			}
+			s = b.d.breakdown(&q, c, out.Block.Height, newest.Height > out.Block.Height)
+			rows, err := tx.QueryContext(ctx, s.text, s.args...)
+			return each(rows, err, func(rows *sql.Rows) error {
+				row, err := s.scan(rows)
+				if err != nil {
+					return err
+				}
+				if err := emit(row); err != nil {
+					return emitted{err}
+				}
+				if left--; left == 0 {
+					return errEnough
+				}
+				return nil
+			})
+		})
+		var e emitted
+		if errors.As(err, &e) {
+			return out, e.error
+		}
+		enough := errors.Is(err, errEnough)
+		if err == nil || enough {
+			of := ledger.BreakdownInfo{Block: out.Block, From: c.From, To: c.To}
+			err = b.read(ctx, func(tx *sql.Tx) error { return b.needsArchive(ctx, tx, &q, &of, chunks[i:i+1]) })
+		}
+		if err != nil || enough {
+			return out, err
+		}
+		progress(ledger.Progress{Stage: "usage", Done: int64(i) + 1, Total: int64(len(chunks))})
+	}
+	return out, nil
+}
+
+// needsArchive refuses what cannot be told without entries that are archived: it would
+// be told without them, as if they had never been.
+func (b *Books) needsArchive(ctx context.Context, tx *sql.Tx, q *ledger.BreakdownQuery, of *ledger.BreakdownInfo, chunks []ledger.Chunk) error {
+	before, err := b.archivedBefore(ctx, tx)
+	if err != nil || of.From >= before {
+		return err
+	}
+	bad := func(what string) error {
+		return fmt.Errorf("%w: entries from before %s are archived, and %s needs them; begin there, or leave that out",
+			ledger.ErrQuery, time.Unix(before, 0).UTC().Format(time.DateOnly), what)
+	}
+	if q.FromEntries() {
+		return bad("usage by slot, with its peak or since a height")
+	}
+	for _, c := range chunks {
+		for _, edge := range []int64{c.From, c.To} {
+			if edge%3600 != 0 && edge < before {
+				return bad("a range, or a day of a zone, that begins or ends within an hour")
+			}
+		}
+	}
+	var high int64
+	if err := tx.QueryRowContext(ctx, "SELECT coalesce(max(high), 0) FROM archives").Scan(&high); err != nil {
+		return err
+	}
+	if of.Block.Height < high {
+		return bad(fmt.Sprintf("a height below %d", high))
+	}
+	if !q.Has(ledger.DimPlan) && q.Plan == "" {
+		return nil
+	}
+	var cut bool
+	err = tx.QueryRowContext(ctx, fmt.Sprintf("WITH %s SELECT EXISTS (SELECT 1 FROM edges WHERE hour >= %d AND hour < %d)", ranges, of.From-3599, min(of.To, before))).Scan(&cut)
+	if err == nil && cut {
+		return bad("a plan that changed within an hour")
+	}
+	return err
+}
+
+// emitted is an error of who takes the rows: none of the engine's.
+type emitted struct{ error }
+
+// below is a tenant, whose id is $1, and all below it.
+func (d *dialect) below() string {
+	return `below(id) AS (
+		SELECT CAST($1 AS text) ` + d.bytewise + `
+		UNION
+		SELECT t.id FROM tenants t JOIN below u ON t.parent = u.id AND t.parent <> '')`
+}
+
+// watched bounds the tenants whose agents are told apart for completeness: of more,
+// that of all tenants holds too, though it may be earlier.
+const watched = 1_000
+
+// subtree is a tenant and all below it; nil for more than can be watched.
+func (d *dialect) subtree(ctx context.Context, tx *sql.Tx, tenant string) (all []string, err error) {
+	rows, err := tx.QueryContext(ctx, "WITH RECURSIVE "+d.below()+" SELECT id FROM below LIMIT "+strconv.Itoa(watched+1), tenant)
+	err = each(rows, err, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		all = append(all, id)
+		return err
+	})
+	if len(all) > watched {
+		return nil, err
+	}
+	return all, err
+}
+
+// statement is one query under construction. Numbers stand in its text, so that each is
+// planned for what it asks; text is in its parameters.
+type statement struct {
+	d     *dialect
+	q     *ledger.BreakdownQuery
+	chunk ledger.Chunk
+	text  string
+	args  []any
+	names []string // expressions of the dimensions, over keys k and parts b
+}
+
+func (s *statement) param(v string) string {
+	s.args = append(s.args, v)
+	return "CAST($" + strconv.Itoa(len(s.args)) + " AS text)"
+}
+
+// timed reports whether slots or hours of a chunk are told apart.
+func (s *statement) timed() bool {
+	return s.q.Every == ledger.EverySlot || s.q.Every == ledger.EveryHour
+}
+
+// scan reads a row of the statement.
+func (s *statement) scan(rows *sql.Rows) (*ledger.BreakdownRow, error) {
+	row := &ledger.BreakdownRow{Names: make([]string, len(s.names))}
+	var high, low ledger.Sum
+	to := []any{&row.Start}
+	for i := range row.Names {
+		to = append(to, &row.Names[i])
+	}
+	to = append(to, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied, &row.Peak)
+	if err := rows.Scan(to...); err != nil {
+		return nil, err
+	}
+	row.Sum = ledger.SumOf(high, low)
+	if !s.timed() {
+		row.Start = s.chunk.Start
+	}
+	return row, nil
+}
+
+// ranges is which plan tenants had when, by the edges that statements have: whole five
+// minutes, a tenant's first plan from the hour that it began in. Of several that are
+// moved to one edge the last is left.
+const ranges = `ranges AS (
+		SELECT tenant, plan, from_s, coalesce(lead(from_s) OVER (PARTITION BY tenant ORDER BY from_ms), 9000000000000) AS to_s FROM (
+			SELECT tenant, plan, from_ms, CASE WHEN lag(from_ms) OVER (PARTITION BY tenant ORDER BY from_ms) IS NULL
+				THEN (from_ms + 999) / 1000 / 3600 * 3600 ELSE ((from_ms + 999) / 1000 + 299) / 300 * 300 END AS from_s
+			FROM subscriptions) AS begun),
+	edges AS (SELECT DISTINCT tenant, from_s - from_s % 3600 AS hour FROM ranges WHERE from_s % 3600 <> 0)`
+
+// BreakdownSQL is the query of a chunk and its parameters, for tests of how it is planned;
+// higher as breakdown's.
+func BreakdownSQL(engine Engine, q *ledger.BreakdownQuery, c ledger.Chunk, height int64, higher bool) (text string, args []any) {
+	s := dialects[engine].breakdown(q, c, height, higher)
+	return s.text, s.args
+}
+
+// breakdown is the query of a chunk. It adds up by key first, which is one row of the
+// many of a month, and then by names. higher says that there are blocks above the height.
+func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int64, higher bool) *statement {
+	s := &statement{d: d, q: q, chunk: c}
+	plan := q.Has(ledger.DimPlan) || q.Plan != ""
+	timed := s.timed() || q.Peak
+	for _, d := range q.By {
+		s.names = append(s.names, s.name(d))
+	}
+	with := ""
+	if q.Subtree { // first, for its parameter is the first
+		s.param(q.Tenant)
+		with = d.below() + ",\n\t"
+	}
+	if plan {
+		with += ranges + ",\n\t"
+	}
+	keys := s.keys()
+	var parts []string
+	// part adds rows of a table t, whose times are at; less takes them away.
+	part := func(from, at, t, where string, less bool) {
+		sign := ""
+		if less {
+			sign = "-"
+		}
+		columns := fmt.Sprintf("SELECT %s.key AS key, %sadmitted AS a, %soverage AS o, %sdenied AS d", t, sign, sign, sign)
+		columns = strings.NewReplacer("-admitted", "-"+t+".admitted", "-overage", "-"+t+".overage", "-denied", "-"+t+".denied").Replace(columns)
+		if timed {
+			columns += ", " + at + " AS start"
+		}
+		if plan {
+			columns += ", coalesce(p.plan, '') AS plan"
+			from += " LEFT JOIN ranges p ON p.tenant = k.tenant AND p.from_s <= " + at + " AND p.to_s > " + at
+			if q.Plan != "" {
+				where += " AND p.plan = " + s.param(q.Plan)
+			}
+		}
+		parts = append(parts, columns+" FROM "+from+" WHERE "+where+keys)
+	}
+	joined := func(from, t string) string {
+		if keys != "" || plan {
+			from += " JOIN keys k ON k.key = " + t + ".key"
+		}
+		return from
+	}
+	slots := func(from, to int64, since int64) string {
+		return fmt.Sprintf("e.slot >= %d AND e.slot < %d AND e.height <= %d AND e.height > %d", from, to, height, since)
+	}
+	from, to := c.From+mod(-c.From), c.To-mod(c.To) // whole hours
+	if q.FromEntries() || from >= to {
+		part(joined("entries e", "e"), "e.slot", "e", slots(c.From, c.To, q.Since), false)
+	} else {
+		uncut := func(t, at string) string {
+			if !plan {
+				return ""
+			}
+			return " AND NOT EXISTS (SELECT 1 FROM edges x WHERE x.tenant = k.tenant AND x.hour = " + at + ")"
+		}
+		hours := fmt.Sprintf("r.hour >= %d AND r.hour < %d", from, to)
+		part(joined("rollups r", "r"), "r.hour", "r", hours+uncut("r", "r.hour"), false)
+		if higher { // what roll-ups have of those blocks
+			part(joined("entries e", "e"), "e.slot", "e", fmt.Sprintf("e.height > %d AND e.slot >= %d AND e.slot < %d", height, from, to)+uncut("e", "e.slot - e.slot % 3600"), true)
+		}
+		if c.From < from {
+			part(joined("entries e", "e"), "e.slot", "e", slots(c.From, from, 0), false)
+		}
+		if to < c.To {
+			part(joined("entries e", "e"), "e.slot", "e", slots(to, c.To, 0), false)
+		}
+		if plan { // hours within which a tenant's plan changed
+			part("edges x JOIN keys k ON k.tenant = x.tenant JOIN entries e ON e.key = k.key AND e.slot >= x.hour AND e.slot < x.hour + 3600",
+				"e.slot", "e", fmt.Sprintf("x.hour >= %d AND x.hour < %d AND e.height <= %d", from, to, height), false)
+		}
+	}
+	byKey, group := "key", "key"
+	if timed {
+		byKey, group = byKey+", start", group+", start"
+	}
+	if plan {
+		byKey, group = byKey+", plan", group+", plan"
+	}
+	with += "parts AS (" + strings.Join(parts, "\n\tUNION ALL ") + "),\n\tby_key AS (SELECT " + byKey + ", " + s.d.sums + " FROM parts GROUP BY " + group + ")"
+
+	// All rows of limits; otherwise what the meters counted, and all denials.
+	metered := ""
+	if !q.Has(ledger.DimLimit) && q.Limit == "" {
+		metered = "k.meter <> ''"
+	}
+	// The keys are chosen once more, or all of them would be read to name those that were.
+	which := "NOT (k.meter = '' AND k.attributes = '" + ledger.WouldDeny + "')" + keys
+	if len(q.Except) > 0 {
+		versions := make([]string, len(q.Except))
+		for i, v := range q.Except {
+			versions[i] = strconv.FormatInt(v, 10)
+		}
+		which += " AND k.version NOT IN (" + strings.Join(versions, ",") + ")"
+	}
+	start := "0"
+	switch q.Every {
+	case ledger.EverySlot:
+		start = "b.start"
+	case ledger.EveryHour:
+		start = "b.start - b.start % 3600"
+	case ledger.EveryRange, ledger.EveryDay, ledger.EveryMonth:
+	}
+	groups := s.names
+	if s.timed() {
+		groups = append([]string{start}, groups...)
+	}
+	selected, numbers := start+" AS t", []string{"t"}
+	for i, n := range s.names {
+		selected += fmt.Sprintf(", %s AS n%d", n, i)
+		numbers = append(numbers, "n"+strconv.Itoa(i))
+	}
+	if a := q.After; a != nil {
+		which += " AND " + s.after(a, groups)
+	}
+	if q.Peak {
+		// By slot first, whose greatest is the peak.
+		with += ",\n\tby_slot AS (SELECT " + selected + ", " + s.d.resums(metered) + " FROM by_key b JOIN keys k ON k.key = b.key WHERE " + which +
+			" GROUP BY " + strings.Join(append([]string{"b.start"}, groups...), ", ") + ")"
+		s.text = "WITH RECURSIVE " + with + "\nSELECT " + strings.Join(numbers, ", ") + ", " + s.d.totals("") + ", " + s.d.peak + " AS peak FROM by_slot b GROUP BY " +
+			strings.Join(numbers, ", ") + " HAVING " + s.d.any("")
+	} else {
+		s.text = "WITH RECURSIVE " + with + "\nSELECT " + selected + ", " + s.d.totals(metered) + ", CAST(0 AS bigint) AS peak FROM by_key b JOIN keys k ON k.key = b.key WHERE " + which
+		if len(groups) > 0 {
+			s.text += " GROUP BY " + strings.Join(groups, ", ")
+		}
+		s.text += " HAVING " + s.d.any(metered)
+	}
+	if q.Top > 0 {
+		s.text = "SELECT * FROM (" + s.text + ") AS all_ ORDER BY " + s.d.most(q.TopBy) + " DESC, " + strings.Join(numbers, ", ") + " LIMIT " + strconv.Itoa(q.Top)
+	} else {
+		s.text += " ORDER BY " + ordinals(len(numbers))
+		if q.Rows > 0 {
+			s.text += " LIMIT " + strconv.Itoa(q.Rows)
+		}
+	}
+	return s
+}
+
+// ordinals are columns by their places: a name may also be a table's.
+func ordinals(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strconv.Itoa(i + 1)
+	}
+	return strings.Join(all, ", ")
+}
+
+// name is the expression of a dimension. Text is compared by its bytes.
+func (s *statement) name(dimension string) string {
+	switch dimension {
+	case ledger.DimTenant:
+		return "k.tenant"
+	case ledger.DimPlan:
+		return "b.plan"
+	case ledger.DimLimit:
+		return "k.limit_name"
+	case ledger.DimMeter:
+		return "k.meter"
+	case ledger.DimAttributes:
+		return "k.attributes"
+	}
+	return s.d.attribute(strings.TrimPrefix(dimension, ledger.DimAttribute))
+}
+
+// keys are the conditions on keys k that leave out most of them.
+func (s *statement) keys() (which string) {
+	q := s.q
+	switch {
+	case q.Subtree:
+		which += " AND k.tenant IN (SELECT id FROM below)"
+	case q.Tenant != "":
+		which += " AND k.tenant = " + s.param(q.Tenant)
+	}
+	if q.Limit != "" {
+		which += " AND k.limit_name = " + s.param(q.Limit)
+	}
+	if q.Meter != "" {
+		which += " AND k.meter = " + s.param(q.Meter)
+	}
+	if q.Attribute != "" {
+		which += " AND " + s.d.find("'"+ledger.AttributeSep+"' || k.attributes || '"+ledger.AttributeSep+"'",
+			"'"+ledger.AttributeSep+"' || "+s.param(q.Attribute)+" || '"+ledger.AttributeSep+"'") + " > 0"
+	}
+	return which
+}
+
+// after holds for rows behind the mark.
+func (s *statement) after(a *ledger.BreakdownMark, groups []string) string {
+	if !s.timed() && s.q.Every != ledger.EveryRange && s.chunk.Start > a.Start {
+		return "1 = 1" // a later chunk
+	}
+	var marks []string
+	if s.timed() {
+		marks = append(marks, strconv.FormatInt(a.Start, 10))
+	}
+	for _, n := range a.Names {
+		marks = append(marks, s.param(n))
+	}
+	if len(marks) == 0 {
+		return "1 = 0" // the only row was the one before
+	}
+	return "(" + strings.Join(groups, ", ") + ") > (" + strings.Join(marks, ", ") + ")"
+}
+
+// mod is what is missing to the whole hour before.
+func mod(t int64) int64 { return ((t % 3600) + 3600) % 3600 }

@@ -51,6 +51,9 @@ const (
 type Bucket struct {
 	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
 	cell stock
+	// What a denial without the mutex reads lies beside it.
+	shutUntil counter // see Shut; written under the mutex
+	shutRetry counter // when one unit may be there, as of then
 
 	mu lock
 	// What is one byte each lies together, for there may be millions of buckets (TestBytesPerBucket).
@@ -80,27 +83,18 @@ type Bucket struct {
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 	hopeless int64 // units refused for being more than that: no demand that a lease could serve
 
+	*span // of windows and slots; noSpan without
+
 	// The lease.
 	trickle    int64 // micro-tokens a second
 	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
 	fraction   int64 // micro-tokens credited beyond whole tokens
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
-	offered    int64 // slots that a renewal without an answer gives back: nobody's until then
 	expires    int64 // before the first lease: when to tell of what was admitted on credit
 	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
-	shutUntil  counter // see Shut; written under the mutex
-	shutRetry  counter // when one unit may be there, as of then
-	window     int64   // start of the window of the tokens, the server's microseconds; 0 without
-	length     int64   // of the window
-	share      int64   // units of each further window to go on with when contact is lost
-	turnAt     int64   // when the window ends
-	rest       int64   // of what remains of this window, its share beyond what it was granted
-	next       int64   // tokens of the window to come, which it goes over to at turnAt
-	edgeAsk    int64   // when to ask for tokens of the window to come
-	turned     int64   // tokens that this window began with, as the agent went over by itself
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64
@@ -136,7 +130,7 @@ func NewBucket(l *limit.Limit) *Bucket {
 }
 
 func (b *Bucket) init(l *limit.Limit, c *cell) {
-	b.cell.cell, b.counting = c, l.CountsOnly()
+	b.cell.cell, b.counting, b.span = c, l.CountsOnly(), &noSpan
 	b.adopt(l)
 	if b.counting {
 		b.cell.credit(endless)
@@ -145,7 +139,9 @@ func (b *Bucket) init(l *limit.Limit, c *cell) {
 
 func (b *Bucket) adopt(l *limit.Limit) {
 	b.onOutage, b.capacity = l.OnOutage, capacityOf(l)
-	b.slots = l.Algorithm == limit.Concurrency
+	if b.slots = l.Algorithm == limit.Concurrency; b.slots {
+		b.ownSpanLocked()
+	}
 	b.paced = l.Algorithm == limit.LeakyBucket
 	b.queues = b.slots && l.Queue > 0
 	b.touch = l.FirstTouch == limit.TouchAdmit
@@ -335,7 +331,10 @@ func (b *Bucket) keptLocked() int64 { return b.expires + b.term/2 }
 // voidLocked ends the lease: what is left of it can no longer be spent.
 func (b *Bucket) voidLocked() {
 	b.live = false
-	b.trickle, b.room, b.debt, b.next = 0, 0, 0, 0
+	b.trickle, b.room, b.debt = 0, 0, 0
+	if b.next != 0 {
+		b.next = 0
+	}
 	b.cell.credit(-b.foldLocked())
 }
 

@@ -38,11 +38,11 @@ type cell struct {
 const Unit = 2
 
 // take removes n units if they are there. For one unit it is a single
-// subtraction, and a refusal leaves a trace below zero; for several it
+// subtraction, and a refusal leaves a trace below zero, where one that follows stops at a look; for several it
 // looks first, so that a refused large request denies nobody else.
 func (c *cell) take(n int64) bool {
 	if n == 1 {
-		return c.tokens.Add(-Unit) >= 0
+		return c.tokens.Load() >= 0 && c.tokens.Add(-Unit) >= 0
 	}
 	return c.takeQuietly(n)
 }

@@ -26,8 +26,10 @@ func (b *Bucket) follow(old, l *limit.Limit) {
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
 	b.trickle, b.room = flow.of(b.trickle), stock.of(b.room)
-	b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
-	b.turned = max(b.turned-cut, 0)
+	if b.span != &noSpan {
+		b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
+		b.turned = max(b.turned-cut, 0)
+	}
 	if b.ask != nil {
 		// Its answer may be of the old limit. What was cut is not part of what it replaces.
 		b.ask.stock -= cut

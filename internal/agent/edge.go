@@ -12,11 +12,35 @@ const (
 	overFor = 2 * lease.ShortTerm
 )
 
+// span is what only buckets of windows have, and those of slots: most have neither, and share noSpan, which nobody writes.
+type span struct {
+	window  int64 // start of the window of the tokens, the server's microseconds; 0 without
+	length  int64 // of the window
+	share   int64 // units of each further window to go on with when contact is lost; slots to keep
+	turnAt  int64 // when the window ends
+	rest    int64 // of what remains of this window, its share beyond what it was granted
+	next    int64 // tokens of the window to come, which it goes over to at turnAt
+	edgeAsk int64 // when to ask for tokens of the window to come
+	turned  int64 // tokens that this window began with, as the agent went over by itself
+	offered int64 // slots that a renewal without an answer gives back: nobody's until then
+}
+
+var noSpan span
+
+// ownSpanLocked gives the bucket a span to write.
+func (b *Bucket) ownSpanLocked() {
+	if b.span == &noSpan {
+		b.span = new(span)
+	}
+}
+
 // goOverLocked goes over to the tokens of the next window at the end of one, without a
 // call: no request waits for it. On false there are none.
 func (b *Bucket) goOverLocked(now int64, lost bool) bool {
 	if !b.live || b.next == 0 || now >= b.turnAt+b.length || lost && b.share > b.next {
-		b.next = 0
+		if b.next != 0 {
+			b.next = 0
+		}
 		return false
 	}
 	b.cell.credit(-b.cell.fold())

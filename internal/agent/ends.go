@@ -68,7 +68,10 @@ func (b *Bucket) Beyond() int64 {
 func (b *Bucket) Skip(now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ask, b.offered = nil, 0
+	b.ask = nil
+	if b.offered != 0 {
+		b.offered = 0
+	}
 	b.began = max(b.number+1<<20, now)
 	b.number = b.began - 1
 }
@@ -81,7 +84,10 @@ func (b *Bucket) Forget() {
 	if b.counting {
 		return
 	}
-	b.ask, b.offered, b.generation, b.denyUntil = nil, 0, 0, 0
+	b.ask, b.generation, b.denyUntil = nil, 0, 0
+	if b.offered != 0 {
+		b.offered = 0
+	}
 	b.shutUntil.Store(0)
 	b.met = true // who was admitted on credit stays so; nobody else is
 	b.voidLocked()

@@ -27,13 +27,14 @@ type Entry struct {
 
 // rest is what only the slow path and the owner touch.
 type rest struct {
-	Bucket
-
 	slow   atomic.Int32 // requests between a failed Take and its outcome
 	pins   atomic.Int32 // handles that hold it
 	dead   atomic.Bool  // out of the table: match again
 	queued atomic.Bool  // in the owner's queue
 	lost   atomic.Bool  // its renewals have failed for a while
+	missed bool         // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
+
+	Bucket // behind the former, so that a denial without the mutex reads one cache line
 
 	Line Line // the owner's
 }
@@ -99,8 +100,9 @@ type Line struct {
 // Scope is a limit as one tenant holds it: what its buckets have in common. Its
 // identity outlives policy versions; what it says follows them.
 type Scope struct {
-	key  scopeKey
-	hash uint64
+	registry *Registry
+	key      scopeKey
+	hash     uint64
 
 	direct atomic.Pointer[Entry]      // the bucket, where no values tell several apart
 	says   atomic.Pointer[limit.Rule] // rule, for those who do not hold the mutex
@@ -158,6 +160,9 @@ func (e *Entry) Limit() string { return e.scope.key.limit }
 
 // Rule is the limit as it is now.
 func (e *Entry) Rule() *limit.Rule { return e.scope.says.Load() }
+
+// Now is the clock that the bucket is told; see Registry.Now.
+func (e *Entry) Now() int64 { return e.scope.registry.Now() }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
 func (e *Entry) Tenant() string { return e.scope.key.tenant }

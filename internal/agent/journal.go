@@ -27,8 +27,10 @@ type Durable interface {
 	Free(number uint32)
 	// Size returns the bytes of all records.
 	Size() int64
-	// Rotate puts the records that write adds in the place of all.
-	Rotate(write func(add func(record []byte) error) error) error
+	// Rotate has the records that write adds, and those that are appended from then on, take the place of all
+	// once put has returned; before that, and where it fails, all stay. put waits for the disk, as nothing
+	// else here does, and is called once, while others go on.
+	Rotate(write func(add func(record []byte) error) error) (put func() error, err error)
 	// At returns the memory of a cell of an earlier life; nil where it had none of that number.
 	At(number uint32) unsafe.Pointer
 }
@@ -48,6 +50,7 @@ type Journal struct {
 	slot  int64
 	fault error // why nothing is recorded any more
 	least int64 // bytes that the log has at least before it is made anew
+	anew  bool  // that is under way
 
 	without atomic.Int64 // buckets that found no room
 }
@@ -62,14 +65,20 @@ type feed struct {
 }
 
 // Kinds of records. All numbers in them are varints, and strings have their length before them.
+//
+// Of many buckets there are several, each of about maxRecord bytes, so that none is more than a reader takes.
 const (
 	recordCells    = 'c' // what row cells feed from now on: of each, a feed
 	recordBooked   = 'b' // what was booked: the slot, and of each cell its number, admitted, denied, and the counts up to which
+	recordGone     = 'x' // of cells, by number: they feed nothing any more, whatever is in them
 	recordSlot     = 's' // the slot that usage is of from now on
 	recordFrozen   = 'f' // all that was booked is in these reports
 	recordReceived = 'r' // what was said of reports
 	recordOutbox   = 'o' // how far the epoch is, and the reports that wait, when nothing is booked that is not in them
 )
+
+// maxRecord is the bytes at which a record of many buckets ends.
+const maxRecord = 1 << 20
 
 // NewJournal returns a journal of a life that begins.
 func NewJournal(disk Durable) *Journal {
@@ -117,7 +126,7 @@ func (j *Journal) mount(e *Entry) {
 	}
 	number, at, err := j.disk.Cell()
 	if err != nil {
-		j.without.Add(1)
+		j.missed(e)
 		return
 	}
 	p := &feed{number: number, key: key, overage: e.Overage()}
@@ -129,18 +138,30 @@ func (j *Journal) mount(e *Entry) {
 	runtime.AddCleanup(e, j.release, e.mapped)
 }
 
+// missed counts a bucket that feeds the ledger and has no cell, once.
+func (j *Journal) missed(e *Entry) {
+	if !e.missed {
+		e.missed = true
+		j.without.Add(1)
+	}
+}
+
 // release takes back the cell of an entry that nobody can reach any more. All of its usage was booked when
-// it was dropped.
+// it was dropped. That the cell feeds nothing is recorded before it is free: after a loss of power what its
+// next user counted in it may be on the disk, and the record that it is theirs may not.
 func (j *Journal) release(c *cell) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.flushLocked()
-	j.disk.Free(j.feeds[c].number)
+	number := j.feeds[c].number
+	j.appendLocked(binary.AppendVarint([]byte{recordGone}, int64(number)))
+	j.disk.Free(number)
 	delete(j.feeds, c)
 }
 
 // Follow records what rows the buckets feed now, where the policy changed that. All usage up to
-// the change was collected before. The owner's.
+// the change was collected before. Buckets that feed the ledger from now on and have no cell go on without, and are
+// counted: those that use one cannot be given another. The owner's.
 func (j *Journal) Follow(r *Registry) {
 	if j == nil {
 		return
@@ -149,11 +170,14 @@ func (j *Journal) Follow(r *Registry) {
 	defer j.mu.Unlock()
 	record := []byte{recordCells}
 	r.Each(func(e *Entry) {
+		key, ok := e.row(0)
 		p := j.feeds[e.mapped]
 		if p == nil {
+			if ok {
+				j.missed(e)
+			}
 			return
 		}
-		key, ok := e.row(0)
 		if !ok {
 			key = p.key
 			key.Meter = "" // what it admits from now on is of no interest
@@ -162,7 +186,10 @@ func (j *Journal) Follow(r *Registry) {
 			return
 		}
 		p.key, p.rowed, p.rowedDenied = key, e.Line.rowed, e.Line.rowedDenied
-		record = p.append(record)
+		if record = p.append(record); len(record) >= maxRecord {
+			j.appendLocked(record)
+			record = record[:1]
+		}
 	})
 	if len(record) > 1 {
 		j.appendLocked(record)
@@ -200,6 +227,9 @@ func (j *Journal) bookedLocked(p *feed, slot int64, c counts, rowed, rowedDenied
 	j.batch = binary.AppendVarint(j.batch, slot)
 	for _, n := range [...]int64{int64(p.number), c.admitted, c.denied, rowed, rowedDenied} {
 		j.batch = binary.AppendVarint(j.batch, n)
+	}
+	if len(j.batch) >= maxRecord {
+		j.flushLocked()
 	}
 }
 
@@ -256,23 +286,24 @@ func (j *Journal) received(receipts []ledger.Receipt, next int64) {
 // rotateAt is the size of a log from which it is made anew: some minutes of a busy agent.
 const rotateAt = 64 << 20
 
-// Trim makes a log that has grown anew, out of what is still of interest. It does so only while all usage
-// that was booked is in reports: right after a Freeze. The owner's.
-func (j *Journal) Trim(o *Outbox) error {
+// Trim begins to make a log that has grown anew, out of what is still of interest, and returns what brings that to its
+// end: it waits for the disk, and holds up nobody who does not wait for it. It is nil where nothing is to be done. Trim does
+// so only while all usage that was booked is in reports: right after a Freeze. The owner's.
+func (j *Journal) Trim(o *Outbox) (put func() error, err error) {
 	if j == nil || o.Usage.Rows() > 0 {
-		return nil
+		return nil, nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if size := j.disk.Size(); j.fault != nil || size < max(rotateAt, j.least) {
-		return nil
+	if size := j.disk.Size(); j.fault != nil || j.anew || size < max(rotateAt, j.least) {
+		return nil, nil
 	}
 	return j.rotateLocked(o)
 }
 
-func (j *Journal) rotateLocked(o *Outbox) error {
+func (j *Journal) rotateLocked(o *Outbox) (put func() error, err error) {
 	j.flushLocked()
-	err := j.disk.Rotate(func(add func([]byte) error) error {
+	replace, err := j.disk.Rotate(func(add func([]byte) error) error {
 		for _, p := range j.feeds {
 			if err := add(p.append([]byte{recordCells})); err != nil {
 				return err
@@ -283,8 +314,18 @@ func (j *Journal) rotateLocked(o *Outbox) error {
 		}
 		return add(o.append([]byte{recordOutbox}))
 	})
-	j.least = 2 * j.disk.Size() // of many buckets; and a disk that refuses is not asked at each turn
-	return err
+	j.least = 2 * j.disk.Size() // a disk that refuses is not asked at each turn
+	if err != nil {
+		return nil, err
+	}
+	j.anew = true
+	return func() error {
+		err := replace()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.anew, j.least = false, 2*j.disk.Size() // of many buckets it is long
+		return err
+	}, nil
 }
 
 // append writes how far the outbox is.
@@ -332,9 +373,11 @@ func appendReport(b []byte, r *ledger.Report) []byte {
 
 // Recovery goes through the records of a life that ended.
 type Recovery struct {
-	outbox *Outbox
-	feeds  map[uint32]*feed
-	slot   int64
+	outbox  *Outbox
+	feeds   map[uint32]*feed
+	slot    int64
+	counted bool                                   // it had cells: the server may know it as a holder of leases
+	through func(e ledger.Epoch, seq, total int64) // see NewHistory; nil for nobody
 }
 
 // NewRecovery returns a recovery of an agent's epoch.
@@ -350,9 +393,14 @@ func (r *Recovery) Record(record []byte) error {
 	d := decoder{rest: record}
 	switch kind := d.byte(); kind {
 	case recordCells:
+		r.counted = true
 		for d.more() {
 			p := d.feed()
 			r.feeds[p.number] = p
+		}
+	case recordGone:
+		for d.more() {
+			delete(r.feeds, uint32(d.int()))
 		}
 	case recordSlot:
 		r.slot = d.int()
@@ -411,8 +459,14 @@ func (r *Recovery) standing(d *decoder) {
 	flags := d.int()
 	o.closed, o.turning = flags&1 != 0, flags&2 != 0
 	o.settled, o.acknowledged, o.asideReports, o.asideUnits = d.int(), d.int(), d.int(), d.int()
+	seq, total := o.seq, o.total
 	for d.more() {
-		o.reports = append(o.reports, d.reportOf(o))
+		p := d.reportOf(o)
+		o.reports = append(o.reports, p)
+		seq, total = seq-1, total-(p.After-p.Before) // those that wait are its last
+	}
+	if d.err == nil && r.through != nil {
+		r.through(ledger.Epoch{Agent: o.agent, Epoch: o.epoch}, seq, total)
 	}
 }
 
@@ -431,7 +485,7 @@ func (r *Recovery) received(d *decoder) {
 
 // Finish returns what is to be settled of the life: its reports that were not acknowledged and, as the last of
 // its epoch, one of all that the cells have beyond what was booked. Once that is recorded it is the same however
-// often the life is recovered. Of a life that was settled whole nothing is left.
+// often the life is recovered. Of a life that was settled whole nothing is left, nor of one that never had a bucket.
 func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 	o := r.outbox
 	o.journal = NewJournal(disk)
@@ -446,6 +500,9 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 			}
 			r.rest(p, (*cell)(at))
 		}
+	}
+	if r.counted {
+		o.Freeze(o.through, true) // a life that counted nothing ends as well: the ledger waits for its holders
 	}
 	o.FreezeRest()
 	return o, o.journal.fault

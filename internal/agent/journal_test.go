@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/lease"
@@ -19,9 +21,11 @@ import (
 // and after each change.
 type disk struct {
 	records [][]byte
+	next    [][]byte // that are to take their place; nil while none are
 	cells   []*cell
 	stop    func(where string)
 	full    bool
+	room    int // cells; 64 when 0
 }
 
 func (d *disk) Append(record []byte) error {
@@ -30,12 +34,15 @@ func (d *disk) Append(record []byte) error {
 	}
 	d.stop("before a record")
 	d.records = append(d.records, slices.Clone(record))
+	if d.next != nil {
+		d.next = append(d.next, slices.Clone(record))
+	}
 	d.stop("after a record of kind " + string(record[:1]))
 	return nil
 }
 
 func (d *disk) Cell() (uint32, unsafe.Pointer, error) {
-	if len(d.cells) == 64 {
+	if len(d.cells) == max(64, d.room) {
 		return 0, nil, errors.New("no room")
 	}
 	d.cells = append(d.cells, new(cell))
@@ -52,16 +59,19 @@ func (d *disk) Size() (n int64) {
 	return n
 }
 
-func (d *disk) Rotate(write func(func([]byte) error) error) error {
-	var next [][]byte
+func (d *disk) Rotate(write func(func([]byte) error) error) (put func() error, err error) {
 	d.stop("before the log is made anew")
-	err := write(func(r []byte) error {
-		next = append(next, slices.Clone(r))
+	d.next = [][]byte{}
+	err = write(func(r []byte) error {
+		d.next = append(d.next, slices.Clone(r))
 		return nil
 	})
-	d.records = next
-	d.stop("after the log was made anew")
-	return err
+	d.stop("while the log is made anew")
+	return func() error {
+		d.records, d.next = d.next, nil
+		d.stop("after the log was made anew")
+		return nil
+	}, err
 }
 
 func (d *disk) At(number uint32) unsafe.Pointer {
@@ -212,6 +222,7 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	slot := int64(300)
 	j.Slot(slot)
 	now, version := int64(1_000_000), int64(1)
+	var anew []func() error // a log that is made anew
 	collect := func() {
 		now += 1000
 		r.Each(func(e *Entry) { o.Usage.Collect(e, slot, now) })
@@ -220,6 +231,12 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	for range 120 {
 		k := fmt.Sprintf("u%d", rng.IntN(4))
 		key := "a user=" + k
+		if len(anew) > 0 && rng.IntN(4) == 0 { // the disk has the log that was made anew
+			if err := anew[0](); err != nil {
+				t.Fatal(err)
+			}
+			anew = nil
+		}
 		switch rng.IntN(12) {
 		case 0:
 			collect()
@@ -230,10 +247,12 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		case 2:
 			collect()
 			o.Freeze(now/1000, false)
-			if rng.IntN(2) == 0 {
+			if len(anew) == 0 && rng.IntN(2) == 0 {
 				j.mu.Lock()
-				if err := j.rotateLocked(o); err != nil {
+				if put, err := j.rotateLocked(o); err != nil {
 					t.Fatal(err)
+				} else if put != nil {
+					anew = append(anew, put)
 				}
 				j.mu.Unlock()
 			}
@@ -285,6 +304,8 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		}
 		d.stop("between two steps")
 	}
+	d.stop = func(string) {} // for cells that are given back once the registry is garbage, booked or not
+	runtime.KeepAlive(r)
 	if crashes < 300 {
 		t.Errorf("seed %d: only %d crashes", seed, crashes)
 	}
@@ -376,13 +397,214 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// A cell is given back and used by another, and the machine loses power: the disk has the other's counts, and not
+// the record that says whose they are. Nobody is billed for them: whose cell it was is no more.
+func TestACellThatWasGivenBackBillsNobody(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r, set := registryOf(t, j)
+	func() { // nothing keeps the bucket after this
+		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Admit(3)
+		o.Usage.Collect(e, 300, 1)
+		if !r.Drop(e, func(e *Entry) { o.Usage.Collect(e, 300, 1) }) {
+			t.Fatal("the bucket is still in use")
+		}
+	}()
+	set, r = nil, nil
+	_, _ = set, r
+	for given, until := false, time.Now().Add(10*time.Second); !given; {
+		if time.Now().After(until) {
+			t.Fatal("the cell was not given back")
+		}
+		runtime.GC()
+		j.mu.Lock()
+		given = len(j.feeds) == 0
+		j.mu.Unlock()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	d.cells[0].put[0].Store(50) // in use, by another
+	d.cells[0].put[1].Store(50)
+	d.cells[0].refused.Store(5)
+	back, err := d.recover("gw", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := back.Lines()
+	if err != nil || len(lines) != 1 || lines[0].Admitted != 3 || lines[0].Denied != 0 {
+		t.Errorf("%+v: %v; want 3 units admitted and none denied", lines, err)
+	}
+}
+
+// A life that was killed before it counted anything ends with a report that says so, for the server may know it as a holder of
+// leases; one that never had a bucket leaves nothing.
+func TestALifeThatCountedNothingEnds(t *testing.T) {
+	for _, leased := range []bool{false, true} {
+		d := &disk{stop: func(string) {}}
+		j := NewJournal(d)
+		j.Slot(300)
+		r, set := registryOf(t, j)
+		if leased {
+			if _, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // the recovery is killed as well
+			o, err := d.recover("gw", 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := o.Next(9, 1<<20)
+			if !leased {
+				if !o.Done() || len(sent) > 0 {
+					t.Errorf("a life without a bucket leaves %d reports", len(sent))
+				}
+				continue
+			}
+			if len(sent) != 1 || !sent[0].Closed || sent[0].Seq != 1 || sent[0].After != 0 {
+				t.Errorf("it leaves %+v, want its end", sent)
+			}
+		}
+		runtime.KeepAlive(r)
+	}
+}
+
+// A limit begins to feed a meter by a change of policy: its buckets have no cells, and are counted as such, once each.
+func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	r := NewRegistry(100)
+	r.Keep(j)
+	put := func(version int64, meter string) {
+		rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Limits: []limit.Limit{
+			{Name: "l", By: []string{"tenant"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: meter},
+		}, Plans: []limit.Plan{{Name: "p"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Adopt(rules)
+		j.Follow(r)
+	}
+	put(1, "")
+	if _, _, err := r.Learn("a"); err != nil {
+		t.Fatal(err)
+	}
+	r.Unasked(1)
+	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
+	set := r.Find("a")
+	e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "tenant", Value: "a"}}, 1)
+	if err != nil || e.mapped != nil || j.Without() != 0 {
+		t.Fatalf("%v, %d without a cell, want a bucket that needs none", err, j.Without())
+	}
+	for version := int64(2); version < 5; version++ {
+		put(version, "m")
+		if n := j.Without(); n != 1 {
+			t.Errorf("version %d: %d buckets are without a cell, want 1", version, n)
+		}
+	}
+}
+
+// Records of many buckets are many records, of a bounded size each.
+func TestRecordsAreBounded(t *testing.T) {
+	const users = 6000
+	d := &disk{stop: func(string) {}, room: users}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r := NewRegistry(users)
+	r.Keep(j)
+	adopt(t, r, 1)
+	if _, _, err := r.Learn("a"); err != nil {
+		t.Fatal(err)
+	}
+	r.Unasked(1)
+	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
+	set := r.Find("a")
+	var all []*Entry
+	for i := range users {
+		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: fmt.Sprintf("%0240d", i)}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	adopt(t, r, 2)
+	j.Follow(r)
+	for range 60 { // as many bookings as a disk that has not answered for long leaves
+		for _, e := range all {
+			e.Admit(1)
+			o.Usage.Collect(e, 300, 1)
+		}
+	}
+	j.Flush()
+	for i, record := range d.records {
+		if len(record) > 1<<20+1024 {
+			t.Errorf("record %d, of kind %q, has %d bytes, want a megabyte at most", i, record[:1], len(record))
+		}
+	}
+	back, err := d.recover("gw", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := back.State().Units; n != 60*users {
+		t.Errorf("%d units are recovered, want %d", n, 60*users)
+	}
+}
+
 // Records that are none are refused, whatever they are.
 func FuzzRecords(f *testing.F) {
-	for _, kind := range "csbfr?" {
+	for _, kind := range "csbfrx?" {
 		f.Add([]byte{byte(kind), 2, 4, 6, 8, 10})
 	}
 	f.Fuzz(func(_ *testing.T, record []byte) {
 		r := NewRecovery("gw", 1)
 		_ = r.Record(record)
 	})
+}
+
+// A log that goes on from one that was put away says how far that was acknowledged, and what follows is as ever.
+func TestAHistoryKnowsWhatWasPutAway(t *testing.T) {
+	d, e := &disk{stop: func(string) {}}, ledger.Epoch{Agent: "gw", Epoch: 7}
+	o, j := NewOutbox(e.Agent, e.Epoch), NewJournal(d)
+	o.Keep(j)
+	report := func() ledger.Report {
+		o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
+		o.Freeze(0, false)
+		return o.reports[len(o.reports)-1]
+	}
+	acknowledge := func(r ledger.Report) {
+		o.Receive([]ledger.Report{r}, []ledger.Receipt{{Status: ledger.Settled, NextSeq: r.Seq + 1}}, 8)
+	}
+	acknowledge(report())
+	acknowledge(report())
+	waits := report()
+	j.mu.Lock()
+	put, err := j.rotateLocked(o)
+	j.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	acknowledge(waits)
+	var said []string
+	h := NewHistory(e.Agent, e.Epoch, func(r ledger.Report) { said = append(said, fmt.Sprint("report ", r.Seq, " to ", r.After)) },
+		func(of ledger.Epoch, seq, total int64) {
+			said = append(said, fmt.Sprint(of, " through ", seq, " of ", total))
+		})
+	for _, record := range d.records {
+		if err := h.Record(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{fmt.Sprint(e, " through 2 of 20"), "report 3 to 30"}; !slices.Equal(said, want) {
+		t.Errorf("it says %q, want %q", said, want)
+	}
 }

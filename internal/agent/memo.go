@@ -300,21 +300,37 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, agai
 	if !ok {
 		return nil, false
 	}
-	if known = t.recall(hash, attributes); known != nil {
-		if known.stays.Load() < memoStay {
-			known.stays.Store(memoStay)
-		}
-		if sampled(hash) {
-			t.hits.Add(1)
-		}
-		return known, false
+	// Most are in the way that the hash says: the processor foretells that they are, and reads on before it knows.
+	g, at := &t.groups[t.place(hash, 0)], favourite(hash)
+	w := &g.ways[at]
+	if near := w.near.Load(); near != nil {
+		near.Near()
 	}
-	if sampled(hash) && !t.pays() {
-		r.memo.setAside(t)
-		return nil, false
+	if uint16(g.tags.Load()>>(16*at)) == uint16(tagOf(hash)) {
+		if known = w.known.Load(); known != nil && !known.is(attributes) {
+			known = nil
+		}
 	}
-	return nil, t.groups[t.place(hash, 0)].seen(hash)
+	if known == nil {
+		if known = t.recall(hash, attributes); known == nil {
+			if sampled(hash) && !t.pays() {
+				r.memo.setAside(t)
+				return nil, false
+			}
+			return nil, g.seen(hash)
+		}
+	}
+	if known.stays.Load() < memoStay {
+		known.stays.Store(memoStay)
+	}
+	if sampled(hash) {
+		t.hits.Add(1)
+	}
+	return known, false
 }
+
+// favourite is the way of a group that a request is in where it can be.
+func favourite(hash uint32) uint32 { return hash >> 16 * memoWays >> 16 }
 
 // recall returns the resolution of a request, if the table has it.
 func (t *memoTable) recall(hash uint32, attributes []limit.Attribute) *Resolution {
@@ -335,8 +351,15 @@ func (t *memoTable) recall(hash uint32, attributes []limit.Attribute) *Resolutio
 	return t.groups[t.place(hash, 3)].recall(hash, attributes)
 }
 
-// full reports whether the way is in use that is filled last.
-func (g *memoGroup) full() bool { return g.ways[memoWays-1].known.Load() != nil }
+// full reports whether all ways are in use.
+func (g *memoGroup) full() bool {
+	for i := range g.ways {
+		if g.ways[i].known.Load() == nil {
+			return false
+		}
+	}
+	return true
+}
 
 // recall returns the resolution of a request, if the group has it.
 func (g *memoGroup) recall(hash uint32, attributes []limit.Attribute) *Resolution {
@@ -477,13 +500,11 @@ func ownName(name string) string {
 // addLocked puts a resolution in a free way, or in place of another.
 func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 	if t.count < most {
+		if 2*t.count >= len(t.groups)*memoWays {
+			t = m.resizeLocked(t, 2*len(t.groups))
+		}
 		if t.add(known) {
 			return
-		}
-		if 2*t.count >= len(t.groups)*memoWays {
-			if t = m.resizeLocked(t, 2*len(t.groups)); t.add(known) {
-				return
-			}
 		}
 	}
 	t.replace(known)
@@ -518,9 +539,10 @@ func (t *memoTable) find(hash uint32, f func(*Resolution) bool) (g *memoGroup, a
 func (t *memoTable) add(known *Resolution) bool {
 	for i := range uint32(memoPlaces) {
 		g := &t.groups[t.place(known.hash, i)]
-		for at := range g.ways {
+		for at := range uint32(memoWays) {
+			at = (favourite(known.hash) + at) % memoWays
 			if g.ways[at].known.Load() == nil {
-				g.put(at, known)
+				g.put(int(at), known)
 				t.count++
 				return true
 			}

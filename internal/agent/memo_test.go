@@ -203,6 +203,26 @@ func TestMemoIsBounded(t *testing.T) {
 	}
 }
 
+// Most requests are in their favourite way of the first group, where the first look finds them.
+func TestMemoFindsMostAtFirst(t *testing.T) {
+	for _, n := range []int{300, 1000, 1500, 10_000} {
+		r, set, _ := many(t, 1)
+		for i := range n {
+			remember(r, set, attributesOf("tenant", "a", "user", fmt.Sprint(i)))
+		}
+		table := r.memo.table.Load()
+		first := 0
+		table.each(func(g *memoGroup, at int, known *Resolution) {
+			if g == &table.groups[table.place(known.hash, 0)] && at == int(favourite(known.hash)) {
+				first++
+			}
+		})
+		if first < n*7/10 {
+			t.Errorf("%d of %d requests are found at first, want at least seven tenths", first, n)
+		}
+	}
+}
+
 // A memo that is asked in vain is set aside, and tried again later, less and less often.
 func TestMemoStepsAside(t *testing.T) {
 	r, set, _ := many(t, 1)

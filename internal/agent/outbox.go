@@ -9,7 +9,8 @@ import (
 type Outbox struct {
 	Usage Usage // not frozen yet
 
-	journal *Journal // nil without
+	journal     *Journal            // nil without
+	acknowledge func(ledger.Report) // is told of what the ledger acknowledged; nil for nobody
 
 	agent   string
 	epoch   int64
@@ -119,7 +120,8 @@ type Fault struct {
 // A fenced report may have been settled by a twin that has its rows as well: it
 // and those behind it are put aside, never sent under another number. A rejected one is kept by the ledger
 // itself; those behind it settled nowhere and are frozen anew. A ledger that waits
-// for a report that it had acknowledged before has lost it: what is left goes on under a new epoch.
+// for a report that it had acknowledged before has lost it: what is left goes on under a new epoch. Who can
+// send it again asks Forgotten first.
 func (o *Outbox) Receive(sent []ledger.Report, receipts []ledger.Receipt, next int64) (progress bool, fault *Fault) {
 	if n := min(len(sent), len(receipts)); n > 0 && len(o.reports) > 0 && sent[0].Epoch == o.epoch && sent[0].Seq == o.reports[0].Seq {
 		o.journal.received(receipts[:n], next)
@@ -135,6 +137,9 @@ func (o *Outbox) receive(sent []ledger.Report, receipts []ledger.Receipt, next i
 		head, r := &o.reports[0], receipts[i]
 		switch r.Status {
 		case ledger.Settled, ledger.Already:
+			if o.acknowledge != nil {
+				o.acknowledge(*head)
+			}
 			o.settled += head.After - head.Before
 			o.acknowledged = max(o.acknowledged, head.Through)
 			o.pop()
@@ -168,6 +173,22 @@ func (o *Outbox) receive(sent []ledger.Report, receipts []ledger.Receipt, next i
 		}
 	}
 	return progress, nil
+}
+
+// Forgotten returns the place of the first receipt by which the ledger waits for a report that it had acknowledged,
+// and which it is. Without that receipt and those behind it Receive leaves what they are of as it is, to be sent again.
+func (o *Outbox) Forgotten(sent []ledger.Report, receipts []ledger.Receipt) (at int, next int64, ok bool) {
+	if len(sent) == 0 || len(o.reports) == 0 || sent[0].Epoch != o.epoch || sent[0].Seq != o.reports[0].Seq {
+		return 0, 0, false // an answer of another epoch
+	}
+	for i := range min(len(sent), len(receipts)) {
+		switch r := receipts[i]; r.Status {
+		case ledger.Settled, ledger.Already:
+		default:
+			return i, r.NextSeq, r.Status == ledger.Ahead && r.NextSeq > 0 && r.NextSeq < sent[i].Seq
+		}
+	}
+	return 0, 0, false
 }
 
 func (o *Outbox) pop() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -57,6 +58,7 @@ type Registry struct {
 	shared  map[string]*shared   // by what makes the items
 	closed  bool
 	journal *Journal // nil without
+	began   time.Time
 }
 
 // NewRegistry returns a registry that knows no policy yet and holds at most max
@@ -71,6 +73,12 @@ func NewRegistry(max int) *Registry {
 
 // Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
 func (r *Registry) Keep(j *Journal) { r.journal = j }
+
+// CountFrom sets the zero of the clock that buckets are told. It is called before the first policy.
+func (r *Registry) CountFrom(began time.Time) { r.began = began }
+
+// Now is that clock: microseconds, never stepped.
+func (r *Registry) Now() int64 { return time.Since(r.began).Microseconds() }
 
 // LeaveOutSlots has the registry leave limits of slots out, for a program that cannot
 // tell when a request ends. It is called before the first policy.

@@ -64,6 +64,17 @@ func (b *Bucket) Due(now int64) int64 {
 	return min(b.dueLeaseLocked(now), b.dueQueueLocked(now), b.dueEdgeLocked(now), b.turnTimeLocked(now))
 }
 
+// Soon reports whether the renewal at the term's end is so near, within half of its lead, that it may as well
+// go with others that are due now. A lease that may lapse is not renewed; slots and windows keep to their times.
+func (b *Bucket) Soon(now int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counting || b.slots || b.length > 0 || !b.live || b.ask != nil || now < b.renewAt-b.leadLocked(b.term)/2 {
+		return false
+	}
+	return b.trickle > 0 || b.idle() > 0 || b.reservedLocked() > 0
+}
+
 // dueLeaseLocked is Due for the lease's sake.
 func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	inUse := b.slots && b.cell.inUse() > 0
@@ -188,7 +199,10 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 		r.ExpiresIn = max(b.expires-now, 0)
 	}
 	if final {
-		b.live, b.trickle, b.room, b.ended, b.offered = false, 0, 0, false, 0
+		b.live, b.trickle, b.room, b.ended = false, 0, 0, false
+		if b.slots {
+			b.offered = 0
+		}
 	}
 	b.gone = final
 	if b.queue != nil {
@@ -231,6 +245,9 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	g.Tokens, g.Pile, g.Fallback = p.shrunkStock.of(g.Tokens), p.shrunkStock.of(g.Pile), p.shrunkFlow.of(g.Fallback)
 	g.Next, g.Trickle = p.shrunkStock.of(g.Next), p.shrunkFlow.of(g.Trickle)
 	have := b.refillLocked(now)
+	if g.ValidFrom != 0 || g.ValidUntil != 0 || g.Next != 0 {
+		b.ownSpanLocked()
+	}
 	over := p.window != b.window // it went over to the next window meanwhile
 	switch {
 	case over && g.ValidUntil == b.window:
@@ -260,7 +277,6 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	}
 	b.live = true
 	b.granted = g.Most()
-	b.next = g.Next
 	b.term = g.TTL
 	b.checkAt = b.nextCheckLocked(p.sentAt)
 	b.trickle, b.room = g.Trickle, g.Pile
@@ -277,22 +293,23 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
 	}
-	if b.length = g.ValidUntil - g.ValidFrom; b.length >= quota && g.DenyFor <= max(g.Reset, 1_000) {
+	if b.span != &noSpan {
+		b.length, b.next, b.turnAt = g.ValidUntil-g.ValidFrom, g.Next, p.sentAt+g.Reset
+		b.share, b.rest = int64(float64(g.Fallback)*float64(b.length)/1e12), 0
+	}
+	if b.length >= quota && g.DenyFor <= max(g.Reset, 1_000) {
 		// A request after the edge is not one of the window before: it waits for the new one. The store's edge
 		// is as far from now as it said, less the time that its answer took: about half of all.
 		b.denyUntil = min(b.denyUntil, now-(now-p.sentAt)/2+g.Reset)
 	}
-	b.share = int64(float64(g.Fallback) * float64(b.length) / 1e12)
 	if b.slots {
 		b.dry = g.DenyFor > 0 || g.Remaining <= 0
 		b.shareLocked(g.Fallback)
 		defer b.surplusLocked() // once those who wait are served
 	}
-	b.rest = 0
 	if b.length > 0 && b.capacity > 0 {
 		b.rest = max(int64(float64(g.Remaining)*float64(b.share)/float64(b.capacity))-g.Tokens, 0)
 	}
-	b.turnAt = p.sentAt + g.Reset
 	b.ended = false
 	b.generation = g.Generation
 	b.remaining = g.Remaining

@@ -532,7 +532,7 @@ func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope 
 	l := &h.Rule.Limit
 	s := b.scopes[k]
 	if s == nil {
-		s = &Scope{key: k, names: l.By, tenant: -1}
+		s = &Scope{registry: b.Registry, key: k, names: l.By, tenant: -1}
 		s.hash = b.hashWithoutTenant(k) ^ b.hashOf(k.tenant)
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)

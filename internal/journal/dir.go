@@ -111,7 +111,10 @@ func (d *Dir) Lives() (lives []Header, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // it ended before it began
+		if !ok {
+			if err := d.neverBegan(epoch); err != nil {
+				return nil, fmt.Errorf("life %d: %w", epoch, err)
+			}
 			if err := os.Remove(d.name(epoch) + ".log"); err != nil {
 				return nil, err
 			}
@@ -141,6 +144,33 @@ func (d *Dir) Agent() (agent string, err error) {
 		}
 	}
 	return agent, nil
+}
+
+// maxHeader is more bytes than a life's first record has.
+const maxHeader = 1024
+
+// neverBegan returns nil for a life that ended before its first record was on the disk: nothing was counted by then. A first
+// record that cannot be read of a life that did begin is ErrDamaged: what it counted must not go without a word.
+func (d *Dir) neverBegan(epoch int64) error {
+	info, err := os.Stat(d.name(epoch) + ".log")
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxHeader {
+		return fmt.Errorf("%w: its first record cannot be read, and there are more", ErrDamaged)
+	}
+	for i := 0; ; i++ {
+		body, err := os.ReadFile((&pages{name: d.name(epoch)}).file(i))
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(body, func(b byte) bool { return b != 0 }) {
+			return fmt.Errorf("%w: its first record cannot be read, and its cells have counted", ErrDamaged)
+		}
+	}
 }
 
 // header reads a life's first record; false where there is none.

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,10 @@ var (
 	ErrVoid = errors.New("journal: given up by the process that wrote it")
 )
 
+// Apart is how far apart the epochs of a directory's lives are at least, whatever the clock says. Those between
+// a life's and the next are its own, to go on under: where its process does, or whoever settles what it left.
+const Apart = 1 << 20
+
 // format is the version of the files, and of the records that internal/agent writes.
 const format = 1
 
@@ -48,15 +53,21 @@ type Life struct {
 	mu  sync.Mutex
 	log
 	pages   pages
+	next    *log // that is to take the place of log: records go to both
+	unnamed bool // the log's name may not be on the disk
 	rotated int
+	resumed bool  // of another process: nobody has its cells in hand
+	said    bool  // what it says was on the disk once, and may have been acted upon
 	void    error // the log could not be written; nothing is any more
 }
 
 func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
 
-// Begin begins a life, later than all that the directory knows: the header has its epoch.
+// Begin begins a life, later by Apart at least than all that the directory knows: the header has its epoch.
 func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
-	epoch = max(epoch, d.latest+1)
+	if d.latest > 0 {
+		epoch = max(epoch, d.latest+Apart)
+	}
 	l := &Life{Header: Header{Format: format, Agent: agent, Epoch: epoch, Boot: boot()}, dir: d, pages: pages{name: d.name(epoch)}}
 	l.Host, _ = os.Hostname() // for people
 	if err := l.pages.more(); err != nil {
@@ -85,7 +96,7 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 
 // Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one.
 func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
-	l := &Life{Header: h, dir: d, pages: pages{name: d.name(h.Epoch)}}
+	l := &Life{Header: h, dir: d, pages: pages{name: d.name(h.Epoch)}, resumed: true}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), l.Close())
@@ -118,7 +129,8 @@ func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
 }
 
 // Append writes a record down: it is there if the process is killed, and after Sync if the machine is. After an
-// error the life is void: what is recorded no longer follows what is done.
+// error the life is void: what is recorded no longer follows what is done. A life that was resumed and not
+// synced yet has done nothing: it may be resumed again.
 func (l *Life) Append(body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,13 +139,26 @@ func (l *Life) Append(body []byte) error {
 	}
 	if err := l.append(body); err != nil {
 		l.giveUpLocked(err)
+		return l.void
 	}
-	return l.void
+	if l.next != nil && l.next.append(body) != nil {
+		l.dropNextLocked()
+	}
+	return nil
+}
+
+// dropNextLocked has the log go on as it is.
+func (l *Life) dropNextLocked() {
+	if l.next != nil {
+		_, _ = l.next.file.Close(), os.Remove(l.next.file.Name()) // the next start removes it as well
+		l.next = nil
+	}
 }
 
 func (l *Life) giveUpLocked(err error) {
 	l.void = fmt.Errorf("%w: %w", ErrVoid, err)
-	if len(l.pages.maps) > 0 && l.pages.next > 0 {
+	l.dropNextLocked()
+	if l.said && len(l.pages.maps) > 0 {
 		l.pages.maps[0][0] = 1 // a store to a page that is there cannot fail
 		if err := flush(l.pages.maps[0]); err != nil {
 			l.void = errors.Join(l.void, err)
@@ -170,26 +195,25 @@ func (l *Life) At(number uint32) unsafe.Pointer {
 	return l.pages.cell(number)
 }
 
-// Rotate puts the records that write appends in the place of the log, at one stroke: they say
-// all that is still of interest. What was in the log is kept for a time, as a drained one's. Where that fails, the log
-// goes on as it is.
-func (l *Life) Rotate(write func(add func(record []byte) error) error) (err error) {
+// Rotate has the records that write appends, which say all that is still of interest, and those that are
+// appended from then on, take the place of the log at one stroke, by put, which is called once. What was in the log is
+// kept for a time, as a drained one's. Where anything fails, the log goes on as it is. put waits for the disk,
+// and holds up nobody meanwhile.
+func (l *Life) Rotate(write func(add func(record []byte) error) error) (put func() error, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.void != nil {
-		return l.void
+		return nil, l.void
 	}
-	name := l.dir.name(l.Epoch)
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if l.next != nil {
+		return nil, errors.New("journal: the log is being made anew")
+	}
+	f, err := os.OpenFile(l.dir.name(l.Epoch)+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	next := log{file: f}
-	defer func() {
-		if err != nil && l.file != f {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
-	}()
+	next := &log{file: f}
+	l.next = next
 	header, err := json.Marshal(l.Header)
 	if err == nil {
 		err = next.append(header)
@@ -197,22 +221,67 @@ func (l *Life) Rotate(write func(add func(record []byte) error) error) (err erro
 	if err == nil {
 		err = write(next.append)
 	}
-	if err == nil {
-		err = errors.Join(flushAll(l.pages.maps), f.Sync())
-	}
-	if err == nil {
-		l.rotated++
-		err = os.Link(name+".log", fmt.Sprintf("%s.%d%s", name, l.rotated, drained))
-	}
 	if err != nil {
+		l.dropNextLocked()
+		return nil, err
+	}
+	return func() error { return l.put(next) }, nil
+}
+
+// putTries is how often the new log is brought to the disk while it grows, before others are held up for what is left.
+const putTries = 3
+
+func (l *Life) put(next *log) error {
+	var synced int64
+	for range putTries {
+		l.mu.Lock()
+		size, dropped, maps := next.size, l.next != next, l.pages.maps
+		l.mu.Unlock()
+		if dropped || size == synced {
+			break
+		}
+		if err := errors.Join(flushAll(maps), next.file.Sync()); err != nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.dropNextLocked()
+			return err
+		}
+		synced = size
+	}
+	if err := l.replace(next, synced); err != nil {
+		return err
+	}
+	return l.dir.sync()
+}
+
+// replace puts the new log in the place of the old one.
+func (l *Life) replace(next *log, synced int64) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next != next {
+		return cmp.Or(l.void, errors.New("journal: the new log could not be written"))
+	}
+	defer func() {
+		if err != nil {
+			l.dropNextLocked()
+		}
+	}()
+	if next.size != synced {
+		if err := next.file.Sync(); err != nil {
+			return err
+		}
+	}
+	name := l.dir.name(l.Epoch)
+	l.rotated++
+	if err := os.Link(name+".log", fmt.Sprintf("%s.%d%s", name, l.rotated, drained)); err != nil {
 		return err
 	}
 	if err := os.Rename(name+".new", name+".log"); err != nil {
 		return err
 	}
 	old := l.file
-	l.log = next
-	return errors.Join(old.Close(), l.dir.sync())
+	l.log, l.next, l.unnamed = *next, nil, true
+	return old.Close()
 }
 
 // Size returns how long the log is.
@@ -230,14 +299,19 @@ func (l *Life) Sync() error {
 		l.mu.Unlock()
 		return nil // nothing is made of what it says
 	}
-	file, maps, freed := l.file, l.pages.maps, l.pages.freed
+	file, maps, freed, unnamed := l.file, l.pages.maps, l.pages.freed, l.unnamed
 	l.pages.freed = nil
+	l.said = true // whatever comes of it
 	l.mu.Unlock()
 	err := errors.Join(file.Sync(), flushAll(maps))
+	if unnamed {
+		err = errors.Join(err, l.dir.sync())
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
+		l.unnamed = l.unnamed && (!unnamed || l.file != file)
 		l.pages.free = append(l.pages.free, freed...)
 		return nil
 	case !errors.Is(err, os.ErrClosed): // the log was not made anew meanwhile
@@ -272,7 +346,8 @@ func (l *Life) Drain() error {
 		return l.void
 	}
 	name := l.dir.name(l.Epoch)
-	return errors.Join(l.file.Sync(), os.Rename(name+".log", name+drained), l.pages.remove(), l.dir.sync(), l.file.Close())
+	l.dropNextLocked()
+	return errors.Join(l.file.Sync(), os.Rename(name+".log", name+drained), l.pages.remove(), l.dir.sync(), l.file.Close(), l.unmapLocked())
 }
 
 // Close ends the use of a life that is not drained. Cells that were handed out stay mapped.
@@ -280,13 +355,25 @@ func (l *Life) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.void = os.ErrClosed
-	var errs []error
+	l.dropNextLocked()
+	var err error
 	if l.file != nil {
-		errs = append(errs, l.file.Close())
+		err = l.file.Close()
 	}
-	for _, f := range l.pages.files {
-		errs = append(errs, f.Close())
+	return errors.Join(err, l.unmapLocked())
+}
+
+// unmapLocked gives the memory of a resumed life's cells back; At must not be used any more. Who has the cells
+// of a life that began here in hand nobody knows.
+func (l *Life) unmapLocked() error {
+	if !l.resumed {
+		return nil
 	}
+	var errs []error
+	for _, b := range l.pages.maps {
+		errs = append(errs, unmap(b))
+	}
+	l.pages.maps = nil
 	return errors.Join(errs...)
 }
 

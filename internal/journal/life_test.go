@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -266,6 +267,133 @@ func TestFullAndReadOnlyDisks(t *testing.T) {
 	}
 }
 
+// A life that was resumed is given up as well, once it was acted upon: what it settled then is not in its log. One that
+// could not even be taken up has settled nothing, and is taken up when there is room.
+func TestAResumedLifeIsGivenUp(t *testing.T) {
+	path := smallDisk(t, 0)
+	d, l := begin(t, path, 5)
+	leave(t, d, l)
+	fill := func() {
+		t.Helper()
+		err := os.WriteFile(filepath.Join(path, "filler"), make([]byte, 4<<20), 0o600)
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	resumed := func(want error) {
+		t.Helper()
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close() }()
+		lives, err := d.Lives()
+		if err != nil || len(lives) != 1 {
+			t.Fatalf("%v: %v", lives, err)
+		}
+		l, err = d.Resume(lives[0], func([]byte) error { return nil })
+		if !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+	}
+	large := make([]byte, 2<<20)
+	fill()
+	resumed(nil)
+	if err := errors.Join(l.Append(large)); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("a record on a full disk: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resumed(nil) // once more
+	if err := errors.Join(l.Append(large[:10]), l.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(large); !errors.Is(err, ErrVoid) {
+		t.Fatalf("a record on a full disk: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resumed(ErrVoid)
+}
+
+// A life that was resumed and is settled leaves neither files open nor memory mapped.
+func TestAResumedLifeLeavesNothingOpen(t *testing.T) {
+	path := t.TempDir()
+	d, l := begin(t, path, 5)
+	leave(t, d, l)
+	if d, err := Open(path); err != nil {
+		t.Fatal(err)
+	} else if l, err := d.Resume(Header{Epoch: 5, Agent: "gw", Format: format}, func([]byte) error { return nil }); err != nil {
+		t.Fatal(err)
+	} else if err := errors.Join(l.Drain(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(maps, []byte(path)); n != 1 { // the life's own, that began here
+		t.Errorf("%d files are mapped, want the 1 of the life that began here", n)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range open {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, path) {
+			t.Errorf("%s is open", to)
+		}
+	}
+}
+
+// A first record that cannot be read is damage where the life had begun, and nothing where it had not.
+func TestAFirstRecordThatCannotBeRead(t *testing.T) {
+	for what, after := range map[string]func(l *Life) error{
+		"with counts":  func(l *Life) error { _, at, err := l.Cell(); *counter(at) = 7; return err },
+		"with records": func(l *Life) error { return l.Append(make([]byte, 2000)) },
+		"at once":      func(*Life) error { return nil },
+	} {
+		path := t.TempDir()
+		d, l := begin(t, path, 5)
+		if err := after(l); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, d, l)
+		name := filepath.Join(path, "5.log")
+		body, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body[frame+2] ^= 1
+		if err := os.WriteFile(name, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err = Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lives, err := d.Lives()
+		_, there := os.Stat(name)
+		if began := what != "at once"; began && (!errors.Is(err, ErrDamaged) || there != nil) || !began && (err != nil || len(lives) > 0 || there == nil) {
+			t.Errorf("%s: %v: %v; the log: %v", what, lives, err, there)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A record that no reader would take is refused, and the life given up.
+func TestARecordThatIsTooLong(t *testing.T) {
+	d, l := begin(t, t.TempDir(), 5)
+	if err := l.Append(make([]byte, maxRecord+1)); !errors.Is(err, ErrVoid) || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("got %v, want %v and what is allowed", err, ErrVoid)
+	}
+	leave(t, d, l)
+}
+
 // A cell is another's only once its zeros are on the disk, and not soon after.
 func TestFreeCellsRest(t *testing.T) {
 	d, l := begin(t, t.TempDir(), 5)
@@ -303,8 +431,8 @@ func TestDrainedLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, err := d.Begin("gw", 1) // the clock stepped back
-	if err != nil || second.Epoch != 6 {
-		t.Fatalf("epoch %d: %v; want 6", second.Epoch, err)
+	if err != nil || second.Epoch != 5+Apart {
+		t.Fatalf("epoch %d: %v; want %d", second.Epoch, err, 5+Apart)
 	}
 	if err := second.Drain(); err != nil {
 		t.Fatal(err)
@@ -328,8 +456,8 @@ func TestDrainedLives(t *testing.T) {
 		size int64
 		want []string
 	}{
-		{time.Hour, 1 << 20, []string{"5.settled", "6.settled", "lock"}},
-		{time.Hour, 200, []string{"6.settled", "lock"}},
+		{time.Hour, 1 << 20, []string{"1048581.settled", "5.settled", "lock"}},
+		{time.Hour, 200, []string{"1048581.settled", "lock"}},
 		{-time.Hour, 1 << 20, []string{"lock"}},
 	} {
 		if err := d.Prune(time.Now(), step.age, step.size); err != nil {
@@ -349,19 +477,38 @@ func TestALogIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	failing := errors.New("no")
-	if err := l.Rotate(func(func([]byte) error) error { return failing }); !errors.Is(err, failing) {
+	if _, err := l.Rotate(func(func([]byte) error) error { return failing }); !errors.Is(err, failing) {
 		t.Errorf("got %v, want %v", err, failing)
 	}
-	if err := errors.Join(
-		l.Append([]byte("old")),
-		l.Rotate(func(add func([]byte) error) error { return errors.Join(add([]byte("one")), add([]byte("two"))) }),
-		l.Append([]byte("three")),
-	); err != nil {
+	if err := l.Append([]byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	put, err := l.Rotate(func(add func([]byte) error) error { return errors.Join(add([]byte("one")), add([]byte("two"))) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Until it is put in place nobody is held up, and what the log has is what was and what comes.
+	if _, _, err := l.Cell(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Append([]byte("meanwhile")), l.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(path)); err != nil {
+		t.Fatal(err)
+	}
+	if records, again, err := resume(killed); err != nil || string(bytes.Join(records, []byte(" "))) != "of no interest old meanwhile" {
+		t.Errorf("killed meanwhile: %q: %v", records, err)
+	} else if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(put(), l.Append([]byte("three")), l.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, d, l)
 	records, again, err := resume(path)
-	if err != nil || string(bytes.Join(records, []byte(" "))) != "one two three" {
+	if err != nil || string(bytes.Join(records, []byte(" "))) != "one two meanwhile three" {
 		t.Errorf("%q: %v", records, err)
 	}
 	if err := again.Close(); err != nil {

@@ -13,7 +13,8 @@ import (
 // record before, so that what follows a torn one is not taken for its successor.
 const frame = 8
 
-// maxRecord bounds a record, against lengths that are none: a report's bytes, several times over.
+// maxRecord bounds a record, against lengths that are none: a report's bytes, several times over. One that is longer
+// is refused, for it would not be read again.
 const maxRecord = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -32,6 +33,9 @@ const grow = 1 << 20
 
 // append adds a record. After an error nothing may be appended any more.
 func (l *log) append(body []byte) error {
+	if len(body) > maxRecord {
+		return fmt.Errorf("journal: a record of %d bytes; at most %d", len(body), maxRecord)
+	}
 	need := l.size + frame + int64(len(body))
 	if need > l.room {
 		room := need + grow

@@ -22,7 +22,6 @@ const (
 type pages struct {
 	name  string // of the files, less their number
 	maps  [][]byte
-	files []*os.File
 	next  uint32   // the first cell that was never used
 	free  []uint32 // zero on the disk, in the order in which they became so
 	freed []uint32 // zero, and on the disk with the next sync: a record of the next user must not be there first
@@ -65,20 +64,26 @@ func (p *pages) more() error {
 	if err = fill(f, pageSize); err == nil {
 		b, err = mapShared(f, pageSize, true)
 	}
+	_ = f.Close() // it stays mapped
 	if err != nil {
-		_, _ = f.Close(), os.Remove(f.Name()) // what went wrong before is what counts
+		_ = os.Remove(f.Name()) // what went wrong before is what counts
 		return err
 	}
-	p.maps, p.files = append(p.maps, b), append(p.files, f)
+	p.maps = append(p.maps, b)
 	return nil
 }
 
 func (p *pages) file(i int) string { return fmt.Sprintf("%s.cells.%d", p.name, i) }
 
-// open maps the files that there are, to read them: a whole number of pages each, or it is no journal's.
+// open maps the files that there are: a whole number of pages each, or it is no journal's. Of them only the first is
+// written, where the life is given up.
 func (p *pages) open() error {
 	for {
-		f, err := os.Open(p.file(len(p.maps)))
+		first, access := len(p.maps) == 0, os.O_RDONLY
+		if first {
+			access = os.O_RDWR
+		}
+		f, err := os.OpenFile(p.file(len(p.maps)), access, 0)
 		if os.IsNotExist(err) {
 			return nil
 		}
@@ -91,13 +96,13 @@ func (p *pages) open() error {
 		}
 		var b []byte
 		if err == nil {
-			b, err = mapShared(f, pageSize, false)
+			b, err = mapShared(f, pageSize, first)
 		}
+		_ = f.Close() // it stays mapped
 		if err != nil {
-			_ = f.Close() // it was only read
 			return err
 		}
-		p.maps, p.files = append(p.maps, b), append(p.files, f)
+		p.maps = append(p.maps, b)
 	}
 }
 

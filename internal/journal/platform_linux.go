@@ -48,6 +48,9 @@ func mapShared(f *os.File, n int64, write bool) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, int(n), access, unix.MAP_SHARED)
 }
 
+// unmap gives mapped memory back.
+func unmap(b []byte) error { return unix.Munmap(b) }
+
 // flush writes mapped pages to the disk.
 func flush(b []byte) error { return unix.Msync(b, unix.MS_SYNC) }
 

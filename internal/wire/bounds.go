@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +19,7 @@ const (
 	MaxReports      = 256      // of a SettleRequest
 	MaxSettleBytes  = 16 << 20 // of a SettleRequest, encoded
 	MaxAccounts     = 1024     // limits in a SettleRequest's accounts
+	MaxEpochs       = 1024     // of a FrontiersRequest
 	MaxDocument     = 1 << 20  // bytes of a policy document
 	MaxFile         = 4096     // bytes of its file name
 	MaxNote         = 256      // bytes of a key's note
@@ -26,6 +28,8 @@ const (
 	DefaultPage     = 100      // where none is asked for
 	MaxUsagePage    = 10_000   // rows of a page of usage
 	DefaultUsage    = 1000     // where none is asked for
+	MaxSimulated    = 24       // periods of a simulation
+	MaxGrace        = 90 * 24 * time.Hour
 	maxCount        = 1<<53 - 1
 	maxMilliseconds = 253_402_300_799_999 // the end of the year 9999
 )
@@ -211,6 +215,32 @@ func CheckSettleResponse(r *quotav1.SettleRequest, a *quotav1.SettleResponse) er
 	return nil
 }
 
+// CheckFrontiers checks a request's bounds. Errors wrap fault.ErrInvalid.
+func CheckFrontiers(r *quotav1.FrontiersRequest) error {
+	if err := first(AgentID(r.GetAgent()), ranged(bound{"epochs", int64(len(r.GetEpochs())), 0, MaxEpochs})); err != nil {
+		return err
+	}
+	for i, e := range r.GetEpochs() {
+		if err := ranged(bound{"epoch", e, 0, maxCount}); err != nil {
+			return fmt.Errorf("epoch %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// CheckFrontiersResponse checks an answer against its request. Errors wrap fault.ErrInvalid.
+func CheckFrontiersResponse(r *quotav1.FrontiersRequest, a *quotav1.FrontiersResponse) error {
+	if len(a.GetFrontiers()) != len(r.GetEpochs()) {
+		return invalid("frontiers has %d elements for %d epochs", len(a.GetFrontiers()), len(r.GetEpochs()))
+	}
+	for i, f := range a.GetFrontiers() {
+		if f.GetEpoch() != r.GetEpochs()[i] {
+			return invalid("frontier %d is of epoch %d; it must be of %d", i, f.GetEpoch(), r.GetEpochs()[i])
+		}
+	}
+	return nil
+}
+
 // Check checks the bounds of any request of the three services; what it does not
 // know has none. Errors wrap fault.ErrInvalid.
 func Check(request proto.Message) error {
@@ -221,6 +251,8 @@ func Check(request proto.Message) error {
 		return CheckWatch(r)
 	case *quotav1.SettleRequest:
 		return CheckSettle(r)
+	case *quotav1.FrontiersRequest:
+		return CheckFrontiers(r)
 	case *quotav1.ApplyPolicyRequest:
 		return ranged(
 			bound{"document's bytes", int64(len(r.Document)), 1, MaxDocument},
@@ -354,23 +386,51 @@ func Check(request proto.Message) error {
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.CloseStatementRequest:
 		return first(TenantID("tenant", r.Tenant), ranged(bound{"force_reason's bytes", int64(len(r.ForceReason)), 0, ledger.MaxReason}))
+	case *quotav1.GiveCreditRequest:
+		return first(TenantID("tenant", r.Tenant), name("id", r.Id), ranged(bound{"expires_ms", r.ExpiresMs, 0, maxMilliseconds}))
+	case *quotav1.VoidCreditRequest:
+		return first(name("id", r.Id), ranged(bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason}))
+	case *quotav1.ListCreditsRequest:
+		return TenantID("tenant", r.Tenant)
+	case *quotav1.CloseDueRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"grace_ms", r.GraceMs, 0, MaxGrace.Milliseconds()},
+			bound{"force_reason's bytes", int64(len(r.ForceReason)), 0, ledger.MaxReason})
+		if err == nil && r.After != "" {
+			err = TenantID("after", r.After)
+		}
+		return err
+	case *quotav1.SimulateRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"periods", int64(r.Periods), 0, MaxSimulated},
+			bound{"document's bytes", int64(len(r.Document)), 0, MaxDocument}, bound{"file's bytes", int64(len(r.File)), 0, MaxFile})
+		if err == nil && r.Tenant != "" {
+			err = TenantID("tenant", r.Tenant)
+		}
+		if err == nil && r.Plan != "" {
+			err = name("plan", r.Plan)
+		}
+		if err == nil && r.After != "" {
+			err = TenantID("after", r.After)
+		}
+		return err
+	case *quotav1.ListAuditRequest:
+		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}, bound{"actor's bytes", int64(len(r.Actor)), 0, 256},
+			bound{"action's bytes", int64(len(r.Action)), 0, 256}, bound{"object's bytes", int64(len(r.Object)), 0, 256})
 	case *quotav1.GetStatementRequest:
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.ListStatementsRequest:
 		return first(TenantID("tenant", r.Tenant), ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}))
+	case *quotav1.BreakdownRequest:
+		return checkBreakdown(r)
+	case *quotav1.ExportBreakdownRequest:
+		return first(checkBreakdown(r.GetBreakdown()), ranged(bound{"format", int64(r.Format), 0, int64(quotav1.ExportBreakdownRequest_PARQUET)}))
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {
 				return err
 			}
 		}
-		if r.Zone != "" {
-			if _, err := limit.LoadZone(r.Zone); err != nil {
-				return invalid("zone: %v", err)
-			}
-		}
-		if r.ToMs != 0 && r.FromMs > r.ToMs {
-			return invalid("from_ms is %d, after to_ms, which is %d", r.FromMs, r.ToMs)
+		if err := zoned(r.Zone, r.FromMs, r.ToMs); err != nil {
+			return err
 		}
 		return ranged(
 			bound{"from_ms", r.FromMs, 0, maxMilliseconds},
@@ -380,6 +440,53 @@ func Check(request proto.Message) error {
 			bound{"page's bytes", int64(len(r.Page)), 0, 4096},
 			bound{"shadow_version", r.ShadowVersion, 0, maxCount},
 		)
+	}
+	return nil
+}
+
+func checkBreakdown(r *quotav1.BreakdownRequest) error {
+	if r == nil {
+		return nil
+	}
+	if r.Tenant != "" {
+		if err := TenantID("tenant", r.Tenant); err != nil {
+			return err
+		}
+	}
+	for field, s := range map[string]string{"plan": r.Plan, "limit": r.Limit, "meter": r.Meter} {
+		if s == "" {
+			continue
+		}
+		if err := name(field, s); err != nil {
+			return err
+		}
+	}
+	if err := zoned(r.Zone, r.FromMs, r.ToMs); err != nil {
+		return err
+	}
+	return ranged(
+		bound{"by's bytes", int64(len(r.By)), 0, 1024},
+		bound{"every", int64(r.Every), 0, int64(quotav1.BreakdownRequest_MONTH)},
+		bound{"from_ms", r.FromMs, 0, maxMilliseconds},
+		bound{"to_ms", r.ToMs, 0, maxMilliseconds},
+		bound{"attribute's bytes", int64(len(r.Attribute)), 0, 1024},
+		bound{"height", r.Height, 0, maxCount},
+		bound{"since_height", r.SinceHeight, 0, maxCount},
+		bound{"top", int64(r.Top), 0, ledger.MaxTop},
+		bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
+		bound{"page's bytes", int64(len(r.Page)), 0, ledger.MaxMark},
+	)
+}
+
+// zoned checks a time zone, empty for none, and a range in it, whose end is 0 for none.
+func zoned(zone string, from, to int64) error {
+	if zone != "" {
+		if _, err := limit.LoadZone(zone); err != nil {
+			return invalid("zone: %v", err)
+		}
+	}
+	if to != 0 && from > to {
+		return invalid("from_ms is %d, after to_ms, which is %d", from, to)
 	}
 	return nil
 }

@@ -35,6 +35,7 @@ var named = []struct {
 	{fault.ErrExists, codes.AlreadyExists, "EXISTS"},
 	{fault.ErrConflict, codes.Aborted, "CONFLICT"},
 	{fault.ErrUnavailable, codes.Unavailable, "UNAVAILABLE"},
+	{fault.ErrBusy, codes.ResourceExhausted, "BUSY"},
 	{lease.ErrUnavailable, codes.Unavailable, "LEASE_UNAVAILABLE"},
 	{lease.ErrStale, codes.FailedPrecondition, "LEASE_STALE"},
 	{lease.ErrInvalid, codes.InvalidArgument, "LEASE_INVALID"},

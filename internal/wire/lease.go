@@ -38,21 +38,28 @@ func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 	}
 }
 
-// GrantToProto writes an answer; version is the policy version that the limit was
-// read from. An error that is none of the lease package's means unavailable.
+// GrantToProto is WriteGrant to a new message.
 func GrantToProto(a lease.Answer, version int64) *quotav1.Grant {
-	g := a.Grant
+	out := new(quotav1.Grant)
+	WriteGrant(out, a, version)
+	return out
+}
+
+// WriteGrant writes an answer over out; version is the policy version that the limit was
+// read from. An error that is none of the lease package's means unavailable.
+func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
+	g := &a.Grant
 	if a.Err != nil {
-		out := &quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
+		*out = quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
 		switch {
 		case errors.Is(a.Err, ErrUnknown), errors.Is(a.Err, lease.ErrInvalid):
 			out.Status = quotav1.Grant_UNKNOWN
 		case errors.Is(a.Err, lease.ErrStale):
 			out.Status = quotav1.Grant_STALE
 		}
-		return out
+		return
 	}
-	return &quotav1.Grant{
+	*out = quotav1.Grant{
 		Status: quotav1.Grant_GRANTED, Number: g.Number, Tokens: g.Tokens, Trickle: g.Trickle, Pile: g.Pile,
 		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), Fallback: g.Fallback,
 		ValidFrom: g.ValidFrom / usPerMs, ValidUntil: g.ValidUntil / usPerMs,
@@ -144,6 +151,22 @@ func ReportFromProto(p *quotav1.Report) (ledger.Report, error) {
 		Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, Before: p.TotalBefore, After: p.TotalAfter,
 		Payload: p.Payload, Digest: [32]byte(p.Digest), Through: p.ThroughMs, Closed: p.Closed,
 	}, nil
+}
+
+// FrontierToProto writes how far an epoch is.
+func FrontierToProto(f ledger.Frontier) *quotav1.Frontier {
+	p := &quotav1.Frontier{Epoch: f.Epoch.Epoch, Seq: f.Seq, Total: f.Total}
+	if f.Seq > 0 {
+		p.Digest = f.Digest[:]
+	}
+	return p
+}
+
+// FrontierFromProto reads how far an agent's epoch is: its epoch, seq, total and digest.
+func FrontierFromProto(agent string, p *quotav1.Frontier) ledger.Frontier {
+	f := ledger.Frontier{Epoch: ledger.Epoch{Agent: agent, Epoch: p.GetEpoch()}, Seq: p.GetSeq(), Total: p.GetTotal()}
+	copy(f.Digest[:], p.GetDigest())
+	return f
 }
 
 // ReceiptToProto writes a receipt.

@@ -10,9 +10,8 @@ import (
 )
 
 // Allow asks for one unit; see AllowN.
-func (c *Client) Allow(ctx context.Context, attributes ...Attribute) (d Decision) {
-	c.allow(ctx, 1, attributes, &d)
-	return d
+func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
+	return c.allow(ctx, 1, attributes)
 }
 
 // AllowN decides a request that costs n units: all limits that hold it must have
@@ -22,10 +21,10 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) (d Decision
 // allowed as far as is known here, and takes nothing. n below 0 or above
 // 1,000,000,000 is denied as invalid.
 //
-// The attributes are not kept. It allocates nothing while leases last.
-func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) (d Decision) {
-	c.allow(ctx, n, attributes, &d)
-	return d
+// The attributes are not kept. It allocates nothing while leases last, but for slots, and for what tells of several limits where
+// the request is not one that came before.
+func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
+	return c.allow(ctx, n, attributes)
 }
 
 // onStack is how many limits a request may meet without allocating.
@@ -37,23 +36,28 @@ type hold struct {
 	entry *agent.Entry
 }
 
-// allow decides a request, in d, which is zero: a Decision is large enough that handing copies of
-// it up would cost as much as a decision (BenchmarkAttributes in loadtest/bench).
-func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute, d *Decision) {
+// allow decides a request.
+func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision {
 	a := attributesOf(attrs)
 	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
-		*d = c.allowSlow(ctx, n, a)
-		return
+		return c.allowSlow(ctx, n, a)
 	}
 	known, again := c.reg.Recall(a)
-	switch {
-	case known == nil:
-		*d = c.allowAnew(ctx, n, a, again)
-	case known.Plain() && known.Entry(0).Take(n):
-		d.Allowed, d.held.c, d.held.item, d.held.entry = true, c, known.Item(0), known.Entry(0)
-	default:
-		c.allowKnown(ctx, n, a, known, d)
+	if known == nil {
+		return c.allowAnew(ctx, n, a, again)
 	}
+	if known.Plain() {
+		e := known.Entry(0)
+		if e.Take(n) {
+			return Decision{Allowed: true, by: known}
+		}
+		if n == 1 && !known.Item(0).Soft {
+			if v, shut := c.shut(e, c.now()); shut {
+				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: e}
+			}
+		}
+	}
+	return c.allowKnown(ctx, n, a, known)
 }
 
 // allowAnew finds the buckets of a request that is not known; again says that it is to be from now on.
@@ -96,27 +100,29 @@ func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, ag
 	if again {
 		c.remember(a, set, holds[:k], strictest)
 	}
-	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest)
+	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest, nil)
 	return d
 }
 
 // allowKnown decides a request that was resolved before; where that is Plain, Take failed.
-func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, d *Decision) {
+func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution) Decision {
 	var holds [onStack]hold
 	k := known.Limits()
 	for i := range k {
 		holds[i] = hold{known.Item(i), known.Entry(i)}
 		holds[i].entry.Near()
 	}
+	var d Decision
 	var ok bool
 	if !known.Plain() {
-		*d, ok = c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest())
-	} else if *d, ok = c.wasRefused(ctx, n, a, known.Set(), holds[:k]); ok {
-		*d = Decision{Allowed: true, held: held{c, holds[0]}}
+		d, ok = c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest(), known)
+	} else if d, ok = c.wasRefused(ctx, n, a, known.Set(), holds[:k]); ok {
+		d = Decision{Allowed: true, by: known}
 	}
 	if !ok {
 		c.reg.Forget(known)
 	}
+	return d
 }
 
 // remember keeps what a request was resolved to, where it may be.
@@ -130,8 +136,9 @@ func (c *Client) remember(a []limit.Attribute, set *agent.Set, holds []hold, str
 }
 
 // takeAll decides a request with the buckets of all limits that it meets. It reports true when they had the
-// units, and otherwise what became of the request, which others may have been found for.
-func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, strictest int) (d Decision, ok bool) {
+// units, and otherwise what became of the request, which others may have been found for. known is what says the same of
+// the request; nil for nothing.
+func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, strictest int, known *agent.Resolution) (d Decision, ok bool) {
 	for j, h := range holds {
 		announce(h.item, h.entry, n)
 		if h.entry.Take(n) {
@@ -152,14 +159,23 @@ func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set 
 	if len(holds) == 0 {
 		return c.nothingHolds(a), true
 	}
-	d = Decision{Allowed: true, held: held{c, holds[strictest]}}
-	if len(holds) > 1 {
-		d.others = othersOf(holds, strictest)
-	}
+	return Decision{Allowed: true, by: c.deciders(n, set, holds, strictest, known)}, true
+}
+
+// deciders is what a decision keeps of the buckets that allowed a request; see takeAll.
+func (c *Client) deciders(n int64, set *agent.Set, holds []hold, strictest int, known *agent.Resolution) any {
 	if set.Slots {
-		d.ending = c.endingOf(holds, n)
+		if e := c.endingOf(holds, n); e != nil {
+			return &origin{holds[strictest], othersOf(holds, strictest), e}
+		}
 	}
-	return d, true
+	switch {
+	case known != nil:
+		return known
+	case len(holds) == 1:
+		return holds[0].entry
+	}
+	return &origin{holds[strictest], othersOf(holds, strictest), nil}
 }
 
 // wasRefused goes on where Take failed at the last of holds; the others' units are in hand. It reports true when
@@ -225,6 +241,12 @@ func retract(it *agent.Item, e *agent.Entry, n int64) {
 // refill asks a bucket again whose Take failed; the outcome Rematch says that it is
 // no more, or the client is closed.
 func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict, lost bool) {
+	now := c.now()
+	if n == 1 && !patient {
+		if v, shut := c.shut(e, now); shut {
+			return v, false
+		}
+	}
 	if !e.Enter() {
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}
@@ -232,34 +254,28 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict,
 		e.Leave()
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}
-	now := c.now()
 	lost = c.lost.Load() || e.Lost()
-	shut := false
-	if n == 1 && !lost && !patient {
-		v, shut = e.Shut(now)
-	}
-	if !shut {
-		if v = e.Ask(now, n, lost, patient); v.Attend {
-			c.attend(e)
-		}
+	if v = e.Ask(now, n, lost, patient); v.Attend {
+		c.attend(e)
 	}
 	e.Leave()
 	return v, lost
 }
 
-// shut denies one unit whose Take failed where no more than that is asked, and certain.
-func (c *Client) shut(e *agent.Entry) bool {
-	if c.special.Load() || c.lost.Load() || e.Lost() || !e.Enter() {
-		return false
+// shut denies one unit whose Take failed where that is certain, without announcing that it asks: nothing is admitted, and
+// what is counted here is collected unless the bucket or the client came to its end before, which is looked up after it. On
+// false the caller asks again, and one denial more may be counted.
+func (c *Client) shut(e *agent.Entry, now int64) (agent.Verdict, bool) {
+	if c.lost.Load() || e.Lost() {
+		return agent.Verdict{}, false
 	}
-	_, shut := e.Shut(c.now())
-	e.Leave()
-	return shut
+	v, shut := e.Shut(now)
+	return v, shut && !e.Dead() && !c.special.Load()
 }
 
 // denial is what a limit that denied says.
 func (c *Client) denial(h hold, v agent.Verdict, lost bool) Decision {
-	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, held: held{c, h}}
+	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.speaks()}
 	if lost && !h.entry.State(c.now()).Live {
 		d.Reason = ReasonOutage
 	}

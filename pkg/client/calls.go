@@ -51,6 +51,9 @@ func (l *loop) renewDue() time.Duration {
 			}
 			batch = append(batch, e)
 		}
+		if len(batch) > 0 && !c.lost.Load() {
+			batch = l.company(batch, limit, now)
+		}
 		var tenants []*agent.Tenant
 		if now >= l.askAt {
 			tenants = c.reg.Unasked(maxAsk)
@@ -67,6 +70,29 @@ func (l *loop) renewDue() time.Duration {
 		}
 		l.send(batch, tenants, false)
 	}
+}
+
+// company adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
+// the server more than a renewal does.
+func (l *loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
+	others := l.others[:0]
+	for len(batch) < limit && len(others) < maxOthers {
+		e := l.sched.Pop(now + nearby)
+		if e == nil {
+			break
+		}
+		if e.Line.Flying || e.Line.Force > 0 || e.Line.Retry > 0 || e.Orphan() || !e.Soon(now) {
+			others = append(others, e)
+			continue
+		}
+		batch = append(batch, e)
+	}
+	for _, e := range others {
+		l.sched.Set(e, e.Line.Due)
+	}
+	clear(others)
+	l.others = others
+	return batch
 }
 
 // gather is how long renewals wait for company while a call is under way, in
@@ -290,6 +316,7 @@ type settleResult struct {
 	from     *agent.Outbox
 	sent     []ledger.Report
 	receipts []ledger.Receipt
+	ledger   string // that answered
 	err      error
 }
 
@@ -323,14 +350,14 @@ func (l *loop) settle(now time.Time) {
 			r.err = life.Sync() // a report that was sent must not be made anew, in other words
 		}
 		if r.err == nil {
-			r.receipts, r.err = settle(ctx, l.c.api, sent, accounts)
+			r.receipts, r.ledger, r.err = settle(ctx, l.c.api, sent, accounts)
 		}
 		l.settled <- r
 	}()
 }
 
-// settle sends reports, and returns what was said of each.
-func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, error) {
+// settle sends reports, and returns what was said of each, and by which ledger.
+func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, string, error) {
 	req := &quotav1.SettleRequest{Accounts: accounts}
 	for i := range reports {
 		req.Reports = append(req.Reports, wire.ReportToProto(reports[i]))
@@ -340,24 +367,47 @@ func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledge
 		err = wire.CheckSettleResponse(req, resp)
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	receipts := make([]ledger.Receipt, len(resp.Receipts))
 	for i, p := range resp.Receipts {
 		receipts[i] = wire.ReceiptFromProto(p)
 	}
-	return receipts, nil
+	return receipts, resp.Ledger, nil
 }
 
-// nextEpoch is one to go on under.
-func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+1, time.Now().UnixMicro()) }
+// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is ever given to two
+// different contents by copies of a journal, nor by its next life:
+//
+//   - what a life left goes on under the next number, never the clock's: whoever settles another copy of it sends the same
+//     bytes under the same numbers, and the ledger takes them once. Copies that differ meet there, and the ledger refuses one.
+//   - a life that is alive goes on at the clock's time, that a twin which shares its epoch has another, and at least
+//     stride later, which leaves the numbers between to those who settle what it leaves.
+//   - the next life begins journal.Apart later at least.
+
+// stride is more epochs than what a life left ever goes on under: each is one refusal by the ledger.
+const stride = 1 << 10
+
+// nextEpoch is what a client's own reports go on under.
+func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, time.Now().UnixMicro()) }
+
+// leftEpoch is what the reports that a life left go on under.
+func leftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }
 
 func (l *loop) onSettled(r settleResult) {
 	l.settling = false
 	progress := false
-	if r.err == nil {
+	if r.err != nil {
+		l.looking.since = time.Time{}
+	} else {
+		l.named(r.ledger)
+		l.recall(&r)
 		var fault *agent.Fault
-		progress, fault = r.from.Receive(r.sent, r.receipts, nextEpoch(r.from))
+		next := nextEpoch
+		if r.from != l.outbox {
+			next = leftEpoch
+		}
+		progress, fault = r.from.Receive(r.sent, r.receipts, next(r.from))
 		if fault != nil {
 			progress = true
 			l.c.log.Error("the ledger takes no more reports of this epoch; going on under a new one",

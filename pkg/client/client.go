@@ -86,7 +86,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	cfg := config{
 		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
 		reportInterval: DefaultReportInterval, idle: DefaultIdle,
-		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime,
+		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime, journalAge: DefaultJournalAge, journalBytes: DefaultJournalBytes,
 		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
 	}
 	for _, o := range opts {
@@ -125,6 +125,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 	}
+	c.reg.CountFrom(c.began)
 	if cfg.withoutSlots {
 		c.reg.LeaveOutSlots()
 	}
@@ -163,6 +164,7 @@ func (c *config) validate(target string) error {
 	check(c.idle > 0, "the idle time must be above 0")
 	check(c.maxBuckets > 0, "at least one bucket must be allowed")
 	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
+	check(c.journalAge >= 0 && c.journalBytes >= 0, "how long or how much a journal keeps is negative")
 	check(c.maxReservations >= 0, "the number of reservations is negative")
 	check(c.reservationTime > 0 && c.reservationTime <= MaxReservationTime, "a reservation's time must be above 0 and at most an hour")
 	return errors.Join(faults...)
@@ -186,7 +188,7 @@ func agentID() string {
 }
 
 // now is the clock of buckets: microseconds, above zero, never stepped.
-func (c *Client) now() int64 { return time.Since(c.began).Microseconds() }
+func (c *Client) now() int64 { return c.reg.Now() }
 
 // Agent returns the agent id in use.
 func (c *Client) Agent() string { return c.cfg.agent }

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -37,6 +39,13 @@ func TestDecisionTellsTheTightest(t *testing.T) {
 		}
 		shut(t, c)
 	})
+}
+
+// A decision is handed up in registers: Go does so with what is no larger than four words and has no more than four fields.
+func TestDecisionFitsRegisters(t *testing.T) {
+	if size, fields := unsafe.Sizeof(Decision{}), reflect.TypeFor[Decision]().NumField(); size > 4*unsafe.Sizeof(uintptr(0)) || fields > 4 {
+		t.Errorf("a decision has %d bytes and %d fields, want at most four words and four fields", size, fields)
+	}
 }
 
 // A request that stays away as long as it is told passes then, and does not much before; what

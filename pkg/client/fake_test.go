@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -62,12 +63,17 @@ type fake struct {
 	twins     bool // a report may come with another digest
 
 	// The ledger.
-	seq    map[int64]int64 // by epoch
-	total  map[int64]int64
-	digest map[string][32]byte
-	rows   map[ledger.Row]ledger.Row
-	closed map[int64]bool
-	upto   int64
+	name    string          // as its answers say
+	foreign string          // agent that the key does not speak for
+	mute    bool            // it takes reports, and cannot be asked how far it is
+	older   bool            // the server does not know of Frontiers
+	asks    int             // Frontiers calls
+	seq     map[int64]int64 // by epoch
+	total   map[int64]int64
+	digest  map[string][32]byte
+	rows    map[ledger.Row]ledger.Row
+	closed  map[int64]bool
+	upto    int64
 }
 
 type central struct {
@@ -85,7 +91,7 @@ func newFake(t testing.TB, p *limit.Policy) *fake {
 		t: t, policy: p, tenants: make(map[string]limit.Tenant), watchers: make(map[chan *quotav1.WatchResponse]bool),
 		chunk: 10, ttl: time.Second / 2, buckets: make(map[string]*central), asked: make(map[string]int),
 		seq: make(map[int64]int64), total: make(map[int64]int64), digest: make(map[string][32]byte),
-		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool),
+		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool), name: "one",
 	}
 	f.start()
 	return f
@@ -383,6 +389,9 @@ func (f *fake) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.S
 		return nil, errDown
 	}
 	resp := &quotav1.SettleResponse{}
+	if !f.older {
+		resp.Ledger = f.name
+	}
 	for range 1 + map[bool]int{true: 1}[f.twice] {
 		resp.Receipts = nil
 		for _, p := range req.Reports {
@@ -398,6 +407,45 @@ func (f *fake) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.S
 		return nil, errDown
 	}
 	return resp, nil
+}
+
+func (f *fake) Frontiers(_ context.Context, req *quotav1.FrontiersRequest) (*quotav1.FrontiersResponse, error) {
+	if err := wire.CheckFrontiers(req); err != nil {
+		f.t.Errorf("a question breaks a bound: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.foreign == req.Agent:
+		return nil, status.Error(codes.PermissionDenied, "not yours")
+	case f.older:
+		return nil, status.Error(codes.Unimplemented, "no such method")
+	case f.down || f.ledgerOff || f.mute:
+		return nil, errDown
+	}
+	f.asks++
+	resp := &quotav1.FrontiersResponse{Ledger: f.name}
+	for _, e := range req.Epochs {
+		p := &quotav1.Frontier{Epoch: e, Seq: f.seq[e], Total: f.total[e]}
+		if digest := f.digest[fmt.Sprint(req.Agent, e, p.Seq)]; p.Seq > 0 {
+			p.Digest = digest[:]
+		}
+		resp.Frontiers = append(resp.Frontiers, p)
+	}
+	return resp, nil
+}
+
+// backup returns what puts the ledger back to what it is now, under another name, or under its own where none is given.
+func (f *fake) backup() (restore func(name string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seq, total, digest, rows, closed := maps.Clone(f.seq), maps.Clone(f.total), maps.Clone(f.digest), maps.Clone(f.rows), maps.Clone(f.closed)
+	return func(name string) {
+		f.set(func(f *fake) {
+			f.seq, f.total, f.digest = maps.Clone(seq), maps.Clone(total), maps.Clone(digest)
+			f.rows, f.closed, f.name = maps.Clone(rows), maps.Clone(closed), cmp.Or(name, f.name)
+		})
+	}
 }
 
 func (f *fake) settle(r ledger.Report) ledger.Receipt {

@@ -7,10 +7,22 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// held is the limit that a decision speaks of: the one that denied, or the strictest that allowed.
-type held struct {
-	c *Client
-	hold
+// origin is what a decision keeps where neither a bucket nor what is known of a request says it all.
+type origin struct {
+	hold           // the limit that denied, or the strictest that allowed
+	others others  // that allowed as well
+	ending *ending // nil where no slots were taken
+}
+
+// speaks is what a decision keeps of the one limit that it speaks of.
+func (h hold) speaks() any {
+	switch {
+	case h.item == nil:
+		return nil
+	case h.entry == nil || h.entry.Overage(): // the limit's words are not the bucket's
+		return &origin{hold: h}
+	}
+	return h.entry
 }
 
 // others are further buckets that allowed a request, as many as fit: which of
@@ -28,6 +40,18 @@ func othersOf(holds []hold, first int) (o others) {
 	return o
 }
 
+// othersKnown are those of a request that was known.
+func othersKnown(known *agent.Resolution) (o others) {
+	n := 0
+	for i := range known.Limits() {
+		if i != known.Strictest() && n < len(o) {
+			o[n] = known.Entry(i)
+			n++
+		}
+	}
+	return o
+}
+
 // speaker is the limit that a decision's headers are of, and how its bucket is.
 type speaker struct {
 	limit *limit.Limit // nil without one
@@ -37,19 +61,28 @@ type speaker struct {
 // speaker finds the limit that denied, or of those that allowed the one whose
 // bucket has the fewest units left, the strictest of them where they are as many.
 func (d *Decision) speaker() speaker {
-	h := d.held
-	if h.item == nil {
-		return speaker{}
+	var s speaker
+	var e *agent.Entry
+	var others others
+	switch by := d.by.(type) {
+	case nil:
+		return s
+	case *agent.Entry:
+		e, s.limit = by, &by.Rule().Limit
+	case *agent.Resolution:
+		e, s.limit = by.Entry(by.Strictest()), &by.Item(by.Strictest()).Rule.Limit
+		others = othersKnown(by)
+	case *origin:
+		e, s.limit, others = by.entry, &by.item.Rule.Limit, by.others
 	}
-	s := speaker{limit: &h.item.Rule.Limit}
-	if h.entry == nil {
+	if e == nil {
 		return s
 	}
-	now := h.c.now()
-	if s.state = h.entry.State(now); h.entry.Overage() && h.entry.Rule().Limit.CountsOnly() {
+	now := e.Now()
+	if s.state = e.State(now); e.Overage() && e.Rule().Limit.CountsOnly() {
 		s.state = agent.State{} // nothing is left of the limit, and its overage has none
 	}
-	for _, e := range d.others {
+	for _, e := range others {
 		if e == nil || !d.Allowed {
 			break
 		}

@@ -15,10 +15,10 @@ import (
 const (
 	// journalSync is what a loss of power may take of what was counted.
 	journalSync = 100 * time.Millisecond
-	// journalKept is how long the logs of lives that are settled are kept, and journalBytes
-	// how large all of them may be: what a ledger that went back may ask for.
-	journalKept  = 72 * time.Hour
-	journalBytes = 1 << 30
+	// DefaultJournalAge is how long the logs of lives that are settled are kept, and DefaultJournalBytes how large all
+	// of them may be: what a ledger that went back is sent again.
+	DefaultJournalAge   = 72 * time.Hour
+	DefaultJournalBytes = 1 << 30
 )
 
 // keeper is a client's journal: the life that it writes, and those before that are to be settled.
@@ -83,7 +83,7 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 	if k.past, err = readPast(dir, cfg.agent, cfg.logger); err != nil {
 		return nil, err
 	}
-	if err := dir.Prune(time.Now(), journalKept, journalBytes); err != nil {
+	if err := dir.Prune(time.Now(), cfg.journalAge, cfg.journalBytes); err != nil {
 		return nil, err
 	}
 	if k.life, err = dir.Begin(cfg.agent, epoch); err != nil {
@@ -174,14 +174,24 @@ func (l *loop) tidy() {
 	if k == nil {
 		return
 	}
-	before := k.life.Size()
-	err := k.journal.Trim(l.outbox)
-	if k.life.Size() < before {
-		err = errors.Join(err, k.dir.Prune(time.Now(), journalKept, journalBytes))
-	}
+	put, err := k.journal.Trim(l.outbox)
 	if err != nil {
 		l.c.log.Warn("the journal cannot be made smaller", "error", err)
 	}
+	if put == nil {
+		return
+	}
+	l.calls.Add(1)
+	go func() { // it waits for the disk
+		defer l.calls.Done()
+		err := put()
+		if err == nil {
+			err = k.dir.Prune(time.Now(), l.c.cfg.journalAge, l.c.cfg.journalBytes)
+		}
+		if err != nil {
+			l.c.log.Warn("the journal cannot be made smaller", "error", err)
+		}
+	}()
 }
 
 // recover goes on with the first life of the past after an answer.

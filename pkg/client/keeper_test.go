@@ -168,3 +168,13 @@ func TestADamagedJournalStopsTheStart(t *testing.T) {
 		}
 	})
 }
+
+// A client that ends before its first look at the ledger is back waits for that look, and does nothing else meanwhile.
+func TestAClientEndsWhileALookIsUnderWay(t *testing.T) {
+	bubble(t, metered(), func(t *testing.T, s *fake) {
+		c := dial(t, s, WithJournal(t.TempDir()))
+		admitted := drive(c, 1, 10, tenant("a"))
+		shut(t, c) // its first report, the answer to which names the ledger, is its last
+		wantBilled(t, s, admitted, "at the end")
+	})
+}

@@ -97,8 +97,10 @@ func (l *Limiter) Allow() bool {
 // one unit more or less counts as denied.
 func (l *Limiter) slowly() bool {
 	if e := l.entry.Load(); e != nil {
-		if !e.item().Soft && !e.set.Gone() && l.c.shut(e.Entry) {
-			return false
+		if !e.item().Soft && !e.set.Gone() {
+			if _, shut := l.c.shut(e.Entry, l.c.now()); shut {
+				return false
+			}
 		}
 		return l.refill(context.Background(), e, 1).Allowed
 	}
@@ -132,7 +134,7 @@ func (l *Limiter) endless(n int64) bool {
 func (l *Limiter) Decide(ctx context.Context, n int64) Decision {
 	if e := l.entry.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
 		if e.Take(n) {
-			return Decision{Allowed: true, held: held{l.c, hold{e.item(), e.Entry}}}
+			return Decision{Allowed: true, by: e.Entry}
 		}
 		return l.refill(ctx, e, n)
 	}
@@ -147,7 +149,7 @@ func (l *Limiter) refill(ctx context.Context, e *settled, n int64) Decision {
 		v, lost := c.refill(e, n, false)
 		switch v.Outcome {
 		case agent.Admitted:
-			return Decision{Allowed: true, held: held{c, hold{it, e}}}
+			return Decision{Allowed: true, by: hold{it, e}.speaks()}
 		case agent.Denied:
 			if it.Soft {
 				announce(it, e, n)
@@ -166,8 +168,7 @@ func (l *Limiter) refill(ctx context.Context, e *settled, n int64) Decision {
 
 // decide goes the common way, and then tries to resolve the handle again.
 func (l *Limiter) decide(ctx context.Context, n int64) Decision {
-	var d Decision
-	l.c.allow(ctx, n, l.attrs, &d)
+	d := l.c.allow(ctx, n, l.attrs)
 	l.resettle()
 	return d
 }

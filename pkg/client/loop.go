@@ -18,11 +18,13 @@ import (
 )
 
 const (
-	maxCalls      = 8     // Renew calls under way
-	maxBatch      = 4096  // renewals of a call
-	maxProbe      = 256   // renewals of a call while the server is out of contact
-	maxAsk        = 1024  // tenants of a call
-	minGather     = 1_000 // µs; see loop.gather
+	maxCalls      = 8       // Renew calls under way
+	maxBatch      = 4096    // renewals of a call
+	maxProbe      = 256     // renewals of a call while the server is out of contact
+	maxAsk        = 1024    // tenants of a call
+	nearby        = 100_000 // µs from now within which renewals are looked for that may go with one that is due
+	maxOthers     = 256     // that are looked at there for nothing
+	minGather     = 1_000   // µs; see loop.gather
 	maxGather     = 100_000
 	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
@@ -60,6 +62,7 @@ type loop struct {
 	filed   chan fileEvent
 	watched chan watchEvent
 	settled chan settleResult
+	looked  chan lookResult
 
 	flying    int
 	lastSent  int64
@@ -74,6 +77,7 @@ type loop struct {
 
 	past        []*past // lives of the journal that are not settled
 	recovered   int64   // units of those that are
+	looking     looking
 	settling    bool
 	settleFails int
 	settleAt    time.Time
@@ -81,6 +85,7 @@ type loop struct {
 	sweptAt     int64
 	accounts    accounts       // of leases, by limit
 	urgent      []*agent.Entry // scratch
+	others      []*agent.Entry // scratch
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
@@ -97,7 +102,7 @@ func (c *Client) run(ctx context.Context) {
 	defer cancel()
 	l := &loop{
 		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot,
-		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1),
+		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1), looked: make(chan lookResult, 1),
 	}
 	l.current = l.slotOf(l.today())
 	if k := c.keeper; k != nil {
@@ -139,6 +144,8 @@ func (c *Client) run(ctx context.Context) {
 			l.onFile(e)
 		case r := <-l.settled:
 			l.onSettled(r)
+		case r := <-l.looked:
+			l.onLooked(r)
 		case f := <-c.asks:
 			f(l)
 		case r := <-c.closing:
@@ -182,6 +189,7 @@ func (l *loop) drain() {
 		case <-l.watched:
 		case <-l.filed:
 		case <-l.settled:
+		case <-l.looked:
 		}
 	}
 }
@@ -511,7 +519,7 @@ func (l *loop) close(ctx context.Context) error {
 	}()
 	for {
 		s := l.outbox.State()
-		if s.Reports == 0 && len(l.past) == 0 {
+		if s.Reports == 0 && len(l.past) == 0 && (!l.looking.under || ctx.Err() != nil) { // the next start looks again
 			break
 		}
 		if ctx.Err() != nil {
@@ -522,7 +530,7 @@ func (l *loop) close(ctx context.Context) error {
 			return fmt.Errorf("%w: %d units in %d reports%s: %w", ErrUnsettled, s.Units+unitsOf(l.past), s.Reports, where, context.Cause(ctx))
 		}
 		l.settle(time.Now())
-		if pause := time.Until(l.settleAt); l.settling || pause > 0 {
+		if pause := time.Until(l.settleAt); l.settling || pause > 0 || l.looking.under {
 			l.wait(ctx, max(pause, 50*time.Millisecond))
 		}
 		if l.outbox.State().Reports == 0 && l.outbox.Usage.Rows() > 0 {
@@ -557,6 +565,8 @@ func (l *loop) wait(ctx context.Context, d time.Duration) {
 		l.onRenewed(r)
 	case r := <-l.settled:
 		l.onSettled(r)
+	case r := <-l.looked:
+		l.onLooked(r)
 	case <-l.watched: // of no interest any more
 	case <-l.filed:
 	case f := <-l.c.asks:
@@ -630,6 +640,7 @@ func (l *loop) stats() Stats {
 	if err := c.keeper.records().Fault(); err != nil {
 		s.Journal = err.Error()
 	}
+	s.UnitsResent, s.UnitsForgotten = l.looking.units, l.looking.forgotten.units()
 	if l.fault != nil {
 		s.SwitchFile = l.fault.Error()
 	}

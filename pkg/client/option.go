@@ -54,7 +54,9 @@ type config struct {
 	logger          *slog.Logger
 	withoutSlots    bool
 	switchFile      string
-	journal         string // directory
+	journal         string        // directory
+	journalAge      time.Duration // that settled logs are kept
+	journalBytes    int64         // of them at most
 	maxReservations int
 	reservationTime time.Duration
 	switches        switchfile.Says // what the file said at the start
@@ -129,6 +131,13 @@ func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile 
 // the client goes on under the name of the one before. Dial fails with ErrJournal where the directory cannot be
 // used: by two at once, on a disk that is full or read-only, on a platform that cannot map files (all but Linux).
 func WithJournal(dir string) Option { return func(c *config) { c.journal = dir } }
+
+// WithJournalKept is how long a journal keeps logs of which all is acknowledged, by default 72 hours, and how many
+// bytes of them at most, by default a gigabyte: the oldest go first, when a client starts and when a log is put away. A
+// ledger that went back is sent again what it has forgotten of them. 0 and 0 keep none.
+func WithJournalKept(age time.Duration, bytes int64) Option {
+	return func(c *config) { c.journalAge, c.journalBytes = age, bytes }
+}
 
 // WithReservationTime is how long a reservation lives that is not ended, by default a
 // minute, at most an hour: so long a request that was forgotten keeps its units from others.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -415,6 +416,38 @@ func TestFirstTouchesAreOne(t *testing.T) {
 		st := c.Stats()
 		if allowed.Load() != 50 || st.RenewCalls > 3 || st.Renewals > 4 || s.asked["a"] != 1 {
 			t.Errorf("%d of 50 allowed with %d calls for %d renewals, the tenant asked for %d times; want 50, 3 at most (tenant, buckets), once", allowed.Load(), st.RenewCalls, st.Renewals, s.asked["a"])
+		}
+		shut(t, c)
+	})
+}
+
+// Leases whose terms end near each other are renewed together, although they began apart.
+func TestRenewalsGoTogether(t *testing.T) {
+	user := limit.Limit{Name: "per-user", Rate: perSecond(1000), Burst: 2000, By: []string{"user"}}
+	bubble(t, plans(1, user), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		s.delay = time.Millisecond
+		c := dial(t, s)
+		var users []Attribute
+		for i := range 40 {
+			users = append(users, Attribute{AttrUser, fmt.Sprintf("u%d", i)})
+		}
+		var before Stats
+		for step := range 4000 { // every user each 0.2 s, 5 ms apart, for 100 s: terms are long after some
+			if step == 2400 {
+				before = c.Stats()
+			}
+			for i := range 5 {
+				if !c.Allow(t.Context(), tenant("a"), users[(5*step+i)%len(users)]).Allowed {
+					t.Fatal("denied")
+				}
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		st := c.Stats()
+		calls, renewals := st.RenewCalls-before.RenewCalls, st.Renewals-before.Renewals
+		if renewals < 100 || calls > renewals/4 {
+			t.Errorf("%d calls for %d renewals; want at least four in each", calls, renewals)
 		}
 		shut(t, c)
 	})

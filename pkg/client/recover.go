@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/journal"
+	"github.com/f4ee788f/quota/internal/ledger"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -17,6 +22,11 @@ import (
 type Recovered struct {
 	Lives []RecoveredLife
 	Usage []RecoveredUsage // of all lives, by tenant and meter
+	// What a ledger that went back had forgotten of what was settled before, and the journal still has: reports and
+	// their units, settled again now; and units that it has forgotten and the journal no longer has.
+	ResentReports, ResentUnits, ForgottenUnits int64
+
+	forgotten forgotten // of which ForgottenUnits is the sum
 }
 
 // RecoveredLife is one start of a client that had not settled all it counted.
@@ -73,11 +83,12 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (done Reco
 		}
 	}
 	api := quotav1.NewLeaseServiceClient(conn)
+	look := again{dir: d, api: api, log: cfg.logger}
 	for len(k.past) > 0 && err == nil {
 		p := k.past[0]
 		s := p.outbox.State()
 		life := RecoveredLife{Agent: p.life.Agent, Host: p.life.Host, Epoch: p.life.Epoch, Units: p.units, Reports: int64(s.Reports)}
-		err = p.settle(ctx, api)
+		err = p.settle(ctx, &look, &done)
 		s = p.outbox.State()
 		life.Settled, life.Aside = life.Units-s.Units-s.AsideUnits, s.AsideUnits
 		done.Lives = append(done.Lives, life)
@@ -86,14 +97,33 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (done Reco
 			err = p.life.Drain()
 		}
 	}
+	if err == nil {
+		_, err = done.look(ctx, &look, nil)
+	}
 	return done, err
 }
 
+// look sends again what the ledger has forgotten and the journal has.
+func (r *Recovered) look(ctx context.Context, a *again, known map[ledger.Epoch]reached) (resent, error) {
+	found, err := a.run(ctx, known)
+	r.forgotten.merge(found.forgotten)
+	r.ResentReports, r.ResentUnits, r.ForgottenUnits = r.ResentReports+found.reports, r.ResentUnits+found.units, r.forgotten.units()
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		a.log.Warn("the server is older than this program: whether the ledger has forgotten anything cannot be asked")
+		err = nil
+	case err != nil:
+		err = fmt.Errorf("%w: what the ledger may have forgotten: %w", ErrUnsettled, err)
+	}
+	return found, err
+}
+
 // settle sends what a life has left until all of it is acknowledged, or aside.
-func (p *past) settle(ctx context.Context, api quotav1.LeaseServiceClient) error {
+func (p *past) settle(ctx context.Context, look *again, done *Recovered) error {
 	if err := p.life.Sync(); err != nil {
 		return fmt.Errorf("%w: %w", ErrJournal, err)
 	}
+	lacking := make(map[ledger.Epoch]int64) // of which the journal has no more
 	for fails := 0; ; {
 		p.outbox.FreezeRest()
 		if p.outbox.Done() {
@@ -101,12 +131,27 @@ func (p *past) settle(ctx context.Context, api quotav1.LeaseServiceClient) error
 		}
 		sent := slices.Clone(p.outbox.Next(maxSend, maxSendBytes))
 		call, cancel := context.WithTimeout(ctx, settleTimeout)
-		receipts, err := settle(call, api, sent, nil)
+		receipts, _, err := settle(call, look.api, sent, nil)
 		cancel()
+		if at, next, ok := p.outbox.Forgotten(sent, receipts); ok {
+			if e := (ledger.Epoch{Agent: sent[at].Agent, Epoch: sent[at].Epoch}); lacking[e] != next {
+				lost := sent[at].Before - receipts[at].Total
+				receipts = receipts[:at]
+				found, err := done.look(ctx, look, map[ledger.Epoch]reached{e: {sent[at].Seq - 1, sent[at].Before}})
+				if err != nil {
+					return err
+				}
+				if maps.Copy(lacking, found.lacking); !found.asked { // nobody can be
+					lacking[e] = next
+					done.forgotten.add(e, lost)
+					done.ForgottenUnits = done.forgotten.units()
+				}
+			}
+		}
 		progress := false
 		if err == nil {
 			var fault *agent.Fault
-			progress, fault = p.outbox.Receive(sent, receipts, nextEpoch(p.outbox))
+			progress, fault = p.outbox.Receive(sent, receipts, leftEpoch(p.outbox))
 			progress = progress || fault != nil
 		}
 		if progress {

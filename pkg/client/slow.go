@@ -213,13 +213,13 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 		e := c.reg.Entry(&set.List, i, a)
 		if it.Rank < rank {
 			rank = it.Rank
-			d.Reason, d.held = ReasonLimit, held{c, hold{it, e}}
+			d.Reason, d.by = ReasonLimit, hold{it, e}.speaks()
 		}
 		if e == nil {
 			continue
 		}
 		if s := e.State(now); s.Live && s.Tokens < 1 && s.Remaining < 1 && s.Trickle == 0 && !it.Queues {
-			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, held: held{c, hold{it, e}}}
+			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, by: hold{it, e}.speaks()}
 		}
 	}
 	return d
@@ -312,14 +312,14 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			c.crowded.Add(1)
 			c.rouse()
 			r.giveBack(false)
-			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, hold{it, nil}}}, false
+			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: hold{it, nil}.speaks()}, false
 		}
 		if it.Vet && mode != limit.ModeAllowAll {
 			if reason := c.vetted(it, e, r.n, r.attrs); reason != ReasonLimit {
 				e.Refuse(r.n)
 				if mode == limit.ModeNormal {
 					r.giveBack(false)
-					return Decision{Reason: reason, RetryAfter: c.later(e, reason), held: held{c, hold{it, e}}}, false
+					return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: hold{it, e}.speaks()}, false
 				}
 			}
 		}
@@ -392,8 +392,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		}
 		above = above || h.entry.Overage()
 	}
-	d = Decision{Allowed: true, held: held{c, r.holds[strictest]}, others: othersOf(r.holds, strictest)}
-	d.ending = r.endingFor(set)
+	d = Decision{Allowed: true, by: &origin{r.holds[strictest], othersOf(r.holds, strictest), r.endingFor(set)}}
 	switch {
 	case mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
@@ -482,7 +481,7 @@ func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 		}
 	}
 	r.giveBack(false)
-	return Decision{Reason: reason, RetryAfter: time.Second, held: held{c, h}}, true
+	return Decision{Reason: reason, RetryAfter: time.Second, by: h.speaks()}, true
 }
 
 // enqueue adds a waiter to a bucket and has the loop ask for it. A bucket that is no
@@ -536,7 +535,7 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 		}
 		r.giveBack(true)
 		c.deadlined.Add(1)
-		return Decision{Reason: ReasonDeadline, RetryAfter: time.Second, held: held{c, h}}, false, true
+		return Decision{Reason: ReasonDeadline, RetryAfter: time.Second, by: h.speaks()}, false, true
 	}
 	return d, false, false
 }

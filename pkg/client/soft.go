@@ -27,7 +27,7 @@ func (r *request) exceed(ctx context.Context, i int, v agent.Verdict) (d Decisio
 		}
 		c.pressed.Store(true)
 		c.crowded.Add(1)
-		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, held: held{c, h}}, false, true
+		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: h.speaks()}, false, true
 	}
 	r.under = h.entry
 	r.become(i, beyond)

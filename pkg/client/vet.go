@@ -72,7 +72,7 @@ func (r *request) outranked(mode limit.Mode) (d Decision, denied bool) {
 		if floor := floorOf(h.item, h.entry, r.attrs); floor > 0 && h.entry.Left(c.now()) < floor {
 			r.giveBack(false)
 			h.entry.Refuse(r.n)
-			return Decision{Reason: ReasonPriority, RetryAfter: c.later(h.entry, ReasonPriority), held: held{c, h}}, true
+			return Decision{Reason: ReasonPriority, RetryAfter: c.later(h.entry, ReasonPriority), by: h.speaks()}, true
 		}
 	}
 	return d, false

@@ -37,7 +37,7 @@ func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
 func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
 	if e := l.entry.Load(); e != nil && n >= 1 {
 		if e.Try(n) {
-			return Decision{Allowed: true, held: held{l.c, hold{e.item(), e.Entry}}}
+			return Decision{Allowed: true, by: e.Entry}
 		}
 	}
 	return l.c.WaitN(ctx, n, l.attrs...)
@@ -70,7 +70,7 @@ func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
 		c.deadlined.Add(1)
 	}
 	r.giveBack(true)
-	return Decision{Reason: reason, RetryAfter: time.Second, held: held{c, h}}, false, true
+	return Decision{Reason: reason, RetryAfter: time.Second, by: h.speaks()}, false, true
 }
 
 // ending is the slots of a request, to be given back at its end.

@@ -23,6 +23,227 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ListAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Changes with lower numbers; 0 for the newest.
+	Before int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	// Changes by this actor, with an action that begins so (tenant or tenant.create), of this
+	// object; empty for all.
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Action        string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
+	Object        string `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListAuditRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetBefore() int64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+type ListAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*AuditRow            `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListAuditResponse) GetRows() []*AuditRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type AuditRow struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Unix milliseconds.
+	AtMs int64 `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// The key's id; open where no key was asked for.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// Such as policy.apply, tenant.set-plan, key.revoke.
+	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
+	// The version, tenant or key that was changed.
+	Object string `protobuf:"bytes,5,opt,name=object,proto3" json:"object,omitempty"`
+	// JSON of it; empty where there was none, or is none of the kind. Never a secret.
+	Before        string `protobuf:"bytes,6,opt,name=before,proto3" json:"before,omitempty"`
+	After         string `protobuf:"bytes,7,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRow) Reset() {
+	*x = AuditRow{}
+	mi := &file_quota_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRow) ProtoMessage() {}
+
+func (x *AuditRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRow.ProtoReflect.Descriptor instead.
+func (*AuditRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AuditRow) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AuditRow) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *AuditRow) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AuditRow) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *AuditRow) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditRow) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *AuditRow) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type ApplyPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The YAML document, at most 1 MiB.
@@ -44,7 +265,7 @@ type ApplyPolicyRequest struct {
 
 func (x *ApplyPolicyRequest) Reset() {
 	*x = ApplyPolicyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[0]
+	mi := &file_quota_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -56,7 +277,7 @@ func (x *ApplyPolicyRequest) String() string {
 func (*ApplyPolicyRequest) ProtoMessage() {}
 
 func (x *ApplyPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[0]
+	mi := &file_quota_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -69,7 +290,7 @@ func (x *ApplyPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ApplyPolicyRequest) GetDocument() string {
@@ -121,7 +342,7 @@ type ApplyPolicyResponse struct {
 
 func (x *ApplyPolicyResponse) Reset() {
 	*x = ApplyPolicyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[1]
+	mi := &file_quota_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -133,7 +354,7 @@ func (x *ApplyPolicyResponse) String() string {
 func (*ApplyPolicyResponse) ProtoMessage() {}
 
 func (x *ApplyPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[1]
+	mi := &file_quota_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -146,7 +367,7 @@ func (x *ApplyPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApplyPolicyResponse) GetVersion() int64 {
@@ -183,7 +404,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_quota_v1_admin_proto_msgTypes[2]
+	mi := &file_quota_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +416,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[2]
+	mi := &file_quota_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +429,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Fault) GetFile() string {
@@ -241,7 +462,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[3]
+	mi := &file_quota_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +474,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[3]
+	mi := &file_quota_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +487,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetPolicyRequest) GetVersion() int64 {
@@ -293,7 +514,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_quota_v1_admin_proto_msgTypes[4]
+	mi := &file_quota_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -305,7 +526,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[4]
+	mi := &file_quota_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -318,7 +539,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PolicyVersion) GetVersion() int64 {
@@ -375,7 +596,7 @@ type ListPolicyVersionsRequest struct {
 
 func (x *ListPolicyVersionsRequest) Reset() {
 	*x = ListPolicyVersionsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +608,7 @@ func (x *ListPolicyVersionsRequest) String() string {
 func (*ListPolicyVersionsRequest) ProtoMessage() {}
 
 func (x *ListPolicyVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +621,7 @@ func (x *ListPolicyVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPolicyVersionsRequest) GetPageSize() int32 {
@@ -426,7 +647,7 @@ type ListPolicyVersionsResponse struct {
 
 func (x *ListPolicyVersionsResponse) Reset() {
 	*x = ListPolicyVersionsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[6]
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +659,7 @@ func (x *ListPolicyVersionsResponse) String() string {
 func (*ListPolicyVersionsResponse) ProtoMessage() {}
 
 func (x *ListPolicyVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[6]
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +672,7 @@ func (x *ListPolicyVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPolicyVersionsResponse) GetVersions() []*PolicyVersion {
@@ -470,7 +691,7 @@ type RollbackPolicyRequest struct {
 
 func (x *RollbackPolicyRequest) Reset() {
 	*x = RollbackPolicyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[7]
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +703,7 @@ func (x *RollbackPolicyRequest) String() string {
 func (*RollbackPolicyRequest) ProtoMessage() {}
 
 func (x *RollbackPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[7]
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +716,7 @@ func (x *RollbackPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackPolicyRequest.ProtoReflect.Descriptor instead.
 func (*RollbackPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RollbackPolicyRequest) GetVersion() int64 {
@@ -513,7 +734,7 @@ type GetShadowRequest struct {
 
 func (x *GetShadowRequest) Reset() {
 	*x = GetShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +746,7 @@ func (x *GetShadowRequest) String() string {
 func (*GetShadowRequest) ProtoMessage() {}
 
 func (x *GetShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +759,7 @@ func (x *GetShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetShadowRequest.ProtoReflect.Descriptor instead.
 func (*GetShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 type ClearShadowRequest struct {
@@ -549,7 +770,7 @@ type ClearShadowRequest struct {
 
 func (x *ClearShadowRequest) Reset() {
 	*x = ClearShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +782,7 @@ func (x *ClearShadowRequest) String() string {
 func (*ClearShadowRequest) ProtoMessage() {}
 
 func (x *ClearShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +795,7 @@ func (x *ClearShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearShadowRequest.ProtoReflect.Descriptor instead.
 func (*ClearShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 type ClearShadowResponse struct {
@@ -587,7 +808,7 @@ type ClearShadowResponse struct {
 
 func (x *ClearShadowResponse) Reset() {
 	*x = ClearShadowResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +820,7 @@ func (x *ClearShadowResponse) String() string {
 func (*ClearShadowResponse) ProtoMessage() {}
 
 func (x *ClearShadowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +833,7 @@ func (x *ClearShadowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearShadowResponse.ProtoReflect.Descriptor instead.
 func (*ClearShadowResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ClearShadowResponse) GetVersion() int64 {
@@ -632,7 +853,7 @@ type PromoteShadowRequest struct {
 
 func (x *PromoteShadowRequest) Reset() {
 	*x = PromoteShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +865,7 @@ func (x *PromoteShadowRequest) String() string {
 func (*PromoteShadowRequest) ProtoMessage() {}
 
 func (x *PromoteShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +878,7 @@ func (x *PromoteShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteShadowRequest.ProtoReflect.Descriptor instead.
 func (*PromoteShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PromoteShadowRequest) GetVersion() int64 {
@@ -675,7 +896,7 @@ type ListPlansRequest struct {
 
 func (x *ListPlansRequest) Reset() {
 	*x = ListPlansRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +908,7 @@ func (x *ListPlansRequest) String() string {
 func (*ListPlansRequest) ProtoMessage() {}
 
 func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +921,7 @@ func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansRequest.ProtoReflect.Descriptor instead.
 func (*ListPlansRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 type ListPlansResponse struct {
@@ -715,7 +936,7 @@ type ListPlansResponse struct {
 
 func (x *ListPlansResponse) Reset() {
 	*x = ListPlansResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +948,7 @@ func (x *ListPlansResponse) String() string {
 func (*ListPlansResponse) ProtoMessage() {}
 
 func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +961,7 @@ func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansResponse.ProtoReflect.Descriptor instead.
 func (*ListPlansResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListPlansResponse) GetPlans() []*Plan {
@@ -777,7 +998,7 @@ type CreateTenantRequest struct {
 
 func (x *CreateTenantRequest) Reset() {
 	*x = CreateTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1010,7 @@ func (x *CreateTenantRequest) String() string {
 func (*CreateTenantRequest) ProtoMessage() {}
 
 func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1023,7 @@ func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTenantRequest.ProtoReflect.Descriptor instead.
 func (*CreateTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateTenantRequest) GetId() string {
@@ -836,7 +1057,7 @@ type SetTenantPlanRequest struct {
 
 func (x *SetTenantPlanRequest) Reset() {
 	*x = SetTenantPlanRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +1069,7 @@ func (x *SetTenantPlanRequest) String() string {
 func (*SetTenantPlanRequest) ProtoMessage() {}
 
 func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1082,7 @@ func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantPlanRequest.ProtoReflect.Descriptor instead.
 func (*SetTenantPlanRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetTenantPlanRequest) GetId() string {
@@ -887,7 +1108,7 @@ type SuspendTenantRequest struct {
 
 func (x *SuspendTenantRequest) Reset() {
 	*x = SuspendTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1120,7 @@ func (x *SuspendTenantRequest) String() string {
 func (*SuspendTenantRequest) ProtoMessage() {}
 
 func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1133,7 @@ func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
 func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SuspendTenantRequest) GetId() string {
@@ -931,7 +1152,7 @@ type ResumeTenantRequest struct {
 
 func (x *ResumeTenantRequest) Reset() {
 	*x = ResumeTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1164,7 @@ func (x *ResumeTenantRequest) String() string {
 func (*ResumeTenantRequest) ProtoMessage() {}
 
 func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1177,7 @@ func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResumeTenantRequest) GetId() string {
@@ -975,7 +1196,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1208,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1221,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1022,7 +1243,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1255,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1268,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1075,7 +1296,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1308,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1321,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1129,7 +1350,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1362,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1375,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -1190,7 +1411,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1423,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1436,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Agent) GetId() string {
@@ -1277,7 +1498,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1510,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1523,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1337,7 +1558,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1570,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1583,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Key) GetId() string {
@@ -1419,7 +1640,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1652,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1665,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -1479,7 +1700,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1712,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1725,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -1530,7 +1751,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1763,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1776,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -1573,7 +1794,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1806,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1819,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 type ListKeysResponse struct {
@@ -1610,7 +1831,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1843,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1856,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -1653,7 +1874,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1886,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1899,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 type SetSwitchesRequest struct {
@@ -1694,7 +1915,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1927,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1940,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -1744,7 +1965,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1977,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1990,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type VersionInfo struct {
@@ -1785,7 +2006,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2018,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +2031,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -1845,7 +2066,23 @@ var File_quota_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x98\x01\n" +
+	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x8d\x01\n" +
+	"\x10ListAuditRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\";\n" +
+	"\x11ListAuditResponse\x12&\n" +
+	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.AuditRowR\x04rows\"\xab\x01\n" +
+	"\bAuditRow\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\x12\x16\n" +
+	"\x06before\x18\x06 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\a \x01(\tR\x05after\"\x98\x01\n" +
 	"\x12ApplyPolicyRequest\x12\x1a\n" +
 	"\bdocument\x18\x01 \x01(\tR\bdocument\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x17\n" +
@@ -1958,7 +2195,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xd0\v\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x96\f\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -1980,7 +2217,8 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\tRevokeKey\x12\x1a.quota.v1.RevokeKeyRequest\x1a\r.quota.v1.Key\x12A\n" +
 	"\bListKeys\x12\x19.quota.v1.ListKeysRequest\x1a\x1a.quota.v1.ListKeysResponse\x12?\n" +
 	"\vGetSwitches\x12\x1c.quota.v1.GetSwitchesRequest\x1a\x12.quota.v1.Switches\x12?\n" +
-	"\vSetSwitches\x12\x1c.quota.v1.SetSwitchesRequest\x1a\x12.quota.v1.Switches\x12@\n" +
+	"\vSetSwitches\x12\x1c.quota.v1.SetSwitchesRequest\x1a\x12.quota.v1.Switches\x12D\n" +
+	"\tListAudit\x12\x1a.quota.v1.ListAuditRequest\x1a\x1b.quota.v1.ListAuditResponse\x12@\n" +
 	"\n" +
 	"GetVersion\x12\x1b.quota.v1.GetVersionRequest\x1a\x15.quota.v1.VersionInfoB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
@@ -1996,103 +2234,109 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_quota_v1_admin_proto_goTypes = []any{
-	(*ApplyPolicyRequest)(nil),         // 0: quota.v1.ApplyPolicyRequest
-	(*ApplyPolicyResponse)(nil),        // 1: quota.v1.ApplyPolicyResponse
-	(*Fault)(nil),                      // 2: quota.v1.Fault
-	(*GetPolicyRequest)(nil),           // 3: quota.v1.GetPolicyRequest
-	(*PolicyVersion)(nil),              // 4: quota.v1.PolicyVersion
-	(*ListPolicyVersionsRequest)(nil),  // 5: quota.v1.ListPolicyVersionsRequest
-	(*ListPolicyVersionsResponse)(nil), // 6: quota.v1.ListPolicyVersionsResponse
-	(*RollbackPolicyRequest)(nil),      // 7: quota.v1.RollbackPolicyRequest
-	(*GetShadowRequest)(nil),           // 8: quota.v1.GetShadowRequest
-	(*ClearShadowRequest)(nil),         // 9: quota.v1.ClearShadowRequest
-	(*ClearShadowResponse)(nil),        // 10: quota.v1.ClearShadowResponse
-	(*PromoteShadowRequest)(nil),       // 11: quota.v1.PromoteShadowRequest
-	(*ListPlansRequest)(nil),           // 12: quota.v1.ListPlansRequest
-	(*ListPlansResponse)(nil),          // 13: quota.v1.ListPlansResponse
-	(*CreateTenantRequest)(nil),        // 14: quota.v1.CreateTenantRequest
-	(*SetTenantPlanRequest)(nil),       // 15: quota.v1.SetTenantPlanRequest
-	(*SuspendTenantRequest)(nil),       // 16: quota.v1.SuspendTenantRequest
-	(*ResumeTenantRequest)(nil),        // 17: quota.v1.ResumeTenantRequest
-	(*GetTenantRequest)(nil),           // 18: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 19: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 20: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 21: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 22: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 23: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 24: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 25: quota.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 26: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 27: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 28: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 29: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 30: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 31: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 32: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 33: quota.v1.VersionInfo
-	nil,                                // 34: quota.v1.ListPlansResponse.PricesEntry
-	(*Plan)(nil),                       // 35: quota.v1.Plan
-	(*Tenant)(nil),                     // 36: quota.v1.Tenant
-	(*Switches)(nil),                   // 37: quota.v1.Switches
+	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
+	(*AuditRow)(nil),                   // 2: quota.v1.AuditRow
+	(*ApplyPolicyRequest)(nil),         // 3: quota.v1.ApplyPolicyRequest
+	(*ApplyPolicyResponse)(nil),        // 4: quota.v1.ApplyPolicyResponse
+	(*Fault)(nil),                      // 5: quota.v1.Fault
+	(*GetPolicyRequest)(nil),           // 6: quota.v1.GetPolicyRequest
+	(*PolicyVersion)(nil),              // 7: quota.v1.PolicyVersion
+	(*ListPolicyVersionsRequest)(nil),  // 8: quota.v1.ListPolicyVersionsRequest
+	(*ListPolicyVersionsResponse)(nil), // 9: quota.v1.ListPolicyVersionsResponse
+	(*RollbackPolicyRequest)(nil),      // 10: quota.v1.RollbackPolicyRequest
+	(*GetShadowRequest)(nil),           // 11: quota.v1.GetShadowRequest
+	(*ClearShadowRequest)(nil),         // 12: quota.v1.ClearShadowRequest
+	(*ClearShadowResponse)(nil),        // 13: quota.v1.ClearShadowResponse
+	(*PromoteShadowRequest)(nil),       // 14: quota.v1.PromoteShadowRequest
+	(*ListPlansRequest)(nil),           // 15: quota.v1.ListPlansRequest
+	(*ListPlansResponse)(nil),          // 16: quota.v1.ListPlansResponse
+	(*CreateTenantRequest)(nil),        // 17: quota.v1.CreateTenantRequest
+	(*SetTenantPlanRequest)(nil),       // 18: quota.v1.SetTenantPlanRequest
+	(*SuspendTenantRequest)(nil),       // 19: quota.v1.SuspendTenantRequest
+	(*ResumeTenantRequest)(nil),        // 20: quota.v1.ResumeTenantRequest
+	(*GetTenantRequest)(nil),           // 21: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 22: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 23: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 24: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 25: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 26: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 27: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 28: quota.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),          // 29: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 30: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 31: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 32: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 33: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 34: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 35: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 36: quota.v1.VersionInfo
+	nil,                                // 37: quota.v1.ListPlansResponse.PricesEntry
+	(*Plan)(nil),                       // 38: quota.v1.Plan
+	(*Tenant)(nil),                     // 39: quota.v1.Tenant
+	(*Switches)(nil),                   // 40: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
-	4,  // 0: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	35, // 1: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	34, // 2: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	36, // 3: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	22, // 4: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	24, // 5: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	24, // 6: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	37, // 7: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	0,  // 8: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	3,  // 9: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	5,  // 10: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	7,  // 11: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	8,  // 12: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	9,  // 13: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	11, // 14: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	12, // 15: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	14, // 16: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	15, // 17: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	16, // 18: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	17, // 19: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	18, // 20: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	19, // 21: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	21, // 22: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	25, // 23: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	27, // 24: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	28, // 25: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	30, // 26: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	31, // 27: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	32, // 28: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	1,  // 29: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	4,  // 30: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	6,  // 31: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	1,  // 32: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	4,  // 33: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	10, // 34: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	1,  // 35: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	13, // 36: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	36, // 37: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	36, // 38: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	36, // 39: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	36, // 40: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	36, // 41: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	20, // 42: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	23, // 43: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	26, // 44: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	24, // 45: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	29, // 46: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	37, // 47: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	37, // 48: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	33, // 49: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	29, // [29:50] is the sub-list for method output_type
-	8,  // [8:29] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
+	7,  // 1: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
+	38, // 2: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	37, // 3: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	39, // 4: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	25, // 5: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	27, // 6: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	27, // 7: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	40, // 8: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 9: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 10: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 11: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 12: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 13: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 14: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 15: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 16: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 17: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 18: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 19: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	20, // 20: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	21, // 21: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	22, // 22: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	24, // 23: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	28, // 24: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	30, // 25: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	31, // 26: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	33, // 27: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	34, // 28: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 29: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	35, // 30: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 31: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 32: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 33: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 34: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 35: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 36: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 37: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 38: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	39, // 39: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	39, // 40: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	39, // 41: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	39, // 42: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	39, // 43: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	23, // 44: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	26, // 45: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	29, // 46: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	27, // 47: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	32, // 48: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	40, // 49: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	40, // 50: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 51: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	36, // 52: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	31, // [31:53] is the sub-list for method output_type
+	9,  // [9:31] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -2107,7 +2351,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

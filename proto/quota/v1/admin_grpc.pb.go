@@ -41,6 +41,7 @@ const (
 	AdminService_ListKeys_FullMethodName           = "/quota.v1.AdminService/ListKeys"
 	AdminService_GetSwitches_FullMethodName        = "/quota.v1.AdminService/GetSwitches"
 	AdminService_SetSwitches_FullMethodName        = "/quota.v1.AdminService/SetSwitches"
+	AdminService_ListAudit_FullMethodName          = "/quota.v1.AdminService/ListAudit"
 	AdminService_GetVersion_FullMethodName         = "/quota.v1.AdminService/GetVersion"
 )
 
@@ -92,6 +93,8 @@ type AdminServiceClient interface {
 	// and reaches the stores when they are back.
 	GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
 	SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
+	// ListAudit pages through the audit log, newest first. Needs the role admin.
+	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// GetVersion tells what the server runs.
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*VersionInfo, error)
 }
@@ -304,6 +307,16 @@ func (c *adminServiceClient) SetSwitches(ctx context.Context, in *SetSwitchesReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*VersionInfo, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VersionInfo)
@@ -362,6 +375,8 @@ type AdminServiceServer interface {
 	// and reaches the stores when they are back.
 	GetSwitches(context.Context, *GetSwitchesRequest) (*Switches, error)
 	SetSwitches(context.Context, *SetSwitchesRequest) (*Switches, error)
+	// ListAudit pages through the audit log, newest first. Needs the role admin.
+	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// GetVersion tells what the server runs.
 	GetVersion(context.Context, *GetVersionRequest) (*VersionInfo, error)
 	mustEmbedUnimplementedAdminServiceServer()
@@ -433,6 +448,9 @@ func (UnimplementedAdminServiceServer) GetSwitches(context.Context, *GetSwitches
 }
 func (UnimplementedAdminServiceServer) SetSwitches(context.Context, *SetSwitchesRequest) (*Switches, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetSwitches not implemented")
+}
+func (UnimplementedAdminServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
 func (UnimplementedAdminServiceServer) GetVersion(context.Context, *GetVersionRequest) (*VersionInfo, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetVersion not implemented")
@@ -818,6 +836,24 @@ func _AdminService_SetSwitches_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListAudit(ctx, req.(*ListAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GetVersion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetVersionRequest)
 	if err := dec(in); err != nil {
@@ -922,6 +958,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetSwitches",
 			Handler:    _AdminService_SetSwitches_Handler,
+		},
+		{
+			MethodName: "ListAudit",
+			Handler:    _AdminService_ListAudit_Handler,
 		},
 		{
 			MethodName: "GetVersion",

@@ -567,7 +567,7 @@ func (x Receipt_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipt_Status.Descriptor instead.
 func (Receipt_Status) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23, 0}
 }
 
 // RenewRequest carries at most 4,096 renewals and 1,024 tenants.
@@ -2528,7 +2528,11 @@ func (x *Report) GetClosed() bool {
 type SettleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each report, in its order.
-	Receipts      []*Receipt `protobuf:"bytes,1,rep,name=receipts,proto3" json:"receipts,omitempty"`
+	Receipts []*Receipt `protobuf:"bytes,1,rep,name=receipts,proto3" json:"receipts,omitempty"`
+	// Which ledger it is, and since when: where that is not what it was, the ledger may have been
+	// restored or failed over, and have forgotten reports that it acknowledged. At most 256
+	// bytes; empty where it could not be said.
+	Ledger        string `protobuf:"bytes,2,opt,name=ledger,proto3" json:"ledger,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2570,6 +2574,192 @@ func (x *SettleResponse) GetReceipts() []*Receipt {
 	return nil
 }
 
+func (x *SettleResponse) GetLedger() string {
+	if x != nil {
+		return x.Ledger
+	}
+	return ""
+}
+
+type FrontiersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// At most 1,024.
+	Epochs        []int64 `protobuf:"varint,2,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontiersRequest) Reset() {
+	*x = FrontiersRequest{}
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontiersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontiersRequest) ProtoMessage() {}
+
+func (x *FrontiersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontiersRequest.ProtoReflect.Descriptor instead.
+func (*FrontiersRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *FrontiersRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *FrontiersRequest) GetEpochs() []int64 {
+	if x != nil {
+		return x.Epochs
+	}
+	return nil
+}
+
+type FrontiersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in SettleResponse.
+	Ledger string `protobuf:"bytes,1,opt,name=ledger,proto3" json:"ledger,omitempty"`
+	// One for each epoch, in its order.
+	Frontiers     []*Frontier `protobuf:"bytes,2,rep,name=frontiers,proto3" json:"frontiers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontiersResponse) Reset() {
+	*x = FrontiersResponse{}
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontiersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontiersResponse) ProtoMessage() {}
+
+func (x *FrontiersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontiersResponse.ProtoReflect.Descriptor instead.
+func (*FrontiersResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FrontiersResponse) GetLedger() string {
+	if x != nil {
+		return x.Ledger
+	}
+	return ""
+}
+
+func (x *FrontiersResponse) GetFrontiers() []*Frontier {
+	if x != nil {
+		return x.Frontiers
+	}
+	return nil
+}
+
+// Frontier is how far an epoch is settled.
+type Frontier struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The last report that is settled; 0 where none is.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Units settled so far.
+	Total int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	// Of that last report; empty where none is settled.
+	Digest        []byte `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Frontier) Reset() {
+	*x = Frontier{}
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Frontier) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Frontier) ProtoMessage() {}
+
+func (x *Frontier) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Frontier.ProtoReflect.Descriptor instead.
+func (*Frontier) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Frontier) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Frontier) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Frontier) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Frontier) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
 type Receipt struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status Receipt_Status         `protobuf:"varint,1,opt,name=status,proto3,enum=quota.v1.Receipt_Status" json:"status,omitempty"`
@@ -2584,7 +2774,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2786,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2799,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Receipt) GetStatus() Receipt_Status {
@@ -2875,9 +3065,21 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x06digest\x18\a \x01(\fR\x06digest\x12\x1d\n" +
 	"\n" +
 	"through_ms\x18\b \x01(\x03R\tthroughMs\x12\x16\n" +
-	"\x06closed\x18\t \x01(\bR\x06closed\"?\n" +
+	"\x06closed\x18\t \x01(\bR\x06closed\"W\n" +
 	"\x0eSettleResponse\x12-\n" +
-	"\breceipts\x18\x01 \x03(\v2\x11.quota.v1.ReceiptR\breceipts\"\xf8\x01\n" +
+	"\breceipts\x18\x01 \x03(\v2\x11.quota.v1.ReceiptR\breceipts\x12\x16\n" +
+	"\x06ledger\x18\x02 \x01(\tR\x06ledger\"@\n" +
+	"\x10FrontiersRequest\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x16\n" +
+	"\x06epochs\x18\x02 \x03(\x03R\x06epochs\"]\n" +
+	"\x11FrontiersResponse\x12\x16\n" +
+	"\x06ledger\x18\x01 \x01(\tR\x06ledger\x120\n" +
+	"\tfrontiers\x18\x02 \x03(\v2\x12.quota.v1.FrontierR\tfrontiers\"`\n" +
+	"\bFrontier\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\"\xf8\x01\n" +
 	"\aReceipt\x120\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x18.quota.v1.Receipt.StatusR\x06status\x12\x19\n" +
 	"\bnext_seq\x18\x02 \x01(\x03R\anextSeq\x12\x14\n" +
@@ -2891,11 +3093,12 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\n" +
 	"\x06FENCED\x10\x04\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x05\x12\f\n" +
-	"\bREJECTED\x10\x062\xc1\x01\n" +
+	"\bREJECTED\x10\x062\x87\x02\n" +
 	"\fLeaseService\x128\n" +
 	"\x05Renew\x12\x16.quota.v1.RenewRequest\x1a\x17.quota.v1.RenewResponse\x12:\n" +
 	"\x05Watch\x12\x16.quota.v1.WatchRequest\x1a\x17.quota.v1.WatchResponse0\x01\x12;\n" +
-	"\x06Settle\x12\x17.quota.v1.SettleRequest\x1a\x18.quota.v1.SettleResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\x06Settle\x12\x17.quota.v1.SettleRequest\x1a\x18.quota.v1.SettleResponse\x12D\n" +
+	"\tFrontiers\x12\x1a.quota.v1.FrontiersRequest\x1a\x1b.quota.v1.FrontiersResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_lease_proto_rawDescOnce sync.Once
@@ -2910,40 +3113,43 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_quota_v1_lease_proto_goTypes = []any{
-	(Renewal_Kind)(0),      // 0: quota.v1.Renewal.Kind
-	(Grant_Status)(0),      // 1: quota.v1.Grant.Status
-	(Switches_Mode)(0),     // 2: quota.v1.Switches.Mode
-	(Limit_Algorithm)(0),   // 3: quota.v1.Limit.Algorithm
-	(Limit_Outage)(0),      // 4: quota.v1.Limit.Outage
-	(Limit_Enforcement)(0), // 5: quota.v1.Limit.Enforcement
-	(Limit_FirstTouch)(0),  // 6: quota.v1.Limit.FirstTouch
-	(Limit_OnChange)(0),    // 7: quota.v1.Limit.OnChange
-	(Rate_Calendar)(0),     // 8: quota.v1.Rate.Calendar
-	(Receipt_Status)(0),    // 9: quota.v1.Receipt.Status
-	(*RenewRequest)(nil),   // 10: quota.v1.RenewRequest
-	(*Renewal)(nil),        // 11: quota.v1.Renewal
-	(*RenewResponse)(nil),  // 12: quota.v1.RenewResponse
-	(*Grant)(nil),          // 13: quota.v1.Grant
-	(*Tenant)(nil),         // 14: quota.v1.Tenant
-	(*WatchRequest)(nil),   // 15: quota.v1.WatchRequest
-	(*WatchResponse)(nil),  // 16: quota.v1.WatchResponse
-	(*Switches)(nil),       // 17: quota.v1.Switches
-	(*Policy)(nil),         // 18: quota.v1.Policy
-	(*Plan)(nil),           // 19: quota.v1.Plan
-	(*Limit)(nil),          // 20: quota.v1.Limit
-	(*Variant)(nil),        // 21: quota.v1.Variant
-	(*Rate)(nil),           // 22: quota.v1.Rate
-	(*Match)(nil),          // 23: quota.v1.Match
-	(*Gateway)(nil),        // 24: quota.v1.Gateway
-	(*SettleRequest)(nil),  // 25: quota.v1.SettleRequest
-	(*LeaseAccounts)(nil),  // 26: quota.v1.LeaseAccounts
-	(*LeaseAccount)(nil),   // 27: quota.v1.LeaseAccount
-	(*Report)(nil),         // 28: quota.v1.Report
-	(*SettleResponse)(nil), // 29: quota.v1.SettleResponse
-	(*Receipt)(nil),        // 30: quota.v1.Receipt
-	nil,                    // 31: quota.v1.Gateway.DescriptorsEntry
+	(Renewal_Kind)(0),         // 0: quota.v1.Renewal.Kind
+	(Grant_Status)(0),         // 1: quota.v1.Grant.Status
+	(Switches_Mode)(0),        // 2: quota.v1.Switches.Mode
+	(Limit_Algorithm)(0),      // 3: quota.v1.Limit.Algorithm
+	(Limit_Outage)(0),         // 4: quota.v1.Limit.Outage
+	(Limit_Enforcement)(0),    // 5: quota.v1.Limit.Enforcement
+	(Limit_FirstTouch)(0),     // 6: quota.v1.Limit.FirstTouch
+	(Limit_OnChange)(0),       // 7: quota.v1.Limit.OnChange
+	(Rate_Calendar)(0),        // 8: quota.v1.Rate.Calendar
+	(Receipt_Status)(0),       // 9: quota.v1.Receipt.Status
+	(*RenewRequest)(nil),      // 10: quota.v1.RenewRequest
+	(*Renewal)(nil),           // 11: quota.v1.Renewal
+	(*RenewResponse)(nil),     // 12: quota.v1.RenewResponse
+	(*Grant)(nil),             // 13: quota.v1.Grant
+	(*Tenant)(nil),            // 14: quota.v1.Tenant
+	(*WatchRequest)(nil),      // 15: quota.v1.WatchRequest
+	(*WatchResponse)(nil),     // 16: quota.v1.WatchResponse
+	(*Switches)(nil),          // 17: quota.v1.Switches
+	(*Policy)(nil),            // 18: quota.v1.Policy
+	(*Plan)(nil),              // 19: quota.v1.Plan
+	(*Limit)(nil),             // 20: quota.v1.Limit
+	(*Variant)(nil),           // 21: quota.v1.Variant
+	(*Rate)(nil),              // 22: quota.v1.Rate
+	(*Match)(nil),             // 23: quota.v1.Match
+	(*Gateway)(nil),           // 24: quota.v1.Gateway
+	(*SettleRequest)(nil),     // 25: quota.v1.SettleRequest
+	(*LeaseAccounts)(nil),     // 26: quota.v1.LeaseAccounts
+	(*LeaseAccount)(nil),      // 27: quota.v1.LeaseAccount
+	(*Report)(nil),            // 28: quota.v1.Report
+	(*SettleResponse)(nil),    // 29: quota.v1.SettleResponse
+	(*FrontiersRequest)(nil),  // 30: quota.v1.FrontiersRequest
+	(*FrontiersResponse)(nil), // 31: quota.v1.FrontiersResponse
+	(*Frontier)(nil),          // 32: quota.v1.Frontier
+	(*Receipt)(nil),           // 33: quota.v1.Receipt
+	nil,                       // 34: quota.v1.Gateway.DescriptorsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
 	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
@@ -2973,23 +3179,26 @@ var file_quota_v1_lease_proto_depIdxs = []int32{
 	7,  // 24: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
 	22, // 25: quota.v1.Variant.rate:type_name -> quota.v1.Rate
 	8,  // 26: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
-	31, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
+	34, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
 	28, // 28: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
 	26, // 29: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
 	27, // 30: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
-	30, // 31: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	9,  // 32: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	10, // 33: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	15, // 34: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	25, // 35: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	12, // 36: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	16, // 37: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	29, // 38: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	36, // [36:39] is the sub-list for method output_type
-	33, // [33:36] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	33, // 31: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	32, // 32: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
+	9,  // 33: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 34: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 35: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	25, // 36: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	30, // 37: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
+	12, // 38: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 39: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	29, // 40: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	31, // 41: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
+	38, // [38:42] is the sub-list for method output_type
+	34, // [34:38] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -3003,7 +3212,7 @@ func file_quota_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,9 +26,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LeaseService_Renew_FullMethodName  = "/quota.v1.LeaseService/Renew"
-	LeaseService_Watch_FullMethodName  = "/quota.v1.LeaseService/Watch"
-	LeaseService_Settle_FullMethodName = "/quota.v1.LeaseService/Settle"
+	LeaseService_Renew_FullMethodName     = "/quota.v1.LeaseService/Renew"
+	LeaseService_Watch_FullMethodName     = "/quota.v1.LeaseService/Watch"
+	LeaseService_Settle_FullMethodName    = "/quota.v1.LeaseService/Settle"
+	LeaseService_Frontiers_FullMethodName = "/quota.v1.LeaseService/Frontiers"
 )
 
 // LeaseServiceClient is the client API for LeaseService service.
@@ -50,6 +51,9 @@ type LeaseServiceClient interface {
 	// Settle moves reports into the ledger. A receipt of SETTLED or ALREADY means
 	// that the report is durable. It is safe to repeat, to several servers.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Frontiers says how far epochs of an agent are settled. It changes nothing. An agent that keeps
+	// what was acknowledged asks when the ledger may have gone back, and sends again what it lacks.
+	Frontiers(ctx context.Context, in *FrontiersRequest, opts ...grpc.CallOption) (*FrontiersResponse, error)
 }
 
 type leaseServiceClient struct {
@@ -99,6 +103,16 @@ func (c *leaseServiceClient) Settle(ctx context.Context, in *SettleRequest, opts
 	return out, nil
 }
 
+func (c *leaseServiceClient) Frontiers(ctx context.Context, in *FrontiersRequest, opts ...grpc.CallOption) (*FrontiersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FrontiersResponse)
+	err := c.cc.Invoke(ctx, LeaseService_Frontiers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeaseServiceServer is the server API for LeaseService service.
 // All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
@@ -118,6 +132,9 @@ type LeaseServiceServer interface {
 	// Settle moves reports into the ledger. A receipt of SETTLED or ALREADY means
 	// that the report is durable. It is safe to repeat, to several servers.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Frontiers says how far epochs of an agent are settled. It changes nothing. An agent that keeps
+	// what was acknowledged asks when the ledger may have gone back, and sends again what it lacks.
+	Frontiers(context.Context, *FrontiersRequest) (*FrontiersResponse, error)
 	mustEmbedUnimplementedLeaseServiceServer()
 }
 
@@ -136,6 +153,9 @@ func (UnimplementedLeaseServiceServer) Watch(*WatchRequest, grpc.ServerStreaming
 }
 func (UnimplementedLeaseServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedLeaseServiceServer) Frontiers(context.Context, *FrontiersRequest) (*FrontiersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Frontiers not implemented")
 }
 func (UnimplementedLeaseServiceServer) mustEmbedUnimplementedLeaseServiceServer() {}
 func (UnimplementedLeaseServiceServer) testEmbeddedByValue()                      {}
@@ -205,6 +225,24 @@ func _LeaseService_Settle_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaseService_Frontiers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FrontiersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaseServiceServer).Frontiers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaseService_Frontiers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaseServiceServer).Frontiers(ctx, req.(*FrontiersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LeaseService_ServiceDesc is the grpc.ServiceDesc for LeaseService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -219,6 +257,10 @@ var LeaseService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _LeaseService_Settle_Handler,
+		},
+		{
+			MethodName: "Frontiers",
+			Handler:    _LeaseService_Frontiers_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -883,8 +883,11 @@ type TraceReportResponse struct {
 	// It waits to be folded.
 	Queued bool `protobuf:"varint,7,opt,name=queued,proto3" json:"queued,omitempty"`
 	// Not set while it waits, and for a report without rows.
-	Block         *BlockInfo   `protobuf:"bytes,8,opt,name=block,proto3" json:"block,omitempty"`
-	Rows          []*TracedRow `protobuf:"bytes,9,rep,name=rows,proto3" json:"rows,omitempty"`
+	Block *BlockInfo `protobuf:"bytes,8,opt,name=block,proto3" json:"block,omitempty"`
+	// None where the report is archived.
+	Rows []*TracedRow `protobuf:"bytes,9,rep,name=rows,proto3" json:"rows,omitempty"`
+	// The file that the report is archived in; empty where it is not.
+	Archive       string `protobuf:"bytes,10,opt,name=archive,proto3" json:"archive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -980,6 +983,13 @@ func (x *TraceReportResponse) GetRows() []*TracedRow {
 		return x.Rows
 	}
 	return nil
+}
+
+func (x *TraceReportResponse) GetArchive() string {
+	if x != nil {
+		return x.Archive
+	}
+	return ""
 }
 
 type TracedRow struct {
@@ -1105,9 +1115,12 @@ type TraceEntryResponse struct {
 	// The correction that it is of, instead.
 	Correction *Correction `protobuf:"bytes,4,opt,name=correction,proto3" json:"correction,omitempty"`
 	// Numbers of corrections that name this entry.
-	CorrectedBy   []int64 `protobuf:"varint,5,rep,packed,name=corrected_by,json=correctedBy,proto3" json:"corrected_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CorrectedBy []int64 `protobuf:"varint,5,rep,packed,name=corrected_by,json=correctedBy,proto3" json:"corrected_by,omitempty"`
+	// How many reports of its block are archived: of those that are among them it merges,
+	// nothing is said.
+	ArchivedReports int64 `protobuf:"varint,6,opt,name=archived_reports,json=archivedReports,proto3" json:"archived_reports,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TraceEntryResponse) Reset() {
@@ -1173,6 +1186,13 @@ func (x *TraceEntryResponse) GetCorrectedBy() []int64 {
 		return x.CorrectedBy
 	}
 	return nil
+}
+
+func (x *TraceEntryResponse) GetArchivedReports() int64 {
+	if x != nil {
+		return x.ArchivedReports
+	}
+	return 0
 }
 
 // ReportShare is what a report adds to an entry.
@@ -1990,10 +2010,18 @@ type VerifyResult struct {
 	Quarantined int64 `protobuf:"varint,8,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// The highest block, and its hash: whoever kept them from an earlier time can see
 	// that the chain still leads there.
-	Height        int64  `protobuf:"varint,9,opt,name=height,proto3" json:"height,omitempty"`
-	Hash          []byte `protobuf:"bytes,10,opt,name=hash,proto3" json:"hash,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Height int64  `protobuf:"varint,9,opt,name=height,proto3" json:"height,omitempty"`
+	Hash   []byte `protobuf:"bytes,10,opt,name=hash,proto3" json:"hash,omitempty"`
+	// How much of these could be checked by what the ledger still holds of it alone, for
+	// retention put the rest into files: reports by numbers and digests, blocks by the
+	// chain, roll-ups not at all.
+	ArchivedReports int64 `protobuf:"varint,11,opt,name=archived_reports,json=archivedReports,proto3" json:"archived_reports,omitempty"`
+	ArchivedBlocks  int64 `protobuf:"varint,12,opt,name=archived_blocks,json=archivedBlocks,proto3" json:"archived_blocks,omitempty"`
+	ArchivedRollups int64 `protobuf:"varint,13,opt,name=archived_rollups,json=archivedRollups,proto3" json:"archived_rollups,omitempty"`
+	// Entries of slots before it are in files; 0 for none.
+	ArchivedBeforeMs int64 `protobuf:"varint,14,opt,name=archived_before_ms,json=archivedBeforeMs,proto3" json:"archived_before_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *VerifyResult) Reset() {
@@ -2094,6 +2122,34 @@ func (x *VerifyResult) GetHash() []byte {
 		return x.Hash
 	}
 	return nil
+}
+
+func (x *VerifyResult) GetArchivedReports() int64 {
+	if x != nil {
+		return x.ArchivedReports
+	}
+	return 0
+}
+
+func (x *VerifyResult) GetArchivedBlocks() int64 {
+	if x != nil {
+		return x.ArchivedBlocks
+	}
+	return 0
+}
+
+func (x *VerifyResult) GetArchivedRollups() int64 {
+	if x != nil {
+		return x.ArchivedRollups
+	}
+	return 0
+}
+
+func (x *VerifyResult) GetArchivedBeforeMs() int64 {
+	if x != nil {
+		return x.ArchivedBeforeMs
+	}
+	return 0
 }
 
 type LedgerFault struct {
@@ -2725,7 +2781,7 @@ func (x *RecordedLeases) GetSpent() int64 {
 
 type LeaseDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// in flight, lost reply, record lost, agent gone, beyond leases, not told, not settled yet,
+	// in flight, lost reply, server restarted before recording, agent gone, beyond leases, not told, not settled yet,
 	// missing, brought in or does not add up (docs/ledger.md).
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// granted, unrun, returned, spent or settled.
@@ -2870,7 +2926,7 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x12TraceReportRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\xb1\x02\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\xcb\x02\n" +
 	"\x13TraceReportResponse\x12!\n" +
 	"\ftotal_before\x18\x01 \x01(\x03R\vtotalBefore\x12\x1f\n" +
 	"\vtotal_after\x18\x02 \x01(\x03R\n" +
@@ -2882,7 +2938,9 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\tstored_ms\x18\x06 \x01(\x03R\bstoredMs\x12\x16\n" +
 	"\x06queued\x18\a \x01(\bR\x06queued\x12)\n" +
 	"\x05block\x18\b \x01(\v2\x13.quota.v1.BlockInfoR\x05block\x12'\n" +
-	"\x04rows\x18\t \x03(\v2\x13.quota.v1.TracedRowR\x04rows\"y\n" +
+	"\x04rows\x18\t \x03(\v2\x13.quota.v1.TracedRowR\x04rows\x12\x18\n" +
+	"\aarchive\x18\n" +
+	" \x01(\tR\aarchive\"y\n" +
 	"\tTracedRow\x12%\n" +
 	"\x03row\x18\x01 \x01(\v2\x13.quota.v1.LedgerRowR\x03row\x12\x19\n" +
 	"\x05entry\x18\x02 \x01(\x05H\x00R\x05entry\x88\x01\x01\x12 \n" +
@@ -2890,7 +2948,7 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x06_entry\"9\n" +
 	"\x11TraceEntryRequest\x12\x16\n" +
 	"\x06height\x18\x01 \x01(\x03R\x06height\x12\f\n" +
-	"\x01n\x18\x02 \x01(\x05R\x01n\"\xf0\x01\n" +
+	"\x01n\x18\x02 \x01(\x05R\x01n\"\x9b\x02\n" +
 	"\x12TraceEntryResponse\x12%\n" +
 	"\x03row\x18\x01 \x01(\v2\x13.quota.v1.LedgerRowR\x03row\x12)\n" +
 	"\x05block\x18\x02 \x01(\v2\x13.quota.v1.BlockInfoR\x05block\x12/\n" +
@@ -2898,7 +2956,8 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
 	"correction\x18\x04 \x01(\v2\x14.quota.v1.CorrectionR\n" +
 	"correction\x12!\n" +
-	"\fcorrected_by\x18\x05 \x03(\x03R\vcorrectedBy\"\x99\x01\n" +
+	"\fcorrected_by\x18\x05 \x03(\x03R\vcorrectedBy\x12)\n" +
+	"\x10archived_reports\x18\x06 \x01(\x03R\x0farchivedReports\"\x99\x01\n" +
 	"\vReportShare\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -2963,7 +3022,7 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\"v\n" +
 	"\x0eVerifyResponse\x124\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.quota.v1.LedgerProgressR\bprogress\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.quota.v1.VerifyResultR\x06result\"\xaa\x02\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.quota.v1.VerifyResultR\x06result\"\xd7\x03\n" +
 	"\fVerifyResult\x12-\n" +
 	"\x06faults\x18\x01 \x03(\v2\x15.quota.v1.LedgerFaultR\x06faults\x12\x1f\n" +
 	"\vmore_faults\x18\x02 \x01(\x03R\n" +
@@ -2976,7 +3035,11 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\vquarantined\x18\b \x01(\x03R\vquarantined\x12\x16\n" +
 	"\x06height\x18\t \x01(\x03R\x06height\x12\x12\n" +
 	"\x04hash\x18\n" +
-	" \x01(\fR\x04hash\"M\n" +
+	" \x01(\fR\x04hash\x12)\n" +
+	"\x10archived_reports\x18\v \x01(\x03R\x0farchivedReports\x12'\n" +
+	"\x0farchived_blocks\x18\f \x01(\x03R\x0earchivedBlocks\x12)\n" +
+	"\x10archived_rollups\x18\r \x01(\x03R\x0farchivedRollups\x12,\n" +
+	"\x12archived_before_ms\x18\x0e \x01(\x03R\x10archivedBeforeMs\"M\n" +
 	"\vLedgerFault\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x14\n" +
 	"\x05which\x18\x02 \x01(\tR\x05which\x12\x12\n" +

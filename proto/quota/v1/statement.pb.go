@@ -85,6 +85,841 @@ func (x *CloseStatementRequest) GetForceReason() string {
 	return ""
 }
 
+type GiveCreditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's, so that a call can be repeated: 1 to 64 bytes of [A-Za-z0-9._-].
+	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Such as 50.00 USD.
+	Amount string `protobuf:"bytes,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	// Lower ones are used first; then those that expire first, then the oldest.
+	Priority int64 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Unix milliseconds, of which whole seconds count; 0 for never.
+	ExpiresMs int64 `protobuf:"varint,5,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// The most that is carried over to the next period, such as 10.00 USD; empty for all.
+	Rollover      string `protobuf:"bytes,6,opt,name=rollover,proto3" json:"rollover,omitempty"`
+	Note          string `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GiveCreditRequest) Reset() {
+	*x = GiveCreditRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GiveCreditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GiveCreditRequest) ProtoMessage() {}
+
+func (x *GiveCreditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GiveCreditRequest.ProtoReflect.Descriptor instead.
+func (*GiveCreditRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GiveCreditRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GiveCreditRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GiveCreditRequest) GetAmount() string {
+	if x != nil {
+		return x.Amount
+	}
+	return ""
+}
+
+func (x *GiveCreditRequest) GetPriority() int64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *GiveCreditRequest) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *GiveCreditRequest) GetRollover() string {
+	if x != nil {
+		return x.Rollover
+	}
+	return ""
+}
+
+func (x *GiveCreditRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type VoidCreditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VoidCreditRequest) Reset() {
+	*x = VoidCreditRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VoidCreditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VoidCreditRequest) ProtoMessage() {}
+
+func (x *VoidCreditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VoidCreditRequest.ProtoReflect.Descriptor instead.
+func (*VoidCreditRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *VoidCreditRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *VoidCreditRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ListCreditsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCreditsRequest) Reset() {
+	*x = ListCreditsRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCreditsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCreditsRequest) ProtoMessage() {}
+
+func (x *ListCreditsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCreditsRequest.ProtoReflect.Descriptor instead.
+func (*ListCreditsRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListCreditsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+type ListCreditsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credits       []*Credit              `protobuf:"bytes,1,rep,name=credits,proto3" json:"credits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCreditsResponse) Reset() {
+	*x = ListCreditsResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCreditsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCreditsResponse) ProtoMessage() {}
+
+func (x *ListCreditsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCreditsResponse.ProtoReflect.Descriptor instead.
+func (*ListCreditsResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListCreditsResponse) GetCredits() []*Credit {
+	if x != nil {
+		return x.Credits
+	}
+	return nil
+}
+
+type Credit struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Amount string                 `protobuf:"bytes,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	// After the tenant's last closed statement.
+	Left      string `protobuf:"bytes,4,opt,name=left,proto3" json:"left,omitempty"`
+	Priority  int64  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	GivenMs   int64  `protobuf:"varint,6,opt,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"`
+	GivenBy   string `protobuf:"bytes,7,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
+	ExpiresMs int64  `protobuf:"varint,8,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	Rollover  string `protobuf:"bytes,9,opt,name=rollover,proto3" json:"rollover,omitempty"`
+	Note      string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	// 0 for a credit that holds.
+	VoidedMs      int64  `protobuf:"varint,11,opt,name=voided_ms,json=voidedMs,proto3" json:"voided_ms,omitempty"`
+	VoidReason    string `protobuf:"bytes,12,opt,name=void_reason,json=voidReason,proto3" json:"void_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credit) Reset() {
+	*x = Credit{}
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credit) ProtoMessage() {}
+
+func (x *Credit) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credit.ProtoReflect.Descriptor instead.
+func (*Credit) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Credit) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Credit) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Credit) GetAmount() string {
+	if x != nil {
+		return x.Amount
+	}
+	return ""
+}
+
+func (x *Credit) GetLeft() string {
+	if x != nil {
+		return x.Left
+	}
+	return ""
+}
+
+func (x *Credit) GetPriority() int64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Credit) GetGivenMs() int64 {
+	if x != nil {
+		return x.GivenMs
+	}
+	return 0
+}
+
+func (x *Credit) GetGivenBy() string {
+	if x != nil {
+		return x.GivenBy
+	}
+	return ""
+}
+
+func (x *Credit) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *Credit) GetRollover() string {
+	if x != nil {
+		return x.Rollover
+	}
+	return ""
+}
+
+func (x *Credit) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *Credit) GetVoidedMs() int64 {
+	if x != nil {
+		return x.VoidedMs
+	}
+	return 0
+}
+
+func (x *Credit) GetVoidReason() string {
+	if x != nil {
+		return x.VoidReason
+	}
+	return ""
+}
+
+type CloseDueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tenants after this one, by id.
+	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	// 1 to 1,000 tenants; 0 means 100. A call that takes long ends before.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// How long ago a period has ended that is due, in milliseconds: at most 90 days.
+	GraceMs int64 `protobuf:"varint,3,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// As CloseStatementRequest's.
+	ForceReason string `protobuf:"bytes,4,opt,name=force_reason,json=forceReason,proto3" json:"force_reason,omitempty"`
+	// True tells what is due, and closes nothing.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseDueRequest) Reset() {
+	*x = CloseDueRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseDueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseDueRequest) ProtoMessage() {}
+
+func (x *CloseDueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseDueRequest.ProtoReflect.Descriptor instead.
+func (*CloseDueRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CloseDueRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *CloseDueRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *CloseDueRequest) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *CloseDueRequest) GetForceReason() string {
+	if x != nil {
+		return x.ForceReason
+	}
+	return ""
+}
+
+func (x *CloseDueRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type CloseDueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without their documents; of a dry run, with what they would come to.
+	Closed  []*Statement    `protobuf:"bytes,1,rep,name=closed,proto3" json:"closed,omitempty"`
+	Refused []*CloseRefusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
+	// How many tenants were looked at.
+	Tenants int32 `protobuf:"varint,3,opt,name=tenants,proto3" json:"tenants,omitempty"`
+	// Empty when none are left.
+	NextAfter     string `protobuf:"bytes,4,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseDueResponse) Reset() {
+	*x = CloseDueResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseDueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseDueResponse) ProtoMessage() {}
+
+func (x *CloseDueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseDueResponse.ProtoReflect.Descriptor instead.
+func (*CloseDueResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CloseDueResponse) GetClosed() []*Statement {
+	if x != nil {
+		return x.Closed
+	}
+	return nil
+}
+
+func (x *CloseDueResponse) GetRefused() []*CloseRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *CloseDueResponse) GetTenants() int32 {
+	if x != nil {
+		return x.Tenants
+	}
+	return 0
+}
+
+func (x *CloseDueResponse) GetNextAfter() string {
+	if x != nil {
+		return x.NextAfter
+	}
+	return ""
+}
+
+type CloseRefusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Period        string                 `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseRefusal) Reset() {
+	*x = CloseRefusal{}
+	mi := &file_quota_v1_statement_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseRefusal) ProtoMessage() {}
+
+func (x *CloseRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseRefusal.ProtoReflect.Descriptor instead.
+func (*CloseRefusal) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CloseRefusal) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *CloseRefusal) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *CloseRefusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type SimulateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for all.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Their plan in all of these periods, whatever it was; empty for that which they had.
+	Plan string `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	// The policy document whose prices are tried; empty for the one in force.
+	Document string `protobuf:"bytes,3,opt,name=document,proto3" json:"document,omitempty"`
+	File     string `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
+	// How many of the last periods that have ended, 1 to 24; 0 means 1.
+	Periods int32 `protobuf:"varint,5,opt,name=periods,proto3" json:"periods,omitempty"`
+	// Tenants after this one, by id.
+	After string `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
+	// 1 to 1,000 tenants; 0 means 100. A call that takes long ends before.
+	PageSize      int32 `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulateRequest) Reset() {
+	*x = SimulateRequest{}
+	mi := &file_quota_v1_statement_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulateRequest) ProtoMessage() {}
+
+func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
+func (*SimulateRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SimulateRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetDocument() string {
+	if x != nil {
+		return x.Document
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetPeriods() int32 {
+	if x != nil {
+		return x.Periods
+	}
+	return 0
+}
+
+func (x *SimulateRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+type SimulateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       []*SimulatedPeriod     `protobuf:"bytes,1,rep,name=periods,proto3" json:"periods,omitempty"`
+	NextAfter     string                 `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulateResponse) Reset() {
+	*x = SimulateResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulateResponse) ProtoMessage() {}
+
+func (x *SimulateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulateResponse.ProtoReflect.Descriptor instead.
+func (*SimulateResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SimulateResponse) GetPeriods() []*SimulatedPeriod {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+func (x *SimulateResponse) GetNextAfter() string {
+	if x != nil {
+		return x.NextAfter
+	}
+	return ""
+}
+
+type SimulatedPeriod struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Tenant   string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Period   string                 `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	Currency string                 `protobuf:"bytes,3,opt,name=currency,proto3" json:"currency,omitempty"`
+	// Minor units.
+	Was     int64 `protobuf:"varint,4,opt,name=was,proto3" json:"was,omitempty"`
+	WouldBe int64 `protobuf:"varint,5,opt,name=would_be,json=wouldBe,proto3" json:"would_be,omitempty"`
+	// The same for people, such as 49.00 USD.
+	WasText        string `protobuf:"bytes,6,opt,name=was_text,json=wasText,proto3" json:"was_text,omitempty"`
+	WouldBeText    string `protobuf:"bytes,7,opt,name=would_be_text,json=wouldBeText,proto3" json:"would_be_text,omitempty"`
+	DifferenceText string `protobuf:"bytes,8,opt,name=difference_text,json=differenceText,proto3" json:"difference_text,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SimulatedPeriod) Reset() {
+	*x = SimulatedPeriod{}
+	mi := &file_quota_v1_statement_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulatedPeriod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulatedPeriod) ProtoMessage() {}
+
+func (x *SimulatedPeriod) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulatedPeriod.ProtoReflect.Descriptor instead.
+func (*SimulatedPeriod) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SimulatedPeriod) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SimulatedPeriod) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *SimulatedPeriod) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *SimulatedPeriod) GetWas() int64 {
+	if x != nil {
+		return x.Was
+	}
+	return 0
+}
+
+func (x *SimulatedPeriod) GetWouldBe() int64 {
+	if x != nil {
+		return x.WouldBe
+	}
+	return 0
+}
+
+func (x *SimulatedPeriod) GetWasText() string {
+	if x != nil {
+		return x.WasText
+	}
+	return ""
+}
+
+func (x *SimulatedPeriod) GetWouldBeText() string {
+	if x != nil {
+		return x.WouldBeText
+	}
+	return ""
+}
+
+func (x *SimulatedPeriod) GetDifferenceText() string {
+	if x != nil {
+		return x.DifferenceText
+	}
+	return ""
+}
+
 type GetStatementRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -95,7 +930,7 @@ type GetStatementRequest struct {
 
 func (x *GetStatementRequest) Reset() {
 	*x = GetStatementRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -107,7 +942,7 @@ func (x *GetStatementRequest) String() string {
 func (*GetStatementRequest) ProtoMessage() {}
 
 func (x *GetStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -120,7 +955,7 @@ func (x *GetStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatementRequest.ProtoReflect.Descriptor instead.
 func (*GetStatementRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetStatementRequest) GetTenant() string {
@@ -150,7 +985,7 @@ type ListStatementsRequest struct {
 
 func (x *ListStatementsRequest) Reset() {
 	*x = ListStatementsRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -162,7 +997,7 @@ func (x *ListStatementsRequest) String() string {
 func (*ListStatementsRequest) ProtoMessage() {}
 
 func (x *ListStatementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -175,7 +1010,7 @@ func (x *ListStatementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStatementsRequest.ProtoReflect.Descriptor instead.
 func (*ListStatementsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListStatementsRequest) GetTenant() string {
@@ -208,7 +1043,7 @@ type ListStatementsResponse struct {
 
 func (x *ListStatementsResponse) Reset() {
 	*x = ListStatementsResponse{}
-	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	mi := &file_quota_v1_statement_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +1055,7 @@ func (x *ListStatementsResponse) String() string {
 func (*ListStatementsResponse) ProtoMessage() {}
 
 func (x *ListStatementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	mi := &file_quota_v1_statement_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +1068,7 @@ func (x *ListStatementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStatementsResponse.ProtoReflect.Descriptor instead.
 func (*ListStatementsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListStatementsResponse) GetStatements() []*Statement {
@@ -254,7 +1089,7 @@ type PreviewStatementRequest struct {
 
 func (x *PreviewStatementRequest) Reset() {
 	*x = PreviewStatementRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	mi := &file_quota_v1_statement_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +1101,7 @@ func (x *PreviewStatementRequest) String() string {
 func (*PreviewStatementRequest) ProtoMessage() {}
 
 func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	mi := &file_quota_v1_statement_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +1114,7 @@ func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewStatementRequest.ProtoReflect.Descriptor instead.
 func (*PreviewStatementRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PreviewStatementRequest) GetTenant() string {
@@ -331,7 +1166,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	mi := &file_quota_v1_statement_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -343,7 +1178,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	mi := &file_quota_v1_statement_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -356,7 +1191,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Statement) GetTenant() string {
@@ -477,7 +1312,7 @@ type StatementTotal struct {
 
 func (x *StatementTotal) Reset() {
 	*x = StatementTotal{}
-	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	mi := &file_quota_v1_statement_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +1324,7 @@ func (x *StatementTotal) String() string {
 func (*StatementTotal) ProtoMessage() {}
 
 func (x *StatementTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	mi := &file_quota_v1_statement_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +1337,7 @@ func (x *StatementTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatementTotal.ProtoReflect.Descriptor instead.
 func (*StatementTotal) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StatementTotal) GetCurrency() string {
@@ -534,7 +1369,76 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x15CloseStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12!\n" +
-	"\fforce_reason\x18\x03 \x01(\tR\vforceReason\"E\n" +
+	"\fforce_reason\x18\x03 \x01(\tR\vforceReason\"\xbe\x01\n" +
+	"\x11GiveCreditRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06amount\x18\x03 \x01(\tR\x06amount\x12\x1a\n" +
+	"\bpriority\x18\x04 \x01(\x03R\bpriority\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x05 \x01(\x03R\texpiresMs\x12\x1a\n" +
+	"\brollover\x18\x06 \x01(\tR\brollover\x12\x12\n" +
+	"\x04note\x18\a \x01(\tR\x04note\";\n" +
+	"\x11VoidCreditRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\",\n" +
+	"\x12ListCreditsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"A\n" +
+	"\x13ListCreditsResponse\x12*\n" +
+	"\acredits\x18\x01 \x03(\v2\x10.quota.v1.CreditR\acredits\"\xbb\x02\n" +
+	"\x06Credit\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06amount\x18\x03 \x01(\tR\x06amount\x12\x12\n" +
+	"\x04left\x18\x04 \x01(\tR\x04left\x12\x1a\n" +
+	"\bpriority\x18\x05 \x01(\x03R\bpriority\x12\x19\n" +
+	"\bgiven_ms\x18\x06 \x01(\x03R\agivenMs\x12\x19\n" +
+	"\bgiven_by\x18\a \x01(\tR\agivenBy\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\b \x01(\x03R\texpiresMs\x12\x1a\n" +
+	"\brollover\x18\t \x01(\tR\brollover\x12\x12\n" +
+	"\x04note\x18\n" +
+	" \x01(\tR\x04note\x12\x1b\n" +
+	"\tvoided_ms\x18\v \x01(\x03R\bvoidedMs\x12\x1f\n" +
+	"\vvoid_reason\x18\f \x01(\tR\n" +
+	"voidReason\"\x9b\x01\n" +
+	"\x0fCloseDueRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x19\n" +
+	"\bgrace_ms\x18\x03 \x01(\x03R\agraceMs\x12!\n" +
+	"\fforce_reason\x18\x04 \x01(\tR\vforceReason\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\xaa\x01\n" +
+	"\x10CloseDueResponse\x12+\n" +
+	"\x06closed\x18\x01 \x03(\v2\x13.quota.v1.StatementR\x06closed\x120\n" +
+	"\arefused\x18\x02 \x03(\v2\x16.quota.v1.CloseRefusalR\arefused\x12\x18\n" +
+	"\atenants\x18\x03 \x01(\x05R\atenants\x12\x1d\n" +
+	"\n" +
+	"next_after\x18\x04 \x01(\tR\tnextAfter\"V\n" +
+	"\fCloseRefusal\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xba\x01\n" +
+	"\x0fSimulateRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
+	"\bdocument\x18\x03 \x01(\tR\bdocument\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\tR\x04file\x12\x18\n" +
+	"\aperiods\x18\x05 \x01(\x05R\aperiods\x12\x14\n" +
+	"\x05after\x18\x06 \x01(\tR\x05after\x12\x1b\n" +
+	"\tpage_size\x18\a \x01(\x05R\bpageSize\"f\n" +
+	"\x10SimulateResponse\x123\n" +
+	"\aperiods\x18\x01 \x03(\v2\x19.quota.v1.SimulatedPeriodR\aperiods\x12\x1d\n" +
+	"\n" +
+	"next_after\x18\x02 \x01(\tR\tnextAfter\"\xf2\x01\n" +
+	"\x0fSimulatedPeriod\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\x12\x1a\n" +
+	"\bcurrency\x18\x03 \x01(\tR\bcurrency\x12\x10\n" +
+	"\x03was\x18\x04 \x01(\x03R\x03was\x12\x19\n" +
+	"\bwould_be\x18\x05 \x01(\x03R\awouldBe\x12\x19\n" +
+	"\bwas_text\x18\x06 \x01(\tR\awasText\x12\"\n" +
+	"\rwould_be_text\x18\a \x01(\tR\vwouldBeText\x12'\n" +
+	"\x0fdifference_text\x18\b \x01(\tR\x0edifferenceText\"E\n" +
 	"\x13GetStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\"d\n" +
@@ -570,10 +1474,17 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x0eStatementTotal\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text2\xbf\x02\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text2\x8b\x05\n" +
 	"\x10StatementService\x12J\n" +
 	"\x10PreviewStatement\x12!.quota.v1.PreviewStatementRequest\x1a\x13.quota.v1.Statement\x12F\n" +
-	"\x0eCloseStatement\x12\x1f.quota.v1.CloseStatementRequest\x1a\x13.quota.v1.Statement\x12B\n" +
+	"\x0eCloseStatement\x12\x1f.quota.v1.CloseStatementRequest\x1a\x13.quota.v1.Statement\x12A\n" +
+	"\bCloseDue\x12\x19.quota.v1.CloseDueRequest\x1a\x1a.quota.v1.CloseDueResponse\x12A\n" +
+	"\bSimulate\x12\x19.quota.v1.SimulateRequest\x1a\x1a.quota.v1.SimulateResponse\x12;\n" +
+	"\n" +
+	"GiveCredit\x12\x1b.quota.v1.GiveCreditRequest\x1a\x10.quota.v1.Credit\x12;\n" +
+	"\n" +
+	"VoidCredit\x12\x1b.quota.v1.VoidCreditRequest\x1a\x10.quota.v1.Credit\x12J\n" +
+	"\vListCredits\x12\x1c.quota.v1.ListCreditsRequest\x1a\x1d.quota.v1.ListCreditsResponse\x12B\n" +
 	"\fGetStatement\x12\x1d.quota.v1.GetStatementRequest\x1a\x13.quota.v1.Statement\x12S\n" +
 	"\x0eListStatements\x12\x1f.quota.v1.ListStatementsRequest\x1a .quota.v1.ListStatementsResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
@@ -589,32 +1500,57 @@ func file_quota_v1_statement_proto_rawDescGZIP() []byte {
 	return file_quota_v1_statement_proto_rawDescData
 }
 
-var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_quota_v1_statement_proto_goTypes = []any{
 	(*CloseStatementRequest)(nil),   // 0: quota.v1.CloseStatementRequest
-	(*GetStatementRequest)(nil),     // 1: quota.v1.GetStatementRequest
-	(*ListStatementsRequest)(nil),   // 2: quota.v1.ListStatementsRequest
-	(*ListStatementsResponse)(nil),  // 3: quota.v1.ListStatementsResponse
-	(*PreviewStatementRequest)(nil), // 4: quota.v1.PreviewStatementRequest
-	(*Statement)(nil),               // 5: quota.v1.Statement
-	(*StatementTotal)(nil),          // 6: quota.v1.StatementTotal
+	(*GiveCreditRequest)(nil),       // 1: quota.v1.GiveCreditRequest
+	(*VoidCreditRequest)(nil),       // 2: quota.v1.VoidCreditRequest
+	(*ListCreditsRequest)(nil),      // 3: quota.v1.ListCreditsRequest
+	(*ListCreditsResponse)(nil),     // 4: quota.v1.ListCreditsResponse
+	(*Credit)(nil),                  // 5: quota.v1.Credit
+	(*CloseDueRequest)(nil),         // 6: quota.v1.CloseDueRequest
+	(*CloseDueResponse)(nil),        // 7: quota.v1.CloseDueResponse
+	(*CloseRefusal)(nil),            // 8: quota.v1.CloseRefusal
+	(*SimulateRequest)(nil),         // 9: quota.v1.SimulateRequest
+	(*SimulateResponse)(nil),        // 10: quota.v1.SimulateResponse
+	(*SimulatedPeriod)(nil),         // 11: quota.v1.SimulatedPeriod
+	(*GetStatementRequest)(nil),     // 12: quota.v1.GetStatementRequest
+	(*ListStatementsRequest)(nil),   // 13: quota.v1.ListStatementsRequest
+	(*ListStatementsResponse)(nil),  // 14: quota.v1.ListStatementsResponse
+	(*PreviewStatementRequest)(nil), // 15: quota.v1.PreviewStatementRequest
+	(*Statement)(nil),               // 16: quota.v1.Statement
+	(*StatementTotal)(nil),          // 17: quota.v1.StatementTotal
 }
 var file_quota_v1_statement_proto_depIdxs = []int32{
-	5, // 0: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
-	6, // 1: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
-	4, // 2: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
-	0, // 3: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
-	1, // 4: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
-	2, // 5: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
-	5, // 6: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.Statement
-	5, // 7: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.Statement
-	5, // 8: quota.v1.StatementService.GetStatement:output_type -> quota.v1.Statement
-	3, // 9: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	5,  // 0: quota.v1.ListCreditsResponse.credits:type_name -> quota.v1.Credit
+	16, // 1: quota.v1.CloseDueResponse.closed:type_name -> quota.v1.Statement
+	8,  // 2: quota.v1.CloseDueResponse.refused:type_name -> quota.v1.CloseRefusal
+	11, // 3: quota.v1.SimulateResponse.periods:type_name -> quota.v1.SimulatedPeriod
+	16, // 4: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
+	17, // 5: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
+	15, // 6: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
+	0,  // 7: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
+	6,  // 8: quota.v1.StatementService.CloseDue:input_type -> quota.v1.CloseDueRequest
+	9,  // 9: quota.v1.StatementService.Simulate:input_type -> quota.v1.SimulateRequest
+	1,  // 10: quota.v1.StatementService.GiveCredit:input_type -> quota.v1.GiveCreditRequest
+	2,  // 11: quota.v1.StatementService.VoidCredit:input_type -> quota.v1.VoidCreditRequest
+	3,  // 12: quota.v1.StatementService.ListCredits:input_type -> quota.v1.ListCreditsRequest
+	12, // 13: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
+	13, // 14: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
+	16, // 15: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.Statement
+	16, // 16: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.Statement
+	7,  // 17: quota.v1.StatementService.CloseDue:output_type -> quota.v1.CloseDueResponse
+	10, // 18: quota.v1.StatementService.Simulate:output_type -> quota.v1.SimulateResponse
+	5,  // 19: quota.v1.StatementService.GiveCredit:output_type -> quota.v1.Credit
+	5,  // 20: quota.v1.StatementService.VoidCredit:output_type -> quota.v1.Credit
+	4,  // 21: quota.v1.StatementService.ListCredits:output_type -> quota.v1.ListCreditsResponse
+	16, // 22: quota.v1.StatementService.GetStatement:output_type -> quota.v1.Statement
+	14, // 23: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
+	15, // [15:24] is the sub-list for method output_type
+	6,  // [6:15] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_statement_proto_init() }
@@ -628,7 +1564,7 @@ func file_quota_v1_statement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_statement_proto_rawDesc), len(file_quota_v1_statement_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,11 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	StatementService_PreviewStatement_FullMethodName = "/quota.v1.StatementService/PreviewStatement"
 	StatementService_CloseStatement_FullMethodName   = "/quota.v1.StatementService/CloseStatement"
+	StatementService_CloseDue_FullMethodName         = "/quota.v1.StatementService/CloseDue"
+	StatementService_Simulate_FullMethodName         = "/quota.v1.StatementService/Simulate"
+	StatementService_GiveCredit_FullMethodName       = "/quota.v1.StatementService/GiveCredit"
+	StatementService_VoidCredit_FullMethodName       = "/quota.v1.StatementService/VoidCredit"
+	StatementService_ListCredits_FullMethodName      = "/quota.v1.StatementService/ListCredits"
 	StatementService_GetStatement_FullMethodName     = "/quota.v1.StatementService/GetStatement"
 	StatementService_ListStatements_FullMethodName   = "/quota.v1.StatementService/ListStatements"
 )
@@ -41,6 +46,23 @@ type StatementServiceClient interface {
 	// where the period has not ended, where an earlier one comes first, or where usage is not
 	// complete and no reason is given. Needs the role admin.
 	CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	// CloseDue closes every period of every tenant that ended a grace ago, some tenants at
+	// a time: until next_after is empty, the call after goes on from it. Each tenant's is a
+	// transaction of its own, and what is closed is not due: a run that broke off is begun
+	// again. Needs the role admin.
+	CloseDue(ctx context.Context, in *CloseDueRequest, opts ...grpc.CallOption) (*CloseDueResponse, error)
+	// Simulate tells what past periods would have come to under other prices or another plan,
+	// beside what they come to under their own, by the same usage: credits and adjustments are
+	// in neither. Nothing is kept. Some tenants at a time, as CloseDue.
+	Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateResponse, error)
+	// GiveCredit gives a tenant money in advance, which statements use. The same call again
+	// gives nothing more; ALREADY_EXISTS where the id is another's. Needs the role admin.
+	GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*Credit, error)
+	// VoidCredit ends a credit; what is left of it lapses with the period that this is in.
+	// Needs the role admin.
+	VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*Credit, error)
+	// ListCredits returns a tenant's, those too that are used up: at most 1,000.
+	ListCredits(ctx context.Context, in *ListCreditsRequest, opts ...grpc.CallOption) (*ListCreditsResponse, error)
 	// GetStatement is the closed statement of a period; NOT_FOUND without it.
 	GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*Statement, error)
 	// ListStatements pages through a tenant's closed statements, newest first, without their
@@ -70,6 +92,56 @@ func (c *statementServiceClient) CloseStatement(ctx context.Context, in *CloseSt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Statement)
 	err := c.cc.Invoke(ctx, StatementService_CloseStatement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) CloseDue(ctx context.Context, in *CloseDueRequest, opts ...grpc.CallOption) (*CloseDueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseDueResponse)
+	err := c.cc.Invoke(ctx, StatementService_CloseDue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SimulateResponse)
+	err := c.cc.Invoke(ctx, StatementService_Simulate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*Credit, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Credit)
+	err := c.cc.Invoke(ctx, StatementService_GiveCredit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*Credit, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Credit)
+	err := c.cc.Invoke(ctx, StatementService_VoidCredit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statementServiceClient) ListCredits(ctx context.Context, in *ListCreditsRequest, opts ...grpc.CallOption) (*ListCreditsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCreditsResponse)
+	err := c.cc.Invoke(ctx, StatementService_ListCredits_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +182,23 @@ type StatementServiceServer interface {
 	// where the period has not ended, where an earlier one comes first, or where usage is not
 	// complete and no reason is given. Needs the role admin.
 	CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error)
+	// CloseDue closes every period of every tenant that ended a grace ago, some tenants at
+	// a time: until next_after is empty, the call after goes on from it. Each tenant's is a
+	// transaction of its own, and what is closed is not due: a run that broke off is begun
+	// again. Needs the role admin.
+	CloseDue(context.Context, *CloseDueRequest) (*CloseDueResponse, error)
+	// Simulate tells what past periods would have come to under other prices or another plan,
+	// beside what they come to under their own, by the same usage: credits and adjustments are
+	// in neither. Nothing is kept. Some tenants at a time, as CloseDue.
+	Simulate(context.Context, *SimulateRequest) (*SimulateResponse, error)
+	// GiveCredit gives a tenant money in advance, which statements use. The same call again
+	// gives nothing more; ALREADY_EXISTS where the id is another's. Needs the role admin.
+	GiveCredit(context.Context, *GiveCreditRequest) (*Credit, error)
+	// VoidCredit ends a credit; what is left of it lapses with the period that this is in.
+	// Needs the role admin.
+	VoidCredit(context.Context, *VoidCreditRequest) (*Credit, error)
+	// ListCredits returns a tenant's, those too that are used up: at most 1,000.
+	ListCredits(context.Context, *ListCreditsRequest) (*ListCreditsResponse, error)
 	// GetStatement is the closed statement of a period; NOT_FOUND without it.
 	GetStatement(context.Context, *GetStatementRequest) (*Statement, error)
 	// ListStatements pages through a tenant's closed statements, newest first, without their
@@ -130,6 +219,21 @@ func (UnimplementedStatementServiceServer) PreviewStatement(context.Context, *Pr
 }
 func (UnimplementedStatementServiceServer) CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseStatement not implemented")
+}
+func (UnimplementedStatementServiceServer) CloseDue(context.Context, *CloseDueRequest) (*CloseDueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseDue not implemented")
+}
+func (UnimplementedStatementServiceServer) Simulate(context.Context, *SimulateRequest) (*SimulateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Simulate not implemented")
+}
+func (UnimplementedStatementServiceServer) GiveCredit(context.Context, *GiveCreditRequest) (*Credit, error) {
+	return nil, status.Error(codes.Unimplemented, "method GiveCredit not implemented")
+}
+func (UnimplementedStatementServiceServer) VoidCredit(context.Context, *VoidCreditRequest) (*Credit, error) {
+	return nil, status.Error(codes.Unimplemented, "method VoidCredit not implemented")
+}
+func (UnimplementedStatementServiceServer) ListCredits(context.Context, *ListCreditsRequest) (*ListCreditsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCredits not implemented")
 }
 func (UnimplementedStatementServiceServer) GetStatement(context.Context, *GetStatementRequest) (*Statement, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatement not implemented")
@@ -194,6 +298,96 @@ func _StatementService_CloseStatement_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StatementService_CloseDue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseDueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).CloseDue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_CloseDue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).CloseDue(ctx, req.(*CloseDueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_Simulate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SimulateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).Simulate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_Simulate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).Simulate(ctx, req.(*SimulateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_GiveCredit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GiveCreditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).GiveCredit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_GiveCredit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).GiveCredit(ctx, req.(*GiveCreditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_VoidCredit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VoidCreditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).VoidCredit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_VoidCredit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).VoidCredit(ctx, req.(*VoidCreditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatementService_ListCredits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCreditsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatementServiceServer).ListCredits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatementService_ListCredits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatementServiceServer).ListCredits(ctx, req.(*ListCreditsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StatementService_GetStatement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatementRequest)
 	if err := dec(in); err != nil {
@@ -244,6 +438,26 @@ var StatementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CloseStatement",
 			Handler:    _StatementService_CloseStatement_Handler,
+		},
+		{
+			MethodName: "CloseDue",
+			Handler:    _StatementService_CloseDue_Handler,
+		},
+		{
+			MethodName: "Simulate",
+			Handler:    _StatementService_Simulate_Handler,
+		},
+		{
+			MethodName: "GiveCredit",
+			Handler:    _StatementService_GiveCredit_Handler,
+		},
+		{
+			MethodName: "VoidCredit",
+			Handler:    _StatementService_VoidCredit_Handler,
+		},
+		{
+			MethodName: "ListCredits",
+			Handler:    _StatementService_ListCredits_Handler,
 		},
 		{
 			MethodName: "GetStatement",

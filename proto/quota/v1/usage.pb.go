@@ -23,6 +23,114 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type BreakdownRequest_Every int32
+
+const (
+	// The range as a whole.
+	BreakdownRequest_RANGE BreakdownRequest_Every = 0
+	// Slots, of five minutes by default.
+	BreakdownRequest_SLOT BreakdownRequest_Every = 1
+	// UTC hours.
+	BreakdownRequest_HOUR  BreakdownRequest_Every = 2
+	BreakdownRequest_DAY   BreakdownRequest_Every = 3
+	BreakdownRequest_MONTH BreakdownRequest_Every = 4
+)
+
+// Enum value maps for BreakdownRequest_Every.
+var (
+	BreakdownRequest_Every_name = map[int32]string{
+		0: "RANGE",
+		1: "SLOT",
+		2: "HOUR",
+		3: "DAY",
+		4: "MONTH",
+	}
+	BreakdownRequest_Every_value = map[string]int32{
+		"RANGE": 0,
+		"SLOT":  1,
+		"HOUR":  2,
+		"DAY":   3,
+		"MONTH": 4,
+	}
+)
+
+func (x BreakdownRequest_Every) Enum() *BreakdownRequest_Every {
+	p := new(BreakdownRequest_Every)
+	*p = x
+	return p
+}
+
+func (x BreakdownRequest_Every) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BreakdownRequest_Every) Descriptor() protoreflect.EnumDescriptor {
+	return file_quota_v1_usage_proto_enumTypes[0].Descriptor()
+}
+
+func (BreakdownRequest_Every) Type() protoreflect.EnumType {
+	return &file_quota_v1_usage_proto_enumTypes[0]
+}
+
+func (x BreakdownRequest_Every) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BreakdownRequest_Every.Descriptor instead.
+func (BreakdownRequest_Every) EnumDescriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0, 0}
+}
+
+type ExportBreakdownRequest_Format int32
+
+const (
+	ExportBreakdownRequest_CSV ExportBreakdownRequest_Format = 0
+	// A JSON object a line.
+	ExportBreakdownRequest_JSONL   ExportBreakdownRequest_Format = 1
+	ExportBreakdownRequest_PARQUET ExportBreakdownRequest_Format = 2
+)
+
+// Enum value maps for ExportBreakdownRequest_Format.
+var (
+	ExportBreakdownRequest_Format_name = map[int32]string{
+		0: "CSV",
+		1: "JSONL",
+		2: "PARQUET",
+	}
+	ExportBreakdownRequest_Format_value = map[string]int32{
+		"CSV":     0,
+		"JSONL":   1,
+		"PARQUET": 2,
+	}
+)
+
+func (x ExportBreakdownRequest_Format) Enum() *ExportBreakdownRequest_Format {
+	p := new(ExportBreakdownRequest_Format)
+	*p = x
+	return p
+}
+
+func (x ExportBreakdownRequest_Format) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExportBreakdownRequest_Format) Descriptor() protoreflect.EnumDescriptor {
+	return file_quota_v1_usage_proto_enumTypes[1].Descriptor()
+}
+
+func (ExportBreakdownRequest_Format) Type() protoreflect.EnumType {
+	return &file_quota_v1_usage_proto_enumTypes[1]
+}
+
+func (x ExportBreakdownRequest_Format) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExportBreakdownRequest_Format.Descriptor instead.
+func (ExportBreakdownRequest_Format) EnumDescriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4, 0}
+}
+
 type GetUsageRequest_By int32
 
 const (
@@ -67,11 +175,11 @@ func (x GetUsageRequest_By) String() string {
 }
 
 func (GetUsageRequest_By) Descriptor() protoreflect.EnumDescriptor {
-	return file_quota_v1_usage_proto_enumTypes[0].Descriptor()
+	return file_quota_v1_usage_proto_enumTypes[2].Descriptor()
 }
 
 func (GetUsageRequest_By) Type() protoreflect.EnumType {
-	return &file_quota_v1_usage_proto_enumTypes[0]
+	return &file_quota_v1_usage_proto_enumTypes[2]
 }
 
 func (x GetUsageRequest_By) Number() protoreflect.EnumNumber {
@@ -80,7 +188,681 @@ func (x GetUsageRequest_By) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetUsageRequest_By.Descriptor instead.
 func (GetUsageRequest_By) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0, 0}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8, 0}
+}
+
+type BreakdownRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What usage is told apart by, with commas: tenant, plan, limit, meter, attributes (all of
+	// the limit's) and attribute:NAME (one of them). At most 8, in the order of the rows.
+	By    string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Every BreakdownRequest_Every `protobuf:"varint,2,opt,name=every,proto3,enum=quota.v1.BreakdownRequest_Every" json:"every,omitempty"`
+	// The IANA zone of days and months; empty for UTC.
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Half-open range in Unix milliseconds, cut at slots; 0 means the beginning and the end of all usage.
+	FromMs int64 `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
+	ToMs   int64 `protobuf:"varint,5,opt,name=to_ms,json=toMs,proto3" json:"to_ms,omitempty"`
+	// Usage of this tenant; empty for all.
+	Tenant string `protobuf:"bytes,6,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// And of all tenants below it, as they are now.
+	Subtree bool `protobuf:"varint,7,opt,name=subtree,proto3" json:"subtree,omitempty"`
+	// Usage under this plan, of this limit, of this meter, with this attribute (name=value); empty for all.
+	Plan      string `protobuf:"bytes,8,opt,name=plan,proto3" json:"plan,omitempty"`
+	Limit     string `protobuf:"bytes,9,opt,name=limit,proto3" json:"limit,omitempty"`
+	Meter     string `protobuf:"bytes,10,opt,name=meter,proto3" json:"meter,omitempty"`
+	Attribute string `protobuf:"bytes,11,opt,name=attribute,proto3" json:"attribute,omitempty"`
+	// Usage of blocks up to this height; 0 for the newest.
+	Height int64 `protobuf:"varint,12,opt,name=height,proto3" json:"height,omitempty"`
+	// Usage of blocks above this height alone: what came since.
+	SinceHeight int64 `protobuf:"varint,13,opt,name=since_height,json=sinceHeight,proto3" json:"since_height,omitempty"`
+	// Whether rows have their busiest slot.
+	Peak bool `protobuf:"varint,14,opt,name=peak,proto3" json:"peak,omitempty"`
+	// That many rows with the most of top_by instead of all in their order, 1 to 1,000; 0 for all.
+	Top int32 `protobuf:"varint,15,opt,name=top,proto3" json:"top,omitempty"`
+	// admitted, overage or denied; empty for admitted.
+	TopBy string `protobuf:"bytes,16,opt,name=top_by,json=topBy,proto3" json:"top_by,omitempty"`
+	// 1 to 10,000; 0 means 1,000.
+	PageSize int32 `protobuf:"varint,17,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page of the answer before.
+	Page          string `protobuf:"bytes,18,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakdownRequest) Reset() {
+	*x = BreakdownRequest{}
+	mi := &file_quota_v1_usage_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakdownRequest) ProtoMessage() {}
+
+func (x *BreakdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakdownRequest.ProtoReflect.Descriptor instead.
+func (*BreakdownRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *BreakdownRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetEvery() BreakdownRequest_Every {
+	if x != nil {
+		return x.Every
+	}
+	return BreakdownRequest_RANGE
+}
+
+func (x *BreakdownRequest) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetFromMs() int64 {
+	if x != nil {
+		return x.FromMs
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetToMs() int64 {
+	if x != nil {
+		return x.ToMs
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetSubtree() bool {
+	if x != nil {
+		return x.Subtree
+	}
+	return false
+}
+
+func (x *BreakdownRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetMeter() string {
+	if x != nil {
+		return x.Meter
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetAttribute() string {
+	if x != nil {
+		return x.Attribute
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetSinceHeight() int64 {
+	if x != nil {
+		return x.SinceHeight
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetPeak() bool {
+	if x != nil {
+		return x.Peak
+	}
+	return false
+}
+
+func (x *BreakdownRequest) GetTop() int32 {
+	if x != nil {
+		return x.Top
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetTopBy() string {
+	if x != nil {
+		return x.TopBy
+	}
+	return ""
+}
+
+func (x *BreakdownRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *BreakdownRequest) GetPage() string {
+	if x != nil {
+		return x.Page
+	}
+	return ""
+}
+
+type BreakdownRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The start of the slot, hour, day or month, in Unix milliseconds; 0 for the range.
+	StartMs int64 `protobuf:"varint,1,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	// In the order of by. Of attributes, `name=value` pairs with commas.
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Where usage is not told apart by limit, what the meters counted.
+	Admitted int64 `protobuf:"varint,3,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	// Of these, above a soft limit.
+	Overage int64 `protobuf:"varint,4,opt,name=overage,proto3" json:"overage,omitempty"`
+	// By all limits.
+	Denied int64 `protobuf:"varint,5,opt,name=denied,proto3" json:"denied,omitempty"`
+	// Admitted in the busiest slot, where asked for.
+	Peak          int64 `protobuf:"varint,6,opt,name=peak,proto3" json:"peak,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakdownRow) Reset() {
+	*x = BreakdownRow{}
+	mi := &file_quota_v1_usage_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakdownRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakdownRow) ProtoMessage() {}
+
+func (x *BreakdownRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakdownRow.ProtoReflect.Descriptor instead.
+func (*BreakdownRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BreakdownRow) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *BreakdownRow) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *BreakdownRow) GetAdmitted() int64 {
+	if x != nil {
+		return x.Admitted
+	}
+	return 0
+}
+
+func (x *BreakdownRow) GetOverage() int64 {
+	if x != nil {
+		return x.Overage
+	}
+	return 0
+}
+
+func (x *BreakdownRow) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+func (x *BreakdownRow) GetPeak() int64 {
+	if x != nil {
+		return x.Peak
+	}
+	return 0
+}
+
+type ListBreakdownResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rows   []*BreakdownRow        `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	Origin *BreakdownOrigin       `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Empty on the last page.
+	NextPage      string `protobuf:"bytes,3,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBreakdownResponse) Reset() {
+	*x = ListBreakdownResponse{}
+	mi := &file_quota_v1_usage_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBreakdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBreakdownResponse) ProtoMessage() {}
+
+func (x *ListBreakdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBreakdownResponse.ProtoReflect.Descriptor instead.
+func (*ListBreakdownResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListBreakdownResponse) GetRows() []*BreakdownRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ListBreakdownResponse) GetOrigin() *BreakdownOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *ListBreakdownResponse) GetNextPage() string {
+	if x != nil {
+		return x.NextPage
+	}
+	return ""
+}
+
+// What a breakdown is of, and how far it can be trusted.
+type BreakdownOrigin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The block; 0 where nothing was ever sealed.
+	Height int64 `protobuf:"varint,1,opt,name=height,proto3" json:"height,omitempty"`
+	// 32 bytes in hexadecimal.
+	BlockHash string `protobuf:"bytes,2,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
+	// All usage asked for before this time is in blocks up to that one, in Unix milliseconds;
+	// 0 when nothing was ever settled, and of a block that is not the newest.
+	CompleteThroughMs int64 `protobuf:"varint,3,opt,name=complete_through_ms,json=completeThroughMs,proto3" json:"complete_through_ms,omitempty"`
+	// Agents that hold it back: at most 100.
+	Lagging []string `protobuf:"bytes,4,rep,name=lagging,proto3" json:"lagging,omitempty"`
+	// The length of a slot: a row's rate in its busiest slot is peak over this.
+	SlotMs        int64 `protobuf:"varint,5,opt,name=slot_ms,json=slotMs,proto3" json:"slot_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakdownOrigin) Reset() {
+	*x = BreakdownOrigin{}
+	mi := &file_quota_v1_usage_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakdownOrigin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakdownOrigin) ProtoMessage() {}
+
+func (x *BreakdownOrigin) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakdownOrigin.ProtoReflect.Descriptor instead.
+func (*BreakdownOrigin) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BreakdownOrigin) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *BreakdownOrigin) GetBlockHash() string {
+	if x != nil {
+		return x.BlockHash
+	}
+	return ""
+}
+
+func (x *BreakdownOrigin) GetCompleteThroughMs() int64 {
+	if x != nil {
+		return x.CompleteThroughMs
+	}
+	return 0
+}
+
+func (x *BreakdownOrigin) GetLagging() []string {
+	if x != nil {
+		return x.Lagging
+	}
+	return nil
+}
+
+func (x *BreakdownOrigin) GetSlotMs() int64 {
+	if x != nil {
+		return x.SlotMs
+	}
+	return 0
+}
+
+type ExportBreakdownRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its page_size and page are not used.
+	Breakdown     *BreakdownRequest             `protobuf:"bytes,1,opt,name=breakdown,proto3" json:"breakdown,omitempty"`
+	Format        ExportBreakdownRequest_Format `protobuf:"varint,2,opt,name=format,proto3,enum=quota.v1.ExportBreakdownRequest_Format" json:"format,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportBreakdownRequest) Reset() {
+	*x = ExportBreakdownRequest{}
+	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportBreakdownRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportBreakdownRequest) ProtoMessage() {}
+
+func (x *ExportBreakdownRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportBreakdownRequest.ProtoReflect.Descriptor instead.
+func (*ExportBreakdownRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ExportBreakdownRequest) GetBreakdown() *BreakdownRequest {
+	if x != nil {
+		return x.Breakdown
+	}
+	return nil
+}
+
+func (x *ExportBreakdownRequest) GetFormat() ExportBreakdownRequest_Format {
+	if x != nil {
+		return x.Format
+	}
+	return ExportBreakdownRequest_CSV
+}
+
+type ExportBreakdownResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the file.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// Sent now and then.
+	Progress *ExportProgress `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"`
+	// Sent once, with the last message: without it the file is not whole.
+	End           *ExportEnd `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportBreakdownResponse) Reset() {
+	*x = ExportBreakdownResponse{}
+	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportBreakdownResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportBreakdownResponse) ProtoMessage() {}
+
+func (x *ExportBreakdownResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportBreakdownResponse.ProtoReflect.Descriptor instead.
+func (*ExportBreakdownResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExportBreakdownResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ExportBreakdownResponse) GetProgress() *ExportProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *ExportBreakdownResponse) GetEnd() *ExportEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+type ExportProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rows  int64                  `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Of the times that the range is read by.
+	Done          int64 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportProgress) Reset() {
+	*x = ExportProgress{}
+	mi := &file_quota_v1_usage_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportProgress) ProtoMessage() {}
+
+func (x *ExportProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportProgress.ProtoReflect.Descriptor instead.
+func (*ExportProgress) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ExportProgress) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ExportProgress) GetDone() int64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *ExportProgress) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+type ExportEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rows  int64                  `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Bytes int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// SHA-256 of the file, in hexadecimal.
+	Digest        string           `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	Origin        *BreakdownOrigin `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportEnd) Reset() {
+	*x = ExportEnd{}
+	mi := &file_quota_v1_usage_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportEnd) ProtoMessage() {}
+
+func (x *ExportEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportEnd.ProtoReflect.Descriptor instead.
+func (*ExportEnd) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ExportEnd) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ExportEnd) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ExportEnd) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *ExportEnd) GetOrigin() *BreakdownOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
 }
 
 type GetUsageRequest struct {
@@ -106,7 +888,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_quota_v1_usage_proto_msgTypes[0]
+	mi := &file_quota_v1_usage_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -118,7 +900,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[0]
+	mi := &file_quota_v1_usage_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -131,7 +913,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetUsageRequest) GetTenant() string {
@@ -208,7 +990,7 @@ type UsageRow struct {
 
 func (x *UsageRow) Reset() {
 	*x = UsageRow{}
-	mi := &file_quota_v1_usage_proto_msgTypes[1]
+	mi := &file_quota_v1_usage_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +1002,7 @@ func (x *UsageRow) String() string {
 func (*UsageRow) ProtoMessage() {}
 
 func (x *UsageRow) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[1]
+	mi := &file_quota_v1_usage_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +1015,7 @@ func (x *UsageRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
 func (*UsageRow) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UsageRow) GetStartMs() int64 {
@@ -306,7 +1088,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_quota_v1_usage_proto_msgTypes[2]
+	mi := &file_quota_v1_usage_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +1100,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[2]
+	mi := &file_quota_v1_usage_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +1113,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetUsageResponse) GetRows() []*UsageRow {
@@ -366,7 +1148,71 @@ var File_quota_v1_usage_proto protoreflect.FileDescriptor
 
 const file_quota_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/usage.proto\x12\bquota.v1\"\xba\x02\n" +
+	"\x14quota/v1/usage.proto\x12\bquota.v1\"\x91\x04\n" +
+	"\x10BreakdownRequest\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x126\n" +
+	"\x05every\x18\x02 \x01(\x0e2 .quota.v1.BreakdownRequest.EveryR\x05every\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x17\n" +
+	"\afrom_ms\x18\x04 \x01(\x03R\x06fromMs\x12\x13\n" +
+	"\x05to_ms\x18\x05 \x01(\x03R\x04toMs\x12\x16\n" +
+	"\x06tenant\x18\x06 \x01(\tR\x06tenant\x12\x18\n" +
+	"\asubtree\x18\a \x01(\bR\asubtree\x12\x12\n" +
+	"\x04plan\x18\b \x01(\tR\x04plan\x12\x14\n" +
+	"\x05limit\x18\t \x01(\tR\x05limit\x12\x14\n" +
+	"\x05meter\x18\n" +
+	" \x01(\tR\x05meter\x12\x1c\n" +
+	"\tattribute\x18\v \x01(\tR\tattribute\x12\x16\n" +
+	"\x06height\x18\f \x01(\x03R\x06height\x12!\n" +
+	"\fsince_height\x18\r \x01(\x03R\vsinceHeight\x12\x12\n" +
+	"\x04peak\x18\x0e \x01(\bR\x04peak\x12\x10\n" +
+	"\x03top\x18\x0f \x01(\x05R\x03top\x12\x15\n" +
+	"\x06top_by\x18\x10 \x01(\tR\x05topBy\x12\x1b\n" +
+	"\tpage_size\x18\x11 \x01(\x05R\bpageSize\x12\x12\n" +
+	"\x04page\x18\x12 \x01(\tR\x04page\":\n" +
+	"\x05Every\x12\t\n" +
+	"\x05RANGE\x10\x00\x12\b\n" +
+	"\x04SLOT\x10\x01\x12\b\n" +
+	"\x04HOUR\x10\x02\x12\a\n" +
+	"\x03DAY\x10\x03\x12\t\n" +
+	"\x05MONTH\x10\x04\"\xa1\x01\n" +
+	"\fBreakdownRow\x12\x19\n" +
+	"\bstart_ms\x18\x01 \x01(\x03R\astartMs\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x1a\n" +
+	"\badmitted\x18\x03 \x01(\x03R\badmitted\x12\x18\n" +
+	"\aoverage\x18\x04 \x01(\x03R\aoverage\x12\x16\n" +
+	"\x06denied\x18\x05 \x01(\x03R\x06denied\x12\x12\n" +
+	"\x04peak\x18\x06 \x01(\x03R\x04peak\"\x93\x01\n" +
+	"\x15ListBreakdownResponse\x12*\n" +
+	"\x04rows\x18\x01 \x03(\v2\x16.quota.v1.BreakdownRowR\x04rows\x121\n" +
+	"\x06origin\x18\x02 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\x12\x1b\n" +
+	"\tnext_page\x18\x03 \x01(\tR\bnextPage\"\xab\x01\n" +
+	"\x0fBreakdownOrigin\x12\x16\n" +
+	"\x06height\x18\x01 \x01(\x03R\x06height\x12\x1d\n" +
+	"\n" +
+	"block_hash\x18\x02 \x01(\tR\tblockHash\x12.\n" +
+	"\x13complete_through_ms\x18\x03 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
+	"\alagging\x18\x04 \x03(\tR\alagging\x12\x17\n" +
+	"\aslot_ms\x18\x05 \x01(\x03R\x06slotMs\"\xbe\x01\n" +
+	"\x16ExportBreakdownRequest\x128\n" +
+	"\tbreakdown\x18\x01 \x01(\v2\x1a.quota.v1.BreakdownRequestR\tbreakdown\x12?\n" +
+	"\x06format\x18\x02 \x01(\x0e2'.quota.v1.ExportBreakdownRequest.FormatR\x06format\")\n" +
+	"\x06Format\x12\a\n" +
+	"\x03CSV\x10\x00\x12\t\n" +
+	"\x05JSONL\x10\x01\x12\v\n" +
+	"\aPARQUET\x10\x02\"\x8a\x01\n" +
+	"\x17ExportBreakdownResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x124\n" +
+	"\bprogress\x18\x02 \x01(\v2\x18.quota.v1.ExportProgressR\bprogress\x12%\n" +
+	"\x03end\x18\x03 \x01(\v2\x13.quota.v1.ExportEndR\x03end\"N\n" +
+	"\x0eExportProgress\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03R\x05total\"\x80\x01\n" +
+	"\tExportEnd\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x121\n" +
+	"\x06origin\x18\x04 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\"\xba\x02\n" +
 	"\x0fGetUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x13\n" +
@@ -398,9 +1244,11 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.UsageRowR\x04rows\x12.\n" +
 	"\x13complete_through_ms\x18\x02 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
 	"\alagging\x18\x03 \x03(\tR\alagging\x12\x1b\n" +
-	"\tnext_page\x18\x04 \x01(\tR\bnextPage2Q\n" +
+	"\tnext_page\x18\x04 \x01(\tR\bnextPage2\xf9\x01\n" +
 	"\fUsageService\x12A\n" +
-	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponse\x12L\n" +
+	"\rListBreakdown\x12\x1a.quota.v1.BreakdownRequest\x1a\x1f.quota.v1.ListBreakdownResponse\x12X\n" +
+	"\x0fExportBreakdown\x12 .quota.v1.ExportBreakdownRequest\x1a!.quota.v1.ExportBreakdownResponse0\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_usage_proto_rawDescOnce sync.Once
@@ -414,24 +1262,46 @@ func file_quota_v1_usage_proto_rawDescGZIP() []byte {
 	return file_quota_v1_usage_proto_rawDescData
 }
 
-var file_quota_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quota_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_quota_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_quota_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_quota_v1_usage_proto_goTypes = []any{
-	(GetUsageRequest_By)(0),  // 0: quota.v1.GetUsageRequest.By
-	(*GetUsageRequest)(nil),  // 1: quota.v1.GetUsageRequest
-	(*UsageRow)(nil),         // 2: quota.v1.UsageRow
-	(*GetUsageResponse)(nil), // 3: quota.v1.GetUsageResponse
+	(BreakdownRequest_Every)(0),        // 0: quota.v1.BreakdownRequest.Every
+	(ExportBreakdownRequest_Format)(0), // 1: quota.v1.ExportBreakdownRequest.Format
+	(GetUsageRequest_By)(0),            // 2: quota.v1.GetUsageRequest.By
+	(*BreakdownRequest)(nil),           // 3: quota.v1.BreakdownRequest
+	(*BreakdownRow)(nil),               // 4: quota.v1.BreakdownRow
+	(*ListBreakdownResponse)(nil),      // 5: quota.v1.ListBreakdownResponse
+	(*BreakdownOrigin)(nil),            // 6: quota.v1.BreakdownOrigin
+	(*ExportBreakdownRequest)(nil),     // 7: quota.v1.ExportBreakdownRequest
+	(*ExportBreakdownResponse)(nil),    // 8: quota.v1.ExportBreakdownResponse
+	(*ExportProgress)(nil),             // 9: quota.v1.ExportProgress
+	(*ExportEnd)(nil),                  // 10: quota.v1.ExportEnd
+	(*GetUsageRequest)(nil),            // 11: quota.v1.GetUsageRequest
+	(*UsageRow)(nil),                   // 12: quota.v1.UsageRow
+	(*GetUsageResponse)(nil),           // 13: quota.v1.GetUsageResponse
 }
 var file_quota_v1_usage_proto_depIdxs = []int32{
-	0, // 0: quota.v1.GetUsageRequest.by:type_name -> quota.v1.GetUsageRequest.By
-	2, // 1: quota.v1.GetUsageResponse.rows:type_name -> quota.v1.UsageRow
-	1, // 2: quota.v1.UsageService.GetUsage:input_type -> quota.v1.GetUsageRequest
-	3, // 3: quota.v1.UsageService.GetUsage:output_type -> quota.v1.GetUsageResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	0,  // 0: quota.v1.BreakdownRequest.every:type_name -> quota.v1.BreakdownRequest.Every
+	4,  // 1: quota.v1.ListBreakdownResponse.rows:type_name -> quota.v1.BreakdownRow
+	6,  // 2: quota.v1.ListBreakdownResponse.origin:type_name -> quota.v1.BreakdownOrigin
+	3,  // 3: quota.v1.ExportBreakdownRequest.breakdown:type_name -> quota.v1.BreakdownRequest
+	1,  // 4: quota.v1.ExportBreakdownRequest.format:type_name -> quota.v1.ExportBreakdownRequest.Format
+	9,  // 5: quota.v1.ExportBreakdownResponse.progress:type_name -> quota.v1.ExportProgress
+	10, // 6: quota.v1.ExportBreakdownResponse.end:type_name -> quota.v1.ExportEnd
+	6,  // 7: quota.v1.ExportEnd.origin:type_name -> quota.v1.BreakdownOrigin
+	2,  // 8: quota.v1.GetUsageRequest.by:type_name -> quota.v1.GetUsageRequest.By
+	12, // 9: quota.v1.GetUsageResponse.rows:type_name -> quota.v1.UsageRow
+	11, // 10: quota.v1.UsageService.GetUsage:input_type -> quota.v1.GetUsageRequest
+	3,  // 11: quota.v1.UsageService.ListBreakdown:input_type -> quota.v1.BreakdownRequest
+	7,  // 12: quota.v1.UsageService.ExportBreakdown:input_type -> quota.v1.ExportBreakdownRequest
+	13, // 13: quota.v1.UsageService.GetUsage:output_type -> quota.v1.GetUsageResponse
+	5,  // 14: quota.v1.UsageService.ListBreakdown:output_type -> quota.v1.ListBreakdownResponse
+	8,  // 15: quota.v1.UsageService.ExportBreakdown:output_type -> quota.v1.ExportBreakdownResponse
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_usage_proto_init() }
@@ -444,8 +1314,8 @@ func file_quota_v1_usage_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_usage_proto_rawDesc), len(file_quota_v1_usage_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      3,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

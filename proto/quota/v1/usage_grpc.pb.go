@@ -21,7 +21,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	UsageService_GetUsage_FullMethodName = "/quota.v1.UsageService/GetUsage"
+	UsageService_GetUsage_FullMethodName        = "/quota.v1.UsageService/GetUsage"
+	UsageService_ListBreakdown_FullMethodName   = "/quota.v1.UsageService/ListBreakdown"
+	UsageService_ExportBreakdown_FullMethodName = "/quota.v1.UsageService/ExportBreakdown"
 )
 
 // UsageServiceClient is the client API for UsageService service.
@@ -33,6 +35,14 @@ type UsageServiceClient interface {
 	// GetUsage sums settled usage. It includes every acknowledged report, folded
 	// into a block or not.
 	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
+	// ListBreakdown pages through usage told apart by names and times, as of a sealed
+	// block: the newest for the first page, and the same one for those that follow. What is
+	// settled meanwhile is in higher blocks, which since_height asks for: nothing is skipped.
+	// INVALID_ARGUMENT where the question makes no sense, NOT_FOUND without the block.
+	ListBreakdown(ctx context.Context, in *BreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error)
+	// ExportBreakdown streams all of it as a file. The same question at the same height
+	// gives the same bytes.
+	ExportBreakdown(ctx context.Context, in *ExportBreakdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportBreakdownResponse], error)
 }
 
 type usageServiceClient struct {
@@ -53,6 +63,35 @@ func (c *usageServiceClient) GetUsage(ctx context.Context, in *GetUsageRequest, 
 	return out, nil
 }
 
+func (c *usageServiceClient) ListBreakdown(ctx context.Context, in *BreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListBreakdownResponse)
+	err := c.cc.Invoke(ctx, UsageService_ListBreakdown_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *usageServiceClient) ExportBreakdown(ctx context.Context, in *ExportBreakdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportBreakdownResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &UsageService_ServiceDesc.Streams[0], UsageService_ExportBreakdown_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportBreakdownRequest, ExportBreakdownResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type UsageService_ExportBreakdownClient = grpc.ServerStreamingClient[ExportBreakdownResponse]
+
 // UsageServiceServer is the server API for UsageService service.
 // All implementations must embed UnimplementedUsageServiceServer
 // for forward compatibility.
@@ -62,6 +101,14 @@ type UsageServiceServer interface {
 	// GetUsage sums settled usage. It includes every acknowledged report, folded
 	// into a block or not.
 	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
+	// ListBreakdown pages through usage told apart by names and times, as of a sealed
+	// block: the newest for the first page, and the same one for those that follow. What is
+	// settled meanwhile is in higher blocks, which since_height asks for: nothing is skipped.
+	// INVALID_ARGUMENT where the question makes no sense, NOT_FOUND without the block.
+	ListBreakdown(context.Context, *BreakdownRequest) (*ListBreakdownResponse, error)
+	// ExportBreakdown streams all of it as a file. The same question at the same height
+	// gives the same bytes.
+	ExportBreakdown(*ExportBreakdownRequest, grpc.ServerStreamingServer[ExportBreakdownResponse]) error
 	mustEmbedUnimplementedUsageServiceServer()
 }
 
@@ -74,6 +121,12 @@ type UnimplementedUsageServiceServer struct{}
 
 func (UnimplementedUsageServiceServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
+}
+func (UnimplementedUsageServiceServer) ListBreakdown(context.Context, *BreakdownRequest) (*ListBreakdownResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListBreakdown not implemented")
+}
+func (UnimplementedUsageServiceServer) ExportBreakdown(*ExportBreakdownRequest, grpc.ServerStreamingServer[ExportBreakdownResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportBreakdown not implemented")
 }
 func (UnimplementedUsageServiceServer) mustEmbedUnimplementedUsageServiceServer() {}
 func (UnimplementedUsageServiceServer) testEmbeddedByValue()                      {}
@@ -114,6 +167,35 @@ func _UsageService_GetUsage_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _UsageService_ListBreakdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BreakdownRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(UsageServiceServer).ListBreakdown(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: UsageService_ListBreakdown_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(UsageServiceServer).ListBreakdown(ctx, req.(*BreakdownRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _UsageService_ExportBreakdown_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportBreakdownRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(UsageServiceServer).ExportBreakdown(m, &grpc.GenericServerStream[ExportBreakdownRequest, ExportBreakdownResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type UsageService_ExportBreakdownServer = grpc.ServerStreamingServer[ExportBreakdownResponse]
+
 // UsageService_ServiceDesc is the grpc.ServiceDesc for UsageService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -125,7 +207,17 @@ var UsageService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetUsage",
 			Handler:    _UsageService_GetUsage_Handler,
 		},
+		{
+			MethodName: "ListBreakdown",
+			Handler:    _UsageService_ListBreakdown_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ExportBreakdown",
+			Handler:       _UsageService_ExportBreakdown_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "quota/v1/usage.proto",
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/f4ee788f/quota/internal/sheet"
 )
 
 // Money writes the line's amount.
@@ -49,8 +51,8 @@ func (s *Statement) WriteCSV(w io.Writer) error {
 			service = s.Period.Name
 		}
 		amount, _, _ := strings.Cut(l.Money(), " ")
-		_ = out.Write([]string{s.Tenant, s.Period.Name, service, l.Kind, l.Plan, l.Meter, strconv.FormatInt(l.Units, 10), strconv.FormatInt(l.Included, 10),
-			l.Price, l.Credit, amount, l.Currency})
+		_ = out.Write([]string{sheet.Text(s.Tenant), s.Period.Name, service, l.Kind, sheet.Text(l.Plan), sheet.Text(l.Meter), strconv.FormatInt(l.Units, 10), strconv.FormatInt(l.Included, 10),
+			sheet.Text(l.Price), sheet.Text(l.Credit), amount, l.Currency})
 	}
 	out.Flush()
 	return out.Error()

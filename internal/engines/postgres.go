@@ -30,7 +30,7 @@ type PostgresOptions struct {
 	Bin            string   // the directory of initdb and postgres; found when empty
 }
 
-// Postgres is a running server on loopback. Its methods are safe for concurrent use.
+// Postgres is a running server on loopback. Its methods are safe for concurrent use, but for those of standby.go.
 type Postgres struct {
 	o        PostgresOptions
 	dir      string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -61,9 +62,25 @@ func Postgres(t testing.TB) *PG {
 // with the test. durable keeps fsync on. QUOTA_TEST_POSTGRES does not provide one.
 func PrivatePostgres(t testing.TB, durable bool) *PG {
 	t.Helper()
+	return private(t, startPostgres, engines.PostgresOptions{Durable: durable})
+}
+
+// CopiedPostgres is a private server by this machine's own programs, whose data can be copied: Backup, Standby.
+func CopiedPostgres(t testing.TB) *PG {
+	t.Helper()
+	return private(t, func(ctx context.Context, o engines.PostgresOptions) (postgresEngine, func() error, error) {
+		if _, err := engines.FindPostgres(); err != nil {
+			return postgresEngine{}, nil, fmt.Errorf("%w: %w", errNone, err)
+		}
+		return launchPostgres(ctx, o, fromMachine)
+	}, engines.PostgresOptions{})
+}
+
+func private(t testing.TB, start func(context.Context, engines.PostgresOptions) (postgresEngine, func() error, error), o engines.PostgresOptions) *PG {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	e, end, err := startPostgres(ctx, engines.PostgresOptions{Durable: durable})
+	e, end, err := start(ctx, o)
 	give(t, "postgres", err)
 	t.Cleanup(func() {
 		if err := end(); err != nil {
@@ -80,6 +97,10 @@ func startPostgres(ctx context.Context, o engines.PostgresOptions) (e postgresEn
 	if err != nil {
 		return e, nil, err
 	}
+	return launchPostgres(ctx, o, from)
+}
+
+func launchPostgres(ctx context.Context, o engines.PostgresOptions, from source) (e postgresEngine, end func() error, err error) {
 	dir, err := engines.TempDir("postgres")
 	if err != nil {
 		return e, nil, err
@@ -210,4 +231,72 @@ func (p *PG) Start() {
 	if err := p.mine().Start(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// Backup copies the server's data, and returns what stops the server, puts the copy in the place of its data, and
+// starts it again. Only of a CopiedPostgres.
+func (p *PG) Backup() (restore func()) {
+	p.t.Helper()
+	dir := p.place("backup")
+	if err := p.mine().Backup(p.t.Context(), filepath.Join(dir, "data")); err != nil {
+		p.t.Fatal(err)
+	}
+	return func() {
+		p.t.Helper()
+		if err := p.mine().Restore(p.t.Context(), filepath.Join(dir, "data")); err != nil {
+			p.t.Fatal(err)
+		}
+		p.Start()
+	}
+}
+
+// Standby starts a replica of the server, which does not wait for it. It is the test's database as well, and ends with
+// the test. Only of a CopiedPostgres.
+func (p *PG) Standby() *PG {
+	p.t.Helper()
+	s, err := p.mine().Standby(p.t.Context(), p.place("standby"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			p.t.Errorf("stop the standby: %v", err)
+		}
+	})
+	u, err := url.Parse(s.URL("postgres", "", ""))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &PG{t: p.t, owner: u, database: p.database, server: s}
+}
+
+// Deafen has a standby hear no more of its primary, once it has all that is committed there now.
+func (p *PG) Deafen(primary *PG) {
+	p.t.Helper()
+	if err := p.mine().Deafen(p.t.Context(), primary.mine()); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Promote makes a standby a primary.
+func (p *PG) Promote() {
+	p.t.Helper()
+	if err := p.mine().Promote(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// place is a directory that ends with the test and that the server's user can reach.
+func (p *PG) place(name string) string {
+	p.t.Helper()
+	dir, err := engines.TempDir(name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			p.t.Error(err)
+		}
+	})
+	return dir
 }

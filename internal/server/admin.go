@@ -280,6 +280,23 @@ func keyProto(k policy.Key) *quotav1.Key {
 	return &quotav1.Key{Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, CreatedMs: millis(k.Created), RevokedMs: millis(k.Revoked)}
 }
 
+// ListAudit pages through the audit log.
+func (s *adminService) ListAudit(ctx context.Context, req *quotav1.ListAuditRequest) (*quotav1.ListAuditResponse, error) {
+	n := int(req.PageSize)
+	if n == 0 {
+		n = wire.DefaultPage
+	}
+	rows, err := s.store.Audit(ctx, policy.AuditQuery{Before: req.Before, N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListAuditResponse{}
+	for _, r := range rows {
+		resp.Rows = append(resp.Rows, &quotav1.AuditRow{Number: r.Number, AtMs: millis(r.At), Actor: r.Actor, Action: r.Action, Object: r.Object, Before: r.Before, After: r.After})
+	}
+	return resp, nil
+}
+
 // GetSwitches tells what was set, from memory: it is what holds, whatever is away.
 func (s *adminService) GetSwitches(context.Context, *quotav1.GetSwitchesRequest) (*quotav1.Switches, error) {
 	return s.switchState(), nil

@@ -53,11 +53,14 @@ func (r role) allows(need role) bool {
 // needs is the role that each method asks for. A method that is not here is
 // refused to everybody, so that a new one cannot be served open by mistake.
 var needs = map[string]role{
-	quotav1.LeaseService_Renew_FullMethodName:  roleAgent,
-	quotav1.LeaseService_Watch_FullMethodName:  roleAgent,
-	quotav1.LeaseService_Settle_FullMethodName: roleAgent,
+	quotav1.LeaseService_Renew_FullMethodName:     roleAgent,
+	quotav1.LeaseService_Watch_FullMethodName:     roleAgent,
+	quotav1.LeaseService_Settle_FullMethodName:    roleAgent,
+	quotav1.LeaseService_Frontiers_FullMethodName: roleAgent,
 
 	quotav1.UsageService_GetUsage_FullMethodName:           roleViewer,
+	quotav1.UsageService_ListBreakdown_FullMethodName:      roleViewer,
+	quotav1.UsageService_ExportBreakdown_FullMethodName:    roleViewer,
 	quotav1.AdminService_GetPolicy_FullMethodName:          roleViewer,
 	quotav1.AdminService_ListPolicyVersions_FullMethodName: roleViewer,
 	quotav1.AdminService_GetShadow_FullMethodName:          roleViewer,
@@ -72,6 +75,11 @@ var needs = map[string]role{
 	quotav1.StatementService_GetStatement_FullMethodName:     roleViewer,
 	quotav1.StatementService_ListStatements_FullMethodName:   roleViewer,
 	quotav1.StatementService_CloseStatement_FullMethodName:   roleAdmin,
+	quotav1.StatementService_GiveCredit_FullMethodName:       roleAdmin,
+	quotav1.StatementService_VoidCredit_FullMethodName:       roleAdmin,
+	quotav1.StatementService_ListCredits_FullMethodName:      roleViewer,
+	quotav1.StatementService_CloseDue_FullMethodName:         roleAdmin,
+	quotav1.StatementService_Simulate_FullMethodName:         roleViewer,
 
 	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
 	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,
@@ -103,6 +111,7 @@ var needs = map[string]role{
 	quotav1.AdminService_CreateKey_FullMethodName:      roleAdmin,
 	quotav1.AdminService_RevokeKey_FullMethodName:      roleAdmin,
 	quotav1.AdminService_ListKeys_FullMethodName:       roleAdmin,
+	quotav1.AdminService_ListAudit_FullMethodName:      roleAdmin,
 }
 
 // healthPrefix begins the methods that need no key: grpc.health.v1.

@@ -230,7 +230,7 @@ func (s *ledgerService) TraceReport(ctx context.Context, req *quotav1.TraceRepor
 	r := &t.Report
 	resp := &quotav1.TraceReportResponse{
 		TotalBefore: r.Before, TotalAfter: r.After, ThroughMs: r.Through, Closed: r.Closed, Digest: r.Digest[:],
-		StoredMs: millis(t.Stored), Queued: t.Queued, Block: blockProto(t.Block),
+		StoredMs: millis(t.Stored), Queued: t.Queued, Block: blockProto(t.Block), Archive: t.File,
 	}
 	for i := range t.Rows {
 		row := t.Rows[i].Row
@@ -258,7 +258,7 @@ func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryR
 	if err != nil {
 		return nil, ledgerError(err)
 	}
-	resp := &quotav1.TraceEntryResponse{Row: rowProto(&t.Row), Block: blockProto(t.Block), CorrectedBy: t.Corrected}
+	resp := &quotav1.TraceEntryResponse{Row: rowProto(&t.Row), Block: blockProto(t.Block), CorrectedBy: t.Corrected, ArchivedReports: t.Archived}
 	if t.Correction != nil {
 		if resp.Correction, err = correctionProto(t.Correction, false); err != nil {
 			return nil, err

@@ -53,25 +53,36 @@ func ledgered(now *inForce, rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec)
 func countedOf(rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) counted {
 	l := &rule.Limit
 	c := counted{
-		tenant: r.Tenant, names: ledger.Names{Limit: l.Name, Meter: l.Meter},
+		tenant: countedTenant(rule, r), names: ledger.Names{Limit: l.Name, Meter: l.Meter},
 		overage: r.Kind == quotav1.Renewal_OVERAGE, soft: l.Enforcement == limit.Soft,
 		from: time.UnixMicro(s.WindowStart), to: time.UnixMicro(s.WindowEnd),
 	}
-	own := -1
-	if r.Tenant == "" {
-		own = slices.Index(l.By, limit.AttrTenant)
-	}
+	own := tenantAt(rule, r)
 	var pairs []string
 	for i, v := range r.Values {
-		switch {
-		case i == own:
-			c.tenant = v
-		case i < len(l.By):
+		if i != own && i < len(l.By) {
 			pairs = append(pairs, l.By[i]+"="+v)
 		}
 	}
 	c.names.Attributes = strings.Join(pairs, ledger.AttributeSep)
 	return c
+}
+
+// countedTenant is whose usage a renewal's bucket holds; empty where it is that of all.
+func countedTenant(rule *limit.Rule, r *quotav1.Renewal) string {
+	if own := tenantAt(rule, r); own >= 0 && own < len(r.Values) {
+		return r.Values[own]
+	}
+	return r.Tenant
+}
+
+// tenantAt is the place among a renewal's values of the tenant, where a limit that is no tenant's own
+// has a bucket for each; or -1.
+func tenantAt(rule *limit.Rule, r *quotav1.Renewal) int {
+	if r.Tenant != "" {
+		return -1
+	}
+	return slices.Index(rule.Limit.By, limit.AttrTenant)
 }
 
 // figures asks the ledger what was used of windows that the lease store is not sure of, and keeps the

@@ -31,7 +31,7 @@ const (
 
 // newHandler serves health, metrics and REST. Health and metrics need no key: they
 // tell nothing of tenants. Where certificates are asked for, REST is served only with one.
-func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer prometheus.Gatherer, keys *keyring, certificates bool) (http.Handler, error) {
+func newHandler(ctx context.Context, rest *inProcess, download http.Handler, ready *readiness, gatherer prometheus.Gatherer, keys *keyring, certificates bool) (http.Handler, error) {
 	useQueryParser()
 	gateway := runtime.NewServeMux(
 		runtime.WithRoutingErrorHandler(routingError),
@@ -88,6 +88,10 @@ func newHandler(ctx context.Context, rest *inProcess, ready *readiness, gatherer
 			refuse(w, http.StatusUnauthorized, fmt.Errorf("%w: a client certificate is needed", fault.ErrUnauthenticated))
 			return
 		}
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/usage/export" {
+			download.ServeHTTP(w, r) // a stream, which takes as long as it is long
+			return
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
 		defer cancel()
 		r = withQuery(r.WithContext(ctx))
@@ -117,7 +121,7 @@ func refuse(w http.ResponseWriter, code int, err error) {
 		Code    codes.Code `json:"code"`
 		Message string     `json:"message"`
 		Details []string   `json:"details"`
-	}{status.Code(wire.Error(err)), err.Error(), []string{}})
+	}{status.Code(wire.Error(err)), status.Convert(wire.Error(err)).Message(), []string{}})
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

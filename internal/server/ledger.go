@@ -46,6 +46,7 @@ func (s *ledgerService) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStrea
 		r = &quotav1.VerifyResult{
 			MoreFaults: v.More, Epochs: v.Counts.Epochs, Reports: v.Counts.Reports, Blocks: v.Counts.Blocks, Entries: v.Counts.Entries,
 			Rollups: v.Counts.Rollups, Quarantined: v.Counts.Quarantined, Height: v.Height, Hash: v.Hash[:],
+			ArchivedReports: v.Archived.Reports, ArchivedBlocks: v.Archived.Blocks, ArchivedRollups: v.Archived.Rollups, ArchivedBeforeMs: 1000 * v.Archived.Before,
 		}
 		for _, f := range v.Faults {
 			r.Faults = append(r.Faults, &quotav1.LedgerFault{Table: f.Table, Which: f.Which, What: f.What})
@@ -88,17 +89,8 @@ func (s *ledgerService) alone(ctx context.Context, do func(context.Context) erro
 		return fmt.Errorf("%w: this server is verifying or rebuilding already", fault.ErrUnavailable)
 	}
 	defer s.long.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := until(ctx, s.stopping)
 	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-s.stopping:
-			cancel()
-		case <-ended:
-		}
-	}()
 	err := do(ctx)
 	if err != nil && ctx.Err() != nil {
 		select {

@@ -27,6 +27,9 @@ type metrics struct {
 	switchDenied  prometheus.Gauge       // tenants
 	losses        *prometheus.CounterVec // noticed
 	figures       *prometheus.CounterVec // result
+	unnoted       prometheus.Counter     // calls
+	ledgers       prometheus.Counter     // that came in place of another
+	foreign       prometheus.Counter     // renewals
 	limits        *limitMetrics
 }
 
@@ -86,6 +89,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		figures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_ledger_figures_total", Help: "Questions to the ledger of what was used of a window that the lease store does not know, by result: known or unknown.",
 		}, []string{"result"}),
+		unnoted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_unnoted_holders_total", Help: "Calls whose agent was granted leases of a window that the ledger counts before the ledger knew of it, because it did not answer in time: until it does, a figure may lack what that agent spent.",
+		}),
+		ledgers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_ledger_changes_total", Help: "Times that the ledger was found to be another than before: restarted, restored or failed over.",
+		}),
+		foreign: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_foreign_buckets_total", Help: "Renewals of buckets that the lease store holds in a later build's format, answered as if the store were away: this server is to be replaced.",
+		}),
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_ready", Help: "1 when every part works.",
 		}),
@@ -96,7 +108,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
 		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.switchMode, m.switchDenied, m.ready,
-		m.losses, m.figures) {
+		m.losses, m.figures, m.unnoted, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

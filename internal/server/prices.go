@@ -44,12 +44,7 @@ func (p *prices) of(ctx context.Context, number int64) (map[string]*billing.Pric
 		// Its text, not the error: this is not the caller's document.
 		return nil, fmt.Errorf("policy version %d cannot be read by this server: %s", number, err.Error())
 	}
-	found = make(map[string]*billing.Price)
-	for _, plan := range doc.Policy(number).Plans {
-		if price := doc.Price(plan.Name); price != nil {
-			found[plan.Name] = price
-		}
-	}
+	found = pricesOf(doc)
 	p.mu.Lock()
 	if len(p.kept) >= keptPrices {
 		clear(p.kept)
@@ -57,6 +52,17 @@ func (p *prices) of(ctx context.Context, number int64) (map[string]*billing.Pric
 	p.kept[number] = found
 	p.mu.Unlock()
 	return found, nil
+}
+
+// pricesOf returns what a document's plans cost, by plan; those that cost nothing have none.
+func pricesOf(doc *policy.Document) map[string]*billing.Price {
+	all := make(map[string]*billing.Price)
+	for _, plan := range doc.Policy(0).Plans {
+		if price := doc.Price(plan.Name); price != nil {
+			all[plan.Name] = price
+		}
+	}
+	return all
 }
 
 // during returns the versions that were in force within any of the periods, with their

@@ -26,9 +26,11 @@ type leaseService struct {
 	keys     *keyring
 	leases   lease.Store
 	ledger   ledger.Store
+	name     *ledgerName
 	tally    *tally
 	metrics  *metrics
 	figures  *figures
+	holders  *holders
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
 }
@@ -92,6 +94,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
 	places := make([]int, 0, len(req.Renewals))
 	var inLedger map[int]*limit.Rule // the renewals of windows that the ledger counts
+	var held []string                // the tenants that these count for
 	for i, r := range req.Renewals {
 		rule, status := find(now, who, r)
 		if status == quotav1.Grant_UNKNOWN && req.PolicyVersion > now.version() {
@@ -112,6 +115,9 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			}
 			inLedger[len(renewals)] = rule
 			renewal.Figure = s.figures.of(renewal.Key)
+			if !r.Final {
+				held = append(held, countedTenant(rule, r))
+			}
 		}
 		renewals = append(renewals, renewal)
 		places = append(places, i)
@@ -121,20 +127,27 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		return
 	}
 	stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+	noted := s.holders.note(ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, held)
 	start := time.Now()
 	answers := s.leases.Renew(stepCtx, renewals)
 	if inLedger != nil {
 		s.consult(stepCtx, req, inLedger, places, renewals, answers)
 	}
 	cancel()
+	noted()
 	s.metrics.step.Observe(time.Since(start).Seconds())
 	s.tally.answered(req.Agent, req.Epoch, req.Renewals, places, renewals, answers)
+	grants := make([]quotav1.Grant, len(places)) // of one call, and at once
 	for j, i := range places {
 		a := answers[j]
 		if a.Err != nil {
 			a.Grant.Number = req.Renewals[i].Number
+			if errors.Is(a.Err, lease.ErrFormat) {
+				s.metrics.foreign.Inc()
+			}
 		}
-		g := wire.GrantToProto(a, now.version())
+		g := &grants[j]
+		wire.WriteGrant(g, a, now.version())
 		resp.Grants[i] = g
 		s.metrics.limits.answered(req.Renewals[i], g, &renewals[j].Spec, &a.Grant)
 	}

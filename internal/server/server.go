@@ -68,6 +68,9 @@ type Config struct {
 	BootstrapAdminKey string
 	// InsecureOpen lets everybody in, whatever keys there are.
 	InsecureOpen bool
+	// CloseAfter is how long after a period's end its statement is closed; 0 leaves that to
+	// whoever calls CloseStatement.
+	CloseAfter time.Duration
 	// FoldEvery is how often reports are folded; 0 for the ledger's default.
 	FoldEvery time.Duration
 
@@ -101,10 +104,12 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
-	tally    *tally // nil without books, as is backlog
+	closer   *closer // nil where statements are not closed by themselves
+	tally    *tally  // nil without books, as is backlog
 	backlog  *backlogWatch
 	metrics  *metrics
 	figures  *figures
+	holders  *holders
 	stopping chan struct{}
 }
 
@@ -140,6 +145,7 @@ func New(c Config) (*Server, error) {
 	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
 	s.view.learned = s.switches.fromStore
 	s.figures = newFigures(c.Ledger, c.Policy, m)
+	s.holders = newHolders(c.Ledger, m)
 	s.health = health.NewServer()
 	s.ready = newReadiness(c.Log, m, s.announce, s.parts()...)
 	folds, err := newFoldWatch(c.Ledger, m, c.Registerer)
@@ -165,9 +171,9 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, tally: s.tally, metrics: s.metrics, figures: s.figures, now: time.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.holders.forget}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: time.Now, stopping: s.stopping}
 	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
-	usage := &usageService{ledger: c.Ledger, policy: c.Policy}
+	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(gate.tap),
@@ -190,6 +196,12 @@ func (s *Server) serve() error {
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
 	books := &ledgerService{books: c.Books, tally: s.tally, view: s.view, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: time.Now}
+	if c.Books != nil && c.CloseAfter > 0 {
+		var err error
+		if s.closer, err = newCloser(statements, c.CloseAfter, c.Log, c.Registerer); err != nil {
+			return fmt.Errorf("server: metrics: %w", err)
+		}
+	}
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(s.grpc, books)
 		quotav1.RegisterStatementServiceServer(s.grpc, statements)
@@ -204,7 +216,7 @@ func (s *Server) serve() error {
 		quotav1.RegisterStatementServiceServer(rest, statements)
 	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
-	handler, err := newHandler(context.Background(), rest, s.ready, c.Gatherer, s.keys, certificates)
+	handler, err := newHandler(context.Background(), rest, gate.download(usage), s.ready, c.Gatherer, s.keys, certificates)
 	if err != nil {
 		return fmt.Errorf("server: REST: %w", err)
 	}
@@ -260,6 +272,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.tally != nil {
 		running.Go(func() { s.tally.run(background) })
 		running.Go(func() { s.backlog.run(background) })
+	}
+	if s.closer != nil {
+		running.Go(func() { s.closer.run(background) })
 	}
 	running.Go(func() { s.figures.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {

@@ -11,6 +11,9 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
+// lastAccountTimeout bounds how long an agent's end waits for its account to be written.
+const lastAccountTimeout = 2 * time.Second
+
 // Settle moves reports into the ledger. The ledger joins concurrent calls into one
 // commit, bounds what waits for it, and answers ErrUnavailable beyond the bound.
 func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
@@ -53,5 +56,13 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		resp.Receipts[i] = wire.ReceiptToProto(receipts[i])
 		s.metrics.receipts.WithLabelValues(resp.Receipts[i].Status.String()).Inc()
 	}
+	if reports[len(reports)-1].Closed && req.GetAccounts() != nil && s.tally != nil {
+		// The agent's last word, which nobody says again: were it lost with this server, reconciliation would call
+		// it lost replies. Where it fails it is written with the rest, and that is said.
+		c, cancel := context.WithTimeout(ctx, lastAccountTimeout)
+		_ = s.tally.flush(c)
+		cancel()
+	}
+	resp.Ledger = s.name.say(ctx)
 	return resp, nil
 }

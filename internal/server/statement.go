@@ -31,9 +31,9 @@ type statementService struct {
 func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.PreviewStatementRequest) (*quotav1.Statement, error) {
 	d, err := s.draft(ctx, req.Tenant, func(c *course, now int64) (billing.Period, error) {
 		if req.Period == "" {
-			return c.cycle.At(now), nil
+			return c.at(now), nil
 		}
-		return c.cycle.Named(req.Period)
+		return c.named(req.Period)
 	})
 	if err != nil {
 		return nil, err
@@ -46,31 +46,37 @@ func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.Pr
 
 // CloseStatement keeps the statement of the next period.
 func (s *statementService) CloseStatement(ctx context.Context, req *quotav1.CloseStatementRequest) (*quotav1.Statement, error) {
-	d, err := s.draft(ctx, req.Tenant, func(c *course, _ int64) (billing.Period, error) {
-		if req.Period == "" {
+	return s.close(ctx, principalOf(ctx).name, req.Tenant, req.Period, req.ForceReason)
+}
+
+// close keeps the statement of a period, empty for the next; force is why although it is
+// not complete.
+func (s *statementService) close(ctx context.Context, actor, tenant, period, force string) (*quotav1.Statement, error) {
+	d, err := s.draft(ctx, tenant, func(c *course, _ int64) (billing.Period, error) {
+		if period == "" {
 			return c.next, nil
 		}
-		return c.cycle.Named(req.Period)
+		return c.named(period)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if d.closed != nil {
-		return s.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: req.Tenant, Period: d.closed.Period.Name})
+		return s.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: tenant, Period: d.closed.Period.Name})
 	}
-	if err := d.mayClose(s.now(), req.ForceReason); err != nil {
+	if err := d.mayClose(s.now(), force); err != nil {
 		return nil, err
 	}
-	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete}
+	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing}
 	if !d.isComplete() {
-		kept.Forced = req.ForceReason
+		kept.Forced = force
 	}
 	document, digest, err := d.Encode()
 	if err != nil {
 		return nil, err
 	}
 	kept.Document, kept.Digest = string(document), digest
-	if kept, err = s.policy.CloseStatement(ctx, principalOf(ctx).name, kept); err != nil {
+	if kept, err = s.policy.CloseStatement(ctx, actor, kept, d.Credits...); err != nil {
 		return nil, err
 	}
 	return closedToProto(&kept)
@@ -130,12 +136,34 @@ func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (
 		}
 		before = page[len(page)-1].Number
 	}
-	from := sub.Subscriptions[0].From
-	if len(c.closed) > 0 {
-		from = c.closed[0].Period.To
+	if len(c.closed) == 0 {
+		c.next = c.cycle.At(sub.Subscriptions[0].From)
+		return c, nil
 	}
-	c.next = c.cycle.At(from)
+	// It begins where the last one ended, wherever the edges are now: the rules of a time zone
+	// change, and a gap would never be billed.
+	last := c.closed[0].Period
+	if c.next = c.cycle.At(last.To); c.next.Name <= last.Name {
+		c.next = c.cycle.At(c.next.To)
+	}
+	c.next.From = last.To
 	return c, nil
+}
+
+// named is a period by its name.
+func (c *course) named(name string) (billing.Period, error) {
+	if name == c.next.Name {
+		return c.next, nil
+	}
+	return c.cycle.Named(name)
+}
+
+// at is the period that t is in.
+func (c *course) at(t int64) billing.Period {
+	if c.next.Has(t) {
+		return c.next
+	}
+	return c.cycle.At(t)
 }
 
 // draft is a statement as of the newest block, and how far it can be trusted.
@@ -145,6 +173,7 @@ type draft struct {
 	period   billing.Period
 	next     billing.Period // the tenant's to be closed next
 	number   int64          // of the next closed statement
+	billing  string         // policy.Billing.Text that the period is by
 	complete time.Time
 	lagging  []string
 }
@@ -180,11 +209,20 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 			}
 		}
 	}
+	if in.Period == c.next { // as late usage: what is left is used up in the order of the periods
+		credits, err := s.policy.Credits(ctx, tenant)
+		if err != nil {
+			return nil, err
+		}
+		for i := range credits {
+			in.Credits = append(in.Credits, credits[i].Billing())
+		}
+	}
 	sums, err := s.usage(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, complete: sums.Complete, lagging: sums.Lagging}
+	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), complete: sums.Complete, lagging: sums.Lagging}
 	if d.Statement, err = billing.Rate(in); err != nil {
 		return nil, statementError(err)
 	}

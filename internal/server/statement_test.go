@@ -77,8 +77,11 @@ func (b *billed) settle(agent string, slot time.Time, units int64, through time.
 }
 
 func (b *billed) close(period, reason string) (*quotav1.Statement, error) {
-	ctx := context.WithValue(b.t.Context(), principalKey{}, principal{name: "ann"})
-	return b.s.CloseStatement(ctx, &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
+	return b.s.CloseStatement(asAnn(b.t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
+}
+
+func asAnn(ctx context.Context) context.Context {
+	return context.WithValue(ctx, principalKey{}, principal{name: "ann"})
 }
 
 // refused wants an error that says why, and no further statement.
@@ -197,5 +200,30 @@ func TestStatementsLeaveShadowsOut(t *testing.T) {
 	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
 	if err != nil || !strings.Contains(p.Document, `"admitted":5`) || strings.Contains(p.Document, `"admitted":12`) || strings.Contains(p.Document, `"admitted":7`) {
 		t.Errorf("%v, %v, want 5 units", p, err)
+	}
+}
+
+// A tenant whose last statement ended elsewhere than its periods do now goes on where
+// that one ended, and its periods have no gap.
+func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
+	for what, to := range map[string]time.Time{
+		"before its periods turn": time.Date(2026, 10, 31, 15, 0, 0, 0, time.UTC),
+		"after they turned":       time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC),
+	} {
+		b := newBilled(t)
+		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.at.Unix(), To: to.Unix()}}
+		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last); err != nil {
+			t.Fatal(err)
+		}
+		b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
+		b.settle("gw", to, 5, b.at)
+		got, err := b.close("", "")
+		if err != nil || got.Period != "2026-11" || got.FromMs != to.UnixMilli() || got.ToMs != time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
+			t.Errorf("%s: %v, %v, want 2026-11 from %s", what, got, err, to)
+			continue
+		}
+		if named, err := b.close("2026-11", ""); err != nil || named.Digest != got.Digest {
+			t.Errorf("%s, by name: %v, %v", what, named, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -84,6 +85,52 @@ func TestTally(t *testing.T) {
 	}
 	if w.said.Spent != 7 {
 		t.Errorf("said: got %+v, want the latest", w.said)
+	}
+}
+
+// kept is a ledger that takes every report.
+type kept struct{ ledger.Store }
+
+func (kept) Settle(_ context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	receipts := make([]ledger.Receipt, len(reports))
+	for i := range receipts {
+		receipts[i].Status = ledger.Settled
+	}
+	return receipts, nil
+}
+
+func (kept) Standing(context.Context, []ledger.Epoch) (ledger.Standing, error) {
+	return ledger.Standing{}, nil
+}
+
+// An agent's last account is written before its last report is acknowledged: the server may be killed right after, and
+// nobody would ever say it again.
+func TestTheLastAccountIsWrittenAtOnce(t *testing.T) {
+	w := &written{}
+	tally, err := newTally(w, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &leaseService{ledger: kept{}, tally: tally, metrics: m, name: &ledgerName{ledger: kept{}}}
+	for _, closed := range []bool{false, true} {
+		number := int64(1)
+		if closed {
+			number = 2
+		}
+		r := ledger.NewReport("a", 1, number, 0, nil, 1, closed)
+		if _, err := s.Settle(context.WithValue(t.Context(), principalKey{}, principal{open: true}), &quotav1.SettleRequest{
+			Reports:  []*quotav1.Report{wire.ReportToProto(r)},
+			Accounts: &quotav1.LeaseAccounts{Agent: "a", Epoch: 1, Number: number, Limits: []*quotav1.LeaseAccount{{Limit: "requests", Spent: 7}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.said.Spent; closed != (got == 7) {
+			t.Errorf("closed %t: %d units are written", closed, got)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/fault"
@@ -20,6 +21,10 @@ type usageService struct {
 	quotav1.UnimplementedUsageServiceServer
 	ledger ledger.Store
 	policy policy.Store // knows which versions were only tried
+	books  ledger.Books // nil for none
+	// stopping is closed when streams have to end.
+	stopping <-chan struct{}
+	exports  atomic.Int32 // how many go on
 }
 
 // GetUsage sums settled usage.

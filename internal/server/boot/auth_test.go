@@ -17,10 +17,10 @@ const adminKey = "a-first-key-for-tests"
 
 // least is who may call what, stated anew here: the least role, or agent.
 var least = map[string]string{
-	"GetUsage": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "GetShadow": "viewer", "ListPlans": "viewer",
+	"Frontiers": "agent", "GetUsage": "viewer", "ListBreakdown": "viewer", "ExportBreakdown": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "GetShadow": "viewer", "ListPlans": "viewer",
 	"GetTenant": "viewer", "ListTenants": "viewer", "ListAgents": "viewer", "GetSwitches": "viewer", "GetVersion": "viewer",
 	"CreateTenant": "operator", "SetTenantPlan": "operator", "SetSwitches": "operator", "SuspendTenant": "operator", "ResumeTenant": "operator",
-	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "ListKeys": "admin",
+	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "ListKeys": "admin", "ListAudit": "admin",
 	"Renew": "agent", "Watch": "agent", "Settle": "agent",
 }
 
@@ -80,7 +80,12 @@ func TestEachRoleWithEachMethod(t *testing.T) {
 	if called != len(keys)*len(least) {
 		t.Errorf("%d calls, want each of %d methods with each of %d keys", called, len(least), len(keys))
 	}
-	// REST passes the same gate.
+	// REST passes the same gate, and so do files.
+	for role, want := range map[string]int{"nobody": 401, "stranger": 401, "viewer": 200, "agent": 403} {
+		if code, body := n.call("GET", "/v1/usage/export", keys[role], ""); code != want {
+			t.Errorf("%s exports usage: got %d %s, want %d", role, code, body, want)
+		}
+	}
 	for role, want := range map[string]int{"nobody": 401, "stranger": 401, "viewer": 403, "operator": 403, "admin": 200, "agent": 403} {
 		if code, body := n.call("GET", "/v1/keys", keys[role], ""); code != want {
 			t.Errorf("%s calls GET /v1/keys: got %d %s, want %d", role, code, body, want)

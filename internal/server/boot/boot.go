@@ -100,7 +100,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy,
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
-		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval,
+		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
 		LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
 		Checks: []server.Check{{Name: "migrations", Ask: s.migrate.check}, {Name: "policy file", Ask: s.file.check}},
 		Log:    s.log, Registerer: registry, Gatherer: registry,

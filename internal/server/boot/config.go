@@ -15,6 +15,8 @@ import (
 
 	"github.com/peterbourgon/ff/v3"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/wire"
 )
 
 // Defaults of the flags.
@@ -51,6 +53,8 @@ type Config struct {
 
 	FoldInterval time.Duration // how often reports are folded into blocks; 0 for the ledger's default
 
+	CloseAfter time.Duration // how long after a period's end its statement is closed; 0 to leave that to people
+
 	LogLevel  string // debug, info, warn or error
 	LogFormat string // text or json
 
@@ -77,6 +81,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.BootstrapAdminKey, "bootstrap-admin-key", c.BootstrapAdminKey, "a first admin `key`, accepted besides those stored; better given as QUOTA_BOOTSTRAP_ADMIN_KEY")
 	fs.BoolVar(&c.InsecureOpen, "insecure-open", c.InsecureOpen, "let everybody in without a key")
 	fs.DurationVar(&c.FoldInterval, "fold-interval", c.FoldInterval, "how often reports are folded into blocks; 0 for the default")
+	fs.DurationVar(&c.CloseAfter, "close-statements-after", c.CloseAfter, "how long after a period's end its statement is closed, once usage is complete; 0 leaves that to `quotactl statement close`")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
 }
@@ -149,6 +154,9 @@ func (c *Config) Validate() error {
 	}
 	if c.FoldInterval < 0 {
 		bad("--fold-interval %s is negative", c.FoldInterval)
+	}
+	if c.CloseAfter < 0 || c.CloseAfter > wire.MaxGrace {
+		bad("--close-statements-after is %s; it must be 0 to %s", c.CloseAfter, wire.MaxGrace)
 	}
 	if _, err := c.logger(io.Discard); err != nil {
 		errs = append(errs, err)

@@ -2,8 +2,11 @@ package boot_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +49,33 @@ func spent(ctx context.Context, n int, clients ...*client.Client) (admitted int6
 	return admitted
 }
 
+// holds makes an agent that takes a lease of acme's calls, for that many requests that wait, and is not heard of
+// again. It returns its tokens.
+func (n *node) holds(id string, waiting int64) int64 {
+	n.t.Helper()
+	resp, err := n.leases().Renew(n.t.Context(), &quotav1.RenewRequest{Agent: id, Epoch: 1, Renewals: []*quotav1.Renewal{
+		{Limit: "calls", Tenant: "acme", Number: 1, Began: 1, Waiting: waiting},
+	}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if got := resp.Grants[0].Tokens; got < waiting {
+		n.t.Fatalf("%s got %d tokens, want %d or more", id, got, waiting)
+	}
+	return resp.Grants[0].Tokens
+}
+
+// settles is the first report of an agent that holds.
+func (n *node) settles(id string, admitted int64) {
+	n.t.Helper()
+	now := time.Now()
+	row := ledger.Row{Slot: now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "calls", Meter: "calls", Version: 1, Admitted: admitted}
+	report := wire.ReportToProto(ledger.NewReport(id, 1, 1, 0, []ledger.Row{row}, now.UnixMilli(), false))
+	if _, err := n.leases().Settle(n.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report}}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // metric is the sum of a metric's series whose line begins so.
 func (n *node) metric(series string) (sum float64) {
 	n.t.Helper()
@@ -80,15 +110,18 @@ func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
 	n := start(t, c)
 	n.waitReady(10 * time.Second)
 	gone, stays := []*client.Client{n.agent("gw-0"), n.agent("gw-1")}, []*client.Client{n.agent("gw-2"), n.agent("gw-3")}
-	total := spent(t.Context(), 300, gone...) + spent(t.Context(), 300, stays...)
-	if total != 1200 {
-		t.Fatalf("admitted %d of 1200, far below the quota", total)
-	}
+	total := spent(t.Context(), 300, gone...)
 	for _, c := range gone {
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
+	late := n.holds("late", 200)
+	total += spent(t.Context(), 300, stays...)
+	if total != 1200 {
+		t.Fatalf("admitted %d of 1200, far below the quota", total)
+	}
+	total += late
 	err := cluster.Client().ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +130,13 @@ func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
 		return n.metric(`quota_server_lease_store_losses_total{noticed="emptied"}`) == 3
 	})
 	agents := append(stays, n.agent("gw-4"))
+	for lost := time.Now(); time.Since(lost) < 13*time.Second; time.Sleep(20 * time.Millisecond) {
+		total += spent(t.Context(), 5, agents...)
+	}
+	if total > 2100 {
+		t.Errorf("admitted %d in all before an agent settled what it had, want 2100 at most", total)
+	}
+	n.settles("late", late)
 	for idle := time.Now(); time.Since(idle) < 15*time.Second; {
 		if got := spent(t.Context(), 5, agents...); got > 0 {
 			total += got
@@ -111,6 +151,44 @@ func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
 	}
 	if n.metric(`quota_server_ledger_figures_total{result="known"}`) == 0 {
 		t.Error("the ledger was not asked")
+	}
+}
+
+// A month's quota on Redis, used up by ten gateways that all ask at once, is used to its last unit and no further,
+// however busy the machine is: what a gateway that is held up does not spend comes back.
+func TestAQuotaOnRedisIsUsedToItsLastUnit(t *testing.T) {
+	nearMonthsEnd(t)
+	cluster := testenv.Redis(t)
+	c := embedded(t, monthlyText)
+	c.LeaseStore = "redis://" + strings.Join(cluster.Addrs(), ",") + "?prefix=" + cluster.Prefix
+	n := start(t, c)
+	n.waitReady(10 * time.Second)
+	var total atomic.Int64
+	var driving sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 10 {
+		gateway := n.agent(fmt.Sprint("gw-", i))
+		driving.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					total.Add(spent(t.Context(), 1, gateway))
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	deadline := time.Now().Add(90 * time.Second) // at least once a minute an agent asks about a quota that is used up
+	for total.Load() < 2000 && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(time.Second)
+	close(stop)
+	driving.Wait()
+	if got := total.Load(); got != 2000 {
+		t.Errorf("admitted %d of 2000", got)
 	}
 }
 
@@ -140,25 +218,8 @@ func TestARestartKeepsTheQuota(t *testing.T) {
 func TestWhatALostAgentDidNotSpendComesBack(t *testing.T) {
 	nearMonthsEnd(t)
 	n := start(t, embedded(t, monthlyText))
-	renew := func() *quotav1.Grant {
-		resp, err := n.leases().Renew(t.Context(), &quotav1.RenewRequest{Agent: "lost", Epoch: 1, Renewals: []*quotav1.Renewal{
-			{Limit: "calls", Tenant: "acme", Number: 1, Began: 1, Waiting: 400},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.Grants[0]
-	}
-	had := renew().Tokens
-	if had < 400 {
-		t.Fatalf("the agent got %d tokens, want 400 or more", had)
-	}
-	now := time.Now()
-	row := ledger.Row{Slot: now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "calls", Meter: "calls", Version: 1, Admitted: 150}
-	settled := wire.ReportToProto(ledger.NewReport("lost", 1, 1, 0, []ledger.Row{row}, now.UnixMilli(), false))
-	if _, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{settled}}); err != nil {
-		t.Fatal(err)
-	}
+	had := n.holds("lost", 400)
+	n.settles("lost", 150)
 	a := n.agent("gw-0")
 	total := spent(t.Context(), 3000, a)
 	if total != 2000-had {

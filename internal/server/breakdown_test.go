@@ -1,0 +1,183 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (b *billed) usage() *usageService {
+	return &usageService{ledger: b.store, policy: b.s.policy, books: b.s.books}
+}
+
+// Pages stay those of the first one's block while more is settled and folded; what came
+// meanwhile is above that block; and a file of a height has the same bytes for ever.
+func TestBreakdownPages(t *testing.T) {
+	b := newBilled(t)
+	for i := range 7 {
+		b.at = b.at.Add(time.Hour)
+		b.settle("gw-1", b.at.Add(-time.Hour), int64(10+i), b.at)
+	}
+	u := b.usage()
+	req := &quotav1.BreakdownRequest{By: "tenant,plan,meter", Every: quotav1.BreakdownRequest_HOUR, PageSize: 3, Peak: true}
+	var rows []*quotav1.BreakdownRow
+	for i := range 3 {
+		page, err := u.ListBreakdown(t.Context(), req)
+		if err != nil || page.Origin.Height != 7 || (page.NextPage == "") != (i == 2) {
+			t.Fatalf("page %d: %v, %v", i, page, err)
+		}
+		rows = append(rows, page.Rows...)
+		req.Page = page.NextPage
+		// Late usage of an hour that was read, and of one that was not yet.
+		b.settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 100, b.at)
+		b.settle("gw-1", time.Date(2026, 10, 1, 6, 0, 0, 0, time.UTC), 1000, b.at)
+	}
+	if len(rows) != 7 || rows[0].Admitted != 10 || rows[6].Admitted != 16 || rows[6].Peak != 16 || strings.Join(rows[6].Names, " ") != "acme free requests" {
+		t.Errorf("of block 7: %v", rows)
+	}
+	since, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{By: "tenant", Every: quotav1.BreakdownRequest_HOUR, SinceHeight: 7})
+	if err != nil || len(since.Rows) != 2 || since.Rows[0].Admitted != 300 || since.Rows[1].Admitted != 3000 || since.Origin.Height != 13 {
+		t.Errorf("since block 7: %v, %v", since, err)
+	}
+	if all, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.at.UnixMilli() {
+		t.Errorf("all: %v, %v", all, err)
+	}
+	if top, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPage != "" {
+		t.Errorf("top: %v, %v", top, err)
+	}
+	for what, bad := range map[string]*quotav1.BreakdownRequest{
+		"it must be tenant, plan": {By: "agent"}, "none of a breakdown's": {Page: "x"}, "of another breakdown": {By: "tenant", Page: (&ledger.BreakdownMark{}).String()},
+		"asks for 3": {Height: 3, Page: (&ledger.BreakdownMark{Height: 2}).String()},
+	} {
+		if _, err := u.ListBreakdown(t.Context(), bad); !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v: %v, want %q", bad, err, what)
+		}
+	}
+
+	export := func(f quotav1.ExportBreakdownRequest_Format, height int64) (file []byte, end *quotav1.ExportEnd) {
+		t.Helper()
+		err := u.export(t.Context(), &quotav1.ExportBreakdownRequest{Format: f, Breakdown: &quotav1.BreakdownRequest{By: "tenant,limit", Every: quotav1.BreakdownRequest_SLOT, Height: height}}, func(m *quotav1.ExportBreakdownResponse) error {
+			file = append(file, m.Data...)
+			end = m.End
+			return nil
+		})
+		if err != nil || end == nil {
+			t.Fatal(err, end)
+		}
+		sum := sha256.Sum256(file)
+		if end.Digest != hex.EncodeToString(sum[:]) || end.Bytes != int64(len(file)) || end.Rows != 7 {
+			t.Errorf("%v: %d bytes, digest %x, and it ends with %v", f, len(file), sum, end)
+		}
+		return file, end
+	}
+	for f := range quotav1.ExportBreakdownRequest_Format_name {
+		before, _ := export(quotav1.ExportBreakdownRequest_Format(f), 7)
+		b.settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 7, b.at)
+		if after, _ := export(quotav1.ExportBreakdownRequest_Format(f), 7); !bytes.Equal(before, after) {
+			t.Errorf("format %d: other bytes at the same height", f)
+		}
+	}
+	gone := errors.New("gone")
+	if err := u.export(t.Context(), &quotav1.ExportBreakdownRequest{}, func(*quotav1.ExportBreakdownResponse) error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("a reader that is gone: %v", err)
+	}
+}
+
+// A server makes so many files at once; who comes beyond is told, and may when one has ended.
+func TestExportsAreBounded(t *testing.T) {
+	b := newBilled(t)
+	b.settle("gw-1", b.at, 5, b.at)
+	u := b.usage()
+	nothing := func(*quotav1.ExportBreakdownResponse) error { return nil }
+	in, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	for range maxExports {
+		go func() {
+			first := true
+			ended <- u.export(t.Context(), &quotav1.ExportBreakdownRequest{}, func(*quotav1.ExportBreakdownResponse) error {
+				if first {
+					first = false
+					in <- struct{}{}
+					<-release
+				}
+				return nil
+			})
+		}()
+		<-in
+	}
+	for range 2 {
+		if err := wire.Error(u.export(t.Context(), &quotav1.ExportBreakdownRequest{}, nothing)); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "2 files are being exported") {
+			t.Errorf("beyond: %v", err)
+		}
+	}
+	close(release)
+	for range maxExports {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := u.export(t.Context(), &quotav1.ExportBreakdownRequest{}, nothing); err != nil {
+		t.Errorf("when they have ended: %v", err)
+	}
+}
+
+// A reader that takes nothing ends its file; one that is only slow does not.
+func TestStalledReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		slow := func(*quotav1.ExportBreakdownResponse) error { time.Sleep(exportStall - time.Second); return nil }
+		if err := patient(exportStall, slow)(nil); err != nil {
+			t.Errorf("a slow one: %v", err)
+		}
+		stalled := func(*quotav1.ExportBreakdownResponse) error { <-ended; return nil }
+		begun := time.Now()
+		if err := patient(exportStall, stalled)(nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != exportStall {
+			t.Errorf("after %s: %v", time.Since(begun), err)
+		}
+		close(ended)
+	})
+}
+
+// Each page that the server names is one that it takes, whatever the names are made of.
+func TestPagesOfLongNames(t *testing.T) {
+	b := newBilled(t)
+	var rows []ledger.Row
+	for _, c := range []string{"a", "b", "c"} {
+		pairs := make([]string, 8)
+		for i := range pairs {
+			pairs[i] = "n" + strconv.Itoa(i) + "=" + c + strings.Repeat("&", 250)
+		}
+		rows = append(rows, ledger.Row{Slot: b.at.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1, Attributes: strings.Join(pairs, ledger.AttributeSep)})
+	}
+	if receipts, err := b.store.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw-9", 1, 1, 0, rows, b.at.UnixMilli(), false)}); err != nil || receipts[0].Status != ledger.Settled {
+		t.Fatal(receipts, err)
+	}
+	if _, err := b.store.Fold(t.Context(), b.at); err != nil {
+		t.Fatal(err)
+	}
+	req := &quotav1.BreakdownRequest{By: "attributes,attribute:n1,attribute:n7", PageSize: 1}
+	for i := range rows {
+		if err := wire.Check(req); err != nil {
+			t.Fatalf("page %d: %v", i, err)
+		}
+		page, err := b.usage().ListBreakdown(t.Context(), req)
+		if err != nil || len(page.Rows) != 1 || (page.NextPage == "") != (i == len(rows)-1) {
+			t.Fatalf("page %d: %v, %v", i, page, err)
+		}
+		req.Page = page.NextPage
+	}
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// Credits pay statement after statement, by priority, within their rollover, until they
+// are used up or voided: each unit of money once.
+func TestStatementsUseCredits(t *testing.T) {
+	b := newBilled(t)
+	ctx := asAnn(t.Context())
+	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*quotav1.GiveCreditRequest{
+		{Id: "later", Tenant: "acme", Amount: "40.00 USD", Priority: 2},
+		{Id: "first", Tenant: "acme", Amount: "50.00 USD", Priority: 1, Rollover: "15.00 USD"},
+		{Id: "euros", Tenant: "acme", Amount: "9.00 EUR"},
+	} {
+		if _, err := b.s.GiveCredit(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, bad := range map[string]*quotav1.GiveCreditRequest{
+		"is not an amount of money": {Id: "x", Tenant: "acme", Amount: "50"}, "some of 5.00 USD": {Id: "x", Tenant: "acme", Amount: "5.00 USD", Rollover: "1.00 EUR"},
+		"finer than": {Id: "x", Tenant: "acme", Amount: "5.005 USD"},
+	} {
+		_, err := b.s.GiveCredit(ctx, bad)
+		b.refused(what, err, what)
+	}
+	left := func() (text string) {
+		t.Helper()
+		list, err := b.s.ListCredits(ctx, &quotav1.ListCreditsRequest{Tenant: "acme"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list.Credits {
+			text += c.Id + " " + c.Left + ", "
+		}
+		return text
+	}
+	// 31.00 a month: 50 pay it, 4 of the 19 that are left are more than the rollover. Then 15
+	// and 16 of the 40; then, the rest being void, 24 pay nothing.
+	for i, want := range []struct{ total, left string }{
+		{"0.00 USD", "euros 9.00 EUR, first 15.00 USD, later 40.00 USD, "}, {"0.00 USD", "euros 9.00 EUR, first 0.00 USD, later 24.00 USD, "}, {"31.00 USD", "euros 9.00 EUR, first 0.00 USD, later 0.00 USD, "},
+	} {
+		b.at = time.Date(2026, 11+time.Month(i), 1, 0, 5, 0, 0, time.UTC)
+		if i == 2 {
+			b.at = b.at.Add(-time.Hour)
+			if _, err := b.s.VoidCredit(ctx, &quotav1.VoidCreditRequest{Id: "later", Reason: "a mistake"}); err != nil {
+				t.Fatal(err)
+			}
+			b.at = b.at.Add(time.Hour)
+		}
+		b.settle("gw", b.at, 0, b.at)
+		got, err := b.close("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := billing.Decode([]byte(got.Document), got.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, total := range got.Totals {
+			if total.Currency == "USD" {
+				text = total.Text
+			}
+		}
+		if text != want.total || left() != want.left {
+			t.Errorf("%s: %s, left %s; want %s, %s", got.Period, text, left(), want.total, want.left)
+		}
+		again, err := b.close(got.Period, "")
+		if err != nil || again.Digest != got.Digest || left() != want.left || i == 0 && !strings.Contains(s.Lines[len(s.Lines)-1].What(), "paid by credit first") {
+			t.Errorf("%s again: %v, %v, left %s", got.Period, again, err, left())
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// longCall is after how long a call that goes over many tenants ends where it is.
+const longCall = 15 * time.Second
+
+// dueOptions say how the periods that are due are closed.
+type dueOptions struct {
+	grace  time.Duration
+	force  string
+	dryRun bool
+}
+
+// due is what became of one period that was to be closed: one of statement and why.
+type due struct {
+	tenant    string
+	period    billing.Period
+	statement *quotav1.Statement
+	why       error
+}
+
+// CloseDue closes what is due of some tenants.
+func (s *statementService) CloseDue(ctx context.Context, req *quotav1.CloseDueRequest) (*quotav1.CloseDueResponse, error) {
+	resp := &quotav1.CloseDueResponse{}
+	o := dueOptions{time.Duration(req.GraceMs) * time.Millisecond, req.ForceReason, req.DryRun}
+	looked, next, err := s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
+		return s.closeDue(ctx, principalOf(ctx).name, tenant, &o, func(d *due) {
+			if d.why != nil {
+				resp.Refused = append(resp.Refused, &quotav1.CloseRefusal{Tenant: d.tenant, Period: d.period.Name, Reason: d.why.Error()})
+				return
+			}
+			d.statement.Document = ""
+			resp.Closed = append(resp.Closed, d.statement)
+		})
+	})
+	resp.Tenants, resp.NextAfter = int32(looked), next
+	return resp, err
+}
+
+// tenants calls do with tenants after one, by id, until there are no more, n were (0: the
+// usual page) or longCall has passed; next is where to go on, empty at the end.
+func (s *statementService) tenants(ctx context.Context, after string, n int, do func(tenant string) error) (looked int, next string, err error) {
+	if n == 0 {
+		n = wire.DefaultPage
+	}
+	list, err := s.policy.TenantPage(ctx, after, n)
+	if err != nil {
+		return 0, "", err
+	}
+	begun := time.Now()
+	for i := range list {
+		if err := do(list[i].ID); err != nil {
+			return looked, "", fmt.Errorf("tenant %s: %w", list[i].ID, err)
+		}
+		looked++
+		if next = list[i].ID; time.Since(begun) > longCall {
+			return looked, next, nil
+		}
+	}
+	if len(list) < min(n, policy.MaxPage) {
+		next = ""
+	}
+	return looked, next, nil
+}
+
+// dueTries is how often a period is tried that changes while it is closed. Another who
+// closes it ends that at once; what goes on is a fault.
+const dueTries = 3
+
+// closeDue closes all of a tenant's periods that are due, one after another, until one is
+// refused: whatever is wrong with a tenant is told of it, and is no other's. What another
+// closes meanwhile is closed. An error is none of the tenant's: the stores do not answer,
+// or the caller has gone.
+func (s *statementService) closeDue(ctx context.Context, actor, tenant string, o *dueOptions, tell func(*due)) error {
+	refuse := func(d *due) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if errors.Is(d.why, fault.ErrUnavailable) {
+			return d.why
+		}
+		tell(d)
+		return nil
+	}
+	tried, period := 0, billing.Period{}
+	for ctx.Err() == nil {
+		d := &due{tenant: tenant}
+		subscriber, err := s.policy.Subscriber(ctx, tenant)
+		if err != nil {
+			d.why = err
+			return refuse(d)
+		}
+		c, err := s.course(ctx, &subscriber)
+		if err != nil {
+			d.why = err
+			return refuse(d)
+		}
+		if c.next.To > s.now().Add(-o.grace).Unix() {
+			return nil
+		}
+		if d.period = c.next; d.period != period {
+			tried, period = 0, d.period
+		}
+		if o.dryRun {
+			d.statement, d.why = s.wouldClose(ctx, tenant, c.next.Name, o.force)
+		} else {
+			d.statement, d.why = s.close(ctx, actor, tenant, c.next.Name, o.force)
+		}
+		tried++
+		switch {
+		case errors.Is(d.why, fault.ErrConflict) && tried < dueTries:
+			continue // something changed under it
+		case d.why != nil:
+			return refuse(d)
+		}
+		tell(d)
+		if o.dryRun {
+			return nil // the periods after it are drafted when it is closed
+		}
+	}
+	return ctx.Err()
+}
+
+// wouldClose is what close would, without closing.
+func (s *statementService) wouldClose(ctx context.Context, tenant, period, force string) (*quotav1.Statement, error) {
+	d, err := s.draft(ctx, tenant, func(c *course, _ int64) (billing.Period, error) { return c.named(period) })
+	if err != nil {
+		return nil, err
+	}
+	if d.closed != nil {
+		return closedToProto(d.closed)
+	}
+	if err := d.mayClose(s.now(), force); err != nil {
+		return nil, err
+	}
+	return d.toProto()
+}
+
+const (
+	// closeEvery is how often a server looks for periods to close.
+	closeEvery = 10 * time.Minute
+	// closeTerm is how long one leads without saying so again: until another does its work.
+	closeTerm = 2 * closeEvery
+	// closeActor is who closes them, in the audit log.
+	closeActor = "server"
+	// maxFaulty is how many tenants' faults are kept, so that each is logged once; beyond, they
+	// are counted.
+	maxFaulty = 1000
+)
+
+// closer closes statements a grace after their periods' ends. Every server has one, and
+// one of them leads; should two, a statement is still closed once.
+type closer struct {
+	statements *statementService
+	grace      time.Duration
+	holder     string
+	log        *slog.Logger
+	closed     prometheus.Counter
+	refused    prometheus.Gauge
+	said       int               // refusals at the last round
+	faulty     map[string]string // at the last round: a tenant's fault, which waiting does not mend
+}
+
+func newCloser(s *statementService, grace time.Duration, log *slog.Logger, r prometheus.Registerer) (*closer, error) {
+	c := &closer{
+		statements: s, grace: grace, holder: rand.Text(), log: log,
+		closed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_statements_closed_total", Help: "Statements that this server closed by itself."}),
+		refused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "quota_server_statements_refused", Help: "Tenants whose next period is due and could not be closed, at this server's last round as the leader."}),
+	}
+	return c, errors.Join(r.Register(c.closed), r.Register(c.refused))
+}
+
+func (c *closer) run(ctx context.Context) {
+	tick := time.NewTicker(closeEvery)
+	defer tick.Stop()
+	for {
+		if err := c.round(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("closing statements broke off; the next round goes on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// round goes over all tenants, if this server leads.
+func (c *closer) round(ctx context.Context) error {
+	o := dueOptions{grace: c.grace}
+	refused, first := 0, error(nil)
+	faulty := map[string]string{}
+	for after := ""; ; {
+		leads, err := c.statements.policy.Lead(ctx, "close statements", c.holder, closeTerm)
+		if err != nil || !leads {
+			return err
+		}
+		_, next, err := c.statements.tenants(ctx, after, policy.MaxPage, func(tenant string) error {
+			return c.statements.closeDue(ctx, closeActor, tenant, &o, func(d *due) {
+				if d.why == nil {
+					c.closed.Inc()
+					c.log.Info("statement closed", "tenant", tenant, "period", d.period.Name, "digest", d.statement.Digest)
+					return
+				}
+				if refused++; first == nil {
+					first = d.why
+				}
+				if errors.Is(d.why, fault.ErrInvalid) || len(faulty) == maxFaulty {
+					return
+				}
+				faulty[tenant] = d.why.Error()
+				if c.faulty[tenant] != faulty[tenant] {
+					c.log.Error("a tenant's statement cannot be made", "tenant", tenant, "period", d.period.Name, "error", d.why)
+				}
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if after = next; after == "" {
+			break
+		}
+	}
+	c.refused.Set(float64(refused))
+	if refused > 0 && refused != c.said {
+		c.log.Warn("statements are due and cannot be closed yet", "tenants", refused, "first", first)
+	}
+	c.said, c.faulty = refused, faulty
+	return nil
+}

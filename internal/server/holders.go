@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+const (
+	// holdWait is how long a call is answered later at most, for the ledger to note its agent as a holder: less than an
+	// agent waits before it gives the server up.
+	holdWait = 100 * time.Millisecond
+	// holdTimeout bounds one note.
+	holdTimeout = 2 * time.Second
+	// holdPause is how long nobody waits after the ledger failed to note. Leases are granted all the same, and the next
+	// renewal tries again.
+	holdPause = time.Second
+	// holdWidth is how many notes are under way at once.
+	holdWidth = 64
+	// mostHolders bounds what this server remembers to have noted, some hundred bytes each. What it forgets it notes again.
+	mostHolders = 200_000
+)
+
+// holders has the ledger know who has leases of which tenants before it can spend of them, so that what is used of a
+// window is not taken to be complete before those have settled who had some of it.
+type holders struct {
+	ledger  ledger.Store
+	unnoted prometheus.Counter
+	width   chan struct{}
+
+	mu    sync.Mutex
+	known *ledger.Seen[ledger.Touch]
+	pause time.Time // until then the ledger is not asked
+}
+
+func newHolders(l ledger.Store, m *metrics) *holders {
+	return &holders{ledger: l, unnoted: m.unnoted, width: make(chan struct{}, holdWidth), known: ledger.NewSeen[ledger.Touch](mostHolders)}
+}
+
+// note begins to note an epoch as a holder of tenants' leases, those that it is not known to hold. What it
+// returns waits for that, no longer than holdWait from now.
+func (h *holders) note(epoch ledger.Epoch, tenants []string) (wait func()) {
+	hold := ledger.Hold{Epoch: epoch}
+	h.mu.Lock()
+	for _, tenant := range tenants {
+		if !h.known.Has(ledger.NewTouch(epoch, tenant)) {
+			hold.Tenants = append(hold.Tenants, tenant)
+		}
+	}
+	paused, known := time.Now().Before(h.pause), h.known
+	h.mu.Unlock()
+	if len(hold.Tenants) == 0 {
+		return func() {}
+	}
+	if !paused {
+		select {
+		case h.width <- struct{}{}:
+			done := make(chan error, 1)
+			go func() { done <- h.write(hold, known) }()
+			late := time.After(holdWait)
+			return func() {
+				select {
+				case err := <-done:
+					if err == nil {
+						return
+					}
+				case <-late:
+				}
+				h.unnoted.Inc()
+			}
+		default:
+		}
+	}
+	h.unnoted.Inc()
+	return func() {}
+}
+
+// forget notes all again: the ledger is another, which may lack what was noted in the one before.
+func (h *holders) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known = ledger.NewSeen[ledger.Touch](mostHolders)
+}
+
+// write outlives the call that it is for, as the lease does. known is what was known to be noted when it began; if all is
+// forgotten by the time it ends, the ledger that noted it may be no more.
+func (h *holders) write(hold ledger.Hold, known *ledger.Seen[ledger.Touch]) error {
+	ctx, cancel := context.WithTimeout(context.Background(), holdTimeout)
+	defer cancel()
+	err := h.ledger.Hold(ctx, hold)
+	<-h.width
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.pause = time.Now().Add(holdPause)
+		return err
+	}
+	for _, tenant := range hold.Tenants {
+		known.Add(ledger.NewTouch(hold.Epoch, tenant))
+	}
+	return nil
+}

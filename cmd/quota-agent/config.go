@@ -16,7 +16,11 @@ import (
 
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/pkg/client"
 )
+
+// maxJournalMB is a tebibyte.
+const maxJournalMB = 1 << 20
 
 // config is what the flags, the environment and the file say.
 type config struct {
@@ -36,6 +40,8 @@ type config struct {
 	switchFile string
 	journal    string
 	recovers   bool // settle what the journal has, and end
+	journalAge time.Duration
+	journalMB  int64
 	closeWait  time.Duration
 	logLevel   string
 	version    bool
@@ -78,6 +84,8 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
 	f.StringVar(&c.switchFile, "switch-file", "", "file of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.StringVar(&c.journal, "journal", "", "directory that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone")
+	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, to send it again to a ledger that went back")
+	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "MiB of that at most; the oldest go first")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&c.version, "version", false, "print the version and end")
@@ -171,6 +179,12 @@ func (c *config) validate() error {
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		fault("--tls-cert and --tls-key go together")
+	}
+	if c.journalAge < 0 {
+		fault("--journal-keep is %s; it must not be negative", c.journalAge)
+	}
+	if c.journalMB < 0 || c.journalMB > maxJournalMB {
+		fault("--journal-keep-mb is %d; it must be from 0 to %d", c.journalMB, maxJournalMB)
 	}
 	if c.closeWait <= 0 {
 		fault("--close-wait: must be above 0")

@@ -55,13 +55,13 @@ func TestParseWithoutAnything(t *testing.T) {
 func TestParseReportsEveryFault(t *testing.T) {
 	_, err := parse([]string{
 		"--http-addr", "nowhere", "--grpc-addr", "unix:", "--agent-id", "a b", "--attribute", "tenant=cookie:x",
-		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--log-level", "loud", "--server", "",
+		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--journal-keep", "-1s", "--journal-keep-mb", "-1", "--log-level", "loud", "--server", "",
 	}, io.Discard)
 	if err == nil {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
-		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--log-level", "--server",
+		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--journal-keep is", "--journal-keep-mb", "--log-level", "--server",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)

@@ -25,9 +25,26 @@ func recoverJournal(ctx context.Context, c config, log *slog.Logger, out io.Writ
 
 func printRecovered(out io.Writer, r client.Recovered) error {
 	if len(r.Lives) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is left to settle")
+		if _, err := fmt.Fprintln(out, "nothing is left to settle"); err != nil {
+			return err
+		}
+	} else if err := printLives(out, r); err != nil {
 		return err
 	}
+	if r.ResentReports > 0 {
+		if _, err := fmt.Fprintf(out, "sent again what the ledger had forgotten: %d units in %d reports\n", r.ResentUnits, r.ResentReports); err != nil {
+			return err
+		}
+	}
+	if r.ForgottenUnits > 0 {
+		if _, err := fmt.Fprintf(out, "forgotten by the ledger, and no more in the journal: %d units\n", r.ForgottenUnits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printLives(out io.Writer, r client.Recovered) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tHOST\tEPOCH\tUNITS\tSETTLED\tASIDE\tREPORTS")
 	for _, l := range r.Lives {

@@ -36,6 +36,11 @@ func TestRecoveredIsPrinted(t *testing.T) {
 		t.Errorf("got\n%s", b.String())
 	}
 	b.Reset()
+	if err := printRecovered(&b, client.Recovered{ResentReports: 4, ResentUnits: 310, ForgottenUnits: 7}); err != nil ||
+		!strings.Contains(b.String(), "sent again what the ledger had forgotten: 310 units in 4 reports") || !strings.Contains(b.String(), "no more in the journal: 7 units") {
+		t.Errorf("got %q: %v", b.String(), err)
+	}
+	b.Reset()
 	if err := printRecovered(&b, client.Recovered{}); err != nil || !strings.Contains(b.String(), "nothing") {
 		t.Errorf("got %q: %v", b.String(), err)
 	}

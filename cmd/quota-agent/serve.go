@@ -66,7 +66,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	// No door hears of a request's end.
 	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots())
 	if c.journal != "" {
-		opts = append(opts, client.WithJournal(c.journal))
+		opts = append(opts, client.WithJournal(c.journal), client.WithJournalKept(c.journalAge, c.journalMB<<20))
 	}
 	if c.switchFile != "" {
 		opts = append(opts, client.WithSwitchFile(c.switchFile))

@@ -64,6 +64,8 @@ func newStats(c *client.Client) *stats {
 	counter("recovered_units", "Units of earlier starts, found in the journal, that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsRecovered })
 	gauge("to_recover_units", "Units of earlier starts that wait for it.", func(s client.Stats) float64 { return float64(s.UnitsToRecover) })
 	counter("unjournalled_buckets", "Buckets that found no room in the journal.", func(s client.Stats) int64 { return s.Unjournalled })
+	counter("resent_units", "Units that a ledger that went back had forgotten, settled again from the journal.", func(s client.Stats) int64 { return s.UnitsResent })
+	gauge("forgotten_units", "Units that the ledger acknowledged and has forgotten, and that cannot be sent again.", func(s client.Stats) float64 { return float64(s.UnitsForgotten) })
 	gauge("journal_void", "1 once the journal cannot be written: a kill loses what is not settled.", func(s client.Stats) float64 {
 		if s.Journal != "" {
 			return 1

@@ -26,6 +26,7 @@ const usage = `quota-server leases quota to agents and settles what they admit.
 
   quota-server [flags]           serve
   quota-server migrate [flags]   bring a Postgres ledger's schema up to date, and end
+  quota-server retain [flags]    put a ledger's oldest months into files, and end
   quota-server --version
 
 Without flags it is embedded: leases in memory, a SQLite ledger in ./quota-data,
@@ -73,6 +74,8 @@ func run(ctx context.Context, second func(), args []string) error {
 		switch args[0] {
 		case "migrate":
 			return migrate(ctx, args[1:])
+		case "retain":
+			return retain(ctx, args[1:])
 		case "--version", "-version": // no flag like the others: QUOTA_VERSION means something else to many
 			fmt.Println(version.Line("quota-server"))
 			return nil

@@ -51,7 +51,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}); !strings.HasPrefix(got, "quota-server ") {
 		t.Errorf("--version printed %q", got)
 	}
-	for _, args := range [][]string{{"--help"}, {"migrate", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"migrate", "--help"}, {"retain", "--help"}} {
 		if err := run(t.Context(), func() {}, args); !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%v: got %v, want help", args, err)
 		}
@@ -75,6 +75,17 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"migrate"}, "--ledger-owner-url", true},
 		{[]string{"migrate", "--ledger-owner-url", "mysql://x"}, "write postgres://", true},
 		{[]string{"migrate", "now"}, "unexpected argument", true},
+		{[]string{"retain"}, "--archive is needed", true},
+		{[]string{"retain", "now"}, "unexpected argument", true},
+		{[]string{"retain", "--archive", "x"}, "--before or --keep", true},
+		{[]string{"retain", "--archive", "x", "--keep", "13", "--before", "2025-11"}, "--before or --keep", true},
+		{[]string{"retain", "--archive", "x", "--keep", "1"}, "it must be 2 to 600", true},
+		{[]string{"retain", "--archive", "x", "--before", "November"}, "write a month, such as 2025-11", true},
+		{[]string{"retain", "--archive", "x", "--check", "--keep", "13"}, "--check goes with --archive alone", true},
+		{[]string{"retain", "--archive", "x", "--keep", "13", "--timeout", "0s"}, "--timeout", true},
+		{[]string{"retain", "--archive", "x", "--keep", "13", "--ledger-owner-url", "mysql://x"}, "write postgres://", true},
+		{[]string{"retain", "--archive", "x", "--keep", "13", "--ledger", "postgres://x"}, "--ledger-owner-url is needed", false},
+		{[]string{"retain", "--archive", "x", "--keep", "13", "--data-dir", "/does/not/exist"}, "there is no ledger", false},
 		{[]string{"migrate", "--ledger-owner-url", "postgres://nobody@127.0.0.1:1/none", "--timeout", "2s"}, "migrations", false},
 	} {
 		err := run(t.Context(), func() {}, c.args)

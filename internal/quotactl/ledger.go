@@ -31,7 +31,9 @@ func (c *cli) verifyCommand() *cobra.Command {
 epoch's reports are contiguous and end at its frontier, each report is folded once
 or queued, entries are what their block's reports add up to, each block's hash is
 that of its content and of the block below, roll-ups are the sums of entries, and
-quarantine holds what reports say that it does.
+quarantine holds what reports say that it does. Of months that retention archived, it
+checks what the ledger still holds, and says how much that is; the files are checked
+by "quota-server retain --check".
 
 It prints every fault and exits with 1, or what it checked and exits with 0.`,
 		Args: exactly(),
@@ -69,6 +71,7 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 		err = c.write(f, t, map[string]any{
 			"sound": len(faults) == 0, "faults": faults, "more_faults": r.MoreFaults, "epochs": r.Epochs, "reports": r.Reports, "blocks": r.Blocks,
 			"entries": r.Entries, "rollups": r.Rollups, "quarantined": r.Quarantined, "height": r.Height, "hash": hex.EncodeToString(r.Hash),
+			"archived_reports": r.ArchivedReports, "archived_blocks": r.ArchivedBlocks, "archived_rollups": r.ArchivedRollups, "archived_before": archivedBefore(r),
 		})
 	}
 	if f == "table" && err == nil {
@@ -78,6 +81,10 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 		}
 		fmt.Fprintf(c.Out, "the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
 			word, r.Epochs, r.Reports, r.Blocks, r.Entries, r.Rollups, r.Quarantined)
+		if before := archivedBefore(r); before != "" {
+			fmt.Fprintf(c.Out, "archived is what is before %s: %d reports were checked by numbers and digests, %d blocks by chain only, %d roll-ups not at all\n",
+				before, r.ArchivedReports, r.ArchivedBlocks, r.ArchivedRollups)
+		}
 		if r.Height > 0 {
 			fmt.Fprintf(c.Out, "block %d has the hash %x\n", r.Height, r.Hash)
 		}
@@ -86,6 +93,14 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 		err = errUnsound
 	}
 	return err
+}
+
+// archivedBefore is the oldest month that is not archived; empty where none is.
+func archivedBefore(r *quotav1.VerifyResult) string {
+	if r.ArchivedBeforeMs == 0 {
+		return ""
+	}
+	return time.UnixMilli(r.ArchivedBeforeMs).UTC().Format("2006-01")
 }
 
 func (c *cli) rebuildCommand() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	_ "modernc.org/sqlite" // to change by hand what the server keeps
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -22,7 +23,7 @@ func book(t *testing.T) (*env, *sql.DB) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the ledger's file: %v, %v", files, err)
 	}
-	db, err := sql.Open("sqlite", "file:"+files[0]+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+files[0]+"?_txlock=immediate&_pragma=busy_timeout(5000)") // as the server's own
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +68,31 @@ func TestLedgerVerify(t *testing.T) {
 	}
 	e.want("ledger rebuild", e.ok("ledger", "rebuild"), "1 roll-ups were wrong\n")
 	e.ok("ledger", "verify")
+}
+
+// What is archived is told as such.
+func TestLedgerArchived(t *testing.T) {
+	e, db := book(t)
+	e.settle(ledger.Row{Slot: e.now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 12})
+	folded(t, db)
+	oldest := ledger.Month(e.now.Unix()).AddDate(0, 1, 0)
+	later := func() time.Time { return oldest.AddDate(0, ledger.LeastKept, 0) }
+	_, err := sqlbooks.NewOwner(db, sqlbooks.SQLite, later).Retain(t.Context(), sqlbooks.Retention{Before: oldest, Dir: t.TempDir(), Actor: "me", Unbilled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	month := e.now.UTC().Format("2006-01")
+	out := e.ok("ledger", "verify")
+	if want := "\narchived is what is before " + oldest.Format("2006-01") + ": 1 reports were checked by numbers and digests, 1 blocks by chain only, 1 roll-ups not at all\n"; !strings.Contains(out, want) {
+		t.Errorf("ledger verify printed\n%s, want %s", out, want)
+	}
+	if out := e.ok("ledger", "trace", "gw-1/1/1"); !strings.Contains(out, "\nblock 1, ") || !strings.Contains(out, "it is archived in reports-"+month+".jsonl.gz") {
+		t.Errorf("trace of a report printed\n%s", out)
+	}
+	if _, errs, code := e.run("ledger", "trace", "1/0"); code != exitFailed || !strings.Contains(errs, "it is archived in entries-"+month+".jsonl.gz") {
+		t.Errorf("trace of an entry: got exit %d, %s", code, errs)
+	}
+	e.want("usage", e.ok("usage", "--tenant", "acme", "-o", "csv"), "tenant,admitted,overage,denied\nacme,12,0,0\n")
 }
 
 // reason and key are the words of every correction here.

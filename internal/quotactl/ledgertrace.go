@@ -235,6 +235,8 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 			where = fmt.Sprintf("quarantine %d", r.Quarantined)
 		case r.Entry != nil:
 			where = fmt.Sprintf("entry %d/%d", t.Block.GetHeight(), *r.Entry)
+		case t.Block != nil:
+			where = "archived with its month"
 		}
 		out.add(append(rowCells(r.Row), where)...)
 	}
@@ -247,6 +249,10 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 			fmt.Fprintln(c.Out, "not folded yet")
 		default:
 			fmt.Fprintln(c.Out, "a heartbeat: nothing to fold")
+			return nil
+		}
+		if t.Archive != "" {
+			fmt.Fprintf(c.Out, "it is archived in %s, with its rows\n", t.Archive)
 			return nil
 		}
 	}
@@ -267,6 +273,9 @@ func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) e
 		fmt.Fprintf(c.Out, "block %d, folded %s, hash %x\n", t.Block.GetHeight(), stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
 		for _, n := range t.CorrectedBy {
 			fmt.Fprintf(c.Out, "corrected by correction %d\n", n)
+		}
+		if t.ArchivedReports > 0 {
+			fmt.Fprintf(c.Out, "%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
 		}
 		if k := t.Correction; k != nil {
 			fmt.Fprintf(c.Out, "it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, stamp(k.AtMs), k.Reason)

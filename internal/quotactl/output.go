@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/f4ee788f/quota/internal/sheet"
 )
 
 // format is how a list is printed.
@@ -72,7 +75,7 @@ func (t *table) print(w io.Writer) error {
 	return tw.Flush()
 }
 
-// csv writes the table with the header's words in lower case.
+// csv writes the table with the header's words in lower case, and text as sheet.Text has it.
 func (t *table) csv(w io.Writer) error {
 	out := csv.NewWriter(w)
 	header := make([]string, len(t.header))
@@ -81,7 +84,13 @@ func (t *table) csv(w io.Writer) error {
 	}
 	_ = out.Write(header) // Flush and Error tell
 	for _, row := range t.rows {
-		_ = out.Write(row)
+		cells := slices.Clone(row)
+		for i := range cells {
+			if !t.numbers[i] {
+				cells[i] = sheet.Text(cells[i])
+			}
+		}
+		_ = out.Write(cells)
 	}
 	out.Flush()
 	return out.Error()

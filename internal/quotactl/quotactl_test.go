@@ -114,6 +114,23 @@ func (e *env) want(what, got, want string) {
 	}
 }
 
+// Every change is in the log, with what was before and after it.
+func TestAudit(t *testing.T) {
+	e := start(t, nil)
+	e.ok("tenant", "set-plan", "acme", "free")
+	e.want("audit", e.ok("audit", "--object", "acme"), `NUMBER  TIME                  ACTOR        ACTION           OBJECT  BEFORE           AFTER
+     3  TIME  open         tenant.set-plan  acme    {"plan":"paid"}  {"plan":"free"}
+     1  TIME  policy file  tenant.apply     acme    -                {"plan":"paid"}
+`)
+	e.want("audit of an action", e.ok("audit", "--action", "tenant.set", "--limit", "1", "-o", "csv"), "number,time,actor,action,object,before,after\n3,TIME,open,tenant.set-plan,acme,\"{\"\"plan\"\":\"\"paid\"\"}\",\"{\"\"plan\"\":\"\"free\"\"}\"\n")
+	if out := e.ok("audit", "--actor", "nobody", "-o", "json"); out != "[]\n" {
+		t.Errorf("of nobody: %s", out)
+	}
+	if _, errs, code := e.run("audit", "--limit", "0"); code != 2 || !strings.Contains(errs, "at least 1") {
+		t.Errorf("none: exit %d, %s", code, errs)
+	}
+}
+
 func TestPolicyCommands(t *testing.T) {
 	e := start(t, nil)
 	e.want("diff of the same", e.ok("diff", "-f", e.file("same.yaml", "# the same\n"+policyText)), "no difference from version 1\n")

@@ -13,8 +13,8 @@ import (
 )
 
 func (c *cli) statementCommand() *cobra.Command {
-	return group("statement", "What tenants owe: preview, close, list and show statements",
-		c.statementPreviewCommand(), c.statementCloseCommand(), c.statementListCommand(), c.statementShowCommand())
+	return group("statement", "What tenants owe: preview, close, list, show and simulate statements",
+		c.statementPreviewCommand(), c.statementCloseCommand(), c.statementCloseDueCommand(), c.statementSimulateCommand(), c.statementListCommand(), c.statementShowCommand())
 }
 
 // statementFormat is how a statement is printed.

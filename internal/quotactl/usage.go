@@ -64,6 +64,7 @@ Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or
 	f.BoolVar(&q.shadow, "shadow", false, "what the shadow policy would have admitted and denied, by limit if --by is not given")
 	f.Int64Var(&q.version, "shadow-version", 0, "with --shadow: of an earlier shadow; 0 is the one tried now")
 	q.output.flag(cmd)
+	cmd.AddCommand(c.usageReportCommand(), c.usageTopCommand(), c.usageExportCommand())
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"total", "hour", "day", "month", "limit", "attribute"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

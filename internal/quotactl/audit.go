@@ -1,0 +1,67 @@
+package quotactl
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) auditCommand() *cobra.Command {
+	var f format
+	req := &quotav1.ListAuditRequest{}
+	limit := 50
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Print who changed what, newest first",
+		Long: `audit prints the log of all changes of policies, tenants, keys, switches, statements and
+the ledger: each was written in the transaction that made the change.`,
+		Example: "  quotactl audit --object acme\n  quotactl audit --action tenant --actor k7f3q --limit 1000 -o json",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return misuse("--limit must be at least 1")
+			}
+			t := &table{header: []string{"NUMBER", "TIME", "ACTOR", "ACTION", "OBJECT", "BEFORE", "AFTER"}, numbers: map[int]bool{0: true}}
+			items := []map[string]any{}
+			for len(items) < limit {
+				req.PageSize = int32(min(limit-len(items), pageSize))
+				var resp *quotav1.ListAuditResponse
+				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
+					resp, err = admin.ListAudit(ctx, req)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				for _, r := range resp.Rows {
+					t.add(strconv.FormatInt(r.Number, 10), stamp(r.AtMs), r.Actor, r.Action, r.Object, dash(r.Before), dash(r.After))
+					items = append(items, map[string]any{"number": r.Number, "at": stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
+						"before": raw(r.Before), "after": raw(r.After)})
+					req.Before = r.Number
+				}
+				if len(resp.Rows) < int(req.PageSize) {
+					break
+				}
+			}
+			return c.write(f, t, items)
+		},
+	}
+	cmd.Flags().StringVar(&req.Actor, "actor", "", "by this key, such as key list has it")
+	cmd.Flags().StringVar(&req.Action, "action", "", "actions that begin so: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
+	cmd.Flags().StringVar(&req.Object, "object", "", "of this tenant, key or version")
+	cmd.Flags().IntVar(&limit, "limit", limit, "how many")
+	f.flag(cmd)
+	return cmd
+}
+
+// raw is JSON as it is; nothing for none.
+func raw(text string) any {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}

@@ -1,0 +1,110 @@
+package quotactl
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) creditCommand() *cobra.Command {
+	return group("credit", "Give tenants money in advance, void it, and list what is left", c.creditGiveCommand(), c.creditVoidCommand(), c.creditListCommand())
+}
+
+func (c *cli) creditGiveCommand() *cobra.Command {
+	req := &quotav1.GiveCreditRequest{}
+	var expires string
+	cmd := &cobra.Command{
+		Use:   "give TENANT AMOUNT",
+		Short: "Give a tenant a credit, from now on",
+		Long: `give adds a credit, which the tenant's statements use: by priority, the lowest number
+first, then the one that expires first, then the oldest. With --id the command can be run
+again after it was cut off, and gives once.`,
+		Example: "  quotactl credit give acme '50.00 USD' --id welcome-acme --expires 2099-01-01 --rollover '10.00 USD'",
+		Args:    exactly("TENANT", "AMOUNT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := parseWhen(expires, c.now(), time.UTC)
+			if err != nil {
+				return err
+			}
+			req.Tenant, req.Amount, req.ExpiresMs = args[0], args[1], millis(at)
+			if req.Id == "" {
+				req.Id = strings.ToLower(rand.Text()[:16])
+			}
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				credit, err := client.GiveCredit(ctx, req)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Out, "credit %s: tenant %s has %s\n", credit.Id, credit.Tenant, credit.Left)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Id, "id", "", "its id, by which it is given once; a new one if not given")
+	cmd.Flags().Int64Var(&req.Priority, "priority", 0, "lower ones are used first")
+	cmd.Flags().StringVar(&expires, "expires", "", "when it lapses; never if not given")
+	cmd.Flags().StringVar(&req.Rollover, "rollover", "", "the most that is carried over to the next period; all if not given")
+	cmd.Flags().StringVar(&req.Note, "note", "", "what it is for")
+	return cmd
+}
+
+func (c *cli) creditVoidCommand() *cobra.Command {
+	req := &quotav1.VoidCreditRequest{}
+	cmd := &cobra.Command{
+		Use:   "void ID --reason REASON",
+		Short: "End a credit: what is left of it lapses",
+		Long: `void ends a credit from now on: it pays for no period that ends later. A period that has
+ended and is closed after this still uses it.`,
+		Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Reason == "" {
+				return misuse("why? Give --reason REASON")
+			}
+			req.Id = args[0]
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				credit, err := client.VoidCredit(ctx, req)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Out, "credit %s is void since %s; it has %s left, which lapse but for what periods that ended before use\n", credit.Id, stamp(credit.VoidedMs), credit.Left)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "why")
+	return cmd
+}
+
+func (c *cli) creditListCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "list TENANT",
+		Short: "List a tenant's credits, and what its last statement left of them",
+		Args:  exactly("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) error {
+				resp, err := client.ListCredits(ctx, &quotav1.ListCreditsRequest{Tenant: args[0]})
+				if err != nil {
+					return err
+				}
+				t := &table{header: []string{"ID", "AMOUNT", "LEFT", "PRIORITY", "GIVEN", "EXPIRES", "ROLLOVER", "VOIDED", "NOTE"}, numbers: map[int]bool{1: true, 2: true, 3: true, 6: true}}
+				items := []map[string]any{}
+				for _, r := range resp.Credits {
+					t.add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), stamp(r.GivenMs), dash(stamp(r.ExpiresMs)), dash(r.Rollover), dash(stamp(r.VoidedMs)), r.Note)
+					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": stamp(r.GivenMs), "by": r.GivenBy,
+						"expires": stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note})
+				}
+				return c.write(f, t, items)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}

@@ -1,0 +1,35 @@
+package quotactl
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCredits(t *testing.T) {
+	e := start(t, nil)
+	give := []string{"credit", "give", "acme", "50.00 USD", "--id", "welcome", "--expires", "9000-01-01", "--rollover", "10.00 USD", "--note", "welcome", "--priority", "3"}
+	e.want("give", e.ok(give...), "credit welcome: tenant acme has 50.00 USD\n")
+	e.want("give again", e.ok(give...), "credit welcome: tenant acme has 50.00 USD\n")
+	if out := e.ok("credit", "give", "acme", "5 JPY"); !strings.Contains(out, ": tenant acme has 5 JPY") {
+		t.Error(out)
+	}
+	if out := e.ok("statement", "preview", "--tenant", "acme"); !strings.Contains(out, "credit  welcome") {
+		t.Errorf("the statement: %s", out)
+	}
+	e.want("void", e.ok("credit", "void", "welcome", "--reason", "a mistake"), "credit welcome is void since TIME; it has 50.00 USD left, which lapse but for what periods that ended before use\n")
+	if out := e.ok("credit", "list", "acme", "-o", "csv"); !strings.HasPrefix(out, "id,amount,left,priority,given,expires,rollover,voided,note\n") || !strings.Contains(out, "\nwelcome,50.00 USD,50.00 USD,3,") || !strings.Contains(out, "9000-01-01T00:00:00Z,10.00 USD,") {
+		t.Error(out)
+	}
+	for words, want := range map[string]string{
+		"give acme": "takes TENANT AMOUNT", "give acme 50": "is not an amount of money", "give nobody 5=USD": "tenant \"nobody\"", "void welcome": "why?", "void none --reason x": "credit \"none\"",
+		"list": "takes TENANT", "give acme 5=USD --expires -1h": "which is past", "give acme 5=USD --id welcome": "says something else",
+	} {
+		fields := strings.Fields(words)
+		for i := range fields {
+			fields[i] = strings.ReplaceAll(fields[i], "=", " ")
+		}
+		if _, errs, code := e.run(append([]string{"credit"}, fields...)...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("credit %s: exit %d, %q, want %q", words, code, errs, want)
+		}
+	}
+}

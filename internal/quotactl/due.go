@@ -1,0 +1,155 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) statementCloseDueCommand() *cobra.Command {
+	var f format
+	var grace time.Duration
+	req := &quotav1.CloseDueRequest{}
+	cmd := &cobra.Command{
+		Use:   "close-due",
+		Short: "Close every period of every tenant that has ended",
+		Long: `close-due closes what is due, tenant by tenant, and says how far it is. Run again, after it
+broke off or was refused for some, it goes on: what is closed stays as it is. It exits with 1
+where a period is due and could not be closed.`,
+		Example: "  quotactl statement close-due --dry-run\n  quotactl statement close-due --grace 48h",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req.GraceMs = grace.Milliseconds()
+			t := &table{header: []string{"TENANT", "PERIOD", "NUMBER", "TOTAL", "DIGEST", "REFUSED"}, numbers: map[int]bool{2: true, 3: true}}
+			items := []map[string]any{}
+			looked, refused := 0, 0
+			for {
+				var resp *quotav1.CloseDueResponse
+				conn, err := c.dial(cmd.Context())
+				if err != nil {
+					return err
+				}
+				// A call ends by itself in time.
+				ctx, cancel := context.WithTimeout(cmd.Context(), max(c.conn.timeout, time.Minute))
+				resp, err = quotav1.NewStatementServiceClient(conn).CloseDue(ctx, req)
+				cancel()
+				if err != nil {
+					return err
+				}
+				for _, s := range resp.Closed {
+					total, number := "", dash("")
+					for i, n := range s.Totals {
+						if i > 0 {
+							total += ", "
+						}
+						total += n.Text
+					}
+					if s.Number > 0 {
+						number = strconv.FormatInt(s.Number, 10)
+					}
+					t.add(s.Tenant, s.Period, number, dash(total), s.Digest, "")
+					items = append(items, map[string]any{"tenant": s.Tenant, "period": s.Period, "number": s.Number, "total": total, "digest": s.Digest})
+				}
+				for _, r := range resp.Refused {
+					t.add(r.Tenant, r.Period, dash(""), dash(""), dash(""), r.Reason)
+					items = append(items, map[string]any{"tenant": r.Tenant, "period": r.Period, "refused": r.Reason})
+				}
+				looked += int(resp.Tenants)
+				refused += len(resp.Refused)
+				if req.After = resp.NextAfter; req.After == "" {
+					break
+				}
+				fmt.Fprintf(c.Err, "%d tenants, through %s\n", looked, req.After)
+			}
+			if err := c.write(f, t, items); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.Err, "%d tenants, %d periods due, %d refused\n", looked, len(items), refused)
+			if refused > 0 {
+				return errUnsound
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&grace, "grace", 0, "how long ago a period has ended that is due")
+	cmd.Flags().StringVar(&req.ForceReason, "force", "", "why they are closed although usage is not complete")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "tell what is due, and close nothing")
+	f.flag(cmd)
+	return cmd
+}
+
+func (c *cli) statementSimulateCommand() *cobra.Command {
+	var f format
+	var document string
+	req := &quotav1.SimulateRequest{}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Tell who would pay how much more or less, by past usage",
+		Long: `simulate prices periods that have ended by the prices of another document, or as if the
+tenants had had another plan, beside what they come to: by the same usage, without credits
+and adjustments. Nothing is kept.`,
+		Example: "  quotactl statement simulate -f next.yaml --periods 3\n  quotactl statement simulate --tenant acme --plan enterprise",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if document == "" && req.Plan == "" {
+				return misuse("what is tried? Give -f FILE, --plan PLAN or both")
+			}
+			if document != "" {
+				text, err := os.ReadFile(document)
+				if err != nil {
+					return err
+				}
+				req.Document, req.File = string(text), document
+			}
+			t := &table{header: []string{"TENANT", "PERIOD", "WAS", "WOULD BE", "DIFFERENCE"}, numbers: map[int]bool{2: true, 3: true, 4: true}}
+			items := []map[string]any{}
+			sums := map[string][2]int64{}
+			var currencies []string
+			for {
+				conn, err := c.dial(cmd.Context())
+				if err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), max(c.conn.timeout, time.Minute))
+				resp, err := quotav1.NewStatementServiceClient(conn).Simulate(ctx, req)
+				cancel()
+				if err != nil {
+					return err
+				}
+				for _, p := range resp.Periods {
+					t.add(p.Tenant, p.Period, p.WasText, p.WouldBeText, p.DifferenceText)
+					items = append(items, map[string]any{"tenant": p.Tenant, "period": p.Period, "currency": p.Currency, "was": p.Was, "would_be": p.WouldBe})
+					sum, ok := sums[p.Currency]
+					if !ok {
+						currencies = append(currencies, p.Currency)
+					}
+					sums[p.Currency] = [2]int64{sum[0] + p.Was, sum[1] + p.WouldBe}
+				}
+				if req.After = resp.NextAfter; req.After == "" {
+					break
+				}
+			}
+			if f == "table" || f == "" {
+				for _, currency := range currencies {
+					text := func(n int64) string { return billing.Money{Amount: n, Currency: currency}.String() }
+					n := sums[currency]
+					t.add("total", "", text(n[0]), text(n[1]), text(n[1]-n[0]))
+				}
+			}
+			return c.write(f, t, items)
+		},
+	}
+	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "of this tenant; of all if not given")
+	cmd.Flags().StringVar(&req.Plan, "plan", "", "as if they had had this plan; under their own if not given")
+	cmd.Flags().StringVarP(&document, "file", "f", "", "the policy document whose prices are tried; the one in force if not given")
+	cmd.Flags().Int32Var(&req.Periods, "periods", 1, "how many of the last periods that have ended, 1 to 24")
+	f.flag(cmd)
+	return cmd
+}

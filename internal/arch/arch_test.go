@@ -90,7 +90,7 @@ var rules = []rule{
 	{pkg: "internal/limit", allow: []string{module + "/internal/limit"}, forbid: outside},
 	{pkg: "internal/lease", allow: []string{module + "/internal/lease", module + "/internal/limit"}, forbid: outside},
 	{pkg: "internal/ledger", allow: []string{module + "/internal/ledger"}, forbid: outside},
-	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit"}, forbid: outside},
+	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit", module + "/internal/sheet"}, forbid: outside},
 	{pkg: "internal/agent", forbid: outside},
 	{pkg: "pkg/client", forbid: []string{
 		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",

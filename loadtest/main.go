@@ -13,7 +13,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/f4ee788f/quota/internal/version"
 	"github.com/f4ee788f/quota/loadtest/gateway"
 	"github.com/f4ee788f/quota/loadtest/load"
+	"github.com/f4ee788f/quota/loadtest/size"
 	"github.com/f4ee788f/quota/loadtest/stack"
 )
 
@@ -52,12 +55,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "gateway" {
 		return gateway.Command(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "size" {
+		err := size.Command(args[1:], stdout, stderr)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return nil
+		case err != nil:
+			fmt.Fprintf(stderr, "loadtest: %v\n", err)
+			return errUsage
+		}
+		return nil
+	}
 	return runLoad(ctx, args, stdout, stderr)
 }
 
 func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := load.Config{Progress: stdout}
-	var server, adminKey, engines, file string
+	var server, adminKey, engines, file, page string
 	var apply, showVersion bool
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -68,17 +82,26 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	f.IntVar(&c.Gateways, "gateways", 4, "gateways, each a client of its own")
 	f.IntVar(&c.Tenants, "tenants", 100, "tenants that ask")
-	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to load")
+	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure")
+	f.DurationVar(&c.Warm, "warm", 2*time.Second, "how long to load before that, while leases are new")
 	f.Int64Var(&c.Rate, "rate", 0, "decisions a second of all gateways; 0 for as many as possible")
 	f.StringVar(&c.Shape, "distribution", load.Uniform, "how requests spread over tenants: uniform or zipf")
+	f.IntVar(&c.Limits, "limits", 1, "limits that each request meets")
+	f.IntVar(&c.Saturated, "saturated", 0, "size the limits to --rate, so that this percentage of the tenants asks for 1.5 to 3 times its limit; 0 for limits of their own")
+	f.DurationVar(&c.Burst, "burst", 10*time.Second, "of limits that are sized: so much of the rate may pile up")
+	f.IntVar(&c.Cold, "cold", 0, "requests a second of tenants that were never seen before")
+	f.DurationVar(&c.Changes, "changes", 0, "how often a tenant's plan changes, of a load with --saturated; 0 for never")
+	f.DurationVar(&c.Report, "report-interval", 0, "of the gateways; 0 for the client's own")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
-	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 32 for each processor")
+	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything else")
+	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 64 for each gateway")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
 	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
 	f.StringVar(&file, "json", "", "file to write the result to")
+	f.StringVar(&page, "html", "", "file to write a page with charts over time to")
 	f.BoolVar(&showVersion, "version", false, "print the version and end")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -94,14 +117,24 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintf(stderr, "loadtest: unexpected argument %q\n", f.Arg(0))
 		return errUsage
 	}
-	if err := errors.Join(c.Validate(), stack.Check(engines), together(f, server), writable(file)); err != nil {
+	if err := errors.Join(c.Validate(), stack.Check(engines), together(f, server, apply), writable("json", file), writable("html", page)); err != nil {
 		fmt.Fprintf(stderr, "loadtest: %v\n", err)
 		return errUsage
+	}
+	// Live buckets are many small objects: collecting them as often as Go does by itself would take more than deciding.
+	debug.SetGCPercent(collectAt)
+	plans, err := load.NewPlans(c)
+	if err != nil {
+		return err
 	}
 
 	c.Target = server
 	if server == "" {
-		s, err := stack.Start(ctx, engines, load.Policy(c.Tenants), stdout)
+		program := beside("quota-server")
+		if program == "" && engines != stack.Memory {
+			fmt.Fprintln(stdout, "quota-server is not beside this program: the server runs in this process")
+		}
+		s, err := stack.Start(ctx, engines, program, plans.Document, stdout)
 		if err != nil {
 			return err
 		}
@@ -111,6 +144,16 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 				fmt.Fprintf(stderr, "loadtest: %v\n", err)
 			}
 		}()
+		o, err := s.Observe(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := o.Close(); err != nil {
+				fmt.Fprintf(stderr, "loadtest: %v\n", err)
+			}
+		}()
+		c.Observe = observe(o)
 	} else {
 		engines = given
 	}
@@ -121,16 +164,66 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	defer conn.Close()
 	if apply {
-		if err := stack.Apply(ctx, conn, load.Policy(c.Tenants)); err != nil {
+		if err := stack.Apply(ctx, conn, plans.Document); err != nil {
 			return err
 		}
 	}
-	return report(ctx, c, conn, engines, file, stdout)
+	if apply || server == "" {
+		c.SetPlan = func(ctx context.Context, tenant, plan string) error { return stack.SetPlan(ctx, conn, tenant, plan) }
+	}
+	before := loadAverage()
+	result, err := held(ctx, c, plans, conn, engines)
+	if err != nil {
+		return err
+	}
+	result.LoadAverage = fmt.Sprintf("%s before, %s after", before, loadAverage())
+	return report(result, file, page, stdout)
 }
 
-// together refuses flags that would say nothing: those of a given server without one,
-// and engines where none are started.
-func together(f *flag.FlagSet, server string) error {
+// collectAt is how much the heap grows between collections, in percent.
+const collectAt = 400
+
+// beside returns the path of a program in this one's directory, empty where there is none.
+func beside(name string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(own), name)
+	if s, err := os.Stat(path); err != nil || s.IsDir() {
+		return ""
+	}
+	return path
+}
+
+// loadAverage is the machine's, of the last minute; empty where it is not to be had.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return first
+}
+
+// observe puts together what a stack's parts have done; two may ask at a time.
+func observe(o *stack.Observer) func(ctx context.Context) (load.Observation, error) {
+	var mu sync.Mutex
+	return func(ctx context.Context) (seen load.Observation, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var faults [4]error
+		seen.CPU, faults[0] = stack.CPU()
+		seen.Commands, seen.Scripts, seen.ScriptTime, faults[1] = o.Redis(ctx)
+		seen.Renewed, faults[2] = o.Renewed(ctx)
+		seen.Rows, faults[3] = o.Rows(ctx)
+		return seen, errors.Join(faults[:]...)
+	}
+}
+
+// together refuses flags that would say nothing, or wrong: those of a given server without one,
+// engines where none are started, and limits that are sized for a server that has others.
+func together(f *flag.FlagSet, server string, apply bool) error {
 	var faults []error
 	f.Visit(func(set *flag.Flag) {
 		switch set.Name {
@@ -142,13 +235,17 @@ func together(f *flag.FlagSet, server string) error {
 			if server != "" {
 				faults = append(faults, errors.New("--engines is for a server that is started; --server names one that runs"))
 			}
+		case "saturated":
+			if server != "" && !apply {
+				faults = append(faults, errors.New("--saturated sizes the load's own policy; give --apply to put it in force on --server"))
+			}
 		}
 	})
 	return errors.Join(faults...)
 }
 
 // writable tells before the load, and not after it, that its result has no place.
-func writable(file string) error {
+func writable(name, file string) error {
 	if file == "" {
 		return nil
 	}
@@ -157,27 +254,27 @@ func writable(file string) error {
 		err = fmt.Errorf("%s is no directory", filepath.Dir(file))
 	}
 	if err != nil {
-		return fmt.Errorf("--json: %w", err)
+		return fmt.Errorf("--%s: %w", name, err)
 	}
 	return nil
 }
 
-// report runs the load and tells of it. What a given server's ledger had before is
+// held runs the load and holds the ledger to it. What a given server's ledger had before is
 // taken off, so that a second run against it can be right too.
-func report(ctx context.Context, c load.Config, conn grpc.ClientConnInterface, engines, file string, stdout io.Writer) error {
-	names := make([]string, c.Tenants)
-	for i := range names {
-		names[i] = load.Tenant(i)
-	}
+func held(ctx context.Context, c load.Config, plans *load.Plans, conn grpc.ClientConnInterface, engines string) (*load.Result, error) {
 	before := make(map[string]int64)
 	if engines == given {
+		names := make([]string, c.Tenants)
+		for i := range names {
+			names[i] = load.Tenant(i)
+		}
 		var err error
 		if before, err = stack.Usage(ctx, conn, load.Meter, names); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	result, err := load.Run(ctx, c, func(ctx context.Context) (map[string]int64, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	result, err := load.Run(ctx, c, plans, func(ctx context.Context, names []string) (map[string]int64, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
 		units, err := stack.Usage(ctx, conn, load.Meter, names)
 		if err != nil {
@@ -192,15 +289,25 @@ func report(ctx context.Context, c load.Config, conn grpc.ClientConnInterface, e
 		return units, nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	result.Engines = engines
+	return result, nil
+}
+
+// report tells of a result, and fails where the ledger is not what was admitted.
+func report(result *load.Result, file, page string, stdout io.Writer) error {
 	fmt.Fprintln(stdout)
 	if err := result.WriteTable(stdout); err != nil {
 		return err
 	}
 	if file != "" {
 		if err := result.WriteJSON(file); err != nil {
+			return err
+		}
+	}
+	if page != "" {
+		if err := result.WriteHTML(page); err != nil {
 			return err
 		}
 	}

@@ -40,6 +40,15 @@ func read(t *testing.T, file string) load.Result {
 	return r
 }
 
+func document(t *testing.T, tenants int) string {
+	t.Helper()
+	p, err := load.NewPlans(load.Config{Tenants: tenants, Limits: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Document
+}
+
 // A small load over embedded engines: the ledger has what was admitted, and the
 // saturated tenants are denied.
 func TestLoadOverEmbeddedEngines(t *testing.T) {
@@ -67,7 +76,7 @@ func TestLoadOverEmbeddedEngines(t *testing.T) {
 // Two paced runs against one server that runs already: what its ledger had before
 // is not held against the second.
 func TestLoadAgainstAGivenServer(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), load.Policy(4))
+	s, err := stack.Embedded(t.Context(), document(t, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +105,7 @@ func TestLoadAgainstAGivenServer(t *testing.T) {
 // A server that asks for keys is given two: agents may not read usage, and nobody else
 // may settle it.
 func TestLoadAgainstAServerWithKeys(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), load.Policy(2))
+	s, err := stack.Embedded(t.Context(), document(t, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +140,7 @@ func TestLoadAgainstAServerWithKeys(t *testing.T) {
 
 // A gateway that is told to end settles, and leaves a record that the ledger equals.
 func TestGatewayLeavesARecord(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), load.Policy(2))
+	s, err := stack.Embedded(t.Context(), document(t, 2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
-// Package load drives many gateways, each a full client of its own, and holds the
-// ledger to what it counted itself. The count of admitted units is taken from the
-// answers, outside the SDK: it is the witness that the ledger is compared with.
+// Package load drives gateways, each a full client with its own leases and reports,
+// with the requests of many tenants, and says what came of it: how many decisions, what
+// they cost, how far what was admitted is from one ideal central limiter on the same
+// arrivals, and whether the ledger has it to the unit.
 //
-// Read run.go for the run, then result.go for what is told of it.
+// Read run.go first. A request costs the generator a few nanoseconds: who asks is drawn in
+// advance (track.go), when is decided for some hundred requests at a time (gateway.go), and of
+// an answer one bit is kept (record.go), from which everything is counted after the run (replay.go).
 package load

@@ -1,14 +1,21 @@
 package load
 
 import (
+	"math"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-func TestPolicyIsValid(t *testing.T) {
+func TestPlansAreValid(t *testing.T) {
 	for _, tenants := range []int{1, 1000, 100_000} {
-		d, err := policy.Parse("load.yaml", []byte(Policy(tenants)))
+		p, err := NewPlans(Config{Tenants: tenants, Limits: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := policy.Parse("load.yaml", []byte(p.Document))
 		if err != nil {
 			t.Fatalf("%d tenants: %v", tenants, err)
 		}
@@ -21,6 +28,49 @@ func TestPolicyIsValid(t *testing.T) {
 		}
 		if tenants == 1000 && (plans["free"] != 200 || plans["paid"] != 300 || plans["enterprise"] != 500) {
 			t.Errorf("tenants by plan: got %v, want 200 free, 300 paid, 500 enterprise", plans)
+		}
+	}
+}
+
+// Limits sized to demand: the stated share of tenants asks for 1.5 to 3 times its limit, the others for a
+// quarter to three quarters of theirs, and the document says the same.
+func TestPlansSizedToDemand(t *testing.T) {
+	for _, tenants := range []int{100, 10_000} {
+		c := Config{Tenants: tenants, Rate: 5_000_000, Shape: Zipf, Saturated: 20, Limits: 3, Burst: 10 * time.Second, Changes: time.Second, Seed: 1}
+		p, err := NewPlans(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := policy.Parse("load.yaml", []byte(p.Document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Changing) != changing {
+			t.Errorf("%d tenants change their plan, want %d", len(p.Changing), changing)
+		}
+		w, _ := weights(c.Shape, tenants)
+		saturated, denied := 0, 0.0
+		for i, q := range p.Quotas {
+			ratio := w[i] * float64(c.Rate) / q.Rate
+			switch {
+			case ratio >= 1.49 && ratio <= 3.2:
+				saturated++
+				denied += w[i] * (1 - 1/ratio)
+			case (ratio > 0.76 || ratio < 0.24) && !slices.Contains(p.Changing, i):
+				t.Errorf("tenant %d asks for %.2f of its limit", i, ratio)
+			}
+		}
+		if saturated != tenants/5 || denied > 0.2 {
+			t.Errorf("%d of %d tenants are saturated, and %.2f of all requests to be denied", saturated, tenants, denied)
+		}
+		byID := make(map[string]float64)
+		for _, l := range d.Tenants() {
+			if len(l.Overrides) == 1 {
+				byID[l.ID] = float64(l.Overrides[0].Rate.Units) / l.Overrides[0].Rate.Per.Seconds()
+			}
+		}
+		if got, want := byID[Tenant(4)], p.Quotas[4].Rate; math.Abs(got-want) > 1e-6*want {
+			t.Errorf("tenant 4: the document says %v a second, the plans %v", got, want)
 		}
 	}
 }

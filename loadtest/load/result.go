@@ -4,31 +4,80 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
-// Result is what a run came to. Its JSON is read by scripts: names stay.
+// Result is what a run came to. Its JSON is read by scripts: names stay. What is not said to be of the
+// whole load is of the measured seconds, without the warming and the settling.
 type Result struct {
 	Gateways           int     `json:"gateways"`
 	Tenants            int     `json:"tenants"`
-	Seconds            float64 `json:"seconds"` // of load, without start and settling
+	LimitsPerRequest   int     `json:"limits_per_request"`
+	Seconds            float64 `json:"seconds"`
+	WarmSeconds        float64 `json:"warm_seconds"`
+	TouchSeconds       float64 `json:"touch_seconds"` // of first touches, before the warming
+	RateAsked          int64   `json:"rate_asked"`    // a second; 0 for as many as possible
 	Decisions          int64   `json:"decisions"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
-	AdmittedUnits      int64   `json:"admitted_units"` // as the load counted them itself
+	AdmittedShare      float64 `json:"admitted_share"`
 	Denied             int64   `json:"denied"`
-	RPCs               int64   `json:"rpcs"` // calls of all gateways to the server, of every kind
-	RPCRatio           float64 `json:"rpc_ratio"`
-	RenewedBuckets     int64   `json:"renewed_buckets"`
-	RenewedRatio       float64 `json:"renewed_ratio"`
-	LedgerUnits        int64   `json:"ledger_units"`
-	LedgerEqual        bool    `json:"ledger_equal"` // for every tenant, to the unit
-	Engines            string  `json:"engines"`
-	Shape              string  `json:"shape"`
-	Saturated          int     `json:"saturated_tenants"` // tenants that were denied at least once
+	Saturated          int     `json:"saturated_tenants"` // tenants that were denied at least once, in the whole load
+
+	RPCs                   int64   `json:"rpcs"` // calls of all gateways to the server, of every kind
+	RPCRatio               float64 `json:"rpc_ratio"`
+	RPCsFailed             int64   `json:"rpcs_failed"`
+	RenewedBuckets         int64   `json:"renewed_buckets"`
+	RenewedPerSecond       float64 `json:"renewed_buckets_per_second"`
+	RenewedRatio           float64 `json:"renewed_ratio"`
+	Waited                 int64   `json:"waited"` // requests that waited for the server
+	WaitedRatio            float64 `json:"waited_ratio"`
+	LateSpends             int64   `json:"late_spends"`
+	OutageUnits            int64   `json:"outage_units"`
+	RedisCommandsPerSecond float64 `json:"redis_commands_per_second"` // those that scripts call included
+	RedisScriptsPerSecond  float64 `json:"redis_scripts_per_second"`
+	RedisScriptUS          float64 `json:"redis_script_us"` // that one took by Redis's own clock, microseconds
+	ReportRowsPerSecond    float64 `json:"report_rows_per_second"`
+
+	// Against one ideal central limiter for each tenant, on the same arrivals.
+	ErrorPct       float64 `json:"error_pct"`        // (Σ admitted − Σ ideal) ÷ Σ ideal
+	ScarceErrorPct float64 `json:"scarce_error_pct"` // of tenants that were, or ideally would be, denied something
+	ApartPct       float64 `json:"apart_pct"`        // Σ |admitted − ideal| ÷ Σ ideal, tenant by tenant
+	OverBound      int64   `json:"over_bound"`       // windows of 1, 2 and 10 s above (1 + ε)(rate × W + burst), of the whole load
+	Windows        int64   `json:"windows"`          // that were looked at
+
+	DecisionNS          Times              `json:"decision_ns"`  // sampled, waiting for the server included
+	GeneratorNS         float64            `json:"generator_ns"` // a decision's, besides the decision
+	CPUSeconds          map[string]float64 `json:"cpu_seconds"`
+	Processors          int                `json:"processors"`
+	Buckets             int64              `json:"buckets"` // live, of all gateways
+	AgentBytesPerBucket float64            `json:"agent_bytes_per_bucket"`
+
+	// Of the whole load, cold tenants included.
+	AdmittedUnits int64  `json:"admitted_units"` // as the load counted them itself
+	LedgerUnits   int64  `json:"ledger_units"`
+	LedgerEqual   bool   `json:"ledger_equal"` // for every tenant, to the unit
+	ColdTenants   int    `json:"cold_tenants"`
+	PlanChanges   int    `json:"plan_changes"`
+	Engines       string `json:"engines"`
+	Shape         string `json:"shape"`
+	LoadAverage   string `json:"load_average"` // of the machine, before and after
 
 	Differences []Difference `json:"differences,omitempty"` // at most maxDifferences
+	Samples     []Sample     `json:"samples,omitempty"`
+}
+
+// Times are of sampled decisions, in nanoseconds.
+type Times struct {
+	P50     int64 `json:"p50"`
+	P99     int64 `json:"p99"`
+	P999    int64 `json:"p999"`
+	Max     int64 `json:"max"`
+	Samples int64 `json:"samples"`
 }
 
 // Difference is a tenant whose ledger disagrees with what was admitted.
@@ -41,8 +90,47 @@ type Difference struct {
 // maxDifferences bounds what is listed; the first few tell as much as all.
 const maxDifferences = 20
 
-// compare fills in the ledger's side and the ratios. Both maps are units by tenant;
-// one that is missing has none.
+// count fills in what the records say, and returns what was admitted in the whole load, by tenant.
+func (l *load) count(r *Result) map[string]int64 {
+	records, latency := make([][]record, len(l.workers)), new(times)
+	last := int64(0)
+	for i := range l.workers {
+		records[i] = l.workers[i].records
+		for j := range records[i] {
+			last = max(last, records[i][j].at+int64(records[i][j].took))
+		}
+		latency.merge(&l.workers[i].times)
+	}
+	bins := int(last/binLen) + 1
+	from := min(int(l.warmed.Load()/binLen)+1, bins)
+	to := min(int((l.warmed.Load()+l.Duration.Microseconds())/binLen), bins)
+	t := l.replay(records, bins, from, to)
+	r.Decisions, r.Denied, r.Saturated = t.decisions, t.decisions-t.taken, t.saturated
+	r.OverBound, r.Windows = t.over, t.windows
+	if to > from {
+		r.DecisionsPerSecond = float64(t.decisions) / (float64(to-from) * binLen / 1e6)
+	}
+	percent := func(a, b int64) float64 {
+		if b == 0 {
+			return 0
+		}
+		return 100 * float64(a) / float64(b)
+	}
+	r.AdmittedShare = percent(t.taken, t.decisions) / 100
+	r.ErrorPct = percent(t.taken-t.ideal, t.ideal)
+	r.ScarceErrorPct = percent(t.scarceTaken-t.scarceIdeal, t.scarceIdeal)
+	r.ApartPct = percent(t.apart, t.ideal)
+	r.DecisionNS = Times{latency.at(0.5).Nanoseconds(), latency.at(0.99).Nanoseconds(), latency.at(0.999).Nanoseconds(), latency.most.Nanoseconds(), latency.total()}
+	admitted := maps.Clone(l.cold.admitted)
+	r.ColdTenants = len(admitted)
+	for i, n := range t.admitted {
+		admitted[Tenant(i)] = n
+		r.PlanChanges += len(l.quotas[i]) - 1
+	}
+	return admitted
+}
+
+// compare fills in the ledger's side. Both maps are units by tenant; one that is missing has none.
 func (r *Result) compare(admitted, ledger map[string]int64) {
 	r.AdmittedUnits, r.LedgerUnits, r.LedgerEqual = 0, 0, true
 	differ := func(tenant string) {
@@ -63,13 +151,21 @@ func (r *Result) compare(admitted, ledger map[string]int64) {
 			differ(tenant)
 		}
 	}
-	if r.Seconds > 0 {
-		r.DecisionsPerSecond = float64(r.Decisions) / r.Seconds
+}
+
+// processors lists what programs use, the busiest first.
+func processors(cpu map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(cpu), func(a, b string) int {
+		if cpu[a] != cpu[b] {
+			return int(1e6 * (cpu[b] - cpu[a]))
+		}
+		return strings.Compare(a, b)
+	})
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "  %s %.2f", name, cpu[name])
 	}
-	if r.Decisions > 0 {
-		r.RPCRatio = float64(r.RPCs) / float64(r.Decisions)
-		r.RenewedRatio = float64(r.RenewedBuckets) / float64(r.Decisions)
-	}
+	return b.String()
 }
 
 // WriteTable prints the result for people.
@@ -78,12 +174,29 @@ func (r *Result) WriteTable(w io.Writer) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("gateways × tenants", "%d × %d, %s, engines %s", r.Gateways, r.Tenants, r.Shape, r.Engines)
-	line("load", "%.1f s, %d decisions, %.0f a second", r.Seconds, r.Decisions, r.DecisionsPerSecond)
-	line("admitted units", "%d", r.AdmittedUnits)
-	line("denied", "%d (%d tenants saturated)", r.Denied, r.Saturated)
-	line("calls to the server", "%d, %.5f %% of decisions", r.RPCs, 100*r.RPCRatio)
-	line("renewed buckets", "%d, %.5f %% of decisions", r.RenewedBuckets, 100*r.RenewedRatio)
+	line("gateways × tenants", "%d × %d, %s, engines %s, limits a request: %d", r.Gateways, r.Tenants, r.Shape, r.Engines, r.LimitsPerRequest)
+	line("load", "%.1f s after %.1f s of first touches and %.0f s of warming: %d decisions, %.0f a second", r.Seconds, r.TouchSeconds, r.WarmSeconds, r.Decisions, r.DecisionsPerSecond)
+	line("admitted", "%.2f %%; %d denied (%d tenants saturated)", 100*r.AdmittedShare, r.Denied, r.Saturated)
+	line("calls to the server", "%d, %.5f %% of decisions; %d failed", r.RPCs, 100*r.RPCRatio, r.RPCsFailed)
+	line("renewed buckets", "%d, %.0f a second, %.5f %% of decisions", r.RenewedBuckets, r.RenewedPerSecond, 100*r.RenewedRatio)
+	line("waited for the server", "%d, %.5f %% of decisions", r.Waited, 100*r.WaitedRatio)
+	line("against one ideal limiter", "%+.3f %%; of saturated tenants %+.3f %%; apart, tenant by tenant, %.3f %%", r.ErrorPct, r.ScarceErrorPct, r.ApartPct)
+	line("windows above the bound", "%d of %d", r.OverBound, r.Windows)
+	line("a decision", "p50 %d ns, p99 %d ns, p99.9 %d ns, most %d ns, of %d; the generator's own part %.1f ns", r.DecisionNS.P50, r.DecisionNS.P99, r.DecisionNS.P999, r.DecisionNS.Max, r.DecisionNS.Samples, r.GeneratorNS)
+	line("live buckets", "%d, %.0f bytes each", r.Buckets, r.AgentBytesPerBucket)
+	if len(r.CPUSeconds) > 0 {
+		line("Redis", "%.0f scripts/s of %.1f µs, %.0f commands/s", r.RedisScriptsPerSecond, r.RedisScriptUS, r.RedisCommandsPerSecond)
+		line("report rows", "%.0f a second", r.ReportRowsPerSecond)
+		perSecond := make(map[string]float64)
+		for name, v := range r.CPUSeconds {
+			perSecond[name] = v / r.Seconds
+		}
+		line("processors used", "%s of %d", strings.TrimSpace(processors(perSecond)), r.Processors)
+	}
+	if r.LoadAverage != "" {
+		line("load average", "%s", r.LoadAverage)
+	}
+	line("admitted units, in all", "%d (%d cold tenants, %d plan changes)", r.AdmittedUnits, r.ColdTenants, r.PlanChanges)
 	line("ledger units", "%d", r.LedgerUnits)
 	if r.LedgerEqual {
 		line("ledger = admitted", "yes, for every tenant")
@@ -102,6 +215,10 @@ func (r *Result) WriteJSON(file string) error {
 	if err != nil {
 		return fmt.Errorf("load: result: %w", err)
 	}
+	return write(file, append(b, '\n'))
+}
+
+func write(file string, b []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
 	if err != nil {
 		return fmt.Errorf("load: result: %w", err)
@@ -110,7 +227,7 @@ func (r *Result) WriteJSON(file string) error {
 	if err := tmp.Chmod(0o644); err != nil {
 		return fmt.Errorf("load: result: %w", err)
 	}
-	if _, err := tmp.Write(append(b, '\n')); err != nil {
+	if _, err := tmp.Write(b); err != nil {
 		return fmt.Errorf("load: result: %w", err)
 	}
 	if err := tmp.Close(); err != nil {

@@ -34,7 +34,7 @@ func TestCompareFindsEveryKindOfDifference(t *testing.T) {
 }
 
 func TestResultIsWrittenForScriptsAndPeople(t *testing.T) {
-	r := Result{Gateways: 2, Tenants: 1, Seconds: 2, Decisions: 1000, Denied: 900, RPCs: 5, RenewedBuckets: 10, Engines: "memory", Shape: Uniform}
+	r := Result{Gateways: 2, Tenants: 1, Seconds: 2, Decisions: 1000, DecisionsPerSecond: 500, Denied: 900, RPCs: 5, RPCRatio: 0.005, RenewedBuckets: 10, RenewedRatio: 0.01, Engines: "memory", Shape: Uniform}
 	r.compare(map[string]int64{"a": 100}, map[string]int64{"a": 99})
 	file := filepath.Join(t.TempDir(), "r.json")
 	if err := r.WriteJSON(file); err != nil {
@@ -64,6 +64,19 @@ func TestResultIsWrittenForScriptsAndPeople(t *testing.T) {
 	for _, want := range []string{"NO", "admitted 100, ledger 99 (-1)", "0.50000 % of decisions"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
+		}
+	}
+	r.Samples = []Sample{{Second: 1, Decisions: 500, CPU: map[string]float64{"redis-server": 0.5}}, {Second: 2, Decisions: 700}}
+	page := filepath.Join(t.TempDir(), "r.html")
+	if err := r.WriteHTML(page); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = os.ReadFile(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"admitted 100, ledger 99", "<polyline", "redis-server"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %q in\n%s", want, b)
 		}
 	}
 	if err := r.WriteJSON(filepath.Join(t.TempDir(), "none", "r.json")); err == nil {

@@ -22,24 +22,47 @@ type Config struct {
 	Key      string // agent key; empty for none
 	Gateways int
 	Tenants  int
-	Duration time.Duration
-	Rate     int64  // decisions a second of all gateways; 0 for as many as possible
-	Shape    string // Uniform or Zipf
+	Duration time.Duration // of what is measured
+	Warm     time.Duration // of the same load before that, while leases are new
+	Rate     int64         // decisions a second of all gateways; 0 for as many as possible
+	Shape    string        // Uniform or Zipf
 	Seed     uint64
-	Workers  int       // goroutines that ask; 0 for 32 for each processor
+	Workers  int       // goroutines that ask, of all gateways; 0 for 64 for each
 	Agent    string    // the gateways are named Agent-0, Agent-1, …
 	Progress io.Writer // a line a second; nil for none
+
+	Limits    int           // that each request meets, 1 to 8
+	Saturated int           // percent of the tenants that ask for more than their limit, all of which are sized to Rate; 0 for limits of their own
+	Burst     time.Duration // of limits sized to Rate: so much of the rate at once
+	Cold      int           // requests a second of tenants that were never seen before
+	Changes   time.Duration // a tenant's plan changes so often; 0 for never
+	Report    time.Duration // the gateways' report interval; 0 for the client's own
+	Touch     bool          // each tenant asks once at each gateway before anything else
+
+	// SetPlan changes a tenant's plan; needed for Changes.
+	SetPlan func(ctx context.Context, tenant, plan string) error
+	// Observe tells what the parts of the system have done until now; nil where they cannot be seen.
+	Observe func(ctx context.Context) (Observation, error)
+}
+
+// Observation is what the parts have done until now.
+type Observation struct {
+	CPU      map[string]float64 // seconds by program, generator included
+	Commands int64              // of Redis, those of scripts included
+	Scripts  int64              // of Redis
+	Renewed  int64              // buckets, as the server counts them
+	Rows     int64              // of reports in the ledger
+
+	ScriptTime int64 // that Redis's scripts took, microseconds
 }
 
 const (
-	// turn is how many decisions a worker makes before it lets others run: the
-	// gateways' own loops are on the same processors.
-	turn = 256
-	// warmers touch a gateway's buckets for the first time, side by side, so that the
-	// run does not begin with one round trip after another.
-	warmers = 64
+	// workersEach of a gateway can wait for the server while others go on.
+	workersEach = 64
+	// touchTime bounds the first touches; what was not touched by then is when it is first asked for.
+	touchTime = 2 * time.Minute
 	// closeWait bounds the settlement at the end.
-	closeWait = time.Minute
+	closeWait = 2 * time.Minute
 )
 
 // Tenant is the id of a load's i-th tenant.
@@ -48,123 +71,250 @@ func Tenant(i int) string { return fmt.Sprintf("tenant-%05d", i) }
 // Validate reports every fault.
 func (c *Config) Validate() error {
 	var faults []error
-	if c.Gateways < 1 || c.Gateways > 10_000 {
-		faults = append(faults, fmt.Errorf("gateways: 1 to 10,000, got %d", c.Gateways))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	if c.Tenants < 1 || c.Tenants > 1_000_000 {
-		faults = append(faults, fmt.Errorf("tenants: 1 to 1,000,000, got %d", c.Tenants))
-	}
-	if c.Duration <= 0 {
-		faults = append(faults, fmt.Errorf("duration: must be above 0, got %v", c.Duration))
-	}
-	if c.Rate < 0 {
-		faults = append(faults, fmt.Errorf("rate: at least 0, got %d", c.Rate))
-	}
+	check(c.Gateways >= 1 && c.Gateways <= 10_000, "gateways: 1 to 10,000, got %d", c.Gateways)
+	check(c.Tenants >= 1 && c.Tenants <= 1_000_000, "tenants: 1 to 1,000,000, got %d", c.Tenants)
+	check(c.Duration > 0 && c.Duration <= time.Hour, "duration: above 0 and at most an hour, got %v", c.Duration)
+	check(c.Warm >= 0 && c.Warm <= time.Hour, "warm: 0 to an hour, got %v", c.Warm)
+	check(c.Rate >= 0 && c.Rate <= 1_000_000_000, "rate: 0 to 1,000,000,000, got %d", c.Rate)
+	check(c.Workers >= 0 && c.Workers <= 1_000_000, "workers: 0 to 1,000,000, got %d", c.Workers)
+	check(c.Limits >= 1 && c.Limits <= maxLimits, "limits: 1 to %d, got %d", maxLimits, c.Limits)
+	check(c.Saturated >= 0 && c.Saturated <= 100, "saturated: 0 to 100 percent, got %d", c.Saturated)
+	check(c.Saturated == 0 || c.Rate > 0, "saturated: limits are sized to the rate, which must be given")
+	check(c.Saturated == 0 || c.Tenants <= namedTenants, "saturated: limits are sized for at most %d tenants", namedTenants)
+	check(c.Saturated == 0 || c.Burst > 0 && c.Burst <= time.Hour, "burst: above 0 and at most an hour, got %v", c.Burst)
+	check(c.Cold >= 0 && c.Cold <= 10_000, "cold: 0 to 10,000 a second, got %d", c.Cold)
+	check(c.Changes == 0 || c.Changes >= 100*time.Millisecond, "changes: 0, or at least 100ms apart, got %v", c.Changes)
+	check(c.Changes == 0 || c.Saturated > 0, "changes: only of limits that are sized to the rate; give saturated too")
+	check(c.Report >= 0, "report interval: at least 0, got %v", c.Report)
 	if c.Shape != Uniform && c.Shape != Zipf {
 		faults = append(faults, fmt.Errorf("%w: %q; write %s or %s", ErrShape, c.Shape, Uniform, Zipf))
-	}
-	if c.Workers < 0 {
-		faults = append(faults, fmt.Errorf("workers: at least 0, got %d", c.Workers))
 	}
 	return errors.Join(faults...)
 }
 
-// worker counts what it was answered. Only the two atomics are read while it runs.
-type worker struct {
-	admitted []int64 // by tenant
-	denied   []int64
-
-	allowed, refused atomic.Int64 // so far, told each turn
-	_                [48]byte     // workers are neighbours in a slice: theirs are lines of their own
+// load is a run under way.
+type load struct {
+	Config
+	began      time.Time
+	warmed     atomic.Int64 // when what is measured begins, microseconds since then; 0 during first touches
+	track      []uint32
+	attributes [][]client.Attribute // by tenant
+	quotas     [][]change           // by tenant; the end of each grows while plans change
+	gateways   []*gateway
+	workers    []worker
+	cold       cold
 }
 
+// now is microseconds since the load began.
+func (l *load) now() int64 { return time.Since(l.began).Microseconds() }
+
 // Run drives the load, closes the gateways, so that all is settled, and then holds
-// what ledger returns, units by tenant, to what was admitted. It returns the result
-// also when the two differ; an error means that there is no result.
-func Run(ctx context.Context, c Config, ledger func(context.Context) (map[string]int64, error)) (*Result, error) {
+// what ledger returns, units by tenant of those named, to what was admitted. It returns the result
+// also when the two differ; an error means that there is no result. The server has the plans.
+func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Context, tenants []string) (map[string]int64, error)) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
-	}
-	if c.Workers == 0 {
-		c.Workers = 32 * runtime.GOMAXPROCS(0)
 	}
 	if c.Agent == "" {
 		c.Agent = fmt.Sprintf("load-%06x", rand.Uint32()&0xffffff)
 	}
-	requests, err := draw(c.Shape, c.Gateways, c.Tenants, c.Seed)
+	if c.Workers == 0 {
+		c.Workers = workersEach * c.Gateways
+	}
+	if c.SetPlan == nil {
+		c.Changes = 0
+	}
+	w, err := weights(c.Shape, c.Tenants)
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, c.Tenants)
-	attributes := make([][]client.Attribute, c.Tenants)
-	for i := range names {
-		names[i] = Tenant(i)
-		attributes[i] = []client.Attribute{{Name: client.AttrTenant, Value: names[i]}}
+	l := &load{Config: c, track: draw(w, trackLen, c.Seed), attributes: make([][]client.Attribute, c.Tenants), quotas: make([][]change, c.Tenants)}
+	for i := range l.attributes {
+		l.attributes[i] = attributesOf(Tenant(i), c.Limits)
+		l.quotas[i] = []change{{0, plans.Quotas[i]}}
 	}
-	gateways, err := dial(ctx, c)
+	heap := heapInUse()
+	clients, err := dial(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	workers := make([]worker, c.Workers+1) // the last one warms up
-	for i := range workers {
-		workers[i].admitted, workers[i].denied = make([]int64, c.Tenants), make([]int64, c.Tenants)
-	}
-	closing := sync.OnceValue(func() error { return closeAll(ctx, gateways) })
+	closing := sync.OnceValue(func() error { return closeAll(ctx, clients) })
 	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
-	begin := time.Now()
-	if err := warm(ctx, gateways, attributes, &workers[c.Workers]); err != nil {
+	result := &Result{
+		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate, WarmSeconds: c.Warm.Seconds(),
+		Processors: runtime.GOMAXPROCS(0), GeneratorNS: l.ownCost(),
+	}
+	if err := l.drive(ctx, clients, plans, result, heap); err != nil {
 		return nil, err
 	}
-	say(c.Progress, "warm: %d gateways × %d tenants touched in %.1f s\n", c.Gateways, c.Tenants, time.Since(begin).Seconds())
-
-	running, cancel := context.WithTimeout(ctx, c.Duration)
-	defer cancel()
-	var group sync.WaitGroup
-	start := time.Now()
-	for i := range c.Workers {
-		group.Go(func() {
-			w := &workers[i]
-			pace := newPace(c.Rate, i, c.Workers, start)
-			drive(running, w, gateways, attributes, requests, round{at: uint32(i * (track / c.Workers)), step: uint32(2*i + 1)}, pace)
-		})
-	}
-	group.Go(func() { tell(running, c.Progress, start, workers, gateways) })
-	group.Wait()
-	seconds := time.Since(start).Seconds()
 	if ctx.Err() != nil {
 		say(c.Progress, "interrupted: settling\n")
 	}
-	closeErr := closing()
-
-	result := &Result{Gateways: c.Gateways, Tenants: c.Tenants, Seconds: seconds, Shape: c.Shape}
-	admitted := make(map[string]int64, c.Tenants)
-	for i, name := range names {
-		denied := int64(0)
-		for j := range workers {
-			admitted[name] += workers[j].admitted[i]
-			denied += workers[j].denied[i]
-		}
-		result.Decisions += admitted[name] + denied
-		result.Denied += denied
-		if denied > 0 {
-			result.Saturated++
-		}
+	begin := time.Now()
+	if err := closing(); err != nil {
+		return nil, err
 	}
-	for _, g := range gateways {
-		s := g.Stats()
-		result.RPCs += s.RenewCalls + s.SettleCalls
-		result.RenewedBuckets += s.Renewals
+	say(c.Progress, "settled after %.1f s\n", time.Since(begin).Seconds())
+	admitted := l.count(result)
+	names := make([]string, 0, len(admitted))
+	for name := range admitted {
+		names = append(names, name)
 	}
-	if closeErr != nil {
-		return nil, closeErr
-	}
-	settled, err := ledger(context.WithoutCancel(ctx))
+	settled, err := ledger(context.WithoutCancel(ctx), names)
 	if err != nil {
 		return nil, fmt.Errorf("load: read the ledger: %w", err)
 	}
 	result.compare(admitted, settled)
 	return result, nil
+}
+
+// attributesOf is what a gateway knows of a request.
+func attributesOf(tenant string, limits int) []client.Attribute {
+	a := []client.Attribute{{Name: client.AttrTenant, Value: tenant}}
+	for i := 1; i < limits; i++ {
+		a = append(a, client.Attribute{Name: extra(i), Value: fmt.Sprintf("%s-%s", extra(i), tenant[max(len(tenant)-4, 0):])})
+	}
+	return a
+}
+
+// drive makes the requests, and fills in what is measured meanwhile.
+func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans, result *Result, heap int64) error {
+	c := l.Config
+	l.gateways = make([]*gateway, c.Gateways)
+	for i := range l.gateways {
+		from := uint32(uint64(i) * trackLen / uint64(c.Gateways))
+		l.gateways[i] = newGateway(clients[i], float64(c.Rate)/float64(c.Gateways), float64(i)/float64(c.Gateways), from)
+	}
+	l.workers = make([]worker, max(c.Workers, c.Gateways)+1) // the last is of first touches
+	l.began = time.Now()
+	watching, stop := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	watch := watch{load: l}
+	watchers.Go(func() { watch.run(watching) })
+	defer watchers.Wait()
+	defer stop()
+	if c.Touch {
+		touching, cancel := context.WithTimeout(ctx, touchTime)
+		l.touch(touching, &l.workers[len(l.workers)-1])
+		cancel()
+	}
+	result.TouchSeconds = time.Since(l.began).Seconds()
+	for _, g := range l.gateways {
+		g.next += float64(l.now())
+	}
+	l.warmed.Store(l.now() + c.Warm.Microseconds())
+	running, cancel := context.WithTimeout(ctx, c.Warm+c.Duration)
+	defer cancel()
+	var group sync.WaitGroup
+	for i := range len(l.workers) - 1 {
+		group.Go(func() {
+			g := l.gateways[i%c.Gateways]
+			l.workers[i].drive(running, g, g.client, l)
+		})
+	}
+	group.Go(func() { l.cold.drive(running, l, clients) })
+	changed := make(chan error, 1)
+	group.Go(func() { changed <- l.changePlans(running, plans) })
+	sleep(running, c.Warm)
+	before, err := l.snapshot(ctx, clients)
+	var held int64
+	if err == nil {
+		held = before.buckets
+		sleep(running, time.Duration(l.warmed.Load()-l.now())*time.Microsecond+c.Duration)
+		var after snapshot
+		if after, err = l.snapshot(ctx, clients); err == nil {
+			after.since(before, result)
+		}
+	}
+	cancel()
+	group.Wait()
+	stop()
+	watchers.Wait()
+	result.Samples = watch.samples
+	if held > 0 {
+		result.AgentBytesPerBucket = float64(heapInUse()-heap-l.recordBytes()) / float64(max(l.buckets(clients), 1))
+	}
+	return errors.Join(err, <-changed)
+}
+
+// touchers is how many first touches wait at a gateway side by side, so that a load does not begin with one round
+// trip after another.
+const touchers = 128
+
+// touch asks each gateway once for each tenant, each gateway in an order of its own.
+func (l *load) touch(ctx context.Context, w *worker) {
+	tenants, asking := len(l.attributes), context.WithoutCancel(ctx)
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i, g := range l.gateways {
+		var next atomic.Int64
+		first := i * tenants / len(l.gateways)
+		for range min(touchers, tenants) {
+			group.Go(func() {
+				var records []record
+				for ctx.Err() == nil {
+					n := int(next.Add(1)) - 1
+					if n >= tenants {
+						break
+					}
+					t := (first + n) % tenants
+					r := record{at: l.now(), n: 1, from: uint32(trackEnd + t)}
+					if g.client.Allow(asking, l.attributes[t]...).Allowed {
+						r.admitted[0] = 1
+						g.allowed.Add(1)
+					} else {
+						g.refused.Add(1)
+					}
+					records = append(records, r)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				w.records = append(w.records, records...)
+			})
+		}
+	}
+	group.Wait()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// changePlans changes a tenant's plan now and then, and notes from when on.
+func (l *load) changePlans(ctx context.Context, plans *Plans) error {
+	if l.Changes == 0 || len(plans.Changing) == 0 {
+		return nil
+	}
+	tick := time.NewTicker(l.Changes)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		i := plans.Changing[n%len(plans.Changing)]
+		plan, quota := lowPlan, plans.Low
+		if last := l.quotas[i][len(l.quotas[i])-1].quota; last == plans.Low {
+			plan, quota = highPlan, plans.High
+		}
+		begin := l.now()
+		if err := l.SetPlan(context.WithoutCancel(ctx), Tenant(i), plan); err != nil {
+			return fmt.Errorf("load: change the plan of %s: %w", Tenant(i), err)
+		}
+		l.quotas[i] = append(l.quotas[i], change{int((begin + l.now()) / 2 / binLen), quota})
+	}
 }
 
 func say(w io.Writer, format string, args ...any) {
@@ -173,22 +323,25 @@ func say(w io.Writer, format string, args ...any) {
 	}
 }
 
-// dial returns the gateways, each of which knows a policy.
+// dial returns the gateways' clients, each of which knows a policy.
 func dial(ctx context.Context, c Config) ([]*client.Client, error) {
-	gateways := make([]*client.Client, c.Gateways)
+	clients := make([]*client.Client, c.Gateways)
 	group, dialing := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for i := range gateways {
+	for i := range clients {
 		group.Go(func() error {
 			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second)}
 			if c.Key != "" {
 				opts = append(opts, client.WithKey(c.Key))
 			}
+			if c.Report > 0 {
+				opts = append(opts, client.WithReportInterval(c.Report))
+			}
 			g, err := client.Dial(dialing, c.Target, opts...)
 			if err != nil {
 				return fmt.Errorf("load: gateway %d: %w", i, err)
 			}
-			gateways[i] = g
+			clients[i] = g
 			if g.Stats().PolicyVersion == 0 {
 				return fmt.Errorf("load: gateway %d: no policy from %s", i, c.Target)
 			}
@@ -196,17 +349,17 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, errors.Join(err, closeAll(ctx, gateways))
+		return nil, errors.Join(err, closeAll(ctx, clients))
 	}
-	return gateways, nil
+	return clients, nil
 }
 
-func closeAll(ctx context.Context, gateways []*client.Client) error {
+func closeAll(ctx context.Context, clients []*client.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 	defer cancel()
-	errs := make([]error, len(gateways))
+	errs := make([]error, len(clients))
 	var group sync.WaitGroup
-	for i, g := range gateways {
+	for i, g := range clients {
 		if g == nil {
 			continue
 		}
@@ -218,110 +371,4 @@ func closeAll(ctx context.Context, gateways []*client.Client) error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
-}
-
-// warm asks each gateway once for each tenant.
-func warm(ctx context.Context, gateways []*client.Client, attributes [][]client.Attribute, w *worker) error {
-	var next atomic.Int64
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	total := len(gateways) * len(attributes)
-	for range min(warmers*len(gateways), total) {
-		group.Go(func() {
-			admitted, denied := make([]int64, len(attributes)), make([]int64, len(attributes))
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= total {
-					break
-				}
-				g, t := i%len(gateways), i/len(gateways)
-				if gateways[g].Allow(ctx, attributes[t]...).Allowed {
-					admitted[t]++
-				} else {
-					denied[t]++
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for t := range admitted {
-				w.admitted[t] += admitted[t]
-				w.denied[t] += denied[t]
-			}
-		})
-	}
-	group.Wait()
-	return ctx.Err()
-}
-
-// round is a worker's way round the track: all of it, each in an order of its own. In one
-// order the workers would catch up with each other where one waits, and go on
-// as a convoy that hits each bucket all at once and then leaves it alone.
-type round struct{ at, step uint32 }
-
-// next is a full cycle of a linear congruential generator: track is a power of two, the
-// multiplier one more than a multiple of four, and step odd.
-func (r *round) next() uint32 {
-	r.at = (r.at*40_501 + r.step) % track
-	return r.at
-}
-
-// drive asks until ctx ends, going round the track. A request that waits for a
-// renewal is not cut short by the end of the run.
-func drive(ctx context.Context, w *worker, gateways []*client.Client, attributes [][]client.Attribute, requests []request, way round, p *pace) {
-	asking := context.WithoutCancel(ctx)
-	var allowed, refused int64
-	for ctx.Err() == nil {
-		n := turn
-		if p != nil {
-			if n = min(n, p.wait(ctx)); n == 0 {
-				continue
-			}
-		}
-		for range n {
-			r := requests[way.next()]
-			if gateways[r.gateway].Allow(asking, attributes[r.tenant]...).Allowed {
-				w.admitted[r.tenant]++
-				allowed++
-			} else {
-				w.denied[r.tenant]++
-				refused++
-			}
-		}
-		w.allowed.Store(allowed)
-		w.refused.Store(refused)
-		runtime.Gosched()
-	}
-}
-
-// tell prints a line a second until ctx ends.
-func tell(ctx context.Context, to io.Writer, start time.Time, workers []worker, gateways []*client.Client) {
-	if to == nil {
-		return
-	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	last, lastAt := int64(0), start
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			var allowed, refused, calls, lost int64
-			for i := range workers {
-				allowed += workers[i].allowed.Load()
-				refused += workers[i].refused.Load()
-			}
-			for _, g := range gateways {
-				s := g.Stats()
-				calls += s.RenewCalls + s.SettleCalls
-				if s.Lost {
-					lost++
-				}
-			}
-			rate := float64(allowed+refused-last) / now.Sub(lastAt).Seconds()
-			last, lastAt = allowed+refused, now
-			say(to, "%4.0f s  %11.0f decisions/s  admitted %d  denied %d  calls %d  out of contact %d\n",
-				now.Sub(start).Seconds(), rate, allowed, refused, calls, lost)
-		}
-	}
 }

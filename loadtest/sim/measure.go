@@ -27,6 +27,14 @@ type Result struct {
 	// ErrorPct is 100 × (admitted − ideal) ÷ ideal over the run, WorstPct the
 	// largest in size over any 10 s after the first two seconds, or over any window.
 	ErrorPct, WorstPct float64
+	// CamePct is WorstPct of the requests that came in those 10 s, whenever they were admitted;
+	// BeyondPct only of the 10 s that differ by more than the largest request.
+	CamePct, BeyondPct float64
+	// Of windowed limits, the units by which any whole window differs at most.
+	WindowApart int64
+	AtEdge      int64 // units of requests within a round trip of a window's end, either way
+	// HopPct and HopCamePct are WorstPct and CamePct of one limiter that is asked over the network (hop.go).
+	HopPct, HopCamePct float64
 	// OverBound counts admissions that went above the bound in a window of 1, 2 or 10 s, or
 	// in an aligned window; Over is the largest admitted ÷ bound seen, 1 being at the
 	// bound; OverTenth the same of windows of 0.1 s.
@@ -54,17 +62,24 @@ type Result struct {
 // Sample is a point of the chart: what happened since the one before, and what is out now.
 type Sample struct{ Admitted, Ideal, Renewals, Out int64 }
 
+// course is the units that were admitted, and those that the ideal limiter admits, by bin.
+type course struct{ got, want []int64 }
+
+func newCourse(bins int) course { return course{make([]int64, bins), make([]int64, bins)} }
+
 // measure counts a run, and runs the ideal limiters beside it.
 type measure struct {
 	w      *world
 	ideals []any // by key: an ideal, or one that is queueing
 	bounds []*bound
 
-	got, want []int64 // admitted, by bin
-	total     Sample  // so far, for samples
-	last      Sample
-	step      int64
-	series    []Sample
+	when, came course // by when units were admitted, and by when those requests came
+	largest    int64  // units of the largest request
+	hop        *hop   // nil without
+	total      Sample // so far, for samples
+	last       Sample
+	step       int64
+	series     []Sample
 
 	requests, arrivals int64
 	renewals, calls    int64
@@ -73,6 +88,7 @@ type measure struct {
 	begins             []int64 // the first ones after a silence
 	waits, edgeWaits   []int64
 	nearEdge           int64 // requests
+	atEdge             int64 // units of requests within a round trip of a window's end, either way
 	coldTrips          int
 	lost               int64
 }
@@ -81,7 +97,7 @@ func newMeasure(w *world) *measure {
 	sc := w.sc
 	n := int((sc.Duration+maxWait)/bin) + 1
 	m := &measure{
-		w: w, got: make([]int64, n), want: make([]int64, n), byPlace: make([]int64, sc.Agents),
+		w: w, when: newCourse(n), came: newCourse(n), byPlace: make([]int64, sc.Agents),
 		ideals: make([]any, sc.keys()), bounds: make([]*bound, sc.keys()),
 		step: max(sc.Duration/samples, bin),
 	}
@@ -89,18 +105,28 @@ func newMeasure(w *world) *measure {
 		m.ideals[i] = newIdeal(&sc.Limit, sc.Agents, w.epoch)
 		m.bounds[i] = newBound(sc, w.epoch)
 	}
+	if sc.Hop {
+		m.hop = newHop(w, n)
+	}
 	return m
 }
 
 func (m *measure) arrival(place int, r request) {
 	m.requests++
 	m.arrivals += r.units
+	m.largest = max(m.largest, r.units)
+	if m.hop != nil {
+		m.hop.ask(r)
+	}
 	if m.w.now-m.seen > silence {
 		m.begins = append(m.begins, m.w.now)
 	}
 	m.seen = m.w.now
 	if m.isNearEdge() {
 		m.nearEdge++
+	}
+	if m.isAtEdge() {
+		m.atEdge += r.units
 	}
 	switch i := m.ideals[r.key].(type) {
 	case queueing:
@@ -116,7 +142,8 @@ func (m *measure) arrival(place int, r request) {
 
 // wanted notes that the ideal limiter lets a request begin now.
 func (m *measure) wanted(r request) {
-	m.want[m.w.now/bin] += r.units
+	m.when.want[m.w.now/bin] += r.units
+	m.came.want[r.at/bin] += r.units
 	m.total.Ideal += r.units
 }
 
@@ -124,7 +151,8 @@ func (m *measure) wanted(r request) {
 func (m *measure) finish(r request) { m.bounds[r.key].finish(r.units) }
 
 func (m *measure) admit(place int, r request) {
-	m.got[m.w.now/bin] += r.units
+	m.when.got[m.w.now/bin] += r.units
+	m.came.got[r.at/bin] += r.units
 	m.total.Admitted += r.units
 	m.byPlace[place] += r.units
 	m.bounds[r.key].admit(m.w.now, r.units)
@@ -158,6 +186,17 @@ func (m *measure) isNear(t int64) bool {
 	return since < near && begin > m.w.epoch
 }
 
+// isAtEdge reports whether a message that is sent now may arrive in another window, or would have been sent in another
+// had it just arrived.
+func (m *measure) isAtEdge() bool {
+	if !m.w.sc.Limit.Algorithm.Windowed() {
+		return false
+	}
+	at, trip := m.w.epoch+m.w.now, m.w.sc.Faults.roundTrip()
+	begin, end := windowAt(m.w.sc.Limit.Rate, at)
+	return at-begin < trip || end-at < trip
+}
+
 func (m *measure) sample(out int64) {
 	m.series = append(m.series, Sample{
 		Admitted: m.total.Admitted - m.last.Admitted, Ideal: m.total.Ideal - m.last.Ideal,
@@ -170,7 +209,7 @@ func (m *measure) result() Result {
 	r := Result{
 		Scenario: m.w.sc, Requests: m.requests, Arrivals: m.arrivals, Renewals: m.renewals, Calls: m.calls,
 		Admitted: m.total.Admitted, Ideal: m.total.Ideal, ColdTrips: m.coldTrips,
-		Forgotten: m.w.store.forgotten, Lost: m.lost, Series: m.series,
+		AtEdge: m.atEdge, Forgotten: m.w.store.forgotten, Lost: m.lost, Series: m.series,
 	}
 	requests := math.Max(float64(m.requests), 1)
 	r.ErrorPct = pct(r.Admitted, r.Ideal)
@@ -179,7 +218,12 @@ func (m *measure) result() Result {
 	r.WaitedPct = 100 * float64(len(m.waits)) / requests
 	r.WaitP99 = p99(m.waits, m.requests)
 	r.EdgeP99 = p99(m.edgeWaits, m.nearEdge)
-	r.WorstPct = m.worst()
+	r.WorstPct, r.CamePct, r.BeyondPct = m.worst(m.when, 0), m.worst(m.came, 0), m.worst(m.came, m.largest)
+	if m.hop != nil {
+		r.HopPct = m.worst(course{m.hop.when, m.when.want}, 0)
+		r.HopCamePct = m.worst(course{m.hop.came, m.came.want}, 0)
+	}
+	r.WindowApart = m.windowApart()
 	r.SpreadPct, r.Tenfold = m.fairness()
 	r.Recovered = m.recovered()
 	for _, b := range m.bounds {
@@ -212,35 +256,49 @@ func p99(given []int64, n int64) int64 {
 
 // worst is the largest error over any 10 s after the first two seconds; of a
 // windowed limit over any whole window, because when in its window a unit is
-// admitted is not what it promises.
-func (m *measure) worst() float64 {
+// admitted is not what it promises. Where the two differ by no more than within units it is none.
+func (m *measure) worst(c course, within int64) float64 {
 	var worst float64
-	take := func(p float64) {
-		if math.Abs(p) > math.Abs(worst) {
+	take := func(p float64, apart int64) {
+		if math.Abs(p) > math.Abs(worst) && max(apart, -apart) > within {
 			worst = p
 		}
 	}
 	if m.w.sc.Limit.Algorithm.Windowed() {
-		var got, want int64
-		for i := range m.got[:m.w.sc.Duration/bin] {
-			got += m.got[i]
-			want += m.want[i]
-			at := m.w.epoch + int64(i)*bin
-			if _, end := windowAt(m.w.sc.Limit.Rate, at); at+bin >= end {
-				take(pct(got, want))
-				got, want = 0, 0
-			}
-		}
+		m.eachWindow(c, func(got, want int64) { take(pct(got, want), got-want) })
 		return worst
 	}
-	m.eachStretch(settling, func(_ int64, p float64) { take(p) })
+	m.eachStretch(c, settling, func(_ int64, p float64, apart int64) { take(p, apart) })
 	return worst
 }
 
-// eachStretch calls f with the error of every 10 s that begins at from or later. Where
+// windowApart is the most units by which what any whole window admitted differs.
+func (m *measure) windowApart() (most int64) {
+	m.eachWindow(m.when, func(got, want int64) { most = max(most, got-want, want-got) })
+	return most
+}
+
+// eachWindow calls f with the units of each window of a windowed limit that ended in the run.
+func (m *measure) eachWindow(c course, f func(got, want int64)) {
+	if !m.w.sc.Limit.Algorithm.Windowed() {
+		return
+	}
+	var got, want int64
+	for i := range c.got[:m.w.sc.Duration/bin] {
+		got += c.got[i]
+		want += c.want[i]
+		at := m.w.epoch + int64(i)*bin
+		if _, end := windowAt(m.w.sc.Limit.Rate, at); at+bin >= end {
+			f(got, want)
+			got, want = 0, 0
+		}
+	}
+}
+
+// eachStretch calls f with the error of every 10 s that begins at from or later, in percent and in units. Where
 // the ideal limiter admits next to nothing, a unit that is a moment late would be
 // any error: less than a second's worth of the rate counts as that.
-func (m *measure) eachStretch(from int64, f func(begin int64, pct float64)) {
+func (m *measure) eachStretch(c course, from int64, f func(begin int64, pct float64, apart int64)) {
 	const span = int(stretch / bin)
 	least := 1.0
 	if l := &m.w.sc.Limit; l.Slots == 0 {
@@ -249,14 +307,14 @@ func (m *measure) eachStretch(from int64, f func(begin int64, pct float64)) {
 	var got, want int64
 	first := int(from / bin)
 	for i := first; i < int(m.w.sc.Duration/bin); i++ {
-		got += m.got[i]
-		want += m.want[i]
+		got += c.got[i]
+		want += c.want[i]
 		if i-first >= span {
-			got -= m.got[i-span]
-			want -= m.want[i-span]
+			got -= c.got[i-span]
+			want -= c.want[i-span]
 		}
 		if i-first >= span-1 && !m.beginning(int64(i-span+1)*bin) && !m.beginning(int64(i+1)*bin) {
-			f(int64(i-span+1)*bin, 100*float64(got-want)/math.Max(float64(want), least))
+			f(int64(i-span+1)*bin, 100*float64(got-want)/math.Max(float64(want), least), got-want)
 		}
 	}
 }
@@ -274,7 +332,7 @@ func (m *measure) recovered() int64 {
 		return 0
 	}
 	var after, last int64
-	m.eachStretch(healed, func(begin int64, p float64) {
+	m.eachStretch(m.when, healed, func(begin int64, p float64, _ int64) {
 		last = begin - healed
 		if math.Abs(p) > 1 {
 			after = begin - healed + bin

@@ -34,11 +34,22 @@ func (r *Result) Broken() []Broken {
 
 var neverOver = Promise{"admissions above the bound", func(r *Result) float64 { return float64(r.OverBound) }, 0}
 
-// wrong is an error over the run and in every 10 s or window.
+// wrong is an error over the run and in every 10 s or window, of what was admitted in it and of the
+// requests that came in it.
 func wrong(most float64) []Promise {
 	return []Promise{
 		{"error over the run, %", func(r *Result) float64 { return math.Abs(r.ErrorPct) }, most},
 		{"error in the worst 10 s, %", func(r *Result) float64 { return math.Abs(r.WorstPct) }, most},
+		{"error in the worst 10 s as they came, %", func(r *Result) float64 { return math.Abs(r.CamePct) }, most},
+	}
+}
+
+// wrongLarge is wrong for requests of which one is more than that of 10 s: of those that came in them, one
+// request may be decided otherwise.
+func wrongLarge(most float64) []Promise {
+	return []Promise{
+		wrong(most)[0],
+		{"error in the worst 10 s as they came, beyond one request, %", func(r *Result) float64 { return math.Abs(r.BeyondPct) }, most},
 	}
 }
 
@@ -51,6 +62,15 @@ var dense = []Promise{
 // apart is for small limits and quotas: units more or less than the ideal limiter.
 func apart(units float64) Promise {
 	return Promise{"units apart", func(r *Result) float64 { return math.Abs(float64(r.Admitted - r.Ideal)) }, units}
+}
+
+// exactly is for quotas: every whole window admits what the ideal limiter does, to the unit, and the run too, but for
+// requests within a round trip of an edge, of which the limiter's clock says into which window they fall.
+var exactly = []Promise{
+	{"units apart in a window", func(r *Result) float64 { return float64(r.WindowApart) }, 0},
+	{"units apart beyond those at edges", func(r *Result) float64 {
+		return math.Max(math.Abs(float64(r.Admitted-r.Ideal))-float64(r.AtEdge), 0)
+	}, 0},
 }
 
 // short is for a quota whose tokens went down with an agent.

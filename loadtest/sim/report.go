@@ -16,8 +16,9 @@ import (
 type Summary struct {
 	Scenarios, OverBound int
 	Worst, Steady        float64
-	Failed               []string // promises broken, or kept although they are said to be missed
+	Failed               []string // promises broken
 	Missed               []string // promises broken that are known to be
+	Kept                 []string // scenarios that are known to break one, and do not: with the docs' seed a failure
 }
 
 // Summarize adds up the results.
@@ -26,9 +27,9 @@ func Summarize(results []Result) Summary {
 	for i := range results {
 		r := &results[i]
 		s.OverBound += r.OverBound
-		if most := r.promisedError(); most > 0 && most <= 5 {
-			err := math.Abs(r.ErrorPct)
-			if len(r.Scenario.Promises) > 1 {
+		if most, when := r.promisedError(); most > 0 && most <= 5 {
+			err := math.Max(math.Abs(r.ErrorPct), math.Abs(r.CamePct))
+			if when {
 				err = math.Max(err, math.Abs(r.WorstPct))
 			}
 			s.Worst = math.Max(s.Worst, err)
@@ -46,20 +47,24 @@ func Summarize(results []Result) Summary {
 			}
 		}
 		if len(broken) == 0 && r.Scenario.Missed != "" {
-			s.Failed = append(s.Failed, r.Scenario.Name+": is said to miss a promise, and keeps all")
+			s.Kept = append(s.Kept, r.Scenario.Name+": is said to miss a promise, and keeps all")
 		}
 	}
 	return s
 }
 
-// promisedError is the error that the scenario is held to in every 10 s; 0 for none.
-func (r *Result) promisedError() float64 {
+// promisedError is the error that the scenario is held to in every 10 s, 0 for none, and whether it is held to
+// it by when units were admitted, too.
+func (r *Result) promisedError() (most float64, when bool) {
 	for _, p := range r.Scenario.Promises {
-		if p.What == wrong(0)[1].What {
-			return p.Most
+		switch p.What {
+		case wrong(0)[1].What:
+			return p.Most, true
+		case wrongLarge(0)[1].What:
+			return p.Most, false
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // String is the line that scripts read.
@@ -88,10 +93,15 @@ func (r *Result) besides() string {
 	if r.Lost > 0 {
 		say("%s tokens lost with agents", thousands(r.Lost))
 	}
+	if r.Scenario.Hop {
+		say("one limiter asked over the network: %.2f, as they came %.2f", r.HopPct, r.HopCamePct)
+	}
 	for _, p := range r.Scenario.Promises {
 		switch p.What {
 		case fair.What, tenfold.What, short.What, noEdge.What, oneTrip.What:
 			say("%s: %.2f", p.What, p.Figure(r))
+		case exactly[0].What:
+			say("units apart in a window: %d, in all: %d, of %d at edges", r.WindowApart, r.Admitted-r.Ideal, r.AtEdge)
 		case apart(0).What:
 			say("units apart: %d", r.Admitted-r.Ideal)
 		}
@@ -102,8 +112,8 @@ func (r *Result) besides() string {
 // Table is the docs' table of one section.
 func Table(section string, results []Result) string {
 	var b strings.Builder
-	b.WriteString("| scenario | requests | error % | worst 10 s % | of the bound | of 0.1 s | renewals % | calls % | waited % | p99 wait ms | besides |\n")
-	b.WriteString("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
+	b.WriteString("| scenario | requests | error % | worst 10 s % | as they came % | of the bound | of 0.1 s | renewals % | calls % | waited % | p99 wait ms | besides |\n")
+	b.WriteString("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
 	for i := range results {
 		r := &results[i]
 		if r.Scenario.Section != section {
@@ -113,9 +123,9 @@ func Table(section string, results []Result) string {
 		if r.OverTenth == 0 {
 			tenth = ""
 		}
-		worst := fmt.Sprintf("%.2f", r.WorstPct)
-		if r.promisedError() == 0 && r.Scenario.Faults.Healed == 0 && len(r.Scenario.Promises) > 0 {
-			worst = "" // units are compared
+		worst, came := fmt.Sprintf("%.2f", r.WorstPct), fmt.Sprintf("%.2f", r.CamePct)
+		if most, _ := r.promisedError(); most == 0 && r.Scenario.Faults.Healed == 0 && len(r.Scenario.Promises) > 0 {
+			worst, came = "", "" // units are compared
 		}
 		besides := r.besides()
 		for _, broken := range r.Broken() {
@@ -124,8 +134,8 @@ func Table(section string, results []Result) string {
 		if r.Scenario.Missed != "" {
 			besides += " (" + r.Scenario.Missed + ")"
 		}
-		fmt.Fprintf(&b, "| [%s](sim/%s.svg) | %s | %.2f | %s | %.3f | %s | %.3f | %.3f | %.3f | %.1f | %s |\n",
-			r.Scenario.Name, slug(r.Scenario.Name), thousands(r.Requests), r.ErrorPct, worst, r.Over, tenth, r.RenewedPct, r.CalledPct,
+		fmt.Fprintf(&b, "| [%s](sim/%s.svg) | %s | %.2f | %s | %s | %.3f | %s | %.3f | %.3f | %.3f | %.1f | %s |\n",
+			r.Scenario.Name, slug(r.Scenario.Name), thousands(r.Requests), r.ErrorPct, worst, came, r.Over, tenth, r.RenewedPct, r.CalledPct,
 			r.WaitedPct, float64(r.WaitP99)/1000, besides)
 	}
 	return b.String()

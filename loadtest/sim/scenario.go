@@ -36,6 +36,7 @@ type Scenario struct {
 	Promises []Promise
 	Missed   string // why a promise does not hold yet; empty while all of them do
 
+	Hop bool // print what one limiter asked over the network comes to
 	// Steady and Dense say which of the last line's figures it counts for.
 	Steady bool
 	// Unguarded gives each agent a bucket of its own, so that nothing is summed: a

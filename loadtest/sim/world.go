@@ -14,6 +14,7 @@ var start = time.Unix(1_760_000_000, 0).UTC()
 // world is one run of a scenario.
 type world struct {
 	sc     *Scenario
+	seed   uint64
 	epoch  int64 // Unix microseconds of virtual time zero
 	now    int64
 	seq    int64
@@ -33,7 +34,7 @@ func Run(sc Scenario, seed uint64) Result {
 		sc.Start = start
 	}
 	w := &world{
-		sc: &sc, epoch: sc.Start.UnixMicro(),
+		sc: &sc, seed: seed, epoch: sc.Start.UnixMicro(),
 		arrivals: rand.New(rand.NewPCG(seed, 1)), network: rand.New(rand.NewPCG(seed, 2)),
 	}
 	w.store = &store{w: w, buckets: make(map[bucketID]*bucket)}
@@ -141,10 +142,13 @@ func (w *world) arrive(i int) {
 
 func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
 
-// latency is one way's, three tenths either way.
-func (w *world) latency() int64 {
-	half := w.sc.Faults.roundTrip() / 2
-	return half*7/10 + w.network.Int64N(half*6/10)
+// latency is one way's.
+func (w *world) latency() int64 { return oneWay(w.network, w.sc.Faults.roundTrip()) }
+
+// oneWay is half a round trip, three tenths either way.
+func oneWay(r *rand.Rand, trip int64) int64 {
+	half := trip / 2
+	return half*7/10 + r.Int64N(half*6/10)
 }
 
 // RunAll simulates the scenarios, as many at a time as there are processors. The results

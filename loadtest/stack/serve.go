@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,11 +37,10 @@ func Embedded(ctx context.Context, policy string) (*Stack, error) {
 	return s.finish(s.serve(ctx, boot.Config{DataDir: dir}, policy))
 }
 
-// startReal starts the engines, and a server in this process on both, as the role of
-// the database that owns nothing.
-func startReal(ctx context.Context, policy string, progress io.Writer) (*Stack, error) {
+// startReal starts the engines, and a server on both, as the role of the database that owns nothing.
+func startReal(ctx context.Context, program, policy string, progress io.Writer) (*Stack, error) {
 	s := &Stack{Engines: Real}
-	return s.finish(s.startReal(ctx, policy, progress))
+	return s.finish(s.startReal(ctx, program, policy, progress))
 }
 
 func (s *Stack) finish(err error) (*Stack, error) {
@@ -50,7 +50,7 @@ func (s *Stack) finish(err error) (*Stack, error) {
 	return s, nil
 }
 
-func (s *Stack) startReal(ctx context.Context, policy string, progress io.Writer) error {
+func (s *Stack) startReal(ctx context.Context, program, policy string, progress io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	dir, err := engines.TempDir("loadtest")
@@ -81,10 +81,51 @@ func (s *Stack) startReal(ctx context.Context, policy string, progress io.Writer
 	if err := migrations.Postgres(ctx, postgres.URL("postgres", "", ""), migrations.AppPassword(password)); err != nil {
 		return err
 	}
-	return s.serve(ctx, boot.Config{
-		LeaseStore: "redis://" + strings.Join(redis.Addrs(), ","),
+	s.Redis, s.postgres = redis.Addrs(), postgres.URL("postgres", "", "")
+	c := boot.Config{
+		LeaseStore: "redis://" + strings.Join(s.Redis, ","),
 		Ledger:     postgres.URL("postgres", migrations.AppRole, password),
-	}, policy)
+	}
+	if program == "" {
+		return s.serve(ctx, c, policy)
+	}
+	return s.launch(ctx, program, filepath.Dir(redisDir), c, policy)
+}
+
+// launch runs a server as a process of its own under the policy.
+func (s *Stack) launch(ctx context.Context, program, dir string, c boot.Config, policy string) error {
+	var addrs [2]string
+	for i := range addrs {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("stack: %w", err)
+		}
+		addrs[i] = l.Addr().String()
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("stack: %w", err)
+		}
+	}
+	s.Addr, s.HTTP = addrs[0], addrs[1]
+	// The password is in a file, not in the arguments that everybody can list.
+	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP)
+	if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("stack: %w", err)
+	}
+	unit, err := engines.Start(ctx, engines.Command{
+		Name: "quota-server", Path: program, Dir: dir, Quit: syscall.SIGTERM, Args: []string{"--config", "server.conf"},
+	})
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		return unit.Quit(ctx)
+	})
+	if err := s.apply(ctx, policy); err != nil {
+		return fmt.Errorf("%w; the server says: %s", err, unit.Log())
+	}
+	return nil
 }
 
 // serve runs a server in this process under the policy. It is told to stop by Stop.
@@ -96,7 +137,7 @@ func (s *Stack) serve(ctx context.Context, c boot.Config, policy string) error {
 	if c.HTTP, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return errors.Join(fmt.Errorf("stack: %w", err), c.GRPC.Close())
 	}
-	s.Addr = c.GRPC.Addr().String()
+	s.Addr, s.HTTP = c.GRPC.Addr().String(), c.HTTP.Addr().String()
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)

@@ -31,8 +31,12 @@ func Check(word string) error {
 // Stack is a running server and what it stands on.
 type Stack struct {
 	Addr    string // of gRPC
+	HTTP    string // of metrics and REST
 	Engines string // Real or Memory
+	Redis   []string
 	stops   []func() error
+
+	postgres string // URL, of the one that owns all
 }
 
 // Stop ends the server and then its engines.
@@ -46,8 +50,9 @@ func (s *Stack) Stop() error {
 }
 
 // Start starts engines and a server under the policy, and says on progress what it
-// does. Stop must be called; without it all ends with this process.
-func Start(ctx context.Context, word, policy string, progress io.Writer) (*Stack, error) {
+// does. On real engines the server is a process of its own, of the program given; without one it is in this process.
+// Stop must be called; without it all ends with this process.
+func Start(ctx context.Context, word, program, policy string, progress io.Writer) (*Stack, error) {
 	if err := Check(word); err != nil {
 		return nil, err
 	}
@@ -63,5 +68,5 @@ func Start(ctx context.Context, word, policy string, progress io.Writer) (*Stack
 	if word == Memory {
 		return Embedded(ctx, policy)
 	}
-	return startReal(ctx, policy, progress)
+	return startReal(ctx, program, policy, progress)
 }

@@ -75,6 +75,14 @@ func Apply(ctx context.Context, conn grpc.ClientConnInterface, document string) 
 	return nil
 }
 
+// SetPlan changes a tenant's plan.
+func SetPlan(ctx context.Context, conn grpc.ClientConnInterface, tenant, plan string) error {
+	if _, err := quotav1.NewAdminServiceClient(conn).SetTenantPlan(ctx, &quotav1.SetTenantPlanRequest{Id: tenant, Plan: plan}); err != nil {
+		return fmt.Errorf("stack: plan of %q: %w", tenant, err)
+	}
+	return nil
+}
+
 // Bearer sends a key with every call; without one it does nothing.
 func Bearer(key string) grpc.DialOption { return grpc.WithPerRPCCredentials(bearer(key)) }
 

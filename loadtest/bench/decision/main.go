@@ -9,9 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/loadtest/bench"
 	"github.com/f4ee788f/quota/pkg/client"
@@ -54,8 +57,10 @@ func main() {
 		}
 	}
 	r.tenants(100_000)
+	r.aside()
 	r.denied()
 	r.large()
+	r.memory(1_000_000)
 	if *out != "" {
 		f, err := os.Create(*out)
 		check(err)
@@ -164,6 +169,11 @@ func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
 // fill makes all buckets live, in company, and lets each request come often enough to be known: what is
 // measured is a gateway that has run for a while.
 func fill(c *client.Client, r *requests, endpoint string, want bool) {
+	touch(c, r, endpoint, want, 4)
+}
+
+// touch has each request decided by a limit so often.
+func touch(c *client.Client, r *requests, endpoint string, want bool, often int) {
 	var wg sync.WaitGroup
 	const company = 256
 	for g := range company {
@@ -171,7 +181,7 @@ func fill(c *client.Client, r *requests, endpoint string, want bool) {
 			w := new(worker)
 			for i := g; i < r.users; i += company {
 				r.write(w, uint32(i))
-				for allowed := 0; allowed < 4; {
+				for allowed := 0; allowed < often; {
 					d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
 						client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip})
 					if d.Allowed == want && d.Reason == client.ReasonLimit {
@@ -280,6 +290,92 @@ func (r *report) tenants(n int) {
 	x := r.rows[len(r.rows)-1]
 	r.bound(name+", × a map read", x.FloorRatio, 1.3)
 	check(stop())
+}
+
+// aside decides requests of which none comes again, for each has an id of its own: what was remembered of them would be of no
+// use, and is set aside.
+func (r *report) aside() {
+	const buckets = 1_000
+	for _, limits := range []int{1, 3} {
+		name := fmt.Sprintf("%d live buckets, %d of 50 limits, no request comes again", buckets, limits)
+		if !r.wants(name) {
+			continue
+		}
+		c, stop, err := bench.Open(fiftyRules(), planOf)
+		check(err)
+		endpoint := oneLimit
+		if limits == 3 {
+			endpoint = threeLimits
+		}
+		q := newRequests(buckets, false, false)
+		fill(c, q, endpoint, true)
+		var ids [2][16]byte // by worker
+		var last [2]uint32
+		id := func(g int) string {
+			last[g]++
+			hex(ids[g][:8], uint32(g))
+			hex(ids[g][8:], last[g])
+			return unsafe.String(&ids[g][0], len(ids[g]))
+		}
+		all := []candidate{
+			{"Allow by attributes", func(g, n int) {
+				w := &q.workers[g]
+				for range n {
+					q.next(w)
+					d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
+						client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip},
+						client.Attribute{Name: "id", Value: id(g)})
+					must(d.Allowed)
+				}
+			}},
+			goMap(q, limits),
+			{"the request alone", func(g, n int) {
+				w := &q.workers[g]
+				for range n {
+					q.next(w)
+					must(id(g) != "")
+				}
+			}},
+		}
+		r.table(name, 1, true, float64(limits), all...)
+		check(stop())
+	}
+}
+
+// memory tells what live buckets take: as they are, and with what is remembered of a request of each.
+func (r *report) memory(buckets int) {
+	name := fmt.Sprintf("%d live buckets, memory", buckets)
+	if !r.wants(name) {
+		return
+	}
+	q := newRequests(buckets, false, false)
+	fmt.Printf("\n%s, of one limit, a tenant for every %d\n", name, usersPerTenant)
+	for _, k := range []struct {
+		often int
+		what  string
+	}{{1, "the client and its server"}, {4, "with what is remembered of a request of each"}} {
+		before := heap()
+		c, stop, err := bench.Open(fiftyRules(), planOf)
+		check(err)
+		touch(c, q, oneLimit, true, k.often)
+		each := float64(heap()-before)/float64(buckets) - userLen
+		fmt.Printf("  %-48s %6.0f bytes each beyond its key\n", k.what, each)
+		if k.often == 1 {
+			r.bound(name+", bytes each beyond its key", each, 128)
+		}
+		check(stop())
+	}
+	runtime.KeepAlive(q)
+}
+
+// heap is what is in use once what calls left behind is gone, which two collections are needed for.
+func heap() int64 {
+	time.Sleep(3 * time.Second) // calls under way have ended, and what was pooled for them is let go
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func (r *report) denied() {

@@ -183,6 +183,11 @@ func (r *Relay) Settle(ctx context.Context, q *quotav1.SettleRequest) (*quotav1.
 	return around(ctx, r, q, r.api.Settle)
 }
 
+// Frontiers implements the lease service.
+func (r *Relay) Frontiers(ctx context.Context, q *quotav1.FrontiersRequest) (*quotav1.FrontiersResponse, error) {
+	return around(ctx, r, q, r.api.Frontiers)
+}
+
 // Twin is a report's usage once more, as the first report of an epoch of its own.
 func Twin(p *quotav1.Report) (*quotav1.SettleRequest, error) {
 	rows, err := ledger.DecodeRows(p.GetPayload())

@@ -30,6 +30,9 @@ func main() {
 	for _, m := range s.Missed {
 		fmt.Println("missed:", m)
 	}
+	if *seed == 1 {
+		s.Failed = append(s.Failed, s.Kept...)
+	}
 	if *only == "" && *seed == 1 {
 		files, err := sim.Docs(*docs, results)
 		switch {
@@ -56,20 +59,20 @@ func main() {
 
 func show(results []sim.Result) {
 	out := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "scenario\tarrivals\tadmitted\tideal\terror %\tworst 10 s %\tmost of bound\tof 0.1 s\trenewals %\tcalls %\twaited %\tp99 ms\t")
+	fmt.Fprintln(out, "scenario\tarrivals\tadmitted\tideal\terror %\tworst 10 s %\tas they came\tmost of bound\tof 0.1 s\trenewals %\tcalls %\twaited %\tp99 ms\t")
 	section := ""
 	for i := range results {
 		r := &results[i]
 		if r.Scenario.Section != section {
 			section = r.Scenario.Section
-			fmt.Fprintf(out, "%s\t\t\t\t\t\t\t\t\t\t\t\t\n", strings.ToUpper(section))
+			fmt.Fprintf(out, "%s\t\t\t\t\t\t\t\t\t\t\t\t\t\n", strings.ToUpper(section))
 		}
 		mark := ""
 		if len(r.Broken()) > 0 {
 			mark = "  ✗"
 		}
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.2f\t%.2f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%s\n",
-			r.Scenario.Name, r.Arrivals, r.Admitted, r.Ideal, r.ErrorPct, r.WorstPct, r.Over, r.OverTenth,
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%s\n",
+			r.Scenario.Name, r.Arrivals, r.Admitted, r.Ideal, r.ErrorPct, r.WorstPct, r.CamePct, r.Over, r.OverTenth,
 			r.RenewedPct, r.CalledPct, r.WaitedPct, float64(r.WaitP99)/1000, mark)
 	}
 	_ = out.Flush() // to standard output: whoever reads it sees that it ended

@@ -1,0 +1,133 @@
+package load
+
+import (
+	"context"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// behind is how far a gateway's requests may be late. What could not be made by then is forgone:
+// the load is open, but a stall is not answered with a flood.
+const behind = 100_000 // microseconds
+
+// decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
+type decider interface {
+	Allow(ctx context.Context, attributes ...client.Attribute) client.Decision
+}
+
+// gateway is one client and the requests that come to it, a chunk at a time.
+type gateway struct {
+	client *client.Client
+
+	mu   sync.Mutex
+	next float64 // when its next chunk is due, microseconds since the load began
+	each float64 // microseconds from a chunk to the next; 0 for as soon as one can
+	n    int     // requests of a chunk
+	from uint32  // the next chunk's place on the track
+
+	// Told after each chunk, for those who watch.
+	allowed, refused atomic.Int64
+}
+
+// newGateway returns a gateway to which so many requests come a second, 0 for as many as can be
+// made. Its first chunk is due within a chunk's time after the load began, by turn.
+func newGateway(c *client.Client, rate float64, turn float64, from uint32) *gateway {
+	g := &gateway{client: c, n: chunk, from: from}
+	if rate > 0 {
+		g.n = min(max(int(rate/200), 1), chunk)
+		g.each = float64(g.n) * 1e6 / rate
+		g.next = g.each * turn
+	}
+	return g
+}
+
+// claim returns the next chunk's place on the track, and when it is due.
+func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	from = g.from
+	g.from = (from + uint32(g.n)) & uint32(len(track)-1)
+	if g.each == 0 {
+		return from, now
+	}
+	g.next = max(g.next, float64(now-behind))
+	due = int64(g.next)
+	g.next += g.each
+	return from, due
+}
+
+// worker is a goroutine that asks, one of several of a gateway, so that one that waits for a lease
+// keeps nobody else waiting.
+type worker struct {
+	records []record
+	times   times
+	chunks  int // so far
+}
+
+// drive makes requests until ctx ends. A request that waits for the server is not cut short.
+func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
+	asking := context.WithoutCancel(ctx)
+	for ctx.Err() == nil {
+		now := l.now()
+		from, due := g.claim(now, l.track)
+		if due > now {
+			if !nap(ctx, time.Duration(due-now)*time.Microsecond) {
+				return
+			}
+			now = l.now()
+		}
+		r := record{at: now, n: int32(g.n), from: from}
+		w.ask(asking, d, l, &r)
+		r.took = int32(min(l.now()-now, 1<<31-1))
+		w.records = append(w.records, r)
+		allowed := r.allowed()
+		g.allowed.Add(allowed)
+		g.refused.Add(int64(r.n) - allowed)
+		if g.each == 0 {
+			runtime.Gosched() // the gateways' own loops are on the same processors
+		}
+	}
+}
+
+// ask makes a chunk's requests. Every so many chunks one of them is timed, another each time.
+func (w *worker) ask(ctx context.Context, d decider, l *load, r *record) {
+	timed := -1
+	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 {
+		timed = int(bits.Reverse8(uint8(w.chunks/(sampleEvery/chunk)))) % int(r.n)
+	}
+	mask := len(l.track) - 1
+	for i := range int(r.n) {
+		attributes := l.attributes[l.track[(int(r.from)+i)&mask]]
+		if i == timed {
+			begin := time.Now()
+			allowed := d.Allow(ctx, attributes...).Allowed
+			w.times.add(time.Since(begin))
+			if allowed {
+				r.admitted[i/64] |= 1 << (i % 64)
+			}
+		} else if d.Allow(ctx, attributes...).Allowed {
+			r.admitted[i/64] |= 1 << (i % 64)
+		}
+	}
+}
+
+// nap waits, and reports false when ctx ended first. Long waits look after ctx.
+func nap(ctx context.Context, d time.Duration) bool {
+	if d <= 20*time.Millisecond {
+		time.Sleep(d)
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,64 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// yes admits everything.
+type yes struct{}
+
+func (yes) Allow(context.Context, ...client.Attribute) client.Decision {
+	return client.Decision{Allowed: true}
+}
+
+func TestGatewaysKeepTheRate(t *testing.T) {
+	for _, rate := range []float64{1, 7, 1000, 50_000} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			l := &load{began: time.Now(), track: make([]uint32, 1<<10), attributes: make([][]client.Attribute, 1)}
+			g := newGateway(nil, rate, 0.5, 0)
+			var group sync.WaitGroup
+			workers := make([]worker, 3)
+			for i := range workers {
+				group.Go(func() { workers[i].drive(ctx, g, yes{}, l) })
+			}
+			group.Wait()
+			total, from := int64(0), make(map[int64]bool)
+			for _, w := range workers {
+				for _, r := range w.records {
+					total += r.allowed()
+					from[r.at] = true
+				}
+			}
+			if want := int64(rate * 10); total < want-4*int64(g.n) || total > want+4*int64(g.n) {
+				t.Errorf("rate %.0f: got %d requests in ten seconds, want %d", rate, total, want)
+			}
+			if total != g.allowed.Load() {
+				t.Errorf("rate %.0f: %d told, %d recorded", rate, g.allowed.Load(), total)
+			}
+		})
+	}
+}
+
+// A gateway that was held up for a second catches up on a tenth of it.
+func TestAGatewayForgetsAStall(t *testing.T) {
+	g, track := newGateway(nil, 1000, 0, 0), make([]uint32, 1<<10)
+	made := 0
+	for {
+		_, due := g.claim(1_000_000, track)
+		if due > 1_000_000 {
+			break
+		}
+		made += g.n
+	}
+	if made < 95 || made > 105 {
+		t.Errorf("after a stall of a second: got %d requests, want about 100", made)
+	}
+}

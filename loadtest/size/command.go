@@ -1,0 +1,36 @@
+package size
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Command is `loadtest size`: it prints what the load of its flags needs. A load that makes no sense wraps ErrLoad.
+func Command(args []string, stdout, stderr io.Writer) error {
+	var l Load
+	f := flag.NewFlagSet("loadtest size", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Float64Var(&l.Rate, "rate", 5_000_000, "requests a second")
+	f.IntVar(&l.Gateways, "gateways", 100, "gateways, each with leases of its own")
+	f.IntVar(&l.Tenants, "tenants", 10_000, "tenants in use")
+	f.IntVar(&l.Limits, "limits", 1, "limits that a request meets")
+	f.Float64Var(&l.Saturated, "saturated", 0.2, "part of the tenants that ask for more than their limit")
+	f.Float64Var(&l.Beyond, "beyond", 2, "how many times their limit these ask for")
+	f.Float64Var(&l.Zipf, "zipf", 1.1, "exponent of how requests spread over tenants; 0 for evenly")
+	f.DurationVar(&l.Report, "report-interval", 10*time.Second, "of the gateways")
+	f.Float64Var(&l.Busy, "busy", 0.6, "part of a processor that is to be in use")
+	f.Float64Var(&l.Core, "core", 0.04, "money for a processor and hour: yours")
+	f.Float64Var(&l.GiBMonth, "gib", 0.12, "money for a GiB of disk and month: yours")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%w: unexpected argument %q", ErrLoad, f.Arg(0))
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	return Write(stdout, l, Of(l))
+}

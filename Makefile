@@ -50,6 +50,11 @@ bench-decision: ## decisions beside peers and floors in one run; the rows also i
 	@mkdir -p bin
 	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: build ## decisions beside peers: in process, and over a socket beside a Redis bucket for each request (ARGS="-turn 1s")
+	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json
+	@cd loadtest/bench && $(GO) run ./socket -bin $(CURDIR)/bin -json $(CURDIR)/bin/bench-socket.json $(ARGS)
+
 .PHONY: bench-ledger
 bench-ledger: ## report rows from gRPC to the roll-ups, the ledger's size, a database that was away (ARGS="-only intake")
 	@$(GO) run ./loadtest/books $(ARGS)
@@ -59,9 +64,13 @@ bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALS
 	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 
+# Five million decisions a second for a minute: 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
+HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5000000 --saturated 20 --burst 120s --cold 50 --changes 2s \
+  --warm 30s --duration 60s --report-interval 30s
+
 .PHONY: loadtest
-loadtest: build ## load from outside, over real engines where they are installed; the ledger compared
-	@bin/loadtest $(if $(ARGS),$(ARGS),--gateways 20 --tenants 1000 --duration 15s)
+loadtest: build ## the headline load on real engines (JSON=FILE HTML=FILE; ARGS="--gateways 20 …" for another load)
+	@bin/loadtest $(if $(ARGS),$(ARGS),$(HEADLINE)) $(if $(JSON),--json $(JSON)) $(if $(HTML),--html $(HTML))
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## gofmt, go vet and the linters of .golangci.yml

@@ -139,8 +139,23 @@ type BreakdownInfo struct {
 
 // Chunk is a part of a breakdown that is read at a time: rows come in the order of chunks.
 type Chunk struct {
-	Start    int64 // BreakdownRow.Start of its rows, but for slots and hours
 	From, To int64
+	Bins     []Bin // the days or months that it is of; none of slots, hours and the range
+}
+
+// Bin is a day or month of a chunk: slots from From on, up to the next one's, are its.
+type Bin struct {
+	Start int64 // BreakdownRow.Start of its rows
+	From  int64
+}
+
+// Edges are the times that divide the chunk, with its ends.
+func (c *Chunk) Edges() []int64 {
+	edges := []int64{c.From}
+	for i := 1; i < len(c.Bins); i++ {
+		edges = append(edges, c.Bins[i].From)
+	}
+	return append(edges, c.To)
 }
 
 // Check reports what is wrong with a query; errors wrap ErrQuery.
@@ -212,37 +227,61 @@ func (q *BreakdownQuery) Range(first, last int64) (from, to int64) {
 	return from, max(from, to)
 }
 
-// chunkOfSlots is how much of slots and hours is read at a time.
-const chunkOfSlots = 86_400
+// chunkOfSlots is how much of slots and hours is read at a time, and periodsOfTenant and
+// periodsOfSubtree how many days or months (of slots and hours: such chunks), where few keys
+// are asked for: a query for each of them costs more than what it reads.
+const (
+	chunkOfSlots     = 86_400
+	periodsOfTenant  = 366
+	periodsOfSubtree = 31
+)
 
-// Chunks divides a range into what is read at a time: a day or month each, or a day of
-// slots or hours. Those before the mark are left out. Errors wrap ErrQuery.
+// atOnce is how many periods are read at a time.
+func (q *BreakdownQuery) atOnce() int {
+	switch {
+	case q.Tenant == "":
+		return 1
+	case q.Subtree, q.Every == EverySlot, q.Every == EveryHour:
+		return periodsOfSubtree
+	}
+	return periodsOfTenant
+}
+
+// Chunks divides a range into what is read at a time: days or months, or days of slots or
+// hours; of all tenants one each. Those before the mark are left out. Errors wrap ErrQuery.
 func (q *BreakdownQuery) Chunks(from, to int64) (all []Chunk, err error) {
 	zone := q.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
+	periods := 0
 	for at := from; at < to; {
-		next, start := to, int64(0)
+		next := to
+		var bins []Bin
 		switch q.Every {
 		case EverySlot, EveryHour:
 			next = at - mod(at, chunkOfSlots) + chunkOfSlots
 		case EveryDay, EveryMonth:
 			// What the query cuts off of a period is not in its start; where usage begins
 			// within it does not matter.
-			begin, end := calendar(at, zone, q.Every == EveryMonth)
-			if start = begin; !q.From.IsZero() {
+			start, end := calendar(at, zone, q.Every == EveryMonth)
+			if !q.From.IsZero() {
 				start = max(start, ceilSecond(q.From))
 			}
+			bins = []Bin{{start, at}}
 			next = max(end, at+1)
 		case EveryRange:
 		}
 		next = min(next, to)
 		if q.After == nil || q.Every == EveryRange || next > q.After.Start {
-			all = append(all, Chunk{start, at, next})
-		}
-		if len(all) > maxPeriods {
-			return nil, fmt.Errorf("%w: more than %d periods", ErrQuery, maxPeriods)
+			if periods++; periods > maxPeriods {
+				return nil, fmt.Errorf("%w: more than %d periods", ErrQuery, maxPeriods)
+			}
+			if (periods-1)%q.atOnce() == 0 {
+				all = append(all, Chunk{From: at})
+			}
+			last := &all[len(all)-1]
+			last.To, last.Bins = next, append(last.Bins, bins...)
 		}
 		at = next
 	}

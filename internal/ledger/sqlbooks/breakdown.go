@@ -129,8 +129,8 @@ func (b *Books) needsArchive(ctx context.Context, tx *sql.Tx, q *ledger.Breakdow
 	if q.FromEntries() {
 		return bad("usage by slot, with its peak or since a height")
 	}
-	for _, c := range chunks {
-		for _, edge := range []int64{c.From, c.To} {
+	for i := range chunks {
+		for _, edge := range chunks[i].Edges() {
 			if edge%3600 != 0 && edge < before {
 				return bad("a range, or a day of a zone, that begins or ends within an hour")
 			}
@@ -200,9 +200,43 @@ func (s *statement) param(v string) string {
 	return "CAST($" + strconv.Itoa(len(s.args)) + " AS text)"
 }
 
-// timed reports whether slots or hours of a chunk are told apart.
+// timed reports whether times within the chunk are told apart.
 func (s *statement) timed() bool {
-	return s.q.Every == ledger.EverySlot || s.q.Every == ledger.EveryHour
+	return s.q.Every == ledger.EverySlot || s.q.Every == ledger.EveryHour || len(s.chunk.Bins) > 1
+}
+
+// start is the time that what is counted at a time is told apart by.
+func (s *statement) start(at string) string {
+	switch {
+	case s.q.Every == ledger.EverySlot:
+		return at
+	case s.q.Every == ledger.EveryHour:
+		return at + " - " + at + " % 3600"
+	}
+	return binned(s.chunk.Bins, at)
+}
+
+// binned is the start of the bin that a time is in, found by halves.
+func binned(bins []ledger.Bin, at string) string {
+	if len(bins) == 0 {
+		return "0"
+	}
+	if len(bins) == 1 {
+		return strconv.FormatInt(bins[0].Start, 10)
+	}
+	half := len(bins) / 2
+	return fmt.Sprintf("CASE WHEN %s < %d THEN %s ELSE %s END", at, bins[half].From, binned(bins[:half], at), binned(bins[half:], at))
+}
+
+// cut are the hours that an edge within the chunk divides.
+func cut(c *ledger.Chunk) (hours []string) {
+	edges := c.Edges()
+	for _, edge := range edges[1 : len(edges)-1] {
+		if mod(edge) != 0 {
+			hours = append(hours, strconv.FormatInt(edge-mod(edge), 10))
+		}
+	}
+	return hours
 }
 
 // scan reads a row of the statement.
@@ -218,9 +252,6 @@ func (s *statement) scan(rows *sql.Rows) (*ledger.BreakdownRow, error) {
 		return nil, err
 	}
 	row.Sum = ledger.SumOf(high, low)
-	if !s.timed() {
-		row.Start = s.chunk.Start
-	}
 	return row, nil
 }
 
@@ -246,7 +277,7 @@ func BreakdownSQL(engine Engine, q *ledger.BreakdownQuery, c ledger.Chunk, heigh
 func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int64, higher bool) *statement {
 	s := &statement{d: d, q: q, chunk: c}
 	plan := q.Has(ledger.DimPlan) || q.Plan != ""
-	timed := s.timed() || q.Peak
+	timed := s.timed() || q.Peak // parts have a start: that of the row, or of the slot
 	for _, d := range q.By {
 		s.names = append(s.names, s.name(d))
 	}
@@ -268,8 +299,10 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		}
 		columns := fmt.Sprintf("SELECT %s.key AS key, %sadmitted AS a, %soverage AS o, %sdenied AS d", t, sign, sign, sign)
 		columns = strings.NewReplacer("-admitted", "-"+t+".admitted", "-overage", "-"+t+".overage", "-denied", "-"+t+".denied").Replace(columns)
-		if timed {
+		if q.Peak { // by slot first
 			columns += ", " + at + " AS start"
+		} else if timed {
+			columns += ", " + s.start(at) + " AS start"
 		}
 		if plan {
 			columns += ", coalesce(p.plan, '') AS plan"
@@ -290,19 +323,23 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		return fmt.Sprintf("e.slot >= %d AND e.slot < %d AND e.height <= %d AND e.height > %d", from, to, height, since)
 	}
 	from, to := c.From+mod(-c.From), c.To-mod(c.To) // whole hours
+	divided := strings.Join(cut(&c), ", ")
 	if q.FromEntries() || from >= to {
 		part(joined("entries e", "e"), "e.slot", "e", slots(c.From, c.To, q.Since), false)
 	} else {
-		uncut := func(t, at string) string {
-			if !plan {
-				return ""
+		uncut := func(at string) (which string) {
+			if divided != "" {
+				which = " AND " + at + " NOT IN (" + divided + ")"
 			}
-			return " AND NOT EXISTS (SELECT 1 FROM edges x WHERE x.tenant = k.tenant AND x.hour = " + at + ")"
+			if plan {
+				which += " AND NOT EXISTS (SELECT 1 FROM edges x WHERE x.tenant = k.tenant AND x.hour = " + at + ")"
+			}
+			return which
 		}
 		hours := fmt.Sprintf("r.hour >= %d AND r.hour < %d", from, to)
-		part(joined("rollups r", "r"), "r.hour", "r", hours+uncut("r", "r.hour"), false)
+		part(joined("rollups r", "r"), "r.hour", "r", hours+uncut("r.hour"), false)
 		if higher { // what roll-ups have of those blocks
-			part(joined("entries e", "e"), "e.slot", "e", fmt.Sprintf("e.height > %d AND e.slot >= %d AND e.slot < %d", height, from, to)+uncut("e", "e.slot - e.slot % 3600"), true)
+			part(joined("entries e", "e"), "e.slot", "e", fmt.Sprintf("e.height > %d AND e.slot >= %d AND e.slot < %d", height, from, to)+uncut("e.slot - e.slot % 3600"), true)
 		}
 		if c.From < from {
 			part(joined("entries e", "e"), "e.slot", "e", slots(c.From, from, 0), false)
@@ -310,9 +347,22 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		if to < c.To {
 			part(joined("entries e", "e"), "e.slot", "e", slots(to, c.To, 0), false)
 		}
+		within := "e.slot >= x.hour AND e.slot < x.hour + 3600"
+		at := fmt.Sprintf("x.hour >= %d AND x.hour < %d AND e.height <= %d", from, to, height)
+		if divided != "" { // hours that are of two bins
+			with += "divided(hour) AS (VALUES (" + strings.ReplaceAll(divided, ", ", "), (") + ")),\n\t"
+			tables := "divided x JOIN entries e ON " + within
+			if keys != "" {
+				tables = "divided x CROSS JOIN keys k JOIN entries e ON e.key = k.key AND " + within
+			} else if plan {
+				tables += " JOIN keys k ON k.key = e.key"
+			}
+			part(tables, "e.slot", "e", at, false)
+			at += " AND x.hour NOT IN (" + divided + ")"
+		}
 		if plan { // hours within which a tenant's plan changed
-			part("edges x JOIN keys k ON k.tenant = x.tenant JOIN entries e ON e.key = k.key AND e.slot >= x.hour AND e.slot < x.hour + 3600",
-				"e.slot", "e", fmt.Sprintf("x.hour >= %d AND x.hour < %d AND e.height <= %d", from, to, height), false)
+			part("edges x JOIN keys k ON k.tenant = x.tenant JOIN entries e ON e.key = k.key AND "+within,
+				"e.slot", "e", at, false)
 		}
 	}
 	byKey, group := "key", "key"
@@ -339,12 +389,13 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		which += " AND k.version NOT IN (" + strings.Join(versions, ",") + ")"
 	}
 	start := "0"
-	switch q.Every {
-	case ledger.EverySlot:
+	switch {
+	case q.Peak:
+		start = s.start("b.start")
+	case timed:
 		start = "b.start"
-	case ledger.EveryHour:
-		start = "b.start - b.start % 3600"
-	case ledger.EveryRange, ledger.EveryDay, ledger.EveryMonth:
+	case len(c.Bins) == 1:
+		start = s.start("")
 	}
 	groups := s.names
 	if s.timed() {
@@ -432,7 +483,7 @@ func (s *statement) keys() (which string) {
 
 // after holds for rows behind the mark.
 func (s *statement) after(a *ledger.BreakdownMark, groups []string) string {
-	if !s.timed() && s.q.Every != ledger.EveryRange && s.chunk.Start > a.Start {
+	if len(s.chunk.Bins) == 1 && s.chunk.Bins[0].Start > a.Start {
 		return "1 = 1" // a later chunk
 	}
 	var marks []string

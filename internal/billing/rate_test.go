@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -429,5 +430,75 @@ func TestVersionsGoByNumber(t *testing.T) {
 	}
 	if got := line.price("paid", 0, 3*Grid); got != nil {
 		t.Errorf("before both: %v", got)
+	}
+}
+
+// A statement is the same, to the byte, whether usage is given by slot or, but in the
+// hours that something divides, by hour.
+func TestUsageByHourIsTheSameStatement(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := draw(t)
+		// Each day begins elsewhere in the hour; in Lord Howe clocks turn by half an hour, in
+		// St. John's they turned a minute after midnight, over it.
+		at := rapid.SampledFrom([]struct {
+			zone string
+			from string
+		}{{"UTC", "2026-03-09T20:55:00Z"}, {"Asia/Kolkata", "2026-03-09T17:25:00Z"}, {"Asia/Kathmandu", "2026-03-09T17:10:00Z"}, {"Australia/Lord_Howe", "2026-04-05T12:35:00Z"}, {"America/St_Johns", "2010-11-07T01:40:00Z"}}).Draw(t, "zone")
+		zone, err := time.LoadLocation(at.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := time.Parse(time.RFC3339, at.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Cycle.Zone = zone
+		in.move(from.Unix() - in.Period.From)
+		s, err := Rate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, digest, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hourly, divided := *in, in.Divided()
+		hourly.Usage = slices.Clone(in.Usage)
+		for i := range hourly.Usage {
+			u := &hourly.Usage[i]
+			if hour := floor(u.Slot, 3600); in.Period.Has(u.Slot) && !slices.Contains(divided, hour) {
+				u.Slot, u.Late = hour, false
+			}
+		}
+		if s, err = Rate(&hourly); err != nil {
+			t.Fatal(err)
+		}
+		if again, d, _ := s.Encode(); d != digest {
+			t.Fatalf("by slot\n%s\nby hour, but for %v\n%s", document, divided, again)
+		}
+	})
+}
+
+// move moves all times of an input.
+func (in *Input) move(by int64) {
+	move := func(times ...*int64) {
+		for _, at := range times {
+			if *at != 0 {
+				*at += by
+			}
+		}
+	}
+	move(&in.Period.From, &in.Period.To)
+	for i := range in.Earlier {
+		move(&in.Earlier[i].From, &in.Earlier[i].To)
+	}
+	for i := range in.Subscriptions {
+		move(&in.Subscriptions[i].From, &in.Subscriptions[i].To)
+	}
+	for i := range in.Versions {
+		move(&in.Versions[i].From)
+	}
+	for i := range in.Usage {
+		move(&in.Usage[i].Slot)
 	}
 }

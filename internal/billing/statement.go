@@ -258,3 +258,28 @@ func Decode(document []byte, digest string) (*Statement, error) {
 	s := new(Statement)
 	return s, json.Unmarshal(document, s)
 }
+
+// Divided are the hours, Unix seconds, of the period within which slots may count
+// differently: by plan or price, by day, or in no period. Of all others usage may be
+// given as of the whole hour, at its beginning: the statement is the same.
+func (in *Input) Divided() (hours []int64) {
+	t := newTimeline(in.Subscriptions, in.Versions)
+	for _, edge := range t.edges(in.Period) {
+		if at := floor(edge, 3600); at != edge {
+			hours = append(hours, at)
+		}
+	}
+	zone := in.Cycle.zone()
+	for at := floor(in.Period.From, 3600); at < in.Period.To; at += 3600 {
+		first, last := time.Unix(at, 0).In(zone), time.Unix(at+3599, 0).In(zone)
+		_, turn := first.ZoneBounds() // clocks may turn back over midnight and on again
+		if first.Day() != last.Day() || !turn.IsZero() && turn.Unix() > at && turn.Unix() < at+3600 {
+			hours = append(hours, at)
+		}
+	}
+	slices.Sort(hours)
+	return slices.Compact(hours)
+}
+
+// floor is the last whole multiple of size that is not after t.
+func floor(t, size int64) int64 { return t - (t%size+size)%size }

@@ -16,13 +16,30 @@ type SealedQuery struct {
 	// Slots in [From, To), Unix seconds.
 	From, To int64
 	Except   []int64 // policy versions left out: those that were only tried beside another
+	// Hourly asks for whole hours as one, at their beginning, but for those of Cut and those
+	// that the range cuts: of the newest block they are read from roll-ups, of which there is
+	// one for an hour's many entries. Late is then told of none.
+	Hourly bool
+	Cut    []int64 // hours, Unix seconds
+}
+
+// Divided are the hours that are told by slot although whole hours are asked for.
+func (q *SealedQuery) Divided() []int64 {
+	hours := slices.Clone(q.Cut)
+	for _, edge := range []int64{q.From, q.To} {
+		if cut := mod(edge, 3600); cut != 0 {
+			hours = append(hours, edge-cut)
+		}
+	}
+	slices.Sort(hours)
+	return slices.Compact(hours)
 }
 
 // SealedSums is the answer, as of a block.
 type SealedSums struct {
 	Block KeptBlockInfo // zero where nothing was ever folded
 	Usage []SealedUsage // by slot, meter, version, and those that are late after others
-	// Late is the earliest slot before From with an entry above Since; 0 for none.
+	// Late is the earliest slot before From with an entry above Since; 0 for none, or with no Since.
 	Late int64
 	// Complete says through when all usage of the tenant is in blocks up to this one, and
 	// Lagging which agents hold it back. They are of the newest block only.
@@ -30,7 +47,7 @@ type SealedSums struct {
 	Lagging  []string
 }
 
-// SealedUsage is what the entries of a slot, meter and policy version add up to.
+// SealedUsage is what the entries of a slot (or whole hour), meter and policy version add up to.
 type SealedUsage struct {
 	Slot     int64
 	Meter    string

@@ -255,17 +255,35 @@ func (d *draft) mayClose(now time.Time, force string) error {
 		d.Tenant, d.period.Name, end, through, held)
 }
 
-// usage reads what the statement is made of at the newest block, and the prices of it.
+// usage reads what the statement is made of at the newest block, and the prices of it. Hours
+// that nothing divides are read whole, from roll-ups: so are all but a few of a period.
 func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger.SealedSums, error) {
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {
 		return ledger.SealedSums{}, err
 	}
-	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, From: in.Period.From, To: in.Period.To, Except: shadows}
+	if in.Versions, err = s.prices.during(ctx, []billing.Period{in.Period}, nil); err != nil {
+		return ledger.SealedSums{}, err
+	}
+	for {
+		cut := in.Divided()
+		sums, err := s.sealed(ctx, in, shadows, cut)
+		// Of the versions that usage is of besides, none begins in the period; a policy that is
+		// applied meanwhile does.
+		divides := func(hour int64) bool { return !slices.Contains(cut, hour) }
+		if err != nil || !slices.ContainsFunc(in.Divided(), divides) {
+			return sums, err
+		}
+	}
+}
+
+func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadows, cut []int64) (ledger.SealedSums, error) {
+	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, From: in.Period.From, To: in.Period.To, Except: shadows, Hourly: true, Cut: cut}
 	sums, err := s.books.Sealed(ctx, q)
 	if err != nil {
 		return sums, ledgerError(err)
 	}
+	in.Usage = nil
 	in.Block.Height = sums.Block.Height
 	if in.Block.Height > 0 {
 		in.Block.Hash = hex.EncodeToString(sums.Block.Hash[:])
@@ -274,6 +292,7 @@ func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger
 	// Earlier periods are read from the first that late usage is of, at the same block.
 	periods := slices.DeleteFunc(slices.Clone(in.Earlier), func(p billing.Period) bool { return sums.Late == 0 || p.To <= sums.Late })
 	if len(periods) > 0 {
+		q.Hourly = false // for it is told apart by what came late
 		q.Height, q.From, q.To = sums.Block.Height, periods[len(periods)-1].From, in.Period.From
 		late, err := s.books.Sealed(ctx, q)
 		if err != nil {

@@ -3,6 +3,8 @@ package ledgertest
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -65,6 +67,7 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	if got, want := list(read(all)), "+0 egress v1 9/0 true; +0 requests v1 25/0 true; +0 requests v2 7/3 true; +600 requests v1 30/0 true; "; got != want {
 		t.Errorf("all:\n got %s\nwant %s", got, want)
 	}
+	sealedHours(t, books, all)
 	late := all
 	late.Since = 1
 	if got, want := list(read(late)), "+0 egress v1 9/0 false; +0 requests v1 5/0 false; +0 requests v1 20/0 true; +0 requests v2 7/3 false; +600 requests v1 30/0 true; "; got != want {
@@ -111,5 +114,49 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	late.Since = 3
 	if got := read(late); got.Usage[2].Admitted != -4 || !got.Usage[2].Late {
 		t.Errorf("a correction: %s, want 4 units less, late", list(got))
+	}
+}
+
+// sealedHours: what is read by the hour is what is read by slot, but for hours that are
+// divided, and slots beyond the range are in neither.
+func sealedHours(t *testing.T, books ledger.Books, q ledger.SealedQuery) {
+	t.Helper()
+	q.Tenant = "acme"
+	sum := func(q ledger.SealedQuery, hourly func(hour int64) bool) map[ledger.SealedUsage]ledger.Sum {
+		got, err := books.Sealed(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums := map[ledger.SealedUsage]ledger.Sum{}
+		for _, u := range got.Usage {
+			of := ledger.SealedUsage{Slot: u.Slot, Meter: u.Meter, Version: u.Version}
+			if hour := u.Slot - u.Slot%3600; hourly(hour) {
+				of.Slot = hour
+			}
+			s := sums[of]
+			s.Admitted, s.Overage = s.Admitted+u.Admitted, s.Overage+u.Overage
+			sums[of] = s
+		}
+		return sums
+	}
+	never := func(int64) bool { return false }
+	hour := q.From - q.From%3600
+	for _, cut := range [][]int64{nil, {hour}} {
+		for _, r := range [][2]int64{{hour, hour + 3600}, {hour, hour + 7200}, {hour - 3600, hour + 900}, {hour + 300, hour + 3600}, {hour + 600, hour + 900}, {hour - 7200, hour}, {q.From, q.To}} {
+			q.From, q.To = r[0], r[1]
+			whole := func(at int64) bool { return at >= q.From && at+3600 <= q.To && !slices.Contains(cut, at) }
+			q.Hourly, q.Cut = false, nil
+			want := sum(q, whole)
+			q.Hourly, q.Cut = true, cut
+			if got := sum(q, never); !maps.Equal(got, want) {
+				t.Errorf("hours of %v but %v:\n got %v\nwant %v", r, cut, got, want)
+			}
+		}
+	}
+	q.Height = 1 // of which there are no roll-ups any more
+	by := q
+	by.Hourly, by.Cut = false, nil
+	if got, want := sum(q, never), sum(by, never); !maps.Equal(got, want) {
+		t.Errorf("hours of block 1: got %v, want %v", got, want)
 	}
 }

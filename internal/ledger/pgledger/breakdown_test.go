@@ -56,6 +56,55 @@ func asked(t testing.TB, from, to time.Time) map[string]ledger.BreakdownQuery {
 // sifted are entries that were read one by one, to leave most of them out.
 var sifted = regexp.MustCompile(`Seq Scan on entries\S*[^\n]*\n[^\n]*Filter[^\n]*\n\s*Rows Removed`)
 
+// analyzed is a query's plan, and what it did.
+func analyzed(t *testing.T, pg *testenv.PG, text string) string {
+	t.Helper()
+	var plan []string
+	for _, line := range query(t, pg.AppURL(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+text) {
+		plan = append(plan, line[0])
+	}
+	return strings.Join(plan, "\n")
+}
+
+// rowsRead is how many roll-ups and entries a plan read.
+func rowsRead(plan string) (n int64) {
+	for _, m := range regexp.MustCompile(`Scan.* on (?:rollups|entries\S*)(?: \S+)? \(actual rows=(\d+) loops=(\d+)`).FindAllStringSubmatch(plan, -1) {
+		rows, _ := strconv.ParseInt(m[1], 10, 64)
+		loops, _ := strconv.ParseInt(m[2], 10, 64)
+		n += rows * loops
+	}
+	return n
+}
+
+// A statement reads the tenant's roll-ups of the period, entries of the hours that something
+// divides, and to find what is late no more than the tenant's entries in partitions before.
+func TestSealedPlans(t *testing.T) {
+	pg := testenv.Postgres(t)
+	_, to := filled(t, pg, 1000, 34)
+	q := ledger.SealedQuery{Tenant: "tenant-7", Since: 1, From: to.AddDate(0, 0, -30).Unix(), To: to.Unix(), Hourly: true, Cut: []int64{to.Unix() - 7200}}
+	usage, _ := sqlbooks.SealedSQL(sqlbooks.Postgres, &q, 2)
+	q.From = to.Unix() - 7200
+	_, late := sqlbooks.SealedSQL(sqlbooks.Postgres, &q, 2)
+	for name, p := range map[string]struct {
+		text    string
+		most    int64
+		indexes []string
+	}{
+		"usage": {usage, 24 * 30, []string{"keys_tenant", "rollups_pkey", "_key_slot_idx"}},
+		"late":  {late, 22, []string{"keys_tenant"}},
+	} {
+		plan := analyzed(t, pg, strings.ReplaceAll(p.text, "$1", "'tenant-7'"))
+		for _, index := range p.indexes {
+			if !strings.Contains(plan, index) {
+				t.Errorf("%s does not use %s:\n%s", name, index, plan)
+			}
+		}
+		if read := rowsRead(plan); read > p.most || sifted.MatchString(plan) {
+			t.Errorf("%s reads %d rows, want at most %d:\n%s", name, read, p.most, plan)
+		}
+	}
+}
+
 // A month's report of one tenant reads that tenant's keys and roll-ups, and none of
 // another; one of all reads the month's roll-ups, and no entries. An index that vanished
 // would show here.
@@ -79,17 +128,8 @@ func TestBreakdownPlans(t *testing.T) {
 		for i, a := range args {
 			text = strings.ReplaceAll(text, "$"+strconv.Itoa(i+1), "'"+a.(string)+"'")
 		}
-		var plan []string
-		for _, line := range query(t, pg.AppURL(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+text) {
-			plan = append(plan, line[0])
-		}
-		whole := strings.Join(plan, "\n")
-		read := int64(0) // rows of roll-ups and entries
-		for _, m := range regexp.MustCompile(`Scan.* on (?:rollups|entries\S*)(?: \S+)? \(actual rows=(\d+) loops=(\d+)`).FindAllStringSubmatch(whole, -1) {
-			rows, _ := strconv.ParseInt(m[1], 10, 64)
-			loops, _ := strconv.ParseInt(m[2], 10, 64)
-			read += rows * loops
-		}
+		whole := analyzed(t, pg, text)
+		read := rowsRead(whole)
 		most := int64(1000 * 24 * 3)
 		if q.Tenant != "" {
 			most = 24 * 30

@@ -229,11 +229,11 @@ func binned(bins []ledger.Bin, at string) string {
 }
 
 // cut are the hours that an edge within the chunk divides.
-func cut(c *ledger.Chunk) (hours []string) {
+func cut(c *ledger.Chunk) (hours []int64) {
 	edges := c.Edges()
 	for _, edge := range edges[1 : len(edges)-1] {
 		if mod(edge) != 0 {
-			hours = append(hours, strconv.FormatInt(edge-mod(edge), 10))
+			hours = append(hours, edge-mod(edge))
 		}
 	}
 	return hours
@@ -320,10 +320,10 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		return from
 	}
 	slots := func(from, to int64, since int64) string {
-		return fmt.Sprintf("e.slot >= %d AND e.slot < %d AND e.height <= %d AND e.height > %d", from, to, height, since)
+		return fmt.Sprintf("e.slot >= %d AND e.slot < %d AND e.height <= %d AND e.height > %d", from, to, height, since) + d.during(from, to)
 	}
 	from, to := c.From+mod(-c.From), c.To-mod(c.To) // whole hours
-	divided := strings.Join(cut(&c), ", ")
+	divided := numbers(cut(&c))
 	if q.FromEntries() || from >= to {
 		part(joined("entries e", "e"), "e.slot", "e", slots(c.From, c.To, q.Since), false)
 	} else {
@@ -339,7 +339,7 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		hours := fmt.Sprintf("r.hour >= %d AND r.hour < %d", from, to)
 		part(joined("rollups r", "r"), "r.hour", "r", hours+uncut("r.hour"), false)
 		if higher { // what roll-ups have of those blocks
-			part(joined("entries e", "e"), "e.slot", "e", fmt.Sprintf("e.height > %d AND e.slot >= %d AND e.slot < %d", height, from, to)+uncut("e.slot - e.slot % 3600"), true)
+			part(joined("entries e", "e"), "e.slot", "e", fmt.Sprintf("e.height > %d AND e.slot >= %d AND e.slot < %d", height, from, to)+d.during(from, to)+uncut("e.slot - e.slot % 3600"), true)
 		}
 		if c.From < from {
 			part(joined("entries e", "e"), "e.slot", "e", slots(c.From, from, 0), false)
@@ -348,9 +348,9 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 			part(joined("entries e", "e"), "e.slot", "e", slots(to, c.To, 0), false)
 		}
 		within := "e.slot >= x.hour AND e.slot < x.hour + 3600"
-		at := fmt.Sprintf("x.hour >= %d AND x.hour < %d AND e.height <= %d", from, to, height)
+		at := fmt.Sprintf("x.hour >= %d AND x.hour < %d AND e.height <= %d", from, to, height) + d.during(from, to)
 		if divided != "" { // hours that are of two bins
-			with += "divided(hour) AS (VALUES (" + strings.ReplaceAll(divided, ", ", "), (") + ")),\n\t"
+			with += "divided(hour) AS (VALUES (" + strings.ReplaceAll(divided, ",", "), (") + ")),\n\t"
 			tables := "divided x JOIN entries e ON " + within
 			if keys != "" {
 				tables = "divided x CROSS JOIN keys k JOIN entries e ON e.key = k.key AND " + within
@@ -382,11 +382,7 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 	// The keys are chosen once more, or all of them would be read to name those that were.
 	which := "NOT (k.meter = '' AND k.attributes = '" + ledger.WouldDeny + "')" + keys
 	if len(q.Except) > 0 {
-		versions := make([]string, len(q.Except))
-		for i, v := range q.Except {
-			versions[i] = strconv.FormatInt(v, 10)
-		}
-		which += " AND k.version NOT IN (" + strings.Join(versions, ",") + ")"
+		which += " AND k.version NOT IN (" + numbers(q.Except) + ")"
 	}
 	start := "0"
 	switch {
@@ -401,10 +397,10 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 	if s.timed() {
 		groups = append([]string{start}, groups...)
 	}
-	selected, numbers := start+" AS t", []string{"t"}
+	selected, columns := start+" AS t", []string{"t"}
 	for i, n := range s.names {
 		selected += fmt.Sprintf(", %s AS n%d", n, i)
-		numbers = append(numbers, "n"+strconv.Itoa(i))
+		columns = append(columns, "n"+strconv.Itoa(i))
 	}
 	if a := q.After; a != nil {
 		which += " AND " + s.after(a, groups)
@@ -413,8 +409,8 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		// By slot first, whose greatest is the peak.
 		with += ",\n\tby_slot AS (SELECT " + selected + ", " + s.d.resums(metered) + " FROM by_key b JOIN keys k ON k.key = b.key WHERE " + which +
 			" GROUP BY " + strings.Join(append([]string{"b.start"}, groups...), ", ") + ")"
-		s.text = "WITH RECURSIVE " + with + "\nSELECT " + strings.Join(numbers, ", ") + ", " + s.d.totals("") + ", " + s.d.peak + " AS peak FROM by_slot b GROUP BY " +
-			strings.Join(numbers, ", ") + " HAVING " + s.d.any("")
+		s.text = "WITH RECURSIVE " + with + "\nSELECT " + strings.Join(columns, ", ") + ", " + s.d.totals("") + ", " + s.d.peak + " AS peak FROM by_slot b GROUP BY " +
+			strings.Join(columns, ", ") + " HAVING " + s.d.any("")
 	} else {
 		s.text = "WITH RECURSIVE " + with + "\nSELECT " + selected + ", " + s.d.totals(metered) + ", CAST(0 AS bigint) AS peak FROM by_key b JOIN keys k ON k.key = b.key WHERE " + which
 		if len(groups) > 0 {
@@ -423,9 +419,9 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		s.text += " HAVING " + s.d.any(metered)
 	}
 	if q.Top > 0 {
-		s.text = "SELECT * FROM (" + s.text + ") AS all_ ORDER BY " + s.d.most(q.TopBy) + " DESC, " + strings.Join(numbers, ", ") + " LIMIT " + strconv.Itoa(q.Top)
+		s.text = "SELECT * FROM (" + s.text + ") AS all_ ORDER BY " + s.d.most(q.TopBy) + " DESC, " + strings.Join(columns, ", ") + " LIMIT " + strconv.Itoa(q.Top)
 	} else {
-		s.text += " ORDER BY " + ordinals(len(numbers))
+		s.text += " ORDER BY " + ordinals(len(columns))
 		if q.Rows > 0 {
 			s.text += " LIMIT " + strconv.Itoa(q.Rows)
 		}

@@ -36,6 +36,9 @@ type dialect struct {
 	// the place of one text in another, 0 for none.
 	attribute func(name string) string
 	find      func(text, part string) string
+	// during leaves out the partitions of entries e that have no slots in [from, to): a
+	// condition to add, empty where there are none.
+	during func(from, to int64) string
 	// months are the first seconds of the months that there is room for.
 	months string
 	// seconds selects a month's first second from a column, month makes a column's value
@@ -90,7 +93,11 @@ var dialects = map[Engine]*dialect{
 		attribute: func(name string) string {
 			return "split_part(split_part('" + sep + "' || k.attributes, '" + sep + name + "=', 2), '" + sep + "', 1)"
 		},
-		find:         func(text, part string) string { return "strpos(" + text + ", " + part + ")" },
+		find: func(text, part string) string { return "strpos(" + text + ", " + part + ")" },
+		during: func(from, to int64) string {
+			date := func(t int64) string { return ledger.Month(t).Format("'2006-01-02'") }
+			return " AND e.month >= " + date(from) + " AND e.month <= " + date(to-1)
+		},
 		months:       "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
 		seconds:      func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
 		month:        func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
@@ -131,6 +138,7 @@ var dialects = map[Engine]*dialect{
 			return "CASE WHEN instr(" + whole + ", " + key + ") = 0 THEN '' ELSE substr(" + rest + ", 1, instr(" + rest + ", '" + sep + "') - 1) END"
 		},
 		find:    func(text, part string) string { return "instr(" + text + ", " + part + ")" },
+		during:  func(int64, int64) string { return "" },
 		months:  "SELECT month FROM months ORDER BY month",
 		seconds: func(column string) string { return column },
 		month:   func(param string) string { return param },

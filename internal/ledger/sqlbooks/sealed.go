@@ -25,10 +25,11 @@ func (b *Books) Sealed(ctx context.Context, q ledger.SealedQuery) (out ledger.Se
 		if err := b.rollupsArchived(ctx, tx, &q); err != nil {
 			return err
 		}
-		if out.Usage, err = sealedUsage(ctx, tx, &q, out.Block.Height); err != nil {
+		q.Hourly = q.Hourly && q.Height == 0 // roll-ups have all blocks
+		if out.Usage, err = b.d.sealedUsage(ctx, tx, &q, out.Block.Height); err != nil {
 			return err
 		}
-		if out.Late, err = sealedLate(ctx, tx, &q, out.Block.Height); err != nil || q.Height != 0 {
+		if out.Late, err = b.d.sealedLate(ctx, tx, &q, out.Block.Height); err != nil || q.Height != 0 {
 			return err
 		}
 		out.Complete, out.Lagging, err = b.complete(ctx, tx, []string{q.Tenant}, now)
@@ -80,26 +81,56 @@ func sealedBlock(ctx context.Context, tx *sql.Tx, height int64) (info ledger.Kep
 	return info, nil
 }
 
-// sealedOf holds for entries e with keys k of the tenant ($1) with slots in [$2, $3) up to
-// a height ($4), but for the versions left out.
-func sealedOf(q *ledger.SealedQuery) string {
-	which := `FROM keys k JOIN entries e ON e.key = k.key
-		WHERE k.tenant = $1 AND k.meter <> '' AND e.slot >= $2 AND e.slot < $3 AND e.height <= $4`
-	if len(q.Except) == 0 {
-		return which
+// sealedKeys holds for keys k of the tenant ($1) that count for a meter, but for the
+// versions left out.
+func sealedKeys(q *ledger.SealedQuery) string {
+	which := "k.tenant = $1 AND k.meter <> ''"
+	if len(q.Except) > 0 {
+		which += " AND k.version NOT IN (" + numbers(q.Except) + ")"
 	}
-	versions := make([]string, len(q.Except))
-	for i, v := range q.Except {
-		versions[i] = strconv.FormatInt(v, 10)
-	}
-	return which + " AND k.version NOT IN (" + strings.Join(versions, ",") + ")"
+	return which
 }
 
-func sealedUsage(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (all []ledger.SealedUsage, err error) {
+// sealedEntries are entries e with keys k of the tenant with slots in [from, to) up to a height.
+func (d *dialect) sealedEntries(q *ledger.SealedQuery, from, to, height int64) string {
+	return fmt.Sprintf("FROM keys k JOIN entries e ON e.key = k.key WHERE %s AND e.slot >= %d AND e.slot < %d AND e.height <= %d%s",
+		sealedKeys(q), from, to, height, d.during(from, to))
+}
+
+// SealedSQL is the query of what is sealed of a tenant, $1, as of the newest block, and
+// the one of what of it is late, for tests of how they are planned.
+func SealedSQL(engine Engine, q *ledger.SealedQuery, height int64) (usage, late string) {
+	d := dialects[engine]
+	return d.sealed(q, height), d.late(q, height)
+}
+
+// sealed is the query of a tenant's usage.
+func (d *dialect) sealed(q *ledger.SealedQuery, height int64) string {
+	divided, with := q.Divided(), ""
+	var parts []string
+	part := func(at, late, t, from string) {
+		parts = append(parts, fmt.Sprintf("SELECT %s AS at, k.meter AS meter, k.version AS version, %s AS late, %s.admitted AS a, %s.overage AS o %s", at, late, t, t, from))
+	}
+	if q.Hourly {
+		hours := fmt.Sprintf("FROM keys k JOIN rollups r ON r.key = k.key WHERE %s AND r.hour >= %d AND r.hour < %d", sealedKeys(q), q.From-3599, q.To)
+		if len(divided) > 0 {
+			hours += " AND r.hour NOT IN (" + numbers(divided) + ")"
+			with = "divided(hour) AS (VALUES (" + strings.ReplaceAll(numbers(divided), ",", "), (") + ")),\n\t"
+			// Only hours of the range: it may end where its last hour begins.
+			part("e.slot", "0", "e", fmt.Sprintf(`FROM keys k CROSS JOIN divided x JOIN entries e ON e.key = k.key AND e.slot >= x.hour AND e.slot < x.hour + 3600
+		WHERE %s AND e.slot >= %d AND e.slot < %d AND e.height <= %d%s`, sealedKeys(q), q.From, q.To, height, d.during(q.From, q.To)))
+		}
+		part("r.hour", "0", "r", hours)
+	} else {
+		part("e.slot", fmt.Sprintf("CASE WHEN e.height > %d THEN 1 ELSE 0 END", q.Since), "e", d.sealedEntries(q, q.From, q.To, height))
+	}
 	half := func(expression string) string { return "CAST(sum(" + expression + ") AS bigint)" }
-	rows, err := tx.QueryContext(ctx, `SELECT e.slot, k.meter, k.version, CASE WHEN e.height > $5 THEN 1 ELSE 0 END,
-			`+half("e.admitted >> 32")+`, `+half("e.admitted & 4294967295")+`, `+half("e.overage >> 32")+`, `+half("e.overage & 4294967295")+`
-		`+sealedOf(q)+` GROUP BY 1, 2, 3, 4`, q.Tenant, q.From, q.To, height, q.Since)
+	return "WITH " + with + "parts AS (" + strings.Join(parts, "\n\tUNION ALL ") + ")\nSELECT at, meter, version, late, " +
+		half("a >> 32") + ", " + half("a & 4294967295") + ", " + half("o >> 32") + ", " + half("o & 4294967295") + " FROM parts GROUP BY at, meter, version, late"
+}
+
+func (d *dialect) sealedUsage(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (all []ledger.SealedUsage, err error) {
+	rows, err := tx.QueryContext(ctx, d.sealed(q, height), q.Tenant)
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var u ledger.SealedUsage
 		var late int
@@ -116,12 +147,27 @@ func sealedUsage(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height 
 	return all, err
 }
 
-// sealedLate is the earliest slot before q.From with an entry above q.Since.
-func sealedLate(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (int64, error) {
-	var slot int64
-	err := tx.QueryRowContext(ctx, "SELECT coalesce(min(e.slot), 0) "+sealedOf(q)+" AND e.height > $5",
-		q.Tenant, int64(0), q.From, height, q.Since).Scan(&slot)
+// late is the query of the earliest slot before q.From with an entry above q.Since.
+func (d *dialect) late(q *ledger.SealedQuery, height int64) string {
+	return "SELECT coalesce(min(e.slot), 0) " + d.sealedEntries(q, 0, q.From, height) + fmt.Sprintf(" AND e.height > %d", q.Since)
+}
+
+// sealedLate is that slot. Without a height to tell by, it would be the tenant's first.
+func (d *dialect) sealedLate(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (slot int64, err error) {
+	if q.Since == 0 {
+		return 0, nil
+	}
+	err = tx.QueryRowContext(ctx, d.late(q, height), q.Tenant).Scan(&slot)
 	return slot, err
+}
+
+// numbers are a list of them.
+func numbers(all []int64) string {
+	text := make([]string, len(all))
+	for i, n := range all {
+		text[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(text, ",")
 }
 
 // unfolded reads what of the tenants is settled and in no block yet.

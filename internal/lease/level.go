@@ -166,6 +166,10 @@ func (x *step) putBack() {
 		held = 0 // no longer in the sums: what was not spent of it is void
 	}
 	back := lent - spent - held
+	if x.relayed() && back > 0 {
+		// Its leases spent that or did not: none of it is to be had again, and when they report it, it was lent.
+		x.unheard, back = min(back, rec.Lent+mulDiv(rec.Lease.Trickle, LongTerm, 1e6)), 0
+	}
 	if end < t && back >= 0 {
 		// Who begins another conversation does not say what it spent in the last one.
 		if x.Algorithm == limit.FixedWindow && rec.Start >= x.Returned && rec.Began == r.Began {

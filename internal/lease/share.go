@@ -28,6 +28,14 @@ func (x *step) grant(g *Grant) {
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
 
+	kept := x.kept()
+	if x.relayed() {
+		x.Level -= kept.Stock
+		x.Out.Stock += kept.Stock // while it is decided what more there is
+		x.Out.Pile += kept.Pile
+		x.clip(x.t)
+		x.Out.Pile -= kept.Pile
+	}
 	x.remember(r.Largest)
 	trickle, pile, stock := int64(0), int64(0), int64(0)
 	locked := x.t < x.Locked
@@ -43,7 +51,7 @@ func (x *step) grant(g *Grant) {
 	}
 
 	x.Level -= stock
-	next.Lent = stock
+	next.Lent = stock + kept.Stock + x.unheard
 	// What requests wait for is spent at once; what is reserved may come back.
 	room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level, 0), 0)
 	reserved := min(stock, r.Reserved*limit.Micro, room)
@@ -59,13 +67,16 @@ func (x *step) grant(g *Grant) {
 			trickle, pile = 0, 0
 		}
 	}
-	next.Lease.Trickle = trickle
+	x.Out.Stock -= kept.Stock
+	next.Lease.Stock += kept.Stock
+	pile = max(pile, kept.Pile)
+	next.Lease.Trickle = max(trickle, kept.Trickle)
 	next.Lease.Pile = pile
 	if pile > 0 && x.Algorithm == limit.LeakyBucket {
 		next.Lease.Pile -= limit.Micro // one a holder counts against nothing: that is the bound on coinciding requests
 	}
 
-	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
+	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+next.Lease.Trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
 	term := int64(LongTerm)
 	switch {
 	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
@@ -102,10 +113,16 @@ func (x *step) grant(g *Grant) {
 	case limit.SlidingWindow:
 		term, hold = x.slidingTerm(term, hold)
 	}
+	if until := r.Spec.Until; until > 0 {
+		// Whether the bucket is pressed was told to the relay by the term of its own lease.
+		if term > until-x.now || !next.Fresh {
+			term = max(until-x.now, 1_000)
+		}
+	}
 	x.hang(term, hold)
 	x.clip(x.t)
 
-	g.Tokens = stock / limit.Micro
+	g.Tokens = (stock + kept.Stock) / limit.Micro
 	g.Trickle = trickle
 	g.Pile = pile / limit.Micro
 	g.TTL = term
@@ -135,6 +152,31 @@ func (x *step) grant(g *Grant) {
 	if locked {
 		g.DenyFor = max(x.Locked-x.t, 1_000)
 	}
+}
+
+// relayed reports whether the renewal is a relay's.
+func (x *step) relayed() bool { return x.r.Kept.Demand > 0 }
+
+// kept is what of a relay's lease stays, whatever its share is now: its own leases are made of it. It was in
+// the relay's lease until now, and so it fits; of one that the store forgot as much as fits.
+func (x *step) kept() Sums {
+	kept, rec := x.r.Kept, x.rec
+	free := max(x.rate-x.Out.Trickle, 0) // of a rate that was lowered since there may be less
+	room := max(whole(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level-x.r.Held*limit.Micro, 0)), 0)
+	switch {
+	case kept == Sums{}:
+	case rec == nil && x.r.ExpiresIn > 0:
+		kept.Trickle = min(kept.Trickle, x.r.Trickle, free)
+		kept.Stock = min(kept.Stock, room)
+		kept.Pile = min(kept.Pile, room-kept.Stock)
+	case rec == nil || rec.Slot*SlotLen <= x.t:
+		kept = Sums{} // nothing of it is live
+	default:
+		kept.Trickle = min(kept.Trickle, rec.Lease.Trickle, free)
+		kept.Pile = min(kept.Pile, rec.Lease.Pile)
+		kept.Stock = min(kept.Stock, rec.Lease.Stock+rec.Lease.Pile-kept.Pile, room)
+	}
+	return kept
 }
 
 // trickleFor is the part of the rate that the holder draws without asking: somewhat

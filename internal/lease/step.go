@@ -69,6 +69,7 @@ type step struct {
 	rec           *Record // the holder's; nil for a newcomer
 	next          *Record // what becomes of it
 	spent, denied int64   // units since the last renewal
+	unheard       int64   // micro-tokens of a relay's lease that were spent for all it knows, but not reported
 }
 
 // Renew is the renewal step: it answers one holder's renewal of the bucket at
@@ -286,6 +287,9 @@ func (x *step) resize() {
 
 // demand estimates the holder's demand, and tells whether it is a guess.
 func (x *step) demand() (d int64, fresh bool) {
+	if x.relayed() {
+		return min(x.r.Kept.Demand, mostDemand), x.rec == nil
+	}
 	rec, asked := x.rec, x.spent+x.denied+x.r.Waiting-x.r.Reserved // these are demand when they are spent
 	if rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0 {
 		return max(min(x.r.Trickle/1_000, mostDemand), 1), false // the store forgot: a trickle is about the demand

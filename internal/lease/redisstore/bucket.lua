@@ -197,6 +197,9 @@ else
   local given = min(micro_held, all)
   if stop < t then given = 0 end -- no longer in the sums: what was not spent of it is void
   local back = all - micro_spent - given
+  if kept_demand > 0 and back > 0 then
+    unheard, back = min(back, rec[16] + muldiv(rec[3], LONG, 1e6)), 0
+  end
   -- Who begins another conversation does not say what it spent in the last one.
   if stop < t and back >= 0 and fixed and rec[7] >= returned and rec[13] == began then
     level = level + back -- nothing refilled it: it was in no sum, nor in the level
@@ -280,6 +283,26 @@ else
     most_asked, most_asked_until = largest, t + LONG
   elseif t >= most_asked_until then
     most_asked, most_asked_until = max(largest, floor(most_asked / 2)), t + LONG
+  end
+  -- What of a relay's lease stays.
+  if kept_demand > 0 then
+    local free = max(rate - trickle_out, 0)
+    local room = max(whole(burst + slack - stock_out - pile_out - max(level - micro_held, 0)), 0)
+    if not rec and expires_in > 0 then
+      kept_trickle = min(kept_trickle, tonumber(ARGV[14]), free)
+      kept_stock = min(kept_stock, room)
+      kept_pile = min(kept_pile, room - kept_stock)
+    elseif not rec or rec[6] * SLOT <= t then
+      kept_stock, kept_pile, kept_trickle = 0, 0, 0
+    else
+      kept_trickle = min(kept_trickle, rec[3], free)
+      kept_pile = min(kept_pile, rec[2])
+      kept_stock = min(kept_stock, rec[1] + rec[2] - kept_pile, room)
+    end
+    level = level - kept_stock
+    stock_out, pile_out = stock_out + kept_stock, pile_out + kept_pile
+    clip(t)
+    pile_out = pile_out - kept_pile
   end
   local apart = burst -- what more may lie with holders apart from each other
   if 16 * most_asked * MICRO > burst then
@@ -372,6 +395,7 @@ else
   -- What requests wait for is spent at once; what is reserved may come back.
   local fits = max(burst + slack - stock_out - pile_out - max(level, 0), 0)
   local kept_back = min(lent, reserved * MICRO, fits)
+  local unserved = lent < micro_waiting
   stock = max(lent - micro_waiting, 0) + kept_back
   if pile > 0 then
     local most = whole(burst + slack - stock_out - stock - pile_out)
@@ -382,6 +406,11 @@ else
       if pile < MICRO then trickle, pile = 0, 0 end
     end
   end
+
+  stock_out, stock = stock_out - kept_stock, stock + kept_stock
+  pile = max(pile, kept_pile)
+  lent = lent + kept_stock + unheard
+  share, trickle = trickle, max(trickle, kept_trickle)
 
   -- One token a holder counts against nothing: that is a leaky bucket's bound on coinciding requests.
   local all_of_pile = pile
@@ -394,7 +423,7 @@ else
     term = 2 * SHORT
   elseif fresh == 1 then
     term = FIRST
-  elseif pressed and trickle > 0 then
+  elseif pressed and share > 0 then
     term = SHORT
     if level + stock_out + stock > floor(burst / 2) and all < floor(rate / 950) and rec and rec[11] ~= 1 then
       term = max(term, min(2 * rec[23], 4 * SHORT))
@@ -426,13 +455,13 @@ else
   hang(term, kept)
   clip(t)
 
-  tokens, granted_pile = floor(lent / MICRO), floor(all_of_pile / MICRO)
-  fallback = trickle
-  if rate > 0 then fallback = max(trickle, muldiv(rate, mine, all)) end
+  tokens, granted_pile = floor((lent - unheard) / MICRO), floor(all_of_pile / MICRO)
+  fallback = share
+  if rate > 0 then fallback = max(share, muldiv(rate, mine, all)) end
   remaining = max(floor((level + stock_out - kept_back) / MICRO), 0)
 
   -- What to deny without asking.
-  local unserved, there = lent < micro_waiting, level + borrow
+  local there = level + borrow
   if there >= MICRO then
     if unserved then deny = TOO_LARGE end
   elseif lockout > 0 and not unserved then
@@ -446,11 +475,11 @@ else
     end
   else
     local own, most = flow - trickle_out, term
-    if (trickle_out > 0 and 2 * trickle < muldiv(rate, mine, all)) or t < suspect then most = min(most, FIRST / 2) end
+    if (trickle_out > 0 and 2 * share < muldiv(rate, mine, all)) or t < suspect then most = min(most, FIRST / 2) end
     deny = most
     if own > 0 then
       deny = lasts(MICRO - there, own)
-      if trickle > 0 and not leaky then
+      if share > 0 and not leaky then
         deny = lasts(min(FEWEST * MICRO, burst) - there, own)
         deny = min(muldiv(min(deny, most), all, mine), most)
       end

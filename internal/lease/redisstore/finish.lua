@@ -2,7 +2,7 @@
 local record = {
   stock, pile, trickle, demand, following, in_slot, t, expires, win, next_window, fresh, seen_largest,
   began, admitted, denied, lent, algorithm, declared,
-  number, tokens, trickle, granted_pile, term, deny, fallback, from, through, floor(following / MICRO), gen,
+  number, tokens, share or trickle, granted_pile, term, deny, fallback, from, through, floor(following / MICRO), gen,
   in_slot, remaining, reset, floor((stock_out + pile_out) / MICRO), trickle_out,
   asks, ahead, FORMAT,
 }

@@ -236,9 +236,12 @@ func (s *Store) command(eval, script string, r *lease.Renewal) []any {
 		p.WindowStart, p.WindowEnd, p.NextWindowEnd, p.Borrow * limit.Micro, p.Lockout, min(p.Hold, lease.MaxHold),
 		flag(p.Prorate), p.Period, p.Units, r.Elapsed, r.Reserved, flag(r.Alone),
 	}
-	if p.Ledgered || r.Memory != (lease.Memory{}) {
+	if k := &r.Kept; k.Demand > 0 || p.Ledgered || r.Memory != (lease.Memory{}) {
 		f := &r.Figure
 		args = append(args, r.Memory.Since, flag(r.Memory.Lost), flag(p.Ledgered), f.Window, f.Used, f.Through, flag(f.Whole))
+		if k.Demand > 0 {
+			args = append(args, k.Stock, k.Pile, k.Trickle, k.Demand)
+		}
 	}
 	return args
 }

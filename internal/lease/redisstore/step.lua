@@ -16,6 +16,7 @@
 --   26 hold us  27 prorate (0|1)  28 period us  29 units  30 elapsed us  31 reserved  32 alone (0|1)
 --   and only where any of them is not 0: 33 remembers since us  34 lost (0|1)  35 ledgered (0|1)
 --   36-39 the ledger's figure: window, used, through, whole (0|1)
+--   and of a relay: 40-43 what it keeps: stock, pile, micro-tokens; trickle; its demand
 -- Returns {number, tokens, trickle, pile, ttl us, deny us, fallback, window start,
 --   window end, next, generation, expiry slot, remaining, reset us, tokens out, trickles out, and unsure where
 --   it is not 0}, {-1} for a stale number, {-2} where the ledger is to be asked first, or {-3} where what is there
@@ -50,6 +51,9 @@ local rate = refills and max(floor(flow), 1) or 0
 
 local remembers, lost, ledgered = tonumber(ARGV[33] or 0), ARGV[34] == '1', ARGV[35] == '1'
 local figure_window, figure_used, figure_through = tonumber(ARGV[36] or 0), tonumber(ARGV[37] or 0), tonumber(ARGV[38] or 0)
+
+local kept_stock, kept_pile, kept_trickle = tonumber(ARGV[40] or 0), tonumber(ARGV[41] or 0), tonumber(ARGV[42] or 0)
+local kept_demand = tonumber(ARGV[43] or 0) -- 0 for who is no relay
 
 local function muldiv(a, b, c) return floor(a * b / c) end
 local function whole(v) return floor(v / MICRO) * MICRO end
@@ -247,6 +251,7 @@ end
 
 -- Demand, in thousandths of a unit a second, and whether it is a guess (1).
 local function demand_now()
+  if kept_demand > 0 then return min(kept_demand, MOST_DEMAND), rec and 0 or 1 end
   if not rec and expires_in > 0 and tonumber(ARGV[14]) > 0 then
     return max(min(floor(tonumber(ARGV[14]) / 1000), MOST_DEMAND), 1), 0
   end
@@ -298,6 +303,7 @@ local demand, fresh, seen_largest, declared, on_share = 0, 0, 0, 0, 0
 local lent, stock, trickle, pile, following, next_window = 0, 0, 0, 0, 0, 0
 local tokens, granted_pile, term, deny, fallback, from, through, remaining, reset = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local expires, in_slot, keep, asks = t, 0, 0, 0
+local unheard, share = 0, nil -- share: the trickle that is answered, where more is kept
 
 -- hang puts the new lease into the sums and the ring.
 local function hang(term, hold)

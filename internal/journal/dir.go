@@ -203,18 +203,24 @@ func (d *Dir) header(epoch int64, ending string) (h Header, ok bool, err error) 
 	return h, false, nil
 }
 
-// SetAside renames the log of a void life, so that it is not looked at again: it is an operator's.
-func (d *Dir) SetAside(h Header) error {
-	return errors.Join(os.Rename(d.name(h.Epoch)+".log", d.name(h.Epoch)+voided), d.sync())
+// SetAside renames the log of a void life, so that it is not taken up again: it is kept as if it were written now.
+func (d *Dir) SetAside(h Header, now time.Time) error {
+	name := d.name(h.Epoch)
+	return errors.Join(os.Chtimes(name+".log", now, now), os.Rename(name+".log", name+voided), d.sync())
 }
 
-// Prune removes logs of which all is settled that are older than age, and of the others the oldest
-// beyond size bytes in all.
+// Prune removes logs of which all is settled, and those that were given up, that are older than age, and of
+// the others the oldest beyond size bytes in all: after that neither is of use to a ledger that went back.
 func (d *Dir) Prune(now time.Time, age time.Duration, size int64) error {
-	names, err := filepath.Glob(filepath.Join(d.path, "*"+drained))
-	if err != nil {
-		return err
+	var names []string
+	for _, ending := range []string{drained, voided} {
+		some, err := filepath.Glob(filepath.Join(d.path, "*"+ending))
+		if err != nil {
+			return err
+		}
+		names = append(names, some...)
 	}
+	var err error
 	written := make(map[string]os.FileInfo)
 	for _, name := range names {
 		if written[name], err = os.Stat(name); err != nil {

@@ -469,6 +469,39 @@ func TestDrainedLives(t *testing.T) {
 	}
 }
 
+// A life that was given up is kept from when that was found out, and goes with age or size like what is settled.
+func TestVoidLivesArePruned(t *testing.T) {
+	path := t.TempDir()
+	d, l := begin(t, path, 5)
+	defer func() { _ = d.Close() }()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found := time.Now().Add(100 * time.Hour)
+	if err := d.SetAside(l.Header, found); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		size  int64
+		want  int
+	}{{71 * time.Hour, 1 << 20, 1}, {73 * time.Hour, 1 << 20, 0}} {
+		if err := d.Prune(found.Add(step.after), 72*time.Hour, step.size); err != nil {
+			t.Fatal(err)
+		}
+		if logs, err := d.Kept(); err != nil || len(logs) != step.want {
+			t.Errorf("%v later: %v, %v; want %d", step.after, logs, err, step.want)
+		}
+	}
+	second, err := d.Begin("gw", 1)
+	if err == nil {
+		err = errors.Join(second.Close(), d.SetAside(second.Header, found), d.Prune(found, time.Hour, 10))
+	}
+	if logs, e := d.Kept(); err != nil || e != nil || len(logs) != 0 {
+		t.Errorf("beyond the size: %v, %v, %v", logs, err, e)
+	}
+}
+
 // A log that is made anew has the new records only, goes on after them, and what it had is kept for a time.
 func TestALogIsMadeAnew(t *testing.T) {
 	path := t.TempDir()

@@ -111,7 +111,7 @@ func readPast(dir *journal.Dir, name string, log *slog.Logger) (lives []*past, e
 		case errors.Is(err, errGivenUp):
 			// It may be behind what was settled: nothing is settled from it.
 			log.Error("a life of the journal was given up while it ran; what it had not settled is lost", "agent", h.Agent, "epoch", h.Epoch, "host", h.Host)
-			if err := dir.SetAside(h); err != nil {
+			if err := dir.SetAside(h, time.Now()); err != nil {
 				return lives, err
 			}
 		case err != nil:

@@ -196,9 +196,64 @@ func TestReadWhileAMonthIsDropped(t *testing.T) {
 	}
 }
 
-// A server of an earlier release judges by the months that it read when it started. What it
-// stores of a month whose files are being read stays there until it is folded: a place in
-// the queue without its report would be in the way of every fold.
+// A server of a release before retention judges by the months that it read when it started.
+// Once one is retired it stores no report: one of its rows may be of that month, and would be
+// in the way of every fold. Those that know go on.
+func TestServerBeforeRetentionStoresNothing(t *testing.T) {
+	pg, _ := settled(t)
+	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	s := open(t, pg, ledger.Options{Now: clock})
+	if _, err := s.Fold(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	march := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC)
+	// store is what intake of such a release does, but for its frontier.
+	store := func(seq int64) error {
+		r := ledger.NewReport("old", 1, seq, 0, []ledger.Row{{Slot: march.Unix(), Tenant: "acme", Limit: "requests", Admitted: 42}}, now.UnixMilli(), false)
+		conn := connect(t, pg.AppURL())
+		defer conn.Close(t.Context())
+		_, err := conn.Exec(t.Context(), `WITH stored AS (
+				INSERT INTO reports (month, agent, epoch, seq, total_before, total_after, through_ms, closed, row_count, digest, payload, held, stored_ms)
+				VALUES ('2026-06-01', 'old', 1, $1, 0, $2, $3, false, 1, $4, $5, '', $3) RETURNING month, agent, epoch, seq, row_count)
+			INSERT INTO queue (month, agent, epoch, seq, row_count, size) SELECT *, 100 FROM stored`, seq, r.After, r.Through, r.Digest[:], r.Payload)
+		return err
+	}
+	if err := store(1); err != nil {
+		t.Fatalf("before anything was retired: %v", err)
+	}
+	if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+		t.Fatalf("fold: %d, %v", n, err)
+	}
+	db, err := migrations.Owner(pg.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	r := sqlbooks.Retention{Before: time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), Dir: t.TempDir(), Actor: "keeper"}
+	if _, err := sqlbooks.NewOwner(db, sqlbooks.Postgres, clock).Retain(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	var e *pgconn.PgError
+	if err := store(2); !errors.As(err, &e) || e.Code != "55000" {
+		t.Errorf("a row of a month that is gone: got %v, want it refused", err)
+	}
+	report := ledger.NewReport("new", 1, 1, 0, []ledger.Row{
+		{Slot: march.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 1}, {Slot: now.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 2},
+	}, now.UnixMilli(), false)
+	if receipts, err := s.Settle(t.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
+		t.Errorf("settle: %v, %v", receipts, err)
+	}
+	if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+		t.Errorf("fold: %d, %v", n, err)
+	}
+	if n := query(t, pg.OwnerURL(), "SELECT count(*) FROM quarantine WHERE agent = 'new'")[0][0]; n != "1" {
+		t.Errorf("%s rows in quarantine, want the one of March", n)
+	}
+}
+
+// What is stored of a month whose files are being read stays there until it is folded: a
+// place in the queue without its report would be in the way of every fold.
 func TestMonthWithQueuedReportsStays(t *testing.T) {
 	pg, _ := settled(t)
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
@@ -225,6 +280,7 @@ func TestMonthWithQueuedReportsStays(t *testing.T) {
 			text string
 			args []any
 		}{
+			{"ALTER TABLE reports DISABLE TRIGGER holds_months", nil}, // as before there was one
 			{`INSERT INTO reports (month, agent, epoch, seq, total_before, total_after, through_ms, closed, row_count, digest, payload, held, stored_ms)
 				VALUES ('2026-03-01', 'old', 1, 1, 0, $1, $2, false, 1, $3, $4, '', $2)`, []any{r.After, r.Through, r.Digest[:], r.Payload}},
 			{"INSERT INTO queue (month, agent, epoch, seq, row_count, size) VALUES ('2026-03-01', 'old', 1, 1, 1, 100)", nil},

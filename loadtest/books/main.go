@@ -1,6 +1,7 @@
 // Command books measures the ledger through a quota server on a durable Postgres: how
 // many report rows a second it takes from gRPC to the roll-ups, how large it
-// gets, and how it comes back from a database that was away. Server, Postgres and those
+// gets, how it comes back from a database that was away, and how long reports of a year
+// take. Server, Postgres and those
 // who send share this machine; reports of the first two figures are made before the clock starts.
 package main
 
@@ -20,12 +21,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o options
-	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all without")
+	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all but reports without")
 	flag.DurationVar(&o.away, "away", 10*time.Minute, "how long Postgres is away in the figure away")
+	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 13 GB")
 	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")
 	flag.Parse()
 	for _, f := range figures {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), f.name) {
+		wanted := f.name != "reports" // which takes a year's disk
+		if *only != "" {
+			wanted = slices.Contains(strings.Split(*only, ","), f.name)
+		}
+		if !wanted {
 			continue
 		}
 		fmt.Printf("\n== %s\n", f.name)
@@ -40,12 +46,13 @@ func main() {
 type options struct {
 	away   time.Duration
 	rounds int
+	days   int
 }
 
 var figures = []struct {
 	name string
 	make func(context.Context, options) error
-}{{"intake", intake}, {"size", size}, {"away", away}}
+}{{"intake", intake}, {"size", size}, {"away", away}, {"reports", reports}}
 
 func names() (all []string) {
 	for _, f := range figures {

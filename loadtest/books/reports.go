@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// What the figures of reports are of: a year of hours of each tenant, and entries enough
+// for an export of ten million rows.
+const (
+	reportTenants = 10_000
+	exportHours   = 1_000
+)
+
+// reports asks a ledger of a year for a month's reports through the server, and exports
+// ten million rows. What folds would have written is written by SQL, in their order: hour
+// after hour.
+func reports(ctx context.Context, o options) (err error) {
+	s, err := open(ctx, time.Hour)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err != nil {
+		return err
+	}
+	to := time.Now().UTC().Truncate(24 * time.Hour)
+	if err := s.fill(ctx, to, o.days); err != nil {
+		return err
+	}
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	usage := quotav1.NewUsageServiceClient(conn)
+	month := func(q *quotav1.BreakdownRequest) *quotav1.BreakdownRequest {
+		q.ToMs = to.AddDate(0, 0, -min(60, o.days-31)).UnixMilli()
+		q.FromMs = time.UnixMilli(q.ToMs).UTC().AddDate(0, 0, -31).UnixMilli()
+		q.PageSize = 1000
+		return q
+	}
+	for _, r := range []struct {
+		name string
+		of   *quotav1.BreakdownRequest
+	}{
+		{"one tenant", month(&quotav1.BreakdownRequest{By: "meter"})},
+		{"one tenant by day", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_DAY})},
+		{"one tenant by day, Kolkata", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_DAY, Zone: "Asia/Kolkata"})},
+		{"one tenant by hour", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_HOUR})},
+		{"all tenants, first page", month(&quotav1.BreakdownRequest{By: "tenant"})},
+		{"the ten with the most", month(&quotav1.BreakdownRequest{By: "tenant", Top: 10})},
+	} {
+		var took []time.Duration
+		times := 11
+		if r.of.By == "tenant" {
+			times = 3 // seconds each
+		}
+		for i := range times {
+			if r.of.By == "meter" { // another each time, whose rows nobody has read
+				r.of.Tenant = "tenant-" + strconv.Itoa(1+(i*977+len(r.name)*31)%reportTenants)
+			}
+			begun := time.Now()
+			got, err := usage.ListBreakdown(ctx, r.of)
+			if err == nil && len(got.Rows) == 0 {
+				err = errors.New("no rows")
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			took = append(took, time.Since(begun))
+		}
+		first := took[0]
+		slices.Sort(took)
+		fmt.Printf("%-28s first %9s, of %2d: median %9s, longest %9s\n", r.name, first.Round(100*time.Microsecond), times,
+			took[len(took)/2].Round(100*time.Microsecond), took[len(took)-1].Round(100*time.Microsecond))
+	}
+	if err := s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.BreakdownRequest{By: "tenant"})}); err != nil {
+		return err
+	}
+	return s.exported(ctx, usage, "ten million entries by slot", &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{
+		By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-exportHours * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
+	}})
+}
+
+// fill writes roll-ups of so many days, and entries of the last hours of them.
+func (s *site) fill(ctx context.Context, to time.Time, days int) error {
+	begun := time.Now()
+	from := to.AddDate(0, 0, -days)
+	var statements []string
+	add := func(format string, args ...any) { statements = append(statements, fmt.Sprintf(format, args...)) }
+	add(`SET synchronous_commit = off; SET maintenance_work_mem = '512MB';
+		SELECT make_months('%s', now()::date)`, from.Format(time.DateOnly))
+	add("INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES (1, '', '\\x01', 1, 1, '', 0)")
+	add("INSERT INTO keys SELECT md5(i::text)::uuid, 'tenant-' || i, 'requests', 'requests', 1, '' FROM generate_series(1, %d) AS i", reportTenants)
+	add("ALTER TABLE rollups DROP CONSTRAINT rollups_pkey; DROP INDEX rollups_hour") // made again below: sooner so
+	hours := func(from, to int64) string {
+		return fmt.Sprintf("generate_series(%d, %d, 3600) AS h, (SELECT key FROM keys ORDER BY key) AS k", from, to-3600)
+	}
+	for at := from; at.Before(to); at = at.AddDate(0, 1, 0) {
+		next := at.AddDate(0, 1, 0)
+		if next.After(to) {
+			next = to
+		}
+		add("INSERT INTO rollups SELECT k.key, h, 1000, 10, 5 FROM %s", hours(at.Unix(), next.Unix()))
+	}
+	add("ALTER TABLE rollups ADD PRIMARY KEY (key, hour)")
+	add("CREATE INDEX rollups_hour ON rollups (hour)")
+	add(`INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied)
+		SELECT date_trunc('month', to_timestamp(h) AT TIME ZONE 'UTC')::date, 1, row_number() OVER (), h, k.key, 1000, 10, 5 FROM %s`,
+		hours(to.Unix()-exportHours*3600, to.Unix()))
+	add("VACUUM ANALYZE rollups")
+	add("VACUUM ANALYZE entries")
+	add("ANALYZE keys")
+	for _, statement := range statements {
+		if _, err := s.reader.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%.60s: %w", statement, err)
+		}
+	}
+	rows, err := s.ask(ctx, "SELECT reltuples::bigint FROM pg_class WHERE relname = 'rollups'")
+	if err != nil {
+		return err
+	}
+	size, err := s.ask(ctx, "SELECT pg_total_relation_size('rollups')")
+	fmt.Printf("%d tenants, %d days: %.1f million roll-ups, %.1f GB with their indexes, and %.0f million entries; written in %s\n",
+		reportTenants, days, float64(rows)/1e6, float64(size)/1e9, float64(reportTenants*exportHours)/1e6, time.Since(begun).Round(time.Second))
+	return err
+}
+
+// exported takes a file and prints how fast it came, and how much memory this process, which
+// serves it as well, had at most beyond what it had before.
+func (s *site) exported(ctx context.Context, usage quotav1.UsageServiceClient, name string, req *quotav1.ExportBreakdownRequest) error {
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		return err
+	}
+	before, err := peak()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	stream, err := usage.ExportBreakdown(ctx, req)
+	if err != nil {
+		return err
+	}
+	var end *quotav1.ExportEnd
+	told, bytes := 0, 0
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		bytes += len(m.Data)
+		if m.Progress != nil {
+			told++
+		}
+		if m.End != nil {
+			end = m.End
+		}
+	}
+	took := time.Since(begun)
+	if end == nil || end.Bytes != int64(bytes) {
+		return fmt.Errorf("the file has %d bytes, and ends with %v", bytes, end)
+	}
+	most, err := peak()
+	fmt.Printf("export, %s: %d rows, %.0f MB in %s: %.0f rows/s; progress was told %d times; memory at most %.0f MB, %.0f MB before\n",
+		name, end.Rows, float64(bytes)/1e6, took.Round(time.Millisecond), float64(end.Rows)/took.Seconds(), told, float64(most)/1e3, float64(before)/1e3)
+	return err
+}
+
+// peak is the most memory that this process had since it was last asked to forget, in kB.
+func peak() (kB int64, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	_, err = fmt.Sscan(rest, &kB)
+	return kB, err
+}

@@ -234,22 +234,30 @@ func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.
 	return st, classify(err)
 }
 
+// standing is one statement, whatever is between here and the database: the name is of the server that has these
+// frontiers, and of no other that took its place meanwhile.
 func (s *Store) standing(ctx context.Context, name string, epochs []ledger.Epoch) (st ledger.Standing, err error) {
-	var batch pgx.Batch
-	batch.Queue(name).QueryRow(func(row pgx.Row) error { return row.Scan(&st.Ledger) })
-	found := make(map[ledger.Epoch]ledger.Frontier, len(epochs))
-	if len(epochs) > 0 {
-		agents, numbers := columns(epochs)
-		batch.Queue(`SELECT `+frontierColumns+` FROM frontier
-			WHERE (agent, epoch) IN (SELECT agent, epoch FROM unnest($1::text[], $2::bigint[]) AS b (agent, epoch))`, agents, numbers).Query(func(rows pgx.Rows) error {
-			all, err := pgx.CollectRows(rows, scanFrontier)
-			for _, f := range all {
-				found[f.Epoch] = f
-			}
-			return err
-		})
+	agents, numbers := columns(epochs)
+	rows, err := s.pool.Query(ctx, `SELECT n.name, coalesce(f.agent, ''), coalesce(f.epoch, 0), coalesce(f.seq, 0), coalesce(f.total, 0),
+			coalesce(f.through_ms, 0), coalesce(f.seen_ms, 0), f.digest, coalesce(f.state, ''), coalesce(f.reason, '')
+		FROM (`+name+`) AS n (name) LEFT JOIN (SELECT `+frontierColumns+` FROM frontier
+			WHERE (agent, epoch) IN (SELECT agent, epoch FROM unnest($1::text[], $2::bigint[]) AS b (agent, epoch))) AS f ON true`, agents, numbers)
+	if err != nil {
+		return st, err
 	}
-	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+	found := make(map[ledger.Epoch]ledger.Frontier, len(epochs))
+	var f ledger.Frontier
+	var digest []byte
+	tag, err := pgx.ForEachRow(rows, []any{&st.Ledger, &f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason}, func() error {
+		f.Digest = [32]byte{}
+		copy(f.Digest[:], digest)
+		found[f.Epoch] = f
+		return nil
+	})
+	if err == nil && tag.RowsAffected() == 0 {
+		err = pgx.ErrNoRows // it has no name: a standby
+	}
+	if err != nil {
 		return ledger.Standing{}, err
 	}
 	for _, e := range epochs {

@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,10 +22,66 @@ func correction(t testing.TB, kind, key string, negative bool, reason string, ro
 	return c
 }
 
-// audited are the actions in the audit log, oldest first.
+// audited are the actions in the audit log, oldest first. Each says what was before and after.
 func audited(t testing.TB, e Engine) string {
 	t.Helper()
+	for _, of := range e.Query(t, "SELECT number, action, before, after FROM audit_log WHERE before NOT LIKE '{%' OR after NOT LIKE '{%'") {
+		t.Errorf("the audit log has no before, or no after: %v", of)
+	}
 	return text(e.Query(t, "SELECT number, actor, action, object FROM audit_log ORDER BY number"))
+}
+
+// auditedUsage: the audit log of a correction has what blocks had of its slots and names, each
+// place once, and what that comes to with it.
+func auditedUsage(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now})
+	books := booksOf(s)
+	a := agent{id: "a"}
+	here, before := row(clock.Now(), "acme", 10), row(clock.Now().Add(-time.Hour), "acme", 500)
+	other := row(clock.Now(), "zeta", 9000)
+	if err := wantStatus(t.Context(), s, a.report(clock.Now(), here, before, other), ledger.Settled); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	correct := func(c ledger.Correction) {
+		t.Helper()
+		if _, err := books.Correct(t.Context(), operator, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	less := row(clock.Now(), "acme", 4)
+	less.Denied = 1
+	correct(correction(t, ledger.KindAdjust, "one", true, "billed twice", less))
+	correct(correction(t, ledger.KindBackfill, "many", false, "found", row(clock.Now(), "acme", 1), row(clock.Now().Add(-time.Hour), "acme", 2), row(clock.Now().Add(-2*time.Hour), "acme", 3)))
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := books.Revert(t.Context(), operator, "the wrong ones", 2); err != nil {
+		t.Fatal(err)
+	}
+	audited(t, e)
+	for i, of := range e.Query(t, "SELECT before, after FROM audit_log ORDER BY number") {
+		var was, is struct {
+			Height int64
+			Usage  ledger.Sum
+		}
+		if err := errors.Join(json.Unmarshal([]byte(of[0]), &was), json.Unmarshal([]byte(of[1]), &is)); err != nil {
+			t.Fatal(err)
+		}
+		want := []struct {
+			height  int64
+			was, is ledger.Sum
+		}{
+			{1, ledger.Sum{Admitted: 10}, ledger.Sum{Admitted: 6, Denied: -1}}, {1, ledger.Sum{Admitted: 510}, ledger.Sum{Admitted: 516}},
+			{2, ledger.Sum{Admitted: 512, Denied: -1}, ledger.Sum{Admitted: 506, Denied: -1}},
+		}[i]
+		if was.Height != want.height || was.Usage != want.was || is.Usage != want.is {
+			t.Errorf("audit %d: got %s and %s, want %+v", i+1, of[0], of[1], want)
+		}
+	}
 }
 
 // corrections: units are added and taken away as facts of their own, once for each

@@ -162,6 +162,7 @@ func retained(t *testing.T, fresh func(testing.TB) Engine) {
 	if again, err := o.Retain(t.Context(), retention(dir, cutoff)); err != nil || len(again) != 0 {
 		t.Errorf("again: got %v, %v, want nothing", again, err)
 	}
+	audited(t, e)
 	if got := text(e.Query(t, "SELECT count(*) FROM audit_log WHERE actor = 'keeper' AND action = 'ledger.archive'")); got != "11\n" {
 		t.Errorf("audited %s months, want 11", got)
 	}

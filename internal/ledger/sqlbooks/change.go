@@ -60,14 +60,18 @@ func (c *change) end(ctx context.Context) error {
 	return err
 }
 
-// audit writes a row of the audit log; after is written as JSON.
-func (c *change) audit(ctx context.Context, action, object string, after any) error {
-	text, err := json.Marshal(after)
-	if err != nil {
-		return fmt.Errorf("audit of %s: %w", action, err)
+// audit writes a row of the audit log: before and after, as JSON.
+func (c *change) audit(ctx context.Context, action, object string, before, after any) error {
+	var texts [2]string
+	for i, of := range []any{before, after} {
+		text, err := json.Marshal(of)
+		if err != nil {
+			return fmt.Errorf("audit of %s: %w", action, err)
+		}
+		texts[i] = string(text)
 	}
 	c.audits++
-	_, err = c.ExecContext(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ($1, $2, $3, $4, $5, '', $6)",
-		c.audits, c.now, c.actor, action, object, string(text))
+	_, err := c.ExecContext(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		c.audits, c.now, c.actor, action, object, texts[0], texts[1])
 	return err
 }

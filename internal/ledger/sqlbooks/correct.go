@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (b *Books) Correct(ctx context.Context, actor string, c ledger.Correction) 
 			return err
 		}
 		there = c
-		return ch.audit(ctx, "ledger."+c.Kind, strconv.FormatInt(c.Number, 10), summary(&c))
+		return ch.corrected(ctx, "ledger."+c.Kind, strconv.FormatInt(c.Number, 10), &c)
 	})
 	return there, err
 }
@@ -182,16 +183,79 @@ func (c *change) room(ctx context.Context, k *ledger.Correction) error {
 	return nil
 }
 
-// summary is what the audit log keeps of a correction.
-func summary(c *ledger.Correction) any {
-	var sum ledger.Sum
-	entries, _ := c.Entries() // it was decoded when it was made
+// corrected writes the audit log of a correction that was just made: what the newest block
+// had of the slots and names that it is of, and what that comes to with it.
+func (c *change) corrected(ctx context.Context, action, object string, k *ledger.Correction) error {
+	entries, err := k.Entries()
+	if err != nil {
+		return err
+	}
+	newest, err := sealedBlock(ctx, c.Tx, 0)
+	if err != nil {
+		return err
+	}
+	was, err := c.sealed(ctx, entries)
+	if err != nil {
+		return err
+	}
+	before := map[string]any{"height": newest.Height, "usage": counts(was)}
+	after, sum := summary(k, entries)
+	after["usage"] = counts(ledger.Sum{Admitted: was.Admitted + sum.Admitted, Overage: was.Overage + sum.Overage, Denied: was.Denied + sum.Denied})
+	return c.audit(ctx, action, object, before, after)
+}
+
+func counts(s ledger.Sum) map[string]int64 {
+	return map[string]int64{"admitted": s.Admitted, "overage": s.Overage, "denied": s.Denied}
+}
+
+// sealed adds up what blocks hold of the slots and names of rows.
+func (c *change) sealed(ctx context.Context, rows []ledger.Row) (ledger.Sum, error) {
+	const atOnce = 500
+	var high, low ledger.Sum
+	seen := make(map[string]bool, len(rows))
+	var places []string
+	first, last := int64(math.MaxInt64), int64(0)
+	read := func() error {
+		if len(places) == 0 {
+			return nil
+		}
+		half := func(expression string) string { return "CAST(coalesce(sum(" + expression + "), 0) AS bigint)" }
+		var h, l ledger.Sum
+		err := c.QueryRowContext(ctx, "WITH places(key, slot) AS (VALUES "+strings.Join(places, ", ")+") SELECT "+
+			half("e.admitted >> 32")+", "+half("e.admitted & 4294967295")+", "+half("e.overage >> 32")+", "+half("e.overage & 4294967295")+", "+
+			half("e.denied >> 32")+", "+half("e.denied & 4294967295")+
+			" FROM places p JOIN entries e ON e.key = p.key AND e.slot = p.slot"+c.d.during(first, last+1)).
+			Scan(&h.Admitted, &l.Admitted, &h.Overage, &l.Overage, &h.Denied, &l.Denied)
+		high = ledger.Sum{Admitted: high.Admitted + h.Admitted, Overage: high.Overage + h.Overage, Denied: high.Denied + h.Denied}
+		low = ledger.Sum{Admitted: low.Admitted + l.Admitted, Overage: low.Overage + l.Overage, Denied: low.Denied + l.Denied}
+		places, first, last = nil, math.MaxInt64, 0
+		return err
+	}
+	for i := range rows {
+		place := fmt.Sprintf("(%s, %d)", c.d.literal(ledger.KeyOf(&rows[i])), rows[i].Slot)
+		if seen[place] {
+			continue
+		}
+		seen[place] = true
+		places, first, last = append(places, place), min(first, rows[i].Slot), max(last, rows[i].Slot)
+		if len(places) == atOnce {
+			if err := read(); err != nil {
+				return ledger.Sum{}, err
+			}
+		}
+	}
+	err := read()
+	return ledger.SumOf(high, low), err
+}
+
+// summary is what the audit log keeps of a correction, with its sum.
+func summary(c *ledger.Correction, entries []ledger.Row) (s map[string]any, sum ledger.Sum) {
 	for _, e := range entries {
 		sum.Admitted += e.Admitted
 		sum.Overage += e.Overage
 		sum.Denied += e.Denied
 	}
-	s := map[string]any{"key": c.Key, "rows": c.Rows, "admitted": sum.Admitted, "overage": sum.Overage, "denied": sum.Denied, "reason": c.Reason}
+	s = map[string]any{"key": c.Key, "rows": c.Rows, "admitted": sum.Admitted, "overage": sum.Overage, "denied": sum.Denied, "reason": c.Reason}
 	if len(entries) == 1 {
 		s["tenant"], s["limit"], s["meter"] = entries[0].Tenant, entries[0].Limit, entries[0].Meter
 	}
@@ -201,7 +265,7 @@ func summary(c *ledger.Correction) any {
 	if c.Entry.Height != 0 {
 		s["entry"] = fmt.Sprintf("%d/%d", c.Entry.Height, c.Entry.N)
 	}
-	return s
+	return s, sum
 }
 
 // Revert is ledger.Books'.
@@ -224,7 +288,7 @@ func (b *Books) Revert(ctx context.Context, actor, reason string, number int64) 
 			return err
 		}
 		there = r
-		return ch.audit(ctx, "ledger.revert", strconv.FormatInt(r.Number, 10), summary(&r))
+		return ch.corrected(ctx, "ledger.revert", strconv.FormatInt(r.Number, 10), &r)
 	})
 	return there, err
 }

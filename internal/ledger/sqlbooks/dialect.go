@@ -1,6 +1,10 @@
 package sqlbooks
 
-import "github.com/f4ee788f/quota/internal/ledger"
+import (
+	"fmt"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
 
 // Engine is what is behind the database.
 type Engine uint8
@@ -36,6 +40,8 @@ type dialect struct {
 	// the place of one text in another, 0 for none.
 	attribute func(name string) string
 	find      func(text, part string) string
+	// literal is a key's bytes.
+	literal func(ledger.Key) string
 	// during leaves out the partitions of entries e that have no slots in [from, to): a
 	// condition to add, empty where there are none.
 	during func(from, to int64) string
@@ -93,7 +99,8 @@ var dialects = map[Engine]*dialect{
 		attribute: func(name string) string {
 			return "split_part(split_part('" + sep + "' || k.attributes, '" + sep + name + "=', 2), '" + sep + "', 1)"
 		},
-		find: func(text, part string) string { return "strpos(" + text + ", " + part + ")" },
+		find:    func(text, part string) string { return "strpos(" + text + ", " + part + ")" },
+		literal: func(k ledger.Key) string { return fmt.Sprintf("'%x'::uuid", k[:]) },
 		during: func(from, to int64) string {
 			date := func(t int64) string { return ledger.Month(t).Format("'2006-01-02'") }
 			return " AND e.month >= " + date(from) + " AND e.month <= " + date(to-1)
@@ -138,6 +145,7 @@ var dialects = map[Engine]*dialect{
 			return "CASE WHEN instr(" + whole + ", " + key + ") = 0 THEN '' ELSE substr(" + rest + ", 1, instr(" + rest + ", '" + sep + "') - 1) END"
 		},
 		find:    func(text, part string) string { return "instr(" + text + ", " + part + ")" },
+		literal: func(k ledger.Key) string { return fmt.Sprintf("x'%x'", k[:]) },
 		during:  func(int64, int64) string { return "" },
 		months:  "SELECT month FROM months ORDER BY month",
 		seconds: func(column string) string { return column },

@@ -150,7 +150,11 @@ func (m *monthly) drop(ctx context.Context, tx *sql.Tx, now int64) error {
 	if err := m.last(ctx, c); err != nil {
 		return err
 	}
-	if err := c.audit(ctx, "ledger.archive", m.month.Format("2006-01"), summaryOf(m.files)); err != nil {
+	before := map[string]any{}
+	for _, a := range m.files {
+		before[a.Fact] = map[string]any{"rows": a.Rows, "in": "the ledger"}
+	}
+	if err := c.audit(ctx, "ledger.archive", m.month.Format("2006-01"), before, summaryOf(m.files)); err != nil {
 		return err
 	}
 	if err := c.end(ctx); err != nil {

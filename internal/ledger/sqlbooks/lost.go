@@ -30,6 +30,7 @@ func (b *Books) DeclareLost(ctx context.Context, actor, reason string, e ledger.
 		switch f.State {
 		case ledger.StateLost, ledger.StateGone:
 		case ledger.StateOpen, ledger.StateFenced:
+			before := map[string]any{"state": f.State, "why": f.Reason}
 			if f.State == ledger.StateOpen {
 				f.State, f.Reason = ledger.StateLost, reason
 			} else {
@@ -39,7 +40,7 @@ func (b *Books) DeclareLost(ctx context.Context, actor, reason string, e ledger.
 				f.State, f.Reason, e.Agent, e.Epoch); err != nil {
 				return err
 			}
-			err = ch.audit(ctx, "agent.lost", e.String(), map[string]any{"reason": reason, "reports": f.Seq, "units": f.Total, "through_ms": f.Through})
+			err = ch.audit(ctx, "agent.lost", e.String(), before, map[string]any{"state": f.State, "reason": reason, "reports": f.Seq, "units": f.Total, "through_ms": f.Through})
 		default:
 			return fmt.Errorf("%w: epoch %s is %s", ledger.ErrTaken, e, f.State)
 		}

@@ -168,7 +168,10 @@ func (b *Books) Retry(ctx context.Context, actor, reason string, ids []int64) (l
 			return err
 		}
 		done.Correction = c.Number
-		return ch.resolve(ctx, "ledger.release", done.Released, c.Number, reason, summary(&c))
+		if err := ch.resolve(ctx, done.Released, c.Number, reason); err != nil {
+			return err
+		}
+		return ch.corrected(ctx, "ledger.release", quarantined(done.Released), &c)
 	})
 	return done, err
 }
@@ -187,17 +190,34 @@ func (b *Books) Discard(ctx context.Context, actor, reason string, ids []int64) 
 		for i := range found {
 			ids = append(ids, found[i].ID)
 		}
-		return ch.resolve(ctx, "ledger.discard", ids, 0, reason, map[string]any{"reason": reason, "rows": len(ids)})
+		if err := ch.resolve(ctx, ids, 0, reason); err != nil {
+			return err
+		}
+		return ch.audit(ctx, "ledger.discard", quarantined(ids), map[string]any{"rows": len(ids), "because": becauseOf(found)},
+			map[string]any{"reason": reason, "rows": len(ids), "discarded": true})
 	})
 }
 
-// resolve says what became of rows, in the audit log as well.
-func (c *change) resolve(ctx context.Context, action string, ids []int64, correction int64, reason string, after any) error {
+// becauseOf is why rows are in quarantine, the first of each reason, maxTold at most.
+func becauseOf(rows []ledger.KeptRow) (reasons []string) {
+	for i := range rows {
+		if r := rows[i].Reason; len(reasons) < maxTold && !slices.Contains(reasons, r) {
+			reasons = append(reasons, r)
+		}
+	}
+	return reasons
+}
+
+// quarantined names rows in the audit log.
+func quarantined(ids []int64) string { return "quarantine " + list(ids[:min(len(ids), maxTold)]) }
+
+// resolve says what became of rows.
+func (c *change) resolve(ctx context.Context, ids []int64, correction int64, reason string) error {
 	for _, id := range ids {
 		if _, err := c.ExecContext(ctx, "INSERT INTO resolutions (quarantined, correction, reason, actor, at_ms) VALUES ($1, $2, $3, $4, $5)",
 			id, correction, reason, c.actor, c.now); err != nil {
 			return err
 		}
 	}
-	return c.audit(ctx, action, "quarantine "+list(ids[:min(len(ids), maxTold)]), after)
+	return nil
 }

@@ -346,6 +346,10 @@ func (o *Owner) retire(ctx context.Context, r *Retention) error {
 				return err
 			}
 		}
+		var oldest int64
+		if err := tx.QueryRowContext(ctx, "SELECT coalesce("+d.seconds("min(month)")+", 0) FROM months").Scan(&oldest); err != nil {
+			return err
+		}
 		retired, err := tx.ExecContext(ctx, "INSERT INTO retired (month, actor, at_ms) SELECT month, $2, $3 FROM months WHERE month < "+d.month("$1"),
 			until.Unix(), r.Actor, c.now)
 		if err != nil {
@@ -357,7 +361,8 @@ func (o *Owner) retire(ctx context.Context, r *Retention) error {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM months WHERE month < "+d.month("$1"), until.Unix()); err != nil {
 			return err
 		}
-		if err := c.audit(ctx, "ledger.retire", "months before "+until.Format("2006-01"), map[string]any{"before": until.Format("2006-01")}); err != nil {
+		if err := c.audit(ctx, "ledger.retire", "months before "+until.Format("2006-01"), map[string]any{"usage_from": ledger.Month(oldest).Format("2006-01")},
+			map[string]any{"usage_from": until.Format("2006-01")}); err != nil {
 			return err
 		}
 		return c.end(ctx)

@@ -73,7 +73,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token; better given as QUOTA_AGENT_KEY")
 	f.StringVar(&c.agentID, "agent-id", "", "stable name of this agent, never used by two at once (default: host name and the addresses of its doors)")
 	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: HOST:PORT or unix:PATH; empty for nowhere")
-	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service is served: HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "file of certificates (PEM) that the server's must come from; sets TLS")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "file of this agent's certificate (PEM), for mTLS; sets TLS")
 	f.StringVar(&c.tlsKey, "tls-key", "", "file of its private key (PEM)")
@@ -126,8 +126,8 @@ func parse(args []string, w io.Writer) (config, error) {
 
 // help is what --help prints.
 func help(w io.Writer, f *flag.FlagSet) {
-	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, and Envoy's rate
-limit service. docs/doors.md has the settings of each gateway.
+	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, Envoy's rate
+limit service, and the SDK's thin clients. docs/doors.md has the settings of each gateway.
 
 quota-agent recover [flags] DIR settles what an agent or a gateway that is no more left in its
 --journal, prints what it did, and ends: of the flags those count that say how to reach the

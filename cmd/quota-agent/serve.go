@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -21,8 +22,10 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/f4ee788f/quota/internal/ask"
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 const (
@@ -97,8 +100,10 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		log.Info("quota-agent checks over HTTP", "address", httpDoor.Addr().String())
 	}
 	if grpcDoor != nil {
-		group.Go(func() error { return serveGRPC(ctx, grpcDoor, doors.NewEnvoy(quota, metrics)) })
-		log.Info("quota-agent serves Envoy's rate limit service", "address", grpcDoor.Addr().String())
+		group.Go(func() error {
+			return serveGRPC(ctx, grpcDoor, doors.NewEnvoy(quota, metrics), doors.NewDecide(quota, metrics))
+		})
+		log.Info("quota-agent serves Envoy's rate limit service and thin clients", "address", grpcDoor.Addr().String())
 	}
 	log.Info("quota-agent is up", "agent", quota.Agent(), "server", c.server)
 	return group.Wait()
@@ -190,15 +195,25 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	return err
 }
 
-func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceServer) error {
+func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceServer, decide *doors.Decide) error {
 	s := grpc.NewServer(
+		grpc.ForceServerCodecV2(ask.Codec{}),
 		grpc.MaxRecvMsgSize(maxMessage),
+		// Windows that are never waited for: without them gRPC measures each line with a ping for every few messages.
+		grpc.StaticStreamWindowSize(maxMessage), grpc.StaticConnWindowSize(maxMessage),
+		// Goroutines that stay, with a stack that is grown already; a call finds none free only
+		// under more of them, and then has one of its own.
+		grpc.NumStreamWorkers(uint32(4*runtime.GOMAXPROCS(0))),
+		// A stream of a thin client has answers to write when Stop ends it.
+		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idleWait}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	rls.RegisterRateLimitServiceServer(s, envoy)
+	quotav1.RegisterDecisionServiceServer(s, decide)
 	h := health.NewServer()
 	healthv1.RegisterHealthServer(s, h)
+	h.SetServingStatus(quotav1.DecisionService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	h.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -208,6 +223,7 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 	case <-ctx.Done():
 	}
 	h.Shutdown()
+	decide.Close()
 	// GracefulStop waits for ever for a call that hangs; Stop ends that wait.
 	force := time.AfterFunc(drainWait, s.Stop)
 	defer force.Stop()

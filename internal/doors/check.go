@@ -35,7 +35,7 @@ func NewCheck(c Client, config CheckConfig, m *Metrics) *Check {
 func (c *Check) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	attributes, cost, denied, err := c.read(r)
 	if err != nil {
-		c.metrics.count(doorCheck, "bad_request")
+		c.metrics.count(doorCheck, resultBadRequest)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -43,11 +43,11 @@ func (c *Check) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status := answer(w, d, denied)
 	switch {
 	case d.Allowed:
-		c.metrics.count(doorCheck, "ok")
+		c.metrics.count(doorCheck, resultOK)
 	case status == http.StatusServiceUnavailable:
-		c.metrics.count(doorCheck, "unavailable")
+		c.metrics.count(doorCheck, resultUnavailable)
 	default:
-		c.metrics.count(doorCheck, "over_limit")
+		c.metrics.count(doorCheck, resultOverLimit)
 	}
 }
 

@@ -22,7 +22,7 @@ func newCheck(t *testing.T, c Client, config CheckConfig) *Check {
 }
 
 // ask sends one check: "GET /check", with headers as "Name: value".
-func ask(h http.Handler, request string, headers ...string) *httptest.ResponseRecorder {
+func askOf(h http.Handler, request string, headers ...string) *httptest.ResponseRecorder {
 	method, url, _ := strings.Cut(request, " ")
 	r := httptest.NewRequest(method, url, nil)
 	for _, line := range headers {
@@ -37,7 +37,7 @@ func ask(h http.Handler, request string, headers ...string) *httptest.ResponseRe
 func TestCheckAllowsAndDenies(t *testing.T) {
 	h := newCheck(t, dial(t), CheckConfig{})
 	for i := range 10 {
-		w := ask(h, "GET /check", "X-Tenant: acme")
+		w := askOf(h, "GET /check", "X-Tenant: acme")
 		if w.Code != http.StatusOK {
 			t.Fatalf("check %d of a burst of 10: got %d %s", i+1, w.Code, w.Body)
 		}
@@ -50,7 +50,7 @@ func TestCheckAllowsAndDenies(t *testing.T) {
 			t.Errorf("check %d was allowed with Retry-After: %s", i+1, got)
 		}
 	}
-	w := ask(h, "GET /check", "X-Tenant: acme")
+	w := askOf(h, "GET /check", "X-Tenant: acme")
 	if w.Code != http.StatusTooManyRequests {
 		t.Fatalf("the 11th of a burst of 10: got %d, want 429", w.Code)
 	}
@@ -71,11 +71,11 @@ func TestCheckAllowsAndDenies(t *testing.T) {
 		t.Errorf("violated-policies: got %v in %s", problem["violated-policies"], w.Body)
 	}
 	// nginx passes on 401 and 403 only.
-	if w := ask(h, "GET /check?denied=403", "X-Tenant: acme"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), `"status":403`) {
+	if w := askOf(h, "GET /check?denied=403", "X-Tenant: acme"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), `"status":403`) {
 		t.Errorf("denied=403: got %d %s", w.Code, w.Body)
 	}
 	// Another tenant has a bucket of its own.
-	if w := ask(h, "GET /check?denied=403", "X-Tenant: other"); w.Code != http.StatusOK {
+	if w := askOf(h, "GET /check?denied=403", "X-Tenant: other"); w.Code != http.StatusOK {
 		t.Errorf("another tenant: got %d %s", w.Code, w.Body)
 	}
 }
@@ -83,7 +83,7 @@ func TestCheckAllowsAndDenies(t *testing.T) {
 func TestCheckOfALimitWithoutATenant(t *testing.T) {
 	h := newCheck(t, dial(t), CheckConfig{})
 	login := func(ip string) int {
-		return ask(h, "GET /check", "X-Original-Method: POST", "X-Original-URI: //login?next=/", "X-Real-IP: "+ip).Code
+		return askOf(h, "GET /check", "X-Original-Method: POST", "X-Original-URI: //login?next=/", "X-Real-IP: "+ip).Code
 	}
 	for i := range 3 {
 		if got := login("10.0.0.1"); got != http.StatusOK {
@@ -112,12 +112,12 @@ func TestCheckCosts(t *testing.T) {
 		{"2", http.StatusOK},
 		{"1", http.StatusTooManyRequests},
 	} {
-		if w := ask(h, "POST /check", "X-Tenant: acme", "X-Cost: "+test.cost); w.Code != test.want {
+		if w := askOf(h, "POST /check", "X-Tenant: acme", "X-Cost: "+test.cost); w.Code != test.want {
 			t.Errorf("cost %q: got %d, want %d: %s", test.cost, w.Code, test.want, w.Body)
 		}
 	}
 	for _, cost := range []string{"-1", "1.5", "many", "1000000001", "9223372036854775808"} {
-		w := ask(h, "GET /check", "X-Tenant: acme", "X-Cost: "+cost)
+		w := askOf(h, "GET /check", "X-Tenant: acme", "X-Cost: "+cost)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "X-Cost") {
 			t.Errorf("cost %q: got %d %s, want 400 and why", cost, w.Code, w.Body)
 		}
@@ -126,15 +126,15 @@ func TestCheckCosts(t *testing.T) {
 
 func TestCheckThatCannotBeUsed(t *testing.T) {
 	h := newCheck(t, dial(t), CheckConfig{Require: []string{"tenant"}})
-	if w := ask(h, "GET /check"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "tenant") {
+	if w := askOf(h, "GET /check"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "tenant") {
 		t.Errorf("without a required tenant: got %d %s", w.Code, w.Body)
 	}
 	for _, query := range []string{"denied=200", "denied=x", "denied=600"} {
-		if w := ask(h, "GET /check?"+query, "X-Tenant: acme"); w.Code != http.StatusBadRequest {
+		if w := askOf(h, "GET /check?"+query, "X-Tenant: acme"); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: got %d, want 400", query, w.Code)
 		}
 	}
-	if w := ask(h, "GET /check", "X-Tenant: acme"); w.Code != http.StatusOK {
+	if w := askOf(h, "GET /check", "X-Tenant: acme"); w.Code != http.StatusOK {
 		t.Errorf("a good check after bad ones: got %d %s", w.Code, w.Body)
 	}
 }
@@ -144,7 +144,7 @@ func TestCheckWithoutAServer(t *testing.T) {
 	c := dialAt(t, "127.0.0.1:1", client.WithFirstWait(0), client.WithMaxWait(10*time.Millisecond))
 	h := newCheck(t, c, CheckConfig{})
 	for _, url := range []string{"GET /check", "GET /check?denied=403"} {
-		if w := ask(h, url, "X-Tenant: acme"); w.Code != http.StatusServiceUnavailable {
+		if w := askOf(h, url, "X-Tenant: acme"); w.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: got %d, want 503: %s", url, w.Code, w.Body)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package doors lets gateways that do not link the SDK ask it: an HTTP check for
-// nginx's auth_request and the forward-auth of Traefik and Caddy, and Envoy's rate
-// limit service. A door turns what a gateway sends into attributes and cost, asks
+// nginx's auth_request and the forward-auth of Traefik and Caddy, Envoy's rate
+// limit service, and a stream for processes that use the SDK without leases. A door turns what a gateway sends into attributes and cost, asks
 // the client of the quota-agent that it runs in, and turns the decision into the
 // gateway's words. It keeps no state and makes no decision of its own: what is lost
 // on a crash is what the client loses.
@@ -9,5 +9,5 @@
 // private network, never in front of the public.
 //
 // Read attributes.go for how an HTTP request becomes attributes, check.go for the
-// answer; mapping.go and envoy.go are the same two steps for Envoy.
+// answer; mapping.go and envoy.go are the same two steps for Envoy; decide.go serves thin clients.
 package doors

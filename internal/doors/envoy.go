@@ -84,7 +84,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	}
 	m := e.mapping()
 	if m == nil {
-		e.metrics.count(doorEnvoy, "unavailable")
+		e.metrics.count(doorEnvoy, resultUnavailable)
 		return nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
 	}
 	w := m.of(r.GetDomain())
@@ -98,7 +98,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	}
 	decisions := e.decide(ctx, questions)
 	if reason, failed := undecided(decisions); failed {
-		e.metrics.count(doorEnvoy, "unavailable")
+		e.metrics.count(doorEnvoy, resultUnavailable)
 		return nil, status.Errorf(codes.Unavailable, "not decided: %s", reason)
 	}
 	return e.answer(decisions), nil
@@ -223,9 +223,9 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 		s.DurationUntilReset = durationpb.New(resetOf(d))
 	}
 	resp.ResponseHeadersToAdd = headersOf(decisions[shown])
-	result := "ok"
+	result := resultOK
 	if resp.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
-		result = "over_limit"
+		result = resultOverLimit
 	}
 	e.metrics.count(doorEnvoy, result)
 	return resp

@@ -1,28 +1,95 @@
 package doors
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
 
 // Doors, as metrics name them.
 const (
-	doorCheck = "check"
-	doorEnvoy = "envoy"
+	doorCheck  = "check"
+	doorEnvoy  = "envoy"
+	doorDecide = "decide"
+)
+
+// Results, as metrics name them.
+const (
+	resultOK          = "ok"
+	resultOverLimit   = "over_limit"
+	resultUnavailable = "unavailable"
+	resultBadRequest  = "bad_request"
 )
 
 // Metrics counts what doors answer.
 type Metrics struct {
 	answers *prometheus.CounterVec
+	streams prometheus.Gauge
+	frames  prometheus.Counter
+	// decided is the counters of thin clients' decisions, by outcome: looked up once, for looking up one costs
+	// as much as the decision.
+	decided [outcomes]prometheus.Counter
 }
 
 // NewMetrics registers the metrics; it fails when they are there already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "quota_agent_answers_total",
-		Help: "Answers to gateways, by door and result.",
-	}, []string{"door", "result"})}
-	if err := r.Register(m.answers); err != nil {
-		return nil, err
+	m := &Metrics{
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_agent_answers_total",
+			Help: "Answers to gateways, by door and result.",
+		}, []string{"door", "result"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_agent_streams",
+			Help: "Streams of thin clients that are open.",
+		}),
+		frames: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_agent_frames_total",
+			Help: "Messages of thin clients; the decide door's answers for each are what a message carries.",
+		}),
+	}
+	for o, result := range [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedNot: resultUnavailable} {
+		m.decided[o] = m.answers.WithLabelValues(doorDecide, result)
+	}
+	for _, c := range []prometheus.Collector{m.answers, m.streams, m.frames} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }
 
 func (m *Metrics) count(door, result string) { m.answers.WithLabelValues(door, result).Inc() }
+
+// Outcomes of a thin client's question.
+const (
+	decidedOK = iota
+	decidedOver
+	decidedNot // the service and not the caller is at fault
+	outcomes
+)
+
+// counts is what was decided since it was last added to the metrics.
+type counts [outcomes]uint32
+
+func (c *counts) add(d client.Decision) {
+	switch {
+	case d.Allowed:
+		c[decidedOK]++
+	case d.Status() == http.StatusServiceUnavailable:
+		c[decidedNot]++
+	default:
+		c[decidedOver]++
+	}
+}
+
+// add counts what was decided, and empties c.
+func (m *Metrics) add(c *counts) {
+	for o, n := range c {
+		if n > 0 {
+			m.decided[o].Add(float64(n))
+		}
+	}
+	*c = counts{}
+}

@@ -83,12 +83,7 @@ type Client struct {
 // policy, and succeeds without one: it fails only for invalid options and journals. ctx
 // bounds the wait, not the client's life. Close must be called.
 func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
-	cfg := config{
-		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
-		reportInterval: DefaultReportInterval, idle: DefaultIdle,
-		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime, journalAge: DefaultJournalAge, journalBytes: DefaultJournalBytes,
-		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
-	}
+	cfg := defaults()
 	for _, o := range opts {
 		o(&cfg)
 	}
@@ -144,6 +139,15 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+func defaults() config {
+	return config{
+		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
+		reportInterval: DefaultReportInterval, idle: DefaultIdle,
+		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime, journalAge: DefaultJournalAge, journalBytes: DefaultJournalBytes,
+		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
+	}
 }
 
 func (c *config) validate(target string) error {

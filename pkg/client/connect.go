@@ -19,8 +19,8 @@ import (
 )
 
 // connect prepares the connection; it is made when first used.
-func connect(target string, cfg *config) (*grpc.ClientConn, error) {
-	opts := []grpc.DialOption{
+func connect(target string, cfg *config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	opts := append([]grpc.DialOption{
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -31,7 +31,7 @@ func connect(target string, cfg *config) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxSettleBytes), grpc.MaxCallSendMsgSize(wire.MaxSettleBytes+1<<20)),
 		grpc.WithDisableServiceConfig(),
-	}
+	}, more...)
 	if cfg.tls != nil {
 		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(cfg.tls)))
 	} else {

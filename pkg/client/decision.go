@@ -105,3 +105,18 @@ func (d Decision) Remaining() int64 { s := d.speaker(); return s.remaining() }
 
 // Reset returns the time until the bucket is full again or its window turns.
 func (d Decision) Reset() time.Duration { s := d.speaker(); return s.reset() }
+
+// Details is all that a decision tells of the limit that decided; see the methods of the same names.
+type Details struct {
+	Limit     string
+	Quota     int64
+	Window    time.Duration
+	Remaining int64
+	Reset     time.Duration
+}
+
+// Details returns what the methods above do, looked up at once.
+func (d Decision) Details() Details {
+	s := d.speaker()
+	return Details{s.name(), s.quota(), s.window(), s.remaining(), s.reset()}
+}

@@ -8,4 +8,6 @@
 // Read client.go first, then loop.go: one goroutine owns all that is not a
 // decision. What decides is internal/agent. Without a journal, a crash loses at
 // most the usage admitted since the last report, one report interval's worth.
+//
+// A Thin asks a quota-agent for each decision instead; see thin.go.
 package client

@@ -67,6 +67,8 @@ func (d *Decision) speaker() speaker {
 	switch by := d.by.(type) {
 	case nil:
 		return s
+	case *told:
+		return speaker{by.limit, agent.State{Remaining: by.remaining, ResetIn: by.reset}}
 	case *agent.Entry:
 		e, s.limit = by, &by.Rule().Limit
 	case *agent.Resolution:

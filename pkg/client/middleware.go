@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strings"
@@ -80,13 +81,18 @@ func Degraded(f func(http.ResponseWriter, *http.Request, Decision) bool) Middlew
 	return func(m *middleware) { m.degraded = f }
 }
 
+// Decider decides requests: a Client or a Thin.
+type Decider interface {
+	AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision
+}
+
 // Middleware decides each request before next sees it, and gives its slots of concurrency
 // limits back when next returns. Answers carry RateLimit and
 // RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10) and X-RateLimit-Limit,
 // -Remaining and -Reset; a denial is 429 (503 where the service and not the
 // caller is at fault, 504 where it waited its turn in vain) with Retry-After and a problem+json body that names the
 // violated limit.
-func Middleware(c *Client, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
+func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
 	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
 	for _, o := range opts {
 		o(&m)
@@ -128,7 +134,7 @@ func (d Decision) answer() headers.Answer {
 	case ReasonQueueTimeout:
 		a.Late = true
 	}
-	s := d.speaker()
-	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = s.name(), s.quota(), s.window(), s.remaining(), s.reset()
+	t := d.Details()
+	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = t.Limit, t.Quota, t.Window, t.Remaining, t.Reset
 	return a
 }

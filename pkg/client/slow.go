@@ -39,6 +39,24 @@ type request struct {
 	patient bool         // it waits its turn, at every limit
 	under   *agent.Entry // of the soft limit asked last, whose bucket denied; nil
 	endless bool         // nobody will tell of its end: it passes limits of slots by
+
+	before func() // called once, before it waits; nil
+}
+
+type beforeWaitKey struct{}
+
+// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn: once, on the
+// goroutine that asks, when the attributes were copied. It is for servers that
+// decide many requests on one goroutine, and go on with another when one of them waits. A decision that does not wait
+// does not look at it.
+func BeforeWait(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, beforeWaitKey{}, f)
+}
+
+// before returns what a context's decisions call before they wait.
+func before(ctx context.Context) func() {
+	f, _ := ctx.Value(beforeWaitKey{}).(func())
+	return f
 }
 
 // asked says how far the hot path came with a bucket.
@@ -54,7 +72,7 @@ const (
 // continueSlow goes on where the hot path stopped: at item i, whose bucket is the
 // last of holds unless it was not asked. The others' units are in hand.
 func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, state asked) Decision {
-	r := &request{c: c, n: n, attrs: clone(a), holds: append(make([]hold, 0, len(set.Items)), holds...)}
+	r := &request{c: c, n: n, attrs: clone(a), before: before(ctx), holds: append(make([]hold, 0, len(set.Items)), holds...)}
 	r.waiters = make([]*agent.Waiter, len(holds), len(set.Items))
 	for _, h := range holds {
 		r.taken = append(r.taken, true)
@@ -89,6 +107,7 @@ func (c *Client) begun(ctx context.Context, r *request) Decision {
 		c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
+	r.before = before(ctx)
 	defer r.end()
 	return c.decide(ctx, r)
 }
@@ -250,6 +269,9 @@ func (r *request) count() bool {
 	}
 	r.c.waited.Add(1)
 	r.counted = true
+	if r.before != nil {
+		r.before()
+	}
 	return true
 }
 

@@ -1,4 +1,4 @@
-// Command socket measures decisions that are asked for over a socket: of a quota-agent, and of token
+// Command socket measures decisions that are asked for over a socket: of a quota-agent, by each of its doors, and of token
 // buckets in Redis asked once for each request (redis_rate, and a plain Lua bucket), on one
 // Redis Cluster, in turns. It tells what a decision costs the processes that answer, and how long callers wait.
 package main
@@ -9,11 +9,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +31,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/engines"
 	"github.com/f4ee788f/quota/loadtest/stack"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 const (
@@ -50,10 +55,17 @@ redis.call('PEXPIRE', KEYS[1], 60000)
 return allowed`
 )
 
+// Programs that answer, as the system names them.
+const (
+	agentName  = "quota-agent"
+	serverName = "quota-server"
+	redisName  = "redis-server"
+)
+
 // candidate answers whether a tenant's request is allowed.
 type candidate struct {
 	name    string
-	servers []string // the programs that answer, as the system names them
+	servers []string // the programs that answer, whatever else they do included
 	ask     func(ctx context.Context, tenant int) (bool, error)
 }
 
@@ -62,10 +74,13 @@ type row struct {
 	Name         string  `json:"name"`
 	PerSecond    float64 `json:"decisions_per_second"`
 	ServerCPUUS  float64 `json:"server_cpu_us"` // a decision, of the programs that answer
+	AgentCPUUS   float64 `json:"agent_cpu_us"`  // of these quota-agent
+	LeaseCPUUS   float64 `json:"lease_cpu_us"`  // and quota-server
+	RedisCPUUS   float64 `json:"redis_cpu_us"`
 	P50US        float64 `json:"p50_us"`
 	P99US        float64 `json:"p99_us"`
 	Callers      int     `json:"callers"`
-	ServerCPUOfA float64 `json:"server_cpu_ratio"` // quota-agent's over TCP ÷ this one's
+	ServerCPUOfA float64 `json:"server_cpu_ratio"` // the first row's ÷ this one's
 	P99OfA       float64 `json:"p99_ratio"`
 }
 
@@ -84,10 +99,12 @@ func run(ctx context.Context) (err error) {
 	out := flag.String("json", "", "write the rows to this file")
 	callers := flag.Int("callers", 16, "requests under way at a time")
 	turn := flag.Duration("turn", 3*time.Second, "how long a candidate's turn is")
+	warm := flag.Duration("warm", 2*time.Second, "how long each turn runs before it is measured: leases adapt to what others' turns changed")
+	only := flag.String("only", "", "candidates whose name has this in it")
 	turns := flag.Int("turns", 3, "turns of each")
 	flag.Parse()
-	if *callers < 1 || *turns < 1 || *turn <= 0 {
-		return errors.New("-callers, -turns and -turn must be above 0")
+	if *callers < 1 || *turns < 1 || *turn <= 0 || *warm < 0 {
+		return errors.New("-callers, -turns and -turn must be above 0, and -warm not below")
 	}
 	dir, err := filepath.Abs(*bin)
 	if err != nil {
@@ -98,42 +115,53 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	door, closeAgent, err := startAgent(ctx, filepath.Join(dir, "quota-agent"), s.Addr)
+	a, err := startAgents(ctx, filepath.Join(dir, "quota-agent"), s.Addr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAgent()) }()
+	defer func() { err = errors.Join(err, a.stop()) }()
 
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Redis, PoolSize: *callers})
-	defer client.Close()
-	limiter, script := redis_rate.NewLimiter(client), redis.NewScript(bucket)
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Redis, PoolSize: *callers})
+	defer cluster.Close()
+	limiter, script := redis_rate.NewLimiter(cluster), redis.NewScript(bucket)
 	keys := make([]string, tenants)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("tenant-%05d", i)
 	}
+	ours := []string{agentName, serverName, redisName}
 	candidates := []candidate{
-		{"quota-agent, Envoy's protocol", []string{"quota-agent", "quota-server", "redis-server"}, asker(door[0], keys)},
-		{"quota-agent, Unix socket", []string{"quota-agent", "quota-server", "redis-server"}, asker(door[1], keys)},
-		{"redis_rate", []string{"redis-server"}, func(ctx context.Context, t int) (bool, error) {
+		{"quota-agent, thin client, Unix", ours, a.thinly(unixDoor, keys)},
+		{"quota-agent, thin client, TCP", ours, a.thinly(tcpDoor, keys)},
+		{"quota-agent, Envoy, Unix", ours, asker(a.calls[unixDoor], keys)},
+		{"quota-agent, Envoy, TCP", ours, asker(a.calls[tcpDoor], keys)},
+		{"quota-agent, HTTP /check, Unix", ours, a.check(keys)},
+		{"redis_rate", []string{redisName}, func(ctx context.Context, t int) (bool, error) {
 			r, err := limiter.Allow(ctx, keys[t], redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second})
 			return err == nil && r.Allowed > 0, err
 		}},
-		{"plain Lua bucket", []string{"redis-server"}, func(ctx context.Context, t int) (bool, error) {
-			n, err := script.Run(ctx, client, []string{"lua:" + keys[t]}, 1_000_000, 1_000_000).Int()
+		{"plain Lua bucket", []string{redisName}, func(ctx context.Context, t int) (bool, error) {
+			n, err := script.Run(ctx, cluster, []string{"lua:" + keys[t]}, 1_000_000, 1_000_000).Int()
 			return n == 1, err
 		}},
 	}
+	candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return !strings.Contains(c.name, *only) })
+	if len(candidates) == 0 {
+		return fmt.Errorf("-only %s: no such candidate", *only)
+	}
 	rows := make([]row, len(candidates))
 	taken := make([][]row, len(candidates))
-	for n := range *turns + 1 { // the first is to warm up
+	for range *turns {
 		for i, c := range candidates {
+			if *warm > 0 {
+				if _, err := c.measure(ctx, *callers, *warm); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+			}
 			r, err := c.measure(ctx, *callers, *turn)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			if n > 0 {
-				taken[i] = append(taken[i], r)
-			}
+			taken[i] = append(taken[i], r)
 		}
 	}
 	for i, c := range candidates {
@@ -149,14 +177,18 @@ func run(ctx context.Context) (err error) {
 			Name: c.name, Callers: *callers,
 			PerSecond:   median(func(r row) float64 { return r.PerSecond }),
 			ServerCPUUS: median(func(r row) float64 { return r.ServerCPUUS }),
+			AgentCPUUS:  median(func(r row) float64 { return r.AgentCPUUS }),
+			LeaseCPUUS:  median(func(r row) float64 { return r.LeaseCPUUS }),
+			RedisCPUUS:  median(func(r row) float64 { return r.RedisCPUUS }),
 			P50US:       median(func(r row) float64 { return r.P50US }),
 			P99US:       median(func(r row) float64 { return r.P99US }),
 		}
 		rows[i].ServerCPUOfA, rows[i].P99OfA = rows[0].ServerCPUUS/rows[i].ServerCPUUS, rows[0].P99US/rows[i].P99US
 	}
-	fmt.Printf("%-32s %12s %14s %10s %10s %18s %12s\n", "", "decisions/s", "server CPU, µs", "p50, µs", "p99, µs", "agent's CPU ÷ its", "agent's p99 ÷")
+	fmt.Printf("%-32s %12s %16s %8s %8s %8s %10s %10s %16s %14s\n", "", "decisions/s", "server CPU, µs =", "agent +", "server +", "Redis", "p50, µs", "p99, µs", "first's CPU ÷ its", "first's p99 ÷")
 	for _, r := range rows {
-		fmt.Printf("%-32s %12.0f %14.1f %10.0f %10.0f %18.2f %12.2f\n", r.Name, r.PerSecond, r.ServerCPUUS, r.P50US, r.P99US, r.ServerCPUOfA, r.P99OfA)
+		fmt.Printf("%-32s %12.0f %16.2f %8.2f %8.2f %8.2f %10.0f %10.0f %16.3f %14.2f\n",
+			r.Name, r.PerSecond, r.ServerCPUUS, r.AgentCPUUS, r.LeaseCPUUS, r.RedisCPUUS, r.P50US, r.P99US, r.ServerCPUOfA, r.P99OfA)
 	}
 	if *out == "" {
 		return nil
@@ -168,44 +200,113 @@ func run(ctx context.Context) (err error) {
 	return os.WriteFile(*out, append(b, '\n'), 0o644)
 }
 
-// startAgent starts a quota-agent process, and connects to its door over TCP and over a Unix socket.
-func startAgent(ctx context.Context, program, server string) (doors [2]*grpc.ClientConn, stop func() error, err error) {
+// Doors of agents.
+const (
+	unixDoor = iota
+	tcpDoor
+	doorCount
+)
+
+// agents are quota-agent processes, one for each kind of socket, and connections to their doors.
+type agents struct {
+	calls [doorCount]*grpc.ClientConn
+	thin  [doorCount]*client.Thin
+	http  *http.Client // of the Unix socket
+	stops []func() error
+}
+
+func (a *agents) stop() error {
+	var errs []error
+	for _, f := range slices.Backward(a.stops) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+func startAgents(ctx context.Context, program, server string) (a *agents, err error) {
 	dir, err := engines.TempDir("socket")
 	if err != nil {
-		return doors, nil, err
+		return nil, err
 	}
-	var stops []func() error
-	stop = func() error {
-		var errs []error
-		for _, f := range slices.Backward(stops) {
-			errs = append(errs, f())
+	a = &agents{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.stop())
 		}
-		return errors.Join(errs...)
-	}
-	fail := func(err error) ([2]*grpc.ClientConn, func() error, error) {
-		return doors, nil, errors.Join(err, stop())
-	}
-	socket := filepath.Join(dir, "agent.sock")
-	for i, addr := range []string{"127.0.0.1:7691", "unix:" + socket} {
-		name := fmt.Sprintf("agent-%d", i)
+	}()
+	web := filepath.Join(dir, "web.sock")
+	for i, addr := range [doorCount]string{unixDoor: "unix:" + filepath.Join(dir, "agent.sock"), tcpDoor: "127.0.0.1:7691"} {
+		name, check := fmt.Sprintf("agent-%d", i), ""
+		if i == unixDoor {
+			check = "unix:" + web
+		}
 		unit, err := engines.Start(ctx, engines.Command{
 			Name: name, Path: program, Dir: dir, Quit: syscall.SIGTERM,
-			Args: []string{"--server", server, "--agent-id", name, "--http-addr", "", "--grpc-addr", addr, "--log-level", "error"},
+			Args: []string{"--server", server, "--agent-id", name, "--http-addr", check, "--grpc-addr", addr, "--log-level", "error"},
 		})
 		if err != nil {
-			return fail(err)
+			return a, err
 		}
-		stops = append(stops, func() error {
+		a.stops = append(a.stops, func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			return unit.Quit(ctx)
 		})
-		if doors[i], err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-			return fail(err)
+		if a.calls[i], err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+			return a, err
 		}
-		stops = append(stops, doors[i].Close)
+		a.stops = append(a.stops, a.calls[i].Close)
+		if a.thin[i], err = client.DialAgent(ctx, addr, client.WithFirstWait(0)); err != nil {
+			return a, err
+		}
+		a.stops = append(a.stops, func() error { return a.thin[i].Close(context.Background()) })
 	}
-	return doors, stop, nil
+	a.http = &http.Client{Transport: &http.Transport{
+		MaxIdleConnsPerHost: 1024,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", web)
+		},
+	}}
+	a.stops = append(a.stops, func() error { a.http.CloseIdleConnections(); return nil })
+	for i := range a.thin { // the agents are up once they decide
+		for !a.thin[i].Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "first"}).Allowed {
+			if ctx.Err() != nil {
+				return a, ctx.Err()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return a, nil
+}
+
+// thinly asks an agent as a process does that holds no leases: all callers share one connection.
+func (a *agents) thinly(door int, keys []string) func(ctx context.Context, tenant int) (bool, error) {
+	thin := a.thin[door]
+	return func(ctx context.Context, tenant int) (bool, error) {
+		d := thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: keys[tenant]})
+		if d.Reason != client.ReasonLimit {
+			return false, fmt.Errorf("not decided: %s", d.Reason)
+		}
+		return d.Allowed, nil
+	}
+}
+
+// check asks an agent as nginx does.
+func (a *agents) check(keys []string) func(ctx context.Context, tenant int) (bool, error) {
+	return func(ctx context.Context, tenant int) (bool, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/check", nil)
+		if err != nil {
+			return false, err
+		}
+		r.Header.Set("X-Tenant", keys[tenant])
+		answer, err := a.http.Do(r)
+		if err != nil {
+			return false, err
+		}
+		_, err = io.Copy(io.Discard, answer.Body)
+		return answer.StatusCode == http.StatusOK, errors.Join(err, answer.Body.Close())
+	}
 }
 
 // asker asks an agent as Envoy does.
@@ -216,16 +317,16 @@ func asker(conn *grpc.ClientConn, keys []string) func(ctx context.Context, tenan
 			{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "tenant", Value: k}}},
 		}}
 	}
-	client := rls.NewRateLimitServiceClient(conn)
+	service := rls.NewRateLimitServiceClient(conn)
 	return func(ctx context.Context, tenant int) (bool, error) {
-		answer, err := client.ShouldRateLimit(ctx, requests[tenant], grpc.WaitForReady(true))
+		answer, err := service.ShouldRateLimit(ctx, requests[tenant], grpc.WaitForReady(true))
 		return answer.GetOverallCode() == rls.RateLimitResponse_OK, err
 	}
 }
 
 // measure asks for a turn's length.
 func (c *candidate) measure(ctx context.Context, callers int, turn time.Duration) (r row, err error) {
-	before, err := c.cpu()
+	before, err := stack.CPU()
 	if err != nil {
 		return r, err
 	}
@@ -253,7 +354,7 @@ func (c *candidate) measure(ctx context.Context, callers int, turn time.Duration
 	}
 	group.Wait()
 	seconds := time.Since(begin).Seconds()
-	after, err := c.cpu()
+	after, err := stack.CPU()
 	if err = errors.Join(append(faults, err, ctx.Err())...); err != nil {
 		return r, err
 	}
@@ -263,14 +364,16 @@ func (c *candidate) measure(ctx context.Context, callers int, turn time.Duration
 	}
 	slices.Sort(all)
 	us := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))].Nanoseconds()) / 1e3 }
-	return row{PerSecond: float64(len(all)) / seconds, ServerCPUUS: (after - before) * 1e6 / float64(len(all)), P50US: us(0.5), P99US: us(0.99)}, nil
-}
-
-// cpu is the processor's seconds of the programs that answer, what they do besides included.
-func (c *candidate) cpu() (s float64, err error) {
-	all, err := stack.CPU()
-	for _, name := range c.servers {
-		s += all[name]
+	each := func(name string) float64 {
+		if !slices.Contains(c.servers, name) {
+			return 0
+		}
+		return (after[name] - before[name]) * 1e6 / float64(len(all))
 	}
-	return s, err
+	r = row{
+		PerSecond: float64(len(all)) / seconds, P50US: us(0.5), P99US: us(0.99),
+		AgentCPUUS: each(agentName), LeaseCPUUS: each(serverName), RedisCPUUS: each(redisName),
+	}
+	r.ServerCPUUS = r.AgentCPUUS + r.LeaseCPUUS + r.RedisCPUUS
+	return r, nil
 }

@@ -26,7 +26,7 @@ import (
 type Option func(*door)
 
 type door struct {
-	client     *client.Client
+	client     client.Decider
 	attributes func(ctx context.Context, method string) []client.Attribute
 	cost       func(ctx context.Context, method string, request any) int64
 }
@@ -74,7 +74,7 @@ func ip(ctx context.Context) string {
 	return host
 }
 
-func newDoor(c *client.Client, opts []Option) *door {
+func newDoor(c client.Decider, opts []Option) *door {
 	d := &door{
 		client: c, attributes: Attributes,
 		cost: func(context.Context, string, any) int64 { return 1 },
@@ -86,7 +86,7 @@ func newDoor(c *client.Client, opts []Option) *door {
 }
 
 // Unary returns an interceptor of unary calls.
-func Unary(c *client.Client, opts ...Option) grpc.UnaryServerInterceptor {
+func Unary(c client.Decider, opts ...Option) grpc.UnaryServerInterceptor {
 	d := newDoor(c, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		decision := d.decide(ctx, info.FullMethod, req)
@@ -100,7 +100,7 @@ func Unary(c *client.Client, opts ...Option) grpc.UnaryServerInterceptor {
 }
 
 // Stream returns an interceptor of streams: one decision for each.
-func Stream(c *client.Client, opts ...Option) grpc.StreamServerInterceptor {
+func Stream(c client.Decider, opts ...Option) grpc.StreamServerInterceptor {
 	d := newDoor(c, opts)
 	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		decision := d.decide(s.Context(), info.FullMethod, nil)

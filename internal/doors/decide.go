@@ -1,0 +1,221 @@
+package doors
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// maxWaiting bounds the questions of one stream that wait for the server: at it nothing more is
+// read, until one of them is answered. Each takes a goroutine.
+const maxWaiting = 4 * ask.MaxQuestions
+
+// Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
+// a gRPC server with ask.Codec. It is safe for concurrent use.
+//
+// One goroutine of a stream leads: it reads a message, decides its questions one after the other, and
+// writes one answer to all. A decision that has to wait for the server makes another goroutine the
+// leader before it does, with what is left of the message, and is answered by itself. So what is
+// decided here, which is nearly all, costs no goroutine, and waits for nobody.
+type Decide struct {
+	quotav1.UnimplementedDecisionServiceServer
+
+	client  Client
+	metrics *Metrics
+	closing chan struct{}
+	once    sync.Once
+}
+
+// NewDecide returns the service. It starts nothing.
+func NewDecide(c Client, m *Metrics) *Decide {
+	return &Decide{client: c, metrics: m, closing: make(chan struct{})}
+}
+
+// Close asks all thin clients to end their streams, once what they asked is answered.
+func (d *Decide) Close() { d.once.Do(func() { close(d.closing) }) }
+
+// stream is one thin client's.
+type stream struct {
+	door *Decide
+	grpc grpc.BidiStreamingServer[quotav1.DecideRequest, quotav1.DecideResponse]
+
+	sending sync.Mutex // guards grpc's sending
+
+	leading sync.WaitGroup // leaders, and those that were and wait still
+
+	mu      sync.Mutex
+	room    sync.Cond // signalled when waiting falls
+	waiting int
+	err     error // the first; what the stream ends with
+}
+
+// Decide implements quotav1.DecisionServiceServer.
+func (d *Decide) Decide(g grpc.BidiStreamingServer[quotav1.DecideRequest, quotav1.DecideResponse]) error {
+	s := &stream{door: d, grpc: g}
+	s.room.L = &s.mu
+	d.metrics.streams.Inc()
+	defer d.metrics.streams.Dec()
+	ended := make(chan struct{})
+	first := newLeader(s)
+	s.leading.Go(first.lead)
+	go func() {
+		s.leading.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-d.closing:
+		var f ask.Frame
+		f.End(false, true)
+		s.send(&f)
+		<-ended
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// fail ends the stream with err, nil for the client's own end of it.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *stream) send(f *ask.Frame) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if err := s.grpc.SendMsg(f); err != nil {
+		s.fail(err)
+	}
+}
+
+// leader is the goroutine that reads a stream. It is the context of its decisions too: with the time
+// of the question at hand, which is of use only once that waits, and is set up only then.
+type leader struct {
+	context.Context // the stream's, or with the time of the question that waits
+	stream          *stream
+	in, out         *ask.Frame
+	question        ask.Question
+	attributes      []client.Attribute // its own
+	reading         bool               // a message was read, and is not answered
+	asking          context.Context    // itself, with what it does before it waits
+	parted          bool               // another leads now
+	cancel          context.CancelFunc
+	answer          ask.Answer
+	counts          counts
+}
+
+func newLeader(s *stream) *leader {
+	l := &leader{Context: s.grpc.Context(), stream: s, in: new(ask.Frame), out: new(ask.Frame)}
+	l.asking = client.BeforeWait(l, l.part)
+	return l
+}
+
+// lead reads and answers until the stream ends, or another leads.
+func (l *leader) lead() {
+	s := l.stream
+	for {
+		for {
+			ok, err := l.in.Question(&l.question)
+			if err != nil {
+				s.fail(status.Error(codes.InvalidArgument, err.Error()))
+				return
+			}
+			if !ok {
+				break
+			}
+			l.decide()
+			if l.parted {
+				l.cancel()
+				s.door.metrics.add(&l.counts)
+				s.send(l.out)
+				s.mu.Lock()
+				s.waiting--
+				s.room.Signal()
+				s.mu.Unlock()
+				return
+			}
+		}
+		if l.reading {
+			l.out.End(true, false)
+			s.door.metrics.add(&l.counts)
+			s.send(l.out)
+			l.out.Reset()
+			l.reading = false
+		}
+		s.mu.Lock()
+		for s.waiting >= maxWaiting {
+			s.room.Wait()
+		}
+		failed := s.err != nil
+		s.mu.Unlock()
+		if failed {
+			return
+		}
+		if err := s.grpc.RecvMsg(l.in); err != nil {
+			if !errors.Is(err, io.EOF) {
+				s.fail(err)
+			}
+			return
+		}
+		l.reading = true
+		s.door.metrics.frames.Inc()
+	}
+}
+
+// part makes another goroutine the leader: this one's question is going to wait. Its attributes were copied by
+// then, so that this one reads the frame no more.
+func (l *leader) part() {
+	if l.parted {
+		return
+	}
+	s := l.stream
+	s.mu.Lock()
+	s.waiting++
+	s.mu.Unlock()
+	next := newLeader(s)
+	next.in, next.out, next.counts, next.reading = l.in, l.out, l.counts, true
+	l.parted, l.in, l.out, l.counts = true, nil, new(ask.Frame), counts{}
+	if t := l.question.Timeout; t > 0 {
+		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(t, int64(time.Hour/time.Microsecond)))*time.Microsecond)
+	} else {
+		l.cancel = func() {}
+	}
+	s.leading.Go(next.lead)
+}
+
+// decide decides the question at hand, and adds the answer.
+func (l *leader) decide() {
+	q := &l.question
+	id := q.ID
+	var d client.Decision
+	if q.Units < 0 || q.Units > limit.MaxUnits {
+		d.Reason = client.ReasonInvalid
+	} else {
+		l.attributes = l.attributes[:0]
+		for _, a := range q.Attributes {
+			l.attributes = append(l.attributes, client.Attribute(a))
+		}
+		d = l.stream.door.client.AllowN(l.asking, q.Units, l.attributes...)
+	}
+	a := &l.answer
+	*a = ask.Answer{ID: id, Allowed: d.Allowed, Reason: uint8(d.Reason), RetryAfter: d.RetryAfter.Microseconds()}
+	t := d.Details()
+	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = t.Limit, t.Quota, t.Window.Microseconds(), t.Remaining, t.Reset.Microseconds()
+	l.out.Answer(a)
+	l.counts.add(d)
+}

@@ -1,0 +1,482 @@
+package doors
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// slowness is how long the lease server takes to answer for the tenant "slow".
+const slowness = 100 * time.Millisecond
+
+// leases is a quota server with plenty for every tenant but "poor".
+type leases struct {
+	quotav1.UnimplementedLeaseServiceServer
+}
+
+func (leases) Renew(_ context.Context, r *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
+	answer := &quotav1.RenewResponse{PolicyVersion: 1}
+	slow := false
+	for _, n := range r.Renewals {
+		g := &quotav1.Grant{Status: quotav1.Grant_GRANTED, Number: n.Number, Tokens: 1 << 30, Remaining: 1 << 30, TtlMs: 600_000, PolicyVersion: 1}
+		if n.Tenant == "poor" {
+			g.Tokens, g.Remaining, g.DenyForMs = 0, 0, g.TtlMs
+		}
+		slow = slow || n.Tenant == "slow"
+		answer.Grants = append(answer.Grants, g)
+	}
+	for _, id := range r.Tenants {
+		slow = slow || id == "slow"
+		answer.Tenants = append(answer.Tenants, &quotav1.Tenant{Id: id, Exists: true, Plan: "free", Revision: 1})
+	}
+	if slow {
+		time.Sleep(slowness) // of a bubble
+	}
+	return answer, nil
+}
+
+func (leases) Watch(_ *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer) error {
+	p := &quotav1.Policy{Version: 1, SlotSeconds: 300, Plans: []*quotav1.Plan{{Name: "free", Limits: []*quotav1.Limit{{
+		Name: "requests", Algorithm: quotav1.Limit_TOKEN_BUCKET, EpsilonPpm: 50_000, Meter: "requests",
+		Rate: &quotav1.Rate{Units: 1000, Micros: 60_000_000}, Burst: 1 << 29,
+	}}}}}
+	if err := s.Send(&quotav1.WatchResponse{Policy: p}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+func (leases) Settle(_ context.Context, r *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
+	answer := &quotav1.SettleResponse{}
+	for _, r := range r.Reports {
+		answer.Receipts = append(answer.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
+	}
+	return answer, nil
+}
+
+// node is a quota-agent's gRPC door, that can end and begin again, and what it asks.
+type node struct {
+	t        *testing.T
+	client   *client.Client
+	metrics  *Metrics
+	registry *prometheus.Registry
+
+	mu     sync.Mutex
+	listen *bufconn.Listener // nil while it is away
+	door   *Decide
+	server *grpc.Server
+	frozen chan struct{} // what AllowN waits for; nil
+}
+
+// startNode runs in a bubble, and ends with stop.
+func startNode(t *testing.T) (n *node, stop func()) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := grpc.NewServer()
+	quotav1.RegisterLeaseServiceServer(s, leases{})
+	go func() { _ = s.Serve(l) }()
+	c, err := client.Dial(t.Context(), "passthrough:server", client.WithoutSlots(), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = &node{t: t, client: c, registry: prometheus.NewRegistry()}
+	if n.metrics, err = NewMetrics(n.registry); err != nil {
+		t.Fatal(err)
+	}
+	n.begin()
+	return n, func() {
+		n.end()
+		if err := c.Close(context.Background()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		s.Stop()
+	}
+}
+
+func (n *node) begin() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listen, n.door = bufconn.Listen(1<<20), NewDecide(n, n.metrics)
+	n.server = grpc.NewServer(grpc.ForceServerCodecV2(ask.Codec{}), grpc.WaitForHandlers(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	quotav1.RegisterDecisionServiceServer(n.server, n.door)
+	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(n.server, n.listen)
+}
+
+// end ends the door as quota-agent does.
+func (n *node) end() {
+	n.mu.Lock()
+	server, door := n.server, n.door
+	n.listen, n.server = nil, nil
+	n.mu.Unlock()
+	if server != nil {
+		door.Close()
+		server.GracefulStop()
+	}
+}
+
+func (n *node) dial(opts ...client.Option) *client.Thin {
+	n.t.Helper()
+	c, err := client.DialAgent(n.t.Context(), "passthrough:agent", append(opts, client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		n.mu.Lock()
+		l := n.listen
+		n.mu.Unlock()
+		if l == nil {
+			return nil, net.ErrClosed
+		}
+		return l.DialContext(ctx)
+	}))...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// freeze lets decisions hang, as in an agent that is stopped, until thaw.
+func (n *node) freeze() {
+	n.mu.Lock()
+	n.frozen = make(chan struct{})
+	n.mu.Unlock()
+}
+
+func (n *node) thaw() {
+	n.mu.Lock()
+	close(n.frozen)
+	n.frozen = nil
+	n.mu.Unlock()
+}
+
+func (n *node) AllowN(ctx context.Context, units int64, attributes ...client.Attribute) client.Decision {
+	n.mu.Lock()
+	frozen := n.frozen
+	n.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+	return n.client.AllowN(ctx, units, attributes...)
+}
+
+func (n *node) PolicyVersion() int64       { return n.client.PolicyVersion() }
+func (n *node) Gateways() []client.Gateway { return n.client.Gateways() }
+
+func of(tenant string) client.Attribute {
+	return client.Attribute{Name: client.AttrTenant, Value: tenant}
+}
+
+func closeThin(t *testing.T, c *client.Thin) {
+	t.Helper()
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A thin client is told what the agent's own client decides, all of it.
+func TestThinClientIsToldAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial()
+		defer closeThin(t, thin)
+		for _, test := range []struct {
+			units  int64
+			tenant string
+		}{{1, "acme"}, {5, "acme"}, {0, "acme"}, {1, "poor"}, {0, "poor"}, {1, ""}, {1, "no such\x00"}, {2_000_000_000, "acme"}, {-1, "acme"}} {
+			got := thin.AllowN(t.Context(), test.units, of(test.tenant))
+			want := n.client.AllowN(t.Context(), test.units, of(test.tenant))
+			g, w := got.Details(), want.Details()
+			if got.Allowed && test.units > 0 {
+				g.Remaining -= test.units // which the second request took
+			}
+			if got.Allowed != want.Allowed || got.Reason != want.Reason || (got.RetryAfter-want.RetryAfter).Abs() > time.Millisecond ||
+				g.Limit != w.Limit || g.Quota != w.Quota || g.Window != w.Window || g.Remaining != w.Remaining || (g.Reset-w.Reset).Abs() > time.Minute {
+				t.Errorf("%d units of %q: got %+v %+v, want %+v %+v", test.units, test.tenant, got, g, want, w)
+			}
+			if got.Status() != want.Status() {
+				t.Errorf("%d units of %q: status %d, want %d", test.units, test.tenant, got.Status(), want.Status())
+			}
+		}
+		families, err := n.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "quota_agent_answers_total" {
+					counts[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+		}
+		if counts[resultOK] != 3 || counts[resultOverLimit] < 2 {
+			t.Errorf("metrics: %v, want 3 allowed", counts)
+		}
+	})
+}
+
+// A question that waits for the server holds up no other, on the same stream or in the same message, and is answered
+// when the server has; one whose time is over is denied then.
+func TestWaitingHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial()
+		defer closeThin(t, thin)
+		thin.Allow(t.Context(), of("acme"))
+		began := time.Now()
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				if d := thin.Allow(t.Context(), of("slow")); !d.Allowed || time.Since(began) < slowness {
+					t.Errorf("slow: %+v after %s", d, time.Since(began))
+				}
+			})
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), slowness/4)
+				defer cancel()
+				if d := thin.Allow(ctx, of("slow")); d.Allowed || d.Reason != client.ReasonDeadline || time.Since(began) > slowness/2 {
+					t.Errorf("with a deadline: %+v after %s", d, time.Since(began))
+				}
+			})
+			group.Go(func() {
+				if d := thin.Allow(t.Context(), of("acme")); !d.Allowed || time.Since(began) > slowness/2 {
+					t.Errorf("acme: %+v after %s", d, time.Since(began))
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
+// What is asked while a message is under way goes in the next one.
+func TestQuestionsShareMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial(client.WithMaxWaiting(100))
+		defer closeThin(t, thin)
+		thin.Allow(t.Context(), of("acme"))
+		before := thin.Stats()
+		n.freeze()
+		var group sync.WaitGroup
+		one := func() {
+			if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+				t.Errorf("got %+v", d)
+			}
+		}
+		group.Go(one)
+		synctest.Wait() // it is at the agent
+		for range 99 {
+			group.Go(one)
+		}
+		synctest.Wait()
+		if d := thin.Allow(t.Context(), of("acme")); d.Allowed || d.Reason != client.ReasonCrowded {
+			t.Errorf("beyond the bound: got %+v", d)
+		}
+		n.thaw()
+		group.Wait()
+		after := thin.Stats()
+		if messages := after.Messages - before.Messages; messages != 2 || after.Crowded != 1 {
+			t.Errorf("%d messages for 1 and 99 questions, want 2; %d crowded, want 1", messages, after.Crowded)
+		}
+	})
+}
+
+// Away means that WithUnknown decides, at once; and back means back.
+func TestAgentAwayAndBack(t *testing.T) {
+	for _, unknown := range []client.Unknown{client.DenyUnknown, client.AllowUnknown} {
+		synctest.Test(t, func(t *testing.T) {
+			n, stop := startNode(t)
+			defer stop()
+			thin := n.dial(client.WithUnknown(unknown))
+			defer closeThin(t, thin)
+			if d := thin.Allow(t.Context(), of("acme")); !d.Allowed || d.Reason != client.ReasonLimit {
+				t.Errorf("before: %+v", d)
+			}
+			n.end()
+			time.Sleep(2 * time.Second)
+			began := time.Now()
+			if d := thin.AllowN(t.Context(), 3, of("acme")); d.Allowed != (unknown == client.AllowUnknown) || d.Reason != client.ReasonUnknown || time.Since(began) > 0 {
+				t.Errorf("away: %+v after %s", d, time.Since(began))
+			}
+			if s := thin.Stats(); !s.Away || s.Unknown != 1 || s.Unaccounted != 3*int64(unknown) {
+				t.Errorf("away: %+v", s)
+			}
+			n.begin()
+			time.Sleep(5 * time.Second)
+			if d := thin.Allow(t.Context(), of("acme")); !d.Allowed || d.Reason != client.ReasonLimit {
+				t.Errorf("after: %+v", d)
+			}
+			if thin.Stats().Away {
+				t.Error("it is back, and counts as away")
+			}
+		})
+	}
+}
+
+// An agent that does not answer is as good as away, until it does.
+func TestSilentAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial()
+		defer closeThin(t, thin)
+		thin.Allow(t.Context(), of("acme"))
+		n.freeze()
+		began := time.Now()
+		if d := thin.Allow(t.Context(), of("acme")); d.Allowed || d.Reason != client.ReasonDeadline || time.Since(began) > 1500*time.Millisecond {
+			t.Errorf("at a silent agent: %+v after %s", d, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		began = time.Now()
+		if d := thin.Allow(t.Context(), of("acme")); d.Reason != client.ReasonUnknown || time.Since(began) > 0 {
+			t.Errorf("then: %+v after %s", d, time.Since(began))
+		}
+		n.thaw()
+		synctest.Wait()
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+			t.Errorf("after: %+v", d)
+		}
+	})
+}
+
+// An agent that ends in order answers all that it was asked, and nobody is denied for it who asks the next one.
+func TestAgentEndsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial()
+		defer closeThin(t, thin)
+		thin.Allow(t.Context(), of("acme"))
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if d := thin.Allow(t.Context(), of("slow")); !d.Allowed {
+				t.Errorf("asked before the end: %+v", d)
+			}
+		})
+		time.Sleep(slowness / 2)
+		began := time.Now()
+		n.end()
+		if took := time.Since(began); took > 3*slowness { // the tenant and then its bucket
+			t.Errorf("the agent took %s to end", took)
+		}
+		waiting.Wait()
+		n.begin()
+		time.Sleep(3 * time.Second)
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+			t.Errorf("of the next one: %+v", d)
+		}
+		if s := thin.Stats(); s.Unknown != 0 {
+			t.Errorf("%d requests without an answer", s.Unknown)
+		}
+	})
+}
+
+// Close answers what was asked, and denies what comes after.
+func TestThinCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		thin := n.dial()
+		thin.Allow(t.Context(), of("acme"))
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if d := thin.Allow(t.Context(), of("slow")); !d.Allowed {
+				t.Errorf("asked before: %+v", d)
+			}
+		})
+		time.Sleep(slowness / 2)
+		closeThin(t, thin)
+		waiting.Wait()
+		if d := thin.Allow(t.Context(), of("acme")); d.Reason != client.ReasonClosed {
+			t.Errorf("asked after: %+v", d)
+		}
+		closeThin(t, n.dial()) // one that asked nothing
+	})
+}
+
+// Any language's gRPC can ask: the messages are those of the definitions.
+func TestGeneratedCodeAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		conn, err := grpc.NewClient("passthrough:agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return n.listen.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		stream, err := quotav1.NewDecisionServiceClient(conn).Decide(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := &quotav1.DecideRequest{}
+		for id, tenant := range []string{"acme", "poor"} {
+			request.Questions = append(request.Questions, &quotav1.Question{Id: uint64(id), Attributes: []*quotav1.Attribute{{Name: "tenant", Value: tenant}}})
+		}
+		said := map[uint64]string{}
+		for range 2 { // the first finds tenants and buckets unknown, and is answered later than done
+			if err := stream.Send(request); err != nil {
+				t.Fatal(err)
+			}
+			clear(said)
+			for done := false; !done || len(said) < 2; {
+				answer, err := stream.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = done || answer.Done
+				for _, a := range answer.Answers {
+					said[a.Id] = fmt.Sprintln(a.Allowed, a.Reason, a.Limit, a.Quota, a.WindowUs)
+				}
+			}
+		}
+		if want := "true LIMIT requests 1000 60000000\nfalse LIMIT requests 1000 60000000\n"; said[0]+said[1] != want {
+			t.Errorf("got %s, want %s", said[0]+said[1], want)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err == nil {
+			t.Error("the agent goes on after the end")
+		}
+	})
+}
+
+// Every reason is a word of the protocol, under the same number.
+func TestReasonsAreTheProtocols(t *testing.T) {
+	for number, name := range quotav1.Answer_Reason_name {
+		if got, want := client.Reason(number).String(), wordOf(name); got != want {
+			t.Errorf("%d: %s here, %s in the protocol", number, got, want)
+		}
+	}
+	if s := client.Reason(len(quotav1.Answer_Reason_name)).String(); s != "reason" {
+		t.Errorf("the protocol lacks %q", s)
+	}
+}
+
+func wordOf(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if c == '_' {
+			b[i] = '-'
+		} else {
+			b[i] = c | 0x20
+		}
+	}
+	return string(b)
+}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/server/boot"
@@ -36,11 +35,11 @@ func TestPolicyFileIsFollowed(t *testing.T) {
 		}
 	}
 	write(strings.Replace(policyText, "100/hour", "150/hour", 1))
-	eventually(t, 3*time.Second, "version 2", func() bool { return n.inForce().Version == 2 })
+	eventually(t, "version 2", func() bool { return n.inForce().Version == 2 })
 	write("plans: {free: {nonsense: 1}}\n")
 	write(strings.Replace(policyText, "100/hour", "oops", 1))
 	write(strings.Replace(policyText, "100/hour", "170/hour", 1))
-	eventually(t, 3*time.Second, "version 3", func() bool { return n.inForce().Version == 3 })
+	eventually(t, "version 3", func() bool { return n.inForce().Version == 3 })
 	if len(n.reasons()) != 0 {
 		t.Errorf("a policy file that was put right leaves reasons: %v", n.reasons())
 	}
@@ -75,7 +74,7 @@ func TestBuiltInPolicy(t *testing.T) {
 	if plans.DefaultPlan != "free" || got["free"] != 100 || got["paid"] != 1000 || got["enterprise"] != 10000 {
 		t.Errorf("got %v, default %q, want free 100, paid 1000, enterprise 10000, default free", got, plans.DefaultPlan)
 	}
-	n.waitReady(2 * time.Second)
+	n.waitReady()
 }
 
 // Servers that share a ledger take the policy from it: a file is the first version,
@@ -83,12 +82,12 @@ func TestBuiltInPolicy(t *testing.T) {
 func TestSharedLedgerRefusesADifferentFile(t *testing.T) {
 	c := production(t, testenv.Postgres(t))
 	without := start(t, c)
-	eventually(t, 3*time.Second, "readiness asks for a policy", func() bool { return strings.Contains(without.reasons()["policy"], "quotactl apply") })
+	eventually(t, "readiness asks for a policy", func() bool { return strings.Contains(without.reasons()["policy"], "quotactl apply") })
 	c.Policy = file(t, policyText)
 	if v := start(t, c).inForce(); v.Version != 1 {
 		t.Fatalf("in force: got version %d, want 1", v.Version)
 	}
-	without.waitReady(3 * time.Second)
+	without.waitReady()
 	// The same in other words is no difference.
 	c.Policy = file(t, "# a comment\n"+policyText)
 	start(t, c)

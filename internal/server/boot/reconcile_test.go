@@ -48,7 +48,7 @@ default_plan: free
 	}
 	var gateways []*client.Client
 	for i := range 2 {
-		c, err := client.Dial(t.Context(), n.GRPCAddr(), client.WithAgent(fmt.Sprint("gw-", i)), client.WithFirstWait(10*time.Second),
+		c, err := client.Dial(t.Context(), n.GRPCAddr(), client.WithAgent(fmt.Sprint("gw-", i)), client.WithFirstWait(patience),
 			client.WithReportInterval(200*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ default_plan: free
 `))
 	var gateways []*client.Client
 	for i := range 2 {
-		c, err := client.Dial(t.Context(), n.GRPCAddr(), client.WithAgent(fmt.Sprint("gw-", i)), client.WithFirstWait(10*time.Second))
+		c, err := client.Dial(t.Context(), n.GRPCAddr(), client.WithAgent(fmt.Sprint("gw-", i)), client.WithFirstWait(patience), client.WithMaxWait(patience))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,6 +33,7 @@ default_plan: free
 		return []client.Attribute{{Name: "tenant", Value: "acme"}, {Name: "endpoint", Value: path}}
 	}
 	var running, most atomic.Int64
+	together := time.Now().Add(10 * time.Second)
 	var wg sync.WaitGroup
 	for i := range 120 {
 		wg.Go(func() {
@@ -44,7 +45,10 @@ default_plan: free
 			now := running.Add(1)
 			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 			}
-			time.Sleep(10 * time.Millisecond) // the work
+			// The work: a little, and for the first ones until others have come, however late they are.
+			for time.Sleep(10 * time.Millisecond); most.Load() < 4 && time.Now().Before(together); {
+				time.Sleep(time.Millisecond)
+			}
 			running.Add(-1)
 			d.Done()
 		})
@@ -62,7 +66,7 @@ default_plan: free
 		})
 	}
 	wg.Wait()
-	if took := time.Since(begin); took < 1100*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(begin); took < 1100*time.Millisecond || took > patience {
 		t.Errorf("60 at 50 a second took %v, want 1.2 s or a little more", took)
 	}
 	for _, c := range gateways {
@@ -70,5 +74,5 @@ default_plan: free
 			t.Error(err)
 		}
 	}
-	eventually(t, 20*time.Second, "every start is billed once", func() bool { return n.total() == 180 }, func() any { return n.total() })
+	eventually(t, "every start is billed once", func() bool { return n.total() == 180 }, func() any { return n.total() })
 }

@@ -123,7 +123,7 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	// An agent that is given several servers holds each certificate to its address.
-	agent, err := client.Dial(t.Context(), n.GRPCAddr()+", "+n.GRPCAddr(), client.WithAgent("edge"), client.WithFirstWait(10*time.Second),
+	agent, err := client.Dial(t.Context(), n.GRPCAddr()+", "+n.GRPCAddr(), client.WithAgent("edge"), client.WithFirstWait(patience),
 		client.WithTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}))
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestTLS(t *testing.T) {
 	if err := os.Chtimes(certFile, later, later); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "the renewed certificate is served", func() bool {
+	eventually(t, "the renewed certificate is served", func() bool {
 		conn, err := tls.Dial("tcp", n.HTTPAddr(), &tls.Config{RootCAs: pool})
 		if err != nil {
 			return false

@@ -50,7 +50,7 @@ func (f *fleet) start(name string) {
 		f.dirs[name] = filepath.Join(f.t.TempDir(), name)
 	}
 	c, err := client.Dial(f.t.Context(), "passthrough:server", client.WithDialer(f.dial), client.WithAgent(name),
-		client.WithJournal(f.dirs[name]), client.WithReportInterval(200*time.Millisecond), client.WithFirstWait(10*time.Second))
+		client.WithJournal(f.dirs[name]), client.WithReportInterval(200*time.Millisecond), client.WithFirstWait(patience))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (f *fleet) ask(name string, n int) {
 
 func (f *fleet) close(name string) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := f.running[name].Close(ctx); err != nil {
 		f.t.Errorf("close %s: %v", name, err)
@@ -81,7 +81,7 @@ func (f *fleet) close(name string) {
 func (f *fleet) settled() {
 	f.t.Helper()
 	for name, c := range f.running {
-		eventually(f.t, 10*time.Second, name+" has settled all", func() bool {
+		eventually(f.t, name+" has settled all", func() bool {
 			s := c.Stats()
 			return s.UnitsPending == 0 && s.UnitsSettled+s.UnitsRecovered >= s.Billed
 		}, func() any { return c.Stats() })
@@ -92,7 +92,7 @@ func (f *fleet) settled() {
 func (f *fleet) healed(n *node, when string) {
 	f.t.Helper()
 	var got int64
-	eventually(f.t, 20*time.Second, when+" the ledger has what was admitted", func() bool {
+	eventually(f.t, when+" the ledger has what was admitted", func() bool {
 		got = n.billed()
 		return got >= f.admitted
 	}, func() any { return fmt.Sprintf("%d of %d", got, f.admitted) })
@@ -180,7 +180,7 @@ func wentBack(t *testing.T, n *node, copied func() *node, back func() *node) {
 func TestSQLiteLedgerPutBack(t *testing.T) {
 	c := embedded(t, wentBackPolicy)
 	n := start(t, c)
-	n.waitReady(10 * time.Second)
+	n.waitReady()
 	path := filepath.Join(c.DataDir, "quota.db")
 	saved := filepath.Join(t.TempDir(), "saved.db")
 	restart := func(from, to string) *node {
@@ -199,7 +199,7 @@ func TestSQLiteLedgerPutBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		n = start(t, c)
-		n.waitReady(10 * time.Second)
+		n.waitReady()
 		return n
 	}
 	wentBack(t, n, func() *node { return restart(path, saved) }, func() *node { return restart(saved, path) })
@@ -211,14 +211,14 @@ func TestPostgresRestored(t *testing.T) {
 	c := production(t, pg)
 	n := start(t, c)
 	n.apply(wentBackPolicy)
-	n.waitReady(10 * time.Second)
+	n.waitReady()
 	var restore func()
 	wentBack(t, n, func() *node {
 		restore = pg.Backup()
 		return n
 	}, func() *node {
 		restore()
-		n.waitReady(20 * time.Second)
+		n.waitReady()
 		return n
 	})
 }
@@ -231,14 +231,14 @@ func TestPostgresFailsOverWithoutItsTail(t *testing.T) {
 	c.Ledger = twoHosts(t, primary.AppURL(), standby.URL(testenv.AppUser, testenv.AppPassword))
 	n := start(t, c)
 	n.apply(wentBackPolicy)
-	n.waitReady(10 * time.Second)
+	n.waitReady()
 	wentBack(t, n, func() *node {
 		standby.Deafen(primary)
 		return n
 	}, func() *node {
 		primary.Stop()
 		standby.Promote()
-		n.waitReady(20 * time.Second)
+		n.waitReady()
 		return n
 	})
 }

@@ -27,7 +27,7 @@ func TestUsageReports(t *testing.T) {
 	calls := ledger.Row{Slot: slot, Tenant: "acme/web", Limit: "by-endpoint", Meter: "calls", Version: 1, Attributes: "tenant=acme/web" + ledger.AttributeSep + "endpoint=/a", Admitted: 34}
 	other := ledger.Row{Slot: slot, Tenant: "globex", Limit: "requests", Meter: "requests", Version: 1, Admitted: 5}
 	e.settle(row, web, calls, other)
-	for range 500 {
+	for range 6000 {
 		if strings.Contains(e.ok("usage", "report"), "at block 1, ") {
 			break
 		}

@@ -47,12 +47,21 @@ type env struct {
 	now  time.Time
 }
 
+// awayFromEdges waits for the next slot where this one may end before a test does: what a test settles, and what its
+// plans and credits say of it, is of one slot, and so of one month.
+func awayFromEdges() {
+	if left := time.Until(time.Now().Truncate(ledger.DefaultSlot).Add(ledger.DefaultSlot)); left < 20*time.Second {
+		time.Sleep(left)
+	}
+}
+
 func start(t *testing.T, change func(*boot.Config)) *env {
 	t.Helper()
 	// The machine's settings must not reach the test.
 	for _, name := range []string{"QUOTA_SERVER", "QUOTA_KEY", "QUOTA_TLS_CA", "QUOTA_TLS_CERT", "QUOTA_TLS_KEY"} {
 		t.Setenv(name, "")
 	}
+	awayFromEdges()
 	e := &env{t: t, dir: t.TempDir(), now: time.Now()}
 	c := boot.Embedded(t.TempDir(), e.file("quota.yaml", policyText))
 	c.Log = slog.New(slog.DiscardHandler)

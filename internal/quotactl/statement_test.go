@@ -15,7 +15,7 @@ import (
 // previewed is a statement as of a block that has all the units.
 func (e *env) previewed(units int64, words ...string) (*billing.Statement, string) {
 	e.t.Helper()
-	for range 500 {
+	for range 6000 {
 		document := e.ok(append([]string{"statement", "preview", "-o", "json"}, words...)...)
 		s := new(billing.Statement)
 		if err := json.Unmarshal([]byte(document), s); err != nil {

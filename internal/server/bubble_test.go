@@ -112,6 +112,20 @@ func (w *world) start() {
 	}
 }
 
+// another serves the stores as well, to whoever connects from now on; the first server goes on for those that have.
+// stop ends it.
+func (w *world) another() (stop func()) {
+	w.t.Helper()
+	first := w.stop
+	w.start()
+	second := w.stop
+	w.stop = first
+	return func() {
+		second()
+		w.stop = first
+	}
+}
+
 // admin is what operators call; its connection ends with f.
 func (w *world) admin() quotav1.AdminServiceClient {
 	w.t.Helper()

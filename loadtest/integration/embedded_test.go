@@ -41,14 +41,14 @@ func TestEmbeddedServerKilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for n := range kills + 1 {
 		p := start(t, fmt.Sprintf("server-%d", n), server, "--data-dir", dir, "--grpc-addr", grpcAddr, "--http-addr", httpAddr, "--fold-interval", "20ms")
-		p.waitReady(httpAddr, 30*time.Second)
+		p.waitReady(httpAddr, patience)
 		ctx, stop := context.WithCancel(t.Context())
 		var sending sync.WaitGroup
 		for _, a := range agents {
 			sending.Go(func() { a.send(ctx, t) })
 		}
 		before := acknowledged(agents)
-		until(t, "reports are settled", 30*time.Second, p, func() bool { return acknowledged(agents) > before+50 })
+		until(t, "reports are settled", patience, p, func() bool { return acknowledged(agents) > before+50 })
 		if n < kills {
 			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 			p.kill() // in the middle of whatever it does
@@ -57,7 +57,7 @@ func TestEmbeddedServerKilled(t *testing.T) {
 		sending.Wait()
 		if n == kills {
 			held(t, conn, agents)
-			p.terminate(20 * time.Second)
+			p.terminate(patience)
 		}
 	}
 	t.Logf("%d kills, %d reports acknowledged", kills, acknowledged(agents))

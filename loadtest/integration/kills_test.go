@@ -63,7 +63,7 @@ tenants:
 	at := address(t)
 	web := address(t)
 	run := start(t, "server", server, "--data-dir", filepath.Join(dir, "data"), "--policy", policy, "--grpc-addr", at, "--http-addr", web)
-	run.waitReady(web, 20*time.Second)
+	run.waitReady(web, patience)
 
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -79,10 +79,22 @@ tenants:
 		trail := filepath.Join(dir, fmt.Sprintf("%d.trail", i))
 		last = start(t, fmt.Sprintf("gateway.%d", i), loadtest, "gateway", "--server", at, "--agent", "gateway",
 			"--demand", strings.Join(demands, ","), "--trail", trail, "--journal", journal, "--report", "150ms")
-		last.waitSaid("up gateway", 20*time.Second)
+		last.waitSaid("up gateway", patience)
 		if i == kills {
-			time.Sleep(time.Second)
-			last.terminate(30 * time.Second)
+			// On a busy machine the killed ones may have counted little: the last goes on until there was load to speak of.
+			until(t, "every tenant has load to speak of", patience, last, func() bool {
+				c, err := gateway.ReadTrail(trail)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, name := range tenants {
+					if len(sum.Admitted[name])+len(c.Admitted[name]) < kills*10 {
+						return false
+					}
+				}
+				return true
+			})
+			last.terminate(patience)
 		} else {
 			time.Sleep(50*time.Millisecond + time.Duration(random.Int64N(int64(500*time.Millisecond))))
 			last.kill()
@@ -110,9 +122,6 @@ tenants:
 		}
 		if got < counted || got > counted+open {
 			t.Errorf("%s: the ledger has %d units: %d were counted, %d were in flight at a kill", name, got, counted, open)
-		}
-		if counted < int64(kills)*10 {
-			t.Errorf("%s: only %d units were counted: no load to speak of", name, counted)
 		}
 	}
 }

@@ -23,8 +23,9 @@ tenants:
   - {id: acme/web, plan: p, parent: acme}
 `
 
-// What operators do is in force at a gateway within a second: switches, the switch file,
-// a tenant suspended, a policy tried; and the ledger has what it would have denied, and bills none of it.
+// What operators do is in force at a gateway: switches, the switch file, a tenant suspended, a policy tried. (Within a
+// second, which internal/server holds where time is virtual; here a busy machine may take longer.)
+// And the ledger has what it would have denied, and bills none of it.
 func TestOperators(t *testing.T) {
 	dir := t.TempDir()
 	policy, switches := filepath.Join(dir, "quota.yaml"), filepath.Join(dir, "switches.yaml")
@@ -56,18 +57,18 @@ func TestOperators(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	admin := quotav1.NewAdminServiceClient(conn)
-	quota, err := client.Dial(t.Context(), s.GRPCAddr(), client.WithAgent("gw"))
+	quota, err := client.Dial(t.Context(), s.GRPCAddr(), client.WithAgent("gw"), client.WithFirstWait(patience), client.WithMaxWait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func() client.Decision {
 		return quota.Allow(t.Context(), client.Attribute{Name: "tenant", Value: "acme/web"})
 	}
-	within := func(what string, is func() bool) {
+	eventually := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("not within a second: %s", what)
+				t.Fatalf("not within %s: %s", patience, what)
 			}
 		}
 	}
@@ -80,28 +81,28 @@ func TestOperators(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	within("the first decision", decided(true, client.ReasonLimit))
+	eventually("the first decision", decided(true, client.ReasonLimit))
 
 	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{DeniedTenants: []string{"acme"}}})
 	must(err)
-	within("a tenant denied by the switch", decided(false, client.ReasonSwitch))
+	eventually("a tenant denied by the switch", decided(false, client.ReasonSwitch))
 	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL}})
 	must(err)
-	within("everything allowed by the switch", decided(true, client.ReasonSwitch))
+	eventually("everything allowed by the switch", decided(true, client.ReasonSwitch))
 	write(switches, "mode: normal\n")
-	within("the switch file instead", decided(true, client.ReasonLimit))
+	eventually("the switch file instead", decided(true, client.ReasonLimit))
 	must(os.Remove(switches))
-	within("the switch again", decided(true, client.ReasonSwitch))
+	eventually("the switch again", decided(true, client.ReasonSwitch))
 	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{}})
 	must(err)
-	within("no switch", decided(true, client.ReasonLimit))
+	eventually("no switch", decided(true, client.ReasonLimit))
 
 	_, err = admin.SuspendTenant(t.Context(), &quotav1.SuspendTenantRequest{Id: "acme"})
 	must(err)
-	within("a descendant of a suspended tenant", decided(false, client.ReasonSuspended))
+	eventually("a descendant of a suspended tenant", decided(false, client.ReasonSuspended))
 	_, err = admin.ResumeTenant(t.Context(), &quotav1.ResumeTenantRequest{Id: "acme"})
 	must(err)
-	within("a tenant that goes on", decided(true, client.ReasonLimit))
+	eventually("a tenant that goes on", decided(true, client.ReasonLimit))
 
 	tried := strings.Replace(operated, "rate: 1000/second, burst: 1000", "rate: 1/hour, burst: 1", 1)
 	shadow, err := admin.ApplyPolicy(t.Context(), &quotav1.ApplyPolicyRequest{Document: tried, Shadow: true})
@@ -114,7 +115,7 @@ func TestOperators(t *testing.T) {
 		}
 		return n
 	}
-	within("a policy that is tried", func() bool {
+	eventually("a policy that is tried", func() bool {
 		if d := ask(); !d.Allowed {
 			t.Fatalf("denied while the policy is only tried: %+v", d)
 		}
@@ -123,7 +124,7 @@ func TestOperators(t *testing.T) {
 	admitted := quota.Stats().Billed
 	_, err = admin.ClearShadow(t.Context(), &quotav1.ClearShadowRequest{})
 	must(err)
-	closing, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	closing, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(quota.Close(closing))
 	final := quota.Stats()

@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// patience is how long these tests wait for what must come: all that they run shares a machine with whatever else it does.
+const patience = time.Minute
+
 // binaries is the directory of the programs, once they are built.
 var binaries string
 
@@ -146,7 +149,7 @@ func (p *process) waitSaid(word string, within time.Duration) {
 
 func (p *process) waitReady(addr string, within time.Duration) {
 	p.t.Helper()
-	asker := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	asker := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	until(p.t, p.name+" is ready", within, p, func() bool {
 		answer, err := asker.Get("http://" + addr + "/readyz")
 		if err != nil {

@@ -206,7 +206,7 @@ func startNginx(t *testing.T, program, dir, conf string) string {
 			}
 			return err == nil
 		}
-		if wait(t, 10*time.Second, ended, up) {
+		if wait(t, time.Minute, ended, up) {
 			t.Cleanup(func() {
 				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 					t.Errorf("nginx: %v", err)
@@ -310,13 +310,13 @@ func waitReady(t *testing.T, socket string) {
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	}
-	if !wait(t, 10*time.Second, nil, ready) {
+	if !wait(t, time.Minute, nil, ready) {
 		t.Fatal("the agent is not ready")
 	}
 }
 
 func unixClient(socket string) *http.Client {
-	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},

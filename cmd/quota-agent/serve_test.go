@@ -100,7 +100,7 @@ func TestAgentWithoutAServerIsNotReady(t *testing.T) {
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	}
-	if !wait(t, 10*time.Second, nil, up) {
+	if !wait(t, time.Minute, nil, up) {
 		t.Fatal("the agent does not come up")
 	}
 	if code, body := fetch(t, socket, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no policy is known") {

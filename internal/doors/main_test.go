@@ -65,7 +65,7 @@ func startServer(t *testing.T, document string) *boot.Server {
 // dial returns a client of an embedded server under the document.
 func dial(t *testing.T) *client.Client {
 	t.Helper()
-	return dialAt(t, startServer(t, document).GRPCAddr(), client.WithFirstWait(10*time.Second))
+	return dialAt(t, startServer(t, document).GRPCAddr(), client.WithFirstWait(30*time.Second), client.WithMaxWait(30*time.Second))
 }
 
 func dialAt(t *testing.T, addr string, opts ...client.Option) *client.Client {
@@ -75,7 +75,7 @@ func dialAt(t *testing.T, addr string, opts ...client.Option) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

@@ -229,7 +229,7 @@ func (p *Postgres) Stop(ctx context.Context) error {
 // Close stops the server for good and gives its port back. The files stay for their
 // owner to remove.
 func (p *Postgres) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return errors.Join(p.Stop(ctx), p.ports.release())
 }

@@ -54,7 +54,7 @@ func document() string {
 // ends gracefully. The ledger then has what the gateways admitted, to the unit, and
 // no limit was exceeded by more than it may.
 func TestProduction(t *testing.T) {
-	redis, postgres := testenv.PrivateRedis(t), testenv.Postgres(t)
+	redis, postgres := testenv.SteadyRedis(t), testenv.Postgres(t)
 	server, loadtest := program(t, "quota-server"), program(t, "loadtest")
 
 	app := postgres.AppURL()

@@ -18,8 +18,8 @@ import (
 // know the script: buckets that are there already and those that are new are served
 // all the while, and nothing is handed out twice.
 func TestASlotOnTheMove(t *testing.T) {
-	cluster := testenv.PrivateRedis(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	cluster := testenv.SteadyRedis(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 	defer func() { _ = client.Close() }()

@@ -46,7 +46,7 @@ func TestLeadershipMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	f := ledger.NewFolder(s, 50*time.Millisecond, nil)
 	folded := 0
@@ -61,8 +61,8 @@ func TestLeadershipMoves(t *testing.T) {
 	if err := f.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begun); folded != 5 || took > 10*time.Second {
-		t.Errorf("folded %d reports after %v, want 5 within seconds", folded, took)
+	if took := time.Since(begun); folded != 5 || took > 30*time.Second {
+		t.Errorf("folded %d reports after %v, want 5 soon", folded, took)
 	}
 	v, err := s.Books().Verify(t.Context(), nil)
 	if err != nil || !v.Sound() || v.Height != 1 {

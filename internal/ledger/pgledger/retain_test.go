@@ -118,7 +118,7 @@ func TestRetentionGivesWay(t *testing.T) {
 	// While it wants the tables, usage is stored and read with at most its patience of waiting.
 	for i := range 3 {
 		rep := ledger.NewReport("busy", int64(i), 1, 0, []ledger.Row{{Slot: now.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1}}, now.UnixMilli(), true)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		receipts, err := s.Settle(ctx, []ledger.Report{rep})
 		cancel()
 		if err != nil || receipts[0].Status != ledger.Settled {
@@ -179,7 +179,7 @@ func TestReadWhileAMonthIsDropped(t *testing.T) {
 					return nil
 				}
 				go func() { ended <- read(t.Context(), s) }()
-				for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 					if query(t, pg.OwnerURL(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'")[0][0] != "0" {
 						return nil // it has its snapshot, and waits for the partition
 					}

@@ -106,7 +106,7 @@ func nearMonthsEnd(t *testing.T) {
 // no more than the quota and epsilon of it, and no less than the quota.
 func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
 	nearMonthsEnd(t)
-	cluster := testenv.PrivateRedis(t)
+	cluster := testenv.SteadyRedis(t)
 	c := production(t, testenv.Postgres(t))
 	c.LeaseStore = "redis://" + strings.Join(cluster.Addrs(), ",") + "?prefix=monthly:"
 	c.Policy = file(t, monthlyText)

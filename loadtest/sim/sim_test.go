@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sc := named(t, name)
-			if sampled && sc.Agents > 10 {
+			if sampled && (sc.Agents > 10 || sc.Limit.Slots > 100) {
 				t.Skip("too long under the race detector")
 			}
 			r := Run(sc, 1)

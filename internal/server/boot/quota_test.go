@@ -105,6 +105,7 @@ func nearMonthsEnd(t *testing.T) {
 // leases. Without the ledger the quota would be there once more. With it all agents together have
 // no more than the quota and epsilon of it, and no less than the quota.
 func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
+	t.Parallel() // it waits for leases to end
 	nearMonthsEnd(t)
 	cluster := testenv.SteadyRedis(t)
 	c := production(t, testenv.Postgres(t))
@@ -221,6 +222,7 @@ func TestARestartKeepsTheQuota(t *testing.T) {
 // An agent is gone for good with a part of a quota that is used up otherwise. What it did not spend is there again
 // once it is declared lost and the ledger is complete past its lease.
 func TestWhatALostAgentDidNotSpendComesBack(t *testing.T) {
+	t.Parallel() // it waits for the minute after which an agent asks again
 	nearMonthsEnd(t)
 	n := start(t, embedded(t, monthlyText))
 	had := n.holds("lost", 400)

@@ -215,18 +215,22 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 	healthv1.RegisterHealthServer(s, h)
 	h.SetServingStatus(quotav1.DecisionService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	h.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	lines := doors.NewLines(l, decide)
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	go func() { served <- s.Serve(lines) }()
 	select {
 	case err := <-served:
+		lines.Kill()
+		lines.Wait()
 		return fmt.Errorf("grpc: %w", err)
 	case <-ctx.Done():
 	}
 	h.Shutdown()
 	decide.Close()
 	// GracefulStop waits for ever for a call that hangs; Stop ends that wait.
-	force := time.AfterFunc(drainWait, s.Stop)
+	force := time.AfterFunc(drainWait, func() { lines.Kill(); s.Stop() })
 	defer force.Stop()
 	s.GracefulStop()
+	lines.Wait()
 	return <-served
 }

@@ -22,7 +22,7 @@ import (
 const maxWaiting = 4 * ask.MaxQuestions
 
 // Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
-// a gRPC server with ask.Codec. It is safe for concurrent use.
+// a gRPC server with ask.Codec, or Lines. It is safe for concurrent use.
 //
 // One goroutine of a stream leads: it reads a message, decides its questions one after the other, and
 // writes one answer to all. A decision that has to wait for the server makes another goroutine the
@@ -47,10 +47,10 @@ func (d *Decide) Close() { d.once.Do(func() { close(d.closing) }) }
 
 // stream is one thin client's.
 type stream struct {
-	door *Decide
-	grpc grpc.BidiStreamingServer[quotav1.DecideRequest, quotav1.DecideResponse]
-
-	sending sync.Mutex // guards grpc's sending
+	door    *Decide
+	ctx     context.Context // ends what waits when the client is gone
+	hangup  func()          // ends ctx; nil where that ends by itself
+	carrier ask.Carrier
 
 	leading sync.WaitGroup // leaders, and those that were and wait still
 
@@ -62,13 +62,16 @@ type stream struct {
 
 // Decide implements quotav1.DecisionServiceServer.
 func (d *Decide) Decide(g grpc.BidiStreamingServer[quotav1.DecideRequest, quotav1.DecideResponse]) error {
-	s := &stream{door: d, grpc: g}
-	s.room.L = &s.mu
+	return d.serve(&stream{ctx: g.Context(), carrier: &ask.Stream{Grpc: g}})
+}
+
+// serve answers until the client has closed its end and everything is answered, or the stream broke.
+func (d *Decide) serve(s *stream) error {
+	s.door, s.room.L = d, &s.mu
 	d.metrics.streams.Inc()
 	defer d.metrics.streams.Dec()
 	ended := make(chan struct{})
-	first := newLeader(s)
-	s.leading.Go(first.lead)
+	s.leading.Go(newLeader(s).lead)
 	go func() {
 		s.leading.Wait()
 		close(ended)
@@ -86,19 +89,20 @@ func (d *Decide) Decide(g grpc.BidiStreamingServer[quotav1.DecideRequest, quotav
 	return s.err
 }
 
-// fail ends the stream with err, nil for the client's own end of it.
+// fail ends the stream with err.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
+	if s.hangup != nil {
+		s.hangup()
+	}
 }
 
 func (s *stream) send(f *ask.Frame) {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if err := s.grpc.SendMsg(f); err != nil {
+	if err := s.carrier.Send(f); err != nil {
 		s.fail(err)
 	}
 }
@@ -120,7 +124,7 @@ type leader struct {
 }
 
 func newLeader(s *stream) *leader {
-	l := &leader{Context: s.grpc.Context(), stream: s, in: new(ask.Frame), out: new(ask.Frame)}
+	l := &leader{Context: s.ctx, stream: s, in: new(ask.Frame), out: new(ask.Frame)}
 	l.asking = client.BeforeWait(l, l.part)
 	return l
 }
@@ -166,7 +170,7 @@ func (l *leader) lead() {
 		if failed {
 			return
 		}
-		if err := s.grpc.RecvMsg(l.in); err != nil {
+		if err := s.carrier.Recv(l.in); err != nil {
 			if !errors.Is(err, io.EOF) {
 				s.fail(err)
 			}

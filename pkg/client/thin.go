@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -32,8 +33,8 @@ import (
 type Thin struct {
 	cfg    config
 	log    *slog.Logger
-	conn   *grpc.ClientConn
-	api    quotav1.DecisionServiceClient
+	open   func(ctx context.Context) (ask.Carrier, error) // makes a stream, until ctx ends
+	hangUp func() error                                   // ends what streams have in common
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when all has ended
 	first  chan struct{} // closed when the agent was reached, or could not be
@@ -73,6 +74,7 @@ const (
 
 	firstRedial = 20 * time.Millisecond
 	lastRedial  = time.Second
+	dialWait    = 2 * time.Second
 )
 
 // ThinStats is a snapshot of counts since DialAgent.
@@ -126,16 +128,13 @@ func DialAgent(ctx context.Context, target string, opts ...Option) (*Thin, error
 	if err := cfg.validate(target); err != nil {
 		return nil, err
 	}
-	conn, err := connect(target, &cfg,
-		// Windows that are never waited for: without them gRPC measures the line with a ping for each message.
-		grpc.WithStaticStreamWindowSize(4*ask.MaxBytes), grpc.WithStaticConnWindowSize(4*ask.MaxBytes),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
+	open, hangUp, err := carriers(target, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	life, cancel := context.WithCancel(context.Background())
 	t := &Thin{
-		cfg: cfg, log: cfg.logger.With("quota_agent", target), conn: conn, api: quotav1.NewDecisionServiceClient(conn), cancel: cancel,
+		cfg: cfg, log: cfg.logger.With("quota_agent", target), open: open, hangUp: hangUp, cancel: cancel,
 		ended: make(chan struct{}), first: make(chan struct{}), wake: make(chan struct{}, 1),
 		sent: make(map[uint64]*question), limits: make(map[limitKey]*limit.Limit), drained: make(chan struct{}),
 	}
@@ -150,6 +149,50 @@ func DialAgent(ctx context.Context, target string, opts ...Option) (*Thin, error
 		}
 	}
 	return t, nil
+}
+
+// carriers returns what opens streams to target: lines of their own, or with TLS streams of gRPC, over a
+// connection that hangUp ends.
+func carriers(target string, cfg *config) (open func(context.Context) (ask.Carrier, error), hangUp func() error, err error) {
+	if cfg.tls == nil {
+		network, addr := "tcp", target
+		if path, ok := strings.CutPrefix(target, "unix:"); ok {
+			network, addr = "unix", strings.TrimPrefix(path, "//")
+		} else if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, nil, fmt.Errorf("quota-agent %q: write HOST:PORT or unix:PATH", target)
+		}
+		dial := func(ctx context.Context) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialWait)
+			defer cancel()
+			if cfg.dialer != nil {
+				return cfg.dialer(ctx, addr)
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		}
+		return func(ctx context.Context) (ask.Carrier, error) {
+			l, err := ask.Connect(ctx, dial)
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		}, func() error { return nil }, nil
+	}
+	conn, err := connect(target, cfg,
+		// Windows that are never waited for: without them gRPC measures the line with a ping for each message.
+		grpc.WithStaticStreamWindowSize(4*ask.MaxBytes), grpc.WithStaticConnWindowSize(4*ask.MaxBytes),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
+	if err != nil {
+		return nil, nil, err
+	}
+	api := quotav1.NewDecisionServiceClient(conn)
+	return func(ctx context.Context) (ask.Carrier, error) {
+		s, err := api.Decide(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &ask.Stream{Grpc: s}, nil
+	}, conn.Close, nil
 }
 
 // Allow asks for one unit; see AllowN.
@@ -305,7 +348,7 @@ func redialIn(fails int) time.Duration {
 func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := t.api.Decide(ctx)
+	stream, err := t.open(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -321,14 +364,14 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 	reached()
 	leaving := make(chan struct{})
 	var writer sync.WaitGroup
-	writer.Go(func() { t.write(stream, leaving, cancel) })
+	writer.Go(func() { t.write(ctx, stream, leaving, cancel) })
 	defer writer.Wait()
 	defer cancel()
 	t.rouse()
 	var f ask.Frame
 	left := false
 	for {
-		if err := stream.RecvMsg(&f); err != nil {
+		if err := stream.Recv(&f); err != nil {
 			if left && errors.Is(err, io.EOF) {
 				err = nil
 			}
@@ -347,15 +390,15 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 }
 
 // write sends what was asked, one message after the other.
-func (t *Thin) write(stream grpc.ClientStream, leaving <-chan struct{}, cancel context.CancelFunc) {
+func (t *Thin) write(ctx context.Context, stream ask.Carrier, leaving <-chan struct{}, cancel context.CancelFunc) {
 	var f ask.Frame
 	for {
 		select {
 		case <-t.wake:
 		case <-leaving:
-			_ = stream.CloseSend() // never fails
+			_ = stream.CloseSend() // the reader sees what came of it
 			return
-		case <-stream.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 		// Callers that were answered together ask again together: they come first, and their
@@ -364,7 +407,7 @@ func (t *Thin) write(stream grpc.ClientStream, leaving <-chan struct{}, cancel c
 		if t.fill(&f); f.Len() == 0 {
 			continue
 		}
-		if err := stream.SendMsg(&f); err != nil {
+		if err := stream.Send(&f); err != nil {
 			cancel() // the reader ends, and is told why
 			return
 		}
@@ -574,5 +617,5 @@ func (t *Thin) Close(ctx context.Context) error {
 	}
 	t.cancel()
 	<-t.ended
-	return t.conn.Close()
+	return t.hangUp()
 }

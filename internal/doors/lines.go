@@ -1,0 +1,140 @@
+package doors
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ask"
+)
+
+// sortWait bounds how long a connection may take to show its protocol.
+const sortWait = 5 * time.Second
+
+// Lines is a listener for two protocols on one address, told apart by a connection's first byte: thin
+// clients' lines, which it serves itself, and all else, which Accept returns. Close ends listening and leaves
+// lines that are open; Wait and Kill end them.
+type Lines struct {
+	net.Listener
+	door   *Decide
+	others chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	life   context.Context
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+}
+
+// NewLines takes l over, and begins to accept.
+func NewLines(l net.Listener, door *Decide) *Lines {
+	s := &Lines{Listener: l, door: door, others: make(chan net.Conn), closed: make(chan struct{})}
+	s.life, s.cancel = context.WithCancel(context.Background())
+	s.group.Go(s.accept)
+	return s
+}
+
+func (s *Lines) accept() {
+	pause := time.Millisecond
+	for {
+		conn, err := s.Listener.Accept()
+		if err == nil {
+			pause = time.Millisecond
+			s.group.Go(func() { s.sort(conn) })
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			s.Close()
+			return
+		}
+		// Such as too many open files: others will be closed.
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+// sort finds a connection's protocol, and serves it where it is a line.
+func (s *Lines) sort(conn net.Conn) {
+	stop := context.AfterFunc(s.life, func() { conn.Close() })
+	first := make([]byte, 1)
+	err := conn.SetReadDeadline(time.Now().Add(sortWait))
+	if err == nil {
+		_, err = conn.Read(first)
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case err != nil:
+	case first[0] == ask.Hello[0]:
+		s.door.line(s.life, conn, first)
+	default:
+		stop()
+		select {
+		case s.others <- &begun{conn, first}:
+			return
+		case <-s.closed:
+		}
+	}
+	stop()
+	_ = conn.Close() // nothing is owed on it any more
+}
+
+// Accept implements net.Listener.
+func (s *Lines) Accept() (net.Conn, error) {
+	select {
+	case conn := <-s.others:
+		return conn, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (s *Lines) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.closed)
+		err = s.Listener.Close()
+	})
+	return err
+}
+
+// Wait waits until every line has ended.
+func (s *Lines) Wait() { s.group.Wait() }
+
+// Kill ends every line at once.
+func (s *Lines) Kill() { s.cancel() }
+
+// begun is a connection whose first bytes were read.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) == 0 {
+		return b.Conn.Read(p)
+	}
+	n := copy(p, b.first)
+	b.first = b.first[n:]
+	return n, nil
+}
+
+// line serves a thin client over a connection of its own, until it ends.
+func (d *Decide) line(ctx context.Context, conn net.Conn, read []byte) {
+	l, err := ask.NewLine(conn, read)
+	if err != nil {
+		return // not a client of ours, or of another version: it sees the connection end
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// What ends it is of no use here: the client sees the connection end too.
+	_ = d.serve(&stream{ctx: ctx, hangup: cancel, carrier: l})
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -79,9 +80,9 @@ type Bucket struct {
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient  flag
-	keep     flag  // more slots than this lying idle are a surplus that the owner has not noticed
-	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
-	hopeless int64 // units refused for being more than that: no demand that a lease could serve
+	keep     flag                    // more slots than this lying idle are a surplus that the owner has not noticed
+	capacity int64                   // the most units that the whole bucket ever holds; 0 where no request is refused for that
+	company  atomic.Pointer[Company] // it was in last; see Entry.With
 
 	*span // of windows and slots; noSpan without
 
@@ -109,8 +110,8 @@ type Bucket struct {
 	checked      int64   // units asked for until the last check
 	checkedAt    int64
 	lastAsk      int64
-	kept         *reserves // nil without reservations
-	toldAdmitted int64     // admitted and denied units up to the last renewal made
+	seldom       *seldom // nil where nothing of it was needed yet
+	toldAdmitted int64   // admitted and denied units up to the last renewal made
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
@@ -204,7 +205,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refused.Add(n)
-		b.hopeless += n
+		b.seldomLocked().hopeless += n
 		return Verdict{Outcome: Denied}
 	case b.touchLocked(now, n):
 		return Verdict{Outcome: Admitted, Attend: true}

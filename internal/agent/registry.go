@@ -223,6 +223,9 @@ type Item struct {
 	whose whose
 }
 
+// Values returns how many values tell the limit's buckets apart.
+func (it *Item) Values() int { return int(it.values) }
+
 // whose says which tenant a limit is held by.
 type whose uint8
 

@@ -348,7 +348,12 @@ func (b *Bucket) leadLocked(term int64) int64 {
 }
 
 // deniedLocked returns the units denied so far that a lease could have served.
-func (b *Bucket) deniedLocked() int64 { return b.cell.denied() - b.hopeless }
+func (b *Bucket) deniedLocked() int64 {
+	if b.seldom == nil {
+		return b.cell.denied()
+	}
+	return b.cell.denied() - b.seldom.hopeless
+}
 
 // Fail says that the server could not be reached: the next renewal follows when
 // the caller makes it, and requests that wait are decided as in an outage.

@@ -17,6 +17,19 @@ type reserves struct {
 	outside  int64 // units committed of windows that were over, which the window now is not to pay for
 }
 
+// seldom is what few buckets ever have.
+type seldom struct {
+	reserves
+	hopeless int64 // units refused for being more than the capacity: no demand that a lease could serve
+}
+
+func (b *Bucket) seldomLocked() *seldom {
+	if b.seldom == nil {
+		b.seldom = new(seldom)
+	}
+	return b.seldom
+}
+
 // Reserved returns the units that are reserved and neither committed nor cancelled.
 func (b *Bucket) Reserved() int64 {
 	b.mu.Lock()
@@ -25,10 +38,10 @@ func (b *Bucket) Reserved() int64 {
 }
 
 func (b *Bucket) reservedLocked() int64 {
-	if b.kept == nil || b.kept.window != b.window {
+	if b.seldom == nil || b.seldom.window != b.window {
 		return 0
 	}
-	return b.kept.reserved
+	return b.seldom.reserved
 }
 
 // Reserve says that n units, which were taken and announced with Hold, are reserved. It
@@ -36,14 +49,12 @@ func (b *Bucket) reservedLocked() int64 {
 func (b *Bucket) Reserve(n int64) (window int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.kept == nil {
-		b.kept = new(reserves)
+	kept := b.seldomLocked()
+	if kept.window != b.window {
+		kept.reserved, kept.window = 0, b.window
 	}
-	if b.kept.window != b.window {
-		b.kept.reserved, b.kept.window = 0, b.window
-	}
-	b.kept.all += n
-	b.kept.reserved += n
+	kept.all += n
+	kept.reserved += n
 	return b.window
 }
 
@@ -64,12 +75,12 @@ func (b *Bucket) Settle(n, m, window int64) (attend bool) {
 		b.renewAt = soon // more than all that was left: others may wait for it
 		attend = true
 	}
-	b.kept.all -= n
-	if window == b.kept.window {
-		b.kept.reserved -= n
+	b.seldom.all -= n
+	if window == b.seldom.window {
+		b.seldom.reserved -= n
 	}
 	if window != b.window {
-		b.kept.outside += m
+		b.seldom.outside += m
 	}
 	return attend || b.early
 }
@@ -110,8 +121,8 @@ func (b *Bucket) settleLocked(n, m int64, back bool) {
 // spent. Left out is what the store is told of as held.
 func (b *Bucket) admittedLocked() int64 {
 	taken := b.cell.taken() - b.gatheredLocked()
-	if b.kept != nil {
-		taken -= b.kept.all + b.kept.outside
+	if b.seldom != nil {
+		taken -= b.seldom.all + b.seldom.outside
 	}
 	return taken
 }

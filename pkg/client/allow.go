@@ -22,7 +22,7 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 // 1,000,000,000 is denied as invalid.
 //
 // The attributes are not kept. It allocates nothing while leases last, but for slots, and for what tells of several limits where
-// the request is not one that came before.
+// they did not allow a request together before.
 func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
 	return c.allow(ctx, n, attributes)
 }
@@ -175,7 +175,13 @@ func (c *Client) deciders(n int64, set *agent.Set, holds []hold, strictest int, 
 	case len(holds) == 1:
 		return holds[0].entry
 	}
-	return &origin{holds[strictest], othersOf(holds, strictest), nil}
+	own := 0 // which the fewest requests share, so that it is in the same company the most often
+	for i := range holds {
+		if holds[i].item.Values() > holds[own].item.Values() {
+			own = i
+		}
+	}
+	return holds[own].entry.With(agent.Company{Item: holds[strictest].item, Entry: holds[strictest].entry, Others: othersOf(holds, strictest)})
 }
 
 // wasRefused goes on where Take failed at the last of holds; the others' units are in hand. It reports true when

@@ -74,6 +74,8 @@ func (d *Decision) speaker() speaker {
 	case *agent.Resolution:
 		e, s.limit = by.Entry(by.Strictest()), &by.Item(by.Strictest()).Rule.Limit
 		others = othersKnown(by)
+	case *agent.Company:
+		e, s.limit, others = by.Entry, &by.Item.Rule.Limit, by.Others
 	case *origin:
 		e, s.limit, others = by.entry, &by.item.Rule.Limit, by.others
 	}

@@ -347,6 +347,7 @@ func (l *loop) sweep(idle time.Duration) {
 	l.sweptAt = now
 	var out []*agent.Entry
 	l.c.reg.Each(func(e *agent.Entry) {
+		e.Disband()
 		if e.Idle(now-idle.Microseconds()) && !e.Line.Flying && !e.Unbooked() {
 			out = append(out, e)
 		}

@@ -53,3 +53,21 @@ func TestKnownRequestsBound(t *testing.T) {
 		}
 	}
 }
+
+// A request that is no other's like, because it has an id of its own, does not allocate either, however many limits it meets.
+func TestRequestsAnewDoNotAllocate(t *testing.T) {
+	for limits, endpoint := range map[int]string{1: oneLimit, 3: threeLimits} {
+		c, stop, err := bench.Open(fiftyRules(), planOf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := newRequests(1_000, false, false)
+		fill(c, q, endpoint, true)
+		if f := measure(1, 9, []candidate{anew(c, q, endpoint)}); f[0].allocs != 0 {
+			t.Errorf("%d limits: a decision allocates %.3f times, want 0", limits, f[0].allocs)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -292,6 +292,46 @@ func (r *report) tenants(n int) {
 	check(stop())
 }
 
+// ids are of one request each, by worker.
+type ids struct {
+	of   [2][16]byte
+	last [2]uint32
+}
+
+func (d *ids) next(g int) string {
+	d.last[g]++
+	hex(d.of[g][:8], uint32(g))
+	hex(d.of[g][8:], d.last[g])
+	return unsafe.String(&d.of[g][0], len(d.of[g]))
+}
+
+// anew decides requests of which each has an id of its own.
+func anew(c *client.Client, q *requests, endpoint string) candidate {
+	d := new(ids)
+	return candidate{"Allow by attributes", func(g, n int) {
+		w := &q.workers[g]
+		for range n {
+			q.next(w)
+			d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
+				client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip},
+				client.Attribute{Name: "id", Value: d.next(g)})
+			must(d.Allowed)
+		}
+	}}
+}
+
+// anewAlone is what a turn costs without a decision.
+func anewAlone(q *requests) candidate {
+	d := new(ids)
+	return candidate{"the request alone", func(g, n int) {
+		w := &q.workers[g]
+		for range n {
+			q.next(w)
+			must(d.next(g) != "")
+		}
+	}}
+}
+
 // aside decides requests of which none comes again, for each has an id of its own: what was remembered of them would be of no
 // use, and is set aside.
 func (r *report) aside() {
@@ -309,34 +349,7 @@ func (r *report) aside() {
 		}
 		q := newRequests(buckets, false, false)
 		fill(c, q, endpoint, true)
-		var ids [2][16]byte // by worker
-		var last [2]uint32
-		id := func(g int) string {
-			last[g]++
-			hex(ids[g][:8], uint32(g))
-			hex(ids[g][8:], last[g])
-			return unsafe.String(&ids[g][0], len(ids[g]))
-		}
-		all := []candidate{
-			{"Allow by attributes", func(g, n int) {
-				w := &q.workers[g]
-				for range n {
-					q.next(w)
-					d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
-						client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip},
-						client.Attribute{Name: "id", Value: id(g)})
-					must(d.Allowed)
-				}
-			}},
-			goMap(q, limits),
-			{"the request alone", func(g, n int) {
-				w := &q.workers[g]
-				for range n {
-					q.next(w)
-					must(id(g) != "")
-				}
-			}},
-		}
+		all := []candidate{anew(c, q, endpoint), goMap(q, limits), anewAlone(q)}
 		r.table(name, 1, true, float64(limits), all...)
 		check(stop())
 	}

@@ -72,6 +72,7 @@ type Bucket struct {
 	ended    bool  // the lease ended by itself: it was not given back
 	alone    alone // since the last answer
 	early    bool  // renew before renewAt
+	durable  bool  // the cell outlives the process, and all is counted there; never written later
 	stopped  bool  // the last check found that demand stopped
 	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
 	most     int16 // requests that may wait their turn
@@ -80,9 +81,8 @@ type Bucket struct {
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient  flag
-	keep     flag                    // more slots than this lying idle are a surplus that the owner has not noticed
-	capacity int64                   // the most units that the whole bucket ever holds; 0 where no request is refused for that
-	company  atomic.Pointer[Company] // it was in last; see Entry.With
+	keep     flag  // more slots than this lying idle are a surplus that the owner has not noticed
+	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 
 	*span // of windows and slots; noSpan without
 
@@ -110,8 +110,8 @@ type Bucket struct {
 	checked      int64   // units asked for until the last check
 	checkedAt    int64
 	lastAsk      int64
-	seldom       *seldom // nil where nothing of it was needed yet
-	toldAdmitted int64   // admitted and denied units up to the last renewal made
+	seldom       atomic.Pointer[seldom] // nil where nothing of it was needed yet
+	toldAdmitted int64                  // admitted and denied units up to the last renewal made
 	toldDenied   int64
 	// toldAdmitted and toldDenied as of the last renewal that was answered.
 	answered, answeredDenied int64
@@ -205,7 +205,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refused.Add(n)
-		b.seldomLocked().hopeless += n
+		b.rarely().hopeless += n
 		return Verdict{Outcome: Denied}
 	case b.touchLocked(now, n):
 		return Verdict{Outcome: Admitted, Attend: true}
@@ -248,7 +248,11 @@ func (b *Bucket) Shut(now int64) (Verdict, bool) {
 	if now >= until || b.cell.due() != 0 {
 		return Verdict{}, false
 	}
-	b.cell.refused.Add(1)
+	if s := b.seldom.Load(); s != nil && s.denials.Load() != nil {
+		s.denials.Load().add()
+	} else if n := b.cell.refused.Add(1); n%denialsFrom == 0 && !b.durable {
+		b.countApart()
+	}
 	return Verdict{Outcome: Denied, RetryAfter: max(b.shutRetry.Load()-now, 1)}, true
 }
 
@@ -411,7 +415,7 @@ func (b *Bucket) Collect() (admitted, denied int64) {
 		admitted = a - b.collectedAdmitted
 		b.collectedAdmitted = a
 	}
-	if d := b.cell.denied(); d > b.collectedDenied {
+	if d := b.denied(); d > b.collectedDenied {
 		denied = d - b.collectedDenied
 		b.collectedDenied = d
 	}

@@ -11,26 +11,28 @@ type Company struct {
 // remembered, and meet the same buckets again and again, do not allocate one each. The bucket is best one that few
 // requests share.
 func (e *Entry) With(c Company) *Company {
-	if was := e.company.Load(); was != nil && *was == c {
+	s := e.rarely()
+	if was := s.company.Load(); was != nil && *was == c {
 		return was
 	}
 	next := &Company{c.Item, c.Entry, c.Others} // not c, which would then be allocated for every call
-	e.company.Store(next)
+	s.company.Store(next)
 	return next
 }
 
 // Disband has the bucket forget a company of which a bucket is no more, so that it does not keep that, and what a journal
 // has of it.
 func (e *Entry) Disband() {
-	c := e.company.Load()
-	if c == nil {
+	s := e.seldom.Load()
+	if s == nil || s.company.Load() == nil {
 		return
 	}
+	c := s.company.Load()
 	gone := c.Entry.Dead()
 	for _, o := range c.Others {
 		gone = gone || o != nil && o.Dead()
 	}
 	if gone {
-		e.company.CompareAndSwap(c, nil)
+		s.company.CompareAndSwap(c, nil)
 	}
 }

@@ -26,12 +26,12 @@ func TestCompany(t *testing.T) {
 		t.Error("what was told of one company is told of another")
 	}
 	own.Disband()
-	if own.company.Load() == nil {
+	if own.rarely().company.Load() == nil {
 		t.Error("a company of buckets that there are is forgotten")
 	}
 	elsewhere.dead.Store(true)
 	own.Disband()
-	if own.company.Load() != nil {
+	if own.rarely().company.Load() != nil {
 		t.Error("a bucket that is no more is kept")
 	}
 }

@@ -114,7 +114,7 @@ func (b *Bucket) settled() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.foldLocked()
-	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.collectedAdmitted && b.cell.denied() == b.collectedDenied
+	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.collectedAdmitted && b.denied() == b.collectedDenied
 }
 
 // Pressing reports whether the bucket wants its owner's attention before its time.

@@ -229,6 +229,7 @@ func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
 	}
 	j.mount(e)
 	e.init(&s.rule.Limit, e.at())
+	e.durable = e.mapped != nil
 	e.Line.active = now
 	return e
 }
@@ -280,7 +281,7 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.foldLocked()
-	admitted, denied = e.at().admitted(), e.at().denied()
+	admitted, denied = e.at().admitted(), e.denied()
 	denied = max(denied-e.at().excused.Load(), 0)
 	if e.scope.meter() != "" {
 		billed = max(admitted-e.at().inherited.Load(), 0)

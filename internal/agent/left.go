@@ -45,5 +45,5 @@ func (b *Bucket) Refuse(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cell.refused.Add(n)
-	b.seldomLocked().hopeless += n
+	b.rarely().hopeless += n
 }

@@ -349,10 +349,10 @@ func (b *Bucket) leadLocked(term int64) int64 {
 
 // deniedLocked returns the units denied so far that a lease could have served.
 func (b *Bucket) deniedLocked() int64 {
-	if b.seldom == nil {
-		return b.cell.denied()
+	if s := b.seldom.Load(); s != nil {
+		return b.denied() - s.hopeless
 	}
-	return b.cell.denied() - b.seldom.hopeless
+	return b.denied()
 }
 
 // Fail says that the server could not be reached: the next renewal follows when
@@ -414,7 +414,7 @@ func (b *Bucket) Unused() bool {
 	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
-	admitted, denied := b.admittedLocked(), b.cell.denied()
+	admitted, denied := b.admittedLocked(), b.denied()
 	if b.stopped && b.term <= lease.ShortTerm {
 		return admitted+denied == b.checked
 	}

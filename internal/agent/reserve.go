@@ -17,19 +17,6 @@ type reserves struct {
 	outside  int64 // units committed of windows that were over, which the window now is not to pay for
 }
 
-// seldom is what few buckets ever have.
-type seldom struct {
-	reserves
-	hopeless int64 // units refused for being more than the capacity: no demand that a lease could serve
-}
-
-func (b *Bucket) seldomLocked() *seldom {
-	if b.seldom == nil {
-		b.seldom = new(seldom)
-	}
-	return b.seldom
-}
-
 // Reserved returns the units that are reserved and neither committed nor cancelled.
 func (b *Bucket) Reserved() int64 {
 	b.mu.Lock()
@@ -38,10 +25,11 @@ func (b *Bucket) Reserved() int64 {
 }
 
 func (b *Bucket) reservedLocked() int64 {
-	if b.seldom == nil || b.seldom.window != b.window {
+	kept := b.seldom.Load()
+	if kept == nil || kept.window != b.window {
 		return 0
 	}
-	return b.seldom.reserved
+	return kept.reserved
 }
 
 // Reserve says that n units, which were taken and announced with Hold, are reserved. It
@@ -49,7 +37,7 @@ func (b *Bucket) reservedLocked() int64 {
 func (b *Bucket) Reserve(n int64) (window int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kept := b.seldomLocked()
+	kept := b.rarely()
 	if kept.window != b.window {
 		kept.reserved, kept.window = 0, b.window
 	}
@@ -75,12 +63,13 @@ func (b *Bucket) Settle(n, m, window int64) (attend bool) {
 		b.renewAt = soon // more than all that was left: others may wait for it
 		attend = true
 	}
-	b.seldom.all -= n
-	if window == b.seldom.window {
-		b.seldom.reserved -= n
+	kept := b.rarely()
+	kept.all -= n
+	if window == kept.window {
+		kept.reserved -= n
 	}
 	if window != b.window {
-		b.seldom.outside += m
+		kept.outside += m
 	}
 	return attend || b.early
 }
@@ -121,8 +110,8 @@ func (b *Bucket) settleLocked(n, m int64, back bool) {
 // spent. Left out is what the store is told of as held.
 func (b *Bucket) admittedLocked() int64 {
 	taken := b.cell.taken() - b.gatheredLocked()
-	if b.seldom != nil {
-		taken -= b.seldom.all + b.seldom.outside
+	if kept := b.seldom.Load(); kept != nil {
+		taken -= kept.all + kept.outside
 	}
 	return taken
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 	"weak"
 
 	"github.com/f4ee788f/quota/internal/agent"
@@ -13,19 +14,16 @@ import (
 // Limiter is a handle for one set of attributes. It is safe for concurrent use, and
 // needs no closing: what it holds goes when it is collected as garbage.
 type Limiter struct {
-	// fast is the stock of the bucket, where it is one and decides alone; otherwise it
-	// is none, which never has any. The loop takes it away when anything changes, so
-	// that a decision need not look whether something did.
-	fast  atomic.Pointer[atomic.Int64]
-	entry atomic.Pointer[settled] // the bucket of fast; nil with none
+	// fast is the stock of the bucket, where it is one and decides alone, and otherwise nil. The loop
+	// takes it away when anything changes, so that a decision need not look whether
+	// something did. It is nil as well while the bucket denies for certain: those who are denied write
+	// nothing that they share, and so do not hold up each other (denied from 2 threads, loadtest/bench/decision).
+	// It is an *atomic.Int64, read and written atomically, untyped for then Allow is inlined where it is called.
+	fast  unsafe.Pointer
+	entry atomic.Pointer[settled] // the bucket that decides alone; nil for none
 	c     *Client
 	attrs []Attribute
 	pins  *pins
-
-	_ [8]byte // none in a cache line of its own: it is written, and fast read, by all cores
-	// none only sinks, from below zero, and would need centuries to come round.
-	none atomic.Int64
-	_    [56]byte
 }
 
 // settled is the one bucket that decides, and which limit's it is.
@@ -70,8 +68,6 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 		return nil, ErrClosed
 	}
 	l := &Limiter{c: c, pins: new(pins)}
-	l.none.Store(-1)
-	l.fast.Store(&l.none)
 	for _, a := range clone(attributesOf(attributes)) {
 		l.attrs = append(l.attrs, Attribute(a))
 	}
@@ -89,7 +85,8 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 // the attributes, that is one atomic subtraction. It waits as AllowN does. It cannot tell
 // when the request ends, and leaves concurrency limits out: use Decide for those.
 func (l *Limiter) Allow() bool {
-	return l.fast.Load().Add(-agent.Unit) >= 0 || l.slowly()
+	f := (*int64)(atomic.LoadPointer(&l.fast))
+	return f != nil && atomic.AddInt64(f, -agent.Unit) >= 0 || l.slowly()
 }
 
 // slowly is Allow where the stock had nothing left. It is apart, and without an
@@ -97,14 +94,36 @@ func (l *Limiter) Allow() bool {
 // one unit more or less counts as denied.
 func (l *Limiter) slowly() bool {
 	if e := l.entry.Load(); e != nil {
+		stock := e.Stock()
+		if stock.Load() >= 0 && l.reopen(e, stock) && stock.Add(-agent.Unit) >= 0 {
+			return true
+		}
 		if !e.item().Soft && !e.set.Gone() {
 			if _, shut := l.c.shut(e.Entry, l.c.now()); shut {
+				if atomic.LoadPointer(&l.fast) != nil {
+					atomic.CompareAndSwapPointer(&l.fast, unsafe.Pointer(stock), nil)
+				}
 				return false
 			}
 		}
 		return l.refill(context.Background(), e, 1).Allowed
 	}
 	return l.endless(1)
+}
+
+// reopen gives the fast path back that was taken away while the bucket denied, and reports whether the bucket still
+// decides alone: whoever unsettles the handle takes the bucket away before the fast path, so that one of the two sees
+// the other.
+func (l *Limiter) reopen(e *settled, stock *atomic.Int64) bool {
+	f := unsafe.Pointer(stock)
+	if !atomic.CompareAndSwapPointer(&l.fast, nil, f) {
+		return atomic.LoadPointer(&l.fast) == f
+	}
+	if l.entry.Load() != e {
+		atomic.CompareAndSwapPointer(&l.fast, f, nil)
+		return false
+	}
+	return true
 }
 
 // AllowN takes n units; see Client.AllowN. It leaves concurrency limits out, as Allow does.
@@ -210,7 +229,7 @@ func (l *Limiter) settle() {
 	}
 	l.pins.swap([]*agent.Entry{e})
 	l.entry.Store(&settled{e, set, only})
-	l.fast.Store(e.Stock())
+	atomic.StorePointer(&l.fast, unsafe.Pointer(e.Stock()))
 	// What changed before this point is seen here; what changes after it finds the
 	// handle in the list.
 	if set.Gone() || l.c.special.Load() || e.Dead() {
@@ -220,8 +239,8 @@ func (l *Limiter) settle() {
 
 // unsettle takes the fast path away.
 func (l *Limiter) unsettle() {
-	l.fast.Store(&l.none)
 	l.entry.Store(nil)
+	atomic.StorePointer(&l.fast, nil)
 	l.pins.swap(nil)
 }
 

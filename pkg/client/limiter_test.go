@@ -1,0 +1,100 @@
+package client
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// While a bucket denies for certain, those who ask a handle of it write nothing that they share, and each is counted;
+// what there is again is admitted at once, and changes are followed as ever.
+func TestHandleDeniedForCertain(t *testing.T) {
+	bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var admitted, denied int64
+		ask := func(n int) (got int64) {
+			for range n {
+				if l.Allow() {
+					got++
+				} else {
+					denied++
+				}
+			}
+			admitted += got
+			return got
+		}
+		closed := func() bool { return atomic.LoadPointer(&l.fast) == nil }
+		for i := 0; !closed(); i++ {
+			if ask(1); i > 1000 {
+				t.Fatal("the bucket never denies for certain")
+			}
+		}
+		e := l.entry.Load()
+		ask(2000) // from which on denials are counted apart
+		was := e.Stock().Load()
+		for range 3 {
+			if got := ask(10_000); got != 0 {
+				t.Fatalf("%d admitted where the bucket denies for certain", got)
+			}
+		}
+		if !closed() || e.Stock().Load() != was {
+			t.Error("a denial that was certain took from the stock")
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			if got := ask(5); got == 0 {
+				t.Fatalf("%d of 5 admitted a second later", got)
+			}
+			ask(100)
+		}
+		if most := int64(10 + 21*10); admitted > most*105/100 {
+			t.Errorf("admitted %d, want at most %d", admitted, most)
+		}
+		c.ask(func(l *loop) { l.collect() })
+		if st := c.Stats(); st.Denied != denied || st.Admitted != admitted {
+			t.Errorf("counted %d admitted and %d denied, want %d and %d", st.Admitted, st.Denied, admitted, denied)
+		}
+
+		ask(100)
+		s.flip(limit.Switches{Denied: []string{"a"}})
+		time.Sleep(2 * time.Second)
+		if got := ask(10); got != 0 || l.entry.Load() != nil {
+			t.Errorf("%d admitted of a tenant that is switched off", got)
+		}
+		s.flip(limit.Switches{})
+		time.Sleep(2 * time.Second)
+		if got := ask(5); got == 0 {
+			t.Error("none admitted of a tenant that is switched on again")
+		}
+		shut(t, c)
+	})
+}
+
+// A handle that is given back its fast path as it is unsettled stays unsettled.
+func TestHandleReopenedAsItIsUnsettled(t *testing.T) {
+	bubble(t, plans(1, requests(100, 100)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !l.Allow() {
+			t.Fatal("denied")
+		}
+		e := l.entry.Load()
+		l.unsettle()
+		if l.reopen(e, e.Stock()) || atomic.LoadPointer(&l.fast) != nil {
+			t.Error("a bucket that no longer decides alone does")
+		}
+		if !l.Allow() || l.entry.Load() == nil {
+			t.Error("the handle does not settle again")
+		}
+		shut(t, c)
+	})
+}

@@ -182,7 +182,11 @@ func (x *step) putBack() {
 	if back >= 0 {
 		// Unused trickle counts only since the bucket last could be full.
 		since := max(min(x.Since, end), rec.Start)
-		x.Level += min(back, rec.Lent+mulDiv(rec.Lease.Trickle, end-since, 1e6))
+		most := rec.Lent + mulDiv(rec.Lease.Trickle, end-since, 1e6)
+		if r.Spec.Until > 0 {
+			most = max(most-held, 0) // what is held is of the same: here no part of epsilon pays for more
+		}
+		x.Level += min(back, most)
 	} else {
 		x.overdraw(end, -back, spent)
 	}

@@ -173,7 +173,7 @@ func (x *step) kept() Sums {
 		kept = Sums{} // nothing of it is live
 	default:
 		kept.Trickle = min(kept.Trickle, rec.Lease.Trickle, free)
-		kept.Pile = min(kept.Pile, rec.Lease.Pile)
+		kept.Pile = min(kept.Pile, rec.Lease.Stock+rec.Lease.Pile)
 		kept.Stock = min(kept.Stock, rec.Lease.Stock+rec.Lease.Pile-kept.Pile, room)
 	}
 	return kept

@@ -151,6 +151,17 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	return g, nil
 }
 
+// Advance brings the bucket to now without a renewal: it refills, and leases whose time is over fall out. It is for who
+// shares out a bucket that others change as well (package relay).
+func (s *State) Advance(now int64, spec *Spec) {
+	r := Renewal{Spec: *spec}
+	x := step{State: s, r: &r, now: now, t: max(now+s.Offset, s.Last)}
+	x.rate, x.burst = spec.Flow()
+	x.flow = spec.Refill()
+	x.slack = spec.slack(x.rate, x.burst)
+	x.advance(x.t)
+}
+
 // record keeps what became of the holder's record, over the old one if it has any.
 func (s *State) record(holder string, next *Record) {
 	if rec := s.Holders[holder]; rec != nil {

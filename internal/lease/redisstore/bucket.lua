@@ -296,7 +296,7 @@ else
       kept_stock, kept_pile, kept_trickle = 0, 0, 0
     else
       kept_trickle = min(kept_trickle, rec[3], free)
-      kept_pile = min(kept_pile, rec[2])
+      kept_pile = min(kept_pile, rec[1] + rec[2])
       kept_stock = min(kept_stock, rec[1] + rec[2] - kept_pile, room)
     end
     level = level - kept_stock

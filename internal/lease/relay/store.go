@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -263,7 +264,9 @@ func (s *Store) Close() error {
 		}
 		sh.mu.Unlock()
 	}
-	s.fly(flights)
+	for batch := range slices.Chunk(flights, 1000) {
+		s.fly(batch)
+	}
 	return nil
 }
 

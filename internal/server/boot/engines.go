@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/lease/redisstore"
+	"github.com/f4ee788f/quota/internal/lease/relay"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
@@ -84,7 +86,7 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 		}
 		return e, nil
 	}
-	if err := e.openRedis(c.LeaseStore); err != nil {
+	if err := e.openRedis(c.LeaseStore, c.Relay); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -141,7 +143,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 	return nil
 }
 
-func (e *engines) openRedis(place string) error {
+func (e *engines) openRedis(place string, relayed bool) error {
 	p, err := parseRedis(place)
 	if err != nil {
 		return err
@@ -150,5 +152,10 @@ func (e *engines) openRedis(place string) error {
 	j := server.NewJoiner(s)
 	e.closers = append(e.closers, s, j)
 	e.leases, e.leaseName, e.board = j, "redis", s
+	if relayed {
+		r := relay.New(j, "relay/"+rand.Text())
+		e.closers = append(e.closers, r)
+		e.leases = r
+	}
 	return nil
 }

@@ -29,6 +29,7 @@ const (
 	NoPlan
 	Suspended
 	Switched // by an operator
+	Capped   // the tenant, or an ancestor, has spent what it may
 )
 
 // Registry holds an agent's buckets and the tenants in use, and matches requests

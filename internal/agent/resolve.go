@@ -289,6 +289,8 @@ func (b *rebuild) resolve(t *Tenant) {
 		s.Refusal = Switched
 	case errors.Is(err, limit.ErrSuspended):
 		s.Refusal = Suspended
+	case errors.Is(err, limit.ErrCapped):
+		s.Refusal = Capped
 	case err != nil:
 		s.Refusal = NoPlan
 	}

@@ -142,6 +142,7 @@ type Tenant struct {
 	Overrides []Limit // replace the plan's limits of the same name, or add to them
 	Revision  int64   // rises with every change
 	Suspended bool    // requests are denied
+	Capped    bool    // likewise, for it spent what it may in this period
 }
 
 // Gateway says how a door's words become attributes.

@@ -13,6 +13,8 @@ var (
 	ErrNoPlan = errors.New("limit: tenant has no plan")
 	// ErrSuspended means that a tenant, or an ancestor of it, is suspended.
 	ErrSuspended = errors.New("limit: tenant is suspended")
+	// ErrCapped means that a tenant, or an ancestor of it, has reached its spending cap.
+	ErrCapped = errors.New("limit: tenant has reached its spending cap")
 	// ErrChain means that a chain of tenants is empty, broken or too long.
 	ErrChain = errors.New("limit: invalid chain of tenants")
 )
@@ -296,7 +298,7 @@ func (r *Rules) Find(t *Tenant, name string) *Rule {
 // ancestors follow it up to the root: the policy's top level, its own plan's and
 // each ancestor's. The strictest come first, so that a denial is found early;
 // those that only count come last. It is meant to be kept with the tenant, not
-// made for each request. Errors wrap ErrNoPlan, ErrSuspended or ErrChain.
+// made for each request. Errors wrap ErrNoPlan, ErrSuspended, ErrCapped or ErrChain.
 func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 	if len(chain) == 0 || len(chain) > MaxTenantLevels {
 		return nil, fmt.Errorf("%w: 1 to %d tenants, got %d", ErrChain, MaxTenantLevels, len(chain))
@@ -315,6 +317,9 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 		}
 		if t.Suspended {
 			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrSuspended)
+		}
+		if t.Capped {
+			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrCapped)
 		}
 		rules, err := r.Tenant(t)
 		if err != nil {

@@ -204,6 +204,7 @@ func TestChain(t *testing.T) {
 		{chain: []Tenant{{ID: "a", Exists: true, Plan: "gone"}}, err: ErrNoPlan},
 		{chain: []Tenant{{ID: "a", Exists: true, Plan: "free", Suspended: true}}, err: ErrSuspended},
 		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Suspended: true}}, err: ErrSuspended},
+		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Capped: true}}, err: ErrCapped},
 		{chain: []Tenant{team}, err: ErrChain},
 		{chain: nil, err: ErrChain},
 	} {

@@ -43,6 +43,7 @@ var named = []struct {
 	{ledger.ErrReport, codes.InvalidArgument, "REPORT"},
 	{limit.ErrNoPlan, codes.FailedPrecondition, "NO_PLAN"},
 	{limit.ErrSuspended, codes.FailedPrecondition, "SUSPENDED"},
+	{limit.ErrCapped, codes.FailedPrecondition, "CAPPED"},
 	{limit.ErrChain, codes.InvalidArgument, "CHAIN"},
 	{limit.ErrRate, codes.InvalidArgument, "RATE"},
 	{limit.ErrMatch, codes.InvalidArgument, "MATCH"},

@@ -46,12 +46,14 @@ const (
 	// ReasonPriority: denied, for what is left of the limit is reserved for requests of a
 	// higher priority.
 	ReasonPriority
+	// ReasonCapped: denied, for the tenant or an ancestor of it has reached its spending cap.
+	ReasonCapped
 )
 
 var reasons = [...]string{
 	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
 	"switch", "outage", "deadline", "crowded", "invalid", "closed", "queue-full", "queue-timeout",
-	"overage", "listed", "priority",
+	"overage", "listed", "priority", "spending-cap",
 }
 
 // String returns the reason in a word, as metrics and logs have it.

@@ -96,6 +96,11 @@ func TestTenantChange(t *testing.T) {
 		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonSuspended || l.Allow() {
 			t.Errorf("%+v while suspended, want denied for that", d)
 		}
+		s.tenant(limit.Tenant{ID: "a", Plan: "big", Capped: true})
+		time.Sleep(time.Second)
+		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonCapped || d.Reason.String() != "spending-cap" {
+			t.Errorf("%+v while capped, want denied for that", d)
+		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "none"})
 		time.Sleep(time.Second)
 		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonNoPlan {

@@ -209,6 +209,8 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 		d.Reason = ReasonSwitch
 	case agent.Suspended:
 		d.Reason = ReasonSuspended
+	case agent.Capped:
+		d.Reason = ReasonCapped
 	case agent.NoPlan:
 		d.Reason = ReasonNoPlan
 	}

@@ -19,14 +19,15 @@ func Diff(older, newer *Document) []string {
 		older = &Document{}
 	}
 	before := make(map[string]limit.Tenant)
-	billed := make(map[string]Billing)
+	billed, caps := make(map[string]Billing), make(map[string]Cap)
 	for i, t := range older.Tenants() {
 		before[t.ID] = t
-		billed[t.ID] = older.tenants[i].Billing
+		billed[t.ID], caps[t.ID] = older.tenants[i].Billing, older.tenants[i].Cap
 	}
 	for i, t := range newer.Tenants() {
 		changes = append(changes, DiffTenant(before[t.ID], t)...)
 		changes = append(changes, DiffBilling(t.ID, billed[t.ID], newer.tenants[i].Billing)...)
+		changes = append(changes, DiffCap(t.ID, caps[t.ID], newer.tenants[i].Cap)...)
 		delete(before, t.ID)
 	}
 	for _, id := range sortedKeys(before) {
@@ -117,7 +118,7 @@ func DiffPolicy(before, after *Document) []string {
 	for _, name := range sortedKeys(plans) {
 		add("plan %s removed", name)
 	}
-	return changes
+	return append(changes, diffAlerts(before, after)...)
 }
 
 func descriptors(g limit.Gateway) string {

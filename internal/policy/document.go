@@ -29,6 +29,7 @@ type TenantSpec struct {
 	Parent    string // empty at the top
 	Overrides []LimitSpec
 	Billing   Billing
+	Cap       Cap // the zero value for the plan's
 
 	line  int
 	lines map[string]int
@@ -42,6 +43,10 @@ type Document struct {
 	policy  limit.Policy              // version 0
 	tenants []TenantSpec              // by id
 	prices  map[string]*billing.Price // by plan
+
+	webhooks []Webhook      // by name
+	alerts   []Alert        // by name
+	caps     map[string]Cap // by plan
 }
 
 // Parse reads and validates a document. file is its name in messages. The error is
@@ -209,6 +214,14 @@ func (d *Document) plansAre() string {
 	return text
 }
 
+// currency is that of a plan's price; empty for none.
+func (d *Document) currency(plan string) string {
+	if price := d.prices[plan]; price != nil {
+		return price.Currency
+	}
+	return ""
+}
+
 // parser reads a document into doc and what is wrong with it into f.
 type parser struct {
 	f   *faults
@@ -227,9 +240,9 @@ func (p *parser) document(n *yaml.Node) {
 	for _, fd := range fields {
 		at[fd.name] = fd
 		switch fd.name {
-		case "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone":
+		case "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts":
 		default:
-			unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone")
+			unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts")
 		}
 	}
 	// The zone comes first, for it is a default of the limits; plans before what refers to them.
@@ -248,6 +261,9 @@ func (p *parser) document(n *yaml.Node) {
 	if fd, ok := at["gateways"]; ok {
 		p.gateways(fd)
 	}
+	if fd, ok := at["webhooks"]; ok {
+		p.webhooks(fd)
+	}
 	top := make(map[string]int) // line of each limit of the top level
 	if fd, ok := at["limits"]; ok {
 		d.policy.Limits = p.limits(fd.node, "limits", "", true, limit.MaxTopLimits, top, nil)
@@ -265,6 +281,9 @@ func (p *parser) document(n *yaml.Node) {
 			}
 			d.policy.DefaultPlan = s
 		}
+	}
+	if fd, ok := at["alerts"]; ok {
+		p.alerts(fd)
 	}
 	if fd, ok := at["tenants"]; ok {
 		p.tenants(fd)
@@ -403,7 +422,7 @@ func (p *parser) plans(fd field, top map[string]int) {
 			always++
 		}
 	}
-	d.prices = make(map[string]*billing.Price)
+	d.prices, d.caps = make(map[string]*billing.Price), make(map[string]Cap)
 	plans := mapping(f, fd.node, "plans")
 	if len(plans) > limit.MaxPlans {
 		f.add(fd.line, "plans has %d elements; at most %d are allowed", len(plans), limit.MaxPlans)
@@ -413,7 +432,7 @@ func (p *parser) plans(fd field, top map[string]int) {
 			f.add(e.line, "%s is not a name; a plan's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
 		}
 		plan := limit.Plan{Name: e.name}
-		var priced *field
+		var priced, capped *field
 		what := "plan " + e.name
 		if isNull(e.node) {
 			f.add(e.line, "%s says nothing; give it limits, or write limits: [] for none", what)
@@ -424,14 +443,20 @@ func (p *parser) plans(fd field, top map[string]int) {
 				plan.Limits = p.limits(fd.node, "limits of "+what, e.name, false, limit.MaxPlanLimits, top, topMeters)
 			case "price":
 				priced = &fd
+			case "spending_cap":
+				capped = &fd
 			default:
-				unknown(f, fd, what, "limits", "price")
+				unknown(f, fd, what, "limits", "price", "spending_cap")
 			}
 		}
 		if priced != nil { // once its meters are known
 			if price := p.price(*priced, e.name, plan.Limits); price != nil {
 				d.prices[e.name] = price
 			}
+		}
+		if capped != nil { // once the plan's currency is known
+			d.caps[e.name] = p.spendingCap(*capped, what, d.currency(e.name), false)
+			p.reserved(plan.Limits, e.line, what)
 		}
 		met := always
 		for _, l := range plan.Limits {
@@ -452,7 +477,7 @@ func (p *parser) tenants(fd field) {
 	list := items(f, fd.node, "tenants", MaxTenants)
 	specs := make([]TenantSpec, 0, len(list)) // never grows: first points into it
 	for _, e := range list {
-		s, ok := readTenant(f, e)
+		s, ok := p.tenant(e)
 		if !ok {
 			continue
 		}
@@ -500,7 +525,9 @@ func compare(a, b string) int {
 	return 0
 }
 
-func readTenant(f *faults, n *yaml.Node) (TenantSpec, bool) {
+func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
+	f := p.f
+	var capped *field
 	s := TenantSpec{line: n.Line, lines: make(map[string]int)}
 	if isNull(n) {
 		f.add(n.Line, "a tenant must be a mapping of keys to values, not nothing")
@@ -540,8 +567,16 @@ func readTenant(f *faults, n *yaml.Node) (TenantSpec, bool) {
 			}
 		case "billing":
 			s.Billing = readBilling(f, fd.node, fd.line, what)
+		case "spending_cap":
+			capped = &fd
 		default:
-			unknown(f, fd, what, "id", "plan", "parent", "limits", "billing")
+			unknown(f, fd, what, "id", "plan", "parent", "limits", "billing", "spending_cap")
+		}
+	}
+	if capped != nil { // once its plan is known
+		s.Cap = p.spendingCap(*capped, what, p.doc.currency(s.Plan), true)
+		for i := range s.Overrides {
+			p.reserved([]limit.Limit{{Name: s.Overrides[i].Name}}, s.Overrides[i].line, what)
 		}
 	}
 	if n.Kind != yaml.MappingNode {

@@ -252,7 +252,7 @@ tenants:
   - {id: "a b", plan: free}
 default_plan: gold
 `)
-	want := `1: unknown key "gatewais" in the document; allowed are default_plan, gateways, limits, plans, slot, tenants, zone
+	want := `1: unknown key "gatewais" in the document; allowed are alerts, default_plan, gateways, limits, plans, slot, tenants, webhooks, zone
 4: limit login: invalid rate "0/minute": 0 units would deny everything; at least 1 (leave the rate out for a limit that only counts)
 5: unknown key "lockdown" in limit login; allowed are algorithm, allow, borrow, burst, by, deny, enforcement, epsilon, fallback_hold, first_touch, lockout, match, meter, name, on_change, on_outage, overage, queue, rate, reserve, shadow, slots, variants, wait, zone
 6: limit login is there twice; the first is on line 3

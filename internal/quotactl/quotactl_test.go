@@ -163,7 +163,7 @@ func TestPolicyCommands(t *testing.T) {
 	bad := e.file("bad.yaml", "plans:\n  free:\n    limits:\n      - {name: a, rate: 1/m}\n    pricing: 3\n")
 	out, errs, code := e.run("apply", "-f", bad)
 	e.want("apply of a faulty file", errs, `bad.yaml:4: plan free: limit a: invalid rate "1/m": "m" could be a minute or a month; write minute or month
-bad.yaml:5: unknown key "pricing" in plan free; allowed are limits, price
+bad.yaml:5: unknown key "pricing" in plan free; allowed are limits, price, spending_cap
 quotactl: nothing was changed
 `)
 	if out != "" || code != 1 {

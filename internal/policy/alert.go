@@ -1,0 +1,706 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Bounds of what a document says of alerts.
+const (
+	MaxWebhooks   = 16 // each has its own queue on the server that leads
+	MaxAlerts     = 64
+	MaxThresholds = 10 // of an alert
+	MaxNamed      = 64 // plans, or tenants, that an alert names
+	maxURL        = 1024
+	maxThreshold  = 10 * limit.Micro // 1000 %
+
+	// SecretPrefix begins the names of the variables that secrets are read from: a document
+	// must not have whatever else a server's environment holds used as one.
+	SecretPrefix = "QUOTA_WEBHOOK_"
+
+	// CapName is what the event of a spending cap and the limit that throttles are called.
+	CapName = "spending_cap"
+	// TestName is what the event of a test is called.
+	TestName = "test"
+)
+
+// What a spending cap does when it is reached.
+const (
+	CapStop     = "stop"
+	CapThrottle = "throttle"
+	CapAlert    = "alert"
+	CapNone     = "none" // a tenant has none, whatever its plan has
+)
+
+// Webhook is where alerts are delivered. Its secret is not in the document: only the name
+// of the variable or file that a server reads it from.
+type Webhook struct {
+	Name       string
+	URL        string
+	SecretEnv  string
+	SecretFile string
+}
+
+// Alert says what is told of, and where: one of Quota, Spending and Denials.
+type Alert struct {
+	Name    string
+	Quota   string // the limit whose calendar window fills
+	Denials string // the limit that denies more than it used to
+	// Spending is set where a period's charges grow: Amount, or the tenant's own cap where
+	// that is zero.
+	Spending bool
+	Amount   billing.Money
+
+	At       []int64       // thresholds in parts per million, ascending
+	Over     time.Duration // of Denials: the time that is looked at
+	Against  time.Duration // and the past that it is held against
+	Least    int64         // denied units in Over that are worth an alert
+	Plans    []string      // of these alone; none for all
+	Tenants  []string      // likewise
+	Webhooks []string
+}
+
+// Holds reports whether the alert is for a tenant of that plan.
+func (a *Alert) Holds(tenant, plan string) bool {
+	return (len(a.Plans) == 0 || slices.Contains(a.Plans, plan)) && (len(a.Tenants) == 0 || slices.Contains(a.Tenants, tenant))
+}
+
+// Cap is the most that a tenant may spend in a period, and what happens then. It is
+// comparable; the zero value says nothing.
+type Cap struct {
+	Amount   int64  `json:"amount,omitempty"` // minor units
+	Currency string `json:"currency,omitempty"`
+	At       string `json:"at"`                 // one of the Cap constants
+	Rate     string `json:"rate,omitempty"`     // of CapThrottle
+	Webhooks string `json:"webhooks,omitempty"` // names, with commas
+}
+
+// Money is the cap's amount.
+func (c Cap) Money() billing.Money { return billing.Money{Amount: c.Amount, Currency: c.Currency} }
+
+// WebhookNames are where the cap's event goes.
+func (c Cap) WebhookNames() []string {
+	if c.Webhooks == "" {
+		return nil
+	}
+	return strings.Split(c.Webhooks, ",")
+}
+
+// Text is how a store keeps it; empty for the zero value.
+func (c Cap) Text() string {
+	if c == (Cap{}) {
+		return ""
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return string(text)
+}
+
+// ParseCap reads what Text wrote.
+func ParseCap(text string) (c Cap, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &c)
+	}
+	return c, err
+}
+
+// String says it in words; empty for the zero value.
+func (c Cap) String() string {
+	switch c.At {
+	case "":
+		return ""
+	case CapNone:
+		return "no cap"
+	case CapThrottle:
+		return fmt.Sprintf("%s, then throttle to %s", c.Money(), c.Rate)
+	}
+	return fmt.Sprintf("%s, then %s", c.Money(), c.At)
+}
+
+// Capped is that a tenant reached its cap: what holds until the period ends, or the cap is
+// not reached any more. It is comparable; the zero value holds nothing.
+type Capped struct {
+	At     string `json:"at"` // CapStop or CapThrottle
+	Rate   string `json:"rate,omitempty"`
+	Period string `json:"period"`
+	Until  int64  `json:"until"` // Unix seconds: when the period ends
+}
+
+// Text is how a store keeps it; empty for the zero value.
+func (c Capped) Text() string {
+	if c == (Capped{}) {
+		return ""
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return string(text)
+}
+
+// ParseCapped reads what Text wrote.
+func ParseCapped(text string) (c Capped, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &c)
+	}
+	return c, err
+}
+
+// Hold puts what was reached in force: the tenant is stopped, or has one more limit. A
+// tenant that has as many limits as it may is stopped, for it cannot have one more.
+func (c Capped) Hold(t *limit.Tenant) {
+	if c == (Capped{}) {
+		return
+	}
+	rate, err := limit.ParseRate(c.Rate)
+	if c.At != CapThrottle || err != nil || len(t.Overrides) >= limit.MaxPlanLimits {
+		t.Capped = true
+		return
+	}
+	t.Overrides = append(slices.Clip(t.Overrides), limit.Limit{
+		Name: CapName, Algorithm: limit.TokenBucket, Rate: rate, Burst: rate.Units, EpsilonPPM: limit.DefaultEpsilonPPM,
+	})
+}
+
+// Webhooks returns where alerts may go, by name.
+func (d *Document) Webhooks() []Webhook { return d.webhooks }
+
+// Alerts returns what is told of, by name.
+func (d *Document) Alerts() []Alert { return d.alerts }
+
+// Cap returns the spending cap of a plan; the zero value for none.
+func (d *Document) Cap(plan string) Cap { return d.caps[plan] }
+
+// Caps reports whether any plan has a cap.
+func (d *Document) Caps() bool { return len(d.caps) > 0 }
+
+func (p *parser) webhooks(fd field) {
+	f := p.f
+	list := mapping(f, fd.node, "webhooks")
+	if len(list) > MaxWebhooks {
+		f.add(fd.line, "webhooks has %d elements; at most %d are allowed", len(list), MaxWebhooks)
+	}
+	for _, e := range list {
+		w, what := Webhook{Name: e.name}, "webhook "+e.name
+		if !limit.ValidName(e.name) {
+			f.add(e.line, "%s is not a name; a webhook's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
+		}
+		if isNull(e.node) {
+			f.add(e.line, "%s says nothing; give it url and secret", what)
+		}
+		given := map[string]bool{}
+		for _, k := range mapping(f, e.node, what) {
+			given[k.name] = true
+			switch k.name {
+			case "url":
+				if word(f, k, what, &w.URL); w.URL != "" {
+					if problem := urlProblem(w.URL); problem != "" {
+						f.add(k.line, "url of %s: %s", what, problem)
+					}
+				}
+			case "secret":
+				p.secret(k, &w, what)
+			default:
+				unknown(f, k, what, "url", "secret")
+			}
+		}
+		if e.node.Kind == yaml.MappingNode && (!given["url"] || !given["secret"]) {
+			f.add(e.line, "%s needs a url and a secret, such as {url: \"https://hooks.example.com/quota\", secret: {env: %sOPS}}", what, SecretPrefix)
+		}
+		p.doc.webhooks = append(p.doc.webhooks, w)
+	}
+	slices.SortFunc(p.doc.webhooks, func(a, b Webhook) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// urlProblem says why nothing may be sent there; empty if it may.
+func urlProblem(s string) string {
+	u, err := url.Parse(s)
+	switch {
+	case len(s) > maxURL:
+		return fmt.Sprintf("it has %d bytes; at most %d are allowed", len(s), maxURL)
+	case err != nil || u.Hostname() == "" || u.Opaque != "":
+		return "write an address such as https://hooks.example.com/quota"
+	case u.User != nil:
+		return "it holds a user or a password, which a document must not; deliveries are signed instead"
+	case u.Fragment != "":
+		return "what follows # is never sent; leave it out"
+	case u.Scheme == "https", u.Scheme == "http" && Loopback(u.Hostname()):
+		return ""
+	}
+	return "it must begin with https:// (http:// only to localhost and loopback addresses)"
+}
+
+// Loopback reports whether a host is this machine by its name or address.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (p *parser) secret(fd field, w *Webhook, what string) {
+	f := p.f
+	what = "secret of " + what
+	if fd.node.Kind != yaml.MappingNode {
+		f.add(fd.line, "%s must say where the server reads it, {env: %sNAME} or {file: /PATH}: a document holds no secrets", what, SecretPrefix)
+		return
+	}
+	for _, k := range mapping(f, fd.node, what) {
+		switch k.name {
+		case "env":
+			word(f, k, what, &w.SecretEnv)
+			if name, ok := strings.CutPrefix(w.SecretEnv, SecretPrefix); w.SecretEnv != "" && (!ok || !limit.ValidName(name) || strings.ContainsAny(name, ".-")) {
+				f.add(k.line, "env of %s is %s; it must be the name of a variable that begins with %s", what, limit.Quote(w.SecretEnv), SecretPrefix)
+			}
+		case "file":
+			word(f, k, what, &w.SecretFile)
+			if w.SecretFile != "" && (!filepath.IsAbs(w.SecretFile) || !limit.ValidValue(w.SecretFile)) {
+				f.add(k.line, "file of %s is %s; it must be a path from the root, such as /etc/quota/webhook.secret", what, limit.Quote(w.SecretFile))
+			}
+		default:
+			unknown(f, k, what, "env", "file")
+		}
+	}
+	if (w.SecretEnv == "") == (w.SecretFile == "") {
+		f.add(fd.line, "%s needs one of env and file", what)
+	}
+}
+
+// names reads a list of names, of which known says whether there is one; nil for any.
+func (p *parser) names(fd field, what string, valid, known func(string) bool, are string) []string {
+	list, _ := texts(p.f, fd.node, fd.name+" of "+what, MaxNamed)
+	var all []string
+	for _, s := range list {
+		switch {
+		case slices.Contains(all, s):
+			p.f.add(fd.line, "%s of %s names %s twice", fd.name, what, limit.Quote(s))
+			continue
+		case !valid(s):
+			p.f.add(fd.line, "%s of %s: %s is no name", fd.name, what, limit.Quote(s))
+		case known != nil && !known(s):
+			p.f.add(fd.line, "%s of %s: there is no %s; %s", fd.name, what, limit.Quote(s), are)
+		}
+		all = append(all, s)
+	}
+	if len(list) == 0 {
+		p.f.add(fd.line, "%s of %s is empty; leave it out or name one", fd.name, what)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p *parser) webhookNames(fd field, what string) []string {
+	are := "the document has no webhooks"
+	for i, w := range p.doc.webhooks {
+		if i == 0 {
+			are = "the webhooks are " + w.Name
+		} else {
+			are += ", " + w.Name
+		}
+	}
+	known := func(name string) bool {
+		return slices.ContainsFunc(p.doc.webhooks, func(w Webhook) bool { return w.Name == name })
+	}
+	return p.names(fd, what, limit.ValidName, known, are)
+}
+
+func (p *parser) alerts(fd field) {
+	first := map[string]int{}
+	for _, n := range items(p.f, fd.node, "alerts", MaxAlerts) {
+		a, line := p.alert(n)
+		if a.Name == "" {
+			continue
+		}
+		if was, ok := first[a.Name]; ok {
+			p.f.add(line, "alert %s is there twice; the first is on line %d", a.Name, was)
+			continue
+		}
+		first[a.Name] = line
+		p.doc.alerts = append(p.doc.alerts, a)
+	}
+	slices.SortFunc(p.doc.alerts, func(a, b Alert) int { return strings.Compare(a.Name, b.Name) })
+}
+
+var alertKeys = []string{"name", "quota", "spending", "denials", "at", "over", "against", "least", "plans", "tenants", "webhooks"}
+
+// alert reads one element of the list, and the line that it is on.
+func (p *parser) alert(n *yaml.Node) (Alert, int) {
+	f, a, what := p.f, Alert{}, "an alert"
+	if isNull(n) {
+		f.add(n.Line, "an alert must be a mapping of keys to values, not nothing")
+		return a, n.Line
+	}
+	lines := map[string]int{"": n.Line}
+	fields := mapping(f, n, what)
+	for _, k := range fields {
+		if k.name == "name" {
+			if a.Name, _ = name(f, k.node, "the name of an alert"); a.Name != "" {
+				what = "alert " + a.Name
+			}
+		}
+	}
+	var of []string
+	for _, k := range fields {
+		lines[k.name] = k.line
+		switch k.name {
+		case "name":
+			if a.Name == CapName || a.Name == TestName {
+				f.add(k.line, "an alert cannot be called %s: that is what the event of a spending cap, or of a test, is called", a.Name)
+			}
+		case "quota":
+			of = append(of, k.name)
+			a.Quota, _ = name(f, k.node, "the limit of "+what)
+		case "denials":
+			of = append(of, k.name)
+			a.Denials, _ = name(f, k.node, "the limit of "+what)
+		case "spending":
+			of = append(of, k.name)
+			a.Spending = true
+			p.spending(k, &a, what)
+		case "at":
+			a.At = p.thresholds(k, what)
+		case "over":
+			a.Over = p.alertSpan(k, what, billing.Grid*time.Second, 24*time.Hour)
+		case "against":
+			a.Against = p.alertSpan(k, what, time.Hour, 31*24*time.Hour)
+		case "least":
+			if n := number(f, k, what, "denied units", 1, limit.MaxUnits); n != nil {
+				a.Least = *n
+			}
+		case "plans":
+			a.Plans = p.names(k, what, limit.ValidName, func(s string) bool { return p.doc.policy.Plan(s) != nil }, p.doc.plansAre())
+		case "tenants":
+			a.Tenants = p.names(k, what, limit.ValidTenant, nil, "")
+		case "webhooks":
+			a.Webhooks = p.webhookNames(k, what)
+		default:
+			unknown(f, k, what, slices.Clone(alertKeys)...)
+		}
+	}
+	if n.Kind != yaml.MappingNode {
+		return a, n.Line
+	}
+	if _, ok := lines["name"]; !ok {
+		f.add(n.Line, "an alert has no name; give it one, by which its events are told apart")
+	}
+	if len(of) != 1 {
+		said := "none"
+		if len(of) > 0 {
+			said = strings.Join(of, " and ")
+		}
+		f.add(n.Line, "%s needs one of quota, spending and denials, and has %s", what, said)
+		return a, n.Line
+	}
+	p.alertOf(&a, what, lines)
+	return a, n.Line
+}
+
+// alertOf holds an alert against what it is of, and fills in what it leaves out.
+func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
+	f := p.f
+	if a.Denials == "" {
+		for _, key := range []string{"over", "against", "least"} {
+			if line, ok := lines[key]; ok {
+				f.add(line, "%s of %s goes with denials, which are held against their own past", key, what)
+			}
+		}
+		if _, ok := lines["at"]; !ok {
+			a.At = []int64{500_000, 800_000, 1_000_000}
+		}
+	} else {
+		if _, ok := lines["at"]; !ok {
+			a.At = []int64{3_000_000}
+		}
+		if len(a.At) > 0 && a.At[0] <= limit.Micro {
+			f.add(lines["at"], "at of %s: a rise is a share above 100%% of what it was, such as 300%%", what)
+		}
+		for key, d := range map[string]struct {
+			to    *time.Duration
+			usual time.Duration
+		}{"over": {&a.Over, 15 * time.Minute}, "against": {&a.Against, 24 * time.Hour}} {
+			if _, ok := lines[key]; !ok {
+				*d.to = d.usual
+			}
+		}
+		if _, ok := lines["least"]; !ok {
+			a.Least = 100
+		}
+		if a.Over > 0 && a.Against > 0 && a.Against < 2*a.Over {
+			f.add(lines["denials"], "%s is over %s against %s of past; the past must be twice as long at least", what, limit.ShortDuration(a.Over), limit.ShortDuration(a.Against))
+		}
+	}
+	if name := a.Quota + a.Denials; name != "" {
+		p.alertLimit(a, name, what, lines)
+	}
+}
+
+// alertLimit checks that there is such a limit, and that the ledger counts what the alert needs.
+func (p *parser) alertLimit(a *Alert, limitName, what string, lines map[string]int) {
+	line := max(lines["quota"], lines["denials"])
+	found := false
+	check := func(l *limit.Limit, by []string) {
+		if l.Name != limitName {
+			return
+		}
+		found = true
+		problem := ""
+		switch {
+		case l.CountsOnly() && a.Denials != "":
+			problem = "it only counts, and never denies"
+		case a.Quota == "":
+		case l.Algorithm != limit.FixedWindow || !l.Rate.Calendar.Zoned():
+			problem = "it has no window of the calendar, so nothing fills up; it needs algorithm: fixed_window and a rate by day, week, month or year"
+		case len(by) > 0:
+			problem = fmt.Sprintf("it counts by %s, and an alert is of a tenant's whole quota", strings.Join(by, ", "))
+		case l.Meter == "":
+			problem = "it feeds no meter, so the ledger does not count what it admits; give it one"
+		}
+		if problem != "" {
+			p.f.add(line, "%s is of limit %s: %s", what, limitName, problem)
+		}
+	}
+	for i := range p.doc.policy.Limits {
+		l := &p.doc.policy.Limits[i]
+		check(l, slices.DeleteFunc(slices.Clone(l.By), func(by string) bool { return by == limit.AttrTenant }))
+		if l.Name == limitName && !slices.Contains(l.By, limit.AttrTenant) {
+			p.f.add(line, "%s is of limit %s, whose buckets are not by tenant", what, limitName)
+		}
+	}
+	for i := range p.doc.policy.Plans {
+		plan := &p.doc.policy.Plans[i]
+		if len(a.Plans) > 0 && !slices.Contains(a.Plans, plan.Name) {
+			continue
+		}
+		for j := range plan.Limits {
+			check(&plan.Limits[j], plan.Limits[j].By)
+		}
+	}
+	if !found {
+		p.f.add(line, "%s: no plan that it is for has a limit %s, nor has the top level", what, limit.Quote(limitName))
+	}
+}
+
+func (p *parser) spending(k field, a *Alert, what string) {
+	var s string
+	if word(p.f, k, what, &s); s == "" || s == "cap" {
+		return
+	}
+	m, err := billing.ParseMoney(s)
+	if err != nil || m.Amount <= 0 {
+		p.f.add(k.line, "spending of %s is %s; write an amount such as 100.00 USD, or cap for each tenant's spending_cap", what, limit.Quote(s))
+		return
+	}
+	a.Amount = m
+}
+
+func (p *parser) thresholds(k field, what string) (all []int64) {
+	list, _ := texts(p.f, k.node, "at of "+what, MaxThresholds)
+	for _, s := range list {
+		ppm, ok := parsePercentUpTo(s, maxThreshold)
+		switch {
+		case !ok || ppm < 10_000:
+			p.f.add(k.line, "at of %s: %s is no threshold; write percentages from 1%% to 1000%%, such as [50%%, 80%%, 100%%]", what, limit.Quote(s))
+		case len(all) > 0 && ppm <= all[len(all)-1]:
+			p.f.add(k.line, "at of %s: thresholds must be in ascending order, each once", what)
+		default:
+			all = append(all, ppm)
+		}
+	}
+	if len(list) == 0 && k.node.Kind == yaml.SequenceNode {
+		p.f.add(k.line, "at of %s is empty; leave it out, or give it a threshold", what)
+	}
+	return all
+}
+
+// alertSpan reads a duration of whole slots.
+func (p *parser) alertSpan(k field, what string, least, most time.Duration) time.Duration {
+	var s string
+	if word(p.f, k, what, &s); s == "" {
+		return 0
+	}
+	d, ok := parseSpan(s, most)
+	if !ok || d < least || d%least != 0 {
+		p.f.add(k.line, "%s of %s is %s; it must be a whole multiple of %s, up to %s", k.name, what, limit.Quote(s), limit.ShortDuration(least), limit.ShortDuration(most))
+		return 0
+	}
+	return d
+}
+
+// spendingCap reads a cap; currency is that of the plan's price, empty where it has none.
+func (p *parser) spendingCap(fd field, what, currency string, none bool) (c Cap) {
+	f := p.f
+	if none && fd.node.Kind == yaml.ScalarNode && fd.node.Value == CapNone {
+		return Cap{At: CapNone}
+	}
+	what = "spending_cap of " + what
+	if fd.node.Kind != yaml.MappingNode {
+		f.add(fd.line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, kind(fd.node))
+		return c
+	}
+	given := map[string]bool{}
+	for _, k := range mapping(f, fd.node, what) {
+		given[k.name] = true
+		var s string
+		switch k.name {
+		case "amount":
+			if word(f, k, what, &s); s == "" {
+				continue
+			}
+			m, err := billing.ParseMoney(s)
+			switch {
+			case err != nil:
+				f.add(k.line, "amount of %s: %v", what, err)
+			case m.Amount <= 0:
+				f.add(k.line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
+			case currency == "":
+				f.add(k.line, "%s: the plan has no price, so nothing is ever spent", what)
+			case currency != m.Currency:
+				f.add(k.line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
+			}
+			c.Amount, c.Currency = m.Amount, m.Currency
+		case "at":
+			word(f, k, what, &s)
+			rate, throttle := strings.CutPrefix(s, "throttle to ")
+			switch {
+			case s == "":
+			case s == CapStop, s == CapAlert:
+				c.At = s
+			case throttle:
+				c.At, c.Rate = CapThrottle, rate
+				r, err := limit.ParseRate(rate)
+				if err == nil && rateProblem(limit.TokenBucket, r) != "" {
+					err = fmt.Errorf("%s", rateProblem(limit.TokenBucket, r))
+				}
+				if err != nil {
+					f.add(k.line, "at of %s: %v", what, err)
+				}
+			default:
+				f.add(k.line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
+			}
+		case "webhooks":
+			c.Webhooks = strings.Join(p.webhookNames(k, what), ",")
+		default:
+			unknown(f, k, what, "amount", "at", "webhooks")
+		}
+	}
+	if !given["amount"] || !given["at"] {
+		f.add(fd.line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
+	}
+	return c
+}
+
+// reserved refuses limits that are called as the one that throttles.
+func (p *parser) reserved(limits []limit.Limit, line int, what string) {
+	for i := range limits {
+		if limits[i].Name == CapName {
+			p.f.add(line, "%s has a limit called %s, which is the name of the limit that a spending cap throttles by; choose another", what, CapName)
+		}
+	}
+}
+
+func (a *Alert) String() string {
+	var parts []string
+	switch {
+	case a.Quota != "":
+		parts = append(parts, "quota "+a.Quota)
+	case a.Denials != "":
+		parts = append(parts, fmt.Sprintf("denials %s over %s against %s, at least %d", a.Denials, limit.ShortDuration(a.Over), limit.ShortDuration(a.Against), a.Least))
+	case a.Amount.Amount > 0:
+		parts = append(parts, "spending "+a.Amount.String())
+	default:
+		parts = append(parts, "spending cap")
+	}
+	at := make([]string, len(a.At))
+	for i, ppm := range a.At {
+		at[i] = percent(ppm)
+	}
+	parts = append(parts, "at "+strings.Join(at, ", "))
+	for _, l := range []struct {
+		word  string
+		names []string
+	}{{"plans", a.Plans}, {"tenants", a.Tenants}, {"to", a.Webhooks}} {
+		if len(l.names) > 0 {
+			parts = append(parts, l.word+" "+strings.Join(l.names, ", "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Percent writes a threshold as a document does.
+func Percent(ppm int64) string { return percent(ppm) }
+
+// String says where the webhook is and whence its secret comes.
+func (w Webhook) String() string {
+	if w.SecretFile != "" {
+		return w.URL + ", secret of file " + w.SecretFile
+	}
+	return w.URL + ", secret of variable " + w.SecretEnv
+}
+
+// diffAlerts says what changes of webhooks, alerts and the plans' caps.
+func diffAlerts(before, after *Document) (changes []string) {
+	each := func(what string, was, is map[string]string) {
+		for _, name := range sortedKeys(is) {
+			if old, ok := was[name]; !ok {
+				changes = append(changes, fmt.Sprintf("%s %s added: %s", what, name, is[name]))
+			} else if old != is[name] {
+				changes = append(changes, fmt.Sprintf("%s %s: %s → %s", what, name, old, is[name]))
+			}
+		}
+		for _, name := range sortedKeys(was) {
+			if _, ok := is[name]; !ok {
+				changes = append(changes, fmt.Sprintf("%s %s removed", what, name))
+			}
+		}
+	}
+	webhooks := func(d *Document) map[string]string {
+		all := map[string]string{}
+		for _, w := range d.webhooks {
+			all[w.Name] = w.String()
+		}
+		return all
+	}
+	alerts := func(d *Document) map[string]string {
+		all := map[string]string{}
+		for i := range d.alerts {
+			all[d.alerts[i].Name] = d.alerts[i].String()
+		}
+		return all
+	}
+	each("webhook", webhooks(before), webhooks(after))
+	each("alert", alerts(before), alerts(after))
+	for _, p := range after.policy.Plans {
+		changes = append(changes, diffCap("plan "+p.Name, before.caps[p.Name], after.caps[p.Name])...)
+	}
+	return changes
+}
+
+func diffCap(what string, before, after Cap) []string {
+	if before == after {
+		return nil
+	}
+	say := func(c Cap) string {
+		s := orNone(c.String())
+		if c.Webhooks != "" {
+			s += ", to " + strings.Join(c.WebhookNames(), ", ")
+		}
+		return s
+	}
+	return []string{fmt.Sprintf("%s: spending cap %s → %s", what, say(before), say(after))}
+}
+
+// DiffCap says how a tenant's spending cap changes; nil where it does not.
+func DiffCap(tenant string, before, after Cap) []string {
+	return diffCap("tenant "+tenant, before, after)
+}

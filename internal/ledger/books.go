@@ -48,6 +48,13 @@ type Books interface {
 	// emit ends it. Errors wrap ErrQuery, or ErrNotFound without the block.
 	Breakdown(ctx context.Context, q BreakdownQuery, emit func(*BreakdownRow) error, progress func(Progress)) (BreakdownInfo, error)
 
+	// Newest is the newest block; zero where nothing was ever folded.
+	Newest(ctx context.Context) (KeptBlockInfo, error)
+	// Changed returns tenants after one, by id, with entries in blocks above since up to a height.
+	Changed(ctx context.Context, since, height int64, after string, n int) ([]ChangedTenant, error)
+	// Hourly adds up a tenant's usage from roll-ups; errors wrap ErrQuery.
+	Hourly(ctx context.Context, q HourlyQuery) ([]HourlySum, error)
+
 	// DeclareLost says that an epoch will report no more, so that it does not hold back
 	// completeness; its next report, if there is one after all, ends that. A fenced one takes
 	// no report either way: it is StateGone. An epoch that is lost or gone already stays as it

@@ -51,6 +51,8 @@ func (b Billing) String() string {
 type Subscriber struct {
 	ID            string
 	Billing       Billing
+	Cap           Cap                    // its own; the zero value for the plan's
+	Capped        Capped                 // what it reached
 	Subscriptions []billing.Subscription // oldest first; the last has not ended
 }
 

@@ -126,10 +126,10 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		if err != nil {
 			return nil, err
 		}
-		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides, Billing: specs[i].Billing.Text()}
+		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides, Billing: specs[i].Billing.Text(), Cap: specs[i].Cap.Text()}
 		was, there := stored[next.ID]
 		if there {
-			next.Suspended, next.Change = was.Suspended, was.Change
+			next.Suspended, next.Change, next.Capped = was.Suspended, was.Change, was.Capped
 			if next == was.row {
 				continue
 			}
@@ -157,12 +157,22 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		}
 		after := compiled[i]
 		after.Suspended = next.Suspended != 0
+		capped, err := policy.ParseCapped(next.Capped)
+		if err != nil {
+			return nil, fmt.Errorf("tenant %s: capped: %w", next.ID, err)
+		}
+		capped.Hold(&after)
 		said := policy.DiffTenant(old, after)
 		billed, err := policy.ParseBilling(was.Billing)
 		if err != nil {
 			return nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
 		}
 		said = append(said, policy.DiffBilling(next.ID, billed, specs[i].Billing)...)
+		wasCap, err := policy.ParseCap(was.Cap)
+		if err != nil {
+			return nil, fmt.Errorf("tenant %s: spending cap: %w", next.ID, err)
+		}
+		said = append(said, policy.DiffCap(next.ID, wasCap, specs[i].Cap)...)
 		if len(said) == 0 {
 			said = []string{fmt.Sprintf("tenant %s: its overrides are written otherwise", next.ID)}
 		}
@@ -173,7 +183,8 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	}
 	err = t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
 		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent,
-		overrides = excluded.overrides, change = excluded.change, billing = excluded.billing`, rows)
+		overrides = excluded.overrides, change = excluded.change, billing = excluded.billing,
+		spending_cap = excluded.spending_cap`, rows)
 	if err != nil {
 		return nil, unavailable("write tenants", err)
 	}

@@ -67,6 +67,7 @@ type tx struct {
 	heads  policy.Heads
 	audits int64
 	log    [][]any // audit rows to write
+	wrote  bool    // something that is in no audit log
 }
 
 // errDryRun ends a transaction whose result is wanted and whose effect is not.
@@ -99,7 +100,7 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 		}
 		return err
 	}
-	if len(t.log) == 0 {
+	if len(t.log) == 0 && !t.wrote {
 		return nil // nothing was changed
 	}
 	if err := t.insert(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ", "", t.log); err != nil {

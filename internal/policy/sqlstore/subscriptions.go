@@ -69,13 +69,13 @@ func (t *tx) lastSubscriptions(ctx context.Context, ids []string) (map[string]in
 // Subscriber implements policy.Store.
 func (s *Store) Subscriber(ctx context.Context, tenant string) (policy.Subscriber, error) {
 	out := policy.Subscriber{ID: tenant}
-	rows, err := s.db.QueryContext(ctx, `SELECT t.billing, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
+	rows, err := s.db.QueryContext(ctx, `SELECT t.billing, t.spending_cap, t.capped, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
 		WHERE t.id = $1 ORDER BY s.from_ms`, tenant)
 	type kept struct {
-		billing, plan string
-		from          int64
+		billing, plan, cap, capped string
+		from                       int64
 	}
-	all, err := collect(rows, err, "read subscriptions", func(k *kept, rows *sql.Rows) error { return rows.Scan(&k.billing, &k.from, &k.plan) })
+	all, err := collect(rows, err, "read subscriptions", func(k *kept, rows *sql.Rows) error { return rows.Scan(&k.billing, &k.cap, &k.capped, &k.from, &k.plan) })
 	if err != nil {
 		return out, err
 	}
@@ -91,6 +91,12 @@ func (s *Store) Subscriber(ctx context.Context, tenant string) (policy.Subscribe
 	}
 	if out.Billing, err = policy.ParseBilling(all[0].billing); err != nil {
 		return out, fmt.Errorf("tenant %s: billing: %w", tenant, err)
+	}
+	if out.Cap, err = policy.ParseCap(all[0].cap); err != nil {
+		return out, fmt.Errorf("tenant %s: spending cap: %w", tenant, err)
+	}
+	if out.Capped, err = policy.ParseCapped(all[0].capped); err != nil {
+		return out, fmt.Errorf("tenant %s: capped: %w", tenant, err)
 	}
 	return out, nil
 }

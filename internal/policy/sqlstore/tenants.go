@@ -21,10 +21,12 @@ type row struct {
 	Suspended        int64  // 0 or 1
 	Change           int64
 	Billing          string // policy.Billing.Text
+	Cap              string // policy.Cap.Text
+	Capped           string // policy.Capped.Text
 }
 
 func (r *row) values() []any {
-	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing}
+	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing, r.Cap, r.Capped}
 }
 
 // json is what the audit log keeps of a tenant; nil where there was none.
@@ -45,13 +47,24 @@ func (r *row) json(there bool) any {
 	if r.Billing != "" {
 		m["billing"] = json.RawMessage(r.Billing)
 	}
+	if r.Cap != "" {
+		m["spending_cap"] = json.RawMessage(r.Cap)
+	}
+	if r.Capped != "" {
+		m["capped"] = json.RawMessage(r.Capped)
+	}
 	return m
 }
 
 // compile returns the tenant as doc makes it. Without overrides it needs no plan of doc's.
 func (r *row) compile(doc *policy.Document) (limit.Tenant, error) {
 	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
+	capped, err := policy.ParseCapped(r.Capped)
+	if err != nil {
+		return t, fmt.Errorf("tenant %s: capped: %w", r.ID, err)
+	}
 	if r.Overrides == "" {
+		capped.Hold(&t)
 		return t, nil
 	}
 	spec := policy.TenantSpec{ID: r.ID, Plan: r.Plan, Parent: r.Parent}
@@ -60,6 +73,7 @@ func (r *row) compile(doc *policy.Document) (limit.Tenant, error) {
 	}
 	c, err := doc.Tenant(spec)
 	t.Overrides = c.Overrides
+	capped.Hold(&t)
 	return t, err
 }
 
@@ -71,7 +85,7 @@ func overridesText(specs []policy.LimitSpec) (string, error) {
 	return string(b), err
 }
 
-const tenantColumns = "id, plan, parent, overrides, suspended, change, billing"
+const tenantColumns = "id, plan, parent, overrides, suspended, change, billing, spending_cap, capped"
 
 // seen is a tenant as one statement saw it, with the policy version then in force:
 // no transaction is needed to compile the one against the other.
@@ -84,7 +98,7 @@ type seen struct {
 const selectTenants = "SELECT " + tenantColumns + ", (SELECT version FROM policy_heads WHERE id = 1) FROM tenants "
 
 func scanTenant(r *seen, rows *sql.Rows) error {
-	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.version)
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.version)
 }
 
 // readTenants returns those of ids that there are.
@@ -210,7 +224,8 @@ func (t *tx) write(ctx context.Context, r *row) error {
 	r.Change = t.heads.Tenants
 	err := t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
 		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent, overrides = excluded.overrides,
-		suspended = excluded.suspended, change = excluded.change, billing = excluded.billing`, [][]any{r.values()})
+		suspended = excluded.suspended, change = excluded.change, billing = excluded.billing,
+		spending_cap = excluded.spending_cap, capped = excluded.capped`, [][]any{r.values()})
 	return unavailable("write tenant", err)
 }
 

@@ -1,0 +1,74 @@
+package alert
+
+import (
+	"context"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// Marks are how far all has been looked at. They only spare work: whatever is looked at
+// again makes no event again.
+type Marks struct {
+	Height  int64 // blocks up to it; -1 where nothing was ever looked at
+	Change  int64 // changes of tenants up to it
+	Version int64 // the policy that all tenants were, or are being, looked at under
+	Audit   int64 // rows of the audit log up to it
+	// Sweeping is set while all tenants are looked at, those up to Sweep having been.
+	Sweeping bool
+	Sweep    string
+}
+
+// Query selects events; what is empty selects all.
+type Query struct {
+	Before  int64 // numbers below it, newest first
+	After   int64 // with Forward, numbers above it, oldest first
+	Forward bool
+	N       int
+	Tenant  string
+	Alert   string
+	State   string // with a delivery in this state
+}
+
+// Store keeps events, deliveries and marks, beside the policy and its audit log. All servers
+// share it; it is safe for concurrent use, and changes are serialized with the policy's.
+// Errors are policy's.
+type Store interface {
+	Marks(ctx context.Context) (Marks, error)
+	SetMarks(ctx context.Context, m Marks) error
+	// Audited is the number of the newest row of the audit log: what has it is what an
+	// administrator could have changed.
+	Audited(ctx context.Context) (int64, error)
+
+	// Raise keeps those of a tenant's events that are not there yet, in their order, each
+	// with its deliveries, and returns them. Where capped is not nil, that is what holds of
+	// the tenant's cap from now on; it is audited where it changes. All is one transaction.
+	Raise(ctx context.Context, tenant string, events []Event, capped *policy.Capped) ([]Event, error)
+	// Capped returns tenants after one, by id, that reached a cap.
+	Capped(ctx context.Context, after string, n int) ([]CappedTenant, error)
+
+	// Events pages through what was told; without deliveries.
+	Events(ctx context.Context, q Query) ([]Event, error)
+	// Event is one with its deliveries; ErrNotFound without it.
+	Event(ctx context.Context, number int64) (Event, error)
+
+	// Claim returns a webhook's deliveries that are due, in the order of their events, and
+	// puts each off until a time: whoever claimed it and is gone then has it tried again.
+	Claim(ctx context.Context, webhook string, now, until time.Time, n int) ([]Delivery, error)
+	// Tried keeps what became of an attempt, if nobody has claimed the delivery since.
+	Tried(ctx context.Context, claimed time.Time, d Delivery) error
+	// Retry begins deliveries of an event anew, to all webhooks where it is empty: those
+	// that are dead or wait. ErrNotFound without the event, ErrInvalid where nothing is to
+	// be tried.
+	Retry(ctx context.Context, actor string, number int64, webhook string) (Event, error)
+	// Orphan ends what waits for other webhooks than these, and returns how many those were.
+	Orphan(ctx context.Context, known []string, why string) (int64, error)
+	// Count is how many deliveries wait, and how many are dead.
+	Count(ctx context.Context) (pending, dead int64, err error)
+}
+
+// CappedTenant is a tenant that reached its cap.
+type CappedTenant struct {
+	ID string
+	policy.Capped
+}

@@ -47,6 +47,9 @@ type Store interface {
 	// Capped returns tenants after one, by id, that reached a cap.
 	Capped(ctx context.Context, after string, n int) ([]CappedTenant, error)
 
+	// OwnCaps reports whether any tenant has a cap of its own.
+	OwnCaps(ctx context.Context) (bool, error)
+
 	// Events pages through what was told; without deliveries.
 	Events(ctx context.Context, q Query) ([]Event, error)
 	// Event is one with its deliveries; ErrNotFound without it.

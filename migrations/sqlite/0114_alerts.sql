@@ -6,6 +6,7 @@
 ALTER TABLE tenants ADD COLUMN spending_cap TEXT NOT NULL DEFAULT ''; -- JSON; empty for the plan's
 ALTER TABLE tenants ADD COLUMN capped TEXT NOT NULL DEFAULT '';       -- JSON of what was reached; empty for nothing
 CREATE INDEX tenants_capped ON tenants (id) WHERE capped <> '';
+CREATE INDEX tenants_spending_cap ON tenants (id) WHERE spending_cap <> '';
 
 CREATE TABLE alerts (
     number     INTEGER NOT NULL PRIMARY KEY,

@@ -287,3 +287,9 @@ func (s *Store) Count(ctx context.Context) (pending, dead int64, err error) {
 	err = s.db.QueryRowContext(ctx, "SELECT (SELECT count(*) FROM alert_deliveries WHERE state = 'pending'), (SELECT count(*) FROM alert_deliveries WHERE state = 'dead')").Scan(&pending, &dead)
 	return pending, dead, unavailable("count deliveries", err)
 }
+
+// OwnCaps implements alert.Store.
+func (s *Store) OwnCaps(ctx context.Context) (any bool, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tenants WHERE spending_cap <> '')").Scan(&any)
+	return any, unavailable("read caps", err)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/policytest"
@@ -97,7 +98,11 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := store.VoidCredit(t.Context(), "ann", "c", "why"); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := store.Raise(t.Context(), "acme", []alert.Event{{ID: "a", Alert: "x", Tenant: "acme"}}, nil); err != nil {
+				t.Fatal(err)
+			}
 			statements := []string{
+				"UPDATE alerts SET used = 1", "DELETE FROM alerts",
 				"UPDATE statements SET digest = ''", "DELETE FROM statements",
 				// One that leaves a gap, and one that overlaps.
 				"INSERT INTO statements VALUES ('acme', 3, 'q', 11, 12, 0, '', '', '', 0, '', 'ann', 0)",
@@ -112,7 +117,7 @@ func TestAppendOnly(t *testing.T) {
 				"INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('new', 5, 'free'), ('new', 4, 'free')",
 			}
 			if name == "Postgres" {
-				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE audit_log", "TRUNCATE subscriptions", "TRUNCATE statements", "DROP TABLE audit_log",
+				statements = append(statements, "TRUNCATE policy_versions", "TRUNCATE alerts CASCADE", "DELETE FROM alert_deliveries", "TRUNCATE audit_log", "TRUNCATE subscriptions", "TRUNCATE statements", "DROP TABLE audit_log",
 					"ALTER TABLE audit_log DISABLE TRIGGER ALL", "DELETE FROM tenants", "DELETE FROM access_keys", "INSERT INTO policy_heads VALUES (2,0,0,0,0,0)")
 			}
 			for _, s := range statements {

@@ -1,0 +1,251 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+const (
+	// lanes is how many deliveries to one webhook are under way at once. A tenant's are in
+	// one lane, in their order.
+	lanes = 4
+	// claimed is how many of a webhook's are taken at a time.
+	claimed = 32
+	// sendTimeout bounds one attempt, from the connection to the answer's end.
+	sendTimeout = 10 * time.Second
+	// claimTerm is how long a delivery is its claimer's: a whole lane of attempts that all time out.
+	claimTerm = claimed*sendTimeout + time.Minute
+	// retryFirst and retryMost bound the wait between attempts, which doubles.
+	retryFirst = 5 * time.Second
+	retryMost  = time.Hour
+	// giveUp is how long a delivery is tried.
+	giveUp = 24 * time.Hour
+	// maxAnswer is how much of an answer is read; nothing of it is used.
+	maxAnswer = 4 << 10
+)
+
+// Deliverer sends what waits to webhooks. One that is slow or away holds up no other.
+type Deliverer struct {
+	Store    Store
+	Webhooks func() []policy.Webhook // of the policy in force
+	Secrets  func(policy.Webhook) ([][]byte, error)
+	// Transport reaches loopback for webhooks that are on this machine, and Outside all
+	// others; see NewTransport.
+	Transport, Outside http.RoundTripper
+	Now                func() time.Time
+	Log                *slog.Logger
+	// Sent is told how each attempt ended: delivered, failed or dead.
+	Sent func(result string)
+
+	mu      sync.Mutex
+	busy    map[string]bool
+	running sync.WaitGroup
+}
+
+// Round looks for what is due, and starts sending it. It does not wait for answers: Wait does.
+func (d *Deliverer) Round(ctx context.Context) error {
+	webhooks := d.Webhooks()
+	names := make([]string, len(webhooks))
+	for i, w := range webhooks {
+		names[i] = w.Name
+	}
+	n, err := d.Store.Orphan(ctx, names, "the policy in force has no such webhook")
+	if err != nil {
+		return err
+	}
+	for range n {
+		d.Sent(Dead)
+	}
+	for _, w := range webhooks {
+		d.mu.Lock()
+		busy := d.busy[w.Name]
+		if d.busy == nil {
+			d.busy = make(map[string]bool)
+		}
+		d.busy[w.Name] = true
+		d.mu.Unlock()
+		if busy {
+			continue
+		}
+		d.running.Go(func() {
+			defer func() {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				delete(d.busy, w.Name)
+			}()
+			for n, err := claimed, error(nil); n == claimed && err == nil && ctx.Err() == nil; {
+				if n, err = d.drain(ctx, w); err != nil && ctx.Err() == nil {
+					d.Log.Warn("alerts cannot be delivered for now", "webhook", w.Name, "error", err)
+				}
+			}
+		})
+	}
+	return nil
+}
+
+// Wait returns when nothing is under way any more.
+func (d *Deliverer) Wait() { d.running.Wait() }
+
+// drain sends some of what is due to one webhook, and returns how much that was.
+func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
+	now := d.Now()
+	until := now.Add(claimTerm)
+	due, err := d.Store.Claim(ctx, w.Name, now, until, claimed)
+	if err != nil || len(due) == 0 {
+		return 0, err
+	}
+	var byLane [lanes][]Delivery
+	for _, one := range due {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(one.Tenant)) // it never fails
+		i := h.Sum32() % lanes
+		byLane[i] = append(byLane[i], one)
+	}
+	errs := make([]error, lanes)
+	var all sync.WaitGroup
+	for i := range byLane {
+		all.Go(func() {
+			for _, one := range byLane[i] {
+				if ctx.Err() != nil {
+					return // another has it tried when the claim runs out
+				}
+				errs[i] = errors.Join(errs[i], d.try(ctx, w, one, until))
+			}
+		})
+	}
+	all.Wait()
+	return len(due), errors.Join(errs...)
+}
+
+// try makes one attempt, and keeps what became of it.
+func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, claim time.Time) error {
+	status, err := d.send(ctx, w, &one)
+	if ctx.Err() != nil {
+		return nil // cut off; whether it came is not known, and it is tried again
+	}
+	now := d.Now()
+	one.Tried, one.Status, one.Error, one.Next = now, status, "", now
+	result := Delivered
+	switch wait := backoff(one.Attempts); {
+	case err == nil:
+	case status == http.StatusGone, now.Add(wait).Sub(one.Since) > giveUp:
+		result, one.Error = Dead, clip(err.Error())
+	default:
+		result, one.Error, one.Next = Pending, clip(err.Error()), now.Add(wait)
+	}
+	one.State = result
+	if err := d.Store.Tried(context.WithoutCancel(ctx), claim, one); err != nil {
+		return err
+	}
+	log := d.Log.With("alert", one.Number, "webhook", w.Name, "attempt", one.Attempts, "status", status)
+	switch result {
+	case Delivered:
+		d.Sent(Delivered)
+		log.Debug("alert delivered")
+	case Dead:
+		d.Sent(Dead)
+		log.Error("alert is not delivered, and is not tried any more: `quotactl alert retry` begins anew", "error", one.Error)
+	default:
+		d.Sent("failed")
+		log.Warn("alert is not delivered yet", "error", one.Error, "next", one.Next)
+	}
+	return nil
+}
+
+// backoff is how long to wait after an attempt: doubling, less a random part of up to
+// half, so that what failed together does not come again together.
+func backoff(attempts int64) time.Duration {
+	wait := retryFirst << min(max(attempts-1, 0), 20)
+	wait = min(wait, retryMost)
+	return wait - rand.N(wait/2)
+}
+
+// send posts the body once. Any answer but 2xx is an error.
+func (d *Deliverer) send(ctx context.Context, w policy.Webhook, one *Delivery) (status int, err error) {
+	secrets, err := d.Secrets(w)
+	if err != nil {
+		return 0, err
+	}
+	u, err := url.Parse(w.URL)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, strings.NewReader(one.Body))
+	if err != nil {
+		return 0, err
+	}
+	at := d.Now()
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "quota-server")
+	req.Header.Set("Webhook-Id", one.ID)
+	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
+	req.Header.Set("Webhook-Signature", signature(secrets, one.ID, at, one.Body))
+	transport := d.Outside
+	if policy.Loopback(u.Hostname()) {
+		transport = d.Transport
+	}
+	resp, err := transport.RoundTrip(req) // a transport follows no redirects
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so that the connection can be used again
+	switch {
+	case resp.StatusCode/100 == 2:
+		return resp.StatusCode, nil
+	case resp.StatusCode/100 == 3:
+		return resp.StatusCode, fmt.Errorf("it answered %s; redirects are not followed", resp.Status)
+	}
+	return resp.StatusCode, fmt.Errorf("it answered %s", resp.Status)
+}
+
+// clip keeps an error short enough for a table.
+func clip(s string) string {
+	const most = 500
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")
+}
+
+// NewTransport reaches webhooks: those of this machine alone, or all others. What a name
+// turns out to be is looked at when it is dialed: an address that a document could not
+// have named itself, or that hands out a cloud's credentials, is refused. No proxy is
+// used, for it would dial for us.
+func NewTransport(loopback bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error { return mayDial(address, loopback) }}
+	return &http.Transport{
+		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second, ResponseHeaderTimeout: sendTimeout,
+		MaxConnsPerHost: lanes, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
+	}
+}
+
+func mayDial(address string, loopback bool) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := at.Addr().Unmap()
+	if ip.IsLoopback() != loopback || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() {
+		return fmt.Errorf("%s is no address that a webhook may have", ip)
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+package alert_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/f4ee788f/quota/internal/alert"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/migrations"
+)
+
+var secret = bytes.Repeat([]byte("s"), 32)
+
+// endpoint is a webhook: how it answers, and what it got.
+type endpoint struct {
+	mu     sync.Mutex
+	got    []got
+	under  int // way at once
+	most   int
+	status int
+	delay  time.Duration
+	lose   bool // the answer
+}
+
+type got struct{ id, body string }
+
+func (e *endpoint) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	// As a receiver checks it, by the specification.
+	mac := hmac.New(sha256.New, secret)
+	fmt.Fprintf(mac, "%s.%s.%s", req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp"), body)
+	if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); req.Header.Get("webhook-signature") != want {
+		return nil, errors.New("the signature is wrong")
+	}
+	e.mu.Lock()
+	e.got = append(e.got, got{req.Header.Get("webhook-id"), string(body)})
+	e.under++
+	e.most = max(e.most, e.under)
+	status, delay, lose := e.status, e.delay, e.lose
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.under--
+	}()
+	select {
+	case <-time.After(delay):
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	if lose {
+		return nil, errors.New("connection reset")
+	}
+	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Body: io.NopCloser(strings.NewReader("thanks"))}, nil
+}
+
+func (e *endpoint) set(do func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	do()
+}
+
+func (e *endpoint) attempts() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.got)
+}
+
+// network reaches endpoints by their hosts.
+type network map[string]*endpoint
+
+func (n network) RoundTrip(req *http.Request) (*http.Response, error) {
+	return n[req.URL.Hostname()].RoundTrip(req)
+}
+
+type bed struct {
+	t     *testing.T
+	store *sqlstore.Store
+	sent  map[string]int
+	mu    sync.Mutex
+	names []string
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(OFF)"}}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "quota.db")+"?"+q.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	db.SetMaxOpenConns(1)
+	if err := migrations.SQLite(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	return &bed{t: t, store: sqlstore.New(db, sqlstore.SQLite, nil), sent: map[string]int{}, names: []string{"a", "b"}}
+}
+
+func (b *bed) deliverer(n http.RoundTripper) *alert.Deliverer {
+	return &alert.Deliverer{
+		Store: b.store, Transport: n, Outside: n, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Webhooks: func() (all []policy.Webhook) {
+			for _, name := range b.names {
+				all = append(all, policy.Webhook{Name: name, URL: "https://" + name + "/"})
+			}
+			return all
+		},
+		Secrets: func(policy.Webhook) ([][]byte, error) { return [][]byte{secret}, nil },
+		Sent: func(result string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.sent[result]++
+		},
+	}
+}
+
+// raise keeps n events of tenants for webhooks.
+func (b *bed) raise(n int, tenant string, webhooks ...string) {
+	b.t.Helper()
+	for range n {
+		id := fmt.Sprintf("alr_%s_%d", tenant, time.Now().UnixNano())
+		time.Sleep(time.Millisecond)
+		if _, err := b.store.Raise(b.t.Context(), tenant, []alert.Event{{ID: id, Kind: alert.KindQuota, Alert: "x", Tenant: tenant, Period: id, Webhooks: webhooks}}, nil); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// deliver runs rounds for a time, a second apart.
+func (b *bed) deliver(d *alert.Deliverer, for_ time.Duration) {
+	b.t.Helper()
+	for until := time.Now().Add(for_); time.Now().Before(until); time.Sleep(time.Second) {
+		if err := d.Round(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	d.Wait()
+}
+
+func (b *bed) states(webhook string) (text string) {
+	b.t.Helper()
+	all, err := b.store.Events(b.t.Context(), alert.Query{Forward: true, N: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range all {
+		e, err := b.store.Event(b.t.Context(), e.Number)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, d := range e.Deliveries {
+			if d.Webhook == webhook {
+				text += fmt.Sprintf("%s/%d ", d.State, d.Status)
+			}
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+// One endpoint that is slow holds up no other; its own are bounded, and a tenant's are in order.
+func TestASlowWebhookHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a, slow := &endpoint{status: 200}, &endpoint{status: 200, delay: time.Minute}
+		d := b.deliverer(network{"a": a, "b": slow})
+		b.raise(5, "acme", "a", "b")
+		for i := range 20 {
+			b.raise(1, fmt.Sprint("t", i), "a", "b")
+		}
+		if err := d.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := a.attempts(); got != 25 {
+			t.Errorf("beside a slow one: %d of 25 delivered", got)
+		}
+		var order []string
+		for _, g := range a.got {
+			if strings.HasPrefix(g.id, "alr_acme_") {
+				order = append(order, g.id)
+			}
+		}
+		if len(order) != 5 || !slices.IsSorted(order) {
+			t.Errorf("a tenant's: %q, want them in order", order)
+		}
+		b.deliver(d, time.Minute)
+		if slow.most > 4 || slow.most < 2 || strings.Contains(b.states("b"), "delivered") {
+			t.Errorf("the slow one: %d at once, %s", slow.most, b.states("b"))
+		}
+		slow.set(func() { slow.delay = 9 * time.Second })
+		b.deliver(d, 10*time.Minute)
+		if got := b.states("b"); strings.Count(got, "delivered/200") != 25 {
+			t.Errorf("the slow one, in the end: %s", got)
+		}
+	})
+}
+
+// A webhook that fails is tried with waits that double, for a day; then the delivery is
+// dead until somebody begins it anew. Its id and its bytes are the same every time.
+func TestAFailingWebhookIsTriedForADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a := &endpoint{status: 503}
+		d := b.deliverer(network{"a": a})
+		b.raise(1, "acme", "a")
+		b.deliver(d, 10*time.Second)
+		first := a.attempts()
+		if first < 2 || first > 3 {
+			t.Errorf("%d attempts in ten seconds", first)
+		}
+		for until := time.Now().Add(26 * time.Hour); time.Now().Before(until); time.Sleep(time.Minute) {
+			if err := d.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			d.Wait()
+		}
+		n := a.attempts()
+		if got := b.states("a"); got != "dead/503" || n < 30 || n > 70 {
+			t.Errorf("after a day: %s, %d attempts", got, n)
+		}
+		for _, g := range a.got {
+			if g != a.got[0] {
+				t.Errorf("another time: %+v, first: %+v", g, a.got[0])
+			}
+		}
+		if _, dead, err := b.store.Count(t.Context()); err != nil || dead != 1 {
+			t.Errorf("dead: %d, %v", dead, err)
+		}
+		a.set(func() { a.status = 204 })
+		if _, err := b.store.Retry(t.Context(), "ann", 1, ""); err != nil {
+			t.Fatal(err)
+		}
+		b.deliver(d, 2*time.Second)
+		if got := b.states("a"); got != "delivered/204" || b.sent[alert.Delivered] != 1 || b.sent[alert.Dead] != 1 {
+			t.Errorf("begun anew: %s, %v", got, b.sent)
+		}
+		if _, err := b.store.Retry(t.Context(), "ann", 1, "a"); !errors.Is(err, policy.ErrInvalid) {
+			t.Errorf("what is delivered, again: %v", err)
+		}
+	})
+}
+
+// Redirects are not followed, 410 ends it at once, and a webhook that the policy drops
+// takes nothing more.
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a, gone := &endpoint{status: 302}, &endpoint{status: 410}
+		d := b.deliverer(network{"a": a, "b": gone})
+		b.raise(1, "acme", "a", "b", "c")
+		b.deliver(d, 2*time.Second)
+		if b.states("a") != "pending/302" || b.states("b") != "dead/410" || b.states("c") != "dead/0" || a.attempts() != 1 || gone.attempts() != 1 {
+			t.Errorf("a %s, b %s, c %s", b.states("a"), b.states("b"), b.states("c"))
+		}
+		b.names = []string{"b"}
+		b.deliver(d, time.Minute)
+		if got := b.states("a"); got != "dead/302" {
+			t.Errorf("dropped by the policy: %s", got)
+		}
+		d.Secrets = func(policy.Webhook) ([][]byte, error) { return nil, errors.New("no secret") }
+		b.raise(1, "acme", "b")
+		b.deliver(d, 2*time.Second)
+		if got := b.states("b"); got != "dead/410 pending/0" || gone.attempts() != 1 {
+			t.Errorf("without a secret: %s", got)
+		}
+	})
+}
+
+// Whoever is killed between an attempt and its record, or loses the answer, has it
+// delivered again with the same id; two who lead at once deliver it once.
+func TestDeliveriesSurviveTheirLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a := &endpoint{status: 200, delay: 5 * time.Second}
+		d := b.deliverer(network{"a": a})
+		b.raise(1, "acme", "a")
+		ctx, kill := context.WithCancel(t.Context())
+		if err := d.Round(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		kill()
+		d.Wait()
+		if got := b.states("a"); got != "pending/0" || a.attempts() != 1 {
+			t.Errorf("killed under way: %s, %d attempts", got, a.attempts())
+		}
+		one, two := b.deliverer(network{"a": a}), b.deliverer(network{"a": a})
+		var both sync.WaitGroup
+		for _, d := range []*alert.Deliverer{one, two} {
+			both.Go(func() { b.deliver(d, 10*time.Minute) })
+		}
+		both.Wait()
+		if got := b.states("a"); got != "delivered/200" || a.attempts() != 2 || a.got[0] != a.got[1] {
+			t.Errorf("by the next: %s, %+v", got, a.got)
+		}
+		a.set(func() { a.lose = true })
+		b.raise(1, "acme", "a")
+		b.deliver(one, 8*time.Second)
+		a.set(func() { a.lose = false })
+		b.deliver(one, time.Minute)
+		if got := b.states("a"); got != "delivered/200 delivered/200" || a.got[2].id != a.got[3].id {
+			t.Errorf("with an answer lost: %s, %+v", got, a.got)
+		}
+	})
+}
+
+// Over real sockets: an answer without end is not read to it, and loopback is reached only as loopback.
+func TestTransport(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range 1000 {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	b := newBed(t)
+	d := b.deliverer(nil)
+	d.Transport, d.Outside = alert.NewTransport(true), alert.NewTransport(false)
+	d.Webhooks = func() []policy.Webhook { return []policy.Webhook{{Name: "a", URL: server.URL}} }
+	b.raise(1, "acme", "a")
+	if err := d.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.Wait()
+	if got := b.states("a"); got != "delivered/200" {
+		t.Errorf("over a socket: %s", got)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := d.Outside.RoundTrip(req); err == nil {
+		resp.Body.Close()
+		t.Error("loopback is reached by a name that is not its own")
+	}
+}

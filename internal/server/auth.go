@@ -81,6 +81,12 @@ var needs = map[string]role{
 	quotav1.StatementService_CloseDue_FullMethodName:         roleAdmin,
 	quotav1.StatementService_Simulate_FullMethodName:         roleViewer,
 
+	quotav1.AlertService_ListAlerts_FullMethodName:  roleViewer,
+	quotav1.AlertService_WatchAlerts_FullMethodName: roleViewer,
+	quotav1.AlertService_GetAlert_FullMethodName:    roleViewer,
+	quotav1.AlertService_RetryAlert_FullMethodName:  roleOperator,
+	quotav1.AlertService_TestWebhook_FullMethodName: roleOperator,
+
 	quotav1.LedgerService_Verify_FullMethodName:  roleOperator,
 	quotav1.LedgerService_Rebuild_FullMethodName: roleAdmin,
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,8 @@ type world struct {
 	ledger  *sqliteledger.Store
 	policy  *sqlstore.Store
 	metrics *prometheus.Registry
+	// webhooks is how webhooks are reached; nil refuses all.
+	webhooks http.RoundTripper
 
 	lis  atomic.Pointer[bufconn.Listener] // gateways dial while a server starts anew
 	stop func()                           // the server; its stores stay
@@ -96,6 +99,7 @@ func (w *world) start() {
 	s, err := server.New(server.Config{
 		Leases: w.leases, Ledger: w.ledger, Policy: w.policy, Books: w.ledger.Books(), GRPC: lis, HTTP: bufconn.Listen(1 << 20),
 		LeaseStoreName: "memory", LedgerName: "sqlite", Registerer: w.metrics,
+		Webhooks: &refusing{w},
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -126,8 +130,24 @@ func (w *world) another() (stop func()) {
 	}
 }
 
+// refusing hands requests to what the test has for webhooks.
+type refusing struct{ w *world }
+
+func (r *refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.w.webhooks == nil {
+		return nil, errors.New("no webhook is there")
+	}
+	return r.w.webhooks.RoundTrip(req)
+}
+
 // admin is what operators call; its connection ends with f.
 func (w *world) admin() quotav1.AdminServiceClient {
+	w.t.Helper()
+	return quotav1.NewAdminServiceClient(w.dial())
+}
+
+// dial is a connection of an operator's, which ends with f.
+func (w *world) dial() *grpc.ClientConn {
 	w.t.Helper()
 	conn, err := grpc.NewClient("passthrough:bubble", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.lis.Load().DialContext(ctx) }))
@@ -135,7 +155,7 @@ func (w *world) admin() quotav1.AdminServiceClient {
 		w.t.Fatal(err)
 	}
 	w.conns = append(w.conns, conn)
-	return quotav1.NewAdminServiceClient(conn)
+	return conn
 }
 
 // gateway is a client, which the test closes.

@@ -55,6 +55,9 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 	if err := restv1.RegisterStatementServiceHandlerClient(ctx, gateway, quotav1.NewStatementServiceClient(rest)); err != nil {
 		return nil, err
 	}
+	if err := restv1.RegisterAlertServiceHandlerClient(ctx, gateway, quotav1.NewAlertServiceClient(rest)); err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})

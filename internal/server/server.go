@@ -19,6 +19,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
@@ -71,6 +72,8 @@ type Config struct {
 	// CloseAfter is how long after a period's end its statement is closed; 0 leaves that to
 	// whoever calls CloseStatement.
 	CloseAfter time.Duration
+	// Webhooks is how webhooks are reached; nil for the network.
+	Webhooks http.RoundTripper
 	// FoldEvery is how often reports are folded; 0 for the ledger's default.
 	FoldEvery time.Duration
 
@@ -104,8 +107,9 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
-	closer   *closer // nil where statements are not closed by themselves
-	tally    *tally  // nil without books, as is backlog
+	closer   *closer       // nil where statements are not closed by themselves
+	alerts   *alert.Runner // nil without books, or where the policy store keeps no events
+	tally    *tally        // nil without books, as is backlog
 	backlog  *backlogWatch
 	metrics  *metrics
 	figures  *figures
@@ -202,6 +206,14 @@ func (s *Server) serve() error {
 			return fmt.Errorf("server: metrics: %w", err)
 		}
 	}
+	events := &alertService{store: alertStore(c.Policy), webhooks: s.webhooks, stopping: s.stopping}
+	if c.Books != nil && events.store != nil {
+		var err error
+		if s.alerts, err = s.newAlerts(statements, events.store); err != nil {
+			return fmt.Errorf("server: metrics: %w", err)
+		}
+		quotav1.RegisterAlertServiceServer(s.grpc, events)
+	}
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(s.grpc, books)
 		quotav1.RegisterStatementServiceServer(s.grpc, statements)
@@ -214,6 +226,9 @@ func (s *Server) serve() error {
 	if c.Books != nil {
 		quotav1.RegisterLedgerServiceServer(rest, books)
 		quotav1.RegisterStatementServiceServer(rest, statements)
+	}
+	if s.alerts != nil {
+		quotav1.RegisterAlertServiceServer(rest, events)
 	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	handler, err := newHandler(context.Background(), rest, gate.download(usage), s.ready, c.Gatherer, s.keys, certificates)
@@ -275,6 +290,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.closer != nil {
 		running.Go(func() { s.closer.run(background) })
+	}
+	if s.alerts != nil {
+		running.Go(func() { s.alerts.Run(background) })
 	}
 	running.Go(func() { s.figures.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {

@@ -415,6 +415,39 @@ func Check(request proto.Message) error {
 	case *quotav1.ListAuditRequest:
 		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}, bound{"actor's bytes", int64(len(r.Actor)), 0, 256},
 			bound{"action's bytes", int64(len(r.Action)), 0, 256}, bound{"object's bytes", int64(len(r.Object)), 0, 256})
+	case *quotav1.ListAlertsRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}, bound{"after", r.After, 0, maxCount})
+		switch {
+		case err != nil:
+			return err
+		case r.Forward && r.Before != 0 || !r.Forward && r.After != 0:
+			return invalid("before goes without forward, and after with it")
+		case r.State != "" && r.State != "pending" && r.State != "delivered" && r.State != "dead":
+			return invalid("state is %s; it must be pending, delivered or dead", limit.Quote(r.State))
+		}
+		if r.Tenant != "" {
+			err = TenantID("tenant", r.Tenant)
+		}
+		if err == nil && r.Alert != "" {
+			err = name("alert", r.Alert)
+		}
+		return err
+	case *quotav1.WatchAlertsRequest:
+		err := ranged(bound{"after", r.After, 0, maxCount})
+		if err == nil && r.Tenant != "" {
+			err = TenantID("tenant", r.Tenant)
+		}
+		return err
+	case *quotav1.GetAlertRequest:
+		return ranged(bound{"number", r.Number, 1, maxCount})
+	case *quotav1.RetryAlertRequest:
+		err := ranged(bound{"number", r.Number, 1, maxCount})
+		if err == nil && r.Webhook != "" {
+			err = name("webhook", r.Webhook)
+		}
+		return err
+	case *quotav1.TestWebhookRequest:
+		return name("webhook", r.Webhook)
 	case *quotav1.GetStatementRequest:
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.ListStatementsRequest:

@@ -1,0 +1,222 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f4ee788f/quota/internal/alert"
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// watchAlertsEvery is how often a stream of events looks for new ones.
+const watchAlertsEvery = time.Second
+
+// alertService tells of events, and has them delivered again.
+type alertService struct {
+	quotav1.UnimplementedAlertServiceServer
+	store    alert.Store
+	webhooks func() []policy.Webhook
+	stopping <-chan struct{}
+}
+
+// alertStore is the part of a policy store that keeps events; nil where it keeps none.
+func alertStore(s policy.Store) alert.Store {
+	store, _ := s.(alert.Store)
+	return store
+}
+
+// newAlerts builds what evaluates and delivers.
+func (s *Server) newAlerts(statements *statementService, store alert.Store) (*alert.Runner, error) {
+	c := &s.config
+	raised := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_alerts_total", Help: "Events that this server made, by kind."}, []string{"kind"})
+	sent := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_alert_deliveries_total", Help: "Attempts at webhooks, by result: delivered, failed (it is tried again) or dead."}, []string{"result"})
+	caps := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_spending_caps_total", Help: "Spending caps that this server put in force or lifted, by action: stop, throttle or lift."}, []string{"action"})
+	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_alert_errors_total", Help: "Tenants that could not be looked at for alerts, each time."})
+	waiting := &deliveryGauge{store: store, desc: prometheus.NewDesc("quota_server_alert_deliveries", "Deliveries by state: pending or dead.", []string{"state"}, nil)}
+	for _, m := range []prometheus.Collector{raised, sent, caps, failed, waiting} {
+		if err := c.Registerer.Register(m); err != nil {
+			return nil, err
+		}
+	}
+	local, outside := http.RoundTripper(alert.NewTransport(true)), http.RoundTripper(alert.NewTransport(false))
+	if c.Webhooks != nil {
+		local, outside = c.Webhooks, c.Webhooks
+	}
+	told := map[string]string{} // what was logged of each tenant, by one goroutine
+	return &alert.Runner{
+		Policy: c.Policy, Holder: rand.Text(), Log: c.Log,
+		Evaluator: &alert.Evaluator{
+			Store: store, Policy: c.Policy, Usage: c.Books, Now: time.Now, Spending: statements.spending,
+			InForce: func() (*policy.Document, *limit.Rules) {
+				now := s.view.current()
+				return now.document, now.rules
+			},
+			Raised: func(e *alert.Event) {
+				raised.WithLabelValues(e.Kind).Inc()
+				c.Log.Info("alert", "number", e.Number, "kind", e.Kind, "alert", e.Alert, "tenant", e.Tenant, "threshold", policy.Percent(e.Threshold), "period", e.Period, "used", e.Words(e.Used), "of", e.Words(e.Of))
+			},
+			Turned: func(tenant string, capped policy.Capped) {
+				action := capped.At
+				if action == "" {
+					action = "lift"
+				}
+				caps.WithLabelValues(action).Inc()
+				c.Log.Warn("spending cap", "tenant", tenant, "action", action, "period", capped.Period)
+				s.view.wake()
+			},
+			Failed: func(tenant string, err error) {
+				failed.Inc()
+				if len(told) == maxFaulty {
+					clear(told)
+				}
+				if told[tenant] != err.Error() {
+					told[tenant] = err.Error()
+					c.Log.Error("a tenant cannot be looked at for alerts", "tenant", tenant, "error", err)
+				}
+			},
+		},
+		Deliverer: &alert.Deliverer{
+			Store: store, Webhooks: s.webhooks, Secrets: alert.Secrets, Transport: local, Outside: outside, Now: time.Now, Log: c.Log,
+			Sent: func(result string) { sent.WithLabelValues(result).Inc() },
+		},
+	}, nil
+}
+
+// webhooks are those of the policy in force.
+func (s *Server) webhooks() []policy.Webhook {
+	if d := s.view.current().document; d != nil {
+		return d.Webhooks()
+	}
+	return nil
+}
+
+// deliveryGauge counts deliveries when it is asked.
+type deliveryGauge struct {
+	store alert.Store
+	desc  *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (g *deliveryGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+// Collect is prometheus.Collector's. While the store is away there are no figures.
+func (g *deliveryGauge) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	pending, dead, err := g.store.Count(ctx)
+	if err != nil {
+		return
+	}
+	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(pending), alert.Pending)
+	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(dead), alert.Dead)
+}
+
+// ListAlerts pages through events.
+func (s *alertService) ListAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) (*quotav1.ListAlertsResponse, error) {
+	all, err := s.store.Events(ctx, alert.Query{
+		Before: req.Before, After: req.After, Forward: req.Forward, N: page(req.PageSize), Tenant: req.Tenant, Alert: req.Alert, State: req.State,
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListAlertsResponse{}
+	for i := range all {
+		resp.Alerts = append(resp.Alerts, alertToProto(&all[i]))
+	}
+	return resp, nil
+}
+
+// WatchAlerts sends events as they come.
+func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quotav1.AlertService_WatchAlertsServer) error {
+	ctx, cancel := until(stream.Context(), s.stopping)
+	defer cancel()
+	tick := time.NewTicker(watchAlertsEvery)
+	defer tick.Stop()
+	for after := req.After; ; {
+		all, err := s.store.Events(ctx, alert.Query{After: after, Forward: true, N: policy.MaxPage, Tenant: req.Tenant})
+		if err != nil {
+			if ctx.Err() != nil && stream.Context().Err() == nil {
+				return nil // the server stops
+			}
+			return err
+		}
+		for i := range all {
+			after = all[i].Number
+			if err := stream.Send(alertToProto(&all[i])); err != nil {
+				return err
+			}
+		}
+		if len(all) == policy.MaxPage {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return stream.Context().Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// GetAlert is one event.
+func (s *alertService) GetAlert(ctx context.Context, req *quotav1.GetAlertRequest) (*quotav1.Alert, error) {
+	e, err := s.store.Event(ctx, req.Number)
+	if err != nil {
+		return nil, err
+	}
+	return alertToProto(&e), nil
+}
+
+// RetryAlert has deliveries begun anew.
+func (s *alertService) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRequest) (*quotav1.Alert, error) {
+	e, err := s.store.Retry(ctx, principalOf(ctx).name, req.Number, req.Webhook)
+	if err != nil {
+		return nil, err
+	}
+	return alertToProto(&e), nil
+}
+
+// TestWebhook makes an event for one webhook.
+func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhookRequest) (*quotav1.Alert, error) {
+	if !slices.ContainsFunc(s.webhooks(), func(w policy.Webhook) bool { return w.Name == req.Webhook }) {
+		return nil, fmt.Errorf("%w: the policy in force has no webhook %s", fault.ErrNotFound, limit.Quote(req.Webhook))
+	}
+	id := "alr_" + rand.Text()
+	raised, err := s.store.Raise(ctx, "", []alert.Event{{ID: id, Kind: alert.KindTest, Alert: policy.TestName, Period: id, Webhooks: []string{req.Webhook}}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(raised) != 1 {
+		return nil, errors.New("the test was not kept")
+	}
+	return s.GetAlert(ctx, &quotav1.GetAlertRequest{Number: raised[0].Number})
+}
+
+func alertToProto(e *alert.Event) *quotav1.Alert {
+	out := &quotav1.Alert{
+		Number: e.Number, Id: e.ID, Kind: e.Kind, Alert: e.Alert, Tenant: e.Tenant, Plan: e.Plan, Limit: e.Limit, Period: e.Period,
+		Used: e.Words(e.Used), Of: e.Words(e.Of), Action: e.Action, Height: e.Height, AtMs: millis(e.At),
+	}
+	if e.Kind == alert.KindTest {
+		out.Period = ""
+	} else {
+		out.Threshold = policy.Percent(e.Threshold)
+	}
+	for _, d := range e.Deliveries {
+		p := &quotav1.Delivery{Webhook: d.Webhook, State: d.State, Attempts: int32(d.Attempts), TriedMs: millis(d.Tried), Status: int32(d.Status), Error: d.Error}
+		if d.State == alert.Pending {
+			p.NextMs = millis(d.Next)
+		}
+		out.Deliveries = append(out.Deliveries, p)
+	}
+	return out
+}

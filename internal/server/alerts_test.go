@@ -1,0 +1,374 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/alert"
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// watched is an evaluator over an embedded ledger, at a time of its own.
+type watched struct {
+	*billed
+	e      *alert.Evaluator
+	store  alert.Store
+	raised []string
+	turned []string
+	failed []string
+}
+
+// apply makes a document the next version, in force at once.
+func (w *watched) apply(text string) {
+	w.t.Helper()
+	doc, err := policy.Parse("quota.yaml", []byte(text))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	applied, err := w.s.policy.Apply(w.t.Context(), "ann", doc, 0, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rules, err := limit.CompilePolicy(doc.Policy(applied.Version))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.e.InForce = func() (*policy.Document, *limit.Rules) { return doc, rules }
+}
+
+func newWatched(t *testing.T, text string) *watched {
+	t.Helper()
+	w := &watched{billed: newBilled(t)}
+	w.store = w.s.policy.(alert.Store)
+	w.e = &alert.Evaluator{
+		Store: w.store, Policy: w.s.policy, Usage: w.s.books, Spending: w.s.spending, Now: func() time.Time { return w.at },
+		Raised: func(e *alert.Event) {
+			w.raised = append(w.raised, fmt.Sprintf("%s %s %s in %s: %s of %s", e.Alert, e.Tenant, policy.Percent(e.Threshold), e.Period, e.Words(e.Used), e.Words(e.Of)))
+		},
+		Turned: func(tenant string, c policy.Capped) { w.turned = append(w.turned, tenant+" "+c.At) },
+		Failed: func(tenant string, err error) { w.failed = append(w.failed, tenant+": "+err.Error()) },
+	}
+	w.apply(text)
+	return w
+}
+
+func leads(context.Context) (bool, error) { return true, nil }
+
+// round runs one, and returns what it raised.
+func (w *watched) round() string {
+	w.t.Helper()
+	w.raised = nil
+	if err := w.e.Round(w.t.Context(), leads); err != nil {
+		w.t.Fatal(err)
+	}
+	if len(w.failed) > 0 {
+		w.t.Errorf("failed: %q", w.failed)
+	}
+	return strings.Join(w.raised, "; ")
+}
+
+func (w *watched) wants(what, want string) {
+	w.t.Helper()
+	if got := w.round(); got != want {
+		w.t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+// rows has an agent report rows, and folds.
+func (w *watched) rows(agent string, rows ...ledger.Row) {
+	w.t.Helper()
+	w.seq[agent]++
+	r := ledger.NewReport(agent, 1, w.seq[agent], w.total[agent], rows, w.at.UnixMilli(), false)
+	w.total[agent] = r.After
+	receipts, err := w.billed.store.Settle(w.t.Context(), []ledger.Report{r})
+	if err != nil || receipts[0].Status != ledger.Settled {
+		w.t.Fatalf("settle: %+v, %v", receipts, err)
+	}
+	if _, err := w.billed.store.Fold(w.t.Context(), w.at); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func used(slot time.Time, meter string, units int64) ledger.Row {
+	return ledger.Row{Slot: slot.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: meter, Meter: meter, Version: 2, Admitted: units}
+}
+
+const quotaPolicy = `webhooks:
+  ops: {url: "https://hooks.example.com/", secret: {env: QUOTA_WEBHOOK_OPS}}
+alerts:
+  - {name: used, quota: monthly, webhooks: [ops]}
+  - {name: day, quota: daily, at: 100%}
+plans:
+  free:
+    limits:
+      - {name: monthly, algorithm: fixed_window, rate: 1000/month, meter: monthly}
+      - {name: daily, algorithm: fixed_window, rate: 100/day, zone: Europe/Berlin, meter: daily}
+  paid:
+    limits: [{name: monthly, algorithm: fixed_window, rate: 10000/month, meter: monthly}]
+tenants: [{id: acme, plan: free}]
+`
+
+// A threshold is told of once in a window, whatever goes up and down; several that one
+// block passes come in their order; what was used before an edge and sealed after it counts where it
+// was used; another plan's units count from when it holds.
+func TestQuotaAlerts(t *testing.T) {
+	w := newWatched(t, quotaPolicy)
+	w.wants("before anything was used", "")
+	w.rows("gw", used(w.at, "monthly", 499))
+	w.wants("below", "")
+	w.rows("gw", used(w.at, "monthly", 1))
+	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
+	w.wants("again", "")
+	w.at = w.at.Add(time.Hour)
+	w.rows("gw", used(w.at, "monthly", 600))
+	w.wants("two at once", "used acme 80% in 2026-10-01T00:00:00Z: 1100 of 1000; used acme 100% in 2026-10-01T00:00:00Z: 1100 of 1000")
+	all, err := w.store.Events(t.Context(), alert.Query{Forward: true, N: 10})
+	if err != nil || len(all) != 3 || all[0].Number != 1 || all[1].Threshold != 800_000 || all[2].Threshold != 1_000_000 {
+		t.Errorf("kept: %+v, %v", all, err)
+	}
+	one, err := w.store.Event(t.Context(), 3)
+	if err != nil || len(one.Deliveries) != 1 || one.Deliveries[0].State != alert.Pending || !strings.Contains(one.Body, `"threshold":"100%"`) {
+		t.Errorf("kept: %+v, %v", one, err)
+	}
+
+	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	w.rows("gw", used(w.at, "monthly", 4000))
+	w.wants("half of a larger plan, which was told of a smaller one", "")
+	w.rows("gw", used(w.at, "monthly", 5000))
+	w.wants("all thresholds were", "")
+
+	// The month turns with usage under way.
+	turn := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	w.at = turn.Add(-time.Minute)
+	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "free"); err != nil {
+		t.Fatal(err)
+	}
+	w.wants("in the last minute", "")
+	w.at = turn.Add(10 * time.Second)
+	w.rows("gw", used(w.at, "monthly", 20))
+	w.wants("in the next month", "")
+	w.at = time.Date(2026, 12, 1, 0, 0, 10, 0, time.UTC)
+	w.rows("gw", used(w.at.Add(-time.Minute), "monthly", 830), used(w.at, "monthly", 500))
+	w.wants("on both sides of an edge", "used acme 50% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 80% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 50% in 2026-12-01T00:00:00Z: 500 of 1000")
+}
+
+// A day on which clocks are put back has 25 hours in its zone, and one window.
+func TestQuotaAlertsOfADayWithAnHourMore(t *testing.T) {
+	w := newWatched(t, quotaPolicy)
+	w.wants("before", "")
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := time.Date(2026, 10, 25, 0, 0, 0, 0, berlin)
+	w.at = day.Add(24*time.Hour + 50*time.Minute) // 23:50 of the same day
+	w.rows("gw", used(day, "daily", 40), used(w.at, "daily", 59), used(day.Add(-5*time.Minute), "daily", 50))
+	w.wants("within 25 hours", "")
+	w.at = w.at.Add(20 * time.Minute)
+	w.rows("gw", used(day.Add(25*time.Hour-5*time.Minute), "daily", 1), used(day.Add(25*time.Hour), "daily", 99))
+	w.wants("their last slot", "day acme 100% in 2026-10-25T00:00:00+02:00: 100 of 100")
+}
+
+// A correction takes a tenant below a threshold; when it comes there again nothing is told.
+func TestQuotaAlertsAfterACorrection(t *testing.T) {
+	w := newWatched(t, quotaPolicy)
+	w.rows("gw", used(w.at, "monthly", 500))
+	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
+	service := &ledgerService{books: w.s.books, view: &view{store: w.s.policy}}
+	_, err := service.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "k", Reason: "billed twice", Units: -300, EntryHeight: 1, EntryN: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.billed.store.Fold(t.Context(), w.at); err != nil {
+		t.Fatal(err)
+	}
+	w.wants("less than was told", "")
+	w.rows("gw", used(w.at, "monthly", 350))
+	w.wants("there again", "")
+	w.rows("gw", used(w.at, "monthly", 250))
+	w.wants("at the next", "used acme 80% in 2026-10-01T00:00:00Z: 800 of 1000")
+}
+
+// failing is a store that dies at some step.
+type failing struct {
+	alert.Store
+	raise, marks bool
+}
+
+var errKilled = fmt.Errorf("killed: %w", context.Canceled)
+
+func (f *failing) Raise(ctx context.Context, tenant string, events []alert.Event, c *policy.Capped) ([]alert.Event, error) {
+	all, err := f.Store.Raise(ctx, tenant, events, c)
+	if f.raise { // kept, and whoever did it died before it knew
+		return nil, fmt.Errorf("%w: %w", policy.ErrUnavailable, errKilled)
+	}
+	return all, err
+}
+
+func (f *failing) SetMarks(ctx context.Context, m alert.Marks) error {
+	if f.marks {
+		return errKilled
+	}
+	return f.Store.SetMarks(ctx, m)
+}
+
+// A leader that is killed anywhere between a block and its marks leaves everything told
+// once, by whoever leads next.
+func TestAlertsSurviveTheirLeader(t *testing.T) {
+	for _, f := range []failing{{raise: true}, {marks: true}, {raise: true, marks: true}} {
+		w := newWatched(t, quotaPolicy)
+		w.wants("before", "")
+		w.rows("gw", used(w.at, "monthly", 900))
+		f.Store = w.store
+		w.e.Store = &f
+		if err := w.e.Round(t.Context(), leads); !errors.Is(err, context.Canceled) {
+			t.Errorf("%+v: %v, want it killed", f, err)
+		}
+		w.e.Store = w.store // another server
+		w.round()
+		w.round()
+		all, err := w.store.Events(t.Context(), alert.Query{N: 10})
+		if err != nil || len(all) != 2 {
+			t.Errorf("%+v: %d events, %v, want 2", f, len(all), err)
+		}
+		due, err := w.store.Claim(t.Context(), "ops", w.at.Add(time.Hour), w.at.Add(2*time.Hour), 10)
+		if err != nil || len(due) != 2 || due[0].Number != 1 {
+			t.Errorf("%+v: to be delivered: %+v, %v", f, due, err)
+		}
+	}
+	w := newWatched(t, quotaPolicy)
+	w.wants("before", "")
+	w.rows("gw", used(w.at, "monthly", 900))
+	if err := w.e.Round(t.Context(), func(context.Context) (bool, error) { return false, nil }); err == nil {
+		t.Error("a round went on though another leads")
+	}
+	if all, err := w.store.Events(t.Context(), alert.Query{N: 10}); err != nil || len(all) != 0 {
+		t.Errorf("told by one that leads no more: %+v, %v", all, err)
+	}
+}
+
+// Alerts that are added are told of what is so already, of every tenant.
+func TestAlertsThatAreAdded(t *testing.T) {
+	without := strings.Replace(quotaPolicy, "  - {name: used, quota: monthly, webhooks: [ops]}\n", "", 1)
+	w := newWatched(t, without)
+	w.rows("gw", used(w.at, "monthly", 700))
+	w.wants("without", "")
+	w.apply(quotaPolicy)
+	w.wants("with", "used acme 50% in 2026-10-01T00:00:00Z: 700 of 1000")
+	w.apply(strings.Replace(quotaPolicy, "name: used, quota: monthly", "name: used, quota: monthly, at: [60%]", 1))
+	w.wants("with another threshold", "used acme 60% in 2026-10-01T00:00:00Z: 700 of 1000")
+	w.apply(strings.Replace(quotaPolicy, "name: used, quota: monthly", "name: used, quota: monthly, at: [10%], tenants: [other]", 1))
+	w.wants("of another tenant", "")
+}
+
+// Denials are held against their own past: a share that jumps is told of once a day, a
+// steady one and a few after silence are not.
+func TestDenialAlerts(t *testing.T) {
+	w := newWatched(t, `alerts: [{name: refused, denials: requests, over: 10m, against: 2h, least: 50, at: [300%, 1000%]}]
+plans:
+  free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
+tenants: [{id: acme, plan: free}]
+`)
+	w.wants("before", "")
+	denied := func(admitted, denied int64) {
+		t.Helper()
+		r := used(w.at, "requests", admitted)
+		r.Denied = denied
+		w.rows("gw", r)
+		w.at = w.at.Add(5 * time.Minute)
+	}
+	for range 24 {
+		denied(95, 5)
+		w.wants("a share of 5 %", "")
+	}
+	denied(60, 40)
+	w.wants("40 of 100: too few yet", "")
+	denied(80, 20)
+	w.wants("60 of 200", "refused acme 300% in 2026-10-01: 30% of 5%")
+	denied(60, 40)
+	w.wants("again on that day", "")
+	denied(0, 5000)
+	w.wants("nearly all", "refused acme 1000% in 2026-10-01: 98.8235% of 7.0833%")
+	w.at = time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC)
+	denied(0, 49)
+	w.wants("a few after a quiet past", "")
+	denied(0, 51)
+	w.wants("many after a quiet past", "refused acme 300% in 2026-10-03: 100% of 0%; refused acme 1000% in 2026-10-03: 100% of 0%")
+}
+
+// What a cap counts is what the preview has as usage, less what credits pay, through changes
+// of plan and price within an hour.
+func TestSpendingIsThePreviews(t *testing.T) {
+	w := newWatched(t, pricedPolicy)
+	check := func(what string, want int64) {
+		t.Helper()
+		sub, err := w.s.policy.Subscriber(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.s.spending(t.Context(), &sub, w.at.Unix())
+		if err != nil || len(got) != 1 || got[0].Charges["USD"] != want || !got[0].Current {
+			t.Fatalf("%s: %+v, %v, want %d", what, got, err, want)
+		}
+		d, err := w.s.draft(t.Context(), "acme", func(c *course, now int64) (billing.Period, error) { return c.at(now), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for _, l := range d.Lines {
+			if l.Kind != "fee" {
+				sum += l.Amount
+			}
+		}
+		if sum != want {
+			t.Errorf("%s: the preview has %d, want %d", what, sum, want)
+		}
+	}
+	w.rows("gw", used(w.at, "requests", 500))
+	check("on a plan without a price", 0)
+	w.at = w.at.Add(7*24*time.Hour + 17*time.Minute)
+	w.rows("gw", used(w.at.Add(-10*time.Minute), "requests", 100)) // of the plan before, in the same hour
+	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	w.at = w.at.Add(10 * time.Minute)
+	w.rows("gw", used(w.at, "requests", 900))
+	check("within the first tier", 4500)
+	w.at = w.at.Add(time.Hour)
+	w.rows("gw", used(w.at, "requests", 300))
+	check("within the second", 5200)
+	if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
+		t.Fatal(err)
+	}
+	check("with a credit", 5000)
+}
+
+// A tenant that cannot be looked at is no other's concern.
+func TestAlertsOfATenantThatFails(t *testing.T) {
+	w := newWatched(t, strings.Replace(quotaPolicy, "  paid:", "  paid:\n    price: {currency: USD, meters: {monthly: {unit: 1}}}\n    spending_cap: {amount: 5.00 USD, at: stop}", 1))
+	if _, err := w.s.policy.CreateTenant(t.Context(), "ann", "aaa", "paid", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.e.Spending = func(context.Context, *policy.Subscriber, int64) ([]alert.Spent, error) {
+		return nil, errors.New("no such zone")
+	}
+	w.rows("gw", used(w.at, "monthly", 500))
+	w.raised = nil
+	if err := w.e.Round(t.Context(), leads); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(w.failed, []string{"aaa: no such zone"}) || len(w.raised) != 1 {
+		t.Errorf("failed %q, raised %q", w.failed, w.raised)
+	}
+}

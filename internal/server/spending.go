@@ -1,0 +1,118 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/f4ee788f/quota/internal/alert"
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// lateSpending is how many periods before the present one are worked out for usage that is
+// new: that of their last minutes comes after their end, and older usage is an adjustment's.
+const lateSpending = 1
+
+// spending is what a tenant's usage of the present period comes to, and of the one before
+// where a slot of it is new and its statement was not closed: what a preview has as lines of
+// usage and overage, less what credits pay. The fee, the minimum and adjustments are left
+// out, for usage makes none of them grow. It reads roll-ups, and is rated by the same code.
+func (s *statementService) spending(ctx context.Context, sub *policy.Subscriber, first int64) (all []alert.Spent, err error) {
+	c, err := s.course(ctx, sub)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now().Unix()
+	present := c.at(now)
+	periods := []billing.Period{present}
+	for len(periods) <= lateSpending && first < periods[0].From && periods[0].From > sub.Subscriptions[0].From {
+		periods = slices.Insert(periods, 0, c.at(periods[0].From-1))
+	}
+	for _, p := range periods {
+		if slices.ContainsFunc(c.closed, func(closed policy.Closed) bool { return closed.Period.Name == p.Name }) {
+			continue
+		}
+		spent := alert.Spent{Period: p, Current: p == present}
+		if spent.Charges, err = s.charges(ctx, sub, c, p); err != nil {
+			return nil, fmt.Errorf("period %s: %w", p.Name, err)
+		}
+		all = append(all, spent)
+	}
+	return all, nil
+}
+
+// charges are a period's, of usage, by currency.
+func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, c *course, p billing.Period) (map[string]int64, error) {
+	in := &billing.Input{Tenant: sub.ID, Cycle: c.cycle, Period: p, Subscriptions: sub.Subscriptions}
+	if p == c.next {
+		credits, err := s.policy.Credits(ctx, sub.ID)
+		if err != nil {
+			return nil, err
+		}
+		for i := range credits {
+			in.Credits = append(in.Credits, credits[i].Billing())
+		}
+	}
+	shadows, err := s.policy.Shadows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	periods := []billing.Period{p}
+	if in.Versions, err = s.prices.during(ctx, periods, nil); err != nil {
+		return nil, err
+	}
+	sums, err := s.books.Hourly(ctx, ledger.HourlyQuery{
+		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, ByHour: true, Cut: cutHours(in), Except: shadows,
+	})
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	var versions []int64
+	for _, h := range sums {
+		in.Usage = append(in.Usage, billing.Usage{
+			Slot: h.Start, Version: h.Version, Units: billing.Units{Meter: h.Meter, Admitted: h.Admitted, Overage: h.Overage},
+		})
+		if !slices.Contains(versions, h.Version) {
+			versions = append(versions, h.Version)
+		}
+	}
+	if in.Versions, err = s.prices.during(ctx, periods, versions); err != nil {
+		return nil, err
+	}
+	statement, err := billing.Rate(in)
+	if err != nil {
+		return nil, err
+	}
+	charges := make(map[string]int64)
+	for _, l := range statement.Lines {
+		switch l.Kind {
+		case billing.KindUsage, billing.KindOverage, billing.KindCredit: // the last are below 0
+			charges[l.Currency] += l.Amount
+		}
+	}
+	return charges, nil
+}
+
+// cutHours are the hours of a period within which its plan or price changes: the slots of
+// these alone have to be told apart.
+func cutHours(in *billing.Input) (cut []int64) {
+	add := func(edge int64) {
+		edge += (billing.Grid - edge%billing.Grid) % billing.Grid // as statements move it
+		if rest := edge % 3600; rest != 0 && in.Period.Has(edge) {
+			cut = append(cut, edge-rest)
+		}
+	}
+	for _, s := range in.Subscriptions {
+		add(s.From)
+	}
+	for _, v := range in.Versions {
+		add(v.From)
+	}
+	slices.Sort(cut)
+	if cut = slices.Compact(cut); len(cut) > ledger.MaxCut {
+		cut = cut[len(cut)-ledger.MaxCut:]
+	}
+	return cut
+}

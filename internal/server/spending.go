@@ -64,7 +64,7 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 		return nil, err
 	}
 	sums, err := s.books.Hourly(ctx, ledger.HourlyQuery{
-		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, ByHour: true, Cut: cutHours(in), Except: shadows,
+		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, ByHour: true, Cut: in.Divided(), Except: shadows,
 	})
 	if err != nil {
 		return nil, ledgerError(err)
@@ -93,26 +93,4 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 		}
 	}
 	return charges, nil
-}
-
-// cutHours are the hours of a period within which its plan or price changes: the slots of
-// these alone have to be told apart.
-func cutHours(in *billing.Input) (cut []int64) {
-	add := func(edge int64) {
-		edge += (billing.Grid - edge%billing.Grid) % billing.Grid // as statements move it
-		if rest := edge % 3600; rest != 0 && in.Period.Has(edge) {
-			cut = append(cut, edge-rest)
-		}
-	}
-	for _, s := range in.Subscriptions {
-		add(s.From)
-	}
-	for _, v := range in.Versions {
-		add(v.From)
-	}
-	slices.Sort(cut)
-	if cut = slices.Compact(cut); len(cut) > ledger.MaxCut {
-		cut = cut[len(cut)-ledger.MaxCut:]
-	}
-	return cut
 }

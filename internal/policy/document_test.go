@@ -629,13 +629,23 @@ func TestReference(t *testing.T) {
 		}
 	}
 	for _, key := range append(slices.Clone(limitKeys), "tenants", "gateways", "default_plan", "slot", "zone",
-		"currency", "monthly", "minimum", "meters", "included", "unit", "tiers", "up_to", "mode", "package", "size", "price", "billing", "period") {
+		"currency", "monthly", "minimum", "meters", "included", "unit", "tiers", "up_to", "mode", "package", "size", "price", "billing", "period",
+		"webhooks", "url", "secret", "alerts", "quota", "spending", "denials", "at", "over", "against", "least", "plans", "spending_cap", "amount") {
 		if !strings.Contains(string(data), "`"+key+"`") {
 			t.Errorf("docs/policy.md does not say what %s is", key)
 		}
 		if slices.Contains(limitKeys, key) && !named[key] {
 			t.Errorf("docs/policy.md has no example of %s", key)
 		}
+	}
+	alerts, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(alerts), "```yaml\n")
+	text, _, _ := strings.Cut(after, "```")
+	if all := mustParse(t, text).Alerts(); len(all) != 4 {
+		t.Errorf("docs/alerts.md has %d alerts, want one of each kind", len(all))
 	}
 	d := mustParse(t, blocks[0])
 	if got := d.Tenants()[0].Overrides[0].Burst; got != 10_000 {

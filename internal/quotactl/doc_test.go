@@ -13,9 +13,12 @@ import (
 )
 
 // documented are the commands whose examples are run, and services whose routes are.
-var documented = regexp.MustCompile(`^(?:\$ )?quotactl (usage|statement|credit|audit)\b.*$`)
+var documented = regexp.MustCompile(`^(?:\$ )?quotactl (usage|statement|credit|audit|alert)\b.*$`)
 
-const documentedPolicy = `plans:
+const documentedPolicy = `webhooks:
+  ops: {url: "https://hooks.example.com/quota", secret: {env: QUOTA_WEBHOOK_OPS}}
+alerts: [{name: spent, spending: 100.00 USD, webhooks: [ops]}]
+plans:
   free: {limits: [{name: requests, by: [tenant], rate: 100/hour, meter: requests}]}
   paid:
     limits: [{name: requests, by: [tenant], rate: 1000/hour, meter: requests}]
@@ -29,7 +32,7 @@ tenants: [{id: acme, plan: paid}]
 func TestDocumentedCommands(t *testing.T) {
 	var lines []string
 	seen := map[string]bool{}
-	for _, file := range []string{"billing.md", "quotactl.md"} {
+	for _, file := range []string{"alerts.md", "billing.md", "quotactl.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "docs", file))
 		if err != nil {
 			t.Fatal(err)
@@ -65,8 +68,8 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 	}
 	c := &cli{Streams: Streams{Out: io.Discard, Err: io.Discard}}
-	for _, top := range []*cobra.Command{c.usageCommand(), c.statementCommand(), c.creditCommand(), c.auditCommand()} {
-		if top.RunE != nil && top.Name() != "statement" && top.Name() != "credit" && !ran[top.Name()] {
+	for _, top := range []*cobra.Command{c.usageCommand(), c.statementCommand(), c.creditCommand(), c.alertCommand(), c.auditCommand()} {
+		if top.RunE != nil && top.Name() != "statement" && top.Name() != "credit" && top.Name() != "alert" && !ran[top.Name()] {
 			t.Errorf("no example of quotactl %s", top.Name())
 		}
 		for _, sub := range top.Commands() {
@@ -103,7 +106,9 @@ func TestDocumentedRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := start(t, nil)
+	e.ok("apply", "-f", e.file("next.yaml", documentedPolicy))
 	e.ok("credit", "give", "acme", "5.00 USD", "--id", "autumn-acme")
+	e.ok("alert", "test", "ops")
 	call := func(method, path, body string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+e.s.HTTPAddr()+path, strings.NewReader(body))
@@ -122,15 +127,21 @@ func TestDocumentedRoutes(t *testing.T) {
 		return resp.StatusCode, string(answer)
 	}
 	told := map[string]bool{}
-	route := regexp.MustCompile("`(GET|POST) (/v1/(?:usage|statements|credits|audit)[^` ]*)`")
+	route := regexp.MustCompile("`(GET|POST) (/v1/(?:usage|statements|credits|audit|alerts|webhooks)[^` ]*)`")
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 {
 			continue
 		}
 		for _, m := range route.FindAllStringSubmatch(cells[1], -1) {
-			path, query, _ := strings.Cut(strings.ReplaceAll(m[2], "/ID:", "/autumn-acme:"), "?")
-			told[m[1]+" "+strings.Replace(path, "autumn-acme", "{id}", 1)] = true
+			path, query, asks := strings.Cut(strings.NewReplacer("/ID:", "/autumn-acme:", "/NUMBER", "/1", "/NAME:", "/ops:").Replace(m[2]), "?")
+			told[m[1]+" "+strings.NewReplacer("autumn-acme", "{id}", "alerts/1", "alerts/{number}", "webhooks/ops", "webhooks/{webhook}").Replace(path)] = true
+			if m[1] == "GET" && !asks {
+				if code, answer := call("GET", path, ""); code != 200 {
+					t.Errorf("GET %s: %d %s", path, code, answer)
+				}
+				continue
+			}
 			if m[1] == "GET" {
 				for pair := range strings.SplitSeq(query, "&") {
 					name, _, _ := strings.Cut(pair, "=")
@@ -151,7 +162,7 @@ func TestDocumentedRoutes(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`quota\.v1\.(?:UsageService|StatementService|AdminService\.ListAudit).*(get|post): (?:"([^"]*)"|([^",}]*))`).FindAllStringSubmatch(string(mapping), -1) {
+	for _, m := range regexp.MustCompile(`quota\.v1\.(?:UsageService|StatementService|AlertService|AdminService\.ListAudit).*(get|post): (?:"([^"]*)"|([^",}]*))`).FindAllStringSubmatch(string(mapping), -1) {
 		if !told[strings.ToUpper(m[1])+" "+m[2]+m[3]] {
 			t.Errorf("docs/rest.md does not tell of %s %s%s", m[1], m[2], m[3])
 		}

@@ -155,7 +155,7 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 	c.conn.flags(root.PersistentFlags(), os.Getenv)
 	root.AddCommand(
 		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
-		c.tenantCommand(), c.usageCommand(), c.statementCommand(), c.creditCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.auditCommand(), c.versionCommand(),
+		c.tenantCommand(), c.usageCommand(), c.statementCommand(), c.creditCommand(), c.alertCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.auditCommand(), c.versionCommand(),
 	)
 	return root
 }

@@ -102,7 +102,10 @@ func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.A
 		if t.Parent != "" {
 			under = ", under " + t.Parent
 		}
-		if t.Suspended {
+		switch {
+		case t.Capped:
+			under += ", and is stopped by its spending cap"
+		case t.Suspended:
 			under += ", and is suspended"
 		}
 		fmt.Fprintf(c.Out, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)

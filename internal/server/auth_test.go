@@ -20,7 +20,7 @@ import (
 // Every method of every service has a role, and nothing else has.
 func TestEveryMethodHasARole(t *testing.T) {
 	methods := map[string]bool{}
-	for _, d := range []grpc.ServiceDesc{quotav1.LeaseService_ServiceDesc, quotav1.AdminService_ServiceDesc, quotav1.UsageService_ServiceDesc, quotav1.LedgerService_ServiceDesc, quotav1.StatementService_ServiceDesc} {
+	for _, d := range []grpc.ServiceDesc{quotav1.LeaseService_ServiceDesc, quotav1.AdminService_ServiceDesc, quotav1.UsageService_ServiceDesc, quotav1.LedgerService_ServiceDesc, quotav1.StatementService_ServiceDesc, quotav1.AlertService_ServiceDesc} {
 		for _, m := range d.Methods {
 			methods["/"+d.ServiceName+"/"+m.MethodName] = true
 		}

@@ -1,0 +1,227 @@
+package quotactl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (c *cli) alertCommand() *cobra.Command {
+	return group("alert", "Events of quotas, spending and denials: list them, and have webhooks get them again",
+		c.alertListCommand(), c.alertShowCommand(), c.alertRetryCommand(), c.alertTestCommand())
+}
+
+// alerts calls f with the alert service and a deadline.
+func (c *cli) alerts(ctx context.Context, f func(context.Context, quotav1.AlertServiceClient) error) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+	defer cancel()
+	return f(ctx, quotav1.NewAlertServiceClient(conn))
+}
+
+func (c *cli) alertListCommand() *cobra.Command {
+	var f format
+	req := &quotav1.ListAlertsRequest{}
+	limit, follow := 50, false
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Print events, newest first",
+		Long: `list prints what was told of: each alert once for a tenant, threshold and period. --after N
+prints those above a number, oldest first, so that who goes on from the last one skips none;
+--follow goes on printing them as they come, a line each.`,
+		Example: "  quotactl alert list --tenant acme\n  quotactl alert list --state dead",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return misuse("--limit must be at least 1")
+			}
+			if follow {
+				if req.Alert != "" || req.State != "" {
+					return misuse("--follow goes with --after and --tenant alone")
+				}
+				return c.followAlerts(cmd.Context(), req)
+			}
+			req.Forward = cmd.Flags().Changed("after")
+			t := &table{header: []string{"NUMBER", "TIME", "ALERT", "TENANT", "THRESHOLD", "PERIOD", "USED", "OF", "ACTION"}, numbers: map[int]bool{0: true, 4: true, 6: true, 7: true}}
+			items := []map[string]any{}
+			for len(items) < limit {
+				req.PageSize = int32(min(limit-len(items), pageSize))
+				var resp *quotav1.ListAlertsResponse
+				err := c.alerts(cmd.Context(), func(ctx context.Context, client quotav1.AlertServiceClient) (err error) {
+					resp, err = client.ListAlerts(ctx, req)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				for _, a := range resp.Alerts {
+					t.add(strconv.FormatInt(a.Number, 10), stamp(a.AtMs), a.Alert, dash(a.Tenant), dash(a.Threshold), dash(a.Period), dash(a.Used), dash(a.Of), dash(a.Action))
+					items = append(items, alertItem(a))
+					if req.Forward {
+						req.After = a.Number
+					} else {
+						req.Before = a.Number
+					}
+				}
+				if len(resp.Alerts) < int(req.PageSize) {
+					break
+				}
+			}
+			return c.write(f, t, items)
+		},
+	}
+	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "of this tenant")
+	cmd.Flags().StringVar(&req.Alert, "alert", "", "of this alert; spending_cap for caps")
+	cmd.Flags().StringVar(&req.State, "state", "", "with a delivery that is pending, delivered or dead")
+	cmd.Flags().Int64Var(&req.After, "after", 0, "above this number, oldest first")
+	cmd.Flags().IntVar(&limit, "limit", limit, "how many")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on until interrupted, oldest first")
+	f.flag(cmd)
+	return cmd
+}
+
+// followAlerts prints events as they come.
+func (c *cli) followAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := quotav1.NewAlertServiceClient(conn).WatchAlerts(ctx, &quotav1.WatchAlertsRequest{After: req.After, Tenant: req.Tenant})
+	if err != nil {
+		return err
+	}
+	for {
+		a, err := stream.Recv()
+		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.Out, "%d %s %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+	}
+}
+
+// alertWords says an event in a line.
+func alertWords(a *quotav1.Alert) string {
+	var words []string
+	for _, w := range []string{a.Alert, a.Tenant, a.Threshold} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	s := strings.Join(words, " ")
+	if a.Used != "" {
+		s += fmt.Sprintf(": %s of %s in %s", a.Used, a.Of, a.Period)
+	}
+	if a.Action != "" {
+		s += ", " + a.Action
+	}
+	return s
+}
+
+func alertItem(a *quotav1.Alert) map[string]any {
+	return map[string]any{"number": a.Number, "id": a.Id, "at": stamp(a.AtMs), "kind": a.Kind, "alert": a.Alert, "tenant": a.Tenant, "plan": a.Plan, "limit": a.Limit,
+		"threshold": a.Threshold, "period": a.Period, "used": a.Used, "of": a.Of, "action": a.Action, "height": a.Height}
+}
+
+// alertNumber reads the number of an event.
+func alertNumber(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 {
+		return 0, misuse("%q is no number of an event", s)
+	}
+	return n, nil
+}
+
+func (c *cli) alertShowCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "show NUMBER",
+		Short: "Print an event, and what became of its deliveries",
+		Args:  exactly("NUMBER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := alertNumber(args[0])
+			if err != nil {
+				return err
+			}
+			return c.alerts(cmd.Context(), func(ctx context.Context, client quotav1.AlertServiceClient) error {
+				a, err := client.GetAlert(ctx, &quotav1.GetAlertRequest{Number: n})
+				if err != nil {
+					return err
+				}
+				return c.printAlert(f, a)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+// printAlert prints an event's deliveries, and the event itself beside them.
+func (c *cli) printAlert(f format, a *quotav1.Alert) error {
+	t := &table{header: []string{"WEBHOOK", "STATE", "ATTEMPTS", "TRIED", "STATUS", "NEXT", "ERROR"}, numbers: map[int]bool{2: true}}
+	items := []map[string]any{}
+	for _, d := range a.Deliveries {
+		status := ""
+		if d.Status != 0 {
+			status = strconv.Itoa(int(d.Status))
+		}
+		t.add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), dash(stamp(d.TriedMs)), dash(status), dash(stamp(d.NextMs)), dash(d.Error))
+		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": stamp(d.TriedMs), "status": d.Status, "next": stamp(d.NextMs), "error": d.Error})
+	}
+	fmt.Fprintf(c.Err, "alert %d of %s: %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+	return c.write(f, t, items)
+}
+
+func (c *cli) alertRetryCommand() *cobra.Command {
+	req := &quotav1.RetryAlertRequest{}
+	cmd := &cobra.Command{
+		Use:   "retry NUMBER",
+		Short: "Deliver an event again where it is dead or waits",
+		Args:  exactly("NUMBER"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if req.Number, err = alertNumber(args[0]); err != nil {
+				return err
+			}
+			return c.alerts(cmd.Context(), func(ctx context.Context, client quotav1.AlertServiceClient) error {
+				a, err := client.RetryAlert(ctx, req)
+				if err != nil {
+					return err
+				}
+				return c.printAlert("", a)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Webhook, "webhook", "", "to this webhook alone")
+	return cmd
+}
+
+func (c *cli) alertTestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "test WEBHOOK",
+		Short: "Send a test to a webhook",
+		Long:  `test makes an event that goes to one webhook, as others do: show tells what became of it.`,
+		Args:  exactly("WEBHOOK"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.alerts(cmd.Context(), func(ctx context.Context, client quotav1.AlertServiceClient) error {
+				a, err := client.TestWebhook(ctx, &quotav1.TestWebhookRequest{Webhook: args[0]})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Out, "alert %d is on its way to %s: quotactl alert show %d\n", a.Number, args[0], a.Number)
+				return nil
+			})
+		},
+	}
+}

@@ -29,7 +29,7 @@ var build = sync.OnceValue(func() (err error) {
 		return err
 	}
 	out, err := exec.Command("go", "build", "-o", binaries+string(filepath.Separator),
-		"github.com/f4ee788f/quota/cmd/quota-server", "github.com/f4ee788f/quota/loadtest").CombinedOutput()
+		"github.com/f4ee788f/quota/cmd/quota-server", "github.com/f4ee788f/quota/cmd/quotactl", "github.com/f4ee788f/quota/loadtest").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

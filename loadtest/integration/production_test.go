@@ -1,21 +1,30 @@
 package integration
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/loadtest/gateway"
 	"github.com/f4ee788f/quota/loadtest/stack"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // subject is a tenant of the test: what its plan allows, and what its callers ask
@@ -154,10 +163,78 @@ func TestProduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	settled(t, ledger, sum)
+	reported(t, servers[0], nodes[0].http, nodes[0].grpc, sum.Totals())
 	bounded(t, sum)
 	for _, p := range servers {
 		p.terminate(patience)
 	}
+}
+
+// reported holds the report of sealed usage to the gateways' own counts, once all is sealed: as
+// it is over REST, and as quotactl prints it.
+func reported(t *testing.T, server *process, rest, grpc string, totals map[string]int64) {
+	t.Helper()
+	quotactl := program(t, "quotactl")
+	var last []string
+	until(t, "the report over REST is what gateways counted", 2*time.Minute, server, func() bool {
+		answer := new(quotav1.ListBreakdownResponse)
+		if err := get(t, "http://"+rest+"/v1/usage/breakdown?by=tenant&meter=requests", answer); err != nil {
+			last = []string{err.Error()}
+			return false
+		}
+		got := make(map[string]int64)
+		for _, r := range answer.Rows {
+			got[r.Names[0]] = r.Admitted
+		}
+		if diff := differences(got, totals); !slices.Equal(diff, last) {
+			t.Logf("report of block %d: %v", answer.Origin.GetHeight(), diff)
+			last = diff
+		}
+		return len(last) == 0
+	})
+	out, err := exec.CommandContext(t.Context(), quotactl, "--server", grpc, "usage", "report", "--by", "tenant", "--meter", "requests", "-o", "csv").Output()
+	if err != nil {
+		t.Fatalf("quotactl usage report: %v: %s", err, out)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("quotactl usage report: %v: %s", err, out)
+	}
+	tenant, admitted := slices.Index(rows[0], "tenant"), slices.Index(rows[0], "admitted")
+	if tenant < 0 || admitted < 0 {
+		t.Fatalf("quotactl usage report: %s", out)
+	}
+	got := make(map[string]int64)
+	for _, r := range rows[1:] {
+		if got[r[tenant]], err = strconv.ParseInt(r[admitted], 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range differences(got, totals) {
+		t.Errorf("quotactl usage report: %s", d)
+	}
+}
+
+// get reads a message from a server over REST.
+func get(t *testing.T, url string, to proto.Message) error {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, body)
+	}
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(body, to)
 }
 
 // settled holds the ledger to the gateways' own counts. That it would notice is tried

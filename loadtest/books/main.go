@@ -24,6 +24,7 @@ func main() {
 	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all but reports without")
 	flag.DurationVar(&o.away, "away", 10*time.Minute, "how long Postgres is away in the figure away")
 	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 13 GB")
+	flag.IntVar(&o.export, "export", 10, "millions of entries that it exports")
 	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")
 	flag.Parse()
 	for _, f := range figures {
@@ -47,6 +48,7 @@ type options struct {
 	away   time.Duration
 	rounds int
 	days   int
+	export int
 }
 
 var figures = []struct {

@@ -14,15 +14,12 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// What the figures of reports are of: a year of hours of each tenant, and entries enough
-// for an export of ten million rows.
-const (
-	reportTenants = 10_000
-	exportHours   = 1_000
-)
+// reportTenants is how many tenants the figures of reports are of. Each has a roll-up an hour,
+// and an entry in each of the last of them, for the export.
+const reportTenants = 10_000
 
 // reports asks a ledger of a year for a month's reports through the server, and exports
-// ten million rows. What folds would have written is written by SQL, in their order: hour
+// entries by slot, ten million without another number. What folds would have written is written by SQL, in their order: hour
 // after hour.
 func reports(ctx context.Context, o options) (err error) {
 	s, err := open(ctx, time.Hour)
@@ -31,7 +28,8 @@ func reports(ctx context.Context, o options) (err error) {
 		return err
 	}
 	to := time.Now().UTC().Truncate(24 * time.Hour)
-	if err := s.fill(ctx, to, o.days); err != nil {
+	exportHours := min(o.export*1_000_000/reportTenants, o.days*24)
+	if err := s.fill(ctx, to, o.days, exportHours); err != nil {
 		return err
 	}
 	conn, err := s.dial()
@@ -84,13 +82,13 @@ func reports(ctx context.Context, o options) (err error) {
 	if err := s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.BreakdownRequest{By: "tenant"})}); err != nil {
 		return err
 	}
-	return s.exported(ctx, usage, "ten million entries by slot", &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{
-		By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-exportHours * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
+	return s.exported(ctx, usage, "entries by slot", &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{
+		By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-time.Duration(exportHours) * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
 	}})
 }
 
 // fill writes roll-ups of so many days, and entries of the last hours of them.
-func (s *site) fill(ctx context.Context, to time.Time, days int) error {
+func (s *site) fill(ctx context.Context, to time.Time, days, exportHours int) error {
 	begun := time.Now()
 	from := to.AddDate(0, 0, -days)
 	var statements []string
@@ -114,7 +112,7 @@ func (s *site) fill(ctx context.Context, to time.Time, days int) error {
 	add("CREATE INDEX rollups_hour ON rollups (hour)")
 	add(`INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied)
 		SELECT date_trunc('month', to_timestamp(h) AT TIME ZONE 'UTC')::date, 1, row_number() OVER (), h, k.key, 1000, 10, 5 FROM %s`,
-		hours(to.Unix()-exportHours*3600, to.Unix()))
+		hours(to.Unix()-int64(exportHours)*3600, to.Unix()))
 	add("VACUUM ANALYZE rollups")
 	add("VACUUM ANALYZE entries")
 	add("ANALYZE keys")

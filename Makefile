@@ -54,6 +54,10 @@ bench-decision: ## decisions beside peers and floors in one run; the rows also i
 bench-baselines: ## measure anew what CI holds decisions to, as ratios to floors of the same run
 	@cd loadtest/bench && $(GO) test -count=1 -v -run NoDecisionLoses ./decision -renew-baselines
 
+.PHONY: curves
+curves: ## how costs grow with tenants, gateways, limits, demand and ε; writes tables and charts into docs (ARGS=-quick only tries)
+	@cd loadtest/bench && $(GO) run ./curves -docs $(CURDIR)/docs $(ARGS)
+
 .PHONY: bench-peers
 bench-peers: build ## decisions beside peers: in process, and over a socket beside a Redis bucket for each request (ARGS="-turn 1s")
 	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json

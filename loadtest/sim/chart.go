@@ -127,3 +127,28 @@ func length(us int64) string {
 func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
+
+// Curve is what a figure comes to at each of a chart's points.
+type Curve struct {
+	Name   string
+	Values []float64
+}
+
+// Curves draws figures over common points, each up to its own most.
+func Curves(title string, points []string, curves ...Curve) []byte {
+	const height = upperTop + plotHeight + 24
+	colors := []string{"#1f77b4", "#d62728", "#2ca02c", "#9467bd"}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", chartWidth, height)
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%d" y="16" font-size="13">%s</text>`+"\n", plotLeft, escape(title))
+	drawn, tops := make([]curve, len(curves)), make([]float64, len(curves))
+	for i, c := range curves {
+		drawn[i], tops[i] = curve{escape(c.Name), colors[i%len(colors)], c.Values, false}, most(c.Values)
+	}
+	panel(&b, upperTop, drawn, tops)
+	for i, p := range points {
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", plotLeft+(i+1)*plotWidth/len(points), height-6, escape(p))
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}

@@ -48,7 +48,7 @@ func TestDraw(t *testing.T) {
 			seen := make(map[string]bool)
 			size := 0
 			for _, f := range allFaults {
-				if f.lane == l.faults[0].lane {
+				if f.lane == l.faults[0].lane && !f.named {
 					size++
 				}
 			}
@@ -64,6 +64,20 @@ func TestDraw(t *testing.T) {
 	}
 	if one, again, other := names(1), names(1), names(2); !slices.Equal(one, again) || slices.Equal(one, other) {
 		t.Errorf("seed 1: %v, again: %v, seed 2: %v", one, again, other)
+	}
+	for _, name := range names(1) {
+		if strings.HasPrefix(name, "ledger-") {
+			t.Errorf("a seed chooses %s, which is to be named", name)
+		}
+	}
+	for _, o := range []options{{only: "ledger-restored"}, {also: "ledger-restored"}, {only: "partition", also: "ledger-restored"}} {
+		p, err := draw(o)
+		found := slices.ContainsFunc(p.lanes, func(l lane) bool {
+			return slices.ContainsFunc(l.faults, func(f fault) bool { return f.name == "ledger-restored" })
+		})
+		if err != nil || !found {
+			t.Errorf("%+v: %v, found %t", o, err, found)
+		}
 	}
 	if _, err := draw(options{only: "partition,nonsense"}); !errors.Is(err, errFault) {
 		t.Errorf("an unknown fault: got %v, want %v", err, errFault)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +18,92 @@ var postgresFaults = []fault{
 	}},
 	{name: "postgres-backends", lane: "postgres", what: "all of the servers' backends are terminated, three times", do: terminateBackends},
 	{name: "postgres-away", lane: "postgres", what: "Postgres is away for long (minutes; 8 s in CI)", do: func(ctx context.Context, s *site, _ *rand.Rand) error { return s.stopPostgres(ctx, s.o.away) }},
+	{name: "ledger-restored", lane: "postgres", once: true, named: true, what: "Postgres is put back to a base backup of seconds before (only where it is named)", do: restoreLedger},
+	{name: "ledger-promoted", lane: "postgres", once: true, named: true, what: "a standby of Postgres takes over without its last seconds (only where it is named)", do: promoteLedger},
+}
+
+// restoreLedger takes a backup, lets reports be acknowledged, and puts the backup in the ledger's place.
+func restoreLedger(ctx context.Context, s *site, random *rand.Rand) error {
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
+	defer cancel()
+	dir := filepath.Join(s.dir, "postgres", "backup")
+	if err := s.postgres.Backup(back, dir); err != nil {
+		return err
+	}
+	return s.goBack(ctx, back, random, func() error {
+		if err := s.postgres.Restore(back, dir); err != nil {
+			return err
+		}
+		return s.postgres.Start(back)
+	})
+}
+
+// promoteLedger starts a standby, cuts it off, lets reports be acknowledged, and has it take over.
+func promoteLedger(ctx context.Context, s *site, random *rand.Rand) error {
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
+	defer cancel()
+	dir := filepath.Join(s.dir, "standby")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	standby, err := s.postgres.Standby(back, dir)
+	if err != nil {
+		return err
+	}
+	if err := standby.Deafen(back, s.postgres); err != nil {
+		return errors.Join(err, standby.Close())
+	}
+	return s.goBack(ctx, back, random, func() error {
+		if err := errors.Join(s.postgres.Close(), standby.Promote(back)); err != nil {
+			return errors.Join(err, standby.Close())
+		}
+		s.postgres = standby
+		u, err := url.Parse(standby.URL(ledgerDB, "", ""))
+		if err != nil {
+			return err
+		}
+		for _, v := range s.servers {
+			v.postgres.Retarget(u.Host)
+		}
+		return nil
+	})
+}
+
+// goBack waits until reports with units were acknowledged after those that another ledger has, and has that one come in
+// this one's place: what they say is forgotten then.
+func (s *site) goBack(ctx, back context.Context, random *rand.Rand, replace func() error) error {
+	units := func() (reports, units int64, err error) {
+		db, err := pgx.Connect(back, s.postgres.URL(ledgerDB, "", ""))
+		if err != nil {
+			return 0, 0, err
+		}
+		err = db.QueryRow(back, "SELECT count(*), coalesce(sum(total_after - total_before), 0)::bigint FROM reports").Scan(&reports, &units)
+		return reports, units, errors.Join(err, db.Close(back))
+	}
+	_, before, err := units()
+	if err != nil {
+		return err
+	}
+	s.sleep(ctx, between(random, 2*time.Second, 5*time.Second))
+	err = s.until(back, "reports are acknowledged", func() bool {
+		_, n, e := units()
+		err = errors.Join(err, e)
+		return e != nil || n > before
+	})
+	if err != nil {
+		return err
+	}
+	reports, had, err := units()
+	if err != nil {
+		return err
+	}
+	if err := replace(); err != nil {
+		return err
+	}
+	s.wentBack = true
+	// At least so much: reports went on being acknowledged until it was replaced, and are by now sent again.
+	s.say("postgres: the ledger went back: at the last look it had %d units in %d reports, %d units before", had, reports, before)
+	return nil
 }
 
 func (s *site) stopPostgres(ctx context.Context, away time.Duration) error {

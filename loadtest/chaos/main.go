@@ -21,6 +21,7 @@ type options struct {
 	more     int           // gateways that are added under load
 	monthEnd bool
 	control  string // a promise to break on purpose
+	also     string // faults that no seed chooses, likewise, beside those
 	only     string // faults to do, by name, with commas between; empty for those of the seed
 	keep     bool   // leave the files
 }
@@ -46,8 +47,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f.DurationVar(&o.away, "postgres-away", 8*time.Second, "how long Postgres is away when it is away for long")
 	f.IntVar(&o.more, "more", 4, "gateways that are added under load")
 	f.BoolVar(&o.monthEnd, "month-end", false, "set all clocks so that a month ends in the middle of the load")
-	f.StringVar(&o.control, "control", "", "break a promise on purpose: twice (settle without the guard), never (acknowledge unstored), lie (a gateway that miscounts); the run must fail")
+	f.StringVar(&o.control, "control", "", "break a promise on purpose: twice (settle without the guard), never (acknowledge unstored), lie (a gateway that miscounts), forget (no journals); the run must fail")
 	f.StringVar(&o.only, "only", "", "these faults alone, with commas between")
+	f.StringVar(&o.also, "also", "", "these faults besides, which no seed chooses, with commas between")
 	f.BoolVar(&o.keep, "keep", false, "leave logs and trails where they are, and say where")
 	list := f.Bool("list", false, "list the faults and end")
 	if err := f.Parse(args); err != nil {
@@ -88,12 +90,12 @@ type result struct {
 	doubled      int64
 }
 
-var errControl = errors.New("unknown control: write twice, never or lie")
+var errControl = errors.New("unknown control: write twice, never, lie or forget")
 
 // run is a run from begin to end.
 func run(ctx context.Context, o options, out io.Writer) (r result, err error) {
 	switch o.control {
-	case "", "twice", "never", "lie":
+	case "", "twice", "never", "lie", "forget":
 	default:
 		return r, errControl
 	}
@@ -137,6 +139,9 @@ func run(ctx context.Context, o options, out io.Writer) (r result, err error) {
 		return r, err
 	}
 	s.say("all gateways have ended")
+	if err := s.recoverEnded(deadline); err != nil {
+		return r, err
+	}
 	counted, err := s.settled(deadline, &r)
 	if err != nil {
 		return r, err

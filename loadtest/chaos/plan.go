@@ -23,6 +23,8 @@ type fault struct {
 	do func(ctx context.Context, s *site, random *rand.Rand) error
 	// once in a run.
 	once bool
+	// named is a fault that a seed does not choose: it is done where it is asked for.
+	named bool
 }
 
 var (
@@ -48,10 +50,13 @@ type lane struct {
 
 // draw makes the plan of a seed. Every fault of a lane comes once before any comes twice.
 func draw(o options) (plan, error) {
-	chosen := allFaults
+	chosen := slices.DeleteFunc(slices.Clone(allFaults), func(f fault) bool { return f.named })
+	names := o.also
 	if o.only != "" {
-		chosen = nil
-		for _, name := range strings.Split(o.only, ",") {
+		chosen, names = nil, strings.Trim(o.only+","+o.also, ",")
+	}
+	if names != "" {
+		for _, name := range strings.Split(names, ",") {
 			i := slices.IndexFunc(allFaults, func(f fault) bool { return f.name == name })
 			if i < 0 {
 				return plan{}, fmt.Errorf("%w: %q; --list names them", errFault, name)

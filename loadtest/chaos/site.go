@@ -54,6 +54,7 @@ type site struct {
 	redis    *engines.RedisCluster
 	postgres *engines.Postgres
 	pgClock  clock.Clock
+	wentBack bool // the ledger did; of the lane of Postgres, and who comes after it
 	servers  []*server
 	conn     *grpc.ClientConn // to the first server, past all proxies
 
@@ -513,7 +514,9 @@ func (s *site) startMember(ctx context.Context, m *member) (err error) {
 		c.Path = filepath.Join(s.bin, "gateway")
 		c.Args = []string{"--server", s.targets(m), "--agent", m.id, "--demand", m.demand, "--trail", l.trail, "--report", report}
 	}
-	c.Args = append(c.Args, "--journal", m.id+".journal")
+	if s.o.control != "forget" {
+		c.Args = append(c.Args, "--journal", m.id+".journal")
+	}
 	if m.unit, err = engines.Start(ctx, c); err != nil {
 		return err
 	}

@@ -67,6 +67,9 @@ func NewLink(target string, tap func() Tap) (*Link, error) {
 // Addr is where the link listens.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
+// Retarget passes new connections on to another target, and resets those that there are.
+func (l *Link) Retarget(target string) { l.set(func() { l.target = target; l.resetLocked() }) }
+
 // Cut holds back the bytes of both directions until Heal. Connections stay open.
 func (l *Link) Cut() { l.set(func() { l.held = [2]bool{true, true} }) }
 

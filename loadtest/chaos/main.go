@@ -19,6 +19,7 @@ type options struct {
 	load     time.Duration // how long faults happen under load
 	away     time.Duration // how long Postgres is away when it is away for long
 	more     int           // gateways that are added under load
+	healed   time.Duration // how long after the last fault the ledger may take to have everything
 	monthEnd bool
 	control  string // a promise to break on purpose
 	also     string // faults that no seed chooses, likewise, beside those
@@ -28,9 +29,6 @@ type options struct {
 
 // calm is how long the load runs before the first fault and after the last.
 const calm = 4 * time.Second
-
-// healed bounds how long after the last fault the ledger may take to have everything.
-const healed = 45 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,6 +42,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f.SetOutput(stderr)
 	f.Uint64Var(&o.seed, "seed", 1, "of the faults and their times")
 	f.DurationVar(&o.load, "load", 40*time.Second, "how long faults happen")
+	f.DurationVar(&o.healed, "healed", 45*time.Second, "how long after the last fault the ledger may take to have everything")
 	f.DurationVar(&o.away, "postgres-away", 8*time.Second, "how long Postgres is away when it is away for long")
 	f.IntVar(&o.more, "more", 4, "gateways that are added under load")
 	f.BoolVar(&o.monthEnd, "month-end", false, "set all clocks so that a month ends in the middle of the load")
@@ -129,10 +128,10 @@ func run(ctx context.Context, o options, out io.Writer) (r result, err error) {
 	}
 
 	s.say("healing")
-	deadline, cancel := context.WithTimeout(ctx, healed)
+	deadline, cancel := context.WithTimeout(ctx, o.healed)
 	defer cancel()
 	if err := s.heal(deadline); err != nil {
-		return r, fmt.Errorf("not healed within %v: %w", healed, err)
+		return r, fmt.Errorf("not healed within %v: %w", o.healed, err)
 	}
 	s.sleep(deadline, calm)
 	if err := s.closeGateways(deadline); err != nil {

@@ -31,12 +31,12 @@ import (
 
 const (
 	gateways = 4
-	servers  = 2                // at the begin; one more is added under load
-	nodes    = 2 * 3            // of Redis
-	startUp  = 60 * time.Second // bounds engines and programs to begin
-	undo     = 30 * time.Second // bounds taking one fault back
-	report   = "1s"             // how often gateways report usage
-	fold     = "1s"             // how often servers fold
+	servers  = 2               // at the begin; one more is added under load
+	nodes    = 2 * 3           // of Redis
+	startUp  = 2 * time.Minute // bounds engines and programs to begin
+	undo     = time.Minute     // bounds taking one fault back
+	report   = "1s"            // how often gateways report usage
+	fold     = "1s"            // how often servers fold
 	module   = "github.com/f4ee788f/quota"
 	ledgerDB = "postgres"
 )
@@ -414,7 +414,7 @@ func (s *site) ready(ctx context.Context, v *server) error {
 }
 
 func answers(ctx context.Context, url string) bool {
-	asker := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	asker := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false

@@ -251,16 +251,30 @@ func TestMemoStepsAside(t *testing.T) {
 			t.Errorf("after %d requests in vain it is not asked for %d sweeps, want %d", asked, n, want)
 		}
 	}
-	// What pays stays, however many are in vain beside it.
-	remembered := make([][]limit.Attribute, 512)
-	for i := range remembered {
-		remembered[i] = attributesOf("tenant", "a", "user", fmt.Sprint(i))
-		remember(r, set, remembered[i])
+	// What pays stays, however many are in vain beside it. Which requests are counted their hashes say, which are others
+	// in each process: of both kinds as many are drawn as there are on average.
+	draw := func(name string, n int) (list [][]limit.Attribute) {
+		counted := 0
+		for i := 0; len(list) < n; i++ {
+			a := attributesOf("tenant", "a", name, fmt.Sprint(i))
+			switch hash, _ := memoHash(a); {
+			case sampled(hash) && counted < n/memoSample:
+				counted++
+			case sampled(hash) || len(list)-counted == n-n/memoSample:
+				continue
+			}
+			list = append(list, a)
+		}
+		return list
+	}
+	remembered, vainly := draw("user", 512), draw("id", 512)
+	for _, a := range remembered {
+		remember(r, set, a)
 	}
 	for i := range 200_000 {
 		r.Recall(remembered[i%len(remembered)])
 		if i%2 == 0 {
-			r.Recall(attributesOf("tenant", "a", "id", "x"))
+			r.Recall(vainly[i/2%len(vainly)])
 		}
 	}
 	if r.memo.table.Load() == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,6 +82,44 @@ func TestAgentServesEnvoyAndSettles(t *testing.T) {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics: no %q", want)
 		}
+	}
+	end()
+	if got := usage(t, server)["acme"]; got != admitted {
+		t.Errorf("ledger: got %d, want %d", got, admitted)
+	}
+}
+
+// A thin client shares the address with Envoy; the agent ends while its line is open, and settles what it was asked.
+func TestAgentServesThinClients(t *testing.T) {
+	server := startServer(t)
+	dir := t.TempDir()
+	httpSocket, grpcSocket := filepath.Join(dir, "h"), filepath.Join(dir, "g")
+	end := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+httpSocket, "--grpc-addr", "unix:"+grpcSocket)
+	waitReady(t, httpSocket)
+	thin, err := client.DialAgent(t.Context(), "unix://"+grpcSocket, client.WithFirstWait(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := thin.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	admitted := int64(0)
+	for range 8 {
+		d := thin.AllowN(t.Context(), 3, client.Attribute{Name: client.AttrTenant, Value: "acme"})
+		if d.Reason != client.ReasonLimit || d.Limit() != "requests" {
+			t.Errorf("got %+v of %q", d, d.Limit())
+		}
+		if d.Allowed {
+			admitted += 3
+		}
+	}
+	if admitted != 18 {
+		t.Errorf("8 times 3 of a burst of 20: admitted %d, want 18", admitted)
+	}
+	if _, metrics := fetch(t, httpSocket, "/metrics"); !strings.Contains(metrics, "quota_agent_streams 1") {
+		t.Error("/metrics: no stream")
 	}
 	end()
 	if got := usage(t, server)["acme"]; got != admitted {

@@ -136,8 +136,10 @@ func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
 // try makes one attempt, and keeps what became of it.
 func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, claim time.Time) error {
 	status, err := d.send(ctx, w, &one)
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil // cut off; whether it came is not known, and it is tried again
+	default:
 	}
 	now := d.Now()
 	one.Tried, one.Status, one.Error, one.Next = now, status, "", now

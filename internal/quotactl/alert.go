@@ -102,11 +102,16 @@ func (c *cli) followAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) 
 	}
 	for {
 		a, err := stream.Recv()
-		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil {
+		if errors.Is(err, io.EOF) { // the server stops
 			return nil
 		}
 		if err != nil {
-			return err
+			select {
+			case <-ctx.Done():
+				return nil // interrupted
+			default:
+				return err
+			}
 		}
 		fmt.Fprintf(c.Out, "%d %s %s\n", a.Number, stamp(a.AtMs), alertWords(a))
 	}

@@ -126,6 +126,33 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 		if got != 2 {
 			t.Errorf("claimed %d times, want 2", got)
 		}
+		// Many at once, who read the same before any of them writes.
+		var many []alert.Event
+		for i := range int64(200) {
+			many = append(many, event("many", "acme", i, "busy"))
+		}
+		if _, err := s.Raise(ctx, "acme", many, nil); err != nil {
+			t.Fatal(err)
+		}
+		got = 0
+		both := make(chan struct{})
+		for range 2 { // as many as have a connection already
+			all.Go(func() {
+				<-both
+				due, err := s.Claim(ctx, "busy", now, now.Add(time.Minute), 1000)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got += len(due)
+			})
+		}
+		close(both)
+		all.Wait()
+		if got != len(many) {
+			t.Errorf("claimed %d times, want %d", got, len(many))
+		}
 		claim := func(at time.Time, want int) []alert.Delivery {
 			t.Helper()
 			due, err := s.Claim(ctx, "ops", at, at.Add(time.Minute), 10)
@@ -155,7 +182,7 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 		if e, err := s.Event(ctx, 1); err != nil || e.Deliveries[1].State != alert.Delivered || e.Deliveries[1].Status != 200 || e.Deliveries[0].Webhook != "crm" {
 			t.Errorf("delivered: %+v, %v", e, err)
 		}
-		if n, err := s.Orphan(ctx, []string{"crm"}, "gone"); err != nil || n != 1 {
+		if n, err := s.Orphan(ctx, []string{"crm", "busy"}, "gone"); err != nil || n != 1 {
 			t.Errorf("orphans: %d, %v", n, err)
 		}
 		e, err := s.Retry(ctx, "ann", 2, "ops")
@@ -166,7 +193,7 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 		if !errors.Is(err, policy.ErrInvalid) {
 			t.Errorf("where there is no delivery: %v", err)
 		}
-		if _, err = s.Retry(ctx, "ann", 99, ""); !errors.Is(err, policy.ErrNotFound) {
+		if _, err = s.Retry(ctx, "ann", 9999, ""); !errors.Is(err, policy.ErrNotFound) {
 			t.Errorf("of no event: %v", err)
 		}
 		rows, err := s.Audit(ctx, policy.AuditQuery{N: 10, Action: "alert."})

@@ -55,7 +55,7 @@ bench-baselines: ## measure anew what CI holds decisions to, as ratios to floors
 	@cd loadtest/bench && $(GO) test -count=1 -v -run NoDecisionLoses ./decision -renew-baselines
 
 .PHONY: curves
-curves: ## how costs grow with tenants, gateways, limits, demand and ε; writes tables and charts into docs (ARGS=-quick only tries)
+curves: ## how costs grow with tenants, gateways, limits, demand and ε; writes tables and charts into docs (ARGS="-part 100" only tries)
 	@cd loadtest/bench && $(GO) run ./curves -docs $(CURDIR)/docs $(ARGS)
 
 .PHONY: bench-peers

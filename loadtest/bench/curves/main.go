@@ -96,18 +96,17 @@ func thousands(n int64) string {
 
 func main() {
 	docs := flag.String("docs", "", "directory of the docs to write into; none if empty")
-	quick := flag.Bool("quick", false, "a hundredth of the sizes, to see that it runs; writes nothing")
+	part := flag.Int("part", 1, "divides the largest sizes, to see that it runs; above 1 nothing is written")
 	flag.Parse()
-	if err := run(*docs, *quick); err != nil {
+	if err := run(*docs, max(*part, 1)); err != nil {
 		fmt.Fprintln(os.Stderr, "curves:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs string, quick bool) error {
-	part := 1
-	if quick {
-		part, docs = 100, ""
+func run(docs string, part int) error {
+	if part > 1 {
+		docs = ""
 	}
 	var figures []figure
 	for _, measure := range []func(part int) (figure, error){byTenants, byLimits, byGateways, byTerm, byEpsilon, byHolders} {
@@ -213,7 +212,7 @@ func walk(c *client.Client, tenants []string, n int) {
 // touch has each tenant's request decided often enough to be known.
 func touch(c *client.Client, tenants []string) {
 	var group sync.WaitGroup
-	const company = 256
+	const company = 2048 // so that a call to the server carries as many tenants and buckets as it may
 	for g := range company {
 		group.Go(func() {
 			for i := g; i < len(tenants); i += company {
@@ -291,6 +290,7 @@ func byTenants(part int) (f figure, err error) {
 		for range 10 {
 			runtime.GC()
 		}
+		fmt.Fprintf(os.Stderr, "curves: %s tenants\n", thousands(int64(n)))
 		f.add(thousands(int64(n)), ns, size/float64(n), size/1e6, idle, perSecond, quantile(pauses(), paused, 0.99))
 		if err := stop(); err != nil {
 			return f, err

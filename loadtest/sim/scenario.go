@@ -21,6 +21,7 @@ type Scenario struct {
 	Name     string
 	Section  string // of the docs
 	Agents   int
+	Relays   int // servers that hold one lease for all their gateways; 0 for gateways that renew at the store
 	Keys     int // buckets of the limit; 0 for one
 	Limit    limit.Limit
 	Start    time.Time // of the run, by the server's clock; zero for an edge of all short windows
@@ -55,7 +56,9 @@ type Faults struct {
 	Pauses          func(agent int) []Span
 	Churn           Churn
 	Crashes         []Crash
-	Healed          int64 // when all is well again, for measuring recovery; 0 for never
+	Restarts        []int64 // the first server that relays crashes
+	Moves           int64   // gateways go on to the next such server every so often
+	Healed          int64   // when all is well again, for measuring recovery; 0 for never
 }
 
 // Span is a time from From, until To.

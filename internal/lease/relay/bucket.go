@@ -18,6 +18,8 @@ const (
 	cushion = 20_000
 	// again is the least time between two renewals that nobody waits for, in microseconds.
 	again = 20_000
+	// changed is how long after an answer a demand that halved or doubled is a reason to ask.
+	changed = 100_000
 	// issued marks a generation as a relay's: stores count theirs from 1.
 	issued = 1 << 50
 )
@@ -40,6 +42,7 @@ type Bucket struct {
 
 	live       bool
 	until      int64 // the lease ends, by the server's clock
+	demand     int64 // the demand that the store knows of
 	rate, size int64 // it trickles so much, micro-tokens a second; tokens that may be here and out
 	grant      lease.Grant
 	denyUntil  int64
@@ -48,7 +51,6 @@ type Bucket struct {
 
 	number, began           int64
 	admitted, told          int64 // units that agents reported; as of the last renewal that was answered
-	since                   int64 // and when Remaining was told
 	asked                   lease.Renewal
 	sentAt                  int64
 	flying                  bool  // asked is under way, or its answer was lost
@@ -102,6 +104,10 @@ func (b *Bucket) Due(now int64) bool {
 		return true
 	case now < b.denyUntil:
 		return false
+	}
+	told := b.demand
+	if d := b.state.Out.Demand; now >= b.answeredAt+changed && (2*d < told || d > 2*told) {
+		return true // what agents here no longer use reaches others, and what they use more is asked for
 	}
 	return b.state.Level < b.need() && now >= b.answeredAt+max(again, b.term()/5)
 }
@@ -254,7 +260,8 @@ func (b *Bucket) Ask(now int64, leave bool) lease.Renewal {
 		b.asked.Trickle, b.asked.ExpiresIn = max(b.rate, out.Trickle), max(b.until-now, 0)
 	}
 	// Until the answer nobody knows what the share is: what is out goes on, and nothing is gained here.
-	b.rate, b.size = out.Trickle, kept+out.Pile/limit.Micro
+	b.demand = demand
+	b.rate, b.size = out.Trickle, kept+1+out.Pile/limit.Micro // and a fraction of a token
 	b.state.Burst = b.size * limit.Micro
 	b.wanted, b.waiting, b.largest, b.guess = false, 0, 0, 0
 	b.flying, b.sentAt = true, now

@@ -12,17 +12,16 @@ import (
 // valueSep joins the values of an entry; no value may hold it.
 const valueSep = "\x1f"
 
-// Entry is a bucket with what identifies it. A decision that finds it reads the two
-// cache lines of this struct and nothing else of the bucket (BenchmarkAttributes in
-// loadtest/bench); all that is rarely touched is behind rest.
+// Entry is a bucket with what identifies it. A decision that finds it reads the cache line
+// of this struct, and the cell, and nothing else of the bucket (BenchmarkAttributes in
+// loadtest/bench); all that is rarely touched is behind rest. Where a request is remembered it
+// reads the cell alone.
 type Entry struct {
 	scope *Scope
 	*rest
 	values string   // joined by valueSep
 	inline [24]byte // holds short values, so that comparing them costs no further line
-	mapped *cell    // the bucket's, where a journal has it; nil without
-
-	cell cell // the bucket's otherwise
+	cell   *cell    // where a journal has it, or else on the heap; a line without pointers beside others' cells
 }
 
 // rest is what only the slow path and the owner touch.
@@ -40,46 +39,35 @@ type rest struct {
 }
 
 // Take is Bucket.Take, without the way through the bucket.
-func (e *Entry) Take(n int64) bool {
-	if m := e.mapped; m != nil { // foretold by the processor, where a pointer to either would be waited for
-		return m.take(n)
-	}
-	return e.cell.take(n)
-}
+func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
 
-// at is the bucket's cell, wherever it is.
-func (e *Entry) at() *cell {
-	if e.mapped != nil {
-		return e.mapped
+// mapped is the bucket's cell where a journal has it; nil without.
+func (e *Entry) mapped() *cell {
+	if !e.durable {
+		return nil
 	}
-	return &e.cell
+	return e.cell
 }
 
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
-func (e *Entry) Try(n int64) bool { return e.at().takeQuietly(n) }
+func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
 
 // Near begins to bring what Take needs into the processor's cache: a plain load, which
 // waits for nothing, where the subtraction that follows would be waited for alone.
-func (e *Entry) Near() {
-	if m := e.mapped; m != nil {
-		m.tokens.Load()
-		return
-	}
-	e.cell.tokens.Load()
-}
+func (e *Entry) Near() { e.cell.tokens.Load() }
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
-func (e *Entry) Stock() *counter { return &e.at().tokens } //nolint:revive // an atomic.Int64, but in one test's build
+func (e *Entry) Stock() *counter { return &e.cell.tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
 // Hold is Bucket.Hold.
-func (e *Entry) Hold(n int64) { e.at().pending.Add(n) }
+func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }
 
 // Release is Bucket.Release.
-func (e *Entry) Release(n int64) { e.at().pending.Add(-n) }
+func (e *Entry) Release(n int64) { e.cell.pending.Add(-n) }
 
 // PutBack is Bucket.PutBack.
-func (e *Entry) PutBack(n int64) { e.at().back.Add(n) }
+func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
 
 // Line is what the owner's loop keeps of a bucket. No one else touches it.
 type Line struct {
@@ -144,7 +132,7 @@ func (s *Scope) meter() string {
 }
 
 // Excuse says that n units that the bucket refused are not denied by it.
-func (e *Entry) Excuse(n int64) { e.at().excused.Add(n) }
+func (e *Entry) Excuse(n int64) { e.cell.excused.Add(n) }
 
 // Overage reports whether the bucket is of what a soft limit admits above itself.
 func (e *Entry) Overage() bool { return e.scope.key.overage }
@@ -189,7 +177,7 @@ func (e *Entry) Idle(since int64) bool { return e.Line.active < since }
 
 // Inherit raises or lowers the units taken for tenants below the bucket's own, between a
 // Hold of as many and its Release.
-func (e *Entry) Inherit(n int64) { e.at().inherited.Add(n) }
+func (e *Entry) Inherit(n int64) { e.cell.inherited.Add(n) }
 
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
 func (e *Entry) Pin() { e.pins.Add(1) }
@@ -227,9 +215,12 @@ func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
 	} else {
 		e.values = string(values)
 	}
-	j.mount(e)
-	e.init(&s.rule.Limit, e.at())
-	e.durable = e.mapped != nil
+	if at := j.mount(e); at != nil {
+		e.cell, e.durable = at, true
+	} else {
+		e.cell = new(cell)
+	}
+	e.init(&s.rule.Limit, e.cell)
 	e.Line.active = now
 	return e
 }
@@ -281,13 +272,13 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.foldLocked()
-	admitted, denied = e.at().admitted(), e.denied()
-	denied = max(denied-e.at().excused.Load(), 0)
+	admitted, denied = e.cell.admitted(), e.denied()
+	denied = max(denied-e.cell.excused.Load(), 0)
 	if e.scope.meter() != "" {
-		billed = max(admitted-e.at().inherited.Load(), 0)
+		billed = max(admitted-e.cell.inherited.Load(), 0)
 	}
 	return admitted, denied, billed
 }
 
 // Quiet reports whether no request is between taking from the bucket and deciding.
-func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.at().pending.Load() == 0 }
+func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.cell.pending.Load() == 0 }

@@ -109,33 +109,34 @@ func (j *Journal) appendLocked(record []byte) {
 	}
 }
 
-// mount gives a new entry a cell that outlives the process, where it feeds the ledger. The
+// mount returns a cell that outlives the process for a new entry, where it feeds the ledger; nil for none. The
 // registry's mutex is held.
-func (j *Journal) mount(e *Entry) {
+func (j *Journal) mount(e *Entry) *cell {
 	if j == nil {
-		return
+		return nil
 	}
 	key, ok := e.row(0)
 	if !ok {
-		return
+		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.fault != nil {
-		return
+		return nil
 	}
 	number, at, err := j.disk.Cell()
 	if err != nil {
 		j.missed(e)
-		return
+		return nil
 	}
 	p := &feed{number: number, key: key, overage: e.Overage()}
 	if j.appendLocked(p.append([]byte{recordCells})); j.fault != nil {
-		return
+		return nil
 	}
-	e.mapped = (*cell)(at)
-	j.feeds[e.mapped] = p
-	runtime.AddCleanup(e, j.release, e.mapped)
+	c := (*cell)(at)
+	j.feeds[c] = p
+	runtime.AddCleanup(e, j.release, c)
+	return c
 }
 
 // missed counts a bucket that feeds the ledger and has no cell, once.
@@ -171,7 +172,7 @@ func (j *Journal) Follow(r *Registry) {
 	record := []byte{recordCells}
 	r.Each(func(e *Entry) {
 		key, ok := e.row(0)
-		p := j.feeds[e.mapped]
+		p := j.feeds[e.mapped()]
 		if p == nil {
 			if ok {
 				j.missed(e)

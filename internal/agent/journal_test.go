@@ -381,12 +381,12 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 		}
 		return e
 	}
-	if touch("u0").mapped == nil {
+	if touch("u0").mapped() == nil {
 		t.Fatal("a bucket that feeds the ledger is not in the journal")
 	}
 	d.full = true
 	e := touch("u1")
-	if e.mapped != nil || j.Fault() == nil {
+	if e.mapped() != nil || j.Fault() == nil {
 		t.Errorf("a bucket is in a journal that takes no record of it; fault %v", j.Fault())
 	}
 	e.Admit(3)
@@ -499,7 +499,7 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
 	set := r.Find("a")
 	e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "tenant", Value: "a"}}, 1)
-	if err != nil || e.mapped != nil || j.Without() != 0 {
+	if err != nil || e.mapped() != nil || j.Without() != 0 {
 		t.Fatalf("%v, %d without a cell, want a bucket that needs none", err, j.Without())
 	}
 	for version := int64(2); version < 5; version++ {

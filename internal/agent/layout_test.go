@@ -11,13 +11,15 @@ func TestLayout(t *testing.T) {
 	var e Entry
 	var s Set
 	var n Tenant
+	var known Resolution
 	for _, c := range []struct {
 		what      string
 		got, want uintptr
 	}{
-		{"an entry", unsafe.Sizeof(e), 128},
-		{"the place of its cell", unsafe.Offsetof(e.cell), 64},
-		{"a cell", unsafe.Sizeof(e.cell), 64},
+		{"an entry", unsafe.Sizeof(e), 64},
+		{"a cell", unsafe.Sizeof(*e.cell), 64},
+		{"a group of the memo", unsafe.Sizeof(memoGroup{}), 64},
+		{"what asking needs of a resolution", unsafe.Offsetof(known.entries), 64},
 		{"a set", unsafe.Sizeof(s), 128},
 		{"a set's hot part", unsafe.Offsetof(s.Trial), 64},
 		{"a tenant's hot part", max(unsafe.Offsetof(n.touched)+1, 64), 64},

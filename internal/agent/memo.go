@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"strings"
@@ -20,7 +21,11 @@ import (
 // It must not know what no longer holds: whoever replaces a set or forgets a tenant takes
 // the table away before (pause), and gives it back without what was resolved to what is gone (resume).
 //
-// Readers take no lock. A resolution is immutable and says itself whose it is, so a reader that races with a
+// A decision that finds its request here reads one cache line of the table and one of each bucket, its cell, and nothing
+// else that others do not read as well: beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
+// So a request is known by 96 bits of two keyed hashes, and its attributes are not compared: see memoKey.
+//
+// Readers take no lock. A group says which version of it they have read, so that one which races with a
 // writer misses, or finds what was right when it looked.
 type memo struct {
 	table ref[memoTable] // nil: nothing is known, and nothing is to be remembered
@@ -33,11 +38,10 @@ type memo struct {
 }
 
 const (
-	memoAttributes = 8  // of a request that is remembered
-	memoValue      = 64 // bytes of a value
-	memoWords      = 24 // of eight bytes, of all its values
-	memoFew        = 8  // words for which a smaller resolution is enough
-	memoLimits     = 4  // that it meets
+	memoAttributes = 8   // of a request that is remembered
+	memoValue      = 64  // bytes of a value
+	memoLimits     = 4   // that it meets
+	memoShapes     = 256 // lists of names of attributes; requests of further ones are not remembered
 
 	// memoFloor is how many requests may be remembered however few buckets there are, and
 	// memoEach how many for each bucket where that is more.
@@ -45,7 +49,7 @@ const (
 	memoEach  = 2
 
 	memoGroups = 64 // of the first table
-	memoWays   = 3  // of a group, which is a cache line
+	memoWays   = 2  // of a group, which is a cache line
 	memoStay   = 12 // sweeps that a resolution stays without use: some two minutes, as a bucket
 
 	// memoSample is of how many different requests one is counted, to see whether the memo pays.
@@ -56,47 +60,76 @@ const (
 // memoTable is a cache: a request is in the group that its hash says, or in the one
 // beside it, which the processor brings with it, or where these are full in one of two others.
 type memoTable struct {
-	groups []memoGroup
-	count  int // resolutions; the writers'
+	groups []memoGroup // an even number
+	shapes *[memoShapes]ref[shape]
+	sights []word // by group: hashes of two requests that were seen and are not known, the later one below
+	count  int    // resolutions; the writers'
 
-	_      [32]byte // what is written away from what all read
+	_      [56]byte // what is written away from what all read
 	hits   atomic.Int64
 	_      [56]byte
 	misses atomic.Int64
 	_      [56]byte
 }
 
+// memoGroup is a cache line. Writers hold the memo's mutex, and change a way between two changes of the version,
+// the first of which makes it odd. Readers change the marks of use alone, while it is even.
 type memoGroup struct {
-	tags  word // 16 bits of each way's hash
+	state word // 16 bits of each way, and above them the version
+	keys  [memoWays]word
+	more  word // 32 bits for each way
 	ways  [memoWays]memoWay
-	sight word // hashes of two requests that were seen and are not known, the later one below
 }
 
-// memoWay has besides a resolution one of the buckets that it asks, so that both can be waited for at once.
+// memoWay has besides a resolution the cell of one of its buckets, so that both can be waited for at once, and the
+// former need not be where that bucket decides alone.
 type memoWay struct {
 	known ref[Resolution]
-	near  ref[Entry]
+	near  ref[cell]
 }
 
+// What a group's state says of a way, and its version.
+const (
+	memoUse     = 0x0f    // for how many sweeps it stays without use
+	memoPlain   = 0x10    // Plain
+	memoShapeAt = 5       // its shape, of eight bits
+	memoBits    = 16      // of a way
+	memoOdd     = 1 << 32 // a writer is at it
+	memoUses    = memoUse | memoUse<<memoBits
+)
+
+// memoKey tells requests of the same names apart, and says where in a table they are. Of each half all but nothing is known to
+// those who do not know this process's seeds: values that differ agree in one sum with a chance of 2^-64 (it is the
+// hash NH of two independent keys), and all 64 bits of the one half and 32 of the other are compared, besides those that tell
+// the place. A billion different requests a second for a century, each beside all the others in its group, come to one
+// chance in two billion that one of them is ever decided by another's buckets.
+type memoKey struct{ key, more uint64 }
+
 // Resolution is what a request came to: the limits that it meets in the order of asking, and their
-// buckets. It is immutable, but for the mark of its use.
+// buckets. It is immutable. What asking needs is its first cache line.
 type Resolution struct {
 	*path
 	set     *Set
-	lengths uint64 // of the values, a byte each; the values follow the struct
-	hash    uint32
-	stays   atomic.Uint32 // for how many sweeps without use
+	is      memoKey
+	cells   [memoLimits]*cell // of entries
 	entries [memoLimits]*Entry
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.
 type path struct {
-	names     []string
 	items     [memoLimits]*Item
 	limits    int
 	strictest int
+	shape     int
+	near      int // the limit whose bucket the fewest requests share: it is the least likely to be at hand
 	plain     bool
+	slots     bool
+	holds     [memoLimits]bool // Item.Hold
+	inherited [memoLimits]bool // Item.Inherited
 }
+
+// shape is a list of names of attributes.
+type shape struct{ names []string }
 
 // Limits returns how many limits the request meets: at least one.
 func (p *path) Limits() int { return p.limits }
@@ -108,6 +141,9 @@ func (p *path) Strictest() int { return p.strictest }
 // anything given back at the request's end; see Item.
 func (p *path) Plain() bool { return p.plain }
 
+// Slots reports whether one of the limits is of slots.
+func (p *path) Slots() bool { return p.slots }
+
 // Item returns limit i.
 func (p *path) Item(i int) *Item { return p.items[i] }
 
@@ -117,16 +153,8 @@ func (r *Resolution) Entry(i int) *Entry { return r.entries[i] }
 // Set returns the set that held the request.
 func (r *Resolution) Set() *Set { return r.set }
 
-// ends is a value's first and last eight bytes, which overlap in a short one: with the length they say all of
-// up to sixteen. What is between them in longer ones is read where it is.
-func ends(v string) (first, last uint64) {
-	p := unsafe.Pointer(unsafe.StringData(v))
-	if len(v) >= 8 {
-		return *(*uint64)(p), *(*uint64)(unsafe.Add(p, len(v)-8))
-	}
-	return shortEnds(v)
-}
-
+// shortEnds is a value's first and last eight bytes, which overlap in a short one: with the length they say all of
+// up to sixteen. It is for values of fewer than eight.
 func shortEnds(v string) (first, last uint64) {
 	p := unsafe.Pointer(unsafe.StringData(v))
 	switch {
@@ -140,13 +168,17 @@ func shortEnds(v string) (first, last uint64) {
 
 // memoSeeds keep others from choosing values that collide.
 var memoSeeds = func() (s struct {
-	ends                 [memoAttributes][2]uint64
-	between, whole, last uint64
+	ends           [memoAttributes + 1][4]uint64 // the last for the lengths
+	between, whole [4]uint64
 }) {
 	for i := range s.ends {
-		s.ends[i] = [2]uint64{rand.Uint64(), rand.Uint64()}
+		for j := range s.ends[i] {
+			s.ends[i][j] = rand.Uint64()
+		}
 	}
-	s.between, s.whole, s.last = rand.Uint64()|1, rand.Uint64(), rand.Uint64()|1
+	for j := range s.whole {
+		s.between[j], s.whole[j] = rand.Uint64()|1, rand.Uint64()
+	}
 	return s
 }()
 
@@ -155,63 +187,72 @@ func folded(a, b uint64) uint64 {
 	return high ^ low
 }
 
-// memoHash returns the hash of a request's values; false for a request that is too large to be remembered.
-func memoHash(attributes []limit.Attribute) (hash uint32, ok bool) {
+// memoHash returns the key of a request's values; false for a request that is too large to be remembered.
+func memoHash(attributes []limit.Attribute) (k memoKey, ok bool) {
 	if len(attributes) > memoAttributes {
-		return 0, false
+		return k, false
 	}
-	var h, lengths uint64
+	var aHigh, aLow, bHigh, bLow, carry, lengths, names uint64
 	for i := range attributes {
 		v := attributes[i].Value
 		p := unsafe.Pointer(unsafe.StringData(v))
 		var first, last uint64
-		if len(v) >= 8 { // by hand, for ends is too large to be inlined
+		if len(v) >= 8 {
 			first, last = *(*uint64)(p), *(*uint64)(unsafe.Add(p, len(v)-8))
 		} else {
 			first, last = shortEnds(v)
 		}
 		seed := &memoSeeds.ends[i%memoAttributes]
 		lengths = lengths<<8 | uint64(len(v))
-		h ^= folded(first^seed[0], last^seed[1])
+		names = names<<8 | uint64(len(attributes[i].Name)) // for there are requests of the same values
+		high, low := bits.Mul64(first+seed[0], last+seed[1])
+		aLow, carry = bits.Add64(aLow, low, 0)
+		aHigh, _ = bits.Add64(aHigh, high, carry)
+		high, low = bits.Mul64(first+seed[2], last+seed[3])
+		bLow, carry = bits.Add64(bLow, low, 0)
+		bHigh, _ = bits.Add64(bHigh, high, carry)
 		if len(v) > 16 {
 			if len(v) > memoValue {
-				return 0, false
+				return k, false
 			}
-			for m := 8; m < len(v)-8; m += 8 {
-				h = folded(h^*(*uint64)(unsafe.Add(p, m)), memoSeeds.between)
-			}
+			a, b := betweenEnds(v, seed)
+			aLow, bLow = aLow+a, bLow+b
 		}
 	}
-	return uint32(folded(h^lengths^memoSeeds.whole, memoSeeds.last)), true
+	seed, whole := &memoSeeds.ends[memoAttributes], &memoSeeds.whole
+	high, low := bits.Mul64(lengths+seed[0], names+seed[1])
+	aLow, carry = bits.Add64(aLow, low, 0)
+	aHigh, _ = bits.Add64(aHigh, high, carry)
+	high, low = bits.Mul64(lengths+seed[2], names+seed[3])
+	bLow, carry = bits.Add64(bLow, low, 0)
+	bHigh, _ = bits.Add64(bHigh, high, carry)
+	return memoKey{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}, true
 }
 
-// is reports whether the resolution is of a request of these attributes.
-func (r *Resolution) is(attributes []limit.Attribute) bool {
-	names := r.names
+// betweenEnds is two hashes of what a long value has between its first and last eight bytes.
+func betweenEnds(v string, seed *[4]uint64) (a, b uint64) {
+	p := unsafe.Pointer(unsafe.StringData(v))
+	a, b = seed[0], seed[2]
+	for m := 8; m < len(v)-8; m += 8 {
+		w := *(*uint64)(unsafe.Add(p, m))
+		a = folded(a^w, memoSeeds.between[0]) + memoSeeds.between[1]
+		b = folded(b^w, memoSeeds.between[2]) + memoSeeds.between[3]
+	}
+	return a, b
+}
+
+// has reports whether a request names the same attributes.
+func (s *shape) has(attributes []limit.Attribute) bool {
+	names := s.names
 	if len(names) != len(attributes) {
 		return false
 	}
-	kept := unsafe.Pointer(r.values())
-	var differ, lengths uint64
 	var elsewhere uintptr // a name is not the one that is kept, but may be its like
 	for i := range attributes {
-		v, name := attributes[i].Value, attributes[i].Name
-		p := unsafe.Pointer(unsafe.StringData(v))
-		var first, last uint64
-		if len(v) >= 8 { // as in memoHash
-			first, last = *(*uint64)(p), *(*uint64)(unsafe.Add(p, len(v)-8))
-		} else {
-			first, last = shortEnds(v)
-		}
-		lengths = lengths<<8 | uint64(len(v))
-		// In Go ^ binds no closer than |.
-		differ |= (*(*uint64)(unsafe.Add(kept, 16*i)) ^ first) | (*(*uint64)(unsafe.Add(kept, 16*i+8)) ^ last)
+		name := attributes[i].Name
 		elsewhere |= (address(name) ^ address(names[i])) | uintptr(len(name)^len(names[i]))
 	}
-	if differ|(lengths^r.lengths) != 0 {
-		return false
-	}
-	return (elsewhere == 0 || sameNames(names, attributes)) && (!anyLong(lengths) || sameBetween(unsafe.Add(kept, 16*len(attributes)), attributes))
+	return elsewhere == 0 || sameNames(names, attributes)
 }
 
 // address is where a string is. Names are kept where nobody writes, so one at the same place is the same.
@@ -226,129 +267,59 @@ func sameNames(names []string, attributes []limit.Attribute) bool {
 	return true
 }
 
-// anyLong reports whether a value is longer than its ends: a byte of lengths, none above memoValue, is above 16.
-func anyLong(lengths uint64) bool {
-	const each = 0x0101_0101_0101_0101
-	return (lengths+(0x80-17)*each)&(0x80*each) != 0
-}
+// Cell is where a bucket's units are. The zero Cell is none.
+type Cell struct{ at *cell }
 
-// sameBetween compares what is between the ends of long values with what is kept of it.
-func sameBetween(kept unsafe.Pointer, attributes []limit.Attribute) bool {
-	at := 0
-	for i := range attributes {
-		if v := attributes[i].Value; len(v) > 16 {
-			n := len(v) - 16
-			if v[8:8+n] != unsafe.String((*byte)(unsafe.Add(kept, at)), n) {
-				return false
-			}
-			at += n
-		}
-	}
-	return true
-}
+// None reports whether it is none.
+func (c Cell) None() bool { return c.at == nil }
 
-// values is where the key is: the ends of all values, then what is between them.
-func (r *Resolution) values() *uint64 {
-	return (*uint64)(unsafe.Add(unsafe.Pointer(r), unsafe.Sizeof(*r)))
-}
+// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with.
+func (c Cell) Take(n int64) bool { return c.at.take(n) }
 
-// newResolution returns a resolution of a request, without what it came to; nil for one that is too large.
-func newResolution(hash uint32, attributes []limit.Attribute) *Resolution {
-	kept, between := make([]uint64, 0, 2*memoAttributes), make([]byte, 0, memoAttributes*memoValue)
-	var lengths uint64
-	for i := range attributes {
-		v := attributes[i].Value
-		first, last := ends(v)
-		kept = append(kept, first, last)
-		lengths = lengths<<8 | uint64(len(v))
-		if len(v) > 16 {
-			between = append(between, v[8:len(v)-8]...)
-		}
-	}
-	var r *Resolution
-	switch n := len(kept) + (len(between)+7)/8; {
-	case n <= memoFew:
-		r = &new(struct {
-			Resolution
-			values [memoFew]uint64
-		}).Resolution
-	case n <= memoWords:
-		r = &new(struct {
-			Resolution
-			values [memoWords]uint64
-		}).Resolution
-	default:
-		return nil
-	}
-	r.hash, r.lengths = hash, lengths
-	values := unsafe.Slice(r.values(), len(kept)+(len(between)+7)/8)
-	copy(values, kept)
-	if len(between) > 0 {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&values[len(kept)])), len(between)), between)
-	}
-	return r
-}
-
-// Recall returns what a request of these attributes came to before, or nil where that is not known; again
-// then says that it is worth remembering.
-func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, again bool) {
+// Recall returns what a request of these attributes came to before, and where that is Plain its one bucket's cell; nil where
+// that is not known; again then says that it is worth remembering.
+func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
 	t := r.memo.table.Load()
 	if t == nil {
-		return nil, false
+		return nil, plain, false
 	}
-	hash, ok := memoHash(attributes)
+	k, ok := memoHash(attributes)
 	if !ok {
-		return nil, false
+		return nil, plain, false
 	}
-	// Most are in the way that the hash says: the processor foretells that they are, and reads on before it knows.
-	g, at := &t.groups[t.place(hash, 0)], favourite(hash)
-	w := &g.ways[at]
-	if near := w.near.Load(); near != nil {
-		near.Near()
-	}
-	if uint16(g.tags.Load()>>(16*at)) == uint16(tagOf(hash)) {
-		if known = w.known.Load(); known != nil && !known.is(attributes) {
-			known = nil
-		}
-	}
+	g := &t.groups[t.place(k, 0)]
+	known, near, state := g.recall(t, k, attributes)
 	if known == nil {
-		if known = t.recall(hash, attributes); known == nil {
-			if sampled(hash) && !t.pays() {
+		if known, near, state = t.recall(k, attributes); known == nil {
+			if k.sampled() && !t.pays() {
 				r.memo.setAside(t)
-				return nil, false
+				return nil, plain, false
 			}
-			return nil, g.seen(hash)
+			return nil, plain, t.seen(k)
 		}
 	}
-	if known.stays.Load() < memoStay {
-		known.stays.Store(memoStay)
-	}
-	if sampled(hash) {
+	if k.sampled() {
 		t.hits.Add(1)
 	}
-	return known, false
+	if state&memoPlain != 0 {
+		return known, Cell{near}, false
+	}
+	return known, plain, false
 }
 
-// favourite is the way of a group that a request is in where it can be.
-func favourite(hash uint32) uint32 { return hash >> 16 * memoWays >> 16 }
-
-// recall returns the resolution of a request, if the table has it.
-func (t *memoTable) recall(hash uint32, attributes []limit.Attribute) *Resolution {
-	a := &t.groups[t.place(hash, 0)]
-	if known := a.recall(hash, attributes); known != nil {
-		return known
-	}
-	b := &t.groups[t.place(hash, 1)]
-	if known := b.recall(hash, attributes); known != nil {
-		return known
+// recall returns the resolution of a request, if the table has it elsewhere than in the first group.
+func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
+	if known, near, way = b.recall(t, k, attributes); known != nil {
+		return known, near, way
 	}
 	if !a.full() || !b.full() {
-		return nil
+		return nil, nil, 0
 	}
-	if known := t.groups[t.place(hash, 2)].recall(hash, attributes); known != nil {
-		return known
+	if known, near, way = t.groups[t.place(k, 2)].recall(t, k, attributes); known != nil {
+		return known, near, way
 	}
-	return t.groups[t.place(hash, 3)].recall(hash, attributes)
+	return t.groups[t.place(k, 3)].recall(t, k, attributes)
 }
 
 // full reports whether all ways are in use.
@@ -361,52 +332,80 @@ func (g *memoGroup) full() bool {
 	return true
 }
 
-// recall returns the resolution of a request, if the group has it.
-func (g *memoGroup) recall(hash uint32, attributes []limit.Attribute) *Resolution {
-	for m := equalTags(g.tags.Load(), hash); m != 0; m &= m - 1 {
-		w := &g.ways[bits.TrailingZeros64(m)/16]
-		if near := w.near.Load(); near != nil {
-			near.Near()
-		}
-		if known := w.known.Load(); known != nil && known.is(attributes) {
-			return known
-		}
+// recall returns the resolution of a request, its cell, and what the state says of its way, if the group has it.
+func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	at := 0 // without a branch, for which of them it is cannot be foretold
+	if g.keys[1].Load() == k.key {
+		at = 1
 	}
-	return nil
+	if known, near, way = g.recallFrom(at, t, k, attributes); known != nil || at == 0 || g.keys[0].Load() != k.key {
+		return known, near, way
+	}
+	return g.recallFrom(0, t, k, attributes) // there may be two of the same values, which name other attributes
+}
+
+// recallFrom is recall, of one way.
+func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	state := g.state.Load()
+	w := &g.ways[at&1]
+	if near = w.near.Load(); near != nil {
+		near.tokens.Load() // begins to bring it into the processor's cache
+	}
+	if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at)) != uint32(k.more>>32) {
+		return nil, nil, 0
+	}
+	known = w.known.Load()
+	way = state >> (memoBits * at)
+	s := t.shapes[uint8(way>>memoShapeAt)].Load()
+	// That nobody wrote meanwhile is seen last.
+	if known == nil || s == nil || !s.has(attributes) || (g.state.Load()^state)&^memoUses != 0 || state&memoOdd != 0 {
+		return nil, nil, 0
+	}
+	if way&memoUse < memoStay {
+		g.used(at, state)
+	}
+	return known, near, way
+}
+
+// used notes that a way was used, unless the group is written meanwhile.
+func (g *memoGroup) used(at int, state uint64) {
+	for {
+		next := state&^(memoUse<<(memoBits*at)) | memoStay<<(memoBits*at)
+		if next == state || g.state.CompareAndSwap(state, next) {
+			return
+		}
+		now := g.state.Load()
+		if (now^state)&^memoUses != 0 {
+			return
+		}
+		state = now
+	}
 }
 
 // memoPlaces is how many groups a request may be in.
 const memoPlaces = 4
 
 // place is the i-th group where a request may be.
-func (t *memoTable) place(hash, i uint32) uint32 {
+func (t *memoTable) place(k memoKey, i uint32) uint32 {
+	x := uint32(k.more)
 	if i >= 2 {
-		hash = bits.ReverseBytes32(hash * 0x9e37_79b1)
+		x = bits.ReverseBytes32(x * 0x9e37_79b1)
 	}
-	return (hash ^ i&1) & uint32(len(t.groups)-1)
-}
-
-// tagOf is of other bits than place, as far as there are others.
-func tagOf(hash uint32) uint64 { return uint64(hash >> 16) }
-
-// equalTags has the top bit of each 16 set where the tag is that of the hash, and perhaps of such above.
-func equalTags(tags uint64, hash uint32) uint64 {
-	const ones, tops = 0x0001_0001_0001, 0x8000_8000_8000
-	x := tags ^ tagOf(hash)*ones
-	return (x - ones) &^ x & tops
+	return uint32(uint64(x)*uint64(len(t.groups))>>32) ^ i&1
 }
 
 // seen notes that a request was seen, and reports whether it was before.
-func (g *memoGroup) seen(hash uint32) bool {
-	s := g.sight.Load()
+func (t *memoTable) seen(k memoKey) bool {
+	sight, hash := &t.sights[t.place(k, 0)], uint32(k.key)
+	s := sight.Load()
 	if uint32(s>>32) == hash || uint32(s) == hash {
 		return true
 	}
-	g.sight.Store(s<<32 | uint64(hash))
+	sight.Store(s<<32 | uint64(hash))
 	return false
 }
 
-func sampled(hash uint32) bool { return hash>>8%memoSample == 0 }
+func (k memoKey) sampled() bool { return k.key%memoSample == 0 }
 
 // pays counts a request that is not known. Where there is room for all that are in use, each
 // is so a few times; a memo that goes on knowing less often than not is not worth the look.
@@ -434,12 +433,8 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	if len(items) == 0 || len(items) > memoLimits || set.Trying {
 		return
 	}
-	hash, ok := memoHash(attributes)
+	k, ok := memoHash(attributes)
 	if !ok {
-		return
-	}
-	known := newResolution(hash, attributes)
-	if known == nil {
 		return
 	}
 	most := max(memoFloor, memoEach*int(r.buckets.Load()))
@@ -450,18 +445,47 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	if t == nil || set.Gone() { // which is said before the table is given back
 		return
 	}
-	known.path, known.set = m.pathLocked(attributes, items, strictest), set
+	p := m.pathLocked(t, attributes, items, strictest)
+	if p == nil {
+		return
+	}
+	known := &Resolution{path: p, set: set, is: k}
 	copy(known.entries[:], entries)
-	known.stays.Store(memoStay)
-	if g, at := t.find(hash, func(was *Resolution) bool { return was.is(attributes) }); g != nil {
-		g.ways[at].set(known)
+	for i, e := range entries {
+		known.cells[i] = e.cell
+	}
+	if g, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); g != nil {
+		g.put(at, known)
 		return
 	}
 	m.addLocked(t, known, most)
 }
 
-// pathLocked returns the path of a request, and makes it if there is none.
-func (m *memo) pathLocked(attributes []limit.Attribute, items []*Item, strictest int) *path {
+// shapeLocked returns the number of a request's shape, and makes it if there is none; -1 where there is no room.
+func (m *memo) shapeLocked(t *memoTable, attributes []limit.Attribute) int {
+	free := -1
+	for i := range t.shapes {
+		s := t.shapes[i].Load()
+		if s == nil {
+			free = i
+			break
+		}
+		if len(s.names) == len(attributes) && sameNames(s.names, attributes) {
+			return i
+		}
+	}
+	if free >= 0 {
+		s := new(shape)
+		for i := range attributes {
+			s.names = append(s.names, ownName(attributes[i].Name))
+		}
+		t.shapes[free].Store(s)
+	}
+	return free
+}
+
+// pathLocked returns the path of a request, and makes it if there is none; nil where there is no room for its shape.
+func (m *memo) pathLocked(t *memoTable, attributes []limit.Attribute, items []*Item, strictest int) *path {
 	key := make([]byte, 0, 256)
 	for i := range attributes {
 		key = append(append(key, attributes[i].Name...), 0)
@@ -473,11 +497,18 @@ func (m *memo) pathLocked(attributes []limit.Attribute, items []*Item, strictest
 	if p := m.paths[string(key)]; p != nil {
 		return p
 	}
-	p := &path{limits: len(items), strictest: strictest}
+	p := &path{limits: len(items), strictest: strictest, shape: m.shapeLocked(t, attributes)}
+	if p.shape < 0 {
+		return nil
+	}
 	copy(p.items[:], items)
 	p.plain = len(items) == 1 && !items[0].Inherited && !items[0].Hold && !items[0].Slots
-	for i := range attributes {
-		p.names = append(p.names, ownName(attributes[i].Name))
+	for i, it := range items {
+		p.slots = p.slots || it.Slots
+		p.holds[i], p.inherited[i] = it.Hold, it.Inherited
+		if it.values > items[p.near].values {
+			p.near = i
+		}
 	}
 	if len(m.paths) >= maxShared {
 		clear(m.paths)
@@ -501,9 +532,9 @@ func ownName(name string) string {
 func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 	if t.count < most {
 		if 2*t.count >= len(t.groups)*memoWays {
-			t = m.resizeLocked(t, 2*len(t.groups))
+			t = m.resizeLocked(t, len(t.groups)+len(t.groups)/4*2)
 		}
-		if t.add(known) {
+		if g, _ := t.add(known); g != nil {
 			return
 		}
 	}
@@ -513,21 +544,26 @@ func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 // resizeLocked replaces a table by one of so many groups.
 func (m *memo) resizeLocked(t *memoTable, groups int) *memoTable {
 	next := newMemoTable(groups)
-	t.each(func(_ *memoGroup, _ int, known *Resolution) { next.add(known) })
+	next.shapes = t.shapes
+	t.each(func(g *memoGroup, at int, known *Resolution) {
+		if to, there := next.add(known); to != nil {
+			to.stay(there, g.stays(at))
+		}
+	})
 	m.table.Store(next)
 	return next
 }
 
 func newMemoTable(groups int) *memoTable {
-	return &memoTable{groups: make([]memoGroup, groups)}
+	return &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups)}
 }
 
-// find returns where a resolution is that f accepts.
-func (t *memoTable) find(hash uint32, f func(*Resolution) bool) (g *memoGroup, at int) {
+// find returns where a resolution of the same key is that f accepts.
+func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (g *memoGroup, at int) {
 	for i := range uint32(memoPlaces) {
-		g := &t.groups[t.place(hash, i)]
+		g := &t.groups[t.place(known.is, i)]
 		for at := range g.ways {
-			if known := g.ways[at].known.Load(); known != nil && known.hash == hash && f(known) {
+			if was := g.ways[at].known.Load(); was != nil && was.is == known.is && f(was) {
 				return g, at
 			}
 		}
@@ -535,28 +571,50 @@ func (t *memoTable) find(hash uint32, f func(*Resolution) bool) (g *memoGroup, a
 	return nil, 0
 }
 
-// add puts a resolution in a free way, and reports whether there was one.
-func (t *memoTable) add(known *Resolution) bool {
+// add puts a resolution in a free way, and returns where; nil where there was none.
+func (t *memoTable) add(known *Resolution) (*memoGroup, int) {
 	for i := range uint32(memoPlaces) {
-		g := &t.groups[t.place(known.hash, i)]
-		for at := range uint32(memoWays) {
-			at = (favourite(known.hash) + at) % memoWays
+		g := &t.groups[t.place(known.is, i)]
+		for at := range g.ways {
 			if g.ways[at].known.Load() == nil {
-				g.put(int(at), known)
+				g.put(at, known)
 				t.count++
-				return true
+				return g, at
 			}
 		}
 	}
-	return false
+	return t.makeRoom(known)
+}
+
+// makeRoom puts a resolution in place of one that another of its groups has a free way for; see add.
+func (t *memoTable) makeRoom(known *Resolution) (*memoGroup, int) {
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(known.is, i)]
+		for at := range g.ways {
+			was := g.ways[at].known.Load()
+			for j := range uint32(memoPlaces) {
+				to := &t.groups[t.place(was.is, j)]
+				for there := range to.ways {
+					if to.ways[there].known.Load() == nil {
+						to.put(there, was) // a reader that misses it meanwhile finds it the long way
+						to.stay(there, g.stays(at))
+						g.put(at, known)
+						t.count++
+						return g, at
+					}
+				}
+			}
+		}
+	}
+	return nil, 0
 }
 
 // replace puts a resolution in place of one that was not used lately, or else of any.
 func (t *memoTable) replace(known *Resolution) {
 	chance := rand.IntN(2 * memoWays)
 	for i := range 2 * memoWays {
-		g, at := &t.groups[t.place(known.hash, uint32(i/memoWays))], i%memoWays
-		if was := g.ways[at].known.Load(); was != nil && (was.stays.Load() < memoStay || i >= chance) {
+		g, at := &t.groups[t.place(known.is, uint32(i/memoWays))], i%memoWays
+		if g.ways[at].known.Load() != nil && (g.stays(at) < memoStay || i >= chance) {
 			g.put(at, known)
 			return
 		}
@@ -576,29 +634,73 @@ func (t *memoTable) each(f func(g *memoGroup, at int, known *Resolution)) {
 
 // drop empties a way.
 func (t *memoTable) drop(g *memoGroup, at int) {
-	g.ways[at].set(nil)
-	g.tags.Store(g.tags.Load() &^ (0xffff << (16 * at)))
+	g.put(at, nil)
 	t.count--
 }
 
+// put puts a resolution in a way, or nil. The memo's mutex is held.
 func (g *memoGroup) put(at int, known *Resolution) {
-	g.tags.Store(g.tags.Load()&^(0xffff<<(16*at)) | tagOf(known.hash)<<(16*at))
-	g.ways[at].set(known)
-}
-
-func (w *memoWay) set(known *Resolution) {
-	w.known.Store(known)
-	var near *Entry
+	state := g.state.Load()
+	for !g.state.CompareAndSwap(state, state+memoOdd) { // readers mark uses
+		state = g.state.Load()
+	}
+	var k memoKey
+	var near *cell
+	var says uint64
 	if known != nil {
-		// The bucket that the fewest requests share is the least likely to be at hand.
-		most := -1
-		for i, it := range known.items[:known.limits] {
-			if int(it.values) > most {
-				most, near = int(it.values), known.entries[i]
-			}
+		k, near = known.is, known.cells[known.near]
+		says = memoStay | uint64(known.shape)<<memoShapeAt
+		if known.plain {
+			says |= memoPlain
 		}
 	}
+	w := &g.ways[at]
+	w.known.Store(known)
 	w.near.Store(near)
+	g.keys[at].Store(k.key)
+	g.more.Store(g.more.Load()&^(math.MaxUint32<<(32*at)) | k.more>>32<<(32*at))
+	g.state.Store((state+2*memoOdd)&^((1<<memoBits-1)<<(memoBits*at)) | says<<(memoBits*at))
+}
+
+// stays is for how many sweeps a way stays without use.
+func (g *memoGroup) stays(at int) int { return int(g.state.Load() >> (memoBits * at) & memoUse) }
+
+// stay sets it. The memo's mutex is held.
+func (g *memoGroup) stay(at, sweeps int) {
+	for {
+		state := g.state.Load()
+		if g.state.CompareAndSwap(state, state&^(memoUse<<(memoBits*at))|uint64(sweeps)<<(memoBits*at)) {
+			return
+		}
+	}
+}
+
+// Take takes n units of every bucket, in the order of asking, and says before it what has to be known of each (Item). It
+// returns how many buckets had them: where one did not, its units are announced, those of the ones before are in
+// hand, and the others were not asked.
+func (r *Resolution) Take(n int64) int {
+	limits := r.limits
+	for i := range limits {
+		r.cells[i&(memoLimits-1)].tokens.Load() // all are waited for together
+	}
+	for i := range limits {
+		c := r.cells[i&(memoLimits-1)]
+		if r.holds[i&(memoLimits-1)] {
+			c.pending.Add(n)
+		}
+		if r.inherited[i&(memoLimits-1)] {
+			c.inherited.Add(n)
+		}
+		if !c.take(n) {
+			return i
+		}
+	}
+	for i := range limits {
+		if r.holds[i&(memoLimits-1)] {
+			r.cells[i&(memoLimits-1)].pending.Add(-n)
+		}
+	}
+	return limits
 }
 
 // Forget forgets a resolution if a bucket of it is no more.
@@ -610,7 +712,7 @@ func (r *Registry) Forget(known *Resolution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.table.Load(); t != nil {
-		if g, at := t.find(known.hash, func(was *Resolution) bool { return was == known }); g != nil {
+		if g, at := t.find(known, func(was *Resolution) bool { return was == known }); g != nil {
 			t.drop(g, at)
 		}
 	}
@@ -677,16 +779,16 @@ func (m *memo) sweep() {
 		return
 	}
 	t.each(func(g *memoGroup, at int, known *Resolution) {
-		stays := known.stays.Load()
+		stays := g.stays(at)
 		if owner := known.set.owner; stays == memoStay && owner != nil && !owner.touched.Load() {
 			owner.touched.Store(true)
 		}
-		known.stays.Store(stays - 1) // over a use just now, which the next makes good
+		g.stay(at, stays-1) // over a use just now, which the next makes good
 		if stays == 1 || stays < memoStay && known.dead() {
 			t.drop(g, at)
 		}
 	})
-	if len(t.groups) > memoGroups && t.count < len(t.groups)*memoWays/8 {
-		m.resizeLocked(t, len(t.groups)/2)
+	if len(t.groups) > memoGroups && t.count < len(t.groups)*memoWays/6 {
+		m.resizeLocked(t, max(len(t.groups)/4*2, memoGroups))
 	}
 }

@@ -38,9 +38,11 @@ func newMemoScene() *memoScene {
 func (s *memoScene) recall(i int) func() {
 	return func() {
 		gone := s.sets[i].Gone()
-		known, _ := s.r.Recall(memoRequest(i))
+		known, plain, _ := s.r.Recall(memoRequest(i))
 		switch {
 		case known == nil:
+		case plain.at != known.cells[0]:
+			s.fault = "a request asks another's bucket"
 		case known.Set() != s.sets[i]:
 			s.fault = "a request is decided by what another came to"
 		case gone:
@@ -51,7 +53,7 @@ func (s *memoScene) recall(i int) func() {
 
 func (s *memoScene) remember(i int) func() {
 	return func() {
-		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{rest: new(rest)}}, 0)
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{rest: new(rest), cell: &cell{back: counter{int64(i)}}}}, 0)
 	}
 }
 
@@ -72,9 +74,9 @@ func (s *memoScene) scene(actors ...func()) scene {
 			out := []int64{identity(m.table.v), identity(m.paused)}
 			for i := range s.groups {
 				g := &s.groups[i]
-				out = append(out, int64(g.tags.v), int64(g.sight.v))
+				out = append(out, int64(g.state.v), int64(g.more.v))
 				for at := range g.ways {
-					out = append(out, identity(g.ways[at].known.v))
+					out = append(out, int64(g.keys[at].v), identity(g.ways[at].known.v), identity(g.ways[at].near.v))
 				}
 			}
 			for _, set := range s.sets {
@@ -87,7 +89,7 @@ func (s *memoScene) scene(actors ...func()) scene {
 		always: func() string { return s.fault },
 		atEnd: func() string {
 			for i, set := range s.sets {
-				if known, _ := s.r.Recall(memoRequest(i)); known != nil && set.Gone() {
+				if known, _, _ := s.r.Recall(memoRequest(i)); known != nil && set.Gone() {
 					return "what is gone is known at the end"
 				}
 			}
@@ -101,21 +103,26 @@ func TestInterleavingsOfTheMemo(t *testing.T) {
 	for name, make := range map[string]func() scene{
 		"remembered as the set is replaced": func() scene {
 			s := newMemoScene()
-			return s.scene(then(s.remember(0), s.recall(0)), s.replace(0), then(s.recall(0), s.recall(0)))
+			return s.scene(s.remember(0), s.replace(0), then(s.recall(0), s.recall(0)))
 		},
 		"one is dropped, and another takes its place": func() scene {
 			s := newMemoScene()
 			s.remember(0)()
-			return s.scene(then(s.recall(0), s.recall(0)), s.recall(1), then(s.replace(0), s.remember(1)))
+			return s.scene(then(s.recall(0), s.recall(0)), then(s.replace(0), s.remember(1)))
+		},
+		"one is looked up as it takes another's place": func() scene {
+			s := newMemoScene()
+			s.remember(0)()
+			return s.scene(then(s.recall(1), s.recall(1)), then(s.replace(0), s.remember(1)))
 		},
 		"forgotten while it is looked up": func() scene {
 			s := newMemoScene()
 			s.remember(0)()
-			known, _ := s.r.Recall(memoRequest(0))
-			return s.scene(s.recall(0), func() {
+			known, _, _ := s.r.Recall(memoRequest(0))
+			return s.scene(s.recall(0), then(func() {
 				known.Entry(0).dead.Store(true)
 				s.r.Forget(known)
-			}, s.remember(1))
+			}, s.remember(1)))
 		},
 	} {
 		fault, runs := explore(t, make)

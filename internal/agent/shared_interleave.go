@@ -46,6 +46,17 @@ func (w *word) Load() uint64 { step(nil); saw(int64(w.v)); return w.v }
 
 func (w *word) Store(v uint64) { step(nil); w.v = v }
 
+func (w *word) CompareAndSwap(old, new uint64) bool {
+	step(nil)
+	if w.v != old {
+		saw(0)
+		return false
+	}
+	w.v = new
+	saw(1)
+	return true
+}
+
 func (r *ref[T]) Load() *T { step(nil); saw(identity(r.v)); return r.v }
 
 // identity tells apart what a scene has several of, alike in every run.
@@ -53,7 +64,11 @@ func identity(v any) int64 {
 	switch v := v.(type) {
 	case *Resolution:
 		if v != nil {
-			return int64(v.hash)
+			return int64(v.is.key)
+		}
+	case *cell:
+		if v != nil {
+			return v.back.v + 1
 		}
 	case *memoTable:
 		if v != nil {

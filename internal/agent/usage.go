@@ -72,7 +72,7 @@ type Sum struct{ Admitted, Denied, Booked int64 }
 func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	l := &e.Line
 	admitted, denied := e.Bucket.Collect()
-	excused := e.at().excused.Load() // after what was refused: too few are denied for now, never too many
+	excused := e.cell.excused.Load() // after what was refused: too few are denied for now, never too many
 	if admitted > 0 || denied > 0 {
 		l.active = now
 	}
@@ -80,7 +80,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 	if l.rowed == e.collectedAdmitted && l.rowedDenied == denials {
 		return Sum{Admitted: admitted}
 	}
-	own := e.collectedAdmitted - e.at().inherited.Load() - l.rowed
+	own := e.collectedAdmitted - e.cell.inherited.Load() - l.rowed
 	c := counts{denied: denials - l.rowedDenied}
 	if e.scope.meter() != "" {
 		c.admitted = max(own, 0)
@@ -99,7 +99,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 		u.add(key, c)
 		sum.Booked = c.admitted
 		l.rowed, l.rowedDenied = l.rowed+max(own, 0), denials
-		u.journal.booked(e.mapped, slot, c, l.rowed, l.rowedDenied)
+		u.journal.booked(e.mapped(), slot, c, l.rowed, l.rowedDenied)
 	}
 	return sum
 }
@@ -115,5 +115,5 @@ func (e *Entry) Unbooked() bool {
 	if !e.settled() {
 		return true
 	}
-	return e.Line.rowed < e.collectedAdmitted-e.at().inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.at().excused.Load()
+	return e.Line.rowed < e.collectedAdmitted-e.cell.inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.cell.excused.Load()
 }

@@ -42,22 +42,29 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
 		return c.allowSlow(ctx, n, a)
 	}
-	known, again := c.reg.Recall(a)
+	known, plain, again := c.reg.Recall(a)
 	if known == nil {
 		return c.allowAnew(ctx, n, a, again)
 	}
-	if known.Plain() {
-		e := known.Entry(0)
-		if e.Take(n) {
+	if !plain.None() {
+		if plain.Take(n) {
 			return Decision{Allowed: true, by: known}
 		}
-		if n == 1 && !known.Item(0).Soft {
+		if e := known.Entry(0); n == 1 && !known.Item(0).Soft {
 			if v, shut := c.shut(e, c.now()); shut {
 				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: e}
 			}
 		}
+		return c.allowKnown(ctx, n, a, known, 0)
 	}
-	return c.allowKnown(ctx, n, a, known)
+	if !known.Slots() {
+		taken := known.Take(n)
+		if taken == known.Limits() {
+			return Decision{Allowed: true, by: known}
+		}
+		return c.allowKnown(ctx, n, a, known, taken)
+	}
+	return c.allowKnown(ctx, n, a, known, -1)
 }
 
 // allowAnew finds the buckets of a request that is not known; again says that it is to be from now on.
@@ -100,25 +107,20 @@ func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, ag
 	if again {
 		c.remember(a, set, holds[:k], strictest)
 	}
-	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest, nil)
+	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest, nil, -1)
 	return d
 }
 
-// allowKnown decides a request that was resolved before; where that is Plain, Take failed.
-func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution) Decision {
+// allowKnown decides a request that was resolved before: the buckets before the refused one had the units, and that had
+// not; -1 where none was asked.
+func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, refused int) Decision {
 	var holds [onStack]hold
 	k := known.Limits()
 	for i := range k {
 		holds[i] = hold{known.Item(i), known.Entry(i)}
 		holds[i].entry.Near()
 	}
-	var d Decision
-	var ok bool
-	if !known.Plain() {
-		d, ok = c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest(), known)
-	} else if d, ok = c.wasRefused(ctx, n, a, known.Set(), holds[:k]); ok {
-		d = Decision{Allowed: true, by: known}
-	}
+	d, ok := c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest(), known, refused)
 	if !ok {
 		c.reg.Forget(known)
 	}
@@ -137,12 +139,14 @@ func (c *Client) remember(a []limit.Attribute, set *agent.Set, holds []hold, str
 
 // takeAll decides a request with the buckets of all limits that it meets. It reports true when they had the
 // units, and otherwise what became of the request, which others may have been found for. known is what says the same of
-// the request; nil for nothing.
-func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, strictest int, known *agent.Resolution) (d Decision, ok bool) {
-	for j, h := range holds {
-		announce(h.item, h.entry, n)
-		if h.entry.Take(n) {
-			continue
+// the request; nil for nothing. The buckets before the refused one are not asked again; -1 for none.
+func (c *Client) takeAll(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, strictest int, known *agent.Resolution, refused int) (d Decision, ok bool) {
+	for j := max(refused, 0); j < len(holds); j++ {
+		if h := holds[j]; j != refused {
+			announce(h.item, h.entry, n)
+			if h.entry.Take(n) {
+				continue
+			}
 		}
 		if d, ok = c.wasRefused(ctx, n, a, set, holds[:j+1]); !ok {
 			return d, false

@@ -74,6 +74,7 @@ bench-reports: ## reports and exports from a ledger of 10,000 tenants' hours of 
 .PHONY: bench-renewal
 bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
 	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
+	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/lease/relay
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 
 # Five million decisions a second for a minute: 100 gateways, 10,000 tenants, a fifth of them beyond their limit.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -196,11 +197,16 @@ func failover(t *testing.T) (took, promoted time.Duration) {
 	victim := cluster.MasterOf(cluster.Prefix + "bucket")
 	replica := cluster.Client() // asks the nodes themselves, not the store's connections
 	owner := func(ctx context.Context) (string, error) {
-		slots, err := replica.ClusterSlots(ctx).Result()
+		shards, err := replica.ClusterShards(ctx).Result()
 		slot := replica.ClusterKeySlot(ctx, cluster.Prefix+"bucket").Val()
-		for _, s := range slots {
-			if int64(s.Start) <= slot && slot <= int64(s.End) && len(s.Nodes) > 0 {
-				return s.Nodes[0].Addr, err
+		for _, shard := range shards {
+			if !slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End }) {
+				continue
+			}
+			for _, n := range shard.Nodes {
+				if n.Role == "master" && n.Health == "online" {
+					return net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10)), err
+				}
 			}
 		}
 		return "", errors.Join(err, errors.New("nobody owns the slot"))

@@ -209,7 +209,7 @@ func (n *node) waitReady() {
 // patience is how long these tests wait for what must come. It says nothing of how fast a server is: here are real
 // processes and disks, on a machine that may be doing anything else. The promises of a second are
 // held where time is virtual, in internal/server.
-const patience = time.Minute
+const patience = 2 * time.Minute // an agent asks again about a quota that is used up after one
 
 // eventually waits for a condition. now, if there is one, says how things stand at the end.
 func eventually(t testing.TB, what string, condition func() bool, now ...func() any) {

@@ -13,13 +13,14 @@ const (
 	earlyEvery = 20_000
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
-	// checkEvery is how often a lease is held against its use, and checks the
-	// least number of times in a term.
-	checkEvery = 500_000
+	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
+	// two checks; of what lies between, checks in a term.
+	checkEvery = lease.ShortTerm / 4
+	checkLong  = 500_000
 	// lowest is the part of a term within which a lease that runs low is renewed at
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
-	checks = 4
+	checks = 16
 	// quota is the length of a window from which a request that comes while the edge is
 	// under way waits some of a round trip rather than be denied. In shorter ones edges are so
 	// many that nobody is to wait at them.
@@ -132,9 +133,15 @@ const stopped = 8
 // little is expected for a check to find anything, so that a great many quiet
 // buckets cost their owner nothing between renewals.
 func (b *Bucket) nextCheckLocked(from int64) int64 {
-	every := min(checkEvery, b.term/checks)
+	every := min(max(b.term/checks, checkEvery), checkLong)
+	if b.slots {
+		every = min(checkLong, b.term/4) // what lies idle is noticed otherwise
+	}
 	if b.rate*float64(every) < enough*1e6 {
-		return Never
+		if b.term < 2*lease.LongTerm || b.rate*float64(b.term/2) < stopped*1e6 {
+			return Never
+		}
+		every = int64(stopped * 1e6 / b.rate) // a term is long enough to give back what is not used
 	}
 	return from + every
 }

@@ -23,7 +23,7 @@ const singly = 10_000_000
 // grant decides the holder's new lease, takes it out of the level and puts it into
 // the sums. next holds the demand; it and g are filled.
 func (x *step) grant(g *Grant) {
-	r, rec, next := x.r, x.rec, x.next
+	r, next := x.r, x.next
 	mine := max(next.Lease.Demand, 1)
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
@@ -76,29 +76,7 @@ func (x *step) grant(g *Grant) {
 		next.Lease.Pile -= limit.Micro // one a holder counts against nothing: that is the bound on coinciding requests
 	}
 
-	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+next.Lease.Trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
-	term := int64(LongTerm)
-	switch {
-	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
-		term = 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
-	case next.Fresh:
-		term = FirstTerm
-	case pressed && trickle > 0:
-		term = ShortTerm
-		// Full, and all that is wanted is within the rate: what one agent has too much is missed by none.
-		if x.Level+x.Out.Stock+next.Lease.Stock > x.burst/2 && all < x.rate/950 && rec != nil && !rec.Fresh {
-			term = max(term, min(2*rec.Grant.TTL, 4*ShortTerm))
-		}
-	default:
-		if rec != nil && rec.Fresh {
-			term = 4 * FirstTerm
-		} else if rec != nil && rec.Grant.TTL > 0 {
-			term = min(term, 4*rec.Grant.TTL)
-		} else {
-			term = ShortTerm
-		}
-	}
-	hold := r.Spec.hold()
+	term, hold := x.term(mine, all, trickle), r.Spec.hold()
 	switch x.Algorithm {
 	case limit.FixedWindow:
 		left := x.WindowEnd - x.now
@@ -196,7 +174,8 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		x.next.Declared = x.declared()
 		trickle = min(x.next.Declared, mine*1200, free) // its share is of a demand that is not all known yet
 	}
-	if mulDiv(trickle, ShortTerm, 1e6) < 2*limit.Micro {
+	small := trickle < worth
+	if small && !x.mayTrickle(trickle, mine, all) {
 		return 0, 0 // not worth it: tokens would lie in fractions all over
 	}
 	if x.Algorithm == limit.LeakyBucket {
@@ -213,6 +192,9 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		span = min(span, length/64) // what lies in piles at the edge counts in full once more
 	}
 	pile = whole(mulDiv(trickle, span, 1e6))
+	if small {
+		pile = max(pile, whole(min(mulDiv(x.burst/2, mine, all), noise)))
+	}
 	if pile < limit.Micro {
 		if x.Out.Pile+limit.Micro > x.slack+x.burst/4 {
 			return 0, 0 // piles of one each would leave the level no room for a token
@@ -311,6 +293,8 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use = max(use, min(10*use, sparse*limit.Micro))
 	case trickle == 0:
 		use *= 4
+	case trickle < worth:
+		use = max(4*use, 2*limit.Micro)
 	}
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {
@@ -320,6 +304,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		stock = max(stock, min(can/64, 2*fewest*limit.Micro))
 	}
 	stock -= stock % limit.Micro
+	if trickle > 0 && trickle < worth {
+		stock = max(stock, min(whole(can/16), 2*limit.Micro)) // or it would never be had, shares being less
+	}
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
@@ -355,7 +342,7 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 		if unserved {
 			return TooLarge
 		}
-		return 0
+		return x.leftFor(mine, all, trickle, term)
 	}
 	if x.r.Spec.Lockout > 0 && !unserved {
 		return 0 // the next request has to ask: it locks the bucket

@@ -70,6 +70,7 @@ type step struct {
 	next          *Record // what becomes of it
 	spent, denied int64   // units since the last renewal
 	unheard       int64   // micro-tokens of a relay's lease that were spent for all it knows, but not reported
+	steady        bool    // demand is what it was, but for noise
 }
 
 // Renew is the renewal step: it answers one holder's renewal of the bucket at
@@ -95,7 +96,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	x := step{State: s, r: r, now: now, t: t, rec: rec}
 	x.rate, x.burst = r.Spec.Flow()
 	x.flow = r.Spec.Refill()
-	forgotten := rec == nil && r.ExpiresIn > 0 && t >= s.Suspect ||
+	forgotten := rec == nil && r.ExpiresIn > 0 && t >= s.Suspect && r.Generation >= s.Generation ||
 		rec != nil && rec.Began == r.Began && rec.Admitted < r.Told ||
 		born && r.Memory.Lost && now < r.Memory.Since+LongTerm
 	if s.Algorithm != r.Spec.Algorithm {
@@ -233,7 +234,7 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 	t = now + s.Offset
 	most := int64(math.MaxInt64)
 	if s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
-		most = s.Last + max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen)
+		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.lastSlot()*SlotLen)
 	}
 	// The holder's own clock knows better how long ago its last step was. That its messages take their time makes
 	// the two differ; what they differ by in all is bounded, so that a clock that leaps again and again gains no more.
@@ -312,7 +313,9 @@ func (x *step) demand() (d int64, fresh bool) {
 	if own := x.r.Elapsed; own >= elapsed+leap && rec.Began == x.r.Began && rec.Admitted == x.r.Told {
 		elapsed = own // of an outage the bucket's clock may have gone on for a part only
 	}
-	if asked == 0 && elapsed >= FirstTerm/2 {
+	old := rec.Lease.Demand
+	steady := x.within(asked, elapsed)
+	if asked == 0 && elapsed >= FirstTerm/2 && !steady {
 		return 1, false // it stopped: what it had is for others at once
 	}
 	seen := mulDiv(asked, 1e9, elapsed)
@@ -324,15 +327,18 @@ func (x *step) demand() (d int64, fresh bool) {
 	if rec.Fresh {
 		return max(seen, 1), false
 	}
-	old := rec.Lease.Demand
-	return max(old+mulDiv(seen-old, elapsed, elapsed+smoothing), 1), false
+	over := int64(smoothing)
+	if steady && old >= faint {
+		over = max(over, min(mulDiv(sample, 1e9, old), LongTerm)) // what noise may be moves it less
+	}
+	return max(old+mulDiv(seen-old, elapsed, elapsed+over), 1), false
 }
 
 // hang puts the new lease, of the given term, into the sums and the ring.
 func (x *step) hang(term, hold int64) {
 	next := x.next
 	next.Expires = x.t + term
-	next.Slot = (x.t + term + max(term, hold) + SlotLen) / SlotLen
+	next.Slot = (x.t + term + max(min(term, LongTerm), hold) + SlotLen) / SlotLen
 	if grain := hold / (64 * SlotLen); grain > 1 {
 		// A coarser grain keeps the ring of a long hold short.
 		next.Slot = (next.Slot/grain + 1) * grain
@@ -346,7 +352,7 @@ func (x *step) hang(term, hold int64) {
 // untilFull is how long the bucket has to be kept: until it is full, its window is over, and no
 // lease can be live.
 func (x *step) untilFull() int64 {
-	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t)
+	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t, x.lastSlot()*SlotLen+2*SlotLen-x.t)
 	switch x.Algorithm {
 	case limit.FixedWindow:
 		return max(keep, x.WindowEnd-x.now)

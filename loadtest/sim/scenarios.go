@@ -166,7 +166,18 @@ func smallLimits() []Scenario {
 		sc.Duration, sc.Promises = duration, promises
 		return sc
 	}
-	return []Scenario{
+	// A token or less a second on each agent, of bursts of two seconds, ten and a minute. What lies with a hundred agents then
+	// is a good part of ten seconds' rate; once, when the bucket runs dry. So it is held to the run's error alone.
+	var sparse []Scenario
+	for _, burst := range []struct {
+		name    string
+		seconds int64
+	}{{"", 2}, {", a burst of 10 s", 10}, {", a burst of a minute", 60}} {
+		sparse = append(sparse, at([]float64{1.5, 3}, func(f float64) Scenario {
+			return small("43/s over 100 agents"+burst.name, 100, bucketLimit(43, time.Second, 43*burst.seconds), f, max(2, burst.seconds/12)*minute, wrong(5)[0])
+		})...)
+	}
+	return append([]Scenario{
 		small("5 a minute over 10 agents", 10, bucketLimit(5, time.Minute, 5), 3, 10*minute, apart(1)),
 		small("5 a minute over 10 agents", 10, bucketLimit(5, time.Minute, 5), 0.9, 10*minute, apart(1)),
 		small("60 a minute over 10 agents", 10, bucketLimit(60, time.Minute, 60), 1.5, 10*minute, apart(1)),
@@ -178,7 +189,9 @@ func smallLimits() []Scenario {
 		small("10,000/s over 1,000 agents", 1000, ordinary, 3, minute, wrong(5)...),
 		small("1,000/s over 100 agents", 100, bucketLimit(1_000, time.Second, 2_000), 0.9, minute, wrong(1)...),
 		small("1,000/s over 100 agents", 100, bucketLimit(1_000, time.Second, 2_000), 3, minute, wrong(1)...),
-	}
+		small("plenty, 300/s over 100 sparse agents", 100, bucketLimit(300, time.Second, 600), 0.3, 10*minute, wrong(1)...),
+		small("plenty, 300/s over 100 sparse agents, a burst of a minute", 100, bucketLimit(300, time.Second, 18_000), 0.3, 10*minute, wrong(1)...),
+	}, sparse...)
 }
 
 func windows() []Scenario {

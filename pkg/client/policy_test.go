@@ -451,7 +451,7 @@ func TestRenewalsGoTogether(t *testing.T) {
 		}
 		st := c.Stats()
 		calls, renewals := st.RenewCalls-before.RenewCalls, st.Renewals-before.Renewals
-		if renewals < 100 || calls > renewals/4 {
+		if renewals < 40 || calls > renewals/4 {
 			t.Errorf("%d calls for %d renewals; want at least four in each", calls, renewals)
 		}
 		shut(t, c)

@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	options(t, open)
 	figures(t, open)
 	back(t, open)
+	terms(t, open)
 	kept(t, open)
 	t.Run("a slow bucket leaves something for newcomers", func(t *testing.T) { newcomers(t, open(t)) })
 	scenarios(t, open)

@@ -309,6 +309,9 @@ else
     apart = max(floor(burst / 16) - stock_out - pile_out, 0)
     if rate > 0 and 5 * most_asked * MICRO >= rate and all <= SINGLY then apart = 0 end
   end
+  local WORTH, NOISE = 2 * MICRO * 1000000 / SHORT, 2 * MICRO
+  local grows = algorithm == 1 and epsilon > 0 and t >= suspect and lockout == 0 and kept_demand == 0
+  local overloaded = 5 * all >= floor(rate / 1000) * 7
   local size = seen_largest * MICRO
   local large = seen_largest > 1
     and (fresh == 1 or size > mine * 500 or (16 * size >= burst and size > mine * 62))
@@ -325,7 +328,10 @@ else
       end
       trickle = min(declared, mine * 1200, shared - trickle_out)
     end
-    if muldiv(trickle, SHORT, 1e6) < 2 * MICRO then
+    local small = trickle < WORTH
+    if small and not (grows and all > 10000 and rec and fresh == 0 and seen_largest <= 1
+        and (overloaded or (muldiv(trickle_out + trickle, 100, rate) <= 85 and level > floor(burst / 2)))
+        and muldiv(burst, mine, all) >= 2 * NOISE and muldiv(trickle, LONG, 1e6) >= MICRO) then
       trickle = 0
     elseif leaky then
       local room = max(burst + slack - stock_out - pile_out, 0)
@@ -335,6 +341,7 @@ else
       local span = max(muldiv(slack, 1e6, rate), min(muldiv(room, 500000, rate), SHORT / 2))
       if sliding then span = min(span, floor(length / 64)) end
       pile = whole(muldiv(trickle, span, 1e6))
+      if small then pile = max(pile, whole(min(muldiv(floor(burst / 2), mine, all), NOISE))) end
       if pile < MICRO then
         if pile_out + MICRO > slack + floor(burst / 4) then
           trickle, pile = 0, 0
@@ -376,11 +383,14 @@ else
         use = max(use, min(10 * use, SPARSE * MICRO))
       elseif trickle == 0 then
         use = use * 4
+      elseif trickle < WORTH then
+        use = max(4 * use, 2 * MICRO)
       end
       stock = min(stock, use)
       if trickle == 0 and not fixed then stock = min(stock, floor(can / 4)) end
       if plenty and not fixed then stock = max(stock, min(floor(can / 64), 2 * FEWEST * MICRO)) end
       stock = stock - stock % MICRO
+      if trickle > 0 and trickle < WORTH then stock = max(stock, min(whole(floor(can / 16)), 2 * MICRO)) end
       if trickle == 0 and stock < FEWEST * MICRO then stock = 0 end
       stock = min(stock, whole(apart))
       if large and stock < 2 * seen_largest * MICRO then stock = 0 end
@@ -417,23 +427,32 @@ else
   if leaky and pile > 0 then pile = pile - MICRO end
 
   -- The term.
-  local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))
-  term = LONG
-  if fresh == 1 and rate > 0 and level > floor(burst / 2) then
-    term = 2 * SHORT
-  elseif fresh == 1 then
-    term = FIRST
-  elseif pressed and share > 0 then
-    term = SHORT
-    if level + stock_out + stock > floor(burst / 2) and all < floor(rate / 950) and rec and rec[11] ~= 1 then
-      term = max(term, min(2 * rec[23], 4 * SHORT))
+  do
+    local pressed = rate > 0 and (muldiv(trickle_out + trickle, 100, rate) > 85 or level < floor(burst / 4))
+    local known = rec and rec[11] ~= 1 and rec[23] > 0
+    local pressed_term = min(max(muldiv(32, 1e9, mine), 2 * SHORT), LONG)
+    if fresh == 1 and rate > 0 and level > floor(burst / 2) then
+      term = 2 * SHORT
+    elseif fresh == 1 then
+      term = FIRST
+    elseif pressed and share > 0 then
+      term = SHORT
+      if share < WORTH then term = floor(pressed_term / 2) end
+      if level + stock_out + stock > floor(burst / 2) and all < floor(rate / 950) and known then
+        term = max(term, min(2 * rec[23], 4 * SHORT))
+      end
+      if known and grows and steady and overloaded and 16 * share >= 15 * muldiv(rate, mine, all) then
+        term = max(term, min(2 * rec[23], pressed_term))
+      end
+    elseif rec and rec[11] == 1 then
+      term = 4 * FIRST
+    elseif not known then
+      term = SHORT
+    elseif grows and steady and share > 0 and muldiv(trickle_out + share, 100, rate) <= 85 and level > floor(burst / 2) then
+      term = min(LONGEST, 4 * rec[23])
+    else
+      term = min(LONG, 4 * rec[23])
     end
-  elseif rec and rec[11] == 1 then
-    term = 4 * FIRST
-  elseif rec and rec[23] > 0 then
-    term = min(term, 4 * rec[23])
-  else
-    term = SHORT
   end
   local kept = hold
   if fixed then
@@ -463,7 +482,17 @@ else
   -- What to deny without asking.
   local there = level + borrow
   if there >= MICRO then
-    if unserved then deny = TOO_LARGE end
+    if unserved then
+      deny = TOO_LARGE
+    elseif share > 0 and grows and overloaded and level < floor(burst / 4) then
+      if share >= WORTH then
+        if term > SHORT and level < floor(rate / 16) then deny = floor(term / 2) end
+      elseif muldiv(level, mine, all) < MICRO then
+        deny = term
+      elseif muldiv(level, mine, all) < 2 * MICRO then
+        deny = floor(term / 4)
+      end
+    end
   elseif lockout > 0 and not unserved then
     deny = 0
   elseif fixed then

@@ -11,7 +11,9 @@ local state = {
   locked, suspect, withheld, before, left, edge, last_edge,
   stock_out, pile_out, trickle_out, demand_out, next_out, unsure, moved, lapsed, used_up, returned, most_asked, most_asked_until,
 }
+last_slot = 0
 for at, sums in pairs(ring) do
+  last_slot = max(last_slot, at)
   local n = #state
   state[n + 1], state[n + 2], state[n + 3], state[n + 4], state[n + 5], state[n + 6] =
     at, sums[1], sums[2], sums[3], sums[4], sums[5]
@@ -19,7 +21,7 @@ end
 redis.call('HSET', key, 'b', cmsgpack.pack(state), holder, cmsgpack.pack(record))
 
 -- Keep the bucket until it is full, its window is over, and no lease can be live.
-keep = max(keep, MAX_STEP, LONG + hold + 2 * SLOT, locked - t)
+keep = max(keep, MAX_STEP, LONG + hold + 2 * SLOT, locked - t, (last_slot + 2) * SLOT - t)
 redis.call('PEXPIRE', key, floor(keep / 1000) + 1)
 
 -- Sweep records of the long gone, looking at a few: it changes no answer. A newcomer

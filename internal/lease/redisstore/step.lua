@@ -23,14 +23,14 @@
 --   is in a later format.
 local FORMAT = 101 -- before 101 it was not named, and the first number was the algorithm's
 local MICRO, SLOT = 1000000, 500000
-local FIRST, SHORT, LONG = 200000, 500000, 10000000
+local FIRST, SHORT, LONG, LONGEST = 200000, 500000, 10000000, 120000000
 local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
-local SMOOTHING, GUESS_PER = 300000, 100000
+local SMOOTHING, GUESS_PER, SAMPLE, FEW, FAINT = 300000, 100000, 8, 2, 100
 local MOST_UNITS, MOST_DEMAND, MOST = 1000000000, 1000000000000, 9007199254740992
 local TOO_LARGE, LEAP = 5000, 1000000
 local FIGURE_WAIT, FIGURE_SKEW, FIGURE_EVERY = 30000000, 15000000, 15000000
 local FIXED, LEAKY, SLIDING, LOG, SLOTS = 2, 3, 4, 5, 6 -- 1 is a token bucket
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.max, math.abs, math.sqrt
 
 local key = KEYS[1]
 local now = tonumber(ARGV[1])
@@ -68,7 +68,7 @@ local locked, suspect, withheld, before, left, edge, last_edge
 local stock_out, pile_out, trickle_out, demand_out, next_out
 local unsure, moved, lapsed, used_up, returned -- used_up is Spent of the bucket
 local most_asked, most_asked_until = 0, 0 -- Largest and LargestUntil of the bucket
-local ring, leases = {}, 0
+local ring, leases, last_slot = {}, 0, 0
 
 local fields = redis.call('HMGET', key, 'b', holder, 'l')
 local born = not fields[1]
@@ -92,7 +92,7 @@ if fields[1] then
   unsure, moved, lapsed, used_up, returned, most_asked, most_asked_until = s[24], s[25], s[26], s[27], s[28], s[29], s[30]
   for i = 31, #s, 6 do
     ring[s[i]] = {s[i + 1], s[i + 2], s[i + 3], s[i + 4], s[i + 5]}
-    leases = leases + 1
+    leases, last_slot = leases + 1, max(last_slot, s[i])
   end
 else
   kind, level, carry, last, offset, since, capacity, win, win_end, gen =
@@ -115,7 +115,7 @@ if refills or algorithm == SLIDING then slack = muldiv(rate + burst, epsilon, 2 
 local t, ahead, most, proven = now + offset, 0, MOST * 2, nil
 local tolerance = LEAP
 if refills then tolerance = min(lasts(slack, rate), MAX_STEP) end
-if stock_out + pile_out + trickle_out > 0 then most = last + max(MAX_STEP, LONG + hold + 2 * SLOT) end
+if stock_out + pile_out + trickle_out > 0 then most = max(last + max(MAX_STEP, LONG + hold + 2 * SLOT), last_slot * SLOT) end
 if rec and not gone(rec, last) and elapsed > 0 then
   proven = rec[7] + elapsed - rec[36]
   most = min(most, max(last, proven + tolerance))
@@ -141,7 +141,7 @@ if rec then
   end
   if number < rec[19] then return {-1} end
 end
-local forgotten = (not rec and expires_in > 0 and t >= suspect)
+local forgotten = (not rec and expires_in > 0 and t >= suspect and tonumber(ARGV[16]) >= gen)
   or (rec and rec[13] == began and rec[14] < told)
   or (born and lost and now < remembers + LONG)
 
@@ -249,6 +249,8 @@ local function release()
   end
 end
 
+local steady = false -- demand is what it was, but for noise
+
 -- Demand, in thousandths of a unit a second, and whether it is a guess (1).
 local function demand_now()
   if kept_demand > 0 then return min(kept_demand, MOST_DEMAND), rec and 0 or 1 end
@@ -261,14 +263,20 @@ local function demand_now()
   local own, elapsed = elapsed, max(t - rec[7], 1000)
   if own >= elapsed + LEAP and rec[13] == began and rec[14] == told then elapsed = own end
   local asked = spent + refused + waiting - reserved
-  if asked == 0 and elapsed >= FIRST / 2 then return 1, 0 end
+  local old = rec[4]
+  local expected = old * elapsed / 1e9
+  steady = abs(asked - expected) <= expected / 4 + 2 * sqrt(expected) + FEW
+  local same = steady and (asked > 0 or expected < 3)
+  if asked == 0 and elapsed >= FIRST / 2 and not same then return 1, 0 end
   local seen = muldiv(asked, 1e9, elapsed)
   if algorithm == SLOTS then
     seen = muldiv(spent + refused, 1e9, elapsed) + muldiv(waiting, 1e9, max(elapsed, GUESS_PER))
   end
   seen = min(seen, MOST_DEMAND)
   if rec[11] == 1 then return max(seen, 1), 0 end
-  return max(rec[4] + muldiv(seen - rec[4], elapsed, elapsed + SMOOTHING), 1), 0
+  local over = SMOOTHING
+  if same and old >= FAINT then over = max(over, min(muldiv(SAMPLE, 1e9, old), LONG)) end
+  return max(old + muldiv(seen - old, elapsed, elapsed + over), 1), 0
 end
 
 -- serve is what of the tokens that can be had goes to the requests that wait.
@@ -308,7 +316,7 @@ local unheard, share = 0, nil -- share: the trickle that is answered, where more
 -- hang puts the new lease into the sums and the ring.
 local function hang(term, hold)
   expires = t + term
-  in_slot = floor((t + term + max(term, hold) + SLOT) / SLOT)
+  in_slot = floor((t + term + max(min(term, LONG), hold) + SLOT) / SLOT)
   local grain = floor(hold / (64 * SLOT))
   if grain > 1 then in_slot = (floor(in_slot / grain) + 1) * grain end
   add(in_slot, stock, pile, trickle, demand, following)

@@ -1,0 +1,129 @@
+package lease
+
+import (
+	"math"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// How long a lease lasts. Short terms let what one holder does not use reach the others soon; each
+// term costs a renewal. So terms begin short and grow while demand is what it was: to some
+// seconds where the bucket is pressed, by how much the holder asks for in them, and to minutes where there is plenty. A holder whose
+// demand changes does not wait for its term: it renews early.
+
+const (
+	// LongestTerm is a lease's where there is plenty and demand is steady.
+	LongestTerm = 120_000_000
+	// worth is the trickle that is worth leasing whatever the term, in micro-tokens a second: two tokens in a short one.
+	worth = 2 * limit.Micro * 1_000_000 / ShortTerm
+	// noise is the most that may pile up of a trickle that is worth less: room for the noise of a holder's arrivals.
+	noise = 2 * limit.Micro
+	// seldom is the demand for a whole bucket, in thousandths of a unit a second, up to which each request may ask
+	// the store: what is so small is to be exact.
+	seldom = 10_000
+	// sample is how many units of a demand tell it from another, about.
+	sample = 8
+	// faint is a demand, in thousandths of a unit a second, of which nothing is known but that it is less.
+	faint = 100
+	// few is how many units more or less tell nothing.
+	few = 2
+	// pressedUnits is how many units a holder is to ask for in a term of a pressed bucket, about.
+	pressedUnits = 32
+)
+
+// term is how long the lease is to last.
+func (x *step) term(mine, all, trickle int64) int64 {
+	rec, next := x.rec, x.next
+	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+next.Lease.Trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
+	known := rec != nil && !rec.Fresh && rec.Grant.TTL > 0
+	switch {
+	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
+		return 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
+	case next.Fresh:
+		return FirstTerm
+	case pressed && trickle > 0:
+		term := int64(ShortTerm)
+		if trickle < worth {
+			term = x.pressedTerm(mine) / 2
+		}
+		// Full, and all that is wanted is within the rate: what one agent has too much is missed by none.
+		if x.Level+x.Out.Stock+next.Lease.Stock > x.burst/2 && all < x.rate/950 && known {
+			term = max(term, min(2*rec.Grant.TTL, 4*ShortTerm))
+		}
+		if known && x.grows() && x.steady && x.overloaded(all) && 16*trickle >= 15*mulDiv(x.rate, mine, all) {
+			term = max(term, min(2*rec.Grant.TTL, x.pressedTerm(mine)))
+		}
+		return term
+	case rec != nil && rec.Fresh:
+		return 4 * FirstTerm
+	case !known:
+		return ShortTerm
+	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
+		return min(LongestTerm, 4*rec.Grant.TTL)
+	}
+	return min(LongTerm, 4*rec.Grant.TTL)
+}
+
+// pressedTerm is the longest term of a holder's lease of a pressed bucket.
+func (x *step) pressedTerm(mine int64) int64 {
+	return min(max(mulDiv(pressedUnits, 1e9, mine), 2*ShortTerm), LongTerm)
+}
+
+// overloaded reports whether so much more is asked for than the rate that what one holder does not use is missed by
+// none for long: near the rate every token left lying counts.
+func (x *step) overloaded(all int64) bool { return 5*all >= x.rate/1000*7 }
+
+// idle reports whether a part of the rate is leased to nobody, with the trickle, and half of the burst is there.
+func (x *step) idle(trickle int64) bool {
+	return mulDiv(x.Out.Trickle+trickle, 100, x.rate) <= 85 && x.Level > x.burst/2
+}
+
+// grows reports whether terms may grow beyond what every limit has: not of strict ones, nor while a store that
+// forgot finds out what is out, nor of a relay, whose own leases end with it.
+func (x *step) grows() bool {
+	return x.Algorithm == limit.TokenBucket && x.r.Spec.EpsilonPPM > 0 && x.t >= x.Suspect &&
+		x.r.Spec.Lockout == 0 && x.r.Kept.Demand == 0
+}
+
+// within reports whether what the holder asked for is its demand as it was, but for noise.
+func (x *step) within(asked, elapsed int64) bool {
+	expected := float64(float64(x.rec.Lease.Demand)*float64(elapsed)) / 1e9
+	off := math.Abs(float64(asked) - expected)
+	x.steady = off <= expected/4+float64(2*math.Sqrt(expected))+few
+	return x.steady && (asked > 0 || expected < 3)
+}
+
+// mayTrickle reports whether a trickle of less than is worth it otherwise may be leased: where so much is asked for that
+// each request should not ask the store, and for a demand that is known.
+func (x *step) mayTrickle(trickle, mine, all int64) bool {
+	return x.grows() && all > seldom && x.rec != nil && !x.next.Fresh && x.next.Largest <= 1 &&
+		(x.overloaded(all) || x.idle(trickle)) &&
+		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm, 1e6) >= limit.Micro
+}
+
+// leftFor reports whether what is there is so little that it is to be left to renewals at their time: the
+// holder's share is less than a token, and the bucket is far from full.
+func (x *step) leftFor(mine, all, trickle, term int64) int64 {
+	switch {
+	case trickle == 0 || !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4:
+		return 0
+	case trickle >= worth:
+		if term > ShortTerm && x.Level < x.rate/16 {
+			return term / 2
+		}
+	case mulDiv(x.Level, mine, all) < limit.Micro:
+		return term
+	case mulDiv(x.Level, mine, all) < 2*limit.Micro:
+		return term / 4
+	}
+	return 0
+}
+
+// lastSlot is the last slot of the ring, 0 for none.
+func (s *State) lastSlot() int64 {
+	last := int64(0)
+	for slot := range s.Ring {
+		last = max(last, slot)
+	}
+	return last
+}

@@ -43,9 +43,14 @@ const (
 	recordBytes = 450 // of Redis: a holder's record
 	stateBytes  = 1200
 
-	term      = 10.0 // seconds, of leases while nothing presses
-	shortTerm = 0.5  // of a scarce bucket's leases
-	worth     = 4.0  // units a second from which on a share is leased as a trickle
+	term      = 10.0 // seconds, of leases that are used too little for longer ones
+	longTerm  = 95.0 // of leases while nothing presses: two minutes, less what renewals are ahead of them and what terms take to grow
+	known     = 0.2  // units a second from which on demand is known
+	worth     = 0.1  // and a share is leased as a trickle
+	units     = 32.0 // that a lease of a scarce bucket lasts for, for as long as
+	minScarce = 1.0  // seconds at the least
+	maxScarce = 10.0 // and at the most
+	early     = 1.5  // renewals of a scarce bucket for each that its terms ask for: 1.3 to 2.3 in the simulation
 	slotsHour = 12   // usage slots
 	calls     = 10.0 // calls of a gateway a second that renewals of long leases make at most
 	waitCalls = 1000 // and those that requests wait for: one a millisecond
@@ -108,12 +113,15 @@ func Of(l Load) Need {
 		live := gateways * (1 - math.Exp(-d*2*term))                   // gateways that asked lately
 		n.Buckets += live * limits
 		plenty := min(d, 1/term) * gateways
+		if d >= known {
+			plenty = gateways / longTerm
+		}
 		n.Renewals += plenty * (limits - l.Saturated)
 		n.Rows += gateways * (1 - math.Exp(-d*report)) / report
 		switch {
 		case l.Saturated == 0:
 		case d/l.Beyond >= worth:
-			n.Renewals += l.Saturated * min(d, 1/shortTerm) * gateways
+			n.Renewals += l.Saturated * early / min(max(units/d, minScarce), maxScarce) * gateways
 		default:
 			n.Renewals += l.Saturated * d * gateways // each request asks
 			n.Waits += l.Saturated * d * gateways

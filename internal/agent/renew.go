@@ -134,8 +134,8 @@ const stopped = 8
 // buckets cost their owner nothing between renewals.
 func (b *Bucket) nextCheckLocked(from int64) int64 {
 	every := min(max(b.term/checks, checkEvery), checkLong)
-	if b.slots {
-		every = min(checkLong, b.term/4) // what lies idle is noticed otherwise
+	if b.slots || b.length > 0 {
+		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
 	}
 	if b.rate*float64(every) < enough*1e6 {
 		if b.term < 2*lease.LongTerm || b.rate*float64(b.term/2) < stopped*1e6 {

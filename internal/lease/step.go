@@ -314,7 +314,7 @@ func (x *step) demand() (d int64, fresh bool) {
 		elapsed = own // of an outage the bucket's clock may have gone on for a part only
 	}
 	old := rec.Lease.Demand
-	steady := x.within(asked, elapsed)
+	steady := x.grows() && x.within(asked, elapsed)
 	if asked == 0 && elapsed >= FirstTerm/2 && !steady {
 		return 1, false // it stopped: what it had is for others at once
 	}

@@ -265,7 +265,8 @@ local function demand_now()
   local asked = spent + refused + waiting - reserved
   local old = rec[4]
   local expected = old * elapsed / 1e9
-  steady = abs(asked - expected) <= expected / 4 + 2 * sqrt(expected) + FEW
+  steady = algorithm == 1 and epsilon > 0 and t >= suspect and lockout == 0 and kept_demand == 0 -- grows of bucket.lua
+    and abs(asked - expected) <= expected / 4 + 2 * sqrt(expected) + FEW
   local same = steady and (asked > 0 or expected < 3)
   if asked == 0 and elapsed >= FIRST / 2 and not same then return 1, 0 end
   local seen = muldiv(asked, 1e9, elapsed)

@@ -29,11 +29,18 @@ const (
 // Whys are all of them, for counters.
 func Whys() []Why { return []Why{Emptied, Behind, Another, Evicted} }
 
+// Relayed is where the generations begin that relays say their leases are of (package relay): no store's own comes so
+// far, and one that did would have its own leases taken for a relay's.
+const Relayed = 1 << 50
+
 // forget begins the bucket again at this proof.
 func (x *step) forget() {
 	spec := &x.r.Spec
 	x.Suspect = x.t + LongTerm
-	x.Generation = max(x.Generation, x.r.Generation) + 1
+	if x.r.Generation < Relayed {
+		x.Generation = max(x.Generation, x.r.Generation)
+	}
+	x.Generation++
 	within := whole(mulDiv(x.burst, spec.EpsilonPPM, limit.Micro))
 	switch x.Algorithm {
 	case limit.FixedWindow, limit.Concurrency:

@@ -168,7 +168,12 @@ func (x *step) putBack() {
 	back := lent - spent - held
 	if x.relayed() && back > 0 {
 		// Its leases spent that or did not: none of it is to be had again, and when they report it, it was lent.
-		x.unheard, back = min(back, rec.Lent+mulDiv(rec.Lease.Trickle, LongTerm, 1e6)), 0
+		// No more is still to be reported than it was granted last and what trickles while such a lease can live. Who
+		// begins another conversation reports nothing of the last one.
+		if rec.Began == r.Began {
+			x.unheard = min(back, rec.Grant.Tokens*limit.Micro+mulDiv(rec.Lease.Trickle, LongTerm, 1e6))
+		}
+		back = 0
 	}
 	if end < t && back >= 0 {
 		// Who begins another conversation does not say what it spent in the last one.

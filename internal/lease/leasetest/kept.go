@@ -80,4 +80,34 @@ func kept(t *testing.T, open func(t *testing.T) lease.Store) {
 			t.Errorf("%d are left, and %d were: what trickled is taken out twice", now, after)
 		}
 	})
+
+	t.Run("what a relay's leases never reported does not pile up", func(t *testing.T) {
+		s := open(t)
+		at := int64(0)
+		var g lease.Grant
+		renew := func(number, admitted int64) {
+			r := relay(at, number, lease.Sums{Stock: g.Tokens * limit.Micro, Pile: g.Pile * limit.Micro, Trickle: g.Trickle, Demand: 800_000})
+			r.Admitted = admitted
+			g = one(t, s, r)
+			at += g.TTL / 2
+		}
+		for n := range int64(100) {
+			renew(n+1, 0)
+		}
+		// As much as it was granted last and what trickles in a lease's time may still be to come. It is five times that.
+		renew(101, 50_000)
+		if g.Remaining > 100 {
+			t.Errorf("%d are left: 50,000 that a bucket of 1,000 a second never had are taken to be lent", g.Remaining)
+		}
+	})
+
+	t.Run("a relay's generation is not the bucket's", func(t *testing.T) {
+		s := open(t)
+		one(t, s, ask("a", Bucket(1000, 1000), start, 1, 10))
+		r := ask("b", Bucket(1000, 1000), start+1000, 5, 10) // of a server that takes it for a store's
+		r.Generation, r.ExpiresIn, r.Trickle = lease.Relayed+77, 100_000, limit.Micro
+		if g := one(t, s, r); g.Generation != 2 {
+			t.Errorf("the bucket is in generation %d, want 2", g.Generation)
+		}
+	})
 }

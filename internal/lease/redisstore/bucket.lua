@@ -198,7 +198,8 @@ else
   if stop < t then given = 0 end -- no longer in the sums: what was not spent of it is void
   local back = all - micro_spent - given
   if kept_demand > 0 and back > 0 then
-    unheard, back = min(back, rec[16] + muldiv(rec[3], LONG, 1e6)), 0
+    if rec[13] == began then unheard = min(back, rec[20] * MICRO + muldiv(rec[3], LONG, 1e6)) end
+    back = 0
   end
   -- Who begins another conversation does not say what it spent in the last one.
   if stop < t and back >= 0 and fixed and rec[7] >= returned and rec[13] == began then

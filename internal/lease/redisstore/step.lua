@@ -28,6 +28,7 @@ local RECORD_LIFE, MAX_STEP = 600000000, 2 * 10000000 + 2 * 500000
 local SMOOTHING, GUESS_PER, SAMPLE, FEW, FAINT = 300000, 100000, 8, 2, 100
 local MOST_UNITS, MOST_DEMAND, MOST = 1000000000, 1000000000000, 9007199254740992
 local TOO_LARGE, LEAP = 5000, 1000000
+local RELAYED = 1125899906842624 -- 2^50
 local FIGURE_WAIT, FIGURE_SKEW, FIGURE_EVERY = 30000000, 15000000, 15000000
 local FIXED, LEAKY, SLIDING, LOG, SLOTS = 2, 3, 4, 5, 6 -- 1 is a token bucket
 local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.max, math.abs, math.sqrt
@@ -295,7 +296,8 @@ local function lowest() return -burst - borrow end
 -- forget begins the bucket again; rebuild does it by algorithm.
 local function forget(rebuild)
   suspect = t + LONG
-  gen = max(gen, tonumber(ARGV[16])) + 1
+  local was = tonumber(ARGV[16])
+  gen = (was < RELAYED and max(gen, was) or gen) + 1
   rebuild()
 end
 

@@ -20,8 +20,11 @@ const (
 	again = 20_000
 	// changed is how long after an answer a demand that halved or doubled is a reason to ask.
 	changed = 100_000
+	// perWaiting makes a demand, in thousandths of a unit a second, of a unit that waits at a first renewal: in a tenth of a
+	// second, as the step guesses.
+	perWaiting = 10_000
 	// issued marks a generation as a relay's: stores count theirs from 1.
-	issued = 1 << 50
+	issued = lease.Relayed
 )
 
 // Eligible reports whether a relay may hold the bucket. The level of what is strict is right to the token in every window,
@@ -152,7 +155,7 @@ func (b *Bucket) Renew(now int64, r *lease.Renewal, waited bool) (lease.Answer, 
 	b.waiting += r.Waiting
 	b.largest = max(b.largest, r.Largest)
 	if rec := b.state.Holders[r.Holder]; rec == nil {
-		b.guess += max(r.Waiting, 1) * 10_000 // in a tenth of a second, as the step guesses
+		b.guess += max(r.Waiting, 1) * perWaiting
 	}
 	if !b.live && r.Generation == b.before && b.before > 0 {
 		b.admitted += max(r.Admitted-r.Told, 0) // out of contact it went on with a lease of this bucket's
@@ -323,12 +326,4 @@ func (b *Bucket) failed(now int64, err error) {
 		b.asked = lease.Renewal{}
 	}
 	b.wanted, b.waiting, b.largest, b.guess = false, 0, 0, 0
-}
-
-// Strange makes of a renewal for the store one of a newcomer, where its lease was made by a relay.
-func Strange(r *lease.Renewal) {
-	if Issued(r.Generation) {
-		r.Began, r.Admitted, r.Denied, r.Told, r.Held = r.Number, 0, 0, 0, 0
-		r.Trickle, r.ExpiresIn, r.Elapsed, r.Generation = 0, 0, 0, 0
-	}
 }

@@ -156,9 +156,8 @@ func (s *Store) hand(ctx context.Context, renewals []lease.Renewal, answers []le
 	rest := make([]lease.Renewal, len(through))
 	for j, i := range through {
 		rest[j] = renewals[i]
-		Strange(&rest[j])
 	}
-	for j, a := range s.upstream.Renew(ctx, rest) {
+	for j, a := range (Direct{s.upstream}).Renew(ctx, rest) {
 		answers[through[j]] = a
 	}
 }
@@ -271,19 +270,9 @@ func (s *Store) Close() error {
 }
 
 // Ping is the store's, where it has one.
-func (s *Store) Ping(ctx context.Context) error {
-	if p, ok := s.upstream.(interface{ Ping(context.Context) error }); ok {
-		return p.Ping(ctx)
-	}
-	return nil
-}
+func (s *Store) Ping(ctx context.Context) error { return Direct{s.upstream}.Ping(ctx) }
 
 // Run is the store's, where it has one.
 func (s *Store) Run(ctx context.Context, tell func(lease.Loss)) error {
-	if w, ok := s.upstream.(interface {
-		Run(ctx context.Context, tell func(lease.Loss)) error
-	}); ok {
-		return w.Run(ctx, tell)
-	}
-	return nil
+	return Direct{s.upstream}.Run(ctx, tell)
 }

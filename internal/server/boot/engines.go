@@ -80,7 +80,7 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 		return nil, err
 	}
 	if c.LeaseStore == "memory" {
-		e.leases, e.leaseName = memstore.New(), "memory"
+		e.leases, e.leaseName = relay.Direct{Store: memstore.New()}, "memory"
 		if e.shared {
 			log.Warn("leases are kept in this process: run one server only, or give --lease-store redis://...")
 		}
@@ -151,7 +151,7 @@ func (e *engines) openRedis(place string, relayed bool) error {
 	s := redisstore.New(p.client(), p.prefix)
 	j := server.NewJoiner(s)
 	e.closers = append(e.closers, s, j)
-	e.leases, e.leaseName, e.board = j, "redis", s
+	e.leases, e.leaseName, e.board = relay.Direct{Store: j}, "redis", s
 	if relayed {
 		r := relay.New(j, "relay/"+rand.Text())
 		e.closers = append(e.closers, r)

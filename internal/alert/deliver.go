@@ -36,14 +36,19 @@ const (
 	retryMost  = time.Hour
 	// giveUp is how long a delivery is tried.
 	giveUp = 24 * time.Hour
+	// orphanAfter is how long a delivery waits at least before it is ended for want of its
+	// webhook: another server may know of one sooner.
+	orphanAfter = time.Minute
 	// maxAnswer is how much of an answer is read; nothing of it is used.
 	maxAnswer = 4 << 10
 )
 
 // Deliverer sends what waits to webhooks. One that is slow or away holds up no other.
 type Deliverer struct {
-	Store    Store
-	Webhooks func() []policy.Webhook // of the policy in force
+	Store Store
+	// Webhooks are those of the policy in force, and whether it is known: a server that has
+	// not read it yet cannot tell a webhook that is gone from one that is there.
+	Webhooks func() (all []policy.Webhook, known bool)
 	Secrets  func(policy.Webhook) ([][]byte, error)
 	// Transport reaches loopback for webhooks that are on this machine, and Outside all
 	// others; see NewTransport.
@@ -60,12 +65,15 @@ type Deliverer struct {
 
 // Round looks for what is due, and starts sending it. It does not wait for answers: Wait does.
 func (d *Deliverer) Round(ctx context.Context) error {
-	webhooks := d.Webhooks()
+	webhooks, known := d.Webhooks()
+	if !known {
+		return nil
+	}
 	names := make([]string, len(webhooks))
 	for i, w := range webhooks {
 		names[i] = w.Name
 	}
-	n, err := d.Store.Orphan(ctx, names, "the policy in force has no such webhook")
+	n, err := d.Store.Orphan(ctx, names, d.Now().Add(-orphanAfter), "the policy in force has no such webhook")
 	if err != nil {
 		return err
 	}
@@ -231,12 +239,13 @@ func clip(s string) string {
 // NewTransport reaches webhooks: those of this machine alone, or all others. What a name
 // turns out to be is looked at when it is dialed: an address that a document could not
 // have named itself, or that hands out a cloud's credentials, is refused. No proxy is
-// used, for it would dial for us.
+// used, for it would dial for us. Many webhooks may be of one host: lanes bound what each
+// has under way, and connections are none that one could take from another.
 func NewTransport(loopback bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error { return mayDial(address, loopback) }}
 	return &http.Transport{
 		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second, ResponseHeaderTimeout: sendTimeout,
-		MaxConnsPerHost: lanes, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
+		MaxConnsPerHost: lanes * policy.MaxWebhooks, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
 	}
 }
 

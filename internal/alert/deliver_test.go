@@ -123,11 +123,11 @@ func newBed(t *testing.T) *bed {
 func (b *bed) deliverer(n http.RoundTripper) *alert.Deliverer {
 	return &alert.Deliverer{
 		Store: b.store, Transport: n, Outside: n, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Webhooks: func() (all []policy.Webhook) {
+		Webhooks: func() (all []policy.Webhook, known bool) {
 			for _, name := range b.names {
 				all = append(all, policy.Webhook{Name: name, URL: "https://" + name + "/"})
 			}
-			return all
+			return all, true
 		},
 		Secrets: func(policy.Webhook) ([][]byte, error) { return [][]byte{secret}, nil },
 		Sent: func(result string) {
@@ -341,7 +341,7 @@ func TestTransport(t *testing.T) {
 	b := newBed(t)
 	d := b.deliverer(nil)
 	d.Transport, d.Outside = alert.NewTransport(true), alert.NewTransport(false)
-	d.Webhooks = func() []policy.Webhook { return []policy.Webhook{{Name: "a", URL: server.URL}} }
+	d.Webhooks = func() ([]policy.Webhook, bool) { return []policy.Webhook{{Name: "a", URL: server.URL}}, true }
 	b.raise(1, "acme", "a")
 	if err := d.Round(t.Context()); err != nil {
 		t.Fatal(err)
@@ -357,5 +357,63 @@ func TestTransport(t *testing.T) {
 	if resp, err := d.Outside.RoundTrip(req); err == nil {
 		resp.Body.Close()
 		t.Error("loopback is reached by a name that is not its own")
+	}
+}
+
+// A server leads that has not read the policy yet, or not its newest version: what waits
+// is not lost.
+func TestDeliveriesOutliveAServerWithoutAPolicy(t *testing.T) {
+	b := newBed(t)
+	d := b.deliverer(nil)
+	b.raise(1, "acme", "a")
+	for _, known := range []bool{false, true} {
+		d.Webhooks = func() ([]policy.Webhook, bool) { return nil, known }
+		if err := d.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.states("a"); got != "pending/0" {
+			t.Errorf("known %t: %s", known, got)
+		}
+	}
+}
+
+// Of the webhooks of one host, those that are slow take no connection from another.
+func TestASlowWebhookHoldsUpNoOtherOfItsHost(t *testing.T) {
+	stop, begun := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			begun <- struct{}{}
+			<-stop
+		}
+	}))
+	defer server.Close()
+	transport := alert.NewTransport(true)
+	transport.ResponseHeaderTimeout = 0 // the slow ones never end
+	post := func(ctx context.Context, path string) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+path, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	defer close(stop)
+	for range 4 { // as many as are under way at once
+		slow.Go(func() {
+			if err := post(t.Context(), "/slow"); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := post(ctx, "/fast"); err != nil {
+		t.Error(err)
 	}
 }

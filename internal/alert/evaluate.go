@@ -111,7 +111,8 @@ func (e *Evaluator) Round(ctx context.Context, keep func(context.Context) (bool,
 	} else if r.shadows, err = e.Policy.Shadows(ctx); err != nil {
 		return err
 	}
-	if err := r.capped(ctx, audited != m.Audit); err != nil {
+	// Under another version, too: what is in force here may come after its row in the log.
+	if err := r.capped(ctx, audited != m.Audit || m.Version != was.Version); err != nil {
 		return err
 	}
 	m.Audit = audited

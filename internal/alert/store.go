@@ -64,8 +64,9 @@ type Store interface {
 	// that are dead or wait. ErrNotFound without the event, ErrInvalid where nothing is to
 	// be tried.
 	Retry(ctx context.Context, actor string, number int64, webhook string) (Event, error)
-	// Orphan ends what waits for other webhooks than these, and returns how many those were.
-	Orphan(ctx context.Context, known []string, why string) (int64, error)
+	// Orphan ends what has waited since before a time for other webhooks than these, and
+	// returns how many those were.
+	Orphan(ctx context.Context, known []string, before time.Time, why string) (int64, error)
 	// Count is how many deliveries wait, and how many are dead.
 	Count(ctx context.Context) (pending, dead int64, err error)
 }

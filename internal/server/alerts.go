@@ -25,7 +25,7 @@ const watchAlertsEvery = time.Second
 type alertService struct {
 	quotav1.UnimplementedAlertServiceServer
 	store    alert.Store
-	webhooks func() []policy.Webhook
+	webhooks func() ([]policy.Webhook, bool)
 	stopping <-chan struct{}
 }
 
@@ -92,12 +92,13 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 	}, nil
 }
 
-// webhooks are those of the policy in force.
-func (s *Server) webhooks() []policy.Webhook {
-	if d := s.view.current().document; d != nil {
-		return d.Webhooks()
+// webhooks are those of the policy in force, and whether that is known.
+func (s *Server) webhooks() ([]policy.Webhook, bool) {
+	d := s.view.current().document
+	if d == nil {
+		return nil, false
 	}
-	return nil
+	return d.Webhooks(), true
 }
 
 // deliveryGauge counts deliveries when it is asked.
@@ -187,7 +188,7 @@ func (s *alertService) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRe
 
 // TestWebhook makes an event for one webhook.
 func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhookRequest) (*quotav1.Alert, error) {
-	if !slices.ContainsFunc(s.webhooks(), func(w policy.Webhook) bool { return w.Name == req.Webhook }) {
+	if all, _ := s.webhooks(); !slices.ContainsFunc(all, func(w policy.Webhook) bool { return w.Name == req.Webhook }) {
 		return nil, fmt.Errorf("%w: the policy in force has no webhook %s", fault.ErrNotFound, limit.Quote(req.Webhook))
 	}
 	id := "alr_" + rand.Text()

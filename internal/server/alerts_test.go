@@ -307,8 +307,7 @@ tenants: [{id: acme, plan: free}]
 	w.wants("many after a quiet past", "refused acme 300% in 2026-10-03: 100% of 0%; refused acme 1000% in 2026-10-03: 100% of 0%")
 }
 
-// What a cap counts is what the preview has as usage, less what credits pay, through changes
-// of plan and price within an hour.
+// What a cap counts is what the preview has as usage, through changes of plan and price within an hour.
 func TestSpendingIsThePreviews(t *testing.T) {
 	w := newWatched(t, pricedPolicy)
 	check := func(what string, want int64) {
@@ -327,7 +326,7 @@ func TestSpendingIsThePreviews(t *testing.T) {
 		}
 		sum := int64(0)
 		for _, l := range d.Lines {
-			if l.Kind != "fee" {
+			if l.Kind == billing.KindUsage || l.Kind == billing.KindOverage {
 				sum += l.Amount
 			}
 		}
@@ -351,7 +350,7 @@ func TestSpendingIsThePreviews(t *testing.T) {
 	if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
 		t.Fatal(err)
 	}
-	check("with a credit", 5000)
+	check("with a credit that the fee takes", 5200)
 }
 
 // A tenant that cannot be looked at is no other's concern.
@@ -370,5 +369,46 @@ func TestAlertsOfATenantThatFails(t *testing.T) {
 	}
 	if !slices.Equal(w.failed, []string{"aaa: no such zone"}) || len(w.raised) != 1 {
 		t.Errorf("failed %q, raised %q", w.failed, w.raised)
+	}
+}
+
+// The policy that had the only cap is replaced by one without, which this server has in
+// memory only after the row in the audit log: the tenant goes on.
+func TestSpendingCapGoesWithItsPolicy(t *testing.T) {
+	text := strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1)
+	w := newWatched(t, strings.Replace(text, "    price:", "    spending_cap: {amount: 10.00 USD, at: stop}\n    price:", 1))
+	w.round()
+	w.at = w.at.Add(10 * time.Minute)
+	w.rows("gw", used(w.at, "requests", 300))
+	w.round()
+	before := w.e.InForce
+	w.apply(text)
+	after := w.e.InForce
+	w.e.InForce = before
+	w.round()
+	w.e.InForce = after
+	w.round()
+	if want := []string{"acme stop", "acme "}; !slices.Equal(w.turned, want) {
+		t.Errorf("turned %q, want %q", w.turned, want)
+	}
+}
+
+// A credit pays the fee before it pays usage: what a cap counts is no less for it.
+func TestACreditForTheFeeIsNoCreditForUsage(t *testing.T) {
+	w := newWatched(t, strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1))
+	w.at = w.at.Add(10 * time.Minute)
+	w.rows("gw", used(w.at, "requests", 800))
+	sub, err := w.s.policy.Subscriber(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ credit, want int64 }{{3100, 4000}, {1000, 3000}, {9000, 0}} {
+		if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.s.spending(t.Context(), &sub, w.at.Unix())
+		if err != nil || got[0].Charges["USD"] != c.want {
+			t.Errorf("with a credit of %d more: %+v, %v, want %d", c.credit, got, err, c.want)
+		}
 	}
 }

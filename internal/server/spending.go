@@ -17,7 +17,7 @@ const lateSpending = 1
 
 // spending is what a tenant's usage of the present period comes to, and of the one before
 // where a slot of it is new and its statement was not closed: what a preview has as lines of
-// usage and overage, less what credits pay. The fee, the minimum and adjustments are left
+// usage and overage, less what credits pay beyond the fee and the minimum. The fee, the minimum and adjustments are left
 // out, for usage makes none of them grow. It reads roll-ups, and is rated by the same code.
 func (s *statementService) spending(ctx context.Context, sub *policy.Subscriber, first int64) (all []alert.Spent, err error) {
 	c, err := s.course(ctx, sub)
@@ -85,12 +85,17 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 	if err != nil {
 		return nil, err
 	}
-	charges := make(map[string]int64)
+	charges, besides := make(map[string]int64), make(map[string]int64)
 	for _, l := range statement.Lines {
 		switch l.Kind {
-		case billing.KindUsage, billing.KindOverage, billing.KindCredit: // the last are below 0
+		case billing.KindUsage, billing.KindOverage:
 			charges[l.Currency] += l.Amount
+		default: // the fee and the minimum, less what credits pay: they pay these first
+			besides[l.Currency] += l.Amount
 		}
+	}
+	for currency := range charges {
+		charges[currency] = max(0, charges[currency]+min(0, besides[currency]))
 	}
 	return charges, nil
 }

@@ -268,13 +268,13 @@ func (s *Store) Retry(ctx context.Context, actor string, number int64, webhook s
 }
 
 // Orphan implements alert.Store.
-func (s *Store) Orphan(ctx context.Context, known []string, why string) (int64, error) {
-	args, marks := []any{why}, []string{"''"}
+func (s *Store) Orphan(ctx context.Context, known []string, before time.Time, why string) (int64, error) {
+	args, marks := []any{why, before.UnixMilli()}, []string{"''"}
 	for i, w := range known {
 		args = append(args, w)
-		marks = append(marks, "$"+strconv.Itoa(i+2))
+		marks = append(marks, "$"+strconv.Itoa(i+3))
 	}
-	r, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $1 WHERE state = 'pending' AND webhook NOT IN ("+strings.Join(marks, ",")+")", args...)
+	r, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $1 WHERE state = 'pending' AND since_ms < $2 AND webhook NOT IN ("+strings.Join(marks, ",")+")", args...)
 	if err != nil {
 		return 0, unavailable("end deliveries", err)
 	}

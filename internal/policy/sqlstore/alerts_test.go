@@ -182,7 +182,10 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 		if e, err := s.Event(ctx, 1); err != nil || e.Deliveries[1].State != alert.Delivered || e.Deliveries[1].Status != 200 || e.Deliveries[0].Webhook != "crm" {
 			t.Errorf("delivered: %+v, %v", e, err)
 		}
-		if n, err := s.Orphan(ctx, []string{"crm", "busy"}, "gone"); err != nil || n != 1 {
+		if n, err := s.Orphan(ctx, []string{"crm", "busy"}, time.Now().Add(-time.Minute), "gone"); err != nil || n != 0 {
+			t.Errorf("orphans that are new: %d, %v", n, err)
+		}
+		if n, err := s.Orphan(ctx, []string{"crm", "busy"}, time.Now().Add(time.Minute), "gone"); err != nil || n != 1 {
 			t.Errorf("orphans: %d, %v", n, err)
 		}
 		e, err := s.Retry(ctx, "ann", 2, "ops")

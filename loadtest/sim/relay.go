@@ -22,6 +22,7 @@ type server struct {
 type relayed struct {
 	bucket *relay.Bucket
 	waits  []func(waited bool) bool // renewals that wait for the store
+	late   int                      // how many of them, the last, came while it was asked for a first lease
 }
 
 func newServer(w *world, place int) *server {
@@ -67,8 +68,12 @@ func (s *server) renew(key int, holder string, r lease.Renewal, answer func(leas
 		}
 		return ok
 	}
+	late := h.bucket.Cold()
 	if !try(false) {
 		h.waits = append(h.waits, try)
+		if late {
+			h.late++
+		}
 	}
 	s.ask(key, h)
 }
@@ -78,7 +83,7 @@ func (s *server) ask(key int, h *relayed) {
 	if !h.bucket.Due(s.now()) {
 		return
 	}
-	r, name := h.bucket.Ask(s.now(), false), s.name
+	r, name := h.bucket.Ask(s.now()), s.name
 	s.w.m.relayed++
 	s.trip(func() {
 		a := s.w.store.renew(bucketID{key: key}, name, r)
@@ -87,10 +92,10 @@ func (s *server) ask(key int, h *relayed) {
 				return
 			}
 			h.bucket.Answered(s.now(), a)
-			waits := h.waits
-			h.waits = nil
-			for _, try := range waits {
-				if !try(true) {
+			waits, early := h.waits, len(h.waits)-h.late
+			h.waits, h.late = nil, 0
+			for i, try := range waits {
+				if !try(i < early) {
 					h.waits = append(h.waits, try)
 				}
 			}

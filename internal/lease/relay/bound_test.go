@@ -37,6 +37,7 @@ type server struct {
 	answer *lease.Answer // on its way, or nil
 	at     int64
 	queue  []func(bool) bool
+	late   int // of the queue, the last: those that came while the store was asked for a first lease
 }
 
 type gateway struct {
@@ -263,8 +264,12 @@ func (w *world) deliver(s *server, r lease.Renewal, take func(lease.Answer)) {
 		}
 		return ok
 	}
+	late := s.bucket.Cold()
 	if !try(false) {
 		s.queue = append(s.queue, try)
+		if late {
+			s.late++
+		}
 	}
 	w.send(s)
 }
@@ -274,7 +279,7 @@ func (w *world) send(s *server) {
 		return
 	}
 	w.asks++
-	r := s.bucket.Ask(w.now, false)
+	r := s.bucket.Ask(w.now)
 	if err := r.Check(); err != nil {
 		w.broken = err.Error()
 	}
@@ -298,10 +303,10 @@ func (w *world) land(s *server) {
 	a := *s.answer
 	s.answer = nil
 	s.bucket.Answered(w.now, a)
-	queue := s.queue
-	s.queue = nil
-	for _, try := range queue {
-		if !try(true) {
+	queue, early := s.queue, len(s.queue)-s.late
+	s.queue, s.late = nil, 0
+	for i, try := range queue {
+		if !try(i < early) {
 			s.queue = append(s.queue, try)
 		}
 	}

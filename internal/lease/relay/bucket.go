@@ -28,9 +28,10 @@ const (
 )
 
 // Eligible reports whether a relay may hold the bucket. The level of what is strict is right to the token in every window,
-// and what may be borrowed, locks or is the ledger's is decided by what the whole bucket has: these go to the store.
+// and what may be borrowed, locks or is the ledger's is decided by what the whole bucket has: these go to the store. So does
+// what is held for silent agents: the store would hold it for a server that ended, and its agents come back by other ones.
 func Eligible(s *lease.Spec) bool {
-	return s.Algorithm == limit.TokenBucket && s.EpsilonPPM > 0 && s.Borrow == 0 && s.Lockout == 0 && s.Refill() >= least*limit.Micro
+	return s.Algorithm == limit.TokenBucket && s.EpsilonPPM > 0 && s.Borrow == 0 && s.Lockout == 0 && s.Hold == 0 && s.Refill() >= least*limit.Micro
 }
 
 // Issued reports whether a relay granted in this generation. To who did not, the lease is not known.
@@ -39,9 +40,12 @@ func Issued(generation int64) bool { return generation >= issued }
 // Bucket is a bucket that is held here. Whoever has it asks the store when Due, one renewal at a time.
 type Bucket struct {
 	key, holder string
-	spec        lease.Spec  // the limit, as agents last brought it
-	state       lease.State // what is held, and the leases made of it
-	before      int64       // the generation whose leases ended with a lease that was not renewed in time
+	spec        lease.Spec       // the limit, as agents last brought it
+	state       lease.State      // what is held, and the leases made of it
+	granted     lease.Spec       // and as the store last heard it
+	first       int64            // generations of this bucket's are from here to the state's
+	past        map[string]count // of agents whose leases ended with one that was not renewed in time
+	ended       int64            // when the last of these did
 
 	live       bool
 	until      int64 // the lease ends, by the server's clock
@@ -53,31 +57,41 @@ type Bucket struct {
 	failedAt   int64
 
 	number, began           int64
+	denied                  int64 // units that agents denied out of contact
 	admitted, told          int64 // units that agents reported; as of the last renewal that was answered
 	asked                   lease.Renewal
 	sentAt                  int64
 	flying                  bool  // asked is under way, or its answer was lost
-	passing                 int64 // units of it that requests waited for
+	passing                 int64 // units of it that requests waited for,
+	unserved                int64 // and what of them these did not have yet
 	wanted                  bool  // a renewal waits for the next answer
 	waiting, largest, guess int64 // what renewals that wait ask for, beyond the one under way
 }
 
+// count is what an agent had reported in a conversation.
+type count struct{ began, admitted, denied int64 }
+
 // NewBucket returns a bucket that nothing is held of. generation differs from every other bucket's, at every relay.
 func NewBucket(key, holder string, generation int64) *Bucket {
-	b := &Bucket{key: key, holder: holder}
-	b.begin(generation|issued, 0)
+	b := &Bucket{key: key, holder: holder, first: generation | issued, past: make(map[string]count)}
+	b.begin(b.first, 0)
 	return b
 }
 
 // begin forgets the leases that were made, all of which ended.
 func (b *Bucket) begin(generation, now int64) {
-	b.before = b.state.Generation
+	for holder, rec := range b.state.Holders {
+		if rec.Slot > 0 { // it did not end its own: it may go on out of contact
+			b.past[holder] = count{rec.Began, rec.Admitted, rec.Denied}
+			b.ended = now
+		}
+	}
 	b.state = lease.State{Algorithm: limit.TokenBucket, Generation: generation, Last: now, Since: now, Ring: make(map[int64]lease.Sums)}
 }
 
 // shared is the limit that leases here are made of: no more than what is held.
 func (b *Bucket) shared() lease.Spec {
-	return lease.Spec{Algorithm: limit.TokenBucket, Units: b.rate, Period: 1_000_000_000_000, Burst: b.size, Hold: b.spec.Hold, Until: b.until}
+	return lease.Spec{Algorithm: limit.TokenBucket, Units: b.rate, Period: 1_000_000_000_000, Burst: b.size, Until: b.until}
 }
 
 // advance brings what is here to now, and no further than the lease goes.
@@ -124,22 +138,63 @@ func (b *Bucket) Idle() bool {
 	return out.Stock == 0 && out.Pile == 0 && out.Trickle == 0 && out.Demand == 0 && !b.wanted
 }
 
-// Dead reports whether there is nothing to remember.
+// Dead reports whether nothing is held.
 func (b *Bucket) Dead(now int64) bool { return !b.flying && (!b.live || now >= b.until) }
+
+// Forgettable reports whether there is nothing to remember either: what an agent reports that was out of contact for longer than
+// a store keeps its record is not taken out anywhere.
+func (b *Bucket) Forgettable(now int64) bool {
+	if !b.Dead(now) {
+		return false
+	}
+	b.advance(now)
+	return len(b.past) == 0 || now >= b.ended+lease.RecordLife
+}
+
+// Holders is how many agents are remembered.
+func (b *Bucket) Holders() int { return len(b.state.Holders) + len(b.past) }
+
+// Knows reports whether a lease was made here for an agent.
+func (b *Bucket) Knows(holder string) bool { return b.state.Holders[holder] != nil }
+
+// count takes in what an agent did out of contact with a lease of this bucket's that ended: each unit once, however often it says so.
+func (b *Bucket) count(r *lease.Renewal) {
+	if !b.made(r.Generation) {
+		return
+	}
+	c, ok := b.past[r.Holder]
+	if !ok || c.began != r.Began {
+		c = count{r.Began, r.Told, r.Denied}
+	}
+	b.admitted += max(r.Admitted-c.admitted, 0)
+	b.denied += max(r.Denied-c.denied, 0)
+	b.past[r.Holder] = count{r.Began, max(r.Admitted, c.admitted), max(r.Denied, c.denied)}
+	b.ended = max(b.ended, b.state.Last)
+}
+
+// made reports whether leases of a generation were made here.
+func (b *Bucket) made(generation int64) bool {
+	return generation >= b.first && generation <= b.state.Generation
+}
 
 // need is what of the level stays here while the store is asked.
 func (b *Bucket) need() int64 {
 	return int64(float64(b.state.Out.Demand) * 1e3 * cushion / 1e6)
 }
 
+// Cold reports whether the store is being asked for a first lease of the bucket. Who comes meanwhile waits for the answer after it: this
+// one was asked for others. Of a bucket that has a lease all share what comes: calls for some more, one after the other, leave
+// too little to the rest (loadtest/sim).
+func (b *Bucket) Cold() bool { return b.flying && !b.live }
+
 // Renew answers an agent's renewal, if it can: otherwise the renewal waits for the store, and is to be made again
-// when Answered or Failed was called. waited says that it waited for that.
+// when Answered was called. waited says that the store was asked for it.
 func (b *Bucket) Renew(now int64, r *lease.Renewal, waited bool) (lease.Answer, bool) {
 	if r.Number <= b.seen(r.Holder) {
 		return b.step(now, r), true // repeated, or stale
 	}
 	b.advance(now)
-	wait := !b.live || !same(&b.spec, &r.Spec) ||
+	wait := !b.live || !same(&b.granted, &r.Spec) ||
 		now >= b.until-b.term()/8 ||
 		r.Waiting*limit.Micro > b.state.Level && (b.flying || now >= b.denyUntil)
 	if !wait || waited && b.live {
@@ -157,15 +212,15 @@ func (b *Bucket) Renew(now int64, r *lease.Renewal, waited bool) (lease.Answer, 
 	if rec := b.state.Holders[r.Holder]; rec == nil {
 		b.guess += max(r.Waiting, 1) * perWaiting
 	}
-	if !b.live && r.Generation == b.before && b.before > 0 {
-		b.admitted += max(r.Admitted-r.Told, 0) // out of contact it went on with a lease of this bucket's
+	if !b.live {
+		b.count(r) // so that the store takes it out before it grants more
 	}
 	return lease.Answer{}, false
 }
 
 // same reports whether two limits are of the same rate.
 func same(a, b *lease.Spec) bool {
-	return a.Units == b.Units && a.Period == b.Period && a.Burst == b.Burst && a.EpsilonPPM == b.EpsilonPPM && a.Hold == b.Hold
+	return a.Units == b.Units && a.Period == b.Period && a.Burst == b.Burst && a.EpsilonPPM == b.EpsilonPPM
 }
 
 // seen is the number of the last renewal of a holder that was answered here.
@@ -187,17 +242,28 @@ func (b *Bucket) step(now int64, r *lease.Renewal) lease.Answer {
 	case rec == nil || r.Generation != 0 && r.Generation != b.state.Generation || rec.Began == r.Began && rec.Admitted < r.Told:
 		// What it holds is another's, who counts it as out until the lease ends. What was made here of an
 		// earlier lease falls out at its time.
+		if rec == nil {
+			b.count(r)
+		} else if b.made(r.Generation) && rec.Began == r.Began {
+			told = max(r.Admitted-max(rec.Admitted, r.Told), 0) // the answer that was of this generation did not come
+		}
 		delete(b.state.Holders, r.Holder)
 		own.Held, own.ExpiresIn, own.Trickle, own.Told = 0, 0, 0, own.Admitted
 	case rec.Began == r.Began:
 		told = max(r.Admitted-rec.Admitted, 0)
 	}
 	b.state.Sweep(now)
+	// What others wait for is theirs.
+	others := min(max(b.unserved-r.Waiting, 0)*limit.Micro, max(b.state.Level-r.Waiting*limit.Micro, 0))
+	b.state.Level -= others
 	g, err := b.state.Renew(now, &own)
+	b.state.Level += others
 	if err != nil {
 		return lease.Answer{Err: err}
 	}
+	b.unserved = max(b.unserved-min(r.Waiting, g.Tokens), 0)
 	b.admitted += told
+	delete(b.past, r.Holder)
 	g.TTL = max(min(g.TTL, b.until-now), 1_000)
 	switch {
 	case g.DenyFor == 0:
@@ -224,9 +290,9 @@ func (b *Bucket) whole(now int64, holder string, g *lease.Grant) {
 	g.Out, g.Drawn = b.grant.Out, b.grant.Drawn
 }
 
-// Ask makes the renewal of the relay's own lease. leave says that the relay ends: it gives back what is not out. After a
-// lost answer it is the same renewal again, so that nothing is granted twice.
-func (b *Bucket) Ask(now int64, leave bool) lease.Renewal {
+// Ask makes the renewal of the relay's own lease. After a lost answer it is the same renewal again, so that nothing is
+// granted twice.
+func (b *Bucket) Ask(now int64) lease.Renewal {
 	if b.asked.Number > 0 && now < b.sentAt+lease.LongTerm {
 		b.flying = true
 		return b.asked
@@ -238,11 +304,8 @@ func (b *Bucket) Ask(now int64, leave bool) lease.Renewal {
 	}
 	b.number++
 	demand := b.state.Out.Demand + b.guess
-	if leave {
-		demand = 0
-	}
 	out, keep := b.state.Out, int64(0)
-	if !leave && !b.Idle() {
+	if !b.Idle() {
 		keep = max(b.need(), b.waiting*limit.Micro)
 	}
 	give := max(b.state.Level-keep, 0)
@@ -250,7 +313,7 @@ func (b *Bucket) Ask(now int64, leave bool) lease.Renewal {
 	b.state.Level -= give
 	kept := (out.Stock + max(b.state.Level, 0)) / limit.Micro
 	b.asked = lease.Renewal{
-		Key: b.key, Spec: b.spec, Holder: b.holder, Number: b.number, Began: b.began, Admitted: b.admitted, Told: b.told,
+		Key: b.key, Spec: b.spec, Holder: b.holder, Number: b.number, Began: b.began, Admitted: b.admitted, Denied: b.denied, Told: b.told,
 		Held: kept + give/limit.Micro, Waiting: max(b.waiting-max(b.state.Level, 0)/limit.Micro, 0), Generation: b.grant.Generation,
 		Kept:  lease.Sums{Stock: kept * limit.Micro, Pile: out.Pile, Trickle: out.Trickle, Demand: max(demand, 1)},
 		Final: b.Idle(),
@@ -280,7 +343,7 @@ func (b *Bucket) Answered(now int64, a lease.Answer) {
 	}
 	b.advance(now)
 	b.flying, b.asked, b.failedAt = false, lease.Renewal{}, 0
-	b.told, b.answeredAt = r.Admitted, b.sentAt
+	b.told, b.answeredAt, b.granted = r.Admitted, b.sentAt, r.Spec
 	g := a.Grant
 	if r.Final {
 		b.live, b.rate, b.size, b.until, b.grant = false, 0, 0, 0, lease.Grant{}
@@ -306,11 +369,13 @@ func (b *Bucket) Answered(now int64, a lease.Answer) {
 		b.advance(now) // it took longer than it lasts
 	}
 	b.passing = min(r.Waiting, max(g.Tokens-r.Kept.Stock/limit.Micro, 0))
+	b.unserved = b.passing
 	b.wanted, b.waiting, b.largest, b.guess = false, 0, 0, 0
 }
 
 // Settled ends an answer: what was to be passed on and was not is nobody's.
 func (b *Bucket) Settled() {
+	b.unserved = 0
 	if b.live && b.passing > 0 {
 		b.size, b.passing = b.size-b.passing, 0
 		b.state.Burst = b.size * limit.Micro

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,10 +15,15 @@ const (
 	shards = 64
 	// maxBuckets bounds each shard. The renewals of what does not fit go to the store, as if there were no relay.
 	maxBuckets = 1 << 14
+	// maxHolders bounds the agents that each shard remembers, of all buckets, at some 400 bytes each: 2 GB in all.
+	maxHolders = 80_000
 	// askTimeout bounds one call of the store, whoever waits for it.
 	askTimeout = 2 * time.Second
-	// look is how many buckets each call looks at that brings new ones, so that those that ended do not pile up.
+	// look is how many buckets each call looks at that brings new ones, or is the first since sweepEvery, so that those that
+	// ended do not pile up.
 	look = 4
+	// sweepEvery is in microseconds.
+	sweepEvery = 10_000
 )
 
 // Store is a lease.Store in front of another: it holds what is Eligible here, one lease of each bucket, and hands on
@@ -36,7 +40,9 @@ type Store struct {
 type shard struct {
 	mu      sync.Mutex
 	buckets map[string]*held
-	_       [40]byte // a cache line each: neighbours are hit by different calls
+	holders int      // of all of them
+	swept   int64    // when some were last looked at
+	_       [32]byte // a cache line each: neighbours are hit by different calls
 }
 
 // held is a bucket, and who waits for it; its shard's mutex guards it.
@@ -45,6 +51,8 @@ type held struct {
 	shard  *shard
 	key    string
 	queue  []*waiter
+
+	holders int // as counted in the shard
 }
 
 // waiter is a renewal that waits for the store.
@@ -52,6 +60,7 @@ type waiter struct {
 	renewal *lease.Renewal
 	answer  *lease.Answer
 	call    *sync.WaitGroup
+	late    bool // it came while the store was asked for a first lease, for others
 	done    bool // answered, or given up
 }
 
@@ -100,16 +109,18 @@ func (s *Store) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Ans
 			through = append(through, i)
 			continue
 		}
+		late := h.bucket.Cold()
 		a, ok := h.bucket.Renew(now, r, false)
 		if answers[i] = a; !ok {
-			w := &waiter{renewal: r, answer: &answers[i], call: &call}
+			w := &waiter{renewal: r, answer: &answers[i], call: &call, late: late}
 			call.Add(1)
 			h.queue = append(h.queue, w)
 			waiting = append(waiting, w)
 		}
 		if h.bucket.Due(now) {
-			flights = append(flights, flight{held: h, renewal: h.bucket.Ask(now, false), now: r.Now})
+			flights = append(flights, flight{held: h, renewal: h.bucket.Ask(now), now: r.Now})
 		}
+		sh.weigh(h)
 		sh.mu.Unlock()
 	}
 	if len(flights) > 0 {
@@ -128,24 +139,47 @@ func (sh *shard) find(r *lease.Renewal, now int64, holder string) *held {
 	if !Eligible(&r.Spec) || r.Kept.Demand > 0 {
 		return nil // or of a relay's behind this one; what was leased of it before the limit changed runs to its end
 	}
+	if now >= sh.swept+sweepEvery {
+		sh.sweep(now, look)
+	}
 	if h != nil {
+		if sh.holders >= maxHolders && !h.bucket.Knows(r.Holder) {
+			return nil
+		}
 		return h
 	}
-	n := 0
-	for key, other := range sh.buckets {
-		if len(other.queue) == 0 && other.bucket.Dead(now) {
-			delete(sh.buckets, key)
-		}
-		if n++; n == look {
-			break
-		}
-	}
-	if len(sh.buckets) >= maxBuckets {
+	sh.sweep(now, look)
+	if len(sh.buckets) >= maxBuckets || sh.holders >= maxHolders {
 		return nil
 	}
 	h = &held{bucket: NewBucket(r.Key, holder, rand.Int64N(issued)), shard: sh, key: r.Key}
 	sh.buckets[r.Key] = h
 	return h
+}
+
+// sweep forgets some buckets of which there is nothing to remember.
+func (sh *shard) sweep(now int64, n int) {
+	sh.swept = now
+	for _, h := range sh.buckets {
+		if len(h.queue) == 0 && h.bucket.Forgettable(now) {
+			sh.drop(h)
+		}
+		if n--; n == 0 {
+			return
+		}
+	}
+}
+
+// weigh keeps count of the holders that are remembered.
+func (sh *shard) weigh(h *held) {
+	n := h.bucket.Holders()
+	sh.holders, h.holders = sh.holders+n-h.holders, n
+}
+
+func (sh *shard) drop(h *held) {
+	sh.holders -= h.holders
+	h.holders = 0
+	delete(sh.buckets, h.key)
 }
 
 // hand has the store answer what is not held here.
@@ -229,43 +263,32 @@ func (s *Store) land(f flight, a lease.Answer) (flight, bool) {
 		if w.done {
 			continue
 		}
-		if answer, ok := b.Renew(now, w.renewal, true); ok {
+		if answer, ok := b.Renew(now, w.renewal, !w.late); ok {
 			w.finish(answer)
 		} else {
+			w.late = false
 			h.queue = append(h.queue, w)
 		}
 	}
 	b.Settled()
+	h.shard.weigh(h)
 	if len(h.queue) > 0 && b.Due(now) {
-		return flight{held: h, renewal: b.Ask(now, false), now: f.now}, true
+		return flight{held: h, renewal: b.Ask(now), now: f.now}, true
 	}
 	for _, w := range h.queue {
 		w.finish(lease.Answer{Err: fmt.Errorf("%w: no lease of the bucket", lease.ErrUnavailable)})
 	}
 	h.queue = nil
-	if b.Dead(now) && h.shard.buckets[h.key] == h {
-		delete(h.shard.buckets, h.key)
+	if b.Forgettable(now) && h.shard.buckets[h.key] == h {
+		h.shard.drop(h)
 	}
 	return flight{}, false
 }
 
-// Close gives back what is not out with agents, and waits for what is under way. No call may come afterwards.
+// Close waits for what is under way. No call may come afterwards. What is held stays counted in the store until it lapses: agents go on
+// with most of it, and a last renewal would keep it for longer than none.
 func (s *Store) Close() error {
 	s.flights.Wait()
-	var flights []flight
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		for _, h := range sh.buckets {
-			if now := s.clock(); !h.bucket.Dead(now) {
-				flights = append(flights, flight{held: h, renewal: h.bucket.Ask(now, true)})
-			}
-		}
-		sh.mu.Unlock()
-	}
-	for batch := range slices.Chunk(flights, 1000) {
-		s.fly(batch)
-	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -344,13 +345,112 @@ func TestSilentAgent(t *testing.T) {
 		if d := thin.Allow(t.Context(), of("acme")); d.Allowed || d.Reason != client.ReasonDeadline || time.Since(began) > 1500*time.Millisecond {
 			t.Errorf("at a silent agent: %+v after %s", d, time.Since(began))
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second / 2)
 		began = time.Now()
 		if d := thin.Allow(t.Context(), of("acme")); d.Reason != client.ReasonUnknown || time.Since(began) > 0 {
 			t.Errorf("then: %+v after %s", d, time.Since(began))
 		}
 		n.thaw()
 		synctest.Wait()
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+			t.Errorf("after: %+v", d)
+		}
+	})
+}
+
+// deaf is a connection that leads to nobody any more once it is cut: what is written goes nowhere,
+// nothing is read, and neither fails.
+type deaf struct {
+	net.Conn
+	cut, closed chan struct{}
+	once        sync.Once
+}
+
+func (d *deaf) Write(b []byte) (int, error) {
+	select {
+	case <-d.cut:
+		return len(b), nil
+	default:
+		return d.Conn.Write(b)
+	}
+}
+
+func (d *deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	select {
+	case <-d.cut:
+		<-d.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (d *deaf) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
+}
+
+// A connection that has gone silent is left for a new one, after twice the longest wait.
+func TestSilentConnectionIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		cut := make(chan struct{})
+		var dials atomic.Int64
+		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(200*time.Millisecond), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := n.listen.DialContext(ctx)
+			if dials.Add(1) > 1 || err != nil {
+				return conn, err
+			}
+			return &deaf{Conn: conn, cut: cut, closed: make(chan struct{})}, nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeThin(t, thin)
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+			t.Errorf("before: %+v", d)
+		}
+		close(cut)
+		if d := thin.Allow(t.Context(), of("acme")); d.Reason != client.ReasonDeadline {
+			t.Errorf("at a silent connection: %+v", d)
+		}
+		if d := thin.Allow(t.Context(), of("acme")); d.Reason != client.ReasonUnknown {
+			t.Errorf("then: %+v", d)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed || thin.Stats().Away {
+			t.Errorf("after: %+v, %+v, %d connections", d, thin.Stats(), dials.Load())
+		}
+	})
+}
+
+// An agent that is silent on every connection is asked again and again, with pauses that grow.
+func TestSilentAgentIsRedialledWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		var dials atomic.Int64
+		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(8*time.Millisecond), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			dials.Add(1)
+			return n.listen.DialContext(ctx)
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeThin(t, thin)
+		n.freeze()
+		for range 60_000 / 5 {
+			thin.Allow(t.Context(), of("acme"))
+			time.Sleep(5 * time.Millisecond)
+		}
+		// Each is silent for some 20 ms, and after ten of them the pauses are half a second to a second.
+		if got := dials.Load(); got < 30 || got > 160 {
+			t.Errorf("%d connections within a minute", got)
+		}
+		n.thaw()
+		time.Sleep(2 * time.Second)
 		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
 			t.Errorf("after: %+v", d)
 		}

@@ -46,9 +46,10 @@ type Thin struct {
 	sent    map[uint64]*question
 	gone    int // of queue, that nobody waits for any more
 	last    uint64
-	flying  bool  // a message is not answered yet,
-	since   int64 // sent in this tick
-	tick    int64 // rises overdueTicks times in the longest wait
+	flying  bool   // a message is not answered yet,
+	since   int64  // sent in this tick
+	leave   func() // hangs up the line; nil where gRPC looks after the connection
+	tick    int64  // rises overdueTicks times in the longest wait
 	limits  map[limitKey]*limit.Limit
 	stats   ThinStats
 	drained chan struct{} // closed once it is closed and nothing waits
@@ -322,7 +323,7 @@ func (t *Thin) run(ctx context.Context) {
 		opened, err := t.talk(ctx, reached)
 		t.lose(opened, err)
 		reached()
-		if opened && (err == nil || time.Since(began) > lastRedial) {
+		if opened && !errors.Is(err, errSilent) && (err == nil || time.Since(began) > lastRedial) {
 			fails = 0
 			continue
 		}
@@ -346,7 +347,8 @@ func redialIn(fails int) time.Duration {
 // talk holds one stream until it ends. It reports whether the agent said anything: to some streams that it
 // opens gRPC says only later that there is nobody. The error is nil where the agent asked for the end.
 func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cause := context.WithCancelCause(ctx)
+	cancel := func() { cause(nil) }
 	defer cancel()
 	stream, err := t.open(ctx)
 	if err != nil {
@@ -360,6 +362,9 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 		t.state = talking
 	}
 	t.flying, t.stats.Away = false, false
+	if t.cfg.tls == nil {
+		t.leave = func() { cause(errSilent) }
+	}
 	t.mu.Unlock()
 	reached()
 	leaving := make(chan struct{})
@@ -374,6 +379,9 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 		if err := stream.Recv(&f); err != nil {
 			if left && errors.Is(err, io.EOF) {
 				err = nil
+			}
+			if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+				err = cause
 			}
 			return opened, err
 		}
@@ -537,7 +545,8 @@ func (t *Thin) awayLocked(err error) {
 var errSilent = errors.New("client: no answer within the longest wait")
 
 // watch ends the waiting of questions whose answer is overdue, until ctx ends. An agent that says nothing
-// for so long counts as away.
+// for so long counts as away, and where it goes on for as long again the line is left: it may lead to nobody any
+// more, as after a partition or when a host was replaced, which TCP takes a quarter of an hour to notice.
 func (t *Thin) watch(ctx context.Context) {
 	ticker := time.NewTicker(max(t.cfg.maxWait/overdueTicks, time.Millisecond))
 	defer ticker.Stop()
@@ -582,6 +591,9 @@ func (t *Thin) overdue() {
 	t.queue = kept
 	if t.flying && t.tick-t.since > overdueTicks && t.state == talking {
 		t.awayLocked(errSilent) // an answer brings it back, or a new connection
+	}
+	if t.flying && t.tick-t.since > 2*overdueTicks && t.state == away && t.leave != nil {
+		t.leave() // what was sent is decided already
 	}
 	t.drainedLocked()
 }

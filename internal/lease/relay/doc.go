@@ -12,6 +12,10 @@
 //   - the store takes back nothing that these leases have (lease.Renewal.Kept), nor counts as unspent what
 //     they may have spent and not reported.
 //
-// What is lost on a crash: the leases made here run to their ends, and what they had is nobody's until then, as with
-// an agent that crashed. An agent that comes to another server is a newcomer there.
+// What agents spent out of contact with leases made here is reported to the store once, when they come back here within
+// lease.RecordLife; direct.go is for those that come to where nothing is held.
+//
+// What is lost when a server ends, in order or not: the leases made here run to their ends, and what they had is nobody's until
+// then, as with an agent that crashed. An agent that comes to another server is a newcomer there, and what it spent beyond
+// its lease meanwhile is taken out nowhere.
 package relay

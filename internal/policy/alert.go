@@ -600,15 +600,6 @@ func (p *parser) spendingCap(fd field, what, currency string, none bool) (c Cap)
 	return c
 }
 
-// reserved refuses limits that are called as the one that throttles.
-func (p *parser) reserved(limits []limit.Limit, line int, what string) {
-	for i := range limits {
-		if limits[i].Name == CapName {
-			p.f.add(line, "%s has a limit called %s, which is the name of the limit that a spending cap throttles by; choose another", what, CapName)
-		}
-	}
-}
-
 func (a *Alert) String() string {
 	var parts []string
 	switch {

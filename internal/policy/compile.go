@@ -32,6 +32,10 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 		c.l = *at.base
 	}
 	c.l.Name = s.Name
+	if s.Name == CapName {
+		// It would take this one's place, with its meter, or stand beside it under one name.
+		c.bad("name", "the limit that a spending cap throttles by is called so; choose another name")
+	}
 	c.requests()
 	c.shape()
 	if c.shaped && c.l.CountsOnly() {

@@ -456,7 +456,6 @@ func (p *parser) plans(fd field, top map[string]int) {
 		}
 		if capped != nil { // once the plan's currency is known
 			d.caps[e.name] = p.spendingCap(*capped, what, d.currency(e.name), false)
-			p.reserved(plan.Limits, e.line, what)
 		}
 		met := always
 		for _, l := range plan.Limits {
@@ -575,9 +574,6 @@ func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 	}
 	if capped != nil { // once its plan is known
 		s.Cap = p.spendingCap(*capped, what, p.doc.currency(s.Plan), true)
-		for i := range s.Overrides {
-			p.reserved([]limit.Limit{{Name: s.Overrides[i].Name}}, s.Overrides[i].line, what)
-		}
 	}
 	if n.Kind != yaml.MappingNode {
 		return s, false

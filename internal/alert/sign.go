@@ -6,9 +6,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/policy"
@@ -20,6 +22,8 @@ const (
 	maxSecret    = 64
 	secretPrefix = "whsec_"
 	maxSecrets   = 4 // of a webhook at once, while one replaces another
+	// maxSecretFile is what a file of secrets may have: several times what they need.
+	maxSecretFile = 4 << 10
 )
 
 // Secrets reads a webhook's secrets anew, so that a file that changes is a rotation:
@@ -28,7 +32,7 @@ func Secrets(w policy.Webhook) ([][]byte, error) {
 	text, from := os.Getenv(w.SecretEnv), "variable "+w.SecretEnv
 	if w.SecretFile != "" {
 		from = "file " + w.SecretFile
-		b, err := os.ReadFile(w.SecretFile)
+		b, err := readSecret(w.SecretFile)
 		if err != nil {
 			return nil, fmt.Errorf("the secret cannot be read: %w", err)
 		}
@@ -39,6 +43,26 @@ func Secrets(w policy.Webhook) ([][]byte, error) {
 		return nil, fmt.Errorf("the secret of %s: %w", from, err)
 	}
 	return secrets, nil
+}
+
+// readSecret reads a file that a document names, which may be one that never ends, such as
+// a device, or that nobody writes to, such as a pipe.
+func readSecret(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is opened at once
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err == nil && len(b) > maxSecretFile {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxSecretFile)
+	}
+	return b, err
 }
 
 func parseSecrets(text string) (all [][]byte, err error) {

@@ -31,6 +31,8 @@ const (
 	sendTimeout = 10 * time.Second
 	// claimTerm is how long a delivery is its claimer's: a whole lane of attempts that all time out.
 	claimTerm = claimed*sendTimeout + time.Minute
+	// handOnWait bounds how much later a server ends for giving back what it claimed.
+	handOnWait = 2 * time.Second
 	// retryFirst and retryMost bound the wait between attempts, which doubles.
 	retryFirst = 5 * time.Second
 	retryMost  = time.Hour
@@ -129,9 +131,10 @@ func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
 	var all sync.WaitGroup
 	for i := range byLane {
 		all.Go(func() {
-			for _, one := range byLane[i] {
+			for j, one := range byLane[i] {
 				if ctx.Err() != nil {
-					return // another has it tried when the claim runs out
+					errs[i] = errors.Join(errs[i], d.handOn(ctx, byLane[i][j:], until))
+					return
 				}
 				errs[i] = errors.Join(errs[i], d.try(ctx, w, one, until))
 			}
@@ -146,7 +149,11 @@ func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, cla
 	status, err := d.send(ctx, w, &one)
 	select {
 	case <-ctx.Done():
-		return nil // cut off; whether it came is not known, and it is tried again
+		// Cut off: whether it came is not known, and whoever leads next tries it again at once.
+		one.Tried, one.Status, one.Error, one.Next, one.State = d.Now(), 0, "the server stopped before the answer", one.Since, Pending
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOnWait)
+		defer cancel()
+		return d.Store.Tried(ctx, claim, one)
 	default:
 	}
 	now := d.Now()
@@ -174,6 +181,19 @@ func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, cla
 	default:
 		d.Sent("failed")
 		log.Warn("alert is not delivered yet", "error", one.Error, "next", one.Next)
+	}
+	return nil
+}
+
+// handOn gives back what was claimed and not begun, for whoever leads next: it need not wait
+// until the claim runs out.
+func (d *Deliverer) handOn(ctx context.Context, rest []Delivery, claim time.Time) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOnWait)
+	defer cancel()
+	for _, one := range rest {
+		if err := d.Store.Untried(ctx, claim, one); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -360,6 +360,44 @@ func TestTransport(t *testing.T) {
 	}
 }
 
+// A server that stops hands on what it claimed, begun or not: the next one sends it at once,
+// and what was not begun has had no attempt.
+func TestAServerThatStopsHandsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		slow, fast := &endpoint{status: 200, delay: time.Minute}, &endpoint{status: 200}
+		b.raise(8, "acme", "a")
+		ctx, stop := context.WithCancel(t.Context())
+		d := b.deliverer(network{"a": slow})
+		if err := d.Round(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		stop()
+		d.Wait()
+		if got := slow.attempts(); got != 1 {
+			t.Errorf("the one that stopped began %d, want 1", got)
+		}
+		next := b.deliverer(network{"a": fast})
+		if err := next.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next.Wait()
+		var attempts, order []int64
+		for n := range int64(8) {
+			e, err := b.store.Event(t.Context(), n+1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			attempts = append(attempts, e.Deliveries[0].Attempts)
+			order = append(order, int64(slices.IndexFunc(fast.got, func(g got) bool { return g.id == e.ID })))
+		}
+		if want := []int64{2, 1, 1, 1, 1, 1, 1, 1}; !slices.Equal(attempts, want) || !slices.Equal(order, []int64{0, 1, 2, 3, 4, 5, 6, 7}) {
+			t.Errorf("attempts %d, want %d; came in order %d", attempts, want, order)
+		}
+	})
+}
+
 // A server leads that has not read the policy yet, or not its newest version: what waits
 // is not lost.
 func TestDeliveriesOutliveAServerWithoutAPolicy(t *testing.T) {

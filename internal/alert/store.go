@@ -60,6 +60,9 @@ type Store interface {
 	Claim(ctx context.Context, webhook string, now, until time.Time, n int) ([]Delivery, error)
 	// Tried keeps what became of an attempt, if nobody has claimed the delivery since.
 	Tried(ctx context.Context, claimed time.Time, d Delivery) error
+	// Untried gives a delivery back that was claimed and not tried, if nobody has claimed it
+	// since: it is due, and no attempt counts.
+	Untried(ctx context.Context, claimed time.Time, d Delivery) error
 	// Retry begins deliveries of an event anew, to all webhooks where it is empty: those
 	// that are dead or wait. ErrNotFound without the event, ErrInvalid where nothing is to
 	// be tried.

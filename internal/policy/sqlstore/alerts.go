@@ -233,6 +233,13 @@ func (s *Store) Tried(ctx context.Context, claimed time.Time, d alert.Delivery) 
 	return unavailable("write delivery", err)
 }
 
+// Untried implements alert.Store. What waits longest stays first.
+func (s *Store) Untried(ctx context.Context, claimed time.Time, d alert.Delivery) error {
+	_, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET next_ms = since_ms, attempts = attempts - 1 WHERE number = $1 AND webhook = $2 AND state = 'pending' AND next_ms = $3 AND attempts = $4",
+		d.Number, d.Webhook, claimed.UnixMilli(), d.Attempts)
+	return unavailable("give delivery back", err)
+}
+
 // Retry implements alert.Store.
 func (s *Store) Retry(ctx context.Context, actor string, number int64, webhook string) (out alert.Event, err error) {
 	err = s.change(ctx, func(t *tx) error {

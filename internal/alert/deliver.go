@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,14 +270,34 @@ func NewTransport(loopback bool) *http.Transport {
 	}
 }
 
+// refused are addresses that hand out a cloud's credentials though they are not link-local,
+// and those of "this network", which some systems take for their own.
+var refused = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("0.0.0.0/8"),
+}
+
+// embedding are prefixes whose last four bytes are an address of IPv4: NAT64, and the
+// IPv4-compatible ones of old.
+var embedding = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
+
 func mayDial(address string, loopback bool) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
-	ip := at.Addr().Unmap()
-	if ip.IsLoopback() != loopback || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() {
-		return fmt.Errorf("%s is no address that a webhook may have", ip)
+	ip := at.Addr().Unmap().WithZone("") // no prefix holds one with a zone
+	embedded := !ip.IsLoopback() && slices.ContainsFunc(embedding, func(p netip.Prefix) bool { return p.Contains(ip) })
+	if embedded {
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	if ip.IsLoopback() != loopback || embedded && loopback || ip.IsLinkLocalUnicast() || ip.IsMulticast() ||
+		ip.IsUnspecified() || slices.ContainsFunc(refused, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return fmt.Errorf("%s is no address that a webhook may have", at.Addr())
 	}
 	return nil
 }

@@ -72,6 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := load.Config{Progress: stdout}
 	var server, adminKey, engines, file, page string
+	var relay bool
 	var apply, showVersion bool
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -100,6 +101,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
+	f.BoolVar(&relay, "relay", false, "start the server with --relay: it holds one lease of a bucket in Redis for all gateways")
 	f.StringVar(&file, "json", "", "file to write the result to")
 	f.StringVar(&page, "html", "", "file to write a page with charts over time to")
 	f.BoolVar(&showVersion, "version", false, "print the version and end")
@@ -134,7 +136,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if program == "" && engines != stack.Memory {
 			fmt.Fprintln(stdout, "quota-server is not beside this program: the server runs in this process")
 		}
-		s, err := stack.Start(ctx, engines, program, plans.Document, stdout)
+		s, err := stack.Start(ctx, engines, stack.Server{Policy: plans.Document, Program: program, Relay: relay}, stdout)
 		if err != nil {
 			return err
 		}
@@ -231,9 +233,9 @@ func together(f *flag.FlagSet, server string, apply bool) error {
 			if server == "" {
 				faults = append(faults, fmt.Errorf("--%s is for the server of --server, which is not given", set.Name))
 			}
-		case "engines":
+		case "engines", "relay":
 			if server != "" {
-				faults = append(faults, errors.New("--engines is for a server that is started; --server names one that runs"))
+				faults = append(faults, fmt.Errorf("--%s is for a server that is started; --server names one that runs", set.Name))
 			}
 		case "saturated":
 			if server != "" && !apply {

@@ -38,9 +38,9 @@ func Embedded(ctx context.Context, policy string) (*Stack, error) {
 }
 
 // startReal starts the engines, and a server on both, as the role of the database that owns nothing.
-func startReal(ctx context.Context, program, policy string, progress io.Writer) (*Stack, error) {
+func startReal(ctx context.Context, server Server, progress io.Writer) (*Stack, error) {
 	s := &Stack{Engines: Real}
-	return s.finish(s.startReal(ctx, program, policy, progress))
+	return s.finish(s.startReal(ctx, server, progress))
 }
 
 func (s *Stack) finish(err error) (*Stack, error) {
@@ -50,7 +50,7 @@ func (s *Stack) finish(err error) (*Stack, error) {
 	return s, nil
 }
 
-func (s *Stack) startReal(ctx context.Context, program, policy string, progress io.Writer) error {
+func (s *Stack) startReal(ctx context.Context, server Server, progress io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	dir, err := engines.TempDir("loadtest")
@@ -85,11 +85,12 @@ func (s *Stack) startReal(ctx context.Context, program, policy string, progress 
 	c := boot.Config{
 		LeaseStore: "redis://" + strings.Join(s.Redis, ","),
 		Ledger:     postgres.URL("postgres", migrations.AppRole, password),
+		Relay:      server.Relay,
 	}
-	if program == "" {
-		return s.serve(ctx, c, policy)
+	if server.Program == "" {
+		return s.serve(ctx, c, server.Policy)
 	}
-	return s.launch(ctx, program, filepath.Dir(redisDir), c, policy)
+	return s.launch(ctx, server.Program, filepath.Dir(redisDir), c, server.Policy)
 }
 
 // launch runs a server as a process of its own under the policy.
@@ -107,7 +108,7 @@ func (s *Stack) launch(ctx context.Context, program, dir string, c boot.Config, 
 	}
 	s.Addr, s.HTTP = addrs[0], addrs[1]
 	// The password is in a file, not in the arguments that everybody can list.
-	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP)
+	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\nrelay %t\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP, c.Relay)
 	if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(config), 0o600); err != nil {
 		return fmt.Errorf("stack: %w", err)
 	}

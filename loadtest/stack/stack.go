@@ -49,10 +49,16 @@ func (s *Stack) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Start starts engines and a server under the policy, and says on progress what it
-// does. On real engines the server is a process of its own, of the program given; without one it is in this process.
-// Stop must be called; without it all ends with this process.
-func Start(ctx context.Context, word, program, policy string, progress io.Writer) (*Stack, error) {
+// Server is the server to start.
+type Server struct {
+	Policy  string // the document in force
+	Program string // on real engines, a process of its own; "" for a server in this process
+	Relay   bool   // on real engines, it holds one lease of a bucket for all its agents
+}
+
+// Start starts engines, by their word, and a server, and says on progress what it
+// does. Stop must be called; without it all ends with this process.
+func Start(ctx context.Context, word string, server Server, progress io.Writer) (*Stack, error) {
 	if err := Check(word); err != nil {
 		return nil, err
 	}
@@ -66,7 +72,7 @@ func Start(ctx context.Context, word, program, policy string, progress io.Writer
 		}
 	}
 	if word == Memory {
-		return Embedded(ctx, policy)
+		return Embedded(ctx, server.Policy)
 	}
-	return startReal(ctx, program, policy, progress)
+	return startReal(ctx, server, progress)
 }

@@ -110,7 +110,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := stack.Start(ctx, stack.Real, filepath.Join(dir, "quota-server"), policy, os.Stdout)
+	s, err := stack.Start(ctx, stack.Real, stack.Server{Policy: policy, Program: filepath.Join(dir, "quota-server")}, os.Stdout)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -16,8 +18,15 @@ import (
 )
 
 const (
-	// changedPage is how many tenants are looked at between two marks of a leader.
-	changedPage = 200
+	// changedPage is how many tenants are looked at between two marks of a leader: each page
+	// of those with new usage reads all entries of the new blocks.
+	changedPage = policy.MaxPage
+	// atOnce is how many tenants are looked at at once. Looking is waiting for the ledger
+	// and the policy store: a connection of the few to each is left for others.
+	atOnce = 3
+	// seenAtOnce is of how many tenants it is kept what was found, before that is told: a
+	// cap comes in force no later for those that are looked at after it.
+	seenAtOnce = 64
 	// sweepTime is how long a round goes on looking at all tenants.
 	sweepTime = 2 * time.Second
 	// latePeriods is how many periods before the present one are looked at for usage that
@@ -48,7 +57,8 @@ type Evaluator struct {
 	Usage  Usage
 	// InForce is the policy that holds; nil before there is one.
 	InForce func() (*policy.Document, *limit.Rules)
-	// Spending works out the period that is now, and those before that a slot is of.
+	// Spending works out the period that is now, and those before that a slot is of. It is
+	// asked of several tenants at once.
 	Spending func(ctx context.Context, sub *policy.Subscriber, first int64) ([]Spent, error)
 	Now      func() time.Time
 
@@ -112,7 +122,7 @@ func (e *Evaluator) Round(ctx context.Context, keep func(context.Context) (bool,
 		return err
 	}
 	// Under another version, too: what is in force here may come after its row in the log.
-	if err := r.capped(ctx, audited != m.Audit || m.Version != was.Version); err != nil {
+	if err := r.capped(ctx, audited != m.Audit || m.Version != was.Version, keep); err != nil {
 		return err
 	}
 	m.Audit = audited
@@ -140,8 +150,11 @@ func goesOn(ctx context.Context, keep func(context.Context) (bool, error)) error
 
 // capped looks at the tenants that reached their caps: all where an administrator may have
 // changed something, and those whose period has ended.
-func (r *round) capped(ctx context.Context, all bool) error {
+func (r *round) capped(ctx context.Context, all bool, keep func(context.Context) (bool, error)) error {
 	for after := ""; ; {
+		if err := goesOn(ctx, keep); err != nil {
+			return err
+		}
 		page, err := r.Store.Capped(ctx, after, policy.MaxPage)
 		if err != nil {
 			return err
@@ -195,10 +208,8 @@ func (r *round) changes(ctx context.Context, m *Marks, keep func(context.Context
 			return err
 		}
 		m.Change = through
-		for i := range page {
-			if err := r.one(ctx, page[i], r.now.Unix()); err != nil {
-				return err
-			}
+		if err := r.all(ctx, page, nil); err != nil {
+			return err
 		}
 		if len(page) < changedPage {
 			return nil
@@ -220,11 +231,11 @@ func (r *round) sweep(ctx context.Context, m *Marks, keep func(context.Context) 
 		if err != nil {
 			return err
 		}
-		for i := range page {
-			m.Sweep = page[i].ID
-			if err := r.one(ctx, page[i], r.now.Unix()); err != nil {
-				return err
-			}
+		if err := r.all(ctx, page, nil); err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			m.Sweep = page[len(page)-1].ID
 		}
 		m.Sweeping = len(page) == changedPage
 	}
@@ -240,30 +251,56 @@ func (r *round) tenants(ctx context.Context, ids []string, first map[string]int6
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		at, ok := first[list[i].ID]
-		if !ok {
-			at = r.now.Unix()
+	return r.all(ctx, list, first)
+}
+
+// all looks at tenants, some at once, and keeps what there is to tell of them in their order.
+func (r *round) all(ctx context.Context, list []limit.Tenant, first map[string]int64) error {
+	type seen struct {
+		events []Event
+		capped *policy.Capped
+		err    error
+	}
+	for some := range slices.Chunk(list, seenAtOnce) {
+		found := make([]seen, len(some))
+		var next atomic.Int64
+		var looking sync.WaitGroup
+		for range min(atOnce, len(some)) {
+			looking.Go(func() {
+				for i := next.Add(1) - 1; i < int64(len(some)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+					at, ok := first[some[i].ID]
+					if !ok {
+						at = r.now.Unix()
+					}
+					s := &found[i]
+					s.events, s.capped, s.err = r.look(ctx, some[i], at)
+				}
+			})
 		}
-		if err := r.one(ctx, list[i], at); err != nil {
+		looking.Wait()
+		if err := ctx.Err(); err != nil {
 			return err
+		}
+		for i, s := range found {
+			if err := r.keep(ctx, some[i].ID, s.events, s.capped, s.err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// one looks at a tenant, and keeps what there is to tell. Whatever is wrong with it is no
-// other's: an error is none of the tenant's.
-func (r *round) one(ctx context.Context, t limit.Tenant, first int64) error {
-	events, capped, err := r.look(ctx, t, first)
+// keep keeps what was found of a tenant. Whatever is wrong with it is no other's: an error
+// is none of the tenant's.
+func (r *round) keep(ctx context.Context, tenant string, events []Event, capped *policy.Capped, err error) error {
 	if err == nil && (len(events) > 0 || capped != nil) {
 		var raised []Event
-		if raised, err = r.Store.Raise(ctx, t.ID, events, capped); err == nil {
+		if raised, err = r.Store.Raise(ctx, tenant, events, capped); err == nil {
 			for i := range raised {
 				r.Raised(&raised[i])
 			}
 			if capped != nil {
-				r.Turned(t.ID, *capped)
+				r.Turned(tenant, *capped)
 			}
 		}
 	}
@@ -271,9 +308,9 @@ func (r *round) one(ctx context.Context, t limit.Tenant, first int64) error {
 	case err == nil, errors.Is(err, fault.ErrNotFound):
 		return nil
 	case ctx.Err() != nil, errors.Is(err, fault.ErrUnavailable), errors.Is(err, ledger.ErrUnavailable):
-		return fmt.Errorf("tenant %s: %w", t.ID, err)
+		return fmt.Errorf("tenant %s: %w", tenant, err)
 	}
-	r.Failed(t.ID, err)
+	r.Failed(tenant, err)
 	return nil
 }
 

@@ -259,6 +259,11 @@ func Decode(document []byte, digest string) (*Statement, error) {
 	return s, json.Unmarshal(document, s)
 }
 
+// Edges are the times, Unix seconds, at which the period begins and ends and between them
+// all at which a plan or a price changes. Usage between two counts alike, whatever its slot is,
+// but for the days that it is shown by.
+func (in *Input) Edges() []int64 { return newTimeline(in.Subscriptions, in.Versions).edges(in.Period) }
+
 // Divided are the hours, Unix seconds, of the period within which slots may count
 // differently: by plan or price, by day, or in no period. Of all others usage may be
 // given as of the whole hour, at its beginning: the statement is the same.

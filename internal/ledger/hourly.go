@@ -2,7 +2,7 @@ package ledger
 
 import "slices"
 
-// MaxCut bounds HourlyQuery.Cut.
+// MaxCut bounds HourlyQuery.Edges.
 const MaxCut = 1_000
 
 // HourlyQuery asks what a tenant's usage adds up to, by limit, meter and policy version, as
@@ -13,15 +13,13 @@ type HourlyQuery struct {
 	From, To int64
 	Limit    string // of this limit alone; empty for all
 	Metered  bool   // of limits with a meter alone
-	ByHour   bool   // hours told apart
-	// Cut are hours of which slots are told apart, from entries. Those that From and To
-	// are within are cut anyway. At most MaxCut.
-	Cut    []int64
+	// Edges, ascending, tell usage apart that is before or after them. Hours that they,
+	// From and To are within are read from entries. At most MaxCut.
+	Edges  []int64
 	Except []int64 // policy versions left out
 }
 
-// HourlySum is what was counted from a time on: an hour, or a slot of one that is cut. It is 0
-// of all whole hours together.
+// HourlySum is what was counted from the last of the edges on; from 0 before the first.
 type HourlySum struct {
 	Start   int64
 	Limit   string
@@ -41,7 +39,12 @@ type ChangedTenant struct {
 // ascending.
 func (q *HourlyQuery) Hours() (from, to int64, cut []int64) {
 	from, to = q.From+mod(-q.From, 3600), q.To-mod(q.To, 3600)
-	all := slices.Clone(q.Cut)
+	var all []int64
+	for _, edge := range q.Edges {
+		if mod(edge, 3600) != 0 {
+			all = append(all, edge-mod(edge, 3600))
+		}
+	}
 	if from != q.From {
 		all = append(all, from-3600)
 	}

@@ -21,6 +21,9 @@ type prices struct {
 
 	mu   sync.Mutex
 	kept map[int64]map[string]*billing.Price
+	list []billing.Version // those that ever were in force, without prices, through newest; newest first
+	// newest is the version, or the trial, that list was read at.
+	newest int64
 }
 
 func newPrices(store policy.Store) *prices {
@@ -68,10 +71,46 @@ func pricesOf(doc *policy.Document) map[string]*billing.Price {
 // during returns the versions that were in force within any of the periods, with their
 // prices, and those of the numbers besides.
 func (p *prices) during(ctx context.Context, periods []billing.Period, numbers []int64) ([]billing.Version, error) {
-	var all []billing.Version // newest first
-	for before := int64(0); ; {
-		page, err := p.store.Versions(ctx, before, policy.MaxPage)
-		if err != nil {
+	all, err := p.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var wanted []billing.Version
+	until := int64(1) << 62
+	for _, v := range all {
+		wants := slices.Contains(numbers, v.Number) || slices.ContainsFunc(periods, func(p billing.Period) bool {
+			return v.From < p.To && until+billing.Grid > p.From
+		})
+		until = v.From
+		if !wants {
+			continue
+		}
+		if v.Prices, err = p.of(ctx, v.Number); err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, v)
+	}
+	slices.Reverse(wanted)
+	return wanted, nil
+}
+
+// versions are those that ever were in force, newest first. They are read again where there
+// is one more.
+func (p *prices) versions(ctx context.Context) ([]billing.Version, error) {
+	page, err := p.store.Versions(ctx, 0, 1)
+	if err != nil || len(page) == 0 {
+		return nil, err
+	}
+	newest := page[0].Number
+	p.mu.Lock()
+	all, same := p.list, p.newest == newest
+	p.mu.Unlock()
+	if same {
+		return all, nil
+	}
+	all = nil
+	for before := newest + 1; ; {
+		if page, err = p.store.Versions(ctx, before, policy.MaxPage); err != nil {
 			return nil, err
 		}
 		for _, v := range page {
@@ -85,24 +124,10 @@ func (p *prices) during(ctx context.Context, periods []billing.Period, numbers [
 		}
 		before = page[len(page)-1].Number
 	}
-	var wanted []billing.Version
-	until := int64(1) << 62
-	for _, v := range all {
-		wants := slices.Contains(numbers, v.Number) || slices.ContainsFunc(periods, func(p billing.Period) bool {
-			return v.From < p.To && until+billing.Grid > p.From
-		})
-		until = v.From
-		if !wants {
-			continue
-		}
-		var err error
-		if v.Prices, err = p.of(ctx, v.Number); err != nil {
-			return nil, err
-		}
-		wanted = append(wanted, v)
-	}
-	slices.Reverse(wanted)
-	return wanted, nil
+	p.mu.Lock()
+	p.list, p.newest = all, newest
+	p.mu.Unlock()
+	return all, nil
 }
 
 // seconds is a time in whole Unix seconds, rounded up.

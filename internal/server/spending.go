@@ -20,7 +20,12 @@ const lateSpending = 1
 // usage and overage, less what credits pay beyond the fee and the minimum. The fee, the minimum and adjustments are left
 // out, for usage makes none of them grow. It reads roll-ups, and is rated by the same code.
 func (s *statementService) spending(ctx context.Context, sub *policy.Subscriber, first int64) (all []alert.Spent, err error) {
-	c, err := s.course(ctx, sub)
+	// Of its statements only those can matter that are of these periods, and the last.
+	closed, err := s.policy.Statements(ctx, sub.ID, 0, lateSpending+2)
+	if err != nil {
+		return nil, err
+	}
+	c, err := courseAfter(sub, closed)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +69,7 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 		return nil, err
 	}
 	sums, err := s.books.Hourly(ctx, ledger.HourlyQuery{
-		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, ByHour: true, Cut: in.Divided(), Except: shadows,
+		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, Edges: in.Edges(), Except: shadows,
 	})
 	if err != nil {
 		return nil, ledgerError(err)
@@ -78,8 +83,13 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 			versions = append(versions, h.Version)
 		}
 	}
-	if in.Versions, err = s.prices.during(ctx, periods, versions); err != nil {
-		return nil, err
+	has := func(number int64) bool {
+		return slices.ContainsFunc(in.Versions, func(v billing.Version) bool { return v.Number == number })
+	}
+	if slices.ContainsFunc(versions, func(number int64) bool { return !has(number) }) {
+		if in.Versions, err = s.prices.during(ctx, periods, versions); err != nil {
+			return nil, err
+		}
 	}
 	statement, err := billing.Rate(in)
 	if err != nil {

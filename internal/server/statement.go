@@ -120,21 +120,27 @@ type course struct {
 }
 
 func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (*course, error) {
-	c := new(course)
-	var err error
-	if c.cycle, err = sub.Cycle(); err != nil {
-		return nil, err
-	}
+	var closed []policy.Closed
 	for before := int64(0); ; {
 		page, err := s.policy.Statements(ctx, sub.ID, before, policy.MaxPage)
 		if err != nil {
 			return nil, err
 		}
-		c.closed = append(c.closed, page...)
+		closed = append(closed, page...)
 		if len(page) < policy.MaxPage {
 			break
 		}
 		before = page[len(page)-1].Number
+	}
+	return courseAfter(sub, closed)
+}
+
+// courseAfter is where a tenant's periods stand after its last statements.
+func courseAfter(sub *policy.Subscriber, closed []policy.Closed) (*course, error) {
+	c := &course{closed: closed}
+	var err error
+	if c.cycle, err = sub.Cycle(); err != nil {
+		return nil, err
 	}
 	if len(c.closed) == 0 {
 		c.next = c.cycle.At(sub.Subscriptions[0].From)

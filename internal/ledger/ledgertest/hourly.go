@@ -9,7 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
-// hourly: a tenant's sums are those of its entries, however hours are cut, and who changed
+// hourly: a tenant's sums are those of its entries, whatever edges tell them apart, and who changed
 // above a height is told with the earliest slot of it.
 func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
@@ -64,9 +64,10 @@ func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 	}{
 		{ledger.HourlyQuery{From: from, To: to}, "0 requests v1 15/0; 0 requests v2 16/3; 0 unmetered v1 0/5; "},
 		{ledger.HourlyQuery{From: from, To: to, Limit: "unmetered"}, "0 unmetered v1 0/5; "},
-		{ledger.HourlyQuery{From: from, To: to, Metered: true, Cut: []int64{from, from + 3600}}, "0 requests v1 15/0; 0 requests v2 16/3; "},
-		{ledger.HourlyQuery{From: from, To: to, Metered: true, ByHour: true}, "0 requests v1 3/0; 0 requests v2 16/3; 60 requests v1 4/0; 120 requests v1 8/0; "},
-		{ledger.HourlyQuery{From: from, To: to, Metered: true, ByHour: true, Cut: []int64{from + 3600}}, "0 requests v1 3/0; 0 requests v2 16/3; 65 requests v1 4/0; 120 requests v1 8/0; "},
+		{ledger.HourlyQuery{From: from, To: to, Metered: true}, "0 requests v1 15/0; 0 requests v2 16/3; "},
+		{ledger.HourlyQuery{From: from, To: to, Metered: true, Edges: []int64{from, from + 3600}}, "0 requests v1 3/0; 0 requests v2 16/3; 60 requests v1 12/0; "},
+		{ledger.HourlyQuery{From: from, To: to, Metered: true, Edges: []int64{from, from + 300, from + 7200}}, "0 requests v1 1/0; 5 requests v1 6/0; 5 requests v2 16/3; 120 requests v1 8/0; "},
+		{ledger.HourlyQuery{From: from, To: to, Metered: true, Edges: []int64{from + 4200}}, "0 requests v1 7/0; 0 requests v2 16/3; 70 requests v1 8/0; "},
 		{ledger.HourlyQuery{From: from + 300, To: to - 3300}, "0 requests v1 6/0; 0 requests v2 16/3; 0 unmetered v1 0/5; "},
 		{ledger.HourlyQuery{From: from + 300, To: from + 600}, "0 requests v1 2/0; "},
 		{ledger.HourlyQuery{From: to, To: to}, ""},
@@ -94,7 +95,7 @@ func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Errorf("changed: got %s, want %s", c.got, c.want)
 		}
 	}
-	if _, err := books.Hourly(t.Context(), ledger.HourlyQuery{Cut: make([]int64, ledger.MaxCut+1)}); !errors.Is(err, ledger.ErrQuery) {
-		t.Errorf("too many hours cut: %v", err)
+	if _, err := books.Hourly(t.Context(), ledger.HourlyQuery{Edges: make([]int64, ledger.MaxCut+1)}); !errors.Is(err, ledger.ErrQuery) {
+		t.Errorf("too many edges: %v", err)
 	}
 }

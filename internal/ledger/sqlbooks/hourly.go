@@ -36,11 +36,11 @@ func (b *Books) Changed(ctx context.Context, since, height int64, after string, 
 
 // Hourly is ledger.Books'.
 func (b *Books) Hourly(ctx context.Context, q ledger.HourlyQuery) (all []ledger.HourlySum, err error) {
-	if len(q.Cut) > ledger.MaxCut {
-		return nil, fmt.Errorf("%w: %d hours are cut; at most %d may be", ledger.ErrQuery, len(q.Cut), ledger.MaxCut)
+	if len(q.Edges) > ledger.MaxCut {
+		return nil, fmt.Errorf("%w: there are %d edges; at most %d may be", ledger.ErrQuery, len(q.Edges), ledger.MaxCut)
 	}
 	err = b.read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, hourlySQL(&q), q.Tenant, q.Limit)
+		rows, err := tx.QueryContext(ctx, b.d.hourly(&q), q.Tenant, q.Limit)
 		return each(rows, err, func(rows *sql.Rows) error {
 			var c ledger.HourlySum
 			var high, low ledger.Sum
@@ -55,8 +55,8 @@ func (b *Books) Hourly(ctx context.Context, q ledger.HourlyQuery) (all []ledger.
 	return all, err
 }
 
-// hourlySQL is the query. Numbers stand in its text, as in breakdowns.
-func hourlySQL(q *ledger.HourlyQuery) string {
+// hourly is the query. Numbers stand in its text, as in breakdowns.
+func (d *dialect) hourly(q *ledger.HourlyQuery) string {
 	list := func(numbers []int64, each string) string {
 		all := make([]string, len(numbers))
 		for i, n := range numbers {
@@ -72,22 +72,21 @@ func hourlySQL(q *ledger.HourlyQuery) string {
 		which += " AND k.version NOT IN (" + list(q.Except, "%d") + ")"
 	}
 	from, to, cut := q.Hours()
-	start := "0"
-	if q.ByHour {
-		start = "r.hour"
+	since := func(slot string) string {
+		text := "0"
+		for _, edge := range q.Edges { // ascending: the last that holds is asked first
+			text = fmt.Sprintf("CASE WHEN %s >= %d THEN %d ELSE %s END", slot, edge, edge, text)
+		}
+		return text
 	}
-	parts := []string{"SELECT k.limit_name, k.meter, k.version, CAST(" + start + " AS bigint) AS start, r.admitted, r.overage, r.denied FROM keys k JOIN rollups r ON r.key = k.key" +
+	parts := []string{"SELECT k.limit_name, k.meter, k.version, CAST(" + since("r.hour") + " AS bigint) AS start, r.admitted, r.overage, r.denied FROM keys k JOIN rollups r ON r.key = k.key" +
 		which + fmt.Sprintf(" AND r.hour >= %d AND r.hour < %d", from, to)}
 	with := ""
 	if len(cut) > 0 {
 		parts[0] += " AND r.hour NOT IN (" + list(cut, "%d") + ")"
-		start = "0"
-		if q.ByHour {
-			start = "e.slot"
-		}
 		with = "WITH cut(hour) AS (VALUES " + list(cut, "(CAST(%d AS bigint))") + ") "
-		parts = append(parts, "SELECT k.limit_name, k.meter, k.version, CAST("+start+` AS bigint) AS start, e.admitted, e.overage, e.denied FROM cut c CROSS JOIN keys k
-			JOIN entries e ON e.key = k.key AND e.slot >= c.hour AND e.slot < c.hour + 3600`+which+" AND e.slot >= "+strconv.FormatInt(q.From, 10)+" AND e.slot < "+strconv.FormatInt(q.To, 10))
+		parts = append(parts, "SELECT k.limit_name, k.meter, k.version, CAST("+since("e.slot")+` AS bigint) AS start, e.admitted, e.overage, e.denied FROM cut c CROSS JOIN keys k
+			JOIN entries e ON e.key = k.key AND e.slot >= c.hour AND e.slot < c.hour + 3600`+which+" AND e.slot >= "+strconv.FormatInt(q.From, 10)+" AND e.slot < "+strconv.FormatInt(q.To, 10)+d.during(max(q.From, cut[0]), min(q.To, cut[len(cut)-1]+3600)))
 	}
 	half := func(name string) string {
 		return "CAST(sum(" + name + " >> 32) AS bigint), CAST(sum(" + name + " & 4294967295) AS bigint)"

@@ -265,6 +265,23 @@ func testTenants(t *testing.T, s policy.Store) {
 	_, err = s.SetTenantPlan(t.Context(), "ann", "nobody", "free")
 	is(t, "setting nobody's plan", err, policy.ErrNotFound)
 
+	apply(t, s, `
+plans:
+  free: {}
+  paid: {price: {monthly: 10.00 USD}}
+  europe: {price: {monthly: 10.00 EUR}}
+tenants: [{id: capped, plan: paid, spending_cap: {amount: 100.00 USD, at: stop}}, {id: uncapped, plan: paid, spending_cap: none}]
+`)
+	for _, plan := range []string{"europe", "free"} {
+		_, err = s.SetTenantPlan(t.Context(), "ann", "capped", plan)
+		is(t, "a plan whose charges the tenant's own cap would not count", err, policy.ErrInvalid)
+		must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "uncapped", plan))
+	}
+	if got := one(t, s, "capped"); got.Plan != "paid" {
+		t.Errorf("capped has the plan %s after what was refused, want paid", got.Plan)
+	}
+	apply(t, s, plans)
+
 	many := []string{"x", "acme/team", "acme", "x"}
 	for i := range 1100 { // more than any statement's parameters should have to be
 		many = append(many, fmt.Sprint("none", i))

@@ -342,6 +342,9 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 		if _, err := next.compile(doc); err != nil {
 			return err
 		}
+		if err := doc.CheckCap(was.Cap, plan); err != nil {
+			return err
+		}
 		if next != was {
 			if err := t.write(ctx, &next); err != nil {
 				return err

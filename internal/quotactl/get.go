@@ -185,9 +185,13 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 					}
 					overrides = append(overrides, o)
 				}
-				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), yes(tenant.Suspended), strconv.FormatInt(tenant.Revision, 10))
+				suspended := yes(tenant.Suspended)
+				if tenant.Capped {
+					suspended = "spending cap"
+				}
+				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), suspended, strconv.FormatInt(tenant.Revision, 10))
 				items = append(items, map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
-					"overrides": overrides, "suspended": tenant.Suspended, "revision": tenant.Revision})
+					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "revision": tenant.Revision})
 			}
 			return c.write(f, t, items)
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
+	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -183,5 +184,20 @@ func TestBackfillHasItsOwnRole(t *testing.T) {
 	e.ok(words...)
 	if _, errs, code := e.run("ledger", "corrections"); code != exitFailed || !strings.Contains(errs, "PermissionDenied") {
 		t.Errorf("corrections by a key that may only bring in usage: got exit %d, %q", code, errs)
+	}
+}
+
+// Who is stopped by a cap is told apart from who was suspended.
+func TestGetCappedTenants(t *testing.T) {
+	e, db := book(t)
+	e.ok("tenant", "create", "spent", "--plan", "free")
+	if _, err := db.ExecContext(t.Context(), "UPDATE tenants SET capped = ? WHERE id = 'spent'", policy.Capped{At: policy.CapStop}.Text()); err != nil {
+		t.Fatal(err)
+	}
+	if out := e.ok("get", "tenants", "-o", "csv"); !strings.Contains(out, "\nspent,free,,,spending cap,") {
+		t.Errorf("get tenants printed\n%s", out)
+	}
+	if out := e.ok("get", "tenants", "-o", "json"); !strings.Contains(out, `"capped": true`) {
+		t.Errorf("get tenants -o json printed\n%s", out)
 	}
 }

@@ -138,10 +138,12 @@ func write(docs string, figures []figure) error {
 	if err := os.MkdirAll(filepath.Join(docs, "curves"), 0o755); err != nil {
 		return err
 	}
-	out := bytes.NewBuffer(append(before, beginMark...))
+	var out bytes.Buffer // of its own: before and after lie in one array
+	out.Write(before)
+	out.WriteString(beginMark)
 	for i := range figures {
 		f := &figures[i]
-		fmt.Fprintf(out, "### %s\n\n%s\n%s\n\n![%s](curves/%s.svg)\n\n", f.title, f.table(), f.note, f.title, f.file)
+		fmt.Fprintf(&out, "### %s\n\n%s\n%s\n\n![%s](curves/%s.svg)\n\n", f.title, f.table(), f.note, f.title, f.file)
 		if err := os.WriteFile(filepath.Join(docs, "curves", f.file+".svg"), sim.Curves(f.title, f.points, f.curves[:f.charted]...), 0o644); err != nil {
 			return err
 		}

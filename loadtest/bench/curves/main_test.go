@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is around the marks stays as it is, however much comes between them.
+func TestWriteKeepsThePage(t *testing.T) {
+	docs := t.TempDir()
+	page := filepath.Join(docs, "performance.md")
+	after := strings.Repeat("what follows\n", 1000)
+	if err := os.WriteFile(page, []byte("what precedes\n"+beginMark+"old\n"+endMark+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := figure{file: "f", title: "A figure", point: "points", note: strings.Repeat("new\n", 100), charted: 1, curves: named("ns")}
+	f.add("1", 1)
+	f.add("10", 2)
+	if err := write(docs, []figure{f}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := string(got); !strings.HasPrefix(s, "what precedes\n"+beginMark+"### A figure\n") || !strings.HasSuffix(s, "\n"+endMark+after) {
+		t.Errorf("the page is now\n%s", s)
+	}
+}

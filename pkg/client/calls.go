@@ -278,7 +278,7 @@ func (l *loop) contact(err error) {
 		l.since = time.Now()
 	}
 	l.fails++
-	l.nextTry = c.now() + retryIn(l.fails, firstRetry, lastRetry).Microseconds()
+	l.nextTry = c.now() + untilLost(retryIn(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
 	if time.Since(l.since) >= lostAfter && !c.lost.Swap(true) {
 		c.log.Warn("contact with the server lost", "error", err)
 		now := c.now()
@@ -295,6 +295,16 @@ func (l *loop) contact(err error) {
 	}
 }
 
+// untilLost shortens the wait for the next try, where calls have failed for so long, so that the try which says that all
+// is lost comes soon after lostAfter, whatever chance made of the waits before: who waits is decided by on_outage then,
+// and not denied because the longest wait was over first.
+func untilLost(retry, failing time.Duration) time.Duration {
+	if left := lostAfter - failing; left > 0 && retry > left {
+		return left + jitter(lostAfter/8, 1)
+	}
+	return retry
+}
+
 // unanswered notes that a bucket's renewal was not answered. After a while
 // nobody waits for it any more: it is decided as in an outage.
 func (l *loop) unanswered(e *agent.Entry, now int64) {
@@ -304,7 +314,7 @@ func (l *loop) unanswered(e *agent.Entry, now int64) {
 		line.Since = now
 	}
 	line.Fails++
-	line.Retry = now + retryIn(int(line.Fails), firstRetry, lastRetry).Microseconds()
+	line.Retry = now + untilLost(retryIn(int(line.Fails), firstRetry, lastRetry), time.Duration(now-line.Since)*time.Microsecond).Microseconds()
 	if now-line.Since >= lostAfter.Microseconds() || l.c.lost.Load() {
 		e.SetLost(true)
 		serve(e.Fail(now))

@@ -184,22 +184,18 @@ func (d *Document) Alerts() []Alert { return d.alerts }
 // Cap returns the spending cap of a plan; the zero value for none.
 func (d *Document) Cap(plan string) Cap { return d.caps[plan] }
 
-// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would count nothing: one of another currency, or without a price.
+// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of another currency.
 func (d *Document) CheckCap(text, plan string) error {
 	c, err := ParseCap(text)
 	if err != nil {
 		return err
 	}
 	currency := d.currency(plan)
-	if c.Currency == "" || c.Currency == currency {
+	if c.Currency == "" || currency == "" || c.Currency == currency {
 		return nil
 	}
-	priced := "has no price"
-	if currency != "" {
-		priced = "is priced in " + currency
-	}
-	return fmt.Errorf("%w: the tenant has a spending cap of its own of %s, and plan %s %s: nothing would count towards the cap. Change both in one document",
-		ErrInvalid, c.Money(), limit.Quote(plan), priced)
+	return fmt.Errorf("%w: the tenant has a spending cap of its own of %s, and plan %s is priced in %s: nothing would count towards the cap. Change both in one document",
+		ErrInvalid, c.Money(), limit.Quote(plan), currency)
 }
 
 // Caps reports whether any plan has a cap.

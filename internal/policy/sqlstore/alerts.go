@@ -36,7 +36,7 @@ func (s *Store) SetMarks(ctx context.Context, m alert.Marks) error {
 	if m.Sweeping {
 		sweeping = 1
 	}
-	_, err := s.db.ExecContext(ctx, `INSERT INTO alert_marks (id, height, change, version, audit, sweeping, sweep) VALUES (1, $1, $2, $3, $4, $5, $6)
+	_, err := s.exec(ctx, `INSERT INTO alert_marks (id, height, change, version, audit, sweeping, sweep) VALUES (1, $1, $2, $3, $4, $5, $6)
 		ON CONFLICT (id) DO UPDATE SET height = excluded.height, change = excluded.change, version = excluded.version,
 		audit = excluded.audit, sweeping = excluded.sweeping, sweep = excluded.sweep`, m.Height, m.Change, m.Version, m.Audit, sweeping, m.Sweep)
 	return unavailable("write marks", err)
@@ -206,7 +206,7 @@ func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time,
 	}
 	for _, d := range due {
 		// Of two who lead at once, one gets it.
-		r, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET next_ms = $1, attempts = attempts + 1 WHERE number = $2 AND webhook = $3 AND state = 'pending' AND next_ms = $4 AND attempts = $5",
+		r, err := s.exec(ctx, "UPDATE alert_deliveries SET next_ms = $1, attempts = attempts + 1 WHERE number = $2 AND webhook = $3 AND state = 'pending' AND next_ms = $4 AND attempts = $5",
 			until.UnixMilli(), d.Number, d.Webhook, d.Next.UnixMilli(), d.Attempts)
 		if err != nil {
 			return claimed, unavailable("claim delivery", err)
@@ -227,7 +227,7 @@ func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time,
 
 // Tried implements alert.Store.
 func (s *Store) Tried(ctx context.Context, claimed time.Time, d alert.Delivery) error {
-	_, err := s.db.ExecContext(ctx, `UPDATE alert_deliveries SET state = $1, next_ms = $2, tried_ms = $3, status = $4, error = $5
+	_, err := s.exec(ctx, `UPDATE alert_deliveries SET state = $1, next_ms = $2, tried_ms = $3, status = $4, error = $5
 		WHERE number = $6 AND webhook = $7 AND state = 'pending' AND next_ms = $8 AND attempts = $9`,
 		d.State, d.Next.UnixMilli(), d.Tried.UnixMilli(), d.Status, d.Error, d.Number, d.Webhook, claimed.UnixMilli(), d.Attempts)
 	return unavailable("write delivery", err)
@@ -235,7 +235,7 @@ func (s *Store) Tried(ctx context.Context, claimed time.Time, d alert.Delivery) 
 
 // Untried implements alert.Store. What waits longest stays first.
 func (s *Store) Untried(ctx context.Context, claimed time.Time, d alert.Delivery) error {
-	_, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET next_ms = since_ms, attempts = attempts - 1 WHERE number = $1 AND webhook = $2 AND state = 'pending' AND next_ms = $3 AND attempts = $4",
+	_, err := s.exec(ctx, "UPDATE alert_deliveries SET next_ms = since_ms, attempts = attempts - 1 WHERE number = $1 AND webhook = $2 AND state = 'pending' AND next_ms = $3 AND attempts = $4",
 		d.Number, d.Webhook, claimed.UnixMilli(), d.Attempts)
 	return unavailable("give delivery back", err)
 }
@@ -281,7 +281,7 @@ func (s *Store) Orphan(ctx context.Context, known []string, before time.Time, wh
 		args = append(args, w)
 		marks = append(marks, "$"+strconv.Itoa(i+3))
 	}
-	r, err := s.db.ExecContext(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $1 WHERE state = 'pending' AND since_ms < $2 AND webhook NOT IN ("+strings.Join(marks, ",")+")", args...)
+	r, err := s.exec(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $1 WHERE state = 'pending' AND since_ms < $2 AND webhook NOT IN ("+strings.Join(marks, ",")+")", args...)
 	if err != nil {
 		return 0, unavailable("end deliveries", err)
 	}

@@ -73,15 +73,34 @@ type tx struct {
 // errDryRun ends a transaction whose result is wanted and whose effect is not.
 var errDryRun = errors.New("sqlstore: dry run")
 
-// change runs do in a transaction of its own, alone among all changes of all servers.
-func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
+// begin begins a transaction in which waiting for the change before is followed by seeing it.
+func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	var options sql.TxOptions
 	if s.engine == Postgres {
 		// Whatever the database's default: at a higher level, waiting for the change
 		// before would end in a serialization failure instead.
 		options.Isolation = sql.LevelReadCommitted
 	}
-	sqlTx, err := s.db.BeginTx(ctx, &options)
+	return s.db.BeginTx(ctx, &options)
+}
+
+// exec executes a statement in a transaction of its own, for what is no change of the policy.
+func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback() // does nothing once committed
+	r, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return r, tx.Commit()
+}
+
+// change runs do in a transaction of its own, alone among all changes of all servers.
+func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
+	sqlTx, err := s.begin(ctx)
 	if err != nil {
 		return unavailable("begin", err)
 	}
@@ -292,7 +311,7 @@ func (s *Store) Audit(ctx context.Context, q policy.AuditQuery) ([]policy.AuditR
 // Lead implements policy.Store.
 func (s *Store) Lead(ctx context.Context, task, holder string, term time.Duration) (bool, error) {
 	now := s.now()
-	r, err := s.db.ExecContext(ctx, `INSERT INTO leaders (task, holder, until_ms) VALUES ($1, $2, $3)
+	r, err := s.exec(ctx, `INSERT INTO leaders (task, holder, until_ms) VALUES ($1, $2, $3)
 		ON CONFLICT (task) DO UPDATE SET holder = excluded.holder, until_ms = excluded.until_ms
 		WHERE leaders.holder = excluded.holder OR leaders.until_ms <= $4`, task, holder, now.Add(term).UnixMilli(), now.UnixMilli())
 	if err != nil {

@@ -57,8 +57,9 @@ default_plan: free
 	}
 	end := time.Now().Add(4 * time.Second)
 	var wg sync.WaitGroup
+	const workers = 4 // of a gateway
 	for i, c := range gateways {
-		for user := range 4 {
+		for user := range workers {
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					d := c.Allow(context.Background(), client.Attribute{Name: "tenant", Value: fmt.Sprint("t-", i)}, client.Attribute{Name: "user", Value: fmt.Sprint(user)})
@@ -89,9 +90,14 @@ default_plan: free
 	for _, r := range reconcile() {
 		limits = append(limits, r.Agent+"/"+r.Limit)
 		for _, d := range r.Differences {
-			if d.Name != ledger.Beyond { // a trickle that runs on while its renewal is under way
-				t.Errorf("%s/%s: %v", r.Agent, r.Limit, d)
+			switch {
+			case d.Fault:
+			case d.Name == ledger.Beyond: // a trickle that runs on while its renewal is under way
+				continue
+			case d.Name == ledger.Untold && d.Units < 0 && d.Units >= -workers: // told as spent while another limit was yet to deny it, and put back
+				continue
 			}
+			t.Errorf("%s/%s: %v", r.Agent, r.Limit, d)
 		}
 		s := r.Said
 		if r.State != ledger.StateClosed || s.GetGranted() == 0 || s.GetSpent() == 0 || s.GetHeld() != 0 {

@@ -1,11 +1,7 @@
 package policy
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -35,23 +31,6 @@ const (
 	TestName = "test"
 )
 
-// What a spending cap does when it is reached.
-const (
-	CapStop     = "stop"
-	CapThrottle = "throttle"
-	CapAlert    = "alert"
-	CapNone     = "none" // a tenant has none, whatever its plan has
-)
-
-// Webhook is where alerts are delivered. Its secret is not in the document: only the name
-// of the variable or file that a server reads it from.
-type Webhook struct {
-	Name       string
-	URL        string
-	SecretEnv  string
-	SecretFile string
-}
-
 // Alert says what is told of, and where: one of Quota, Spending and Denials.
 type Alert struct {
 	Name    string
@@ -76,220 +55,8 @@ func (a *Alert) Holds(tenant, plan string) bool {
 	return (len(a.Plans) == 0 || slices.Contains(a.Plans, plan)) && (len(a.Tenants) == 0 || slices.Contains(a.Tenants, tenant))
 }
 
-// Cap is the most that a tenant may spend in a period, and what happens then. It is
-// comparable; the zero value says nothing.
-type Cap struct {
-	Amount   int64  `json:"amount,omitempty"` // minor units
-	Currency string `json:"currency,omitempty"`
-	At       string `json:"at"`                 // one of the Cap constants
-	Rate     string `json:"rate,omitempty"`     // of CapThrottle
-	Webhooks string `json:"webhooks,omitempty"` // names, with commas
-}
-
-// Money is the cap's amount.
-func (c Cap) Money() billing.Money { return billing.Money{Amount: c.Amount, Currency: c.Currency} }
-
-// WebhookNames are where the cap's event goes.
-func (c Cap) WebhookNames() []string {
-	if c.Webhooks == "" {
-		return nil
-	}
-	return strings.Split(c.Webhooks, ",")
-}
-
-// Text is how a store keeps it; empty for the zero value.
-func (c Cap) Text() string {
-	if c == (Cap{}) {
-		return ""
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		panic(err) // strings and a number
-	}
-	return string(text)
-}
-
-// ParseCap reads what Text wrote.
-func ParseCap(text string) (c Cap, err error) {
-	if text != "" {
-		err = json.Unmarshal([]byte(text), &c)
-	}
-	return c, err
-}
-
-// String says it in words; empty for the zero value.
-func (c Cap) String() string {
-	switch c.At {
-	case "":
-		return ""
-	case CapNone:
-		return "no cap"
-	case CapThrottle:
-		return fmt.Sprintf("%s, then throttle to %s", c.Money(), c.Rate)
-	}
-	return fmt.Sprintf("%s, then %s", c.Money(), c.At)
-}
-
-// Capped is that a tenant reached its cap: what holds until the period ends, or the cap is
-// not reached any more. It is comparable; the zero value holds nothing.
-type Capped struct {
-	At     string `json:"at"` // CapStop or CapThrottle
-	Rate   string `json:"rate,omitempty"`
-	Period string `json:"period"`
-	Until  int64  `json:"until"` // Unix seconds: when the period ends
-}
-
-// Text is how a store keeps it; empty for the zero value.
-func (c Capped) Text() string {
-	if c == (Capped{}) {
-		return ""
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		panic(err) // strings and a number
-	}
-	return string(text)
-}
-
-// ParseCapped reads what Text wrote.
-func ParseCapped(text string) (c Capped, err error) {
-	if text != "" {
-		err = json.Unmarshal([]byte(text), &c)
-	}
-	return c, err
-}
-
-// Hold puts what was reached in force: the tenant is stopped, or has one more limit. A
-// tenant that has as many limits as it may is stopped, for it cannot have one more.
-func (c Capped) Hold(t *limit.Tenant) {
-	if c == (Capped{}) {
-		return
-	}
-	rate, err := limit.ParseRate(c.Rate)
-	if c.At != CapThrottle || err != nil || len(t.Overrides) >= limit.MaxPlanLimits {
-		t.Capped = true
-		return
-	}
-	t.Overrides = append(slices.Clip(t.Overrides), limit.Limit{
-		Name: CapName, Algorithm: limit.TokenBucket, Rate: rate, Burst: rate.Units, EpsilonPPM: limit.DefaultEpsilonPPM,
-	})
-}
-
-// Webhooks returns where alerts may go, by name.
-func (d *Document) Webhooks() []Webhook { return d.webhooks }
-
 // Alerts returns what is told of, by name.
 func (d *Document) Alerts() []Alert { return d.alerts }
-
-// Cap returns the spending cap of a plan; the zero value for none.
-func (d *Document) Cap(plan string) Cap { return d.caps[plan] }
-
-// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of another currency.
-func (d *Document) CheckCap(text, plan string) error {
-	c, err := ParseCap(text)
-	if err != nil {
-		return err
-	}
-	currency := d.currency(plan)
-	if c.Currency == "" || currency == "" || c.Currency == currency {
-		return nil
-	}
-	return fmt.Errorf("%w: the tenant has a spending cap of its own of %s, and plan %s is priced in %s: nothing would count towards the cap. Change both in one document",
-		ErrInvalid, c.Money(), limit.Quote(plan), currency)
-}
-
-// Caps reports whether any plan has a cap.
-func (d *Document) Caps() bool { return len(d.caps) > 0 }
-
-func (p *parser) webhooks(fd field) {
-	f := p.f
-	list := mapping(f, fd.node, "webhooks")
-	if len(list) > MaxWebhooks {
-		f.add(fd.line, "webhooks has %d elements; at most %d are allowed", len(list), MaxWebhooks)
-	}
-	for _, e := range list {
-		w, what := Webhook{Name: e.name}, "webhook "+e.name
-		if !limit.ValidName(e.name) {
-			f.add(e.line, "%s is not a name; a webhook's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
-		}
-		if isNull(e.node) {
-			f.add(e.line, "%s says nothing; give it url and secret", what)
-		}
-		given := map[string]bool{}
-		for _, k := range mapping(f, e.node, what) {
-			given[k.name] = true
-			switch k.name {
-			case "url":
-				if word(f, k, what, &w.URL); w.URL != "" {
-					if problem := urlProblem(w.URL); problem != "" {
-						f.add(k.line, "url of %s: %s", what, problem)
-					}
-				}
-			case "secret":
-				p.secret(k, &w, what)
-			default:
-				unknown(f, k, what, "url", "secret")
-			}
-		}
-		if e.node.Kind == yaml.MappingNode && (!given["url"] || !given["secret"]) {
-			f.add(e.line, "%s needs a url and a secret, such as {url: \"https://hooks.example.com/quota\", secret: {env: %sOPS}}", what, SecretPrefix)
-		}
-		p.doc.webhooks = append(p.doc.webhooks, w)
-	}
-	slices.SortFunc(p.doc.webhooks, func(a, b Webhook) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// urlProblem says why nothing may be sent there; empty if it may.
-func urlProblem(s string) string {
-	u, err := url.Parse(s)
-	switch {
-	case len(s) > maxURL:
-		return fmt.Sprintf("it has %d bytes; at most %d are allowed", len(s), maxURL)
-	case err != nil || u.Hostname() == "" || u.Opaque != "":
-		return "write an address such as https://hooks.example.com/quota"
-	case u.User != nil:
-		return "it holds a user or a password, which a document must not; deliveries are signed instead"
-	case u.Fragment != "":
-		return "what follows # is never sent; leave it out"
-	case u.Scheme == "https", u.Scheme == "http" && Loopback(u.Hostname()):
-		return ""
-	}
-	return "it must begin with https:// (http:// only to localhost and loopback addresses)"
-}
-
-// Loopback reports whether a host is this machine by its name or address.
-func Loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-func (p *parser) secret(fd field, w *Webhook, what string) {
-	f := p.f
-	what = "secret of " + what
-	if fd.node.Kind != yaml.MappingNode {
-		f.add(fd.line, "%s must say where the server reads it, {env: %sNAME} or {file: /PATH}: a document holds no secrets", what, SecretPrefix)
-		return
-	}
-	for _, k := range mapping(f, fd.node, what) {
-		switch k.name {
-		case "env":
-			word(f, k, what, &w.SecretEnv)
-			if name, ok := strings.CutPrefix(w.SecretEnv, SecretPrefix); w.SecretEnv != "" && (!ok || !limit.ValidName(name) || strings.ContainsAny(name, ".-")) {
-				f.add(k.line, "env of %s is %s; it must be the name of a variable that begins with %s", what, limit.Quote(w.SecretEnv), SecretPrefix)
-			}
-		case "file":
-			word(f, k, what, &w.SecretFile)
-			if w.SecretFile != "" && (!filepath.IsAbs(w.SecretFile) || !limit.ValidValue(w.SecretFile)) {
-				f.add(k.line, "file of %s is %s; it must be a path from the root, such as /etc/quota/webhook.secret", what, limit.Quote(w.SecretFile))
-			}
-		default:
-			unknown(f, k, what, "env", "file")
-		}
-	}
-	if (w.SecretEnv == "") == (w.SecretFile == "") {
-		f.add(fd.line, "%s needs one of env and file", what)
-	}
-}
 
 // names reads a list of names, of which known says whether there is one; nil for any.
 func (p *parser) names(fd field, what string, valid, known func(string) bool, are string) []string {
@@ -312,21 +79,6 @@ func (p *parser) names(fd field, what string, valid, known func(string) bool, ar
 	}
 	slices.Sort(all)
 	return all
-}
-
-func (p *parser) webhookNames(fd field, what string) []string {
-	are := "the document has no webhooks"
-	for i, w := range p.doc.webhooks {
-		if i == 0 {
-			are = "the webhooks are " + w.Name
-		} else {
-			are += ", " + w.Name
-		}
-	}
-	known := func(name string) bool {
-		return slices.ContainsFunc(p.doc.webhooks, func(w Webhook) bool { return w.Name == name })
-	}
-	return p.names(fd, what, limit.ValidName, known, are)
 }
 
 func (p *parser) alerts(fd field) {
@@ -551,69 +303,6 @@ func (p *parser) alertSpan(k field, what string, least, most time.Duration) time
 	return d
 }
 
-// spendingCap reads a cap; currency is that of the plan's price, empty where it has none.
-func (p *parser) spendingCap(fd field, what, currency string, none bool) (c Cap) {
-	f := p.f
-	if none && fd.node.Kind == yaml.ScalarNode && fd.node.Value == CapNone {
-		return Cap{At: CapNone}
-	}
-	what = "spending_cap of " + what
-	if fd.node.Kind != yaml.MappingNode {
-		f.add(fd.line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, kind(fd.node))
-		return c
-	}
-	given := map[string]bool{}
-	for _, k := range mapping(f, fd.node, what) {
-		given[k.name] = true
-		var s string
-		switch k.name {
-		case "amount":
-			if word(f, k, what, &s); s == "" {
-				continue
-			}
-			m, err := billing.ParseMoney(s)
-			switch {
-			case err != nil:
-				f.add(k.line, "amount of %s: %v", what, err)
-			case m.Amount <= 0:
-				f.add(k.line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
-			case currency == "":
-				f.add(k.line, "%s: the plan has no price, so nothing is ever spent", what)
-			case currency != m.Currency:
-				f.add(k.line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
-			}
-			c.Amount, c.Currency = m.Amount, m.Currency
-		case "at":
-			word(f, k, what, &s)
-			rate, throttle := strings.CutPrefix(s, "throttle to ")
-			switch {
-			case s == "":
-			case s == CapStop, s == CapAlert:
-				c.At = s
-			case throttle:
-				c.At, c.Rate = CapThrottle, rate
-				r, err := limit.ParseRate(rate)
-				if err == nil && rateProblem(limit.TokenBucket, r) != "" {
-					err = fmt.Errorf("%s", rateProblem(limit.TokenBucket, r))
-				}
-				if err != nil {
-					f.add(k.line, "at of %s: %v", what, err)
-				}
-			default:
-				f.add(k.line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
-			}
-		case "webhooks":
-			c.Webhooks = strings.Join(p.webhookNames(k, what), ",")
-		default:
-			unknown(f, k, what, "amount", "at", "webhooks")
-		}
-	}
-	if !given["amount"] || !given["at"] {
-		f.add(fd.line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
-	}
-	return c
-}
-
 func (a *Alert) String() string {
 	var parts []string
 	switch {
@@ -644,14 +333,6 @@ func (a *Alert) String() string {
 
 // Percent writes a threshold as a document does.
 func Percent(ppm int64) string { return percent(ppm) }
-
-// String says where the webhook is and whence its secret comes.
-func (w Webhook) String() string {
-	if w.SecretFile != "" {
-		return w.URL + ", secret of file " + w.SecretFile
-	}
-	return w.URL + ", secret of variable " + w.SecretEnv
-}
 
 // diffAlerts says what changes of webhooks, alerts and the plans' caps.
 func diffAlerts(before, after *Document) (changes []string) {
@@ -689,23 +370,4 @@ func diffAlerts(before, after *Document) (changes []string) {
 		changes = append(changes, diffCap("plan "+p.Name, before.caps[p.Name], after.caps[p.Name])...)
 	}
 	return changes
-}
-
-func diffCap(what string, before, after Cap) []string {
-	if before == after {
-		return nil
-	}
-	say := func(c Cap) string {
-		s := orNone(c.String())
-		if c.Webhooks != "" {
-			s += ", to " + strings.Join(c.WebhookNames(), ", ")
-		}
-		return s
-	}
-	return []string{fmt.Sprintf("%s: spending cap %s → %s", what, say(before), say(after))}
-}
-
-// DiffCap says how a tenant's spending cap changes; nil where it does not.
-func DiffCap(tenant string, before, after Cap) []string {
-	return diffCap("tenant "+tenant, before, after)
 }

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// memoKey tells requests of the same names apart, and says where in a table they are. Of each half all but nothing is known to
+// those who do not know this process's seeds: values that differ agree in one sum with a chance of 2^-64 (it is the
+// hash NH of two independent keys), and all 64 bits of the one half and 32 of the other are compared, besides those that tell
+// the place. A billion different requests a second for a century, each beside all the others in its group, come to one
+// chance in two billion that one of them is ever decided by another's buckets.
+// What a value of more than 16 bytes has between its ends is hashed by multiplying and folding with keys of its own: no collision
+// of it is known, and no bound like that one is proven.
+type memoKey struct{ key, more uint64 }
+
+// shortEnds is a value's first and last eight bytes, which overlap in a short one: with the length they say all of
+// up to sixteen. It is for values of fewer than eight.
+func shortEnds(v string) (first, last uint64) {
+	p := unsafe.Pointer(unsafe.StringData(v))
+	switch {
+	case len(v) >= 4:
+		return uint64(*(*uint32)(p)), uint64(*(*uint32)(unsafe.Add(p, len(v)-4)))
+	case len(v) > 0:
+		return uint64(v[0]) | uint64(v[len(v)/2])<<8, uint64(v[len(v)-1])
+	}
+	return 0, 0
+}
+
+// memoSeeds keep others from choosing values that collide.
+var memoSeeds = func() (s struct {
+	ends           [memoAttributes + 1][4]uint64 // the last for the lengths
+	between, whole [4]uint64
+}) {
+	for i := range s.ends {
+		for j := range s.ends[i] {
+			s.ends[i][j] = rand.Uint64()
+		}
+	}
+	for j := range s.whole {
+		s.between[j], s.whole[j] = rand.Uint64()|1, rand.Uint64()
+	}
+	return s
+}()
+
+func folded(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	return high ^ low
+}
+
+// memoHash returns the key of a request's values; false for a request that is too large to be remembered.
+func memoHash(attributes []limit.Attribute) (k memoKey, ok bool) {
+	if len(attributes) > memoAttributes {
+		return k, false
+	}
+	var aHigh, aLow, bHigh, bLow, carry, lengths, names uint64
+	for i := range attributes {
+		v := attributes[i].Value
+		p := unsafe.Pointer(unsafe.StringData(v))
+		var first, last uint64
+		if len(v) >= 8 {
+			first, last = *(*uint64)(p), *(*uint64)(unsafe.Add(p, len(v)-8))
+		} else {
+			first, last = shortEnds(v)
+		}
+		seed := &memoSeeds.ends[i%memoAttributes]
+		lengths = lengths<<8 | uint64(len(v))
+		names = names<<8 | uint64(len(attributes[i].Name)) // for there are requests of the same values
+		high, low := bits.Mul64(first+seed[0], last+seed[1])
+		aLow, carry = bits.Add64(aLow, low, 0)
+		aHigh, _ = bits.Add64(aHigh, high, carry)
+		high, low = bits.Mul64(first+seed[2], last+seed[3])
+		bLow, carry = bits.Add64(bLow, low, 0)
+		bHigh, _ = bits.Add64(bHigh, high, carry)
+		if len(v) > 16 {
+			if len(v) > memoValue {
+				return k, false
+			}
+			a, b := betweenEnds(v, seed)
+			aLow, bLow = aLow+a, bLow+b
+		}
+	}
+	seed, whole := &memoSeeds.ends[memoAttributes], &memoSeeds.whole
+	high, low := bits.Mul64(lengths+seed[0], names+seed[1])
+	aLow, carry = bits.Add64(aLow, low, 0)
+	aHigh, _ = bits.Add64(aHigh, high, carry)
+	high, low = bits.Mul64(lengths+seed[2], names+seed[3])
+	bLow, carry = bits.Add64(bLow, low, 0)
+	bHigh, _ = bits.Add64(bHigh, high, carry)
+	return memoKey{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}, true
+}
+
+// betweenEnds is two hashes of what a long value has between its first and last eight bytes.
+func betweenEnds(v string, seed *[4]uint64) (a, b uint64) {
+	p := unsafe.Pointer(unsafe.StringData(v))
+	a, b = seed[0], seed[2]
+	for m := 8; m < len(v)-8; m += 8 {
+		w := *(*uint64)(unsafe.Add(p, m))
+		a = folded(a^w, memoSeeds.between[0]) + memoSeeds.between[1]
+		b = folded(b^w, memoSeeds.between[2]) + memoSeeds.between[3]
+	}
+	return a, b
+}
+
+func (k memoKey) sampled() bool { return k.key%memoSample == 0 }

@@ -68,18 +68,17 @@ bench-ledger: ## report rows from gRPC to the roll-ups, the ledger's size, a dat
 	@$(GO) run ./loadtest/books $(ARGS)
 
 .PHONY: bench-reports
-bench-reports: ## reports and exports from a ledger of 10,000 tenants' hours of a year; takes 13 GB (ARGS="-days 62")
+bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; takes 13 GB (ARGS="-days 62")
 	@$(GO) run ./loadtest/books -only reports $(ARGS)
 
 .PHONY: bench-renewal
 bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
 	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
-	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/lease/relay
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 
 # Five million decisions a second for a minute: 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
 HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5000000 --saturated 20 --burst 120s --cold 50 --changes 2s \
-  --warm 30s --duration 60s --report-interval 30s
+  --warm 90s --duration 60s --report-interval 30s
 
 .PHONY: loadtest
 loadtest: build ## the headline load on real engines (JSON=FILE HTML=FILE; ARGS="--gateways 20 …" for another load)

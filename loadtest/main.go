@@ -72,7 +72,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := load.Config{Progress: stdout}
 	var server, adminKey, engines, file, page string
-	var relay bool
 	var apply, showVersion bool
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -84,7 +83,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.IntVar(&c.Gateways, "gateways", 4, "gateways, each a client of its own")
 	f.IntVar(&c.Tenants, "tenants", 100, "tenants that ask")
 	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure")
-	f.DurationVar(&c.Warm, "warm", 2*time.Second, "how long to load before that, while leases are new")
+	f.DurationVar(&c.Warm, "warm", 2*time.Second, "how long to load before that while leases are new, at most")
 	f.Int64Var(&c.Rate, "rate", 0, "decisions a second of all gateways; 0 for as many as possible")
 	f.StringVar(&c.Shape, "distribution", load.Uniform, "how requests spread over tenants: uniform or zipf")
 	f.IntVar(&c.Limits, "limits", 1, "limits that each request meets")
@@ -94,16 +93,16 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.DurationVar(&c.Changes, "changes", 0, "how often a tenant's plan changes, of a load with --saturated; 0 for never")
 	f.DurationVar(&c.Report, "report-interval", 0, "of the gateways; 0 for the client's own")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
-	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything else")
+	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything is measured")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 64 for each gateway")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
 	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
-	f.BoolVar(&relay, "relay", false, "start the server with --relay: it holds one lease of a bucket in Redis for all gateways")
 	f.StringVar(&file, "json", "", "file to write the result to")
 	f.StringVar(&page, "html", "", "file to write a page with charts over time to")
+	f.StringVar(&c.Profile, "profile", "", "directory to write processor profiles of this process to, of the first leases and of what is measured")
 	f.BoolVar(&showVersion, "version", false, "print the version and end")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -136,7 +135,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if program == "" && engines != stack.Memory {
 			fmt.Fprintln(stdout, "quota-server is not beside this program: the server runs in this process")
 		}
-		s, err := stack.Start(ctx, engines, stack.Server{Policy: plans.Document, Program: program, Relay: relay}, stdout)
+		s, err := stack.Start(ctx, engines, stack.Server{Policy: plans.Document, Program: program}, stdout)
 		if err != nil {
 			return err
 		}
@@ -233,7 +232,7 @@ func together(f *flag.FlagSet, server string, apply bool) error {
 			if server == "" {
 				faults = append(faults, fmt.Errorf("--%s is for the server of --server, which is not given", set.Name))
 			}
-		case "engines", "relay":
+		case "engines":
 			if server != "" {
 				faults = append(faults, fmt.Errorf("--%s is for a server that is started; --server names one that runs", set.Name))
 			}

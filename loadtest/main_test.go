@@ -68,6 +68,12 @@ func TestLoadOverEmbeddedEngines(t *testing.T) {
 	if r.Gateways != 2 || r.Tenants != 10 || r.RPCs == 0 || r.DecisionsPerSecond == 0 || r.Engines != "memory" {
 		t.Errorf("got %+v", r)
 	}
+	if r.FirstLeases != 20 || r.TouchSeconds <= 0 {
+		t.Errorf("first leases: %d in %v s, want 20 in some", r.FirstLeases, r.TouchSeconds)
+	}
+	if n := 1024 * r.DecisionNS.Samples; n < r.Decisions*3/4 || n > r.Decisions*5/4 {
+		t.Errorf("timed one in 1,024 of %d decisions: %d; what is not measured is not to be timed", r.Decisions, n)
+	}
 	if !strings.Contains(out.String(), "decisions/s") {
 		t.Errorf("no progress in\n%s", out.String())
 	}

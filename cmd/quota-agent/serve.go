@@ -232,5 +232,8 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 	defer force.Stop()
 	s.GracefulStop()
 	lines.Wait()
-	return <-served
+	if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // told to stop before it began
+		return err
+	}
+	return nil
 }

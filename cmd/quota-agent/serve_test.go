@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -12,11 +13,13 @@ import (
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -36,6 +39,25 @@ func fetch(t *testing.T, socket, path string) (int, string) {
 		t.Fatal(err)
 	}
 	return answer.StatusCode, string(b)
+}
+
+// An agent that is told to stop before it serves has not failed.
+func TestStoppedBeforeItServes(t *testing.T) {
+	m, err := doors.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "g"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serveGRPC(ctx, l, doors.NewEnvoy(nil, m), doors.NewDecide(nil, m)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Envoy asks over a Unix socket; what was admitted is settled by the agent's end.

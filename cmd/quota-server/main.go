@@ -69,14 +69,15 @@ type misuse struct{ error }
 // Unwrap gives what is wrong with it.
 func (m misuse) Unwrap() error { return m.error }
 
+// commands are what it does besides serving.
+var commands = map[string]func(context.Context, []string) error{"migrate": migrate, "retain": retain}
+
 func run(ctx context.Context, second func(), args []string) error {
 	if len(args) > 0 {
-		switch args[0] {
-		case "migrate":
-			return migrate(ctx, args[1:])
-		case "retain":
-			return retain(ctx, args[1:])
-		case "--version", "-version": // no flag like the others: QUOTA_VERSION means something else to many
+		if command := commands[args[0]]; command != nil {
+			return command(ctx, args[1:])
+		}
+		if args[0] == "--version" || args[0] == "-version" { // no flag like the others: QUOTA_VERSION means something else to many
 			fmt.Println(version.Line("quota-server"))
 			return nil
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -98,11 +100,34 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
+// untilServing returns an address to serve HTTP on, and a context that ends once somebody does: a server that is told to stop
+// while it brings its database up to date ends with an error, and on a busy machine that takes its time.
+func untilServing(t *testing.T) (context.Context, string) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	go func() {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+		for ctx.Err() == nil {
+			if got, err := client.Get("http://" + addr + "/healthz"); err == nil {
+				_ = got.Body.Close()
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return ctx, addr
+}
+
 // Embedded, from nothing, until it is told to stop.
 func TestServe(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err := run(ctx, func() {}, []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--data-dir", t.TempDir(), "--log-level", "error"})
+	ctx, addr := untilServing(t)
+	err := run(ctx, func() {}, []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", addr, "--data-dir", t.TempDir(), "--log-level", "error"})
 	if err != nil {
 		t.Errorf("serving until it was told to stop: got %v", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
@@ -26,7 +28,7 @@ type booked interface {
 func TestRetain(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		dir := t.TempDir()
-		retainAll(t, []string{"--data-dir", dir}, func(o ledger.Options) (booked, error) {
+		retainAll(t, []string{"--data-dir", dir}, time.Now().UTC(), func(o ledger.Options) (booked, error) {
 			return sqliteledger.Open(t.Context(), filepath.Join(dir, "quota.db"), o)
 		})
 	})
@@ -35,13 +37,26 @@ func TestRetain(t *testing.T) {
 		if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
 			t.Fatal(err)
 		}
-		retainAll(t, []string{"--ledger-owner-url", pg.OwnerURL()}, func(o ledger.Options) (booked, error) {
+		retainAll(t, []string{"--ledger-owner-url", pg.OwnerURL()}, today(t, pg.OwnerURL()), func(o ledger.Options) (booked, error) {
 			return pgledger.Open(t.Context(), pg.AppURL(), o)
 		})
 	})
 }
 
-func retainAll(t *testing.T, which []string, open func(ledger.Options) (booked, error)) {
+// today is the database's time, by which the ledger judges rows and months: this machine may have another.
+func today(t *testing.T, url string) (now time.Time) {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.QueryRow(t.Context(), "SELECT now()").Scan(&now), db.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return now.UTC()
+}
+
+func retainAll(t *testing.T, which []string, now time.Time, open func(ledger.Options) (booked, error)) {
 	retain := func(args ...string) (string, error) {
 		var err error
 		out := stdout(t, func() { err = run(t.Context(), func() {}, append(append([]string{"retain"}, which...), args...)) })
@@ -66,7 +81,6 @@ func retainAll(t *testing.T, which []string, open func(ledger.Options) (booked, 
 			t.Fatalf("settle: %v, %v", receipts, err)
 		}
 	}
-	now := time.Now().UTC()
 	then := time.Date(now.Year()-1, 3, 31, 12, 0, 0, 0, time.UTC)
 	use(ledger.Options{Now: func() time.Time { return then }}, func(s booked) {
 		settle(s, "a", then)
@@ -96,8 +110,8 @@ func retainAll(t *testing.T, which []string, open func(ledger.Options) (booked, 
 		t.Errorf("check: got %q, %v", out, err)
 	}
 	use(ledger.Options{}, func(s booked) {
-		settle(s, "b", time.Now())
-		if n, err := s.Fold(t.Context(), time.Now()); err != nil || n != 1 {
+		settle(s, "b", now)
+		if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 		v, err := s.Books().Verify(t.Context(), nil)

@@ -27,13 +27,13 @@ func (a *Account) Add(o Account) {
 
 // Accounted reports whether the entry's leases are accounted for: slots are not spent,
 // and what is tried beside the policy in force takes nothing.
-func (e *Entry) Accounted() bool { return !e.slots && !e.Shadow() }
+func (e *Entry) Accounted() bool { return !e.goesBy().slots && !e.Shadow() }
 
 // Ended says what became of the lease that an answer to the renewal of that number
 // replaces. It is asked before Apply; false where no such renewal is under way.
-func (b *Bucket) Ended(number int64) (Account, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Ended(number int64) (Account, bool) {
+	b := of.open(new(hand))
+	defer b.close()
 	p := b.ask
 	if p == nil || p.number != number {
 		return Account{}, false
@@ -46,9 +46,9 @@ func (b *Bucket) Ended(number int64) (Account, bool) {
 }
 
 // Standing says what the bucket spent in all, and how the lease that it has stands.
-func (b *Bucket) Standing() Account {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Standing() Account {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.counting {
 		return Account{}
 	}

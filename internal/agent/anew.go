@@ -25,7 +25,7 @@ func anewAfter(l *limit.Limit) int16 {
 // it was taken out of the bucket when it was granted. Once the store has no record of that,
 // it would take it out again, as spent by a holder that it does not know; so it is reported no more. Whoever spent
 // more than it was granted reports all of it.
-func (b *Bucket) beginAnewLocked(now int64) {
+func (b *book) beginAnewLocked(now int64) {
 	spent := b.toldAdmitted - b.answered
 	if b.live || b.anewIn == 0 || spent <= 0 || spent > b.granted || now-b.expires < int64(b.anewIn)*1_000_000 {
 		return

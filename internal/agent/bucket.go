@@ -35,164 +35,89 @@ const endless = 1 << 60
 // had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip.
 const askAgain = 60_000_000
 
-// alone is how a bucket with windows goes on out of contact.
-type alone uint8
-
-const (
-	inContact alone = iota
-	onRest          // with its share of what remained of the window
-	onShare         // with its share of a further one
-)
-
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
 // everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
 //
 // All times are microseconds of one monotonic clock, the caller's.
+//
+// There may be millions of buckets, so that bytes count (TestBytesPerBucket). What requests touch is the cell, in a
+// cache line of its own. The book is packed, and is read and written whole (book.go); what few buckets have is apart (seldom).
 type Bucket struct {
-	// cell is apart: what requests touch lies close together (Entry), and could be mapped from a file.
-	cell stock
-	// What a denial without the mutex reads lies beside it.
-	shutUntil counter // see Shut; written under the mutex
-	shutRetry counter // when one unit may be there, as of then
-
-	mu lock
-	// What is one byte each lies together, for there may be millions of buckets (TestBytesPerBucket).
-	onOutage limit.Outage
-	counting bool  // no rate: nothing is leased
-	slots    bool  // units are slots, which requests give back
-	queues   bool  // requests wait their turn unless they say otherwise
-	paced    bool  // what cannot leave at once is denied, not asked for
-	touch    bool  // the first units are admitted on credit
-	live     bool  // false before the first grant and after the lease's end
-	dry      bool  // as last told, the whole bucket had no slot left
-	failed   bool  // nobody answered of late
-	met      bool  // there was a grant
-	gone     bool  // the last renewal gave all back
-	ended    bool  // the lease ended by itself: it was not given back
-	alone    alone // since the last answer
-	early    bool  // renew before renewAt
-	durable  bool  // the cell outlives the process, and all is counted there; never written later
-	stopped  bool  // the last check found that demand stopped
-	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
-	most     int16 // requests that may wait their turn
-	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
-	least    int32 // before denyUntil, requests of fewer units ask all the same
-	// patient counts the requests that wait their turn, so that one which gives back
-	// sees them without the mutex. It is written under it.
-	patient  flag
-	keep     flag  // more slots than this lying idle are a surplus that the owner has not noticed
-	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
-
-	*span // of windows and slots; noSpan without
-
-	// The lease.
-	trickle    int64 // micro-tokens a second
-	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
-	last       int64 // the trickle is credited up to this time
-	fraction   int64 // micro-tokens credited beyond whole tokens
-	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
-	expires    int64 // before the first lease: when to tell of what was admitted on credit
-	term       int64
-	renewAt    int64 // when to renew without any further reason
-	denyUntil  int64
-	generation int64
-	remaining  int64 // the server's estimate for the whole bucket, and when it was made
-	resetAt    int64
-	spentBase  int64 // units admitted that remaining does not count any more
-
-	// The conversation with the store.
-	number       int64 // of the last renewal made
-	began        int64 // the first number
-	ask          *pendingRenewal
-	rate         float64 // units asked for a second, as of the last renewal
-	checkAt      int64   // when to hold demand against rate
-	checked      int64   // units asked for until the last check
-	checkedAt    int64
-	lastAsk      int64
-	seldom       atomic.Pointer[seldom] // nil where nothing of it was needed yet
-	toldAdmitted int64                  // admitted and denied units up to the last renewal made
-	toldDenied   int64
-	// toldAdmitted and toldDenied as of the last renewal that was answered.
-	answered, answeredDenied int64
-	answeredAt               int64  // when that was sent; 0 for none
-	granted                  int64  // the most that the lease of the last answer lets it spend
-	queue                    *queue // nil when nobody waits
-
-	collectedAdmitted, collectedDenied int64 // already handed to the ledger's rows
+	packed  [packedBytes]byte
+	edition uint8 // which of the scope's terms it goes by; written under the mutex, by the owner
+	durable bool  // the cell outlives the process, and all is counted there; never written later
+	mu      latch
+	working working
+	seldom  atomic.Pointer[seldom] // nil where nothing of it was needed yet
+	// What finds it reads the end.
+	cell  *cell // where a journal has it, or else on the heap
+	scope *Scope
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
 // one, unless the limit only counts.
 func NewBucket(l *limit.Limit) *Bucket {
-	b := new(Bucket)
-	b.init(l, new(cell))
-	return b
+	of, s := new(Bucket), new(Scope)
+	s.goBy(l)
+	of.init(s, new(cell))
+	return of
 }
 
-func (b *Bucket) init(l *limit.Limit, c *cell) {
-	b.cell.cell, b.counting, b.span = c, l.CountsOnly(), &noSpan
-	b.adopt(l)
+func (of *Bucket) init(s *Scope, c *cell) {
+	of.cell, of.scope = c, s
+	of.mu.Lock()
+	b := &new(hand).book // of zeros
+	b.Bucket, b.cell.cell = of, c
+	defer b.close()
+	b.adoptLocked()
 	if b.counting {
 		b.cell.credit(endless)
 	}
 }
 
-func (b *Bucket) adopt(l *limit.Limit) {
-	b.onOutage, b.capacity = l.OnOutage, capacityOf(l)
-	if b.slots = l.Algorithm == limit.Concurrency; b.slots {
-		b.ownSpanLocked()
-	}
-	b.paced = l.Algorithm == limit.LeakyBucket
-	b.queues = b.slots && l.Queue > 0
-	b.touch = l.FirstTouch == limit.TouchAdmit
-	b.anewIn = anewAfter(l)
-	if b.most = int16(l.Queue); b.most == 0 { // at most limit.MaxQueue
-		b.most = maxWaiting
-	}
-}
-
 // foldLocked is cell.fold, after what came back has paid what is owed: units spent beyond the
 // lease, slots in use beyond it. Slots that come back without a lease are nobody's.
-func (b *Bucket) foldLocked() int64 {
+func (b *book) foldLocked() int64 {
 	b.payLocked()
 	return b.cell.fold()
 }
 
 // Take removes n units (at least 1) if they are there: one atomic subtraction
 // for a single unit. On false the caller asks Slow with the same n.
-func (b *Bucket) Take(n int64) bool { return b.cell.take(n) }
+func (of *Bucket) Take(n int64) bool { return of.cell.take(n) }
 
 // Hold announces that n units about to be taken may be put back, because another
 // limit of the request is asked later. Each Hold is followed by one Release,
 // after PutBack where the units were taken and went back. Only a bucket whose
 // units are billed needs it, and only where it is not the last to be asked.
-func (b *Bucket) Hold(n int64) { b.cell.pending.Add(n) }
+func (of *Bucket) Hold(n int64) { of.cell.pending.Add(n) }
 
 // Release ends a Hold.
-func (b *Bucket) Release(n int64) { b.cell.pending.Add(-n) }
+func (of *Bucket) Release(n int64) { of.cell.pending.Add(-n) }
 
 // PutBack returns n units that were taken for a request that another limit denied.
 // They are spendable again at the next refill: taken once, put back once, never
 // handed out twice.
-func (b *Bucket) PutBack(n int64) { b.cell.back.Add(n) }
+func (of *Bucket) PutBack(n int64) { of.cell.back.Add(n) }
 
 // Slow decides what Take(n) could not: it refills the cell from the trickle and
 // tries again. lost says that the server is out of contact. The verdict is Wait
 // when only a renewal can tell, or, where the limit says so, when the request's
 // turn has not come.
-func (b *Bucket) Slow(now, n int64, lost bool) Verdict { return b.Ask(now, n, lost, false) }
+func (of *Bucket) Slow(now, n int64, lost bool) Verdict { return of.Ask(now, n, lost, false) }
 
 // Ask is Slow for a request that, if patient, waits its turn instead of being denied:
 // enqueue a Waiter that is.
-func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
+	b := of.open(new(hand))
+	defer b.close()
+	b.usedLocked()
 	patient = patient || b.queues
 	b.foldLocked()
 	b.expireLocked(now, lost)
 	have := int64(0)
-	if b.patient.Load() == 0 { // those who wait their turn come first
+	if b.patients() == 0 { // those who wait their turn come first
 		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.noteLowLocked(now, have)
@@ -205,7 +130,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refused.Add(n)
-		b.rarely().hopeless += n
+		b.hopeless += n
 		return Verdict{Outcome: Denied}
 	case b.touchLocked(now, n):
 		return Verdict{Outcome: Admitted, Attend: true}
@@ -218,7 +143,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		}
 		b.shutLocked(now, lost)
 		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early}
-	case b.queue != nil && len(b.queue.waiters)-int(b.patient.Load()) >= maxWaiting:
+	case b.queue != nil && len(b.queue.waiters)-b.patients() >= maxWaiting:
 		b.cell.refused.Add(n)
 		return Verdict{Outcome: Denied}
 	}
@@ -227,37 +152,45 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 
 // shutLocked notes how long one unit is denied for certain: the store said to deny, and
 // until then no trickle brings a whole token and no window turns.
-func (b *Bucket) shutLocked(now int64, lost bool) {
-	if lost || b.slots || b.paced || b.patient.Load() > 0 || now >= b.denyUntil || b.least > 1 {
+func (b *book) shutLocked(now int64, lost bool) {
+	if lost || b.slots || b.paced || b.patients() > 0 || now >= b.denyUntil || b.least > 1 {
 		return
 	}
 	until := now + b.retryAfterLocked(now, 1)
 	if b.length > 0 {
 		until = min(until, b.turnAt)
 	}
-	b.shutRetry.Store(until)
-	b.shutUntil.Store(min(until, b.lastAsk+askAgain))
+	s := b.rarely()
+	s.shutRetry.Store(until)
+	s.shutUntil.Store(min(until, b.lastAsk+askAgain))
 }
 
 // Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:
 // denials are as many as a caller out of bounds likes. On false the caller asks Slow.
 // It is not for a time without contact. The verdict is of the same moment as Slow's would be, but
 // for units that the store grants meanwhile.
-func (b *Bucket) Shut(now int64) (Verdict, bool) {
-	until := b.shutUntil.Load()
-	if now >= until || b.cell.due() != 0 {
+func (of *Bucket) Shut(now int64) (Verdict, bool) {
+	s := of.seldom.Load()
+	if s == nil {
 		return Verdict{}, false
 	}
-	if s := b.seldom.Load(); s != nil && s.denials.Load() != nil {
-		s.denials.Load().add()
-	} else if n := b.cell.refused.Add(1); n%denialsFrom == 0 && !b.durable {
-		b.countApart()
+	until := s.shutUntil.Load()
+	if now >= until || s.due(of.cell) != 0 {
+		return Verdict{}, false
 	}
-	return Verdict{Outcome: Denied, RetryAfter: max(b.shutRetry.Load()-now, 1)}, true
+	if d := s.denials.Load(); d != nil {
+		d.add()
+	} else if n := of.cell.refused.Load(); !of.cell.refused.CompareAndSwap(n, n+1) {
+		of.cell.refused.Add(1)
+		if n >= denialsFrom && !of.durable {
+			of.countApart()
+		}
+	}
+	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1)}, true
 }
 
 // outageLocked answers for a bucket without a live lease while the server is away.
-func (b *Bucket) outageLocked(n int64) Verdict {
+func (b *book) outageLocked(n int64) Verdict {
 	if b.onOutage == limit.OutageOpen {
 		b.admitLocked(n)
 		return Verdict{Outcome: Admitted}
@@ -268,7 +201,7 @@ func (b *Bucket) outageLocked(n int64) Verdict {
 
 // admitLocked admits n units whether or not they are there: they are spent at once and
 // never in tokens, so that no one else can take them.
-func (b *Bucket) admitLocked(n int64) {
+func (b *book) admitLocked(n int64) {
 	b.cell.admit(n)
 	if b.slots {
 		b.debt += n // what comes back of them is nobody's
@@ -276,7 +209,7 @@ func (b *Bucket) admitLocked(n int64) {
 }
 
 // refillLocked credits the trickle up to now and returns the spendable units.
-func (b *Bucket) refillLocked(now int64) int64 {
+func (b *book) refillLocked(now int64) int64 {
 	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {
 		b.last = now
@@ -316,7 +249,7 @@ func (b *Bucket) refillLocked(now int64) int64 {
 // it goes on, and so it does while an answer is under way: its trickle was summed
 // when it was granted, so all of them together still keep the limit for as long
 // as the outage lasts, and a store holds an unrenewed lease's share for one term more.
-func (b *Bucket) expireLocked(now int64, lost bool) {
+func (b *book) expireLocked(now int64, lost bool) {
 	b.turnLocked(now, lost)
 	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
@@ -331,15 +264,12 @@ func (b *Bucket) expireLocked(now int64, lost bool) {
 
 // keptLocked returns until when a lease that was not renewed in time may be all the same, and nothing of it is
 // lost: the store keeps its share for a term after its end.
-func (b *Bucket) keptLocked() int64 { return b.expires + b.term/2 }
+func (b *book) keptLocked() int64 { return b.expires + b.term/2 }
 
 // voidLocked ends the lease: what is left of it can no longer be spent.
-func (b *Bucket) voidLocked() {
+func (b *book) voidLocked() {
 	b.live = false
-	b.trickle, b.room, b.debt = 0, 0, 0
-	if b.next != 0 {
-		b.next = 0
-	}
+	b.trickle, b.room, b.debt, b.next = 0, 0, 0, 0
 	b.cell.credit(-b.foldLocked())
 }
 
@@ -347,7 +277,7 @@ func (b *Bucket) voidLocked() {
 // goes on with its share of what remained of the window, and the next
 // one begins with its share of it: that of a lease which was live when
 // contact was lost, or whose end came before the loss was noticed.
-func (b *Bucket) turnLocked(now int64, lost bool) {
+func (b *book) turnLocked(now int64, lost bool) {
 	if b.length <= 0 || !(b.live || b.ended) {
 		return
 	}
@@ -377,7 +307,7 @@ func (b *Bucket) turnLocked(now int64, lost bool) {
 
 // noteLowLocked asks for an early renewal when the trickle no longer carries the
 // demand, so that the next request need not wait.
-func (b *Bucket) noteLowLocked(now, have int64) {
+func (b *book) noteLowLocked(now, have int64) {
 	if b.slots || now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.room/4+1 || b.dry {
 		return
 	}
@@ -386,7 +316,7 @@ func (b *Bucket) noteLowLocked(now, have int64) {
 
 // retryAfterLocked is when n units may be there: from the trickle, or when asking
 // makes sense again.
-func (b *Bucket) retryAfterLocked(now, n int64) int64 {
+func (b *book) retryAfterLocked(now, n int64) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.room {
 		soon := b.trickleTakesLocked(n - b.cell.units() + b.missingLocked())
@@ -399,7 +329,7 @@ func (b *Bucket) retryAfterLocked(now, n int64) int64 {
 
 // trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has
 // brought n tokens, what it pays first included.
-func (b *Bucket) trickleTakesLocked(n int64) int64 {
+func (b *book) trickleTakesLocked(n int64) int64 {
 	missing := float64(n+b.debt)*limit.Micro - float64(b.fraction)
 	return int64(min(math.Ceil(missing*1e6/float64(b.trickle)), 1<<53))
 }
@@ -407,9 +337,13 @@ func (b *Bucket) trickleTakesLocked(n int64) int64 {
 // Collect returns the units admitted and denied since the last Collect, for the
 // ledger's rows. It never returns an admitted unit twice, nor one that a request
 // under way may still put back.
-func (b *Bucket) Collect() (admitted, denied int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Collect() (admitted, denied int64) {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.collectLocked()
+}
+
+func (b *book) collectLocked() (admitted, denied int64) {
 	b.foldLocked()
 	if a := b.cell.admitted(); a > b.collectedAdmitted {
 		admitted = a - b.collectedAdmitted
@@ -419,6 +353,7 @@ func (b *Bucket) Collect() (admitted, denied int64) {
 		denied = d - b.collectedDenied
 		b.collectedDenied = d
 	}
+	b.restLocked()
 	return admitted, denied
 }
 
@@ -435,9 +370,9 @@ type State struct {
 }
 
 // State returns a snapshot at now.
-func (b *Bucket) State(now int64) State {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) State(now int64) State {
+	b := of.open(new(hand))
+	defer b.close()
 	s := State{
 		Tokens: b.cell.units(), Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
 		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(),

@@ -108,22 +108,33 @@ func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pe
 // denied returns the units denied so far.
 func (c *cell) denied() int64 { return c.refused.Load() }
 
-// stock is a cell with what its bucket knows of it besides, which a crash may take away.
+// stock is a cell with what its bucket knows of it besides, which a crash may take away. Whoever has it in hand holds the mutex.
 type stock struct {
 	*cell
-	finished counter // slots given back by requests that came to their end
-	folded   counter // units put back and slots given back that are spendable again, or nobody's; written under the mutex
+	folded int64   // units put back and slots given back that are spendable again, or nobody's
+	apart  *seldom // what requests share of it; nil where there is nothing
 }
 
 // due returns the units that came back and are not folded yet.
 func (s *stock) due() int64 {
-	folded := s.folded.Load() // first: it never exceeds the others
-	return s.back.Load() + s.finished.Load() - folded
+	n := s.back.Load() - s.folded
+	if s.apart != nil {
+		n += s.apart.finished.Load()
+	}
+	return n
+}
+
+// cameBack notes that n more units are folded.
+func (s *stock) cameBack(n int64) {
+	s.folded += n
+	if s.apart != nil && n != 0 {
+		s.apart.folded.Store(s.folded)
+	}
 }
 
 // change folds what came back, puts n units in, or takes -n unspent units out, but never below
 // zero, and clears traces below zero. It returns the units now spendable, and by how many it
-// fell short. The caller holds the mutex.
+// fell short.
 func (s *stock) change(n int64) (next, short int64) {
 	for {
 		v := s.tokens.Load()
@@ -135,40 +146,41 @@ func (s *stock) change(n int64) (next, short int64) {
 			return next, short
 		}
 		if s.commit(v, next, next-have) {
-			s.folded.Add(due)
+			s.cameBack(due)
 			return next, short
 		}
 	}
 }
 
 // fold clears what requests left behind: traces below zero, and units
-// that came back, which become spendable again. The caller holds the
-// bucket's mutex. It returns the units now spendable.
+// that came back, which become spendable again. It returns the units now spendable.
 func (s *stock) fold() int64 {
 	have, _ := s.change(0)
 	return have
 }
 
 // credit puts n units in, or takes -n unspent units out, but never below zero:
-// it returns the units by which it fell short. The caller holds the mutex.
+// it returns the units by which it fell short.
 func (s *stock) credit(n int64) (short int64) {
 	_, short = s.change(n)
 	return short
 }
 
 // credited returns the units that are in use, or back, or spendable: what was put in and is not
-// nobody's. The caller holds the mutex.
-func (s *stock) credited() int64 { return s.put[s.tokens.Load()&1].Load() - s.folded.Load() }
+// nobody's.
+func (s *stock) credited() int64 { return s.put[s.tokens.Load()&1].Load() - s.folded }
 
-// finish gives back n slots of a request that came to its end: they were admitted, and
-// are there again.
-func (s *stock) finish(n int64) { s.finished.Add(n) }
-
-// inUse returns the units that requests have in hand. The caller holds the mutex.
-func (s *stock) inUse() int64 { return s.taken() - s.finished.Load() }
+// inUse returns the units that requests have in hand.
+func (s *stock) inUse() int64 {
+	n := s.taken()
+	if s.apart != nil {
+		n -= s.apart.finished.Load()
+	}
+	return n
+}
 
 // claim takes up to n units for a request that waits its turn, those that came
-// back first, so that nobody overtakes it. The caller holds the mutex.
+// back first, so that nobody overtakes it.
 func (s *stock) claim(n int64) (got int64) {
 	for {
 		v := s.tokens.Load()
@@ -177,7 +189,7 @@ func (s *stock) claim(n int64) (got int64) {
 		switch {
 		case back > 0:
 			if s.commit(v, v>>1-here, back) {
-				s.folded.Add(back)
+				s.cameBack(back)
 				return back + here
 			}
 		case here == 0 || s.tokens.CompareAndSwap(v, v-here*Unit):
@@ -186,9 +198,9 @@ func (s *stock) claim(n int64) (got int64) {
 	}
 }
 
-// forfeit takes up to n units that came back out for good. The caller holds the mutex.
+// forfeit takes up to n units that came back out for good.
 func (s *stock) forfeit(n int64) int64 {
 	n = min(s.due(), n)
-	s.folded.Add(n)
+	s.cameBack(n)
 	return n
 }

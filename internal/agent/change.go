@@ -6,27 +6,27 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// follow takes what the agent itself goes by from a limit that changed. What is leased
+// follow takes what the agent itself goes by from a limit that changed, which the scope goes by. What is leased
 // shrinks with the limit at once, without a word from the server: every agent keeps the same
 // part of its stock, so that all stocks together are within the new burst, and trickles
 // within the new rate. The store learns of it at the next renewal, as of tokens that were not
 // spent. A limit that grew is renewed soon, and nothing that the old one denied stands.
-func (b *Bucket) follow(old, l *limit.Limit) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.adopt(l)
+func (of *Bucket) follow(old, l *limit.Limit) {
+	b := of.open(new(hand))
+	defer b.close()
+	b.adoptLocked()
 	if b.counting {
 		return
 	}
 	b.denyUntil = 0
-	b.shutUntil.Store(0)
+	b.reopenLocked()
 	stock := fraction{capacityOf(l), capacityOf(old)}
 	flow := ratio(float64(l.Rate.Units)*float64(old.Rate.Per), float64(old.Rate.Units)*float64(l.Rate.Per))
 	have := b.foldLocked()
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
 	b.trickle, b.room = flow.of(b.trickle), stock.of(b.room)
-	if b.span != &noSpan {
+	if b.spans {
 		b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
 		b.turned = max(b.turned-cut, 0)
 	}

@@ -44,9 +44,10 @@ func TestShrinksAtOnce(t *testing.T) {
 			if spent > 0 {
 				b.Take(spent)
 			}
+			b.scope.goBy(l)
 			b.follow(old, l)
 			if flying[i] >= 0 {
-				b.Apply(now, lease.Grant{Number: b.number, Tokens: flying[i], Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst})
+				b.Apply(now, lease.Grant{Number: peek(b).number, Tokens: flying[i], Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst})
 			}
 			trickles += b.State(now).Trickle
 		}
@@ -74,6 +75,7 @@ func TestGrowsAtOnce(t *testing.T) {
 	if got := ask(b, now, 1, false); got != Denied {
 		t.Fatalf("got %v before the change, want Denied", got)
 	}
+	b.scope.goBy(l)
 	b.follow(old, l)
 	if got := ask(b, now, 1, false); got != Wait {
 		t.Errorf("got %v after the change, want Wait", got)

@@ -11,12 +11,20 @@ type Company struct {
 // remembered, and meet the same buckets again and again, do not allocate one each. The bucket is best one that few
 // requests share.
 func (e *Entry) With(c Company) *Company {
-	s := e.rarely()
-	if was := s.company.Load(); was != nil && *was == c {
-		return was
+	s := e.seldom.Load()
+	if s != nil {
+		if was := s.company.Load(); was != nil && *was == c {
+			return was
+		}
 	}
 	next := &Company{c.Item, c.Entry, c.Others} // not c, which would then be allocated for every call
-	s.company.Store(next)
+	if s != nil {
+		s.company.Store(next) // which may be given up, and then it is told again
+		return next
+	}
+	b := e.open(new(hand))
+	defer b.close()
+	b.rarely().company.Store(next)
 	return next
 }
 

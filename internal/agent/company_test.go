@@ -1,11 +1,21 @@
 package agent
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
 
 // A bucket that allows requests together with the same others says so without allocating, and tells the truth when
 // they change; it does not keep others that are no more.
 func TestCompany(t *testing.T) {
-	entry := func() *Entry { return &Entry{rest: new(rest)} }
+	entry := func() *Entry {
+		s := new(Scope)
+		s.goBy(new(limit.Limit))
+		e := new(Entry)
+		e.init(s, new(cell))
+		return e
+	}
 	own, tenant, ip, elsewhere := entry(), entry(), entry(), entry()
 	it := new(Item)
 	of := func(third *Entry) Company {
@@ -26,12 +36,12 @@ func TestCompany(t *testing.T) {
 		t.Error("what was told of one company is told of another")
 	}
 	own.Disband()
-	if own.rarely().company.Load() == nil {
+	if own.seldom.Load().company.Load() == nil {
 		t.Error("a company of buckets that there are is forgotten")
 	}
-	elsewhere.dead.Store(true)
+	elsewhere.marks.set(dead, true)
 	own.Disband()
-	if own.rarely().company.Load() != nil {
+	if own.seldom.Load().company.Load() != nil {
 		t.Error("a bucket that is no more is kept")
 	}
 }

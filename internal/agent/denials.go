@@ -8,8 +8,8 @@ type denials [8]struct {
 	_ [56]byte // to a cache line
 }
 
-// denialsFrom is of how many denials without the mutex one looks whether they are to be counted apart: a
-// bucket that denies now and then does without.
+// denialsFrom is how many denials without the mutex a bucket counts in its cell in any case. Beyond them they are counted apart
+// once two at the same time were in each other's way: where none are, the cell is nearer.
 const denialsFrom = 1024
 
 func (d *denials) add() { d[stripe()%uint32(len(d))].n.Add(1) }
@@ -22,16 +22,16 @@ func (d *denials) sum() (n int64) {
 }
 
 // countApart has denials counted apart from now on.
-func (b *Bucket) countApart() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) countApart() {
+	b := of.open(new(hand))
+	defer b.close()
 	if s := b.rarely(); s.denials.Load() == nil {
 		s.denials.Store(new(denials))
 	}
 }
 
 // denied returns the units denied so far.
-func (b *Bucket) denied() int64 {
+func (b *book) denied() int64 {
 	n := b.cell.denied()
 	if s := b.seldom.Load(); s != nil && s.denials.Load() != nil {
 		n += s.denials.Load().sum()

@@ -1,32 +1,44 @@
 package agent
 
 import (
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
+// shutBucket denies one unit for certain.
+func shutBucket(t *testing.T) *Bucket {
+	t.Helper()
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 1})
+	b.Apply(1, lease.Grant{Number: b.Renew(1, false).Number, TTL: 1_000_000, DenyFor: 1_000_000})
+	if b.Take(1) || b.Slow(2, 1, false).Outcome != Denied {
+		t.Fatal("not denied")
+	}
+	return b
+}
+
 // Of denials that are certain none is lost or counted twice as they come to be counted apart, and then they leave the cell
 // alone; those of a bucket whose cell outlives the process stay in it.
 func TestDenialsAreCountedApart(t *testing.T) {
 	for _, durable := range []bool{false, true} {
-		b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 1})
+		b := shutBucket(t)
 		b.durable = durable
-		b.Apply(1, lease.Grant{Number: b.Renew(1, false).Number, TTL: 1_000_000, DenyFor: 1_000_000})
-		if b.Take(1) || b.Slow(2, 1, false).Outcome != Denied {
-			t.Fatal("not denied")
-		}
 		const each, callers = 10_000, 4
 		collected := int64(0)
 		var all sync.WaitGroup
-		for range callers {
+		for c := range callers {
 			all.Go(func() {
-				for range each {
+				for i := range each {
 					if _, ok := b.Shut(3); !ok {
 						t.Error("not denied for certain")
 						return
+					}
+					if c == 0 && i == each/2 && !durable {
+						b.countApart() // if nobody was in another's way before
 					}
 				}
 			})
@@ -48,5 +60,35 @@ func TestDenialsAreCountedApart(t *testing.T) {
 		if moved := b.cell.refused.Load() != was; moved != durable {
 			t.Errorf("durable %v: one more is counted in the cell: %v", durable, moved)
 		}
+	}
+}
+
+// Denials that are in nobody's way stay in the cell, and those of two processors at once do not.
+func TestDenialsAreCountedApartWhereTheyMeet(t *testing.T) {
+	b := shutBucket(t)
+	apart := func() bool {
+		s := b.seldom.Load()
+		return s != nil && s.denials.Load() != nil
+	}
+	for range 10 * denialsFrom {
+		b.Shut(3)
+	}
+	if apart() || b.cell.denied() != 10*denialsFrom+1 {
+		t.Errorf("of one caller's denials the cell has %d of %d", b.cell.denied(), 10*denialsFrom+1)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // or nobody is in another's way
+	end := time.Now().Add(20 * time.Second)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for !apart() && time.Now().Before(end) {
+				for range 10_000 {
+					b.Shut(3)
+				}
+			}
+		})
+	}
+	if all.Wait(); !apart() {
+		t.Error("denials of two callers at once are counted in one place")
 	}
 }

@@ -12,7 +12,7 @@ const (
 	overFor = 2 * lease.ShortTerm
 )
 
-// span is what only buckets of windows have, and those of slots: most have neither, and share noSpan, which nobody writes.
+// span is what only buckets of windows and those of slots use.
 type span struct {
 	window  int64 // start of the window of the tokens, the server's microseconds; 0 without
 	length  int64 // of the window
@@ -25,22 +25,11 @@ type span struct {
 	offered int64 // slots that a renewal without an answer gives back: nobody's until then
 }
 
-var noSpan span
-
-// ownSpanLocked gives the bucket a span to write.
-func (b *Bucket) ownSpanLocked() {
-	if b.span == &noSpan {
-		b.span = new(span)
-	}
-}
-
 // goOverLocked goes over to the tokens of the next window at the end of one, without a
 // call: no request waits for it. On false there are none.
-func (b *Bucket) goOverLocked(now int64, lost bool) bool {
+func (b *book) goOverLocked(now int64, lost bool) bool {
 	if !b.live || b.next == 0 || now >= b.turnAt+b.length || lost && b.share > b.next {
-		if b.next != 0 {
-			b.next = 0
-		}
+		b.next = 0
 		return false
 	}
 	b.cell.credit(-b.cell.fold())
@@ -52,13 +41,13 @@ func (b *Bucket) goOverLocked(now int64, lost bool) bool {
 	b.checkAt = Never
 	b.turnAt += b.length // a calendar window's may be another: the next answer tells
 	b.denyUntil = 0
-	b.shutUntil.Store(0)
+	b.reopenLocked()
 	b.cell.credit(b.turned)
 	return true
 }
 
 // edgeTimeLocked returns when it goes over to the next window; Never where it does not.
-func (b *Bucket) edgeTimeLocked() int64 {
+func (b *book) edgeTimeLocked() int64 {
 	if b.next == 0 {
 		return Never
 	}
@@ -67,7 +56,7 @@ func (b *Bucket) edgeTimeLocked() int64 {
 
 // edgeLocked says when a bucket is renewed for its window's end: once more shortly before
 // that, and, when it has tokens of the next window, shortly after.
-func (b *Bucket) edgeLocked(now int64) {
+func (b *book) edgeLocked(now int64) {
 	if b.length <= 0 {
 		return
 	}
@@ -92,7 +81,7 @@ func (b *Bucket) edgeLocked(now int64) {
 
 // dueEdgeLocked returns when to ask for tokens of the next window: once, whether the lease still
 // lives or requests are denied until the window's end, if anything was asked for of late.
-func (b *Bucket) dueEdgeLocked(now int64) int64 {
+func (b *book) dueEdgeLocked(now int64) int64 {
 	switch {
 	case b.length <= 0 || b.next > 0 || b.lastAsk >= b.edgeAsk || now >= b.turnAt:
 		return Never
@@ -106,7 +95,7 @@ func (b *Bucket) dueEdgeLocked(now int64) int64 {
 
 // jitterLocked returns a number below n that agents and renewals do not share: a hash
 // of the conversation, so that no chance comes into a bucket from outside.
-func (b *Bucket) jitterLocked(n int64) int64 {
+func (b *book) jitterLocked(n int64) int64 {
 	h := uint64(b.began)*0x9e3779b97f4a7c15 + uint64(b.number)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb

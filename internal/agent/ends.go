@@ -5,17 +5,17 @@ package agent
 
 // Admit counts n units as admitted without asking whether they are there, for an
 // operator's switch that says so.
-func (b *Bucket) Admit(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Admit(n int64) {
+	b := of.open(new(hand))
+	defer b.close()
 	b.admitLocked(n)
 }
 
 // Drain takes out all units that are left, so that every later Take fails, and
 // returns how many there were.
-func (b *Bucket) Drain() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Drain() int64 {
+	b := of.open(new(hand))
+	defer b.close()
 	const all = 1 << 62
 	b.live, b.trickle, b.room = false, 0, 0
 	b.foldLocked()
@@ -29,9 +29,13 @@ const punctual = 20_000
 // next window, and serves those whose turn came, whose Done the caller runs. late is
 // the most units that may have been spent of a lease that was nobody's any more, because nobody emptied
 // the cell in time: for as long as the store keeps a lease that is not renewed, or a little after a window's end, it is in time.
-func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.tickLocked(now, lost)
+}
+
+func (b *book) tickLocked(now int64, lost bool) (served []*Waiter, late int64) {
 	if b.counting {
 		return nil, 0
 	}
@@ -44,7 +48,7 @@ func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 			late = spent
 		}
 	}
-	if b.patient.Load() > 0 {
+	if b.patients() > 0 {
 		b.refillLocked(now)
 		served = b.serveLocked(Never)
 	}
@@ -54,9 +58,9 @@ func (b *Bucket) Tick(now int64, lost bool) (served []*Waiter, late int64) {
 // Beyond returns how many units were admitted since the last answer, if the lease of that
 // answer had ended when the renewal under way was sent: what the agent went on with out
 // of contact, which is the most that it exceeded the limit by. It is asked before Apply.
-func (b *Bucket) Beyond() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Beyond() int64 {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.counting || b.slots || b.ask == nil || b.live && b.ask.sentAt < b.expires {
 		return 0
 	}
@@ -65,30 +69,26 @@ func (b *Bucket) Beyond() int64 {
 
 // Skip gives up the renewal under way, which the store says is older than one it
 // executed already, and goes on with numbers that are not.
-func (b *Bucket) Skip(now int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Skip(now int64) {
+	b := of.open(new(hand))
+	defer b.close()
 	b.ask = nil
-	if b.offered != 0 {
-		b.offered = 0
-	}
+	b.offered = 0
 	b.began = max(b.number+1<<20, now)
 	b.number = b.began - 1
 }
 
 // Forget ends the lease without giving anything back, because the server knows
 // no such bucket under its policy. Requests that wait go on waiting.
-func (b *Bucket) Forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Forget() {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.counting {
 		return
 	}
 	b.ask, b.generation, b.denyUntil = nil, 0, 0
-	if b.offered != 0 {
-		b.offered = 0
-	}
-	b.shutUntil.Store(0)
+	b.offered = 0
+	b.reopenLocked()
 	b.met = true // who was admitted on credit stays so; nobody else is
 	b.voidLocked()
 }
@@ -96,9 +96,9 @@ func (b *Bucket) Forget() {
 // empty reports whether the bucket holds nothing that could be lost: no lease, no
 // tokens, no renewal under way, no waiting request, no units in limbo. Demand that the
 // server was not told goes with it: a lease that holds nothing lapses without a call.
-func (b *Bucket) empty() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) empty() bool {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.queue != nil || b.cell.pending.Load() != 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
@@ -108,18 +108,16 @@ func (b *Bucket) empty() bool {
 	return b.foldLocked() == 0 && b.ask == nil && !b.live
 }
 
-// settled reports whether all that was admitted was collected, and no request is
+// settledLocked reports whether all that was admitted was collected, and no request is
 // between taking and deciding.
-func (b *Bucket) settled() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *book) settledLocked() bool {
 	b.foldLocked()
 	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.collectedAdmitted && b.denied() == b.collectedDenied
 }
 
 // Pressing reports whether the bucket wants its owner's attention before its time.
-func (b *Bucket) Pressing() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Pressing() bool {
+	b := of.open(new(hand))
+	defer b.close()
 	return b.early || b.queue != nil
 }

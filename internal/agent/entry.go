@@ -3,7 +3,6 @@ package agent
 import (
 	"strings"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -12,30 +11,39 @@ import (
 // valueSep joins the values of an entry; no value may hold it.
 const valueSep = "\x1f"
 
-// Entry is a bucket with what identifies it. A decision that finds it reads the cache line
-// of this struct, and the cell, and nothing else of the bucket (BenchmarkAttributes in
-// loadtest/bench); all that is rarely touched is behind rest. Where a request is remembered it
-// reads the cell alone.
+// Entry is a bucket with what identifies it. A decision that finds it reads this struct's cache line or two, and the
+// cell. Where a request is remembered it reads the cell alone.
 type Entry struct {
-	scope *Scope
-	*rest
-	values string   // joined by valueSep
-	inline [24]byte // holds short values, so that comparing them costs no further line
-	cell   *cell    // where a journal has it, or else on the heap; a line without pointers beside others' cells
+	slow  atomic.Int32 // requests between a failed Take and its outcome
+	marks marks
+	due   int64 // when it is to be looked at; the schedule's, as the two that follow
+	index int32 // in its slot, plus one; 0 when not in it
+	// Flying: a call carries its renewal. The owner's.
+	Flying bool
+	missed bool  // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
+	length uint8 // of its values; longValues where they are elsewhere
+	Bucket
+	// Behind it, in the same object, are its values or where they are: see values.
 }
 
-// rest is what only the slow path and the owner touch.
-type rest struct {
-	slow   atomic.Int32 // requests between a failed Take and its outcome
-	pins   atomic.Int32 // handles that hold it
-	dead   atomic.Bool  // out of the table: match again
-	queued atomic.Bool  // in the owner's queue
-	lost   atomic.Bool  // its renewals have failed for a while
-	missed bool         // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
+// marks are flags of an entry, and above them how many handles hold it.
+type marks struct{ atomic.Uint32 }
 
-	Bucket // behind the former, so that a denial without the mutex reads one cache line
+const (
+	dead   = 1 << iota // out of the table: match again
+	queued             // in the owner's queue
+	lost               // its renewals have failed for a while
+	pin
+)
 
-	Line Line // the owner's
+func (m *marks) has(flag uint32) bool { return m.Load()&flag != 0 }
+
+func (m *marks) set(flag uint32, to bool) {
+	if to {
+		m.Or(flag)
+	} else {
+		m.And(^flag)
+	}
 }
 
 // Take is Bucket.Take, without the way through the bucket.
@@ -69,20 +77,27 @@ func (e *Entry) Release(n int64) { e.cell.pending.Add(-n) }
 // PutBack is Bucket.PutBack.
 func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
 
-// Line is what the owner's loop keeps of a bucket. No one else touches it.
+// Line is what the owner's loop keeps of a bucket that wants more than its schedule. No one else touches it.
 type Line struct {
-	Due    int64 // when it is to be looked at
 	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
 	Since  int64 // when a call first did not answer it
 	Retry  int64 // not to be asked for before this; 0 for no such time
-	index  int32 // in the schedule, plus one; 0 when not in it
 	Fails  int32 // calls in a row that did not answer it
 	Hungry int32 // answers in a row that left requests waiting
-	Flying bool  // a call carries its renewal
+}
 
-	rowed       int64 // of what was collected, that booked, or of no interest to the ledger
-	rowedDenied int64
-	active      int64 // when something was last collected
+// Line returns what the owner keeps of the bucket.
+func (e *Entry) Line() Line {
+	b := e.open(new(hand))
+	defer b.close()
+	return b.line
+}
+
+// SetLine says what the owner keeps of the bucket from now on.
+func (e *Entry) SetLine(l Line) {
+	b := e.open(new(hand))
+	defer b.close()
+	b.line = l
 }
 
 // Scope is a limit as one tenant holds it: what its buckets have in common. Its
@@ -94,6 +109,10 @@ type Scope struct {
 
 	direct atomic.Pointer[Entry]      // the bucket, where no values tell several apart
 	says   atomic.Pointer[limit.Rule] // rule, for those who do not hold the mutex
+
+	// What its buckets take from it, by edition: a bucket goes by that of its own until it follows.
+	terms   [2]atomic.Pointer[terms]
+	edition uint8 // of those that follow
 
 	// The registry's, under its mutex.
 	rule    *limit.Rule
@@ -160,37 +179,41 @@ func (e *Entry) Values() []string {
 	if len(e.scope.names) == 0 {
 		return nil
 	}
-	return strings.Split(e.values, valueSep)
+	return strings.Split(e.values(), valueSep)
 }
 
 // Lost reports whether the bucket's renewals have failed for a while.
-func (e *Entry) Lost() bool { return e.lost.Load() }
+func (e *Entry) Lost() bool { return e.marks.has(lost) }
 
 // SetLost says so.
-func (e *Entry) SetLost(lost bool) { e.lost.Store(lost) }
+func (e *Entry) SetLost(is bool) { e.marks.set(lost, is) }
 
 // Orphan reports whether the policy no longer has the bucket's limit. The owner's.
 func (e *Entry) Orphan() bool { return e.scope.orphan }
 
 // Idle reports whether nothing was collected from the bucket since then. The owner's.
-func (e *Entry) Idle(since int64) bool { return e.Line.active < since }
+func (e *Entry) Idle(since int64) bool {
+	b := e.open(new(hand))
+	defer b.close()
+	return b.active*grain < since
+}
 
 // Inherit raises or lowers the units taken for tenants below the bucket's own, between a
 // Hold of as many and its Release.
 func (e *Entry) Inherit(n int64) { e.cell.inherited.Add(n) }
 
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
-func (e *Entry) Pin() { e.pins.Add(1) }
+func (e *Entry) Pin() { e.marks.Add(pin) }
 
 // Unpin ends a Pin.
-func (e *Entry) Unpin() { e.pins.Add(-1) }
+func (e *Entry) Unpin() { e.marks.Add(^uint32(pin - 1)) }
 
 // Enter announces that a request whose Take failed is about to ask Slow or
 // Enqueue. On false the bucket is no more, and the caller matches again.
 // On true it calls Leave when it has its answer or waits.
 func (e *Entry) Enter() bool {
 	e.slow.Add(1)
-	if e.dead.Load() {
+	if e.marks.has(dead) {
 		e.slow.Add(-1)
 		return false
 	}
@@ -202,28 +225,27 @@ func (e *Entry) Leave() { e.slow.Add(-1) }
 
 // Queue marks the entry as waiting for its owner's attention and reports whether
 // it was not already.
-func (e *Entry) Queue() bool { return !e.queued.Load() && e.queued.CompareAndSwap(false, true) }
+func (e *Entry) Queue() bool { return !e.marks.has(queued) && e.marks.Or(queued)&queued == 0 }
 
 // Dequeue ends a Queue; the owner calls it before it looks at the entry.
-func (e *Entry) Dequeue() { e.queued.Store(false) }
+func (e *Entry) Dequeue() { e.marks.And(^uint32(queued)) }
 
 func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
-	e := &Entry{scope: s, rest: new(rest)}
-	if len(values) <= len(e.inline) {
-		n := copy(e.inline[:], values)
-		e.values = unsafe.String(&e.inline[0], n)
-	} else {
-		e.values = string(values)
+	e := entryWith(values)
+	e.scope = s
+	at := j.mount(e)
+	if e.durable = at != nil; !e.durable {
+		at = new(cell)
 	}
-	if at := j.mount(e); at != nil {
-		e.cell, e.durable = at, true
-	} else {
-		e.cell = new(cell)
-	}
-	e.init(&s.rule.Limit, e.cell)
-	e.Line.active = now
+	e.init(s, at)
+	b := e.open(new(hand))
+	defer b.close()
+	b.activeLocked(now)
 	return e
 }
+
+// activeLocked notes that the bucket was in use.
+func (b *book) activeLocked(now int64) { b.active = now/grain + 1 }
 
 // pairs writes name=value pairs as ledger.Row has them, without the one at skip.
 func pairs(names []string, values string, skip int) string {
@@ -255,24 +277,24 @@ func (e *Entry) row(slot int64) (ledger.Row, bool) {
 	case s.rule.Limit.Shadow:
 		r.Attributes = ledger.WouldDeny
 	case s.tenant >= 0 && r.Meter != "":
-		r.Tenant = e.Values()[s.tenant]
-		r.Attributes = pairs(s.names, e.values, s.tenant)
+		r.Tenant = strings.Clone(e.Values()[s.tenant]) // it is behind the entry, which no row is to keep
+		r.Attributes = pairs(s.names, e.values(), s.tenant)
 	case r.Meter != "":
-		r.Attributes = pairs(s.names, e.values, s.tenant)
+		r.Attributes = pairs(s.names, e.values(), s.tenant)
 	}
 	return r, r.Tenant != ""
 }
 
 // Dead reports whether the entry was dropped.
-func (e *Entry) Dead() bool { return e.dead.Load() }
+func (e *Entry) Dead() bool { return e.marks.has(dead) }
 
 // Counts returns units admitted and denied in all, and of those admitted how many
 // the entry bills. The owner's.
 func (e *Entry) Counts() (admitted, denied, billed int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.foldLocked()
-	admitted, denied = e.cell.admitted(), e.denied()
+	b := e.open(new(hand))
+	defer b.close()
+	b.foldLocked()
+	admitted, denied = b.cell.admitted(), b.denied()
 	denied = max(denied-e.cell.excused.Load(), 0)
 	if e.scope.meter() != "" {
 		billed = max(admitted-e.cell.inherited.Load(), 0)

@@ -17,7 +17,7 @@ func NewHistory(agent string, epoch int64, report func(ledger.Report), through f
 // Record takes the next record. What cells feed and what was booked of them is not gone into.
 func (h *History) Record(record []byte) error {
 	switch record[0] {
-	case recordFrozen, recordReceived, recordOutbox:
+	case recordFrozen, recordReceived, recordOutbox, recordOrigin:
 		return h.r.Record(record)
 	}
 	return nil

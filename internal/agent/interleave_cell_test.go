@@ -42,7 +42,7 @@ type ghost struct {
 func (g *ghost) state() []int64 {
 	c := &g.c
 	return []int64{
-		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.finished.v, c.folded.v,
+		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.apart.finished.v, c.folded,
 		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
 	}
 }
@@ -54,7 +54,7 @@ func (g *ghost) always() string {
 	if g.fault != "" {
 		return g.fault
 	}
-	return crashed(&g.c, g.admitted, g.flying)
+	return crashed(g.c.cell, g.admitted, g.flying)
 }
 
 func (g *ghost) atEnd() string {
@@ -75,7 +75,7 @@ func (g *ghost) atEnd() string {
 
 // crashed is asked after every operation of every order: a process that is killed there leaves
 // all that was admitted, and no more than requests under way have besides.
-func crashed(c *stock, admitted, flying int64) string {
+func crashed(c *cell, admitted, flying int64) string {
 	if got := c.taken(); got < admitted || got > admitted+flying {
 		return fmt.Sprintf("a crash leaves %d units as admitted: %d were, and %d are under way", got, admitted, flying)
 	}
@@ -99,7 +99,7 @@ func (g *ghost) request(p parts, n int64, finish bool) func() {
 		g.inHand += n
 		if finish {
 			g.inHand -= n
-			g.c.finish(n)
+			g.c.apart.finished.Add(n)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func then(fs ...func()) func() {
 }
 
 func newGhost(tokens int64) *ghost {
-	g := &ghost{granted: tokens, c: stock{cell: new(cell)}}
+	g := &ghost{granted: tokens, c: stock{cell: new(cell), apart: new(seldom)}}
 	g.c.credit(tokens)
 	return g
 }
@@ -233,7 +233,7 @@ func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock,
 				c.put[v&1].Store(was)
 				continue
 			}
-			c.folded.Add(due)
+			c.cameBack(due)
 			return next - have - due - n
 		}
 	}
@@ -273,7 +273,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 				next := max(have+due+n, 0)
 				c.put[1-v&1].Store(c.put[v&1].Load() + next - have)
 				c.tokens.Store(next<<1 | (1 - v&1))
-				c.folded.Add(due)
+				c.cameBack(due)
 				return next - have - due - n
 			}
 		},

@@ -75,6 +75,7 @@ const (
 	recordFrozen   = 'f' // all that was booked is in these reports
 	recordReceived = 'r' // what was said of reports
 	recordOutbox   = 'o' // how far the epoch is, and the reports that wait, when nothing is booked that is not in them
+	recordOrigin   = 'p' // the origin of the epoch of the record of the outbox that comes next, where it has one
 )
 
 // maxRecord is the bytes at which a record of many buckets ends.
@@ -186,7 +187,8 @@ func (j *Journal) Follow(r *Registry) {
 		if key == p.key {
 			return
 		}
-		p.key, p.rowed, p.rowedDenied = key, e.Line.rowed, e.Line.rowedDenied
+		p.key = key
+		p.rowed, p.rowedDenied = e.rows()
 		if record = p.append(record); len(record) >= maxRecord {
 			j.appendLocked(record)
 			record = record[:1]
@@ -313,6 +315,12 @@ func (j *Journal) rotateLocked(o *Outbox) (put func() error, err error) {
 		if err := add(binary.AppendVarint([]byte{recordSlot}, j.slot)); err != nil {
 			return err
 		}
+		if o.origin != (ledger.Origin{}) {
+			record := binary.AppendVarint([]byte{recordOrigin}, o.origin.Epoch)
+			if err := add(binary.AppendVarint(record, o.origin.Total)); err != nil {
+				return err
+			}
+		}
 		return add(o.append([]byte{recordOutbox}))
 	})
 	j.least = 2 * j.disk.Size() // a disk that refuses is not asked at each turn
@@ -415,6 +423,8 @@ func (r *Recovery) Record(record []byte) error {
 		r.received(&d)
 	case recordOutbox:
 		r.standing(&d)
+	case recordOrigin:
+		r.outbox.origin = ledger.Origin{Epoch: d.int(), Total: d.int()}
 	default:
 		return fmt.Errorf("%w: of kind %q", ErrRecord, kind)
 	}
@@ -604,6 +614,9 @@ func (d *decoder) reportOf(o *Outbox) ledger.Report {
 		r.Payload = slices.Clone(b)
 	}
 	r.Agent, r.Epoch = o.agent, o.epoch
+	if r.Seq == 1 {
+		r.Origin = o.origin
+	}
 	r.Digest = r.Sum()
 	return r
 }

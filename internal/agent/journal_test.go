@@ -559,7 +559,7 @@ func TestRecordsAreBounded(t *testing.T) {
 
 // Records that are none are refused, whatever they are.
 func FuzzRecords(f *testing.F) {
-	for _, kind := range "csbfrx?" {
+	for _, kind := range "csbfrxop?" {
 		f.Add([]byte{byte(kind), 2, 4, 6, 8, 10})
 	}
 	f.Fuzz(func(_ *testing.T, record []byte) {
@@ -607,4 +607,104 @@ func TestAHistoryKnowsWhatWasPutAway(t *testing.T) {
 	if want := []string{fmt.Sprint(e, " through 2 of 20"), "report 3 to 30"}; !slices.Equal(said, want) {
 		t.Errorf("it says %q, want %q", said, want)
 	}
+}
+
+// An epoch that goes on from another says so for as long as its first report waits, in a log that was made anew as well, and to
+// whoever sends it again.
+func TestAnOriginOutlivesItsLog(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	o, j := NewOutbox("gw", 7), NewJournal(d)
+	o.Keep(j)
+	for range 2 {
+		o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
+		o.Freeze(0, false)
+	}
+	o.Receive(slices.Clone(o.Next(2, 1<<20)), []ledger.Receipt{{Status: ledger.Settled, NextSeq: 2}, {Status: ledger.Rejected, NextSeq: 2}}, 8)
+	o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
+	o.Freeze(0, false)
+	want := ledger.Origin{Epoch: 7, Total: 10}
+	if got := o.reports[0].Origin; got != want {
+		t.Fatalf("it goes on from %+v, want %+v", got, want)
+	}
+	j.mu.Lock()
+	put, err := j.rotateLocked(o)
+	j.mu.Unlock()
+	if err == nil {
+		err = put()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Receive(slices.Clone(o.Next(1, 1<<20)), []ledger.Receipt{{Status: ledger.Settled, NextSeq: 2}}, 9)
+	r, again := NewRecovery("gw", 7), []ledger.Origin(nil)
+	h := NewHistory("gw", 7, func(r ledger.Report) { again = append(again, r.Origin) }, nil)
+	for i, record := range d.records {
+		if err := errors.Join(r.Record(record), h.Record(record)); err != nil {
+			t.Fatal(err)
+		}
+		if i == len(d.records)-2 && r.outbox.reports[0].Origin != want {
+			t.Errorf("recovered it goes on from %+v, want %+v", r.outbox.reports[0].Origin, want)
+		}
+	}
+	if !slices.Equal(again, []ledger.Origin{want}) {
+		t.Errorf("sent again it goes on from %+v, want %+v", again, want)
+	}
+}
+
+// The cell of a bucket that was dropped is free for another, also where one of the bucket's values is the tenant that its usage is
+// of: neither its feed nor what was booked keeps the bucket.
+func TestADroppedBucketsCellIsFreed(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	o := NewOutbox("gw", 7)
+	o.Keep(j)
+	r := NewRegistry(100)
+	r.Keep(j)
+	adoptTop(t, r, 1)
+	const n = 8
+	touch := func() {
+		for i := range n {
+			set := r.anonymous.Load()
+			e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: limit.AttrTenant, Value: fmt.Sprint("tenant-", i)}}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Admit(1)
+			o.Usage.Collect(e, 300, 1)
+		}
+	}
+	touch()
+	adoptTop(t, r, 2)
+	j.Follow(r)
+	touch()
+	o.Freeze(1, false)
+	r.Each(func(e *Entry) {
+		if !r.Drop(e, func(e *Entry) { o.Usage.Collect(e, 300, 1) }) {
+			t.Error("a bucket was not dropped")
+		}
+	})
+	used := func() int {
+		runtime.GC()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return len(j.feeds)
+	}
+	for until := time.Now().Add(10 * time.Second); used() > 0; {
+		if time.Now().After(until) {
+			t.Fatalf("%d of %d cells were not given back", used(), n)
+		}
+	}
+	runtime.KeepAlive(r)
+}
+
+// adoptTop puts a policy in force whose one limit, of the top level, tells tenants apart and feeds a meter.
+func adoptTop(t *testing.T, r *Registry, version int64) {
+	t.Helper()
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Limits: []limit.Limit{
+		{Name: "l", By: []string{limit.AttrTenant}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Adopt(rules)
 }

@@ -29,6 +29,7 @@ func TestLargerThanTheBucket(t *testing.T) {
 	}
 	old := l
 	l.Burst = 200
+	b.scope.goBy(&l)
 	b.follow(&old, &l)
 	if got := ask(b, now, 101, false); got != Wait {
 		t.Errorf("101 of at most 200: got %v, want Wait", got)

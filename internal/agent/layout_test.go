@@ -1,3 +1,5 @@
+//go:build !interleave
+
 package agent
 
 import (
@@ -6,7 +8,7 @@ import (
 )
 
 // What a decision reads lies in whole cache lines: sizes are those of allocation
-// classes that are aligned to them.
+// classes that are aligned to them. Where the orders of operations are tested, what is shared has others in its place.
 func TestLayout(t *testing.T) {
 	var e Entry
 	var s Set
@@ -16,10 +18,14 @@ func TestLayout(t *testing.T) {
 		what      string
 		got, want uintptr
 	}{
-		{"an entry", unsafe.Sizeof(e), 64},
+		{"an entry", unsafe.Sizeof(e), 112},
+		{"where an entry's values are", unsafe.Offsetof(entryOf[[16]byte]{}.values), unsafe.Sizeof(e)},
+		{"where an entry has its values from", unsafe.Offsetof(entryOf[string]{}.values), unsafe.Sizeof(e)},
+		{"a group of the table", unsafe.Sizeof(group[Entry]{}), 64},
 		{"a cell", unsafe.Sizeof(*e.cell), 64},
 		{"a group of the memo", unsafe.Sizeof(memoGroup{}), 64},
-		{"what asking needs of a resolution", unsafe.Offsetof(known.entries), 64},
+		{"what asking three limits needs of a resolution", unsafe.Offsetof(known.cells) + 3*unsafe.Sizeof(known.cells[0]), 32},
+		{"a resolution's place in a cache line", unsafe.Sizeof(known) % 32, 0},
 		{"a set", unsafe.Sizeof(s), 128},
 		{"a set's hot part", unsafe.Offsetof(s.Trial), 64},
 		{"a tenant's hot part", max(unsafe.Offsetof(n.touched)+1, 64), 64},

@@ -3,14 +3,14 @@ package agent
 // Left returns about how many units the bucket as a whole has left at now: what the
 // server last told, less what was spent here since and with what trickled in here. What others
 // spent since is not in it: it is as old as the lease, a term at most.
-func (b *Bucket) Left(now int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Left(now int64) int64 {
+	b := of.open(new(hand))
+	defer b.close()
 	b.foldLocked()
 	return b.leftLocked(now)
 }
 
-func (b *Bucket) leftLocked(now int64) int64 {
+func (b *book) leftLocked(now int64) int64 {
 	here := b.cell.units()
 	switch {
 	case b.counting, b.slots, b.capacity == 0:
@@ -33,17 +33,17 @@ func (b *Bucket) leftLocked(now int64) int64 {
 }
 
 // Capacity is the most units that the whole bucket holds.
-func (b *Bucket) Capacity() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Capacity() int64 {
+	b := of.open(new(hand))
+	defer b.close()
 	return b.capacity
 }
 
 // Refuse counts n units as denied whatever the bucket holds. No lease could serve
 // them, so the server is not told of them as demand.
-func (b *Bucket) Refuse(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Refuse(n int64) {
+	b := of.open(new(hand))
+	defer b.close()
 	b.cell.refused.Add(n)
-	b.rarely().hopeless += n
+	b.hopeless += n
 }

@@ -53,7 +53,7 @@ func (s *memoScene) recall(i int) func() {
 
 func (s *memoScene) remember(i int) func() {
 	return func() {
-		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{rest: new(rest), cell: &cell{back: counter{int64(i)}}}}, 0)
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{Bucket: Bucket{cell: &cell{back: counter{int64(i)}}}}}, 0)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestInterleavingsOfTheMemo(t *testing.T) {
 			s.remember(0)()
 			known, _, _ := s.r.Recall(memoRequest(0))
 			return s.scene(s.recall(0), then(func() {
-				known.Entry(0).dead.Store(true)
+				known.Entry(0).marks.set(dead, true)
 				s.r.Forget(known)
 			}, s.remember(1)))
 		},

@@ -22,7 +22,7 @@ func attributesOf(pairs ...string) []limit.Attribute {
 
 // remember remembers a request of one limit, which meets a bucket of its own, and returns that.
 func remember(r *Registry, set *Set, a []limit.Attribute) *Entry {
-	e := &Entry{rest: new(rest), cell: new(cell)}
+	e := &Entry{Bucket: Bucket{cell: new(cell)}}
 	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
 	return e
 }
@@ -123,7 +123,7 @@ func TestRecallAgainstAMap(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			ref[key] = remember(r, set, a)
 		} else if known, _, _ := r.Recall(a); known != nil && rng.IntN(8) == 0 {
-			known.Entry(0).dead.Store(true)
+			known.Entry(0).marks.set(dead, true)
 			r.Forget(known)
 			if known, _, _ := r.Recall(a); known != nil {
 				t.Fatalf("%v is known after it was forgotten", a)

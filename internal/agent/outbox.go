@@ -20,6 +20,7 @@ type Outbox struct {
 	reports []ledger.Report // frozen and not acknowledged
 	closed  bool            // the last report of the epoch is frozen
 	turning bool            // because it has had enough units: the next begins when it is acknowledged
+	origin  ledger.Origin   // of the epoch
 
 	settled      int64 // units acknowledged, over all epochs
 	acknowledged int64 // through of the last report acknowledged
@@ -73,6 +74,9 @@ func (o *Outbox) Freeze(through int64, final bool) {
 		}
 		o.seq++
 		r := ledger.NewReport(o.agent, o.epoch, o.seq, o.total, rows, upto, final && last)
+		if r.Seq == 1 {
+			r.Origin = o.origin
+		}
 		o.total, o.through = r.After, upto
 		o.reports = append(o.reports, r)
 	}
@@ -145,26 +149,30 @@ func (o *Outbox) receive(sent []ledger.Report, receipts []ledger.Receipt, next i
 			o.pop()
 			progress = true
 			if o.turning && len(o.reports) == 0 {
-				o.begin(next)
+				o.begin(next, ledger.Origin{Epoch: o.epoch, Total: o.total})
 			}
 		case ledger.Fenced:
 			f := &Fault{Receipt: r, Report: *head, Aside: len(o.reports), Epoch: next}
 			for range f.Aside {
 				o.setAside()
 			}
-			o.begin(next)
+			o.begin(next, ledger.Origin{})
 			return progress, f
 		case ledger.Rejected:
 			f := &Fault{Receipt: r, Report: *head, Aside: 1, Epoch: next}
+			origin := ledger.Origin{Epoch: f.Report.Epoch, Total: f.Report.Before}
+			if f.Report.Origin != (ledger.Origin{}) {
+				origin = f.Report.Origin // of this one nothing is settled, and nobody has been told that it goes on from that
+			}
 			o.setAside()
 			o.thaw()
-			o.begin(next)
+			o.begin(next, origin)
 			return progress, f
 		case ledger.Ahead:
 			if r.NextSeq > 0 && r.NextSeq < head.Seq {
 				f := &Fault{Receipt: r, Report: *head, Epoch: next}
 				o.thaw()
-				o.begin(next)
+				o.begin(next, ledger.Origin{Epoch: f.Report.Epoch, Total: f.Report.Before})
 				return progress, f
 			}
 			return progress, nil // sent again, from the first
@@ -222,9 +230,10 @@ func (o *Outbox) thaw() {
 	}
 }
 
-// begin starts an epoch. Its first reports say again from when on they speak.
-func (o *Outbox) begin(epoch int64) {
-	o.epoch, o.seq, o.total, o.closed, o.turning = epoch, 0, 0, false, false
+// begin starts an epoch. Its first reports say again from when on they speak. Where it is given units that
+// reports of the one before had, that is its origin: a copy of the journal may give them to another.
+func (o *Outbox) begin(epoch int64, origin ledger.Origin) {
+	o.epoch, o.seq, o.total, o.closed, o.turning, o.origin = epoch, 0, 0, false, false, origin
 }
 
 // OutboxState is what an outbox holds, for operators.

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
@@ -145,5 +147,42 @@ func TestOutboxOfManyUnits(t *testing.T) {
 	}
 	if len(totals) != 3 || !closed[7] || !closed[8] || closed[9] {
 		t.Errorf("epochs %v, closed %v: want three, the first two closed", totals, closed)
+	}
+}
+
+// What goes on from an epoch under another whose first report is rejected goes on from the same unit of the same epoch: the
+// ledger knows nothing of the one between, and would let a copy of the journal go on from there as well.
+func TestARejectedFirstReportKeepsItsOrigin(t *testing.T) {
+	o := NewOutbox("gw", 7)
+	row := func(tenant string) ledger.Row {
+		return ledger.Row{Slot: 300, Tenant: tenant, Limit: "l", Meter: "m", Version: 1}
+	}
+	receive := func(next int64, receipts ...ledger.Receipt) {
+		t.Helper()
+		o.Receive(slices.Clone(o.Next(len(receipts), 1<<30)), receipts, next)
+	}
+	o.Usage.add(row("a"), counts{admitted: 30})
+	o.Freeze(1000, false)
+	receive(0, ledger.Receipt{Status: ledger.Settled, NextSeq: 2})
+	o.Usage.add(row("a"), counts{admitted: ledger.MaxReportUnits - 1}) // two reports' units
+	o.Usage.add(row("b"), counts{admitted: 2})
+	o.Freeze(2000, false)
+	copied := *o
+	copied.reports = slices.Clone(o.reports)
+	receive(8, ledger.Receipt{Status: ledger.Ahead, NextSeq: 1}) // it has forgotten the first
+	o.Freeze(2000, false)
+	receive(9, ledger.Receipt{Status: ledger.Rejected, NextSeq: 1})
+	o.Freeze(2000, false)
+	copied.Receive(slices.Clone(copied.Next(1, 1<<30)), []ledger.Receipt{{Status: ledger.Ahead, NextSeq: 1}}, 10)
+	copied.Freeze(2000, false)
+
+	now := time.Unix(600, 0)
+	in := ledger.NewIntake(append(slices.Clone(o.reports), copied.reports...), ledger.Rules{Now: now, Window: ledger.Window{From: 0, To: now.Unix()}})
+	settled := int64(0)
+	for _, r := range in.Decide(nil, nil).Reports {
+		settled += r.Report.After - r.Report.Before
+	}
+	if o.reports[0].Origin != (ledger.Origin{Epoch: 7, Total: 30}) || settled != 2 {
+		t.Errorf("it goes on from %+v, and the ledger has %d units of both, want 2", o.reports[0].Origin, settled)
 	}
 }

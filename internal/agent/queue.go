@@ -42,33 +42,33 @@ func (w *Waiter) Dismiss() { w.verdict = Verdict{Outcome: Rematch} }
 
 // Enqueue adds a request that was told to wait for an answer. It reports false when the
 // request has to be denied instead: too many wait already.
-func (b *Bucket) Enqueue(w *Waiter) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Enqueue(w *Waiter) bool {
+	b := of.open(new(hand))
+	defer b.close()
 	w.patient = false
 	return b.enqueueLocked(w, maxWaiting)
 }
 
 // Join adds a request that was told to wait and waits its turn, as many as the limit lets. It
 // returns requests whose turn has come, perhaps its own, whose Done the caller runs.
-func (b *Bucket) Join(w *Waiter) (served []*Waiter, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Join(w *Waiter) (served []*Waiter, ok bool) {
+	b := of.open(new(hand))
+	defer b.close()
 	w.patient = true
 	if !b.enqueueLocked(w, int64(b.most)) {
 		return nil, false
 	}
 	b.queue.unheard = true
-	b.patient.Add(1) // before it looks: who gives back after this looks for it
+	b.rarely().patient.Add(1) // before it looks: who gives back after this looks for it
 	return b.serveLocked(Never), true
 }
 
 // enqueueLocked adds a request unless as many of its kind wait as may.
-func (b *Bucket) enqueueLocked(w *Waiter, most int64) bool {
+func (b *book) enqueueLocked(w *Waiter, most int64) bool {
 	if b.queue == nil {
 		b.queue = new(queue)
 	}
-	n := int64(b.patient.Load())
+	n := int64(b.patients())
 	if !w.patient {
 		n = int64(len(b.queue.waiters)) - n
 	}
@@ -85,9 +85,9 @@ func (b *Bucket) enqueueLocked(w *Waiter, most int64) bool {
 // Abandon removes a request that no longer waits, which counts as denied here if it
 // was denied nowhere else, and reports whether it was still there; if not, its verdict
 // is on its way. What it had gathered may serve others, whose Done the caller runs.
-func (b *Bucket) Abandon(w *Waiter, denied bool) (served []*Waiter, was bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Abandon(w *Waiter, denied bool) (served []*Waiter, was bool) {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.queue == nil {
 		return nil, false
 	}
@@ -100,17 +100,17 @@ func (b *Bucket) Abandon(w *Waiter, denied bool) (served []*Waiter, was bool) {
 	if denied {
 		b.cell.refused.Add(w.Units)
 	}
-	if b.emptyLocked() || b.patient.Load() == 0 {
+	if b.emptyLocked() || b.patients() == 0 {
 		return nil, true
 	}
 	return b.serveLocked(Never), true
 }
 
 // leaveLocked forgets a request that is no longer among the waiters, and was not admitted.
-func (b *Bucket) leaveLocked(w *Waiter) {
+func (b *book) leaveLocked(w *Waiter) {
 	b.queue.units -= w.Units
 	if w.patient {
-		b.patient.Add(-1)
+		b.rarely().patient.Add(-1)
 	}
 	if w.got > 0 {
 		b.cell.back.Add(w.got)
@@ -120,7 +120,7 @@ func (b *Bucket) leaveLocked(w *Waiter) {
 }
 
 // emptyLocked drops a queue in which nobody waits.
-func (b *Bucket) emptyLocked() bool {
+func (b *book) emptyLocked() bool {
 	if b.queue != nil && len(b.queue.waiters) == 0 {
 		b.queue = nil
 	}
@@ -128,7 +128,7 @@ func (b *Bucket) emptyLocked() bool {
 }
 
 // takeAllLocked empties the queue.
-func (b *Bucket) takeAllLocked() []*Waiter {
+func (b *book) takeAllLocked() []*Waiter {
 	if b.queue == nil {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (b *Bucket) takeAllLocked() []*Waiter {
 }
 
 // waitingLocked returns the units that requests wait for.
-func (b *Bucket) waitingLocked() int64 {
+func (b *book) waitingLocked() int64 {
 	if b.queue == nil {
 		return 0
 	}
@@ -149,7 +149,7 @@ func (b *Bucket) waitingLocked() int64 {
 }
 
 // largestLocked returns the units of the largest request that waits.
-func (b *Bucket) largestLocked() (n int64) {
+func (b *book) largestLocked() (n int64) {
 	if b.queue != nil {
 		for _, w := range b.queue.waiters {
 			n = max(n, w.Units)
@@ -159,7 +159,7 @@ func (b *Bucket) largestLocked() (n int64) {
 }
 
 // reservingLocked returns the units that requests wait for which are to be reserved.
-func (b *Bucket) reservingLocked() (n int64) {
+func (b *book) reservingLocked() (n int64) {
 	if b.queue != nil {
 		for _, w := range b.queue.waiters {
 			if w.Reserves {
@@ -171,8 +171,8 @@ func (b *Bucket) reservingLocked() (n int64) {
 }
 
 // gatheredLocked returns the units that requests which wait have in hand.
-func (b *Bucket) gatheredLocked() (n int64) {
-	if b.patient.Load() > 0 {
+func (b *book) gatheredLocked() (n int64) {
+	if b.patients() > 0 {
 		for _, w := range b.queue.waiters {
 			n += w.got
 		}
@@ -181,8 +181,8 @@ func (b *Bucket) gatheredLocked() (n int64) {
 }
 
 // missingLocked returns the units that those who wait their turn still miss.
-func (b *Bucket) missingLocked() (n int64) {
-	if b.patient.Load() > 0 {
+func (b *book) missingLocked() (n int64) {
+	if b.patients() > 0 {
 		for _, w := range b.queue.waiters {
 			if w.patient {
 				n += w.Units - w.got
@@ -193,15 +193,15 @@ func (b *Bucket) missingLocked() (n int64) {
 }
 
 // impatientLocked reports whether a request waits for an answer only.
-func (b *Bucket) impatientLocked() bool {
-	return b.queue != nil && len(b.queue.waiters) > int(b.patient.Load())
+func (b *book) impatientLocked() bool {
+	return b.queue != nil && len(b.queue.waiters) > b.patients()
 }
 
 // serveLocked decides waiting requests with what is there: those that wait their
 // turn strictly in order, the others as they fit. Before denyUntil, which the store set,
 // the others are denied when nothing is left for them; after it, and with a now of Never,
 // they go on waiting for the next renewal.
-func (b *Bucket) serveLocked(now int64) []*Waiter {
+func (b *book) serveLocked(now int64) []*Waiter {
 	if b.queue == nil {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (b *Bucket) serveLocked(now int64) []*Waiter {
 		switch {
 		case w.patient && !held && b.gatherLocked(w):
 			w.verdict = Verdict{Outcome: Admitted}
-			b.patient.Add(-1)
+			b.rarely().patient.Add(-1)
 		case w.patient:
 			held = true
 			waiting = append(waiting, w)
@@ -244,7 +244,7 @@ func (b *Bucket) serveLocked(now int64) []*Waiter {
 
 // gatherLocked takes what there is for w and reports whether that is all of it. What
 // it has meanwhile is announced as pending: it is not admitted yet.
-func (b *Bucket) gatherLocked(w *Waiter) bool {
+func (b *book) gatherLocked(w *Waiter) bool {
 	missing := w.Units - w.got
 	b.cell.pending.Add(missing)
 	got := b.cell.claim(missing)
@@ -260,7 +260,7 @@ func (b *Bucket) gatherLocked(w *Waiter) bool {
 
 // stuckLocked reports whether nothing is to come for those who wait their turn while
 // the server is away.
-func (b *Bucket) stuckLocked() bool {
+func (b *book) stuckLocked() bool {
 	if b.slots {
 		return b.cell.inUse() == 0
 	}
@@ -281,14 +281,14 @@ const (
 
 // Turn returns when to look at the bucket for those who wait their turn: when
 // the trickle has brought what the first still misses. Never when nobody does.
-func (b *Bucket) Turn(now int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Turn(now int64) int64 {
+	b := of.open(new(hand))
+	defer b.close()
 	return b.turnTimeLocked(now)
 }
 
-func (b *Bucket) turnTimeLocked(now int64) int64 {
-	if b.patient.Load() == 0 {
+func (b *book) turnTimeLocked(now int64) int64 {
+	if b.patients() == 0 {
 		return Never
 	}
 	at := now + visitEvery
@@ -308,7 +308,7 @@ func (b *Bucket) turnTimeLocked(now int64) int64 {
 }
 
 // dueQueueLocked returns when to ask for those who wait.
-func (b *Bucket) dueQueueLocked(now int64) int64 {
+func (b *book) dueQueueLocked(now int64) int64 {
 	switch {
 	case b.queue == nil:
 		return Never
@@ -327,23 +327,23 @@ func (b *Bucket) dueQueueLocked(now int64) int64 {
 }
 
 // Urgent reports whether requests wait.
-func (b *Bucket) Urgent() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Urgent() bool {
+	b := of.open(new(hand))
+	defer b.close()
 	return b.queue != nil
 }
 
 // Pressed reports whether a request waits for an answer only.
-func (b *Bucket) Pressed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Pressed() bool {
+	b := of.open(new(hand))
+	defer b.close()
 	return b.impatientLocked()
 }
 
 // Dismiss takes out all requests that wait, undecided, for the caller to tell.
-func (b *Bucket) Dismiss() []*Waiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Dismiss() []*Waiter {
+	b := of.open(new(hand))
+	defer b.close()
 	out := b.takeAllLocked()
 	for _, w := range out {
 		w.verdict = Verdict{Outcome: Rematch}

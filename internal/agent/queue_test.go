@@ -66,7 +66,7 @@ func TestTheTrickleServesInTurn(t *testing.T) {
 func TestGatheredUnits(t *testing.T) {
 	const now = 1_000_000
 	b := leased(t, now, lease.Grant{Tokens: 5})
-	b.capacity = 100
+	b.goesBy().capacity = 100
 	if v := verdict(b, now, 8, true); v.Outcome != Wait {
 		t.Fatalf("got %+v, want Wait", v)
 	}
@@ -91,8 +91,8 @@ func TestGatheredUnits(t *testing.T) {
 	if len(served) != 1 || served[0] != small {
 		t.Errorf("the first gave up: %d were served, want the next", len(served))
 	}
-	if have := b.State(now).Tokens; have+b.cell.due() != 6 {
-		t.Errorf("%d units are left, want 6", have+b.cell.due())
+	if have := b.State(now).Tokens; have+due(b) != 6 {
+		t.Errorf("%d units are left, want 6", have+due(b))
 	}
 	if a, d := b.Collect(); a != 1 || d != 8 {
 		t.Errorf("collected %d admitted and %d denied, want 1 and 8", a, d)

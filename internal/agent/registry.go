@@ -238,20 +238,21 @@ const (
 
 // find returns the tenant of that id, or nil.
 func (r *Registry) find(id string) *Tenant {
-	h := usable(maphash.String(r.seed, id))
-	slots := *r.tenants.slots.Load()
-	mask := uint64(len(slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := &slots[i]
-		switch s.hash.Load() {
-		case 0:
-			return nil
-		case h:
-			if t := s.entry.Load(); t != nil && t.id == id {
+	groups, hash := *r.tenants.groups.Load(), short(maphash.String(r.seed, id))
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		for i := range inGroup {
+			if t := g.has(i, hash); t != nil && t.id == id {
 				return t
 			}
 		}
+		if g.passed.Load() == 0 {
+			return nil
+		}
+		at = next(at, len(groups))
 	}
+	return nil
 }
 
 // Find returns what holds requests of the tenant, or nil while that is not known
@@ -331,42 +332,35 @@ func (r *Registry) entry(l *List, i int, values string) *Entry {
 	case anAncestors:
 		h = l.places[i].scope.hash
 	}
-	h = usable(maphash.String(r.seed, values) ^ h)
-	slots := *r.entries.slots.Load()
-	mask := uint64(len(slots) - 1)
-	for at := h & mask; ; at = (at + 1) & mask {
-		p := &slots[at]
-		switch p.hash.Load() {
-		case 0:
-			return nil
-		case h:
-			if e := p.entry.Load(); e != nil && e.scope == l.places[i].scope && e.values == values {
+	return r.entryOf(l.places[i].scope, short(maphash.String(r.seed, values)^h), values)
+}
+
+// entryOf returns the scope's bucket of those values, whose hash that is; nil for none.
+func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
+	groups := *r.entries.groups.Load()
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		for i := range inGroup {
+			if e := g.has(i, hash); e != nil && e.scope == s && e.values() == values {
 				return e
 			}
 		}
+		if g.passed.Load() == 0 {
+			return nil
+		}
+		at = next(at, len(groups))
 	}
+	return nil
 }
 
 func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
-	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
-	slots := *r.entries.slots.Load()
-	mask := uint64(len(slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		p := &slots[i]
-		switch p.hash.Load() {
-		case 0:
-			return nil
-		case h:
-			if e := p.entry.Load(); e != nil && e.scope == s && e.values == string(values) {
-				return e
-			}
-		}
-	}
+	return r.entryOf(s, short(maphash.Bytes(r.seed, values)^s.hash), unsafe.String(unsafe.SliceData(values), len(values)))
 }
 
 // hash is where a bucket of the scope is in the table.
 func (r *Registry) hash(s *Scope, values string) uint64 {
-	return usable(maphash.String(r.seed, values) ^ s.hash)
+	return maphash.String(r.seed, values) ^ s.hash
 }
 
 // append appends the request's values.
@@ -407,7 +401,7 @@ func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	if s.overage == nil || s.overage.orphan || s.orphan || r.closed {
 		return nil, ErrGone
 	}
-	return r.touchLocked(s.overage, []byte(e.values), now)
+	return r.touchLocked(s.overage, []byte(e.values()), now)
 }
 
 func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, error) {
@@ -421,7 +415,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 	if r.entries.live >= r.max {
 		return nil, ErrCrowded
 	}
-	h := usable(maphash.Bytes(r.seed, values) ^ s.hash)
+	h := maphash.Bytes(r.seed, values) ^ s.hash
 	e := newEntry(s, values, now, r.journal)
 	r.entries.insert(h, e)
 	s.entries++
@@ -463,7 +457,7 @@ func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
 	if r.tenants.live >= r.max {
 		return nil, false
 	}
-	t = &Tenant{hash: usable(maphash.String(r.seed, id)), ready: make(chan struct{})}
+	t = &Tenant{hash: maphash.String(r.seed, id), ready: make(chan struct{})}
 	if n := copy(t.inline[:], id); n == len(id) {
 		t.id = unsafe.String(&t.inline[0], n)
 	} else {

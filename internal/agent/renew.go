@@ -56,9 +56,13 @@ const Never = math.MaxInt64
 
 // Due returns when the bucket next needs a renewal: now or earlier when it does
 // already, Never when nothing is leased and nobody waits.
-func (b *Bucket) Due(now int64) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Due(now int64) int64 {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.dueLocked(now)
+}
+
+func (b *book) dueLocked(now int64) int64 {
 	if b.counting {
 		return Never
 	}
@@ -67,9 +71,9 @@ func (b *Bucket) Due(now int64) int64 {
 
 // Soon reports whether the renewal at the term's end is so near, within half of its lead, that it may as well
 // go with others that are due now. A lease that may lapse is not renewed; slots and windows keep to their times.
-func (b *Bucket) Soon(now int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Soon(now int64) bool {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.counting || b.slots || b.length > 0 || !b.live || b.ask != nil || now < b.renewAt-b.leadLocked(b.term)/2 {
 		return false
 	}
@@ -77,7 +81,7 @@ func (b *Bucket) Soon(now int64) bool {
 }
 
 // dueLeaseLocked is Due for the lease's sake.
-func (b *Bucket) dueLeaseLocked(now int64) int64 {
+func (b *book) dueLeaseLocked(now int64) int64 {
 	inUse := b.slots && b.cell.inUse() > 0
 	switch {
 	case b.ask != nil:
@@ -95,7 +99,7 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 	if now >= b.checkAt {
 		b.checkLocked(now)
 	}
-	if b.keep.Load() == noticed {
+	if b.noticedLocked() {
 		if at := b.lastAsk + b.earlyEveryLocked(); now < at {
 			return min(at, b.checkAt, b.renewAt)
 		}
@@ -111,16 +115,24 @@ func (b *Bucket) dueLeaseLocked(now int64) int64 {
 
 // checkLocked asks for an early renewal when demand fell by more than half, and
 // by more than noise, so that what is held here and no longer used reaches others.
-func (b *Bucket) checkLocked(now int64) {
+func (b *book) checkLocked(now int64) {
 	asked := b.admittedLocked() + b.deniedLocked()
 	seen := float64(asked - b.checked)
-	expected := b.rate * float64(now-b.checkedAt) / 1e6
+	expected := b.rate() * float64(now-b.checkedAt) / 1e6
 	b.stopped = seen == 0 && expected >= stopped
 	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) {
 		b.early = true
 	}
 	b.checked, b.checkedAt = asked, now
 	b.checkAt = b.nextCheckLocked(now)
+}
+
+// rate is the units asked for a second, as of the last renewal.
+func (b *book) rate() float64 {
+	if b.asked == 0 {
+		return 0
+	}
+	return float64(b.asked) * 1e6 / float64(b.within)
 }
 
 // enough is how many units must be expected for a check to tell their absence from noise.
@@ -132,16 +144,19 @@ const stopped = 8
 // nextCheckLocked returns when to hold demand against rate next: Never where too
 // little is expected for a check to find anything, so that a great many quiet
 // buckets cost their owner nothing between renewals.
-func (b *Bucket) nextCheckLocked(from int64) int64 {
+func (b *book) nextCheckLocked(from int64) int64 { return b.nextCheck(from, b.slots || b.length > 0) }
+
+func (b *book) nextCheck(from int64, short bool) int64 {
 	every := min(max(b.term/checks, checkEvery), checkLong)
-	if b.slots || b.length > 0 {
+	if short {
 		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
 	}
-	if b.rate*float64(every) < enough*1e6 {
-		if b.term < 2*lease.LongTerm || b.rate*float64(b.term/2) < stopped*1e6 {
+	rate := b.rate()
+	if rate*float64(every) < enough*1e6 {
+		if b.term < 2*lease.LongTerm || rate*float64(b.term/2) < stopped*1e6 {
 			return Never
 		}
-		every = int64(stopped * 1e6 / b.rate) // a term is long enough to give back what is not used
+		every = int64(stopped * 1e6 / rate) // a term is long enough to give back what is not used
 	}
 	return from + every
 }
@@ -150,9 +165,9 @@ func (b *Bucket) nextCheckLocked(from int64) int64 {
 // limit and the holder. A final one ends the lease and gives back what is left. One that was
 // not answered is followed by the next: counts are totals, and what is held is
 // what the agent has, so that the store need not have seen the one before.
-func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Renew(now int64, final bool) lease.Renewal {
+	b := of.open(new(hand))
+	defer b.close()
 	if b.number == 0 {
 		// Higher than any number of an earlier life of this bucket in this epoch.
 		b.began = max(now, 1)
@@ -217,7 +232,7 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 	}
 	b.checked = b.toldAdmitted + b.toldDenied
 	if elapsed := now - b.lastAsk; elapsed >= earlyEvery {
-		b.rate = float64(b.checked-before) * 1e6 / float64(elapsed)
+		b.asked, b.within = b.checked-before, elapsed
 	}
 	b.checkedAt = now
 	b.checkAt = b.nextCheckLocked(now)
@@ -232,9 +247,9 @@ func (b *Bucket) Renew(now int64, final bool) lease.Renewal {
 
 // Apply puts a grant to use and returns the requests that it decided, whose Done
 // the caller runs. A grant of another number than the one under way is ignored.
-func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
+	b := of.open(new(hand))
+	defer b.close()
 	p := b.ask
 	if p == nil || g.Number != p.number {
 		return nil
@@ -253,7 +268,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	g.Next, g.Trickle = p.shrunkStock.of(g.Next), p.shrunkFlow.of(g.Trickle)
 	have := b.refillLocked(now)
 	if g.ValidFrom != 0 || g.ValidUntil != 0 || g.Next != 0 {
-		b.ownSpanLocked()
+		b.spans = true
 	}
 	over := p.window != b.window // it went over to the next window meanwhile
 	switch {
@@ -296,11 +311,11 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)
 	b.denyUntil = 0
-	b.shutUntil.Store(0)
+	b.reopenLocked()
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
 	}
-	if b.span != &noSpan {
+	if b.spans {
 		b.length, b.next, b.turnAt = g.ValidUntil-g.ValidFrom, g.Next, p.sentAt+g.Reset
 		b.share, b.rest = int64(float64(g.Fallback)*float64(b.length)/1e12), 0
 	}
@@ -347,7 +362,7 @@ func (b *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 
 // leadLocked is how long before a term's end the bucket renews. A lease goes on while its renewal
 // is unanswered, so a little is enough; slots in flight would be given to others.
-func (b *Bucket) leadLocked(term int64) int64 {
+func (b *book) leadLocked(term int64) int64 {
 	if b.slots {
 		return term / 5
 	}
@@ -355,18 +370,13 @@ func (b *Bucket) leadLocked(term int64) int64 {
 }
 
 // deniedLocked returns the units denied so far that a lease could have served.
-func (b *Bucket) deniedLocked() int64 {
-	if s := b.seldom.Load(); s != nil {
-		return b.denied() - s.hopeless
-	}
-	return b.denied()
-}
+func (b *book) deniedLocked() int64 { return b.denied() - b.hopeless }
 
 // Fail says that the server could not be reached: the next renewal follows when
 // the caller makes it, and requests that wait are decided as in an outage.
-func (b *Bucket) Fail(now int64) []*Waiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Fail(now int64) []*Waiter {
+	b := of.open(new(hand))
+	defer b.close()
 	b.failed = true
 	if b.offered > 0 {
 		b.cell.credit(b.offered) // as any lease that is live, it goes on
@@ -402,9 +412,9 @@ func (b *Bucket) Fail(now int64) []*Waiter {
 
 // Expire empties the cell when its lease has ended, so that a hot path cannot go
 // on spending it; the owner's loop calls it when a lease was not renewed in time.
-func (b *Bucket) Expire(now int64, lost bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Expire(now int64, lost bool) {
+	b := of.open(new(hand))
+	defer b.close()
 	if !b.counting {
 		b.foldLocked()
 		b.expireLocked(now, lost)
@@ -414,9 +424,9 @@ func (b *Bucket) Expire(now int64, lost bool) {
 // Unused reports whether the next renewal should be final and give back what is
 // held: demand stopped, or a whole term went by without any. A term that is still
 // growing is no time to judge by.
-func (b *Bucket) Unused() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (of *Bucket) Unused() bool {
+	b := of.open(new(hand))
+	defer b.close()
 	b.foldLocked()
 	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false

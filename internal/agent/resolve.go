@@ -539,9 +539,11 @@ func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope 
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}
+		s.goBy(l)
 		b.scopes[k] = s
 	} else if s.round != b.round && !reflect.DeepEqual(s.rule.Limit, h.Rule.Limit) {
 		b.different[s] = &s.rule.Limit
+		s.goBy(l)
 		if h.Tenant == "" && l.Meter != "" {
 			s.tenant = slices.Index(l.By, limit.AttrTenant)
 		}
@@ -555,25 +557,26 @@ func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope 
 // request that still has it in hand matches again. collect is called when nothing
 // more can be admitted by it, for the last of its usage. The owner's.
 func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
-	if !e.counting {
-		if live := e.State(0).Live; live || e.Line.Flying {
+	counting := e.goesBy().counting
+	if !counting {
+		if live := e.State(0).Live; live || e.Flying {
 			return false
 		}
 		e.Drain()
 	}
-	if e.pins.Load() > 0 || !e.empty() {
+	if e.marks.Load() >= pin || !e.empty() {
 		return false
 	}
-	e.dead.Store(true)
-	if e.slow.Load() != 0 || e.pins.Load() != 0 || !e.empty() {
-		e.dead.Store(false)
+	e.marks.set(dead, true)
+	if e.slow.Load() != 0 || e.marks.Load() >= pin || !e.empty() {
+		e.marks.set(dead, false)
 		return false
 	}
-	if e.counting {
+	if counting {
 		e.Drain()
 	}
 	r.mu.Lock()
-	r.entries.remove(r.hash(e.scope, e.values), e)
+	r.entries.remove(r.hash(e.scope, e.values()), e)
 	r.buckets.Store(int64(r.entries.live))
 	s := e.scope
 	if s.direct.Load() == e {

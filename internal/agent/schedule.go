@@ -1,65 +1,160 @@
 package agent
 
-import "container/heap"
+import "math/bits"
 
-// Schedule orders buckets by when they are to be looked at. The owner's.
-type Schedule struct{ h dueHeap }
+// Schedule says when buckets are to be looked at. The owner's. It is a wheel: a slot for each span of time, which holds what is due in
+// it, in no order, and what is due whole rounds later. So to set a bucket and to take it out again reads hardly any other, where
+// each that is read is waited for in memory (BenchmarkSchedule).
+type Schedule struct {
+	slots [][]*Entry // none before the first is set
+	used  [wheel / 64]uint64
+	n     int
+	from  int64 // slots before are done with: what is due before is in this one
+	next  int64 // the first time that anything is due, where known; else 0
+}
 
-type dueHeap []*Entry
+const (
+	slotBits = 16  // of microseconds in a slot: 66 ms
+	wheel    = 512 // slots: half a minute, for few buckets wait longer
+	// keptRoom is how much room a slot that got empty keeps: more was of buckets that came together.
+	keptRoom = 256
+)
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].Line.Due < h[j].Line.Due }
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].Line.index, h[j].Line.index = int32(i)+1, int32(j)+1
-}
-func (h *dueHeap) Push(x any) {
-	e := x.(*Entry)
-	e.Line.index = int32(len(*h)) + 1
-	*h = append(*h, e)
-}
-func (h *dueHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	e.Line.index = 0
-	return e
-}
+func slotOf(due int64) int { return int(due >> slotBits & (wheel - 1)) }
 
 // Set says when e is to be looked at; Never takes it out.
 func (s *Schedule) Set(e *Entry, due int64) {
-	switch {
-	case due == Never:
+	if due == Never {
 		s.Remove(e)
-	case e.Line.index == 0:
-		e.Line.Due = due
-		heap.Push(&s.h, e)
-	case e.Line.Due != due:
-		e.Line.Due = due
-		heap.Fix(&s.h, int(e.Line.index)-1)
+		return
+	}
+	due = max(due, s.from<<slotBits) // which is over: it is due at once
+	k := slotOf(due)
+	if e.index > 0 && slotOf(e.due) == k {
+		s.forget(e.due)
+	} else {
+		s.Remove(e)
+		if s.slots == nil {
+			s.slots = make([][]*Entry, wheel)
+		}
+		slot := s.slots[k]
+		if n := len(slot); n == cap(slot) && n > keptRoom {
+			slot = append(make([]*Entry, 0, n+n/8), slot...) // of a great many, a quarter more is a good deal
+		}
+		e.index = int32(len(slot)) + 1
+		s.slots[k] = append(slot, e)
+		s.used[k/64] |= 1 << (k % 64)
+		if s.n++; s.n == 1 {
+			s.next = due
+		}
+	}
+	e.due = due
+	if s.next > due {
+		s.next = due
+	}
+}
+
+// forget says that what is due at a time goes.
+func (s *Schedule) forget(due int64) {
+	if due == s.next {
+		s.next = 0
 	}
 }
 
 // Remove takes e out.
 func (s *Schedule) Remove(e *Entry) {
-	if e.Line.index > 0 {
-		heap.Remove(&s.h, int(e.Line.index)-1)
+	if e.index == 0 {
+		return
 	}
+	k, at := slotOf(e.due), e.index-1
+	e.index = 0
+	slot := s.slots[k]
+	s.forget(e.due)
+	end := len(slot) - 1
+	if last := slot[end]; last != e {
+		slot[at] = last
+		last.index = at + 1
+	}
+	slot[end] = nil
+	s.slots[k] = slot[:end]
+	s.n--
+	if end == 0 {
+		s.used[k/64] &^= 1 << (k % 64)
+		if cap(slot) > keptRoom {
+			s.slots[k] = nil
+		}
+	}
+}
+
+// Pop takes out a bucket that is due at now; nil where none is.
+func (s *Schedule) Pop(now int64) *Entry {
+	until := now >> slotBits
+	if s.n == 0 {
+		s.from = max(s.from, until)
+	}
+	for s.n > 0 && (s.next == 0 || s.next <= now) {
+		slot := s.slots[s.from&(wheel-1)]
+		for i := len(slot) - 1; i >= 0; i-- {
+			if e := slot[i]; e.due <= now {
+				s.Remove(e)
+				return e
+			}
+		}
+		if s.from >= until {
+			return nil
+		}
+		s.from++
+	}
+	return nil
 }
 
 // Next returns when the first bucket is due, Never when there is none.
 func (s *Schedule) Next() int64 {
-	if len(s.h) == 0 {
+	if s.n == 0 {
 		return Never
 	}
-	return s.h[0].Line.Due
+	if s.next == 0 {
+		s.next = s.first()
+	}
+	return s.next
 }
 
-// Pop takes out the first bucket, if it is due at now.
-func (s *Schedule) Pop(now int64) *Entry {
-	if len(s.h) == 0 || s.h[0].Line.Due > now {
-		return nil
+func (s *Schedule) first() int64 {
+	least := int64(Never)
+	for i := 0; i < wheel; i++ {
+		k := int((s.from + int64(i)) & (wheel - 1))
+		if s.used[k/64]>>(k%64) == 0 {
+			i += 63 - k%64 // none in the rest of this word
+			continue
+		}
+		skip := bits.TrailingZeros64(s.used[k/64] >> (k % 64))
+		i, k = i+skip, k+skip
+		if i >= wheel {
+			break
+		}
+		for _, e := range s.slots[k] {
+			least = min(least, e.due)
+		}
+		if least>>slotBits <= s.from+int64(i) {
+			break // what is in later slots is due later
+		}
 	}
-	return heap.Pop(&s.h).(*Entry)
+	return least
+}
+
+// Near appends to found, up to most, the buckets that are due at a time, and leaves them where they are.
+func (s *Schedule) Near(at int64, most int, found []*Entry) []*Entry {
+	last := min(at>>slotBits, s.from+wheel-1)
+	for slot := s.from; s.n > 0 && slot <= max(last, s.from); slot++ {
+		for _, e := range s.slots[slot&(wheel-1)] {
+			if e.due > at {
+				continue
+			}
+			if len(found) >= most {
+				return found
+			}
+			found = append(found, e)
+		}
+	}
+	return found
 }

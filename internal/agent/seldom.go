@@ -2,19 +2,75 @@ package agent
 
 import "sync/atomic"
 
-// seldom is what few buckets ever have.
+// seldom is what few buckets have at a time. What none of it is needed for any more, a bucket gives up when its book is
+// closed: a request that still has it in hand finds nothing in it that counts.
 type seldom struct {
-	reserves                         // guarded by the bucket's mutex
-	hopeless int64                   // likewise: units refused for being more than the capacity, no demand that a lease could serve
-	company  atomic.Pointer[Company] // it was in last; see Entry.With
-	denials  atomic.Pointer[denials] // nil while they are counted in the cell
+	// What requests share without the mutex.
+	shutUntil counter                 // see Shut; written under the mutex
+	shutRetry counter                 // when one unit may be there, as of then
+	finished  counter                 // slots given back by requests that came to their end
+	folded    counter                 // stock.folded; written under the mutex
+	denials   atomic.Pointer[denials] // nil while they are counted in the cell
+	// patient counts the requests that wait their turn, so that one which gives back
+	// sees them without the mutex. It is written under it.
+	patient flag
+	keep    flag                    // more slots than this lying idle are a surplus that the owner has not noticed
+	company atomic.Pointer[Company] // it was in last; see Entry.With
+	stays   atomic.Bool             // requests count in it without the mutex: it is never given up
+
+	// Guarded by the mutex.
+	book *book            // while it is open
+	more *[moreBytes]byte // of a book that is packed, what has no room in the bucket
+}
+
+// idle reports whether nothing in it is needed. The mutex is held.
+func (s *seldom) idle() bool {
+	return !s.stays.Load() && s.book == nil && s.more == nil && s.denials.Load() == nil && s.company.Load() == nil &&
+		s.shutUntil.Load() == 0 && s.patient.Load() == 0
+}
+
+// due returns the units that came back to a cell and are not folded yet.
+func (s *seldom) due(c *cell) int64 {
+	folded := s.folded.Load() // first: it never exceeds the others
+	return c.back.Load() + s.finished.Load() - folded
 }
 
 // rarely returns what few buckets have, and makes it if there is none.
-func (b *Bucket) rarely() *seldom {
+func (b *book) rarely() *seldom {
 	if s := b.seldom.Load(); s != nil {
 		return s
 	}
-	b.seldom.CompareAndSwap(nil, new(seldom))
-	return b.seldom.Load()
+	s := new(seldom)
+	s.folded.Store(b.cell.folded)
+	b.cell.apart = s
+	b.seldom.Store(s)
+	return s
+}
+
+// counted is rarely, for a request that counts in it without the mutex.
+func (of *Bucket) counted() *seldom {
+	if s := of.seldom.Load(); s != nil && s.stays.Load() {
+		return s
+	}
+	b := of.open(new(hand))
+	defer b.close()
+	s := b.rarely()
+	s.stays.Store(true)
+	return s
+}
+
+// patients returns how many requests wait their turn.
+func (of *Bucket) patients() int {
+	s := of.seldom.Load()
+	if s == nil {
+		return 0
+	}
+	return int(s.patient.Load())
+}
+
+// reopenLocked ends what was noted as denied for certain.
+func (b *book) reopenLocked() {
+	if s := b.seldom.Load(); s != nil {
+		s.shutUntil.Store(0)
+	}
 }

@@ -13,6 +13,14 @@ type (
 	ref[T any] struct{ v *T }
 )
 
+// latch is a mutex of its own, so that orders are alike in every run.
+type latch = lock
+
+// working is the book that is in hand, if it is.
+type working struct{ book *book }
+
+func (w *working) set(b *book) { w.book = b }
+
 // step is called before each operation, and saw with what it returned.
 var (
 	step = func(*lock) {}

@@ -40,6 +40,7 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 			case 3:
 				was := *l
 				l.Burst = 50 + r.Int64N(100)
+				b.scope.goBy(l)
 				b.follow(&was, l)
 			case 4:
 				if b.Take(1) {

@@ -19,64 +19,70 @@ import (
 
 // Finish gives back n slots of a request that was admitted and came to its end. It returns requests
 // whose turn came, whose Done the caller runs. It takes the mutex only where requests wait.
-func (b *Bucket) Finish(n int64) []*Waiter {
-	b.cell.finish(n)
-	return b.wake()
+func (of *Bucket) Finish(n int64) []*Waiter {
+	of.counted().finished.Add(n)
+	return of.wake()
 }
 
 // Cancel is PutBack, and returns requests whose turn came, whose Done the caller runs.
-func (b *Bucket) Cancel(n int64) []*Waiter {
-	b.cell.back.Add(n)
-	return b.wake()
+func (of *Bucket) Cancel(n int64) []*Waiter {
+	of.cell.back.Add(n)
+	return of.wake()
 }
 
 // Surplus reports whether more slots lie idle here than the agent may keep, to the first who
 // asks: the owner is to look at the bucket, which then gives them up. Whoever gave slots back asks.
-func (b *Bucket) Surplus() bool {
-	if b.idle() <= int64(b.keep.Load()) {
+func (of *Bucket) Surplus() bool {
+	s := of.seldom.Load()
+	if s == nil || s.due(of.cell)+of.cell.units() <= int64(s.keep.Load()) {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b := of.open(new(hand))
+	defer b.close()
 	if !b.slots || !b.live {
 		return false
 	}
-	b.keep.Store(noticed)
+	b.rarely().keep.Store(noticed)
 	return true
 }
 
-// noticed is Bucket.keep while the owner knows of a surplus, or has it to look for one.
+// noticed is seldom.keep while the owner knows of a surplus, or has it to look for one.
 const noticed = math.MaxInt32
 
+func (b *book) noticedLocked() bool {
+	s := b.seldom.Load()
+	return s != nil && s.keep.Load() == noticed
+}
+
 // surplusLocked looks whether there is a surplus; if not, whoever gives back looks for one.
-func (b *Bucket) surplusLocked() bool {
+func (b *book) surplusLocked() bool {
 	if b.idle() > b.room {
-		b.keep.Store(noticed)
+		b.rarely().keep.Store(noticed)
 		return true
 	}
-	b.keep.Store(int32(min(b.room, noticed-1)))
+	b.rarely().keep.Store(int32(min(b.room, noticed-1)))
 	return false
 }
 
 // idle is how many slots are there that no request has.
-func (b *Bucket) idle() int64 { return b.cell.due() + b.cell.units() }
+func (b *book) idle() int64 { return b.cell.due() + b.cell.units() }
 
 // earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. Of slots that
 // are given up others wait: the fewer of all are this agent's, the longer it is, so that all agents together
 // do so some thousand times a second.
-func (b *Bucket) earlyEveryLocked() int64 {
+func (b *book) earlyEveryLocked() int64 {
 	if !b.slots {
 		return earlyEvery
 	}
 	return max(2_000, min(200*b.capacity/max(b.share, 1), earlyEvery))
 }
 
-func (b *Bucket) wake() []*Waiter {
-	if b.patient.Load() == 0 {
+func (of *Bucket) wake() []*Waiter {
+	if of.patients() == 0 {
 		return nil // one that comes after this finds what came back
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b := of.open(new(hand))
+	defer b.close()
 	return b.serveLocked(Never)
 }
 
@@ -84,7 +90,7 @@ func (b *Bucket) wake() []*Waiter {
 // is free anywhere, those beyond the agent's share are nobody's until the next renewal tells of
 // fewer, and do not go to the next request here: or an agent that is always busy would never let
 // others have one.
-func (b *Bucket) payLocked() {
+func (b *book) payLocked() {
 	switch {
 	case !b.slots:
 		if b.debt > 0 {
@@ -104,7 +110,7 @@ func (b *Bucket) payLocked() {
 
 // shareLocked takes the agent's share of the slots from a grant, in whole slots: for
 // a fraction of one it has one for that fraction of the grants.
-func (b *Bucket) shareLocked(micro int64) {
+func (b *book) shareLocked(micro int64) {
 	if micro <= 0 {
 		b.share = endless // the store does not say
 		return
@@ -120,7 +126,7 @@ func (b *Bucket) shareLocked(micro int64) {
 // no longer its own, whatever the answer. While some of all are free the agent has some of its spare all the same, for
 // requests that come before the answer; all of them go back when others wait
 // for them. A renewal that follows one without an answer gives back the same.
-func (b *Bucket) offerLocked(final bool) int64 {
+func (b *book) offerLocked(final bool) int64 {
 	spare := b.foldLocked()
 	switch {
 	case final:
@@ -131,7 +137,7 @@ func (b *Bucket) offerLocked(final bool) int64 {
 			spare -= up + b.cell.credit(-up)
 		}
 		if !b.dry {
-			spare -= min(spare/2, int64(b.rate*earlyEvery/1e6))
+			spare -= min(spare/2, int64(b.rate()*earlyEvery/1e6))
 		}
 	}
 	b.offered += spare - b.cell.credit(-spare)
@@ -139,11 +145,8 @@ func (b *Bucket) offerLocked(final bool) int64 {
 }
 
 // Busy reports whether requests have slots, so that the lease has to go on.
-func (b *Bucket) Busy() bool {
-	if !b.slots {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.cell.inUse() > 0
+func (of *Bucket) Busy() bool {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.slots && b.cell.inUse() > 0
 }

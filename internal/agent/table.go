@@ -1,116 +1,135 @@
 package agent
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // table finds entries by hash, without a lock for readers. Writers hold the
 // registry's mutex. A reader that races with a writer may miss an entry that is
 // there, never find one that is not: a miss is looked up again under the mutex
 // before anything is made of it.
 //
-// It is open addressing over slots of two words, four to a cache line, so that a
-// find costs one line here and then the entry's own (BenchmarkAttributes in
-// loadtest/bench).
+// An entry is in the group that its hash says, or, where that was full, in the first behind it that was not. A find
+// costs one line here and then the entry's own (BenchmarkAttributes in loadtest/bench).
 type table[T any] struct {
-	slots atomic.Pointer[[]slot[T]]
-	live  int // entries
-	used  int // entries and tombstones
+	groups atomic.Pointer[[]group[T]]
+	live   int // entries
 }
 
-type slot[T any] struct {
-	hash  atomic.Uint64 // 0: never used, ends a probe; 1: tombstone
-	entry atomic.Pointer[T]
+// group is a cache line.
+type group[T any] struct {
+	entries [inGroup]atomic.Pointer[T] // nil: none
+	hashes  [inGroup]atomic.Uint32     // of the entry there, or of one that was
+	passed  atomic.Uint32              // entries that are further on, because it was full
 }
 
 const (
-	tombstone = 1
-	minSlots  = 64
+	inGroup   = 5
+	minGroups = 16
 )
 
-// usable maps a hash to one that is neither empty nor a tombstone.
-func usable(h uint64) uint64 {
-	if h <= tombstone {
-		return h + 2
-	}
-	return h
+// short is what a table knows of a hash.
+func short(h uint64) uint32 { return uint32(h * 0x9e37_79b9_7f4a_7c15 >> 32) }
+
+// home is the group where a hash belongs, of n.
+func home(hash uint32, n int) int {
+	high, _ := bits.Mul64(uint64(hash)<<32, uint64(n))
+	return int(high)
 }
 
 func newTable[T any]() *table[T] {
 	t := &table[T]{}
-	s := make([]slot[T], minSlots)
-	t.slots.Store(&s)
+	g := make([]group[T], minGroups)
+	t.groups.Store(&g)
 	return t
 }
 
-// insert adds an entry that is not there yet.
-func (t *table[T]) insert(h uint64, p *T) {
-	slots := *t.slots.Load()
-	if 4*(t.used+1) > 3*len(slots) {
-		slots = t.grow()
+// has returns the entry of that hash which is at the place; nil for none.
+func (g *group[T]) has(i int, hash uint32) *T {
+	if g.hashes[i].Load() != hash {
+		return nil
 	}
-	t.put(slots, h, p)
+	return g.entries[i].Load()
+}
+
+// insert adds an entry that is not there yet. Four fifths are used at most, and two thirds about at least: each
+// group that is added moves some entries, which is cheaper than memory for a million that nobody looks at.
+func (t *table[T]) insert(h uint64, p *T) {
+	groups := *t.groups.Load()
+	if 5*(t.live+1) > 4*inGroup*len(groups) {
+		groups = t.grow()
+	}
+	put(groups, short(h), p)
 	t.live++
 }
 
-func (t *table[T]) put(slots []slot[T], h uint64, p *T) {
-	mask := uint64(len(slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := &slots[i]
-		if old := s.hash.Load(); old <= tombstone {
-			if old == 0 {
-				t.used++
+func put[T any](groups []group[T], hash uint32, p *T) {
+	for at := home(hash, len(groups)); ; at = next(at, len(groups)) {
+		g := &groups[at]
+		for i := range g.entries {
+			if g.entries[i].Load() == nil {
+				g.hashes[i].Store(hash)
+				g.entries[i].Store(p)
+				return
 			}
-			s.entry.Store(p)
-			s.hash.Store(h)
-			return
 		}
+		g.passed.Add(1)
 	}
 }
 
-// grow makes room: twice the size, or the same without tombstones.
-func (t *table[T]) grow() []slot[T] {
-	old := *t.slots.Load()
-	n := minSlots
-	for 4*(t.live+1)+n/2 > 3*n { // room to grow by an eighth at least
-		n *= 2
+func next(at, n int) int {
+	if at++; at == n {
+		return 0
 	}
-	slots := make([]slot[T], n)
-	t.used = 0
+	return at
+}
+
+func (t *table[T]) grow() []group[T] {
+	old := *t.groups.Load()
+	groups := make([]group[T], len(old)+len(old)/5)
 	for i := range old {
-		if h := old[i].hash.Load(); h > tombstone {
-			t.put(slots, h, old[i].entry.Load())
+		for j := range old[i].entries {
+			if p := old[i].entries[j].Load(); p != nil {
+				put(groups, old[i].hashes[j].Load(), p)
+			}
 		}
 	}
-	t.slots.Store(&slots)
-	return slots
+	t.groups.Store(&groups)
+	return groups
 }
 
 // remove takes an entry out.
 func (t *table[T]) remove(h uint64, p *T) {
-	slots := *t.slots.Load()
-	mask := uint64(len(slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := &slots[i]
-		switch s.hash.Load() {
-		case 0:
-			return
-		case h:
-			if s.entry.Load() == p {
-				s.hash.Store(tombstone)
-				s.entry.Store(nil)
-				t.live--
-				return
+	groups, hash := *t.groups.Load(), short(h)
+	from := home(hash, len(groups))
+	at := from
+	for range groups {
+		g := &groups[at]
+		for i := range g.entries {
+			if g.entries[i].Load() != p {
+				continue
 			}
+			g.entries[i].Store(nil)
+			t.live--
+			for ; from != at; from = next(from, len(groups)) {
+				groups[from].passed.Add(^uint32(0))
+			}
+			return
 		}
+		at = next(at, len(groups))
 	}
 }
 
 // each calls f for every entry, and perhaps for some inserted meanwhile. No one else
 // may remove meanwhile; f may.
 func (t *table[T]) each(f func(*T)) {
-	slots := *t.slots.Load()
-	for i := range slots {
-		if slots[i].hash.Load() > tombstone {
-			f(slots[i].entry.Load())
+	groups := *t.groups.Load()
+	for i := range groups {
+		for j := range groups[i].entries {
+			if p := groups[i].entries[j].Load(); p != nil {
+				f(p)
+			}
 		}
 	}
 }

@@ -11,7 +11,7 @@ const (
 
 // touchLocked admits the first units of a bucket on credit, where the limit says
 // so; the first renewal reports them, and the store takes them out.
-func (b *Bucket) touchLocked(now, n int64) bool {
+func (b *book) touchLocked(now, n int64) bool {
 	if !b.touch || b.met || int64(b.touched)+n > max(min(b.capacity/10, mostTouched), 1) {
 		return false
 	}

@@ -70,18 +70,28 @@ type Sum struct{ Admitted, Denied, Booked int64 }
 // and is booked there: it is taken off here. It is read after what was admitted,
 // and raised before units are taken, so the difference is never too much.
 func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
-	l := &e.Line
-	admitted, denied := e.Bucket.Collect()
+	sum, c, rowed, rowedDenied := u.collect(e, slot, now)
+	if c != (counts{}) {
+		u.journal.booked(e.mapped(), slot, c, rowed, rowedDenied)
+	}
+	return sum
+}
+
+// collect is Collect, but for the journal, which is told of what was booked, and up to which counts.
+func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, rowedDenied int64) {
+	b := e.open(new(hand))
+	defer b.close()
+	admitted, denied := b.collectLocked()
 	excused := e.cell.excused.Load() // after what was refused: too few are denied for now, never too many
 	if admitted > 0 || denied > 0 {
-		l.active = now
+		b.activeLocked(now)
 	}
-	denials := max(e.collectedDenied-excused, l.rowedDenied)
-	if l.rowed == e.collectedAdmitted && l.rowedDenied == denials {
-		return Sum{Admitted: admitted}
+	denials := max(b.collectedDenied-excused, b.rowedDenied)
+	if b.rowed == b.collectedAdmitted && b.rowedDenied == denials {
+		return Sum{Admitted: admitted}, c, 0, 0
 	}
-	own := e.collectedAdmitted - e.cell.inherited.Load() - l.rowed
-	c := counts{denied: denials - l.rowedDenied}
+	own := b.collectedAdmitted - e.cell.inherited.Load() - b.rowed
+	c = counts{denied: denials - b.rowedDenied}
 	if e.scope.meter() != "" {
 		c.admitted = max(own, 0)
 		if e.Overage() {
@@ -89,19 +99,19 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
 		}
 	}
 	key, ok := e.row(slot)
-	sum := Sum{Admitted: admitted, Denied: c.denied}
+	sum = Sum{Admitted: admitted, Denied: c.denied}
 	switch {
 	case !ok, c == counts{}:
-		l.rowed, l.rowedDenied = max(l.rowed, l.rowed+own), denials
+		b.rowed, b.rowedDenied = max(b.rowed, b.rowed+own), denials
+		return sum, counts{}, 0, 0
 	case len(u.rows) >= MaxRows && !u.has(key):
-		u.Behind = true // kept in the line, for another time
-	default:
-		u.add(key, c)
-		sum.Booked = c.admitted
-		l.rowed, l.rowedDenied = l.rowed+max(own, 0), denials
-		u.journal.booked(e.mapped(), slot, c, l.rowed, l.rowedDenied)
+		u.Behind = true // kept in the book, for another time
+		return sum, counts{}, 0, 0
 	}
-	return sum
+	u.add(key, c)
+	sum.Booked = c.admitted
+	b.rowed, b.rowedDenied = b.rowed+max(own, 0), denials
+	return sum, c, b.rowed, b.rowedDenied
 }
 
 func (u *Usage) has(key ledger.Row) bool {
@@ -112,8 +122,17 @@ func (u *Usage) has(key ledger.Row) bool {
 // Unbooked reports whether the bucket has usage that is in no row yet, or
 // requests between taking and deciding.
 func (e *Entry) Unbooked() bool {
-	if !e.settled() {
+	b := e.open(new(hand))
+	defer b.close()
+	if !b.settledLocked() {
 		return true
 	}
-	return e.Line.rowed < e.collectedAdmitted-e.cell.inherited.Load() || e.Line.rowedDenied < e.collectedDenied-e.cell.excused.Load()
+	return b.rowed < b.collectedAdmitted-e.cell.inherited.Load() || b.rowedDenied < b.collectedDenied-e.cell.excused.Load()
+}
+
+// rows returns up to which counts usage was booked.
+func (e *Entry) rows() (admitted, denied int64) {
+	b := e.open(new(hand))
+	defer b.close()
+	return b.rowed, b.rowedDenied
 }

@@ -163,7 +163,7 @@ func (n *node) request(units int64, patient bool, then func(admitted bool)) {
 		return
 	}
 	waiter := &Waiter{Units: units, Done: func(v Verdict) { then(v.Outcome == Admitted) }}
-	if patient || n.bucket.queues {
+	if patient || n.bucket.goesBy().queues {
 		served, ok := n.bucket.Join(waiter)
 		n.deliver(served)
 		if !ok {

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -129,24 +130,33 @@ func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
 		byLane[i] = append(byLane[i], one)
 	}
 	errs := make([]error, lanes)
+	var fails atomic.Bool // the webhook: what is claimed waits as the rest does
 	var all sync.WaitGroup
 	for i := range byLane {
 		all.Go(func() {
 			for j, one := range byLane[i] {
-				if ctx.Err() != nil {
+				if ctx.Err() != nil || fails.Load() {
 					errs[i] = errors.Join(errs[i], d.handOn(ctx, byLane[i][j:], until))
 					return
 				}
-				errs[i] = errors.Join(errs[i], d.try(ctx, w, one, until))
+				open, err := d.try(ctx, w, one, until)
+				if open {
+					fails.Store(true)
+				}
+				errs[i] = errors.Join(errs[i], err)
 			}
 		})
 	}
 	all.Wait()
+	if fails.Load() {
+		return 0, errors.Join(errs...)
+	}
 	return len(due), errors.Join(errs...)
 }
 
-// try makes one attempt, and keeps what became of it.
-func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, claim time.Time) error {
+// try makes one attempt, keeps what became of it, and reports whether the webhook has an
+// outage: then its deliveries wait, and none of them ends.
+func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, claim time.Time) (open bool, err error) {
 	status, err := d.send(ctx, w, &one)
 	select {
 	case <-ctx.Done():
@@ -154,22 +164,37 @@ func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, cla
 		one.Tried, one.Status, one.Error, one.Next, one.State = d.Now(), 0, "the server stopped before the answer", one.Since, Pending
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOnWait)
 		defer cancel()
-		return d.Store.Tried(ctx, claim, one)
+		return false, d.Store.Tried(ctx, claim, one)
 	default:
 	}
 	now := d.Now()
 	one.Tried, one.Status, one.Error, one.Next = now, status, "", now
+	var outage Outage
+	if err != nil && status != http.StatusGone {
+		var failed error
+		if outage, failed = d.Store.Failing(context.WithoutCancel(ctx), w.Name, now, clip(err.Error())); failed != nil {
+			return false, failed
+		}
+		open = !outage.Open.IsZero()
+	}
 	result := Delivered
 	switch wait := backoff(one.Attempts); {
 	case err == nil:
-	case status == http.StatusGone, now.Add(wait).Sub(one.Since) > giveUp:
+	case open:
+		result, one.Error, one.Next = Pending, clip(err.Error()), outage.Next
+	case status == http.StatusGone, now.Add(wait).Sub(one.Since)-one.Waited > giveUp:
 		result, one.Error = Dead, clip(err.Error())
 	default:
 		result, one.Error, one.Next = Pending, clip(err.Error()), now.Add(wait)
 	}
 	one.State = result
 	if err := d.Store.Tried(context.WithoutCancel(ctx), claim, one); err != nil {
-		return err
+		return open, err
+	}
+	if err == nil || status == http.StatusGone { // it answered; after what was tried is kept, for that is due no more
+		if err := d.Store.Working(context.WithoutCancel(ctx), w.Name, now); err != nil {
+			return false, err
+		}
 	}
 	log := d.Log.With("alert", one.Number, "webhook", w.Name, "attempt", one.Attempts, "status", status)
 	switch result {
@@ -181,9 +206,9 @@ func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, cla
 		log.Error("alert is not delivered, and is not tried any more: `quotactl alert retry` begins anew", "error", one.Error)
 	default:
 		d.Sent("failed")
-		log.Warn("alert is not delivered yet", "error", one.Error, "next", one.Next)
+		log.Warn("alert is not delivered yet", "error", one.Error, "next", one.Next, "outage", open)
 	}
-	return nil
+	return open, nil
 }
 
 // handOn gives back what was claimed and not begun, for whoever leads next: it need not wait

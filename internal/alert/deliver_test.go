@@ -144,7 +144,7 @@ func (b *bed) raise(n int, tenant string, webhooks ...string) {
 	for range n {
 		id := fmt.Sprintf("alr_%s_%d", tenant, time.Now().UnixNano())
 		time.Sleep(time.Millisecond)
-		if _, err := b.store.Raise(b.t.Context(), tenant, []alert.Event{{ID: id, Kind: alert.KindQuota, Alert: "x", Tenant: tenant, Period: id, Webhooks: webhooks}}, nil); err != nil {
+		if _, err := b.store.Raise(b.t.Context(), []alert.Found{{Tenant: tenant, Events: []alert.Event{{ID: id, Kind: alert.KindQuota, Alert: "x", Tenant: tenant, Period: id, Webhooks: webhooks}}}}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -219,44 +219,137 @@ func TestASlowWebhookHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A webhook that fails is tried with waits that double, for a day; then the delivery is
-// dead until somebody begins it anew. Its id and its bytes are the same every time.
-func TestAFailingWebhookIsTriedForADay(t *testing.T) {
+// A webhook that fails is tried by one delivery at a time, with waits that double as far as five minutes. The others
+// wait for it, however long that is, and come in their order when it works again. An event's id
+// and its bytes are the same every time.
+func TestAFailingWebhookUsesUpNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		a := &endpoint{status: 503}
 		d := b.deliverer(network{"a": a})
-		b.raise(1, "acme", "a")
+		b.raise(20, "acme", "a")
 		b.deliver(d, 10*time.Second)
-		first := a.attempts()
-		if first < 2 || first > 3 {
-			t.Errorf("%d attempts in ten seconds", first)
+		if n := a.attempts(); n < 2 || n > 4 {
+			t.Errorf("%d attempts in ten seconds", n)
 		}
-		for until := time.Now().Add(26 * time.Hour); time.Now().Before(until); time.Sleep(time.Minute) {
+		for until := time.Now().Add(3 * 24 * time.Hour); time.Now().Before(until); time.Sleep(time.Minute) {
 			if err := d.Round(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			d.Wait()
 		}
-		n := a.attempts()
-		if got := b.states("a"); got != "dead/503" || n < 30 || n > 70 {
-			t.Errorf("after a day: %s, %d attempts", got, n)
+		if n := a.attempts(); n < 3*24*12*9/10 || n > 3*24*12*11/10 {
+			t.Errorf("%d attempts in three days, want one every five minutes", n)
 		}
+		bodies := map[string]string{}
 		for _, g := range a.got {
-			if g != a.got[0] {
-				t.Errorf("another time: %+v, first: %+v", g, a.got[0])
+			if was, ok := bodies[g.id]; ok && was != g.body {
+				t.Errorf("another time: %s, first: %s", g.body, was)
 			}
+			bodies[g.id] = g.body
 		}
-		if _, dead, err := b.store.Count(t.Context()); err != nil || dead != 1 {
-			t.Errorf("dead: %d, %v", dead, err)
+		if len(bodies) != 20 {
+			t.Errorf("%d of 20 were tried: one that is refused alone would keep all back", len(bodies))
 		}
+		pending, dead, err := b.store.Count(t.Context())
+		if err != nil || pending != 20 || dead != 0 {
+			t.Errorf("after three days: %d wait, %d dead, %v", pending, dead, err)
+		}
+		outages, err := b.store.Outages(t.Context())
+		if err != nil || len(outages) != 1 || outages[0].Webhook != "a" || !strings.Contains(outages[0].Error, "503") {
+			t.Errorf("outages: %+v, %v", outages, err)
+		}
+		if e, err := b.store.Event(t.Context(), 7); err != nil || !strings.Contains(e.Deliveries[0].Error, "webhook a has failed") || e.Deliveries[0].Next != outages[0].Next {
+			t.Errorf("one that waits: %+v, %v", e.Deliveries, err)
+		}
+		a.set(func() { a.status, a.got = 204, nil })
+		b.deliver(d, 6*time.Minute)
+		if got := b.states("a"); strings.Count(got, "delivered/204") != 20 || a.attempts() != 20 {
+			t.Errorf("when it works again: %s, %d attempts", got, a.attempts())
+		}
+		var order []string
+		for _, g := range a.got[1:] { // after the one that found it working
+			order = append(order, g.id)
+		}
+		if !slices.IsSorted(order) {
+			t.Errorf("came as %q, want them in order", order)
+		}
+		if outages, err = b.store.Outages(t.Context()); err != nil || len(outages) != 0 {
+			t.Errorf("outages after it: %+v, %v", outages, err)
+		}
+		// What waited has its whole time: a failure now is the first of its day.
+		a.set(func() { a.status = 503 })
+		b.raise(1, "acme", "a")
+		b.deliver(d, 3*time.Second)
+		if got := b.states("a"); !strings.HasSuffix(got, "pending/503") {
+			t.Errorf("a failure after it: %s", got)
+		}
+		// An operator need not wait for the next attempt.
+		b.deliver(d, time.Hour)
 		a.set(func() { a.status = 204 })
+		if _, err := b.store.Retry(t.Context(), "ann", 21, ""); err != nil {
+			t.Fatal(err)
+		}
+		b.deliver(d, 2*time.Second)
+		if got := b.states("a"); strings.Count(got, "delivered/204") != 21 {
+			t.Errorf("begun anew: %s", got)
+		}
+	})
+}
+
+// refusing is an endpoint that takes all but one event.
+type refusing struct {
+	*endpoint
+	id string
+}
+
+func (r *refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.endpoint.RoundTrip(req)
+	if err == nil && req.Header.Get("webhook-id") == r.id {
+		resp.StatusCode, resp.Status = 400, "400"
+	}
+	return resp, err
+}
+
+// An event that a webhook refuses while it takes others is tried for a day, and then listed as dead
+// until somebody begins it anew. It keeps no other back for longer than an attempt at it takes its turn.
+func TestAnEventThatIsRefusedIsTriedForADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		a := &refusing{endpoint: &endpoint{status: 200}}
+		d := b.deliverer(a)
+		b.names = []string{"a"}
+		b.raise(1, "acme", "a")
+		first, err := b.store.Event(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.id = first.ID
+		for i, until := 0, time.Now().Add(30*time.Hour); time.Now().Before(until); i++ {
+			if i%10 == 0 {
+				b.raise(1, fmt.Sprint("other", i), "a")
+			}
+			if err := d.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			d.Wait()
+			time.Sleep(time.Minute)
+		}
+		b.deliver(d, 6*time.Minute)
+		if pending, dead, err := b.store.Count(t.Context()); err != nil || pending != 0 || dead != 1 || b.sent[alert.Dead] != 1 {
+			t.Errorf("after a day: %d wait, %d dead, %v", pending, dead, err)
+		}
+		list, err := b.store.Events(t.Context(), alert.Query{State: alert.Dead, N: 10})
+		if err != nil || len(list) != 1 || list[0].Number != 1 {
+			t.Errorf("listed as dead: %+v, %v", list, err)
+		}
+		a.id = ""
 		if _, err := b.store.Retry(t.Context(), "ann", 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		b.deliver(d, 2*time.Second)
-		if got := b.states("a"); got != "delivered/204" || b.sent[alert.Delivered] != 1 || b.sent[alert.Dead] != 1 {
-			t.Errorf("begun anew: %s, %v", got, b.sent)
+		if _, dead, err := b.store.Count(t.Context()); err != nil || dead != 0 {
+			t.Errorf("begun anew: %d dead, %v", dead, err)
 		}
 		if _, err := b.store.Retry(t.Context(), "ann", 1, "a"); !errors.Is(err, policy.ErrInvalid) {
 			t.Errorf("what is delivered, again: %v", err)

@@ -58,11 +58,12 @@ type Delivery struct {
 	Webhook  string
 	State    string
 	Attempts int64
-	Since    time.Time // when it was made or begun anew: it is tried for a time from then
-	Next     time.Time // when it is tried next
-	Tried    time.Time // last; zero before the first
-	Status   int       // HTTP's, of the last attempt; 0 without an answer
-	Error    string    // why the last attempt failed
+	Since    time.Time     // when it was made or begun anew: it is tried for a time from then
+	Next     time.Time     // when it is tried next
+	Tried    time.Time     // last; zero before the first
+	Status   int           // HTTP's, of the last attempt; 0 without an answer
+	Error    string        // why the last attempt failed
+	Waited   time.Duration // of the time since Since: for outages of the webhook to end
 
 	ID, Body, Tenant string // of the event
 }

@@ -33,10 +33,13 @@ type RedisOptions struct {
 // RedisCluster is a running Redis Cluster on loopback. Its methods are safe for
 // concurrent use.
 type RedisCluster struct {
-	o     RedisOptions
-	dir   string
-	ports *ports
-	nodes []*redisNode
+	o   RedisOptions
+	dir string
+
+	mu      sync.Mutex
+	masters int
+	ports   []*ports
+	nodes   []*redisNode // never changed, only replaced
 }
 
 type redisNode struct {
@@ -71,26 +74,47 @@ func StartRedisCluster(ctx context.Context, dir string, o RedisOptions) (*RedisC
 			return nil, err
 		}
 	}
-	n := o.Masters * (1 + o.Replicas)
-	p, err := reservePorts(2 * n)
+	c := &RedisCluster{o: o, dir: dir}
+	nodes, err := c.more(o.Masters)
 	if err != nil {
 		return nil, err
 	}
-	c := &RedisCluster{o: o, dir: dir, ports: p}
-	for i := range n {
-		c.nodes = append(c.nodes, &redisNode{
-			addr: "127.0.0.1:" + strconv.Itoa(p.numbers[i]), port: p.numbers[i], bus: p.numbers[n+i],
-			dir: filepath.Join(dir, strconv.Itoa(p.numbers[i])),
-		})
-	}
-	if err := c.form(ctx); err != nil {
+	if err := c.form(ctx, nodes); err != nil {
 		return nil, errors.Join(fmt.Errorf("engines: redis cluster: %w", err), c.Stop())
 	}
 	return c, nil
 }
 
-func (c *RedisCluster) form(ctx context.Context) error {
-	for _, n := range c.nodes {
+// more adds masters with their replicas, masters first; none runs yet.
+func (c *RedisCluster) more(masters int) ([]*redisNode, error) {
+	n := masters * (1 + c.o.Replicas)
+	p, err := reservePorts(2 * n)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []*redisNode
+	for i := range n {
+		nodes = append(nodes, &redisNode{
+			addr: "127.0.0.1:" + strconv.Itoa(p.numbers[i]), port: p.numbers[i], bus: p.numbers[n+i],
+			dir: filepath.Join(c.dir, strconv.Itoa(p.numbers[i])),
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes, c.masters, c.ports = slices.Concat(c.nodes, nodes), c.masters+masters, append(c.ports, p)
+	return nodes, nil
+}
+
+// all are the nodes that there are by now, and how many are masters.
+func (c *RedisCluster) all() (nodes []*redisNode, masters int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes, c.masters
+}
+
+// start starts nodes, and returns when they answer.
+func (c *RedisCluster) start(ctx context.Context, nodes []*redisNode) error {
+	for _, n := range nodes {
 		if err := os.MkdirAll(n.dir, 0o755); err != nil {
 			return err
 		}
@@ -98,10 +122,24 @@ func (c *RedisCluster) form(ctx context.Context) error {
 			return err
 		}
 	}
-	for i, n := range c.nodes {
+	for _, n := range nodes {
 		if err := c.answers(ctx, n); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// meet has a node join the cluster that another is of.
+func meet(ctx context.Context, r *redis.Client, other *redisNode) error {
+	return r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus).Err()
+}
+
+func (c *RedisCluster) form(ctx context.Context, nodes []*redisNode) error {
+	if err := c.start(ctx, nodes); err != nil {
+		return err
+	}
+	for i, n := range nodes {
 		err := ask(ctx, n.addr, func(r *redis.Client) error {
 			// Different epochs from the start: nodes that meet with the same one must first agree.
 			if err := r.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
@@ -116,30 +154,64 @@ func (c *RedisCluster) form(ctx context.Context) error {
 			if i == 0 {
 				return nil
 			}
-			first := c.nodes[0]
-			return r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", first.port, first.bus).Err()
+			return meet(ctx, r, nodes[0])
 		})
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.addr, err)
 		}
 	}
-	for i, n := range c.nodes[c.o.Masters:] {
-		err := ask(ctx, c.nodes[i%c.o.Masters].addr, func(r *redis.Client) error {
-			id, err := r.Do(ctx, "CLUSTER", "MYID").Text()
-			if err != nil {
-				return err
-			}
-			return c.replicate(ctx, n, id)
-		})
-		if err != nil {
-			return fmt.Errorf("replica %s: %w", n.addr, err)
+	for i, n := range nodes[c.o.Masters:] {
+		if err := follow(ctx, n, nodes[i%c.o.Masters]); err != nil {
+			return err
 		}
 	}
 	return c.WaitHealthy(ctx)
 }
 
+// AddShard adds a master that owns no slots yet, with replicas as the others have, and returns its address when all
+// nodes know it.
+func (c *RedisCluster) AddShard(ctx context.Context) (addr string, err error) {
+	running := c.running()
+	if len(running) == 0 {
+		return "", errors.New("engines: no node runs")
+	}
+	nodes, err := c.more(1)
+	if err != nil {
+		return "", err
+	}
+	if err := c.start(ctx, nodes); err != nil {
+		return "", err
+	}
+	for _, n := range nodes {
+		if err := ask(ctx, n.addr, func(r *redis.Client) error { return meet(ctx, r, running[0]) }); err != nil {
+			return "", err
+		}
+	}
+	for _, n := range nodes[1:] {
+		if err := follow(ctx, n, nodes[0]); err != nil {
+			return "", err
+		}
+	}
+	return nodes[0].addr, c.WaitHealthy(ctx)
+}
+
+// follow has a node become the replica of a master.
+func follow(ctx context.Context, n, master *redisNode) error {
+	err := ask(ctx, master.addr, func(r *redis.Client) error {
+		id, err := r.Do(ctx, "CLUSTER", "MYID").Text()
+		if err != nil {
+			return err
+		}
+		return replicate(ctx, n, id)
+	})
+	if err != nil {
+		return fmt.Errorf("replica %s: %w", n.addr, err)
+	}
+	return nil
+}
+
 // replicate repeats the order until the replica has heard of its master.
-func (c *RedisCluster) replicate(ctx context.Context, n *redisNode, master string) error {
+func replicate(ctx context.Context, n *redisNode, master string) error {
 	return ask(ctx, n.addr, func(r *redis.Client) error {
 		var last error
 		err := waitFor(ctx, func() bool {
@@ -222,8 +294,9 @@ func ask(ctx context.Context, addr string, talk func(*redis.Client) error) (err 
 
 // Addrs are the addresses of all nodes, masters first as they were at the start.
 func (c *RedisCluster) Addrs() []string {
-	addrs := make([]string, len(c.nodes))
-	for i, n := range c.nodes {
+	nodes, _ := c.all()
+	addrs := make([]string, len(nodes))
+	for i, n := range nodes {
 		addrs[i] = n.addr
 	}
 	return addrs
@@ -235,12 +308,15 @@ func (n *redisNode) running() bool {
 	return n.unit != nil && !n.paused && !n.unit.Exited()
 }
 
+func (c *RedisCluster) running() []*redisNode {
+	nodes, _ := c.all()
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *redisNode) bool { return !n.running() })
+}
+
 func (c *RedisCluster) runningAddrs() []string {
 	var addrs []string
-	for _, n := range c.nodes {
-		if n.running() {
-			addrs = append(addrs, n.addr)
-		}
+	for _, n := range c.running() {
+		addrs = append(addrs, n.addr)
 	}
 	return addrs
 }
@@ -353,6 +429,7 @@ func (c *RedisCluster) WaitHealthy(ctx context.Context) error {
 }
 
 func (c *RedisCluster) healthy(ctx context.Context) error {
+	nodes, masters := c.all()
 	running := c.runningAddrs()
 	if len(running) == 0 {
 		return errors.New("no node runs")
@@ -386,7 +463,7 @@ func (c *RedisCluster) healthy(ctx context.Context) error {
 			if !strings.Contains(state, "cluster_state:ok") {
 				return fmt.Errorf("node %s: cluster state is not ok", addr)
 			}
-			if want := fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.nodes)); !strings.Contains(state, want) {
+			if want := fmt.Sprintf("cluster_known_nodes:%d\r\n", len(nodes)); !strings.Contains(state, want) {
 				return fmt.Errorf("node %s does not know all nodes", addr)
 			}
 			return nil
@@ -395,7 +472,7 @@ func (c *RedisCluster) healthy(ctx context.Context) error {
 			return err
 		}
 	}
-	replicas := len(running) - c.o.Masters
+	replicas := len(running) - masters
 	linked, err := c.linkedReplicas(ctx, running)
 	if err != nil {
 		return err
@@ -422,7 +499,8 @@ func (c *RedisCluster) linkedReplicas(ctx context.Context, running []string) (n 
 }
 
 func (c *RedisCluster) node(addr string) (*redisNode, error) {
-	for _, n := range c.nodes {
+	nodes, _ := c.all()
+	for _, n := range nodes {
 		if n.addr == addr {
 			return n, nil
 		}
@@ -492,7 +570,8 @@ func (c *RedisCluster) Restart(ctx context.Context, addr string) error {
 // Stop ends all nodes and gives their ports back. The files stay for their owner to remove.
 func (c *RedisCluster) Stop() error {
 	var errs []error
-	for _, n := range c.nodes {
+	nodes, _ := c.all()
+	for _, n := range nodes {
 		n.mu.Lock()
 		if n.unit != nil {
 			errs = append(errs, n.unit.Kill())
@@ -500,5 +579,10 @@ func (c *RedisCluster) Stop() error {
 		}
 		n.mu.Unlock()
 	}
-	return errors.Join(append(errs, c.ports.release())...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.ports {
+		errs = append(errs, p.release())
+	}
+	return errors.Join(errs...)
 }

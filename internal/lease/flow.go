@@ -100,11 +100,6 @@ func (r *Renewal) Check() error {
 		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation, r.Elapsed))
 	case r.Figure.Used < 0 || r.Figure.Used > maxUnits || r.Figure.Window < 0 || r.Figure.Window > maxCount || r.Figure.Through < 0 || r.Figure.Through > maxCount:
 		return bad("the ledger's figure", r.Figure.Used)
-	case r.Kept != Sums{} && (r.Spec.Algorithm != limit.TokenBucket || r.Kept.Demand < 1):
-		return bad("the demand at a relay", r.Kept.Demand)
-	case min(r.Kept.Stock, r.Kept.Pile, r.Kept.Trickle) < 0 || max(r.Kept.Stock, r.Kept.Pile) > limit.MaxUnits*limit.Micro ||
-		max(r.Kept.Trickle, r.Kept.Demand) > maxCount || r.Kept.Next != 0 || r.Kept.Stock > r.Held*limit.Micro || r.Kept.Stock%limit.Micro != 0:
-		return bad("what a relay keeps", r.Kept.Stock)
 	case r.Memory.Since < 0 || r.Memory.Since > maxCount:
 		return bad("the store's memory", r.Memory.Since)
 	}

@@ -29,18 +29,11 @@ const (
 // Whys are all of them, for counters.
 func Whys() []Why { return []Why{Emptied, Behind, Another, Evicted} }
 
-// Relayed is where the generations begin that relays say their leases are of (package relay): no store's own comes so
-// far, and one that did would have its own leases taken for a relay's.
-const Relayed = 1 << 50
-
 // forget begins the bucket again at this proof.
 func (x *step) forget() {
 	spec := &x.r.Spec
 	x.Suspect = x.t + LongTerm
-	if x.r.Generation < Relayed {
-		x.Generation = max(x.Generation, x.r.Generation)
-	}
-	x.Generation++
+	x.Generation = following(max(x.Generation, x.r.Generation))
 	within := whole(mulDiv(x.burst, spec.EpsilonPPM, limit.Micro))
 	switch x.Algorithm {
 	case limit.FixedWindow, limit.Concurrency:
@@ -60,6 +53,9 @@ func (x *step) forget() {
 		x.Level = min(x.Level, 0)
 	}
 }
+
+// following is the generation after one that the store had, or a holder named: its holders may name that one too.
+func following(generation int64) int64 { return min(generation+1, maxCount) }
 
 // withhold leaves no more than within to be granted.
 func (x *step) withhold(within int64) {

@@ -37,7 +37,6 @@ type Spec struct {
 	Lockout                               int64 // once exceeded, nothing is granted for so long; 0 for not
 	Hold                                  int64 // how long a silent holder's share stays reserved after its lease; 0: one term
 	Prorate                               bool  // a window that is under way when Units change keeps the old ones for its part that is over
-	Until                                 int64 // of a bucket that a relay shares out of its own lease: leases of it end then; 0 for any other
 	Ledgered                              bool  // of a fixed window: the ledger knows what is used of each bucket (figure.go)
 }
 
@@ -66,10 +65,6 @@ type Renewal struct {
 	ExpiresIn  int64 // what is left of its term, microseconds; 0 without a live lease
 	Generation int64 // of the bucket as last granted; 0 for none
 	Elapsed    int64 // since the holder sent its last renewal that was answered, by its own clock, microseconds; 0 for none
-
-	// Of a relay (package relay), which makes leases of its own out of this one: their sums, and all that it has to
-	// grant. The new lease is no less, so that none of them loses what it was granted; the demand is theirs, at least 1.
-	Kept Sums
 
 	Figure Figure // of a Ledgered window, what the ledger says
 	Memory Memory // filled in by the store where its own clock decides

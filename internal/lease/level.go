@@ -136,7 +136,7 @@ func (x *step) putBack() {
 		}
 		return
 	case !x.windowed(r.Window):
-		if x.windowed(rec.NextWindow) {
+		if x.windowed(rec.NextWindow) && !x.anew() {
 			x.Level += rec.Lease.Next // it had not begun with it
 		}
 		return // of a window that is over
@@ -166,18 +166,11 @@ func (x *step) putBack() {
 		held = 0 // no longer in the sums: what was not spent of it is void
 	}
 	back := lent - spent - held
-	if x.relayed() && back > 0 {
-		// Its leases spent that or did not: none of it is to be had again, and when they report it, it was lent.
-		// No more is still to be reported than it was granted last and what trickles while such a lease can live. Who
-		// begins another conversation reports nothing of the last one.
-		if rec.Began == r.Began {
-			x.unheard = min(back, rec.Grant.Tokens*limit.Micro+mulDiv(rec.Lease.Trickle, LongTerm, 1e6))
-		}
-		back = 0
+	if x.anew() {
+		back = min(back, 0)
 	}
 	if end < t && back >= 0 {
-		// Who begins another conversation does not say what it spent in the last one.
-		if x.Algorithm == limit.FixedWindow && rec.Start >= x.Returned && rec.Began == r.Began {
+		if x.Algorithm == limit.FixedWindow && rec.Start >= x.Returned {
 			x.Level += back // nothing refilled it: it was in no sum, nor in the level
 			x.clip(t)
 		}
@@ -185,17 +178,29 @@ func (x *step) putBack() {
 	}
 	x.Level += held
 	if back >= 0 {
-		// Unused trickle counts only since the bucket last could be full.
-		since := max(min(x.Since, end), rec.Start)
-		most := rec.Lent + mulDiv(rec.Lease.Trickle, end-since, 1e6)
-		if r.Spec.Until > 0 {
-			most = max(most-held, 0) // what is held is of the same: here no part of epsilon pays for more
-		}
-		x.Level += min(back, most)
+		x.Level += min(back, x.unused(end, spent, held))
 	} else {
 		x.overdraw(end, -back, spent)
 	}
 	x.clip(t)
+}
+
+// anew reports whether the holder begins another conversation while there is a record of one before. It does not say what it
+// spent in that one: nothing of that lease goes back but what it still holds.
+func (x *step) anew() bool { return x.rec.Began != x.r.Began }
+
+// unused is the most that goes back of a lease beside what is held of it. Unused trickle counts only since the bucket
+// last could be full. When in that time it went unused the holder does not say: first, perhaps, until the bucket was full, and then
+// it was drained. Strict limits take it so. Epsilon has room for it elsewhere, and the error would be four times as large
+// where demand is a little more than the rate (docs/error-bound.md).
+func (x *step) unused(end, spent, held int64) int64 {
+	lease, lent := &x.rec.Lease, x.rec.Lent
+	trickle := mulDiv(lease.Trickle, end-max(min(x.Since, end), x.rec.Start), 1e6)
+	if x.r.Spec.EpsilonPPM > 0 {
+		return lent + trickle
+	}
+	drained := max(spent+held-lent-lease.Pile, 0) // of the trickle, since its cell was full
+	return max(lent-spent-held, 0) + max(trickle-drained, 0)
 }
 
 // windowed reports whether window is the one that a fixed window is in; of what has

@@ -26,9 +26,10 @@ func (x *step) log(g *Grant) {
 		x.enter(spent)
 	default:
 		lent := rec.Lent / limit.Micro
-		if spent > lent {
+		switch {
+		case spent > lent:
 			x.enter(spent - lent)
-		} else {
+		case !x.anew():
 			x.takeOut(rec.Start, lent-spent)
 		}
 	}

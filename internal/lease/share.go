@@ -7,7 +7,7 @@ const fewest = 8
 
 // sparse is the stock that an agent of little demand may have for a whole long
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
-const sparse = 64
+const sparse = 32
 
 // TooLarge is how long a holder denies that has a request which is larger than all that is
 // there, in microseconds: a smaller one may find enough, and is to ask soon.
@@ -28,14 +28,6 @@ func (x *step) grant(g *Grant) {
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
 
-	kept := x.kept()
-	if x.relayed() {
-		x.Level -= kept.Stock
-		x.Out.Stock += kept.Stock // while it is decided what more there is
-		x.Out.Pile += kept.Pile
-		x.clip(x.t)
-		x.Out.Pile -= kept.Pile
-	}
 	x.remember(r.Largest)
 	trickle, pile, stock := int64(0), int64(0), int64(0)
 	locked := x.t < x.Locked
@@ -51,7 +43,7 @@ func (x *step) grant(g *Grant) {
 	}
 
 	x.Level -= stock
-	next.Lent = stock + kept.Stock + x.unheard
+	next.Lent = stock
 	// What requests wait for is spent at once; what is reserved may come back.
 	room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level, 0), 0)
 	reserved := min(stock, r.Reserved*limit.Micro, room)
@@ -67,10 +59,7 @@ func (x *step) grant(g *Grant) {
 			trickle, pile = 0, 0
 		}
 	}
-	x.Out.Stock -= kept.Stock
-	next.Lease.Stock += kept.Stock
-	pile = max(pile, kept.Pile)
-	next.Lease.Trickle = max(trickle, kept.Trickle)
+	next.Lease.Trickle = trickle
 	next.Lease.Pile = pile
 	if pile > 0 && x.Algorithm == limit.LeakyBucket {
 		next.Lease.Pile -= limit.Micro // one a holder counts against nothing: that is the bound on coinciding requests
@@ -91,16 +80,10 @@ func (x *step) grant(g *Grant) {
 	case limit.SlidingWindow:
 		term, hold = x.slidingTerm(term, hold)
 	}
-	if until := r.Spec.Until; until > 0 {
-		// Whether the bucket is pressed was told to the relay by the term of its own lease.
-		if term > until-x.now || !next.Fresh {
-			term = max(until-x.now, 1_000)
-		}
-	}
 	x.hang(term, hold)
 	x.clip(x.t)
 
-	g.Tokens = (stock + kept.Stock) / limit.Micro
+	g.Tokens = stock / limit.Micro
 	g.Trickle = trickle
 	g.Pile = pile / limit.Micro
 	g.TTL = term
@@ -132,31 +115,6 @@ func (x *step) grant(g *Grant) {
 	}
 }
 
-// relayed reports whether the renewal is a relay's.
-func (x *step) relayed() bool { return x.r.Kept.Demand > 0 }
-
-// kept is what of a relay's lease stays, whatever its share is now: its own leases are made of it. It was in
-// the relay's lease until now, and so it fits; of one that the store forgot as much as fits.
-func (x *step) kept() Sums {
-	kept, rec := x.r.Kept, x.rec
-	free := max(x.rate-x.Out.Trickle, 0) // of a rate that was lowered since there may be less
-	room := max(whole(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level-x.r.Held*limit.Micro, 0)), 0)
-	switch {
-	case kept == Sums{}:
-	case rec == nil && x.r.ExpiresIn > 0:
-		kept.Trickle = min(kept.Trickle, x.r.Trickle, free)
-		kept.Stock = min(kept.Stock, room)
-		kept.Pile = min(kept.Pile, room-kept.Stock)
-	case rec == nil || rec.Slot*SlotLen <= x.t:
-		kept = Sums{} // nothing of it is live
-	default:
-		kept.Trickle = min(kept.Trickle, rec.Lease.Trickle, free)
-		kept.Pile = min(kept.Pile, rec.Lease.Stock+rec.Lease.Pile)
-		kept.Stock = min(kept.Stock, rec.Lease.Stock+rec.Lease.Pile-kept.Pile, room)
-	}
-	return kept
-}
-
 // trickleFor is the part of the rate that the holder draws without asking: somewhat
 // above its demand where there is plenty, its share of the rate where there is not.
 func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
@@ -169,10 +127,15 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 	}
 	rate := x.rate - x.repay()
 	free := rate - x.Out.Trickle
-	trickle = min(mine*1200, mulDiv(rate, mine, all), free)
+	ample := mine * 1200
+	if x.Algorithm == limit.TokenBucket {
+		// By its part of a hundredth of the rate: what long leases have beyond what is used is missed by those whose demand grows.
+		ample = min(ample, mine*1000+mulDiv(rate/100, mine, all))
+	}
+	trickle = min(ample, mulDiv(rate, mine, all), free)
 	if x.t < x.Suspect {
 		x.next.Declared = x.declared()
-		trickle = min(x.next.Declared, mine*1200, free) // its share is of a demand that is not all known yet
+		trickle = min(x.next.Declared, ample, free) // its share is of a demand that is not all known yet
 	}
 	small := trickle < worth
 	if small && !x.mayTrickle(trickle, mine, all) {
@@ -290,7 +253,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	case plenty && x.next.Fresh:
 		use = max(use, min(10*use, 2*fewest*limit.Micro)) // what is out counts as unspent until it is reported
 	case plenty:
-		use = max(use, min(10*use, sparse*limit.Micro))
+		use = max(use/4, min(10*use, sparse*limit.Micro)) // room for noise, no more: it may lie there for minutes
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
@@ -372,6 +335,9 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 			wait = lasts(min(fewest*limit.Micro, x.burst)-level, own)
 			wait = min(mulDiv(min(wait, term), all, mine), term)
 		}
+	}
+	if trickle == 0 {
+		wait = max(wait, x.pace(mine, all))
 	}
 	if x.Out.Trickle > 0 || x.t < x.Suspect {
 		return max(min(wait, term), 20_000)

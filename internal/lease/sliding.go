@@ -1,6 +1,10 @@
 package lease
 
-import "github.com/f4ee788f/quota/internal/limit"
+import (
+	"math"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
 
 // A sliding window of L units lets through what keeps
 //
@@ -83,9 +87,9 @@ func (x *step) slide(to int64) {
 	gained := x.Left - left
 	x.Left = left
 	drawn := float64(float64(to-x.Last)*float64(x.drawn(x.slidingRate())))/1e6 + x.Carry
-	tokens := int64(min(drawn, 1<<52))
-	x.Carry = drawn - float64(tokens)
-	x.Level = max(x.Level+gained-tokens, min(x.Level, x.floor()))
+	tokens := math.Floor(drawn)
+	x.Carry = drawn - tokens
+	x.Level = max(x.Level+gained-int64(min(tokens, 1<<52)), min(x.Level, x.floor()))
 }
 
 // slidingTerm bounds a lease's term and hold, so that none outlives two edges.
@@ -136,6 +140,9 @@ func (x *step) slideBack() {
 	held = min(held, lent-spent)
 	x.Level += held
 	back := lent - spent - held
+	if x.anew() {
+		back = 0
+	}
 	// The oldest first: of a window that counts no more, of the one before, of this one.
 	before := mulDiv(rec.Lease.Trickle, max(min(end, x.Edge)-max(rec.Start, x.LastEdge), 0), 1e6)
 	older := mulDiv(rec.Lease.Trickle, max(min(end, x.LastEdge)-rec.Start, 0), 1e6)

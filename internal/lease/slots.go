@@ -25,11 +25,11 @@ const (
 	slotOwn = 200
 	// slotStart is how many spare slots a holder with little in flight may have while most are free.
 	slotStart = 16
-	// How long a holder denies for which no slot was free, in microseconds: at least a round trip, as long as it
-	// takes one of its own to come back, and so that all holders together ask some thousand times a
-	// second; and at most slotWait, for some request ends soon.
-	slotTrip = 2_000
-	slotAsk  = 250
+	// How long a holder denies for which no slot was free, in microseconds: at least part of a round trip, as long as it
+	// takes one of its own to come back, and so that all holders together ask ten thousand times a
+	// second at most; and at most slotWait, for some request ends soon.
+	slotTrip = 1_000
+	slotAsk  = 100
 	slotWait = 50_000
 )
 

@@ -50,6 +50,10 @@ type State struct {
 	Ring map[int64]Sums // by expiry slot: the leases that end in it
 
 	Holders map[string]*Record
+
+	// Steps counts the renewals that were executed on it: a store that keeps it elsewhere has nothing to write while it is
+	// what it was, for a repeated or stale number.
+	Steps int
 }
 
 // Sums are totals over leases.
@@ -61,7 +65,8 @@ type Sums struct {
 	Next    int64 // tokens granted of the window to come
 }
 
-func (s *Sums) add(o Sums) {
+// Add adds o.
+func (s *Sums) Add(o Sums) {
 	*s = Sums{s.Stock + o.Stock, s.Pile + o.Pile, s.Trickle + o.Trickle, s.Demand + o.Demand, s.Next + o.Next}
 }
 func (s *Sums) subtract(o Sums) {

@@ -6,7 +6,7 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// The constants of the step, tuned in loadtest/sim; step.lua has the same ones.
+// The constants of the step, tuned in loadtest/sim.
 const (
 	// SlotLen is the grain of the expiry ring, in microseconds.
 	SlotLen = 500_000
@@ -38,8 +38,8 @@ const (
 	guessPer = 100_000
 )
 
-// mulDiv is floor(a × b ÷ c) in doubles, as Lua computes it. The conversions keep
-// the compiler from fusing operations, which would round differently.
+// mulDiv is floor(a × b ÷ c) in doubles. The conversions keep the compiler from fusing operations, which would
+// round differently on other machines: servers that share a bucket are to come to the same figures.
 func mulDiv(a, b, c int64) int64 {
 	return int64(math.Floor(float64(float64(a)*float64(b)) / float64(c)))
 }
@@ -69,7 +69,6 @@ type step struct {
 	rec           *Record // the holder's; nil for a newcomer
 	next          *Record // what becomes of it
 	spent, denied int64   // units since the last renewal
-	unheard       int64   // micro-tokens of a relay's lease that were spent for all it knows, but not reported
 	steady        bool    // demand is what it was, but for noise
 }
 
@@ -102,7 +101,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	if s.Algorithm != r.Spec.Algorithm {
 		x.change()
 	}
-	changed := rec != nil && rec.Algorithm != s.Algorithm
+	changed := rec != nil && (rec.Algorithm != s.Algorithm || rec.Start < s.begun())
 	if changed {
 		x.rec = nil // its lease is in no sum any more
 	}
@@ -152,19 +151,9 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	return g, nil
 }
 
-// Advance brings the bucket to now without a renewal: it refills, and leases whose time is over fall out. It is for who
-// shares out a bucket that others change as well (package relay).
-func (s *State) Advance(now int64, spec *Spec) {
-	r := Renewal{Spec: *spec}
-	x := step{State: s, r: &r, now: now, t: max(now+s.Offset, s.Last)}
-	x.rate, x.burst = spec.Flow()
-	x.flow = spec.Refill()
-	x.slack = spec.slack(x.rate, x.burst)
-	x.advance(x.t)
-}
-
 // record keeps what became of the holder's record, over the old one if it has any.
 func (s *State) record(holder string, next *Record) {
+	s.Steps++
 	if rec := s.Holders[holder]; rec != nil {
 		*rec = *next
 		return
@@ -268,12 +257,29 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 // change begins another algorithm: full, less what is out of the old one. Records
 // stay, for repeated numbers.
 func (x *step) change() {
-	out := x.Out.Stock + x.Out.Pile
+	out, last := x.Out.Stock+x.Out.Pile, max(x.lastSlot(), x.t/SlotLen+1)
 	*x.State = State{
 		Algorithm: x.r.Spec.Algorithm, Level: max(x.burst-out, 0), Burst: x.burst,
-		Last: x.t, Since: x.t, Edge: x.t, LastEdge: x.t, Offset: x.Offset, Generation: x.Generation + 1,
-		Locked: x.Locked, Ring: make(map[int64]Sums), Holders: x.Holders,
+		Last: x.t, Since: x.t, Edge: x.t, LastEdge: x.t, Offset: x.Offset, Generation: following(x.Generation),
+		Locked: x.Locked, Ring: make(map[int64]Sums), Holders: x.Holders, Steps: x.Steps,
 	}
+	// Neither refills: what is out is to come back.
+	switch out = min(out, x.burst); {
+	case x.Algorithm == limit.SlidingWindowLog:
+		x.Level = x.burst
+		x.note(mulDiv(out+limit.Micro-1, 1, limit.Micro))
+	case x.Algorithm == limit.Concurrency && out > 0:
+		x.Out.Stock = out
+		x.Ring[last] = x.Out
+	}
+}
+
+// begun is when the bucket began, or became of its algorithm: what was leased before is in no sum.
+func (s *State) begun() int64 {
+	if s.Algorithm == limit.SlidingWindow {
+		return s.Since // of these the edge moves, and of all others this does
+	}
+	return s.Edge
 }
 
 // resize follows a limit that changed: what was used stays used. A bucket that
@@ -299,10 +305,8 @@ func (x *step) resize() {
 
 // demand estimates the holder's demand, and tells whether it is a guess.
 func (x *step) demand() (d int64, fresh bool) {
-	if x.relayed() {
-		return min(x.r.Kept.Demand, mostDemand), x.rec == nil
-	}
-	rec, asked := x.rec, x.spent+x.denied+x.r.Waiting-x.r.Reserved // these are demand when they are spent
+	// What waits is decided by the next renewal, and counted then, unless it is more than that; what is reserved, when it is spent.
+	rec, asked := x.rec, max(x.spent+x.denied, x.r.Waiting-x.r.Reserved)
 	if rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0 {
 		return max(min(x.r.Trickle/1_000, mostDemand), 1), false // the store forgot: a trickle is about the demand
 	}
@@ -343,9 +347,9 @@ func (x *step) hang(term, hold int64) {
 		// A coarser grain keeps the ring of a long hold short.
 		next.Slot = (next.Slot/grain + 1) * grain
 	}
-	x.Out.add(next.Lease)
+	x.Out.Add(next.Lease)
 	sums := x.Ring[next.Slot]
-	sums.add(next.Lease)
+	sums.Add(next.Lease)
 	x.Ring[next.Slot] = sums
 }
 

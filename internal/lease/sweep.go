@@ -5,7 +5,7 @@ package lease
 func (s *State) Sweep(now int64) {
 	seen := 0
 	for holder, rec := range s.Holders {
-		if rec.gone(s.Last) {
+		if s.Gone(rec) {
 			delete(s.Holders, holder)
 		}
 		if seen++; seen == 2 {
@@ -13,6 +13,9 @@ func (s *State) Sweep(now int64) {
 		}
 	}
 }
+
+// Gone reports whether a record of the bucket may be dropped: its holder is long gone.
+func (s *State) Gone(r *Record) bool { return r.gone(s.Last) }
 
 // Idle reports whether the bucket can be forgotten at now without a loss: by then
 // it is full, its window is over, and every record is out of date. Full is set

@@ -36,6 +36,10 @@ func (x *step) term(mine, all, trickle int64) int64 {
 	rec, next := x.rec, x.next
 	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+next.Lease.Trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
 	known := rec != nil && !rec.Fresh && rec.Grant.TTL > 0
+	last := int64(0) // the last one, as far as it was in use: one that was renewed at once tells nothing
+	if known {
+		last = min(rec.Grant.TTL, max(x.t-rec.Start, ShortTerm))
+	}
 	switch {
 	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
 		return 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
@@ -48,10 +52,10 @@ func (x *step) term(mine, all, trickle int64) int64 {
 		}
 		// Full, and all that is wanted is within the rate: what one agent has too much is missed by none.
 		if x.Level+x.Out.Stock+next.Lease.Stock > x.burst/2 && all < x.rate/950 && known {
-			term = max(term, min(2*rec.Grant.TTL, 4*ShortTerm))
+			term = max(term, min(2*last, 4*ShortTerm))
 		}
 		if known && x.grows() && x.steady && x.overloaded(all) && 16*trickle >= 15*mulDiv(x.rate, mine, all) {
-			term = max(term, min(2*rec.Grant.TTL, x.pressedTerm(mine)))
+			term = max(term, min(2*last, x.pressedTerm(mine)))
 		}
 		return term
 	case rec != nil && rec.Fresh:
@@ -59,9 +63,9 @@ func (x *step) term(mine, all, trickle int64) int64 {
 	case !known:
 		return ShortTerm
 	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
-		return min(LongestTerm, 4*rec.Grant.TTL)
+		return min(LongestTerm, 4*last)
 	}
-	return min(LongTerm, 4*rec.Grant.TTL)
+	return min(LongTerm, 4*last)
 }
 
 // pressedTerm is the longest term of a holder's lease of a pressed bucket.
@@ -79,10 +83,9 @@ func (x *step) idle(trickle int64) bool {
 }
 
 // grows reports whether terms may grow beyond what every limit has: not of strict ones, nor while a store that
-// forgot finds out what is out, nor of a relay, whose own leases end with it.
+// forgot finds out what is out.
 func (x *step) grows() bool {
-	return x.Algorithm == limit.TokenBucket && x.r.Spec.EpsilonPPM > 0 && x.t >= x.Suspect &&
-		x.r.Spec.Lockout == 0 && x.r.Kept.Demand == 0
+	return x.Algorithm == limit.TokenBucket && x.r.Spec.EpsilonPPM > 0 && x.t >= x.Suspect && x.r.Spec.Lockout == 0
 }
 
 // within reports whether what the holder asked for is its demand as it was, but for noise.
@@ -93,11 +96,13 @@ func (x *step) within(asked, elapsed int64) bool {
 	return x.steady && (asked > 0 || expected < 3)
 }
 
-// mayTrickle reports whether a trickle of less than is worth it otherwise may be leased: where so much is asked for that
-// each request should not ask the store, and for a demand that is known.
+// mayTrickle reports whether a trickle of less than is worth it otherwise may be leased: for a demand that is known, where
+// so much is asked for that each request should not ask the store, and while more is there than lies with holders. In a
+// bucket that is nearly dry it would leave a token or two with each holder, and those that ask for each request are
+// as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
 	return x.grows() && all > seldom && x.rec != nil && !x.next.Fresh && x.next.Largest <= 1 &&
-		(x.overloaded(all) || x.idle(trickle)) &&
+		(x.idle(trickle) || x.overloaded(all) && x.Level > x.burst/8+x.Out.Stock+x.Out.Pile) &&
 		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm, 1e6) >= limit.Micro
 }
 
@@ -126,4 +131,15 @@ func (s *State) lastSlot() int64 {
 		last = max(last, slot)
 	}
 	return last
+}
+
+// pace is how long a holder that asks for each request denies after one, while nothing is left: so that all
+// together ask a little more often than there are tokens, whatever the demand. Should they ask less often, something is
+// left, and nobody denies.
+func (x *step) pace(mine, all int64) int64 {
+	enough := x.rate / 1000 * 115 / 100
+	if !x.grows() || x.next.Fresh || all <= max(seldom, enough) || x.next.Largest > 1 {
+		return 0
+	}
+	return min(mulDiv(mulDiv(1e9, all-enough, enough), 1, mine), 4*ShortTerm)
 }

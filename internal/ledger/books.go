@@ -50,10 +50,15 @@ type Books interface {
 
 	// Newest is the newest block; zero where nothing was ever folded.
 	Newest(ctx context.Context) (KeptBlockInfo, error)
+	// After is the first block above a height; zero where there is none.
+	After(ctx context.Context, height int64) (KeptBlockInfo, error)
 	// Changed returns tenants after one, by id, with entries in blocks above since up to a height.
 	Changed(ctx context.Context, since, height int64, after string, n int) ([]ChangedTenant, error)
-	// Hourly adds up a tenant's usage from roll-ups; errors wrap ErrQuery.
-	Hourly(ctx context.Context, q HourlyQuery) ([]HourlySum, error)
+	// Hourly adds up tenants' usage from roll-ups; errors wrap ErrQuery.
+	Hourly(ctx context.Context, q HourlyQuery) (HourlySums, error)
+	// Added is what blocks above since hold, up to a height, of all tenants, in their order; false
+	// where that is more than n sums, or where since is no block of this ledger.
+	Added(ctx context.Context, since KeptBlockInfo, height int64, n int) ([]AddedSum, bool, error)
 
 	// DeclareLost says that an epoch will report no more, so that it does not hold back
 	// completeness; its next report, if there is one after all, ends that. A fenced one takes

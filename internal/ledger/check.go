@@ -84,6 +84,8 @@ func (r *Report) check() ([]string, []codedRow, error) {
 		return nil, nil, bad("the first report begins at %d, want 0", r.Before)
 	case r.Through < 0 || r.Through > maxSlot*1000:
 		return nil, nil, bad("through %d ms is out of range", r.Through)
+	case r.Origin != (Origin{}) && (r.Seq != 1 || r.Origin.Epoch < 1 || r.Origin.Epoch >= r.Epoch || r.Origin.Total < 0 || r.Origin.Total > MaxTotal):
+		return nil, nil, bad("report %d goes on from unit %d of epoch %d", r.Seq, r.Origin.Total, r.Origin.Epoch)
 	case r.Sum() != r.Digest:
 		return nil, nil, bad("digest does not fit the content")
 	}

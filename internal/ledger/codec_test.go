@@ -71,7 +71,7 @@ func TestEncodingIsCanonical(t *testing.T) {
 		want := map[Row]Sum{}
 		for _, r := range rows {
 			s := want[r.Key()]
-			s.add(Sum{r.Admitted, r.Overage, r.Denied})
+			s.Add(Sum{r.Admitted, r.Overage, r.Denied})
 			want[r.Key()] = s
 		}
 		for _, r := range decoded {

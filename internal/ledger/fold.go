@@ -182,7 +182,8 @@ type Sum struct{ Admitted, Overage, Denied int64 }
 // MaxSum is where sums over entries end, in roll-ups and in answers.
 const MaxSum = math.MaxInt64
 
-func (s *Sum) add(o Sum) {
+// Add adds o, as far as MaxSum.
+func (s *Sum) Add(o Sum) {
 	s.Admitted = addUp(s.Admitted, o.Admitted)
 	s.Overage = addUp(s.Overage, o.Overage)
 	s.Denied = addUp(s.Denied, o.Denied)
@@ -231,7 +232,7 @@ func Roll(entries []Row, keys []Key) []Rollup {
 			index[k] = n
 			rolls = append(rolls, Rollup{Hour: k.hour, Key: k.key})
 		}
-		rolls[n].Sum.add(Sum{e.Admitted, e.Overage, e.Denied})
+		rolls[n].Sum.Add(Sum{e.Admitted, e.Overage, e.Denied})
 	}
 	slices.SortFunc(rolls, func(a, b Rollup) int {
 		if a.Hour != b.Hour {

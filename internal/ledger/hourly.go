@@ -5,11 +5,12 @@ import "slices"
 // MaxCut bounds HourlyQuery.Edges.
 const MaxCut = 1_000
 
-// HourlyQuery asks what a tenant's usage adds up to, by limit, meter and policy version, as
+// HourlyQuery asks what tenants' usage adds up to, by limit, meter and policy version, as
 // of the newest block: of whole hours by roll-ups, so that it costs as little early in a
-// month as late in it. Slots in [From, To), Unix seconds.
+// month as late in it. Slots in [From, To), Unix seconds. Tenants are in one question, for
+// one that reads many hours of each reads them in the order that they lie in.
 type HourlyQuery struct {
-	Tenant   string
+	Tenants  []string
 	From, To int64
 	Limit    string // of this limit alone; empty for all
 	Metered  bool   // of limits with a meter alone
@@ -19,8 +20,16 @@ type HourlyQuery struct {
 	Except []int64 // policy versions left out
 }
 
+// HourlySums is the answer, in the order of tenants, starts and names, and the block that
+// it is as of.
+type HourlySums struct {
+	Block KeptBlockInfo
+	Sums  []HourlySum
+}
+
 // HourlySum is what was counted from the last of the edges on; from 0 before the first.
 type HourlySum struct {
+	Tenant  string
 	Start   int64
 	Limit   string
 	Meter   string
@@ -33,6 +42,30 @@ type HourlySum struct {
 type ChangedTenant struct {
 	Tenant string
 	First  int64
+}
+
+// AddedSum is what blocks above a height hold of a slot: to be added to the sums of a query that holds
+// it, they are the query's as of the later block.
+type AddedSum struct {
+	Tenant  string
+	Slot    int64
+	Limit   string
+	Meter   string
+	Version int64
+	Sum
+}
+
+// Start is what the query tells usage of a slot apart by; false where it does not ask for it.
+func (q *HourlyQuery) Start(a *AddedSum) (start int64, ok bool) {
+	if a.Slot < q.From || a.Slot >= q.To || q.Limit != "" && a.Limit != q.Limit || q.Metered && a.Meter == "" || slices.Contains(q.Except, a.Version) {
+		return 0, false
+	}
+	for _, edge := range q.Edges {
+		if a.Slot >= edge {
+			start = edge
+		}
+	}
+	return start, true
 }
 
 // Hours are the hours that are read whole, [from, to), and those of which slots are read,

@@ -42,6 +42,8 @@ type Frontier struct {
 	Digest  [32]byte
 	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
 	Reason  string // why it is fenced
+	Next    int64  // epoch that goes on from this one (Origin); 0 for none
+	Ends    int64  // units of this one that are settled at most, where one does
 }
 
 // ReportID names one report.
@@ -212,8 +214,19 @@ func (in *Intake) Epochs() (all, begin []Epoch) {
 		if e := a.id.Epoch; (a.id.Seq == 1 || a.fault != nil) && (len(begin) == 0 || begin[len(begin)-1] != e) {
 			begin = append(begin, e)
 		}
+		if e, ok := a.origin(); ok {
+			all, begin = append(all, e), append(begin, e)
+		}
 	}
-	return all, begin
+	slices.SortFunc(all, Epoch.compare)
+	slices.SortFunc(begin, Epoch.compare)
+	return slices.Compact(all), slices.Compact(begin)
+}
+
+// origin is the epoch that the arrival's goes on from; false where it says none.
+func (a *arrival) origin() (Epoch, bool) {
+	o := a.report.Origin
+	return Epoch{a.id.Epoch.Agent, o.Epoch}, o.Epoch != 0 && a.fault == nil && !a.unnamed
 }
 
 // Behind returns the reports whose stored digests Decide needs: those before
@@ -235,12 +248,10 @@ func (in *Intake) Behind(frontiers map[Epoch]Frontier) []ReportID {
 func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]byte) Outcome {
 	out := Outcome{Receipts: make([]Receipt, len(in.arrivals))}
 	fresh := map[ReportID][32]byte{}
+	ended := map[Epoch]Move{} // that others of the batch go on from
 	for i := 0; i < len(in.arrivals); {
 		epoch := in.arrivals[i].id.Epoch
-		from, ok := frontiers[epoch]
-		if !ok {
-			from = Frontier{Epoch: epoch, State: StateOpen}
-		}
+		from := standing(frontiers, epoch)
 		f := from
 		for ; i < len(in.arrivals) && in.arrivals[i].id.Epoch == epoch; i++ {
 			a := &in.arrivals[i]
@@ -256,6 +267,19 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 			digest, known := a.stored(&f, stored, fresh)
 			fenced := f.fenced()
 			status, message := f.judge(a, digest, known)
+			if e, ok := a.origin(); ok && status == Settled {
+				// It is of an earlier epoch, which was judged before this one.
+				m, ok := ended[e]
+				if !ok {
+					m = out.move(frontiers, e)
+				}
+				if message = m.To.goOn(epoch.Epoch, a.report.Origin.Total); message != "" {
+					f.fence(message)
+					status = Fenced
+				} else {
+					ended[e] = m
+				}
+			}
 			switch status {
 			case Settled:
 				in.settle(&f, a, &out)
@@ -272,7 +296,52 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 			out.Moves = append(out.Moves, Move{From: from, To: f})
 		}
 	}
+	out.end(ended)
 	return out
+}
+
+// standing is the frontier of an epoch as locked.
+func standing(frontiers map[Epoch]Frontier, e Epoch) Frontier {
+	if f, ok := frontiers[e]; ok {
+		return f
+	}
+	return Frontier{Epoch: e, State: StateOpen}
+}
+
+// move returns the move of an epoch that was judged, or that nothing came of.
+func (out *Outcome) move(frontiers map[Epoch]Frontier, e Epoch) Move {
+	if i, ok := out.find(e); ok {
+		return out.Moves[i]
+	}
+	f := standing(frontiers, e)
+	return Move{From: f, To: f}
+}
+
+func (out *Outcome) find(e Epoch) (int, bool) {
+	return slices.BinarySearchFunc(out.Moves, e, func(m Move, e Epoch) int { return m.To.Epoch.compare(e) })
+}
+
+// end puts the epochs that others go on from among the moves.
+func (out *Outcome) end(ended map[Epoch]Move) {
+	for e, m := range ended {
+		i, ok := out.find(e)
+		if !ok {
+			out.Moves = slices.Insert(out.Moves, i, m)
+		}
+		out.Moves[i] = m
+	}
+}
+
+// goOn has a later epoch go on from this one at total, or says why it cannot.
+func (f *Frontier) goOn(epoch, total int64) string {
+	switch {
+	case f.Next != 0 && (f.Next != epoch || f.Ends != total):
+		return fmt.Sprintf("from epoch %d, epoch %d goes on at unit %d", f.Epoch.Epoch, f.Next, f.Ends)
+	case f.Total > total:
+		return fmt.Sprintf("epoch %d was to end at unit %d, and is settled through %d", f.Epoch.Epoch, total, f.Total)
+	}
+	f.Next, f.Ends = epoch, total
+	return ""
 }
 
 // stored returns the digest under which the arrival's number was settled.
@@ -316,6 +385,9 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 		return Fenced, "the epoch is closed"
 	case r.Seq > f.Seq+1:
 		return Ahead, fmt.Sprintf("report %d is missing", f.Seq+1)
+	case f.Next != 0 && r.After > f.Ends:
+		// The epoch may yet be sent again what was settled of it before.
+		return Fenced, fmt.Sprintf("beyond unit %d, epoch %d goes on", f.Ends, f.Next)
 	case r.Before != f.Total:
 		f.fence(fmt.Sprintf("report %d begins at %d, the ledger is at %d", r.Seq, r.Before, f.Total))
 		return Fenced, f.Reason

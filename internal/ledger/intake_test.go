@@ -38,3 +38,42 @@ func TestQuarantineIsFilledInParts(t *testing.T) {
 		reports = again
 	}
 }
+
+// An epoch, the one that goes on from it, and another that would, in one transaction: each frontier moves once, and what the
+// epoch settles in it counts.
+func TestAnEpochEndsInTheBatchThatGoesOn(t *testing.T) {
+	now := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+	rules := Rules{Now: now, Window: Window{From: Month(now.Unix()).Unix(), To: now.AddDate(0, 2, 0).Unix()}}
+	report := func(epoch, seq, before, units int64, origin Origin) Report {
+		r := NewReport("a", epoch, seq, before, []Row{{Slot: now.Unix(), Tenant: "t", Limit: "l", Version: 1, Admitted: units}}, now.UnixMilli(), false)
+		r.Origin = origin
+		return r
+	}
+	for _, c := range []struct {
+		reports []Report
+		want    string // of each receipt, and of each move
+	}{
+		{[]Report{report(9, 1, 0, 5, Origin{1, 12}), report(1, 1, 0, 12, Origin{}), report(8, 1, 0, 5, Origin{1, 12})}, "[4 1 1] 1:12→8@12 8:5→0@0 9:0→0@0"},
+		{[]Report{report(9, 1, 0, 5, Origin{1, 11}), report(1, 1, 0, 12, Origin{})}, "[4 1] 1:12→0@0 9:0→0@0"},
+		{[]Report{report(9, 1, 0, 5, Origin{1, 12}), report(9, 2, 5, 5, Origin{})}, "[1 1] 1:0→9@12 9:10→0@0"},
+		{[]Report{report(8, 1, 0, 5, Origin{1, 12}), report(9, 1, 0, 5, Origin{8, 5})}, "[1 1] 1:0→8@12 8:5→9@5 9:5→0@0"},
+	} {
+		in := NewIntake(c.reports, rules)
+		all, begin := in.Epochs()
+		out := in.Decide(nil, nil)
+		statuses := make([]Status, len(out.Receipts))
+		for i, r := range out.Receipts {
+			statuses[i] = r.Status
+		}
+		got := fmt.Sprint(statuses)
+		for i, m := range out.Moves {
+			got += fmt.Sprintf(" %d:%d→%d@%d", m.To.Epoch.Epoch, m.To.Total, m.To.Next, m.To.Ends)
+			if m.From.Epoch != m.To.Epoch || m.From.Seq != 0 || all[i] != m.To.Epoch || begin[i] != m.To.Epoch {
+				t.Errorf("%s: move %d is from %+v; %v are locked, %v made", c.want, i, m.From, all, begin)
+			}
+		}
+		if got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}

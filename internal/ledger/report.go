@@ -31,7 +31,18 @@ type Report struct {
 	Before  int64    // units admitted in all reports before this one
 	After   int64    // Before + the rows' Admitted
 	Payload []byte   // rows in the canonical encoding; empty for a heartbeat
-	Digest  [32]byte // Sum of all other fields
+	Digest  [32]byte // Sum of all other fields but Origin
 	Through int64    // all usage before this is in reports up to this one, Unix milliseconds
 	Closed  bool     // the epoch's last
+	Origin  Origin   // of the epoch; in its first report, where it has one
+}
+
+// Origin is what an epoch goes on from: an earlier one of the agent that takes no more, for the ledger rejected a report of
+// it, or has forgotten some that nobody can send again. What waited there is in the later epoch. It is a condition of
+// the report that says so, not a part of it: the ledger takes that report only where it has not settled more of the
+// earlier epoch, nor let another go on from it, and settles no more of it from then on. So what
+// copies of a journal have in common is settled by one of them.
+type Origin struct {
+	Epoch int64 // 0 for none
+	Total int64 // units of it that are not in the later epoch
 }

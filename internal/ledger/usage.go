@@ -220,7 +220,7 @@ func (r *Reading) AddTime(start int64, s Sum) {
 		sum = new(Sum)
 		r.periods[at] = sum
 	}
-	sum.add(s)
+	sum.Add(s)
 }
 
 // AddNames adds the sum of one limit and meter, or one of their attributes.
@@ -236,7 +236,7 @@ func (r *Reading) AddNames(n Names, s Sum) {
 		sum = new(Sum)
 		r.names[n] = sum
 	}
-	sum.add(s)
+	sum.Add(s)
 }
 
 // AddPending adds a report that is not folded yet.

@@ -3,7 +3,7 @@ package limit
 import "time"
 
 // Micro is how many micro-tokens make a token. Tokens and units are whole;
-// rates and levels are kept in micro-tokens, below 2^53 so that Lua's doubles
+// rates and levels are kept in micro-tokens, below 2^53 so that doubles
 // hold them exactly.
 const Micro = 1_000_000
 

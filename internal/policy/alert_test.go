@@ -127,10 +127,10 @@ func TestAlertFaults(t *testing.T) {
 		{capped("{amount: 5.00 USD, at: stop, webhooks: [x]}"), "the document has no webhooks"},
 		{capped("none"), "must be such as"},
 		// The limit that throttles would take the place of one of its name, with its meter: whoever has the cap.
-		{strings.Replace(capped("{amount: 5.00 USD, at: stop}"), "name: x", "name: spending_cap", 1), "3: plan p: limit spending_cap: the limit that a spending cap throttles by is called so"},
-		{"limits:\n  - {name: spending_cap, rate: 1/s}\n" + capped("{amount: 5.00 USD, at: stop}"), "2: limit spending_cap: the limit that a spending cap throttles by is called so"},
-		{capped("{amount: 5.00 USD, at: stop}") + "tenants:\n  - {id: x, plan: p, limits: [{name: spending_cap, rate: 7/s}]}\n", "7: tenant x: limit spending_cap: the limit that a spending cap throttles by is called so"},
-		{"plans:\n  p:\n    limits: [{name: spending_cap, rate: 1/s, meter: m}]\n    price: {monthly: 1.00 USD}\ntenants:\n  - {id: x, plan: p, spending_cap: {amount: 1.00 USD, at: stop}}\n", "3: plan p: limit spending_cap: the limit that a spending cap throttles by is called so"},
+		{strings.Replace(capped("{amount: 5.00 USD, at: stop}"), "name: x", "name: spending_cap", 1), "3: plan p: limit spending_cap: spending_cap is reserved"},
+		{"limits:\n  - {name: spending_cap, rate: 1/s}\n" + capped("{amount: 5.00 USD, at: stop}"), "2: limit spending_cap: spending_cap is reserved"},
+		{capped("{amount: 5.00 USD, at: stop}") + "tenants:\n  - {id: x, plan: p, limits: [{name: spending_cap, rate: 7/s}]}\n", "7: tenant x: limit spending_cap: spending_cap is reserved"},
+		{"plans:\n  p:\n    limits: [{name: spending_cap, rate: 1/s, meter: m}]\n    price: {monthly: 1.00 USD}\ntenants:\n  - {id: x, plan: p, spending_cap: {amount: 1.00 USD, at: stop}}\n", "3: plan p: limit spending_cap: spending_cap is reserved"},
 		{"plans:\n  p:\n    spending_cap: {amount: 5.00 USD, at: stop}\n", "the plan has no price"},
 	} {
 		if got := faultsOf(t, c.text); !strings.Contains(got, c.says) {

@@ -34,7 +34,7 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	c.l.Name = s.Name
 	if s.Name == CapName {
 		// It would take this one's place, with its meter, or stand beside it under one name.
-		c.bad("name", "the limit that a spending cap throttles by is called so; choose another name")
+		c.bad("name", "spending_cap is reserved for the limit that a spending cap throttles by; choose another name")
 	}
 	c.requests()
 	c.shape()

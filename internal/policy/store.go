@@ -121,7 +121,8 @@ type Store interface {
 	// Parent reports whether any tenant's parent is that one.
 	Parent(ctx context.Context, id string) (bool, error)
 	// Tenants returns the tenants of those ids in their order, with overrides compiled
-	// against the policy in force; where there is none, Exists is false.
+	// against the policy in force; where there is none, Exists is false. With FaultyTenants as the
+	// error the answer is whole but for the overrides of these; so are those of TenantPage and TenantChanges.
 	Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error)
 	// TenantPage returns tenants with ids after that one, by id.
 	TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error)
@@ -139,6 +140,9 @@ type Store interface {
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with
 	// every change of its plan, and never changed. ErrNotFound without the tenant.
 	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
+	// Standings returns of tenants, in their order, what spending is worked out of, in few
+	// statements: Subscriber, Statements and Credits say the same.
+	Standings(ctx context.Context, tenants []string) ([]Standing, error)
 	// CloseStatement keeps a statement. Its Number is the one after the tenant's last, its
 	// period begins where the last one ended, and its block is not below that one's: otherwise
 	// it was made of something else than there is, which is ErrConflict or ErrInvalid; so it is, and

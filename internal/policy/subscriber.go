@@ -56,6 +56,17 @@ type Subscriber struct {
 	Subscriptions []billing.Subscription // oldest first; the last has not ended
 }
 
+// Standing is what a tenant's spending is worked out of.
+type Standing struct {
+	Subscriber          // without subscriptions where there is no such tenant
+	Closed     []Closed // its newest statements, at most MaxStanding, newest first, without their documents
+	Credits    []Credit // all of its, by id
+	Err        error    // why what is stored of it cannot be made out
+}
+
+// MaxStanding bounds Standing.Closed: the last one, and those of the present period and the one before.
+const MaxStanding = 3
+
 // Cycle is how the tenant's periods follow one another.
 func (s *Subscriber) Cycle() (billing.Cycle, error) {
 	c := billing.Cycle{Zone: time.UTC, Day: 1}

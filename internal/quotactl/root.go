@@ -48,12 +48,15 @@ func Main(ctx context.Context, args []string, s Streams) int {
 }
 
 func run(ctx context.Context, args []string, s Streams, now func() time.Time) int {
-	c := &cli{Streams: s, now: now}
+	return (&cli{Streams: s, now: now}).run(ctx, args)
+}
+
+func (c *cli) run(ctx context.Context, args []string) int {
 	root := c.root()
 	root.SetArgs(args)
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
+	root.SetIn(c.In)
+	root.SetOut(c.Out)
+	root.SetErr(c.Err)
 	err := root.ExecuteContext(ctx)
 	if c.opened != nil {
 		_ = c.opened.Close() // all answers are in

@@ -13,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -42,8 +43,14 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 	sent := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_alert_deliveries_total", Help: "Attempts at webhooks, by result: delivered, failed (it is tried again) or dead."}, []string{"result"})
 	caps := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_spending_caps_total", Help: "Spending caps that this server put in force or lifted, by action: stop, throttle or lift."}, []string{"action"})
 	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_alert_errors_total", Help: "Tenants that could not be looked at for alerts, each time."})
+	looks := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "quota_server_alert_look_seconds", Help: "What a look at the tenants with new usage took the server that leads.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2, 4, 8, 16, 32, 64},
+	})
+	age := &lookGauge{store: store, books: c.Books, desc: prometheus.NewDesc("quota_server_alert_age_seconds", "How long the oldest block that was not looked at for alerts has been there; 0 for none. All servers tell the same.", nil, nil)}
 	waiting := &deliveryGauge{store: store, desc: prometheus.NewDesc("quota_server_alert_deliveries", "Deliveries by state: pending or dead.", []string{"state"}, nil)}
-	for _, m := range []prometheus.Collector{raised, sent, caps, failed, waiting} {
+	outages := &outageGauge{store: store, desc: prometheus.NewDesc("quota_server_webhook_outage_seconds", "For how long deliveries to a webhook that fails have waited; none for one that works.", []string{"webhook"}, nil)}
+	for _, m := range []prometheus.Collector{outages, raised, sent, caps, failed, looks, age, waiting} {
 		if err := c.Registerer.Register(m); err != nil {
 			return nil, err
 		}
@@ -61,6 +68,7 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 				now := s.view.current()
 				return now.document, now.rules
 			},
+			Looked: func(took time.Duration) { looks.Observe(took.Seconds()) },
 			Raised: func(e *alert.Event) {
 				raised.WithLabelValues(e.Kind).Inc()
 				c.Log.Info("alert", "number", e.Number, "kind", e.Kind, "alert", e.Alert, "tenant", e.Tenant, "threshold", policy.Percent(e.Threshold), "period", e.Period, "used", e.Words(e.Used), "of", e.Words(e.Of))
@@ -120,6 +128,58 @@ func (g *deliveryGauge) Collect(to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(pending), alert.Pending)
 	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(dead), alert.Dead)
+}
+
+// outageGauge tells of webhooks that fail when it is asked. They are few: policy.MaxWebhooks.
+type outageGauge struct {
+	store alert.Store
+	desc  *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (g *outageGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+// Collect is prometheus.Collector's. While the store is away there are no figures.
+func (g *outageGauge) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	all, err := g.store.Outages(ctx)
+	if err != nil {
+		return
+	}
+	for _, o := range all {
+		to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, time.Since(o.Open).Seconds(), o.Webhook)
+	}
+}
+
+// lookGauge tells how far looks are behind when it is asked: by what is stored, so that it
+// grows as well where no server leads.
+type lookGauge struct {
+	store alert.Store
+	books ledger.Books
+	desc  *prometheus.Desc
+}
+
+// Describe is prometheus.Collector's.
+func (g *lookGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+// Collect is prometheus.Collector's. While the stores are away there is no figure.
+func (g *lookGauge) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	marks, err := g.store.Marks(ctx)
+	if err != nil {
+		return
+	}
+	block, err := g.books.After(ctx, max(0, marks.Height))
+	if err != nil {
+		return
+	}
+	age := 0.0
+	if block.Height > 0 {
+		age = max(0, time.Since(block.Folded).Seconds())
+	}
+	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, age)
 }
 
 // ListAlerts pages through events.
@@ -192,7 +252,7 @@ func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhook
 		return nil, fmt.Errorf("%w: the policy in force has no webhook %s", fault.ErrNotFound, limit.Quote(req.Webhook))
 	}
 	id := "alr_" + rand.Text()
-	raised, err := s.store.Raise(ctx, "", []alert.Event{{ID: id, Kind: alert.KindTest, Alert: policy.TestName, Period: id, Webhooks: []string{req.Webhook}}}, nil)
+	raised, err := s.store.Raise(ctx, []alert.Found{{Events: []alert.Event{{ID: id, Kind: alert.KindTest, Alert: policy.TestName, Period: id, Webhooks: []string{req.Webhook}}}}})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -45,12 +47,13 @@ func (w *watched) apply(text string) {
 	w.e.InForce = func() (*policy.Document, *limit.Rules) { return doc, rules }
 }
 
-func newWatched(t *testing.T, text string) *watched {
+func newWatched(t *testing.T, on engine, text string) *watched {
 	t.Helper()
-	w := &watched{billed: newBilled(t)}
+	w := &watched{billed: newBilledOn(t, on)}
 	w.store = w.s.policy.(alert.Store)
 	w.e = &alert.Evaluator{
 		Store: w.store, Policy: w.s.policy, Usage: w.s.books, Spending: w.s.spending, Now: func() time.Time { return w.at },
+		Looked: func(time.Duration) {},
 		Raised: func(e *alert.Event) {
 			w.raised = append(w.raised, fmt.Sprintf("%s %s %s in %s: %s of %s", e.Alert, e.Tenant, policy.Percent(e.Threshold), e.Period, e.Words(e.Used), e.Words(e.Of)))
 		},
@@ -59,6 +62,26 @@ func newWatched(t *testing.T, text string) *watched {
 	}
 	w.apply(text)
 	return w
+}
+
+// spent is what a tenant's spending comes to, read from the ledger as it is.
+func (w *watched) spent(tenant string) ([]alert.Spent, error) {
+	w.t.Helper()
+	standings, err := w.s.policy.Standings(w.t.Context(), []string{tenant})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := []alert.Spender{{Standing: standings[0], First: w.at.Unix()}}
+	err = w.s.spending(w.t.Context(), all, func(ctx context.Context, asks []alert.Ask) ([]alert.Answer, error) {
+		answers := make([]alert.Answer, len(asks))
+		for i, a := range asks {
+			a.Query.Tenants = []string{a.Tenant}
+			sums, err := w.s.books.Hourly(ctx, a.Query)
+			answers[i] = alert.Answer{Sums: sums.Sums, Err: err}
+		}
+		return answers, nil
+	})
+	return all[0].Spent, errors.Join(err, all[0].Err)
 }
 
 func leads(context.Context) (bool, error) { return true, nil }
@@ -120,8 +143,10 @@ tenants: [{id: acme, plan: free}]
 // A threshold is told of once in a window, whatever goes up and down; several that one
 // block passes come in their order; what was used before an edge and sealed after it counts where it
 // was used; another plan's units count from when it holds.
-func TestQuotaAlerts(t *testing.T) {
-	w := newWatched(t, quotaPolicy)
+func TestQuotaAlerts(t *testing.T) { onEngines(t, testQuotaAlerts) }
+
+func testQuotaAlerts(t *testing.T, on engine) {
+	w := newWatched(t, on, quotaPolicy)
 	w.wants("before anything was used", "")
 	w.rows("gw", used(w.at, "monthly", 499))
 	w.wants("below", "")
@@ -144,9 +169,10 @@ func TestQuotaAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.rows("gw", used(w.at, "monthly", 4000))
-	w.wants("half of a larger plan, which was told of a smaller one", "")
+	w.wants("half of a larger plan: it is of other units", "used acme 50% in 2026-10-01T00:00:00Z: 5100 of 10000")
+	w.wants("again", "")
 	w.rows("gw", used(w.at, "monthly", 5000))
-	w.wants("all thresholds were", "")
+	w.wants("all of it", "used acme 80% in 2026-10-01T00:00:00Z: 10100 of 10000; used acme 100% in 2026-10-01T00:00:00Z: 10100 of 10000")
 
 	// The month turns with usage under way.
 	turn := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -163,9 +189,46 @@ func TestQuotaAlerts(t *testing.T) {
 	w.wants("on both sides of an edge", "used acme 50% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 80% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 50% in 2026-12-01T00:00:00Z: 500 of 1000")
 }
 
+// How far looks are behind is how long the oldest block waits that none was at.
+func TestAgeOfLooks(t *testing.T) { onEngines(t, testAgeOfLooks) }
+
+func testAgeOfLooks(t *testing.T, on engine) {
+	w := newWatched(t, on, quotaPolicy)
+	g := &lookGauge{store: w.store, books: w.s.books, desc: prometheus.NewDesc("age", "", nil, nil)}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(g)
+	age := func(what string, least, most time.Duration) {
+		t.Helper()
+		all, err := registry.Gather()
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		if got := all[0].Metric[0].GetGauge().GetValue(); got < least.Seconds() || got > most.Seconds() {
+			t.Errorf("%s: %.0f s, want %s to %s", what, got, least, most)
+		}
+	}
+	age("before any block", 0, 0)
+	now := time.Now()
+	w.at = now.Add(-time.Hour)
+	w.rows("gw", used(w.at, "monthly", 1))
+	w.round()
+	age("after a look", 0, 0)
+	w.at = now.Add(-10 * time.Minute)
+	w.rows("gw", used(w.at, "monthly", 1))
+	w.at = now.Add(-time.Minute)
+	w.rows("gw", used(w.at, "monthly", 1))
+	age("with two blocks more", 9*time.Minute, 12*time.Minute)
+	w.round()
+	age("after the next look", 0, 0)
+}
+
 // A day on which clocks are put back has 25 hours in its zone, and one window.
 func TestQuotaAlertsOfADayWithAnHourMore(t *testing.T) {
-	w := newWatched(t, quotaPolicy)
+	onEngines(t, testQuotaAlertsOfADayWithAnHourMore)
+}
+
+func testQuotaAlertsOfADayWithAnHourMore(t *testing.T, on engine) {
+	w := newWatched(t, on, quotaPolicy)
 	w.wants("before", "")
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -181,8 +244,10 @@ func TestQuotaAlertsOfADayWithAnHourMore(t *testing.T) {
 }
 
 // A correction takes a tenant below a threshold; when it comes there again nothing is told.
-func TestQuotaAlertsAfterACorrection(t *testing.T) {
-	w := newWatched(t, quotaPolicy)
+func TestQuotaAlertsAfterACorrection(t *testing.T) { onEngines(t, testQuotaAlertsAfterACorrection) }
+
+func testQuotaAlertsAfterACorrection(t *testing.T, on engine) {
+	w := newWatched(t, on, quotaPolicy)
 	w.rows("gw", used(w.at, "monthly", 500))
 	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
 	service := &ledgerService{books: w.s.books, view: &view{store: w.s.policy}}
@@ -208,8 +273,8 @@ type failing struct {
 
 var errKilled = fmt.Errorf("killed: %w", context.Canceled)
 
-func (f *failing) Raise(ctx context.Context, tenant string, events []alert.Event, c *policy.Capped) ([]alert.Event, error) {
-	all, err := f.Store.Raise(ctx, tenant, events, c)
+func (f *failing) Raise(ctx context.Context, found []alert.Found) ([]alert.Event, error) {
+	all, err := f.Store.Raise(ctx, found)
 	if f.raise { // kept, and whoever did it died before it knew
 		return nil, fmt.Errorf("%w: %w", policy.ErrUnavailable, errKilled)
 	}
@@ -225,9 +290,11 @@ func (f *failing) SetMarks(ctx context.Context, m alert.Marks) error {
 
 // A leader that is killed anywhere between a block and its marks leaves everything told
 // once, by whoever leads next.
-func TestAlertsSurviveTheirLeader(t *testing.T) {
+func TestAlertsSurviveTheirLeader(t *testing.T) { onEngines(t, testAlertsSurviveTheirLeader) }
+
+func testAlertsSurviveTheirLeader(t *testing.T, on engine) {
 	for _, f := range []failing{{raise: true}, {marks: true}, {raise: true, marks: true}} {
-		w := newWatched(t, quotaPolicy)
+		w := newWatched(t, on, quotaPolicy)
 		w.wants("before", "")
 		w.rows("gw", used(w.at, "monthly", 900))
 		f.Store = w.store
@@ -247,7 +314,7 @@ func TestAlertsSurviveTheirLeader(t *testing.T) {
 			t.Errorf("%+v: to be delivered: %+v, %v", f, due, err)
 		}
 	}
-	w := newWatched(t, quotaPolicy)
+	w := newWatched(t, on, quotaPolicy)
 	w.wants("before", "")
 	w.rows("gw", used(w.at, "monthly", 900))
 	if err := w.e.Round(t.Context(), func(context.Context) (bool, error) { return false, nil }); err == nil {
@@ -259,9 +326,11 @@ func TestAlertsSurviveTheirLeader(t *testing.T) {
 }
 
 // Alerts that are added are told of what is so already, of every tenant.
-func TestAlertsThatAreAdded(t *testing.T) {
+func TestAlertsThatAreAdded(t *testing.T) { onEngines(t, testAlertsThatAreAdded) }
+
+func testAlertsThatAreAdded(t *testing.T, on engine) {
 	without := strings.Replace(quotaPolicy, "  - {name: used, quota: monthly, webhooks: [ops]}\n", "", 1)
-	w := newWatched(t, without)
+	w := newWatched(t, on, without)
 	w.rows("gw", used(w.at, "monthly", 700))
 	w.wants("without", "")
 	w.apply(quotaPolicy)
@@ -274,8 +343,10 @@ func TestAlertsThatAreAdded(t *testing.T) {
 
 // Denials are held against their own past: a share that jumps is told of once a day, a
 // steady one and a few after silence are not.
-func TestDenialAlerts(t *testing.T) {
-	w := newWatched(t, `alerts: [{name: refused, denials: requests, over: 10m, against: 2h, least: 50, at: [300%, 1000%]}]
+func TestDenialAlerts(t *testing.T) { onEngines(t, testDenialAlerts) }
+
+func testDenialAlerts(t *testing.T, on engine) {
+	w := newWatched(t, on, `alerts: [{name: refused, denials: requests, over: 10m, against: 2h, least: 50, at: [300%, 1000%]}]
 plans:
   free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
 tenants: [{id: acme, plan: free}]
@@ -308,15 +379,13 @@ tenants: [{id: acme, plan: free}]
 }
 
 // What a cap counts is what the preview has as usage, through changes of plan and price within an hour.
-func TestSpendingIsThePreviews(t *testing.T) {
-	w := newWatched(t, pricedPolicy)
+func TestSpendingIsThePreviews(t *testing.T) { onEngines(t, testSpendingIsThePreviews) }
+
+func testSpendingIsThePreviews(t *testing.T, on engine) {
+	w := newWatched(t, on, pricedPolicy)
 	check := func(what string, want int64) {
 		t.Helper()
-		sub, err := w.s.policy.Subscriber(t.Context(), "acme")
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := w.s.spending(t.Context(), &sub, w.at.Unix())
+		got, err := w.spent("acme")
 		if err != nil || len(got) != 1 || got[0].Charges["USD"] != want || !got[0].Current {
 			t.Fatalf("%s: %+v, %v, want %d", what, got, err, want)
 		}
@@ -354,13 +423,22 @@ func TestSpendingIsThePreviews(t *testing.T) {
 }
 
 // A tenant that cannot be looked at is no other's concern.
-func TestAlertsOfATenantThatFails(t *testing.T) {
-	w := newWatched(t, strings.Replace(quotaPolicy, "  paid:", "  paid:\n    price: {currency: USD, meters: {monthly: {unit: 1}}}\n    spending_cap: {amount: 5.00 USD, at: stop}", 1))
+func TestAlertsOfATenantThatFails(t *testing.T) { onEngines(t, testAlertsOfATenantThatFails) }
+
+func testAlertsOfATenantThatFails(t *testing.T, on engine) {
+	w := newWatched(t, on, strings.Replace(quotaPolicy, "  paid:", "  paid:\n    price: {currency: USD, meters: {monthly: {unit: 1}}}\n    spending_cap: {amount: 5.00 USD, at: stop}", 1))
 	if _, err := w.s.policy.CreateTenant(t.Context(), "ann", "aaa", "paid", ""); err != nil {
 		t.Fatal(err)
 	}
-	w.e.Spending = func(context.Context, *policy.Subscriber, int64) ([]alert.Spent, error) {
-		return nil, errors.New("no such zone")
+	spending := w.e.Spending
+	w.e.Spending = func(ctx context.Context, all []alert.Spender, sum alert.Sum) error {
+		err := spending(ctx, all, sum)
+		for i := range all {
+			if all[i].ID == "aaa" {
+				all[i].Err = errors.New("no such zone")
+			}
+		}
+		return err
 	}
 	w.rows("gw", used(w.at, "monthly", 500))
 	w.raised = nil
@@ -372,11 +450,82 @@ func TestAlertsOfATenantThatFails(t *testing.T) {
 	}
 }
 
+// broken is a store of which one tenant cannot be made out.
+type broken struct{ policy.Store }
+
+func (b broken) faulty(all []limit.Tenant, err error) ([]limit.Tenant, error) {
+	if slices.ContainsFunc(all, func(t limit.Tenant) bool { return t.ID == "bad" }) {
+		return all, policy.FaultyTenants{"bad": errors.New("no such limit")}
+	}
+	return all, err
+}
+
+func (b broken) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error) {
+	return b.faulty(b.Store.Tenants(ctx, ids))
+}
+
+func (b broken) TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error) {
+	return b.faulty(b.Store.TenantPage(ctx, after, n))
+}
+
+func (b broken) TenantChanges(ctx context.Context, after int64, n int) ([]limit.Tenant, int64, error) {
+	all, through, err := b.Store.TenantChanges(ctx, after, n)
+	all, err = b.faulty(all, err)
+	return all, through, err
+}
+
+// A tenant that cannot be made out is counted, and stops no other: of those with new usage, of
+// those that were changed, nor of all after the policy has.
+func TestAlertsBesideATenantThatIsBroken(t *testing.T) {
+	onEngines(t, testAlertsBesideATenantThatIsBroken)
+}
+
+func testAlertsBesideATenantThatIsBroken(t *testing.T, on engine) {
+	w := newWatched(t, on, quotaPolicy)
+	w.e.Policy = broken{w.e.Policy}
+	for _, id := range []string{"bad", "worse"} {
+		if _, err := w.s.policy.CreateTenant(t.Context(), "ann", id, "free", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round := func(what, want string) {
+		t.Helper()
+		w.raised, w.failed = nil, nil
+		if err := w.e.Round(t.Context(), leads); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(w.raised, "; "); got != want || len(w.failed) == 0 || w.failed[0] != "bad: no such limit" {
+			t.Errorf("%s: raised %s, failed %q; want %s", what, got, w.failed, want)
+		}
+	}
+	of := func(tenant string, units int64) ledger.Row {
+		r := used(w.at, "monthly", units)
+		r.Tenant = tenant
+		return r
+	}
+	round("all", "")
+	w.rows("gw", of("acme", 500), of("bad", 500), of("worse", 500))
+	round("with new usage", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000; used worse 50% in 2026-10-01T00:00:00Z: 500 of 1000")
+	w.apply(strings.Replace(quotaPolicy, "quota: monthly", "quota: monthly, at: [40%]", 1))
+	round("under another policy", "used acme 40% in 2026-10-01T00:00:00Z: 500 of 1000; used worse 40% in 2026-10-01T00:00:00Z: 500 of 1000")
+	for _, id := range []string{"bad", "worse"} {
+		if _, err := w.s.policy.SetSuspended(t.Context(), "ann", id, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round("changed", "")
+	if m, err := w.store.Marks(t.Context()); err != nil || m.Sweeping || m.Height != 1 {
+		t.Errorf("marks %+v, %v: not all was looked at", m, err)
+	}
+}
+
 // The policy that had the only cap is replaced by one without, which this server has in
 // memory only after the row in the audit log: the tenant goes on.
-func TestSpendingCapGoesWithItsPolicy(t *testing.T) {
+func TestSpendingCapGoesWithItsPolicy(t *testing.T) { onEngines(t, testSpendingCapGoesWithItsPolicy) }
+
+func testSpendingCapGoesWithItsPolicy(t *testing.T, on engine) {
 	text := strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1)
-	w := newWatched(t, strings.Replace(text, "    price:", "    spending_cap: {amount: 10.00 USD, at: stop}\n    price:", 1))
+	w := newWatched(t, on, strings.Replace(text, "    price:", "    spending_cap: {amount: 10.00 USD, at: stop}\n    price:", 1))
 	w.round()
 	w.at = w.at.Add(10 * time.Minute)
 	w.rows("gw", used(w.at, "requests", 300))
@@ -393,21 +542,56 @@ func TestSpendingCapGoesWithItsPolicy(t *testing.T) {
 	}
 }
 
+// A cap that is raised within a period and reached again is told of again, once for each amount
+// and for what it does; one that is put back is not.
+func TestSpendingCapIsReachedAgain(t *testing.T) { onEngines(t, testSpendingCapIsReachedAgain) }
+
+func testSpendingCapIsReachedAgain(t *testing.T, on engine) {
+	capped := func(amount, at string) string {
+		text := strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1)
+		return "alerts: [{name: spent, spending: cap, at: 100%}]\n" + strings.Replace(text, "    price:", "    spending_cap: {amount: "+amount+" USD, at: "+at+"}\n    price:", 1)
+	}
+	w := newWatched(t, on, capped("10.00", "stop"))
+	w.wants("before", "")
+	w.at = w.at.Add(10 * time.Minute)
+	w.rows("gw", used(w.at, "requests", 300)) // 15.00 USD
+	w.wants("reached", "spent acme 100% in 2026-10: 15.00 USD of 10.00 USD; spending_cap acme 100% in 2026-10: 15.00 USD of 10.00 USD")
+	w.wants("again", "")
+	w.apply(capped("20.00", "stop"))
+	w.wants("raised", "")
+	w.rows("gw", used(w.at, "requests", 100))
+	w.wants("reached again", "spent acme 100% in 2026-10: 20.00 USD of 20.00 USD; spending_cap acme 100% in 2026-10: 20.00 USD of 20.00 USD")
+	w.apply(capped("10.00", "stop"))
+	w.wants("put back to what was told of", "")
+	w.apply(capped("20.00", "throttle to 1/second"))
+	w.wants("with another effect", "spending_cap acme 100% in 2026-10: 20.00 USD of 20.00 USD")
+	w.apply(capped("20.00", "alert"))
+	w.wants("without one", "")
+	if want := []string{"acme stop", "acme ", "acme stop", "acme throttle", "acme "}; !slices.Equal(w.turned, want) {
+		t.Errorf("turned %q, want %q", w.turned, want)
+	}
+	// Of usage that is in a block after the period's end, nothing is done any more: no news.
+	w.apply(capped("10.00", "stop"))
+	w.at = time.Date(2026, 11, 1, 0, 0, 10, 0, time.UTC)
+	w.rows("gw", used(w.at.Add(-time.Minute), "requests", 10))
+	w.wants("late usage of the period before", "")
+}
+
 // A credit pays the fee before it pays usage: what a cap counts is no less for it.
 func TestACreditForTheFeeIsNoCreditForUsage(t *testing.T) {
-	w := newWatched(t, strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1))
+	onEngines(t, testACreditForTheFeeIsNoCreditForUsage)
+}
+
+func testACreditForTheFeeIsNoCreditForUsage(t *testing.T, on engine) {
+	w := newWatched(t, on, strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1))
 	w.at = w.at.Add(10 * time.Minute)
 	w.rows("gw", used(w.at, "requests", 800))
-	sub, err := w.s.policy.Subscriber(t.Context(), "acme")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i, c := range []struct{ credit, want int64 }{{3100, 4000}, {1000, 3000}, {9000, 0}} {
 		if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := w.s.spending(t.Context(), &sub, w.at.Unix())
-		if err != nil || got[0].Charges["USD"] != c.want {
+		got, err := w.spent("acme")
+		if err != nil || len(got) != 1 || got[0].Charges["USD"] != c.want {
 			t.Errorf("with a credit of %d more: %+v, %v, want %d", c.credit, got, err, c.want)
 		}
 	}

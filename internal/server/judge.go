@@ -151,13 +151,15 @@ func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
 	defer cancel()
 	tenants, err := j.store.Tenants(ctx, []string{id})
-	if err != nil {
+	var faulty policy.FaultyTenants
+	if err != nil && !errors.As(err, &faulty) {
 		return false, j.noteRead(err)
 	}
 	if len(tenants) != 1 || !tenants[0].Exists {
 		return false, policy.ErrNotFound
 	}
-	overrides = len(tenants[0].Overrides) > 0
+	// Overrides that cannot be made out may feed any meter.
+	overrides = len(tenants[0].Overrides) > 0 || faulty[id] != nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.tenants) >= judgedTenants {

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/relay"
 	"github.com/f4ee788f/quota/internal/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -97,7 +96,7 @@ func (m *limitMetrics) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *leas
 	if g.DenyForMs > 0 {
 		c.denied.Inc()
 	}
-	if r.Generation > 0 && g.Generation > r.Generation && !relay.Issued(g.Generation) { // a relay's are in no order
+	if r.Generation > 0 && g.Generation > r.Generation {
 		c.healed.Inc()
 	}
 }

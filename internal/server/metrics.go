@@ -21,6 +21,7 @@ type metrics struct {
 	refresh       *prometheus.CounterVec // result
 	tenants       prometheus.Gauge       // tenants in memory
 	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
+	faultyTenants prometheus.Gauge       //
 	watchers      prometheus.Gauge       //
 	ready         prometheus.Gauge       //
 	switchMode    prometheus.Gauge       // limit.Mode
@@ -74,6 +75,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tenantLoads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
 		}, []string{"result"}),
+		faultyTenants: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "quota_server_faulty_tenants", Help: "Tenants whose overrides could not be made out when this server last read them: they keep what was in force, and those that it did not know are not answered.",
+		}),
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_watchers", Help: "Agents that watch for changes.",
 		}),
@@ -107,7 +111,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.watchers, m.switchMode, m.switchDenied, m.ready,
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
 		m.losses, m.figures, m.unnoted, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err

@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
 )
@@ -15,79 +17,104 @@ import (
 // new: that of their last minutes comes after their end, and older usage is an adjustment's.
 const lateSpending = 1
 
-// spending is what a tenant's usage of the present period comes to, and of the one before
+// spell is a period of a tenant whose spending is worked out.
+type spell struct {
+	of      *alert.Spender
+	current bool
+	in      *billing.Input
+}
+
+// spending is what tenants' usage of the present period comes to, and of the one before
 // where a slot of it is new and its statement was not closed: what a preview has as lines of
 // usage and overage, less what credits pay beyond the fee and the minimum. The fee, the minimum and adjustments are left
 // out, for usage makes none of them grow. It reads roll-ups, and is rated by the same code.
-func (s *statementService) spending(ctx context.Context, sub *policy.Subscriber, first int64) (all []alert.Spent, err error) {
-	// Of its statements only those can matter that are of these periods, and the last.
-	closed, err := s.policy.Statements(ctx, sub.ID, 0, lateSpending+2)
-	if err != nil {
-		return nil, err
-	}
-	c, err := courseAfter(sub, closed)
-	if err != nil {
-		return nil, err
-	}
-	now := s.now().Unix()
-	present := c.at(now)
-	periods := []billing.Period{present}
-	for len(periods) <= lateSpending && first < periods[0].From && periods[0].From > sub.Subscriptions[0].From {
-		periods = slices.Insert(periods, 0, c.at(periods[0].From-1))
-	}
-	for _, p := range periods {
-		if slices.ContainsFunc(c.closed, func(closed policy.Closed) bool { return closed.Period.Name == p.Name }) {
-			continue
-		}
-		spent := alert.Spent{Period: p, Current: p == present}
-		if spent.Charges, err = s.charges(ctx, sub, c, p); err != nil {
-			return nil, fmt.Errorf("period %s: %w", p.Name, err)
-		}
-		all = append(all, spent)
-	}
-	return all, nil
-}
-
-// charges are a period's, of usage, by currency.
-func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, c *course, p billing.Period) (map[string]int64, error) {
-	in := &billing.Input{Tenant: sub.ID, Cycle: c.cycle, Period: p, Subscriptions: sub.Subscriptions}
-	if p == c.next {
-		credits, err := s.policy.Credits(ctx, sub.ID)
-		if err != nil {
-			return nil, err
-		}
-		for i := range credits {
-			in.Credits = append(in.Credits, credits[i].Billing())
-		}
-	}
+func (s *statementService) spending(ctx context.Context, all []alert.Spender, sum alert.Sum) error {
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	periods := []billing.Period{p}
-	if in.Versions, err = s.prices.during(ctx, periods, nil); err != nil {
-		return nil, err
+	now := s.now().Unix()
+	known := make(map[billing.Period][]billing.Version) // many tenants have one period
+	var spells []spell
+	var asks []alert.Ask
+	for i := range all {
+		t := &all[i]
+		c, err := courseAfter(&t.Subscriber, t.Closed)
+		if err != nil {
+			t.Err = err
+			continue
+		}
+		for _, p := range c.spells(now, t.First, t.Subscriptions[0].From) {
+			in := &billing.Input{Tenant: t.ID, Cycle: c.cycle, Period: p, Subscriptions: t.Subscriptions}
+			if p == c.next {
+				for i := range t.Credits {
+					in.Credits = append(in.Credits, t.Credits[i].Billing())
+				}
+			}
+			versions, ok := known[p]
+			if !ok {
+				if versions, err = s.prices.during(ctx, []billing.Period{p}, nil); err != nil {
+					return err
+				}
+				known[p] = versions
+			}
+			in.Versions = versions
+			spells = append(spells, spell{t, p.Has(now), in})
+			asks = append(asks, alert.Ask{Tenant: t.ID, Query: ledger.HourlyQuery{From: p.From, To: p.To, Metered: true, Edges: in.Edges(), Except: shadows}})
+		}
 	}
-	sums, err := s.books.Hourly(ctx, ledger.HourlyQuery{
-		Tenant: sub.ID, From: p.From, To: p.To, Metered: true, Edges: in.Edges(), Except: shadows,
-	})
+	answers, err := sum(ctx, asks)
 	if err != nil {
-		return nil, ledgerError(err)
+		return err
 	}
-	var versions []int64
+	for i, p := range spells {
+		if p.of.Err != nil {
+			continue
+		}
+		spent := alert.Spent{Period: p.in.Period, Current: p.current}
+		err := answers[i].Err
+		if err == nil {
+			spent.Charges, err = s.charges(ctx, p.in, answers[i].Sums)
+		}
+		if err != nil {
+			err = fmt.Errorf("period %s of tenant %s: %w", p.in.Period.Name, p.of.ID, ledgerError(err))
+			if ctx.Err() != nil || errors.Is(err, fault.ErrUnavailable) {
+				return err
+			}
+			p.of.Err = err
+			continue
+		}
+		p.of.Spent = append(p.of.Spent, spent)
+	}
+	return nil
+}
+
+// spells are the periods whose spending counts now, oldest first: the present one, and those
+// before that a slot is of, unless they are closed.
+func (c *course) spells(now, first, began int64) []billing.Period {
+	periods := []billing.Period{c.at(now)}
+	for len(periods) <= lateSpending && first < periods[0].From && periods[0].From > began {
+		periods = slices.Insert(periods, 0, c.at(periods[0].From-1))
+	}
+	return slices.DeleteFunc(periods, func(p billing.Period) bool {
+		return slices.ContainsFunc(c.closed, func(closed policy.Closed) bool { return closed.Period.Name == p.Name })
+	})
+}
+
+// charges are what usage comes to, by currency.
+func (s *statementService) charges(ctx context.Context, in *billing.Input, sums []ledger.HourlySum) (map[string]int64, error) {
+	var besides []int64 // versions that did not hold in the period
 	for _, h := range sums {
 		in.Usage = append(in.Usage, billing.Usage{
 			Slot: h.Start, Version: h.Version, Units: billing.Units{Meter: h.Meter, Admitted: h.Admitted, Overage: h.Overage},
 		})
-		if !slices.Contains(versions, h.Version) {
-			versions = append(versions, h.Version)
+		if !slices.ContainsFunc(in.Versions, func(v billing.Version) bool { return v.Number == h.Version }) {
+			besides = append(besides, h.Version)
 		}
 	}
-	has := func(number int64) bool {
-		return slices.ContainsFunc(in.Versions, func(v billing.Version) bool { return v.Number == number })
-	}
-	if slices.ContainsFunc(versions, func(number int64) bool { return !has(number) }) {
-		if in.Versions, err = s.prices.during(ctx, periods, versions); err != nil {
+	if len(besides) > 0 {
+		var err error
+		if in.Versions, err = s.prices.during(ctx, []billing.Period{in.Period}, besides); err != nil {
 			return nil, err
 		}
 	}
@@ -95,17 +122,17 @@ func (s *statementService) charges(ctx context.Context, sub *policy.Subscriber, 
 	if err != nil {
 		return nil, err
 	}
-	charges, besides := make(map[string]int64), make(map[string]int64)
+	charges, rest := make(map[string]int64), make(map[string]int64)
 	for _, l := range statement.Lines {
 		switch l.Kind {
 		case billing.KindUsage, billing.KindOverage:
 			charges[l.Currency] += l.Amount
 		default: // the fee and the minimum, less what credits pay: they pay these first
-			besides[l.Currency] += l.Amount
+			rest[l.Currency] += l.Amount
 		}
 	}
 	for currency := range charges {
-		charges[currency] = max(0, charges[currency]+min(0, besides[currency]))
+		charges[currency] = max(0, charges[currency]+min(0, rest[currency]))
 	}
 	return charges, nil
 }

@@ -8,12 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/migrations"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -35,16 +40,51 @@ const pricedPolicy = `plans:
 tenants: [{id: acme, plan: free}]
 `
 
-func newBilled(t *testing.T) *billed {
+// engine opens an empty ledger, with a policy store beside it.
+type engine func(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store)
+
+func onSQLite(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
 	t.Helper()
-	b := &billed{t: t, at: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), seq: map[string]int64{}, total: map[string]int64{}}
-	now := func() time.Time { return b.at }
 	l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	store := sqlstore.New(l.DB(), sqlstore.SQLite, now)
+	return l, l.Books(), sqlstore.New(l.DB(), sqlstore.SQLite, now)
+}
+
+func onPostgres(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
+	t.Helper()
+	pg := testenv.Postgres(t)
+	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := pgledger.Open(t.Context(), pg.AppURL(), ledger.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	db := stdlib.OpenDBFromPool(l.Pool())
+	t.Cleanup(func() { db.Close() })
+	return l, l.Books(), sqlstore.New(db, sqlstore.Postgres, now)
+}
+
+// onEngines runs a test on each engine.
+func onEngines(t *testing.T, test func(t *testing.T, on engine)) {
+	t.Run("SQLite", func(t *testing.T) { test(t, onSQLite) })
+	t.Run("Postgres", func(t *testing.T) { test(t, onPostgres) })
+}
+
+func newBilled(t *testing.T) *billed {
+	t.Helper()
+	return newBilledOn(t, onSQLite)
+}
+
+func newBilledOn(t *testing.T, on engine) *billed {
+	t.Helper()
+	b := &billed{t: t, at: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), seq: map[string]int64{}, total: map[string]int64{}}
+	now := func() time.Time { return b.at }
+	l, books, store := on(t, now)
 	doc, err := policy.Parse("quota.yaml", []byte(pricedPolicy))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +93,7 @@ func newBilled(t *testing.T) *billed {
 		t.Fatal(err)
 	}
 	b.store = l
-	b.s = &statementService{books: l.Books(), policy: store, prices: newPrices(store), now: now}
+	b.s = &statementService{books: books, policy: store, prices: newPrices(store), now: now}
 	return b
 }
 
@@ -179,6 +219,46 @@ func TestStatements(t *testing.T) {
 	}
 	if got, err := b.s.GetStatement(t.Context(), &quotav1.GetStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil || got.Document != second.Document {
 		t.Errorf("show: %v, %v", got, err)
+	}
+}
+
+// A statement depends on the block that it is made at and on nothing else: whoever closes the same period of the
+// same ledger at the same block, on either engine and however often, gets the same bytes, which a preview has as well.
+func TestACloseAtOneBlockIsTheSame(t *testing.T) {
+	digests := map[string]string{}
+	for name, on := range map[string]engine{"SQLite": onSQLite, "SQLite anew": onSQLite, "Postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			b := newBilledOn(t, on)
+			b.settle("gw-1", b.at, 500, b.at)
+			b.at = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
+			if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: "welcome", Tenant: "acme", Amount: "20.00 USD"}); err != nil {
+				t.Fatal(err)
+			}
+			b.at = b.at.Add(36 * time.Hour)
+			b.settle("gw-1", b.at, 900, b.at)
+			b.settle("gw-2", b.at.Add(-time.Hour), 333, b.at)
+			b.at = time.Date(2026, 11, 1, 1, 0, 0, 0, time.UTC)
+			b.settle("gw-1", b.at, 7, b.at)
+			b.settle("gw-2", b.at, 0, b.at)
+			first, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-10"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.at = b.at.Add(time.Hour) // at another time, at the same block
+			for range 2 {
+				closed, err := b.close("2026-10", "")
+				if err != nil || closed.Digest != first.Digest || closed.Document != first.Document || closed.Height != first.Height {
+					t.Errorf("closed %v, %v\nwant what was previewed, %v", closed, err, first)
+				}
+			}
+			digests[first.Digest] = name
+		})
+	}
+	if len(digests) != 1 {
+		t.Errorf("the same ledger has the statements %v", digests)
 	}
 }
 

@@ -22,6 +22,19 @@ type written struct {
 	number     int64
 	sum        ledger.Recorded
 	said       ledger.Said
+	found      []ledger.Reconciled
+}
+
+// Reconcile pages through what was found.
+func (w *written) Reconcile(_ context.Context, q ledger.ReconcileQuery) ([]ledger.Reconciled, error) {
+	first := 0
+	for first < len(w.found) && q.After != (ledger.AccountID{}) && w.found[first].ID != q.After {
+		first++
+	}
+	if q.After != (ledger.AccountID{}) {
+		first++
+	}
+	return w.found[first:min(first+q.N, len(w.found))], nil
 }
 
 func (w *written) Record(_ context.Context, _ string, number int64, accounts []ledger.Account) error {
@@ -149,5 +162,44 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	if got := gathered(t, registry, "quota_server_unrecorded_renewals_total")[""]; got != 3 {
 		t.Errorf("left out: got %v, want 3", got)
+	}
+}
+
+// The metric has every name of a difference, with the units of all pages, and what agrees again is none.
+func TestDifferencesAreMeasured(t *testing.T) {
+	w, r := &written{}, prometheus.NewRegistry()
+	tally, err := newTally(w, slog.New(slog.DiscardHandler), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1500 {
+		id := ledger.AccountID{Epoch: ledger.Epoch{Agent: "a", Epoch: int64(i + 1)}, Limit: "requests"}
+		said := ledger.Said{Granted: 10, Spent: 10, Told: 10, Booked: 10}
+		w.found = append(w.found, ledger.Reconciled{ID: id, State: ledger.StateClosed, Recorded: ledger.Recorded{Granted: 10, Spent: 10}, Said: &said, Settled: 8})
+	}
+	for _, want := range []float64{3000, 0} {
+		tally.measure(t.Context())
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			if f.GetName() == "quota_server_reconciliation_units" {
+				for _, m := range f.Metric {
+					got[m.Label[0].GetValue()] = m.Gauge.GetValue()
+				}
+			}
+		}
+		for _, name := range ledger.DifferenceNames {
+			expect := 0.0
+			if name == ledger.Missing {
+				expect = want
+			}
+			if n, ok := got[name]; !ok || n != expect {
+				t.Errorf("%q: got %v, want %v", name, got, expect)
+			}
+		}
+		w.found = nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // tenantCache holds the tenants in use, the least recently used one leaving first.
@@ -18,6 +19,9 @@ type cachedTenant struct {
 	tenant limit.Tenant
 	rules  compiled
 	shadow compiled
+	// old is one that has to be read again. It is what was in force, should what is stored
+	// now turn out to be faulty.
+	old bool
 }
 
 // compiled is a tenant's rules under one policy.
@@ -45,19 +49,37 @@ func newTenantCache(most int) tenantCache {
 
 func (c *tenantCache) len() int { return len(c.byID) }
 
-func (c *tenantCache) clear() {
-	clear(c.byID)
-	c.order.Init()
+// age has every tenant read again.
+func (c *tenantCache) age() {
+	for id := range c.byID {
+		c.ageOne(id)
+	}
+}
+
+func (c *tenantCache) ageOne(id string) {
+	if e, ok := c.byID[id]; ok {
+		e.Value.(*cachedTenant).old = true
+	}
 }
 
 // get returns a tenant with its rules under the policy in force, and its shadow.
 func (c *tenantCache) get(id string, now *inForce) (resolved, bool) {
 	e, ok := c.byID[id]
-	if !ok {
+	if !ok || e.Value.(*cachedTenant).old {
 		return resolved{}, false
 	}
 	c.order.MoveToFront(e)
 	return e.Value.(*cachedTenant).resolve(now), true
+}
+
+// last returns what was last known of a tenant, old or not; without it, err.
+func (c *tenantCache) last(id string, now *inForce, err error) resolved {
+	e, ok := c.byID[id]
+	if !ok {
+		return resolved{err: err}
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cachedTenant).resolve(now)
 }
 
 // put resolves a tenant that was read, and keeps it if keep says so.
@@ -87,12 +109,11 @@ func (c *tenantCache) replace(t limit.Tenant) {
 	}
 }
 
-// dropOverrides drops the tenants whose limits are not just their plan's.
-func (c *tenantCache) dropOverrides() {
+// ageOverrides has the tenants read again whose limits are not just their plan's.
+func (c *tenantCache) ageOverrides() {
 	for id, e := range c.byID {
 		if len(e.Value.(*cachedTenant).tenant.Overrides) > 0 {
-			c.order.Remove(e)
-			delete(c.byID, id)
+			c.ageOne(id)
 		}
 	}
 }
@@ -104,7 +125,8 @@ func (t *cachedTenant) resolve(now *inForce) resolved {
 // change is tenants that changed after one change number and up to another.
 type change struct {
 	after, through int64
-	tenants        []limit.Tenant
+	tenants        []limit.Tenant       // that can be made out: the others keep what they have
+	faulty         policy.FaultyTenants // the others
 }
 
 // journal is the latest changes of tenants, for streams that have not been sent

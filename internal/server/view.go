@@ -80,6 +80,7 @@ type view struct {
 	looked  bool          // one look has succeeded
 	changed chan struct{} // closed at the next change
 	cache   tenantCache
+	faulty  faultyTenants
 	journal journal
 }
 
@@ -91,6 +92,7 @@ func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *v
 		now:     &inForce{switches: limit.Switches{}},
 		changed: make(chan struct{}),
 		cache:   newTenantCache(cachedTenants),
+		faulty:  make(faultyTenants),
 	}
 }
 
@@ -215,19 +217,25 @@ func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if overrun {
-		v.cache.clear()
+		v.cache.age()
 		v.journal.restart(next.heads.Tenants)
 	} else {
 		for _, c := range tenants {
 			for _, t := range c.tenants {
 				v.cache.replace(t)
+				v.soundLocked(t.ID)
 			}
-			v.journal.add(c)
+			for id, err := range c.faulty {
+				v.faultyLocked(id, err)
+			}
+			v.journal.add(change{after: c.after, through: c.through, tenants: c.tenants})
 		}
 	}
 	if next.version() != was.version() {
 		// Overrides take what they leave out from the plan: they have to be read again.
-		v.cache.dropOverrides()
+		v.cache.ageOverrides()
+		clear(v.faulty) // with another policy they may be sound
+		v.metrics.faultyTenants.Set(0)
 		v.metrics.policyVersion.Set(float64(next.version()))
 		v.log.Info("policy in force", "version", next.version())
 	}
@@ -331,11 +339,12 @@ func (v *view) loadKeys(ctx context.Context) error {
 func (v *view) loadChanges(ctx context.Context, after int64, heads *policy.Heads) (changes []change, overrun bool, err error) {
 	for n := 0; n < keptChanges; {
 		tenants, through, err := v.store.TenantChanges(ctx, after, changePage)
-		if err != nil {
+		var faulty policy.FaultyTenants
+		if err != nil && !errors.As(err, &faulty) {
 			return nil, false, err
 		}
 		if through > after {
-			changes = append(changes, change{after: after, through: through, tenants: tenants})
+			changes = append(changes, change{after: after, through: through, tenants: sound(tenants, faulty), faulty: faulty})
 		}
 		n += len(tenants)
 		after = through
@@ -387,11 +396,13 @@ type resolved struct {
 }
 
 // tenants resolves ids in their order: from memory, and those that are not there
-// in one read. While the store is away it is not waited for.
+// in one read. While the store is away it is not waited for. A tenant that cannot be
+// made out is what it was before; one that was not known before is an error of its own.
 func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 	out := make([]resolved, len(ids))
 	var missing []string
 	var places []int
+	faults := 0
 	v.mu.Lock()
 	now, away, since := v.now, v.err, v.now.heads.Tenants
 	for i, id := range ids {
@@ -399,37 +410,61 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 			out[i] = r
 			continue
 		}
+		if f, ok := v.faulty[id]; ok && (away != nil || time.Now().Before(f.again)) {
+			out[i] = v.cache.last(id, now, f.err)
+			faults++
+			continue
+		}
 		missing = append(missing, id)
 		places = append(places, i)
 	}
 	v.mu.Unlock()
-	v.metrics.tenantLoads.WithLabelValues("hit").Add(float64(len(ids) - len(missing)))
+	v.metrics.tenantLoads.WithLabelValues("hit").Add(float64(len(ids) - len(missing) - faults))
+	v.metrics.tenantLoads.WithLabelValues("error").Add(float64(faults))
 	if len(missing) == 0 {
 		return out
 	}
 	var loaded []limit.Tenant
+	var faulty policy.FaultyTenants
 	err := away
 	if err == nil {
 		loadCtx, cancel := context.WithTimeout(ctx, loadTimeout)
 		loaded, err = v.store.Tenants(loadCtx, missing)
 		cancel()
+		if errors.As(err, &faulty) {
+			err = nil
+		}
 		if err == nil && len(loaded) != len(missing) {
 			err = fmt.Errorf("the policy store answered %d of %d tenants", len(loaded), len(missing))
 		}
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if err != nil {
 		v.metrics.tenantLoads.WithLabelValues("error").Add(float64(len(missing)))
-		for _, at := range places {
+		for i, at := range places {
 			out[at].err = err
+			if f, ok := v.faulty[missing[i]]; ok {
+				out[at] = v.cache.last(missing[i], now, f.err)
+			}
 		}
 		return out
 	}
-	v.metrics.tenantLoads.WithLabelValues("miss").Add(float64(len(missing)))
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.metrics.tenantLoads.WithLabelValues("miss").Add(float64(len(missing) - len(faulty)))
+	v.metrics.tenantLoads.WithLabelValues("error").Add(float64(len(faulty)))
 	for i, t := range loaded {
 		// What changed while it was read is answered, but not kept: it may be stale.
 		keep := v.now == now && v.journal.unchanged(t.ID, since)
+		if fault := faulty[t.ID]; fault != nil {
+			if keep {
+				v.faultyLocked(t.ID, fault)
+			}
+			out[places[i]] = v.cache.last(t.ID, now, fault)
+			continue
+		}
+		if keep {
+			v.soundLocked(t.ID)
+		}
 		out[places[i]] = v.cache.put(t, now, keep)
 	}
 	v.metrics.tenants.Set(float64(v.cache.len()))

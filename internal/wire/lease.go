@@ -137,6 +137,7 @@ func ReportToProto(r ledger.Report) *quotav1.Report {
 	return &quotav1.Report{
 		Agent: r.Agent, Epoch: r.Epoch, Seq: r.Seq, TotalBefore: r.Before, TotalAfter: r.After,
 		Payload: r.Payload, Digest: r.Digest[:], ThroughMs: r.Through, Closed: r.Closed,
+		OriginEpoch: r.Origin.Epoch, OriginTotal: r.Origin.Total,
 	}
 }
 
@@ -150,6 +151,7 @@ func ReportFromProto(p *quotav1.Report) (ledger.Report, error) {
 	return ledger.Report{
 		Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, Before: p.TotalBefore, After: p.TotalAfter,
 		Payload: p.Payload, Digest: [32]byte(p.Digest), Through: p.ThroughMs, Closed: p.Closed,
+		Origin: ledger.Origin{Epoch: p.OriginEpoch, Total: p.OriginTotal},
 	}, nil
 }
 

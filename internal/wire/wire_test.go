@@ -187,6 +187,11 @@ func TestReportRound(t *testing.T) {
 	if err := got.Check(); err != nil {
 		t.Errorf("the report is not itself any more: %v", err)
 	}
+	first := ledger.NewReport("agent-1", 5, 1, 0, nil, 1234567, false)
+	first.Origin = ledger.Origin{Epoch: 4, Total: 9}
+	if got, err := ReportFromProto(over(t, ReportToProto(first))); err != nil || !reflect.DeepEqual(got, first) {
+		t.Errorf("a report of an epoch with an origin: %v\n got %+v\nwant %+v", err, got, first)
+	}
 	if _, err := ReportFromProto(&quotav1.Report{Digest: make([]byte, 31)}); !errors.Is(err, fault.ErrInvalid) {
 		t.Errorf("a digest of 31 bytes: %v, want %v", err, fault.ErrInvalid)
 	}

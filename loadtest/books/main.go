@@ -21,14 +21,15 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var o options
-	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all but reports without")
+	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all but reports and export without")
 	flag.DurationVar(&o.away, "away", 10*time.Minute, "how long Postgres is away in the figure away")
 	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 13 GB")
-	flag.IntVar(&o.export, "export", 10, "millions of entries that it exports")
+	flag.IntVar(&o.export, "export", 10, "millions of entries that the figure export has")
+	flag.StringVar(&o.formats, "formats", "csv,jsonl,parquet", "formats that it writes them in, comma-separated")
 	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")
 	flag.Parse()
 	for _, f := range figures {
-		wanted := f.name != "reports" // which takes a year's disk
+		wanted := f.name != "reports" && f.name != "export" // which take long
 		if *only != "" {
 			wanted = slices.Contains(strings.Split(*only, ","), f.name)
 		}
@@ -45,16 +46,17 @@ func main() {
 }
 
 type options struct {
-	away   time.Duration
-	rounds int
-	days   int
-	export int
+	away    time.Duration
+	rounds  int
+	days    int
+	export  int
+	formats string
 }
 
 var figures = []struct {
 	name string
 	make func(context.Context, options) error
-}{{"intake", intake}, {"size", size}, {"away", away}, {"reports", reports}}
+}{{"intake", intake}, {"size", size}, {"away", away}, {"reports", reports}, {"export", export}}
 
 func names() (all []string) {
 	for _, f := range figures {

@@ -14,13 +14,12 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// reportTenants is how many tenants the figures of reports are of. Each has a roll-up an hour,
-// and an entry in each of the last of them, for the export.
+// reportTenants is how many tenants the figures of reports and exports are of. Each has a
+// roll-up an hour, and an entry in each of the last of them.
 const reportTenants = 10_000
 
-// reports asks a ledger of a year for a month's reports through the server, and exports
-// entries by slot, ten million without another number. What folds would have written is written by SQL, in their order: hour
-// after hour.
+// reports asks a ledger of a year for a month's reports through the server. What folds would
+// have written is written by SQL, in their order: hour after hour.
 func reports(ctx context.Context, o options) (err error) {
 	s, err := open(ctx, time.Hour)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -28,8 +27,7 @@ func reports(ctx context.Context, o options) (err error) {
 		return err
 	}
 	to := time.Now().UTC().Truncate(24 * time.Hour)
-	exportHours := min(o.export*1_000_000/reportTenants, o.days*24)
-	if err := s.fill(ctx, to, o.days, exportHours); err != nil {
+	if err := s.fill(ctx, to, o.days, 24); err != nil {
 		return err
 	}
 	conn, err := s.dial()
@@ -79,22 +77,55 @@ func reports(ctx context.Context, o options) (err error) {
 		fmt.Printf("%-28s first %9s, of %2d: median %9s, longest %9s\n", r.name, first.Round(100*time.Microsecond), times,
 			took[len(took)/2].Round(100*time.Microsecond), took[len(took)-1].Round(100*time.Microsecond))
 	}
-	if err := s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.BreakdownRequest{By: "tenant"})}); err != nil {
+	return s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.BreakdownRequest{By: "tenant"})})
+}
+
+// export writes files of entries by slot through the server, ten million without another
+// number, in each format.
+func export(ctx context.Context, o options) (err error) {
+	s, err := open(ctx, time.Hour)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err != nil {
 		return err
 	}
-	return s.exported(ctx, usage, "entries by slot", &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{
-		By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-time.Duration(exportHours) * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
-	}})
+	to := time.Now().UTC().Truncate(24 * time.Hour)
+	hours := o.export * 1_000_000 / reportTenants
+	if err := s.fill(ctx, to, 0, hours); err != nil {
+		return err
+	}
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	usage := quotav1.NewUsageServiceClient(conn)
+	for _, format := range strings.Split(o.formats, ",") {
+		number, ok := quotav1.ExportBreakdownRequest_Format_value[strings.ToUpper(format)]
+		if !ok {
+			return fmt.Errorf("-formats has %q; allowed are csv, jsonl and parquet", format)
+		}
+		err := s.exported(ctx, usage, "entries by slot as "+format, &quotav1.ExportBreakdownRequest{Format: quotav1.ExportBreakdownRequest_Format(number), Breakdown: &quotav1.BreakdownRequest{
+			By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-time.Duration(hours) * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fill writes roll-ups of so many days, and entries of the last hours of them.
 func (s *site) fill(ctx context.Context, to time.Time, days, exportHours int) error {
 	begun := time.Now()
 	from := to.AddDate(0, 0, -days)
+	first := from
+	if at := to.Add(-time.Duration(exportHours) * time.Hour); at.Before(first) {
+		first = at
+	}
 	var statements []string
 	add := func(format string, args ...any) { statements = append(statements, fmt.Sprintf(format, args...)) }
 	add(`SET synchronous_commit = off; SET maintenance_work_mem = '512MB';
-		SELECT make_months('%s', now()::date)`, from.Format(time.DateOnly))
+		SELECT make_months('%s', now()::date)`, first.Format(time.DateOnly))
 	add("INSERT INTO blocks (height, previous, hash, reports, entries, sources, folded_ms) VALUES (1, '', '\\x01', 1, 1, '', 0)")
 	add("INSERT INTO keys SELECT md5(i::text)::uuid, 'tenant-' || i, 'requests', 'requests', 1, '' FROM generate_series(1, %d) AS i", reportTenants)
 	add("ALTER TABLE rollups DROP CONSTRAINT rollups_pkey; DROP INDEX rollups_hour") // made again below: sooner so
@@ -108,11 +139,19 @@ func (s *site) fill(ctx context.Context, to time.Time, days, exportHours int) er
 		}
 		add("INSERT INTO rollups SELECT k.key, h, 1000, 10, 5 FROM %s", hours(at.Unix(), next.Unix()))
 	}
+	if days == 0 { // the range that there is usage of
+		add("INSERT INTO rollups SELECT k.key, h, 1000, 10, 5 FROM (VALUES (%d::bigint), (%d::bigint)) AS hours(h), keys AS k",
+			to.Add(-time.Duration(exportHours)*time.Hour).Unix(), to.Add(-time.Hour).Unix())
+	}
 	add("ALTER TABLE rollups ADD PRIMARY KEY (key, hour)")
 	add("CREATE INDEX rollups_hour ON rollups (hour)")
+	add("ALTER TABLE entries DROP CONSTRAINT entries_pkey; DROP INDEX entries_slot; DROP INDEX entries_key")
 	add(`INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied)
 		SELECT date_trunc('month', to_timestamp(h) AT TIME ZONE 'UTC')::date, 1, row_number() OVER (), h, k.key, 1000, 10, 5 FROM %s`,
 		hours(to.Unix()-int64(exportHours)*3600, to.Unix()))
+	add("ALTER TABLE entries ADD PRIMARY KEY (height, n, month)")
+	add("CREATE INDEX entries_slot ON entries (slot)")
+	add("CREATE INDEX entries_key ON entries (key, slot)")
 	add("VACUUM ANALYZE rollups")
 	add("VACUUM ANALYZE entries")
 	add("ANALYZE keys")
@@ -169,8 +208,9 @@ func (s *site) exported(ctx context.Context, usage quotav1.UsageServiceClient, n
 		return fmt.Errorf("the file has %d bytes, and ends with %v", bytes, end)
 	}
 	most, err := peak()
-	fmt.Printf("export, %s: %d rows, %.0f MB in %s: %.0f rows/s; progress was told %d times; memory at most %.0f MB, %.0f MB before\n",
-		name, end.Rows, float64(bytes)/1e6, took.Round(time.Millisecond), float64(end.Rows)/took.Seconds(), told, float64(most)/1e3, float64(before)/1e3)
+	load, _ := os.ReadFile("/proc/loadavg") // without it the figure says less
+	fmt.Printf("export, %s: %d rows, %.0f MB in %s: %.0f rows/s; progress was told %d times; memory at most %.0f MB, %.0f MB before; load %.14s\n",
+		name, end.Rows, float64(bytes)/1e6, took.Round(time.Millisecond), float64(end.Rows)/took.Seconds(), told, float64(most)/1e3, float64(before)/1e3, load)
 	return err
 }
 

@@ -20,6 +20,7 @@ var redisFaults = []fault{
 	{name: "redis-hung", lane: "redis", what: "a master is stopped (SIGSTOP) until it was failed over, and goes on as a replica", do: hangMaster},
 	{name: "redis-clock", lane: "redis", what: "a replica with its clock ten minutes off takes over, and later gives way to one that is right", can: needsClock, do: promoteOff},
 	{name: "redis-slots-moved", lane: "redis", what: "slots with buckets in them move from one master to another", do: moveSlots},
+	{name: "redis-shard-added", lane: "redis", once: true, what: "one more master with a replica joins under load, and takes over slots with buckets in them", do: addShard},
 	{name: "redis-flushed", lane: "redis", what: "FLUSHALL on every master", do: flushAll},
 }
 
@@ -201,13 +202,45 @@ func moveSlots(ctx context.Context, s *site, random *rand.Rand) error {
 		return err
 	}
 	others := slices.DeleteFunc(slices.Clone(masters), func(a string) bool { return a == from })
-	to := others[random.IntN(len(others))]
 	moving, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
 	defer cancel()
+	return s.reshard(moving, from, others[random.IntN(len(others))], masters, 1)
+}
+
+// addShard starts one more master with a replica, and moves half of the slots with buckets of every other one there.
+func addShard(ctx context.Context, s *site, _ *rand.Rand) error {
+	masters, err := s.redis.Masters(ctx)
+	if err != nil {
+		return err
+	}
+	moving, cancel := context.WithTimeout(context.WithoutCancel(ctx), undo)
+	defer cancel()
+	to, err := s.redis.AddShard(moving)
+	if err != nil {
+		return err
+	}
+	s.say("redis %s: a shard more", to)
+	moved := 0
+	for _, from := range masters {
+		switch err := s.reshard(moving, from, to, append(slices.Clone(masters), to), 2); {
+		case err == nil:
+			moved++
+		case !errors.Is(err, errNot):
+			return err
+		}
+	}
+	if moved == 0 {
+		return fmt.Errorf("%w: no master has a bucket", errNot)
+	}
+	return nil
+}
+
+// reshard moves one of so many slots with buckets, and one at least, from a master to another.
+func (s *site) reshard(ctx context.Context, from, to string, masters []string, of int) error {
 	ids := make(map[string]string)
 	for _, addr := range masters {
 		if err := on(addr, func(c *redis.Client) (err error) {
-			ids[addr], err = c.Do(moving, "CLUSTER", "MYID").Text()
+			ids[addr], err = c.Do(ctx, "CLUSTER", "MYID").Text()
 			return err
 		}); err != nil {
 			return err
@@ -215,12 +248,12 @@ func moveSlots(ctx context.Context, s *site, random *rand.Rand) error {
 	}
 	var slots []int64
 	if err := on(from, func(c *redis.Client) error {
-		keys, err := c.Keys(moving, "*").Result()
+		keys, err := c.Keys(ctx, "*").Result()
 		if err != nil {
 			return err
 		}
 		for _, k := range keys {
-			slot, err := c.ClusterKeySlot(moving, k).Result()
+			slot, err := c.ClusterKeySlot(ctx, k).Result()
 			if err != nil {
 				return err
 			}
@@ -235,16 +268,17 @@ func moveSlots(ctx context.Context, s *site, random *rand.Rand) error {
 	if len(slots) == 0 {
 		return fmt.Errorf("%w: %s has no bucket", errNot, from)
 	}
+	slots = slots[:(len(slots)+of-1)/of]
 	keys := 0
 	for _, slot := range slots {
-		n, err := s.moveSlot(moving, slot, from, to, ids, masters)
+		n, err := s.moveSlot(ctx, slot, from, to, ids, masters)
 		if err != nil {
 			return fmt.Errorf("slot %d: %w", slot, err)
 		}
 		keys += n
 	}
 	s.say("redis: %d slots with %d buckets moved from %s to %s", len(slots), keys, from, to)
-	return s.redis.WaitHealthy(moving)
+	return s.redis.WaitHealthy(ctx)
 }
 
 func (s *site) moveSlot(ctx context.Context, slot int64, from, to string, ids map[string]string, masters []string) (moved int, err error) {

@@ -75,6 +75,9 @@ func draw(o options) (plan, error) {
 				}
 			}
 			l.random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			if round == 0 { // what is asked for is done, however short the load
+				slices.SortStableFunc(mine, func(a, b fault) int { return btoi(b.named) - btoi(a.named) })
+			}
 			l.faults = append(l.faults, mine...)
 		}
 		if len(l.faults) > 0 {
@@ -82,6 +85,13 @@ func draw(o options) (plan, error) {
 		}
 	}
 	return p, nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // carryOut does a lane's faults until ctx ends, with pauses between.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/bits"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,11 +23,13 @@ type decider interface {
 type gateway struct {
 	client *client.Client
 
-	mu   sync.Mutex
-	next float64 // when its next chunk is due, microseconds since the load began
-	each float64 // microseconds from a chunk to the next; 0 for as soon as one can
-	n    int     // requests of a chunk
-	from uint32  // the next chunk's place on the track
+	// Its requests come one after the other: while one waits for the server another worker makes the next, and no more than one
+	// asks for the processor, which the gateways' own loops are on as well.
+	turn chan struct{} // holds it while nobody has it
+	next float64       // when its next chunk is due, microseconds since the load began; guarded by turn, as is what follows
+	each float64       // microseconds from a chunk to the next; 0 for as soon as one can
+	n    int           // requests of a chunk
+	from uint32        // the next chunk's place on the track
 
 	// Told after each chunk, for those who watch.
 	allowed, refused atomic.Int64
@@ -37,7 +38,8 @@ type gateway struct {
 // newGateway returns a gateway to which so many requests come a second, 0 for as many as can be
 // made. Its first chunk is due within a chunk's time after the load began, by turn.
 func newGateway(c *client.Client, rate float64, turn float64, from uint32) *gateway {
-	g := &gateway{client: c, n: chunk, from: from}
+	g := &gateway{client: c, turn: make(chan struct{}, 1), n: chunk, from: from}
+	g.turn <- struct{}{}
 	if rate > 0 {
 		g.n = min(max(int(rate/200), 1), chunk)
 		g.each = float64(g.n) * 1e6 / rate
@@ -46,10 +48,8 @@ func newGateway(c *client.Client, rate float64, turn float64, from uint32) *gate
 	return g
 }
 
-// claim returns the next chunk's place on the track, and when it is due.
+// claim returns the next chunk's place on the track, and when it is due. The caller has the turn.
 func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	from = g.from
 	g.from = (from + uint32(g.n)) & uint32(len(track)-1)
 	if g.each == 0 {
@@ -66,38 +66,55 @@ func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
 type worker struct {
 	records []record
 	times   times
-	chunks  int // so far
+	chunks  int  // so far
+	away    bool // it waited, and another worker of the gateway may have the turn
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
 func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
-	asking := context.WithoutCancel(ctx)
+	asking := client.BeforeWait(context.WithoutCancel(ctx), func() { w.leave(g) })
 	for ctx.Err() == nil {
-		now := l.now()
-		from, due := g.claim(now, l.track)
-		if due > now {
-			if !nap(ctx, time.Duration(due-now)*time.Microsecond) {
-				return
-			}
-			now = l.now()
-		}
-		r := record{at: now, n: int32(g.n), from: from}
-		w.ask(asking, d, l, &r)
-		r.took = int32(min(l.now()-now, 1<<31-1))
-		w.records = append(w.records, r)
-		allowed := r.allowed()
-		g.allowed.Add(allowed)
-		g.refused.Add(int64(r.n) - allowed)
+		<-g.turn
+		w.away = false
+		w.chunk(ctx, asking, g, d, l)
+		w.leave(g)
 		if g.each == 0 {
 			runtime.Gosched() // the gateways' own loops are on the same processors
 		}
 	}
 }
 
-// ask makes a chunk's requests. Every so many chunks one of them is timed, another each time.
-func (w *worker) ask(ctx context.Context, d decider, l *load, r *record) {
+// leave lets the gateway's next worker ask, unless that was done.
+func (w *worker) leave(g *gateway) {
+	if !w.away {
+		w.away = true
+		g.turn <- struct{}{}
+	}
+}
+
+// chunk makes the gateway's next requests, when they are due.
+func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *load) {
+	now := l.now()
+	from, due := g.claim(now, l.track)
+	if due > now {
+		if !nap(ctx, time.Duration(due-now)*time.Microsecond) {
+			return
+		}
+		now = l.now()
+	}
+	r := record{at: now, n: int32(g.n), from: from}
+	w.ask(asking, g, d, l, &r)
+	r.took = int32(min(l.now()-now, 1<<31-1))
+	w.records = append(w.records, r)
+	allowed := r.allowed()
+	g.allowed.Add(allowed)
+	g.refused.Add(int64(r.n) - allowed)
+}
+
+// ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time.
+func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
 	timed := -1
-	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 {
+	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.warmed.Load() != 0 {
 		timed = int(bits.Reverse8(uint8(w.chunks/(sampleEvery/chunk)))) % int(r.n)
 	}
 	mask := len(l.track) - 1
@@ -112,6 +129,10 @@ func (w *worker) ask(ctx context.Context, d decider, l *load, r *record) {
 			}
 		} else if d.Allow(ctx, attributes...).Allowed {
 			r.admitted[i/64] |= 1 << (i % 64)
+		}
+		if w.away {
+			<-g.turn
+			w.away = false
 		}
 	}
 }

@@ -62,3 +62,37 @@ func TestAGatewayForgetsAStall(t *testing.T) {
 		t.Errorf("after a stall of a second: got %d requests, want about 100", made)
 	}
 }
+
+// slow waits for the server once.
+type slow struct {
+	w *worker
+	g *gateway
+}
+
+func (s slow) Allow(context.Context, ...client.Attribute) client.Decision {
+	s.w.leave(s.g)
+	time.Sleep(time.Second)
+	return client.Decision{Allowed: true}
+}
+
+// While a request waits for the server another worker makes those that follow, and one at a time.
+func TestOneWorkerAsksWhileAnotherWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l := &load{began: time.Now(), track: make([]uint32, 1<<10), attributes: make([][]client.Attribute, 1)}
+		g := newGateway(nil, 1000, 0, 0)
+		workers := make([]worker, 2)
+		var group sync.WaitGroup
+		group.Go(func() { workers[0].drive(ctx, g, slow{&workers[0], g}, l) })
+		synctest.Wait()
+		group.Go(func() { workers[1].drive(ctx, g, yes{}, l) })
+		group.Wait()
+		if n := g.allowed.Load(); n < 900 || n > 1100 {
+			t.Errorf("got %d requests in a second in which one waited, want about 1,000", n)
+		}
+		if len(g.turn) != 1 {
+			t.Errorf("the turn is had by nobody, and free %d times", len(g.turn))
+		}
+	})
+}

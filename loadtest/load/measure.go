@@ -41,7 +41,7 @@ func (l *load) ownCost() float64 {
 	begin := time.Now()
 	for i := range chunks {
 		r.from = uint32(i * chunk)
-		w.ask(context.Background(), nothing{}, l, &r)
+		w.ask(context.Background(), nil, nothing{}, l, &r)
 	}
 	return float64(time.Since(begin).Nanoseconds()) / (chunks * chunk)
 }
@@ -159,9 +159,9 @@ func (w *watch) run(ctx context.Context) {
 		last, lastAllowed, lastRefused = now, allowed, refused
 		phase := ""
 		switch {
+		case w.beginning.Load():
+			phase = "  (first leases)"
 		case w.warmed.Load() == 0:
-			phase = "  (first touches)"
-		case w.now() < w.warmed.Load():
 			phase = "  (warming)"
 		}
 		say(w.Progress, "%4.0f s  %11.0f decisions/s  %5.1f %% denied", s.Second, s.Decisions, 100*s.Denied/max(s.Decisions, 1))

@@ -53,7 +53,7 @@ svg{background:#f6f8fa;width:100%}h2{font-size:1em;margin:1.4em 0 .2em}b{margin-
 <svg viewBox="-2 -2 904 164" role="img" aria-label="{{.Title}}"><rect x="0" y="0" width="{{.Warm}}" height="160" fill="#eaeef2"/>
 {{range .Lines}}<polyline fill="none" stroke="{{.Colour}}" stroke-width="1.5" points="{{.Points}}"/>{{end}}</svg>
 <div>{{range .Lines}}<b style="color:{{.Colour}}">{{.Name}}</b>{{end}}</div>
-{{end}}<p>By seconds since the load began; grey is first touches and the warming.</p></body></html>
+{{end}}<p>By seconds since the load began; grey is the first leases and the warming.</p></body></html>
 `))
 
 // WriteHTML writes the result to a page with charts over time, whole or not at all.

@@ -20,7 +20,8 @@ type Result struct {
 	LimitsPerRequest   int     `json:"limits_per_request"`
 	Seconds            float64 `json:"seconds"`
 	WarmSeconds        float64 `json:"warm_seconds"`
-	TouchSeconds       float64 `json:"touch_seconds"` // of first touches, before the warming
+	TouchSeconds       float64 `json:"touch_seconds"` // until every tenant had asked at every gateway, before the warming
+	FirstLeases        int64   `json:"first_leases"`  // that were begun in these
 	RateAsked          int64   `json:"rate_asked"`    // a second; 0 for as many as possible
 	Decisions          int64   `json:"decisions"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
@@ -175,7 +176,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("gateways × tenants", "%d × %d, %s, engines %s, limits a request: %d", r.Gateways, r.Tenants, r.Shape, r.Engines, r.LimitsPerRequest)
-	line("load", "%.1f s after %.1f s of first touches and %.0f s of warming: %d decisions, %.0f a second", r.Seconds, r.TouchSeconds, r.WarmSeconds, r.Decisions, r.DecisionsPerSecond)
+	line("first leases", "%d in %.1f s, %.0f a second; %.0f s more until they were not new", r.FirstLeases, r.TouchSeconds, float64(r.FirstLeases)/max(r.TouchSeconds, 0.001), r.WarmSeconds)
+	line("load", "%.1f s: %d decisions, %.0f a second", r.Seconds, r.Decisions, r.DecisionsPerSecond)
 	line("admitted", "%.2f %%; %d denied (%d tenants saturated)", 100*r.AdmittedShare, r.Denied, r.Saturated)
 	line("calls to the server", "%d, %.5f %% of decisions; %d failed", r.RPCs, 100*r.RPCRatio, r.RPCsFailed)
 	line("renewed buckets", "%d, %.0f a second, %.5f %% of decisions", r.RenewedBuckets, r.RenewedPerSecond, 100*r.RenewedRatio)

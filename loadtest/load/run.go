@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -23,7 +25,7 @@ type Config struct {
 	Gateways int
 	Tenants  int
 	Duration time.Duration // of what is measured
-	Warm     time.Duration // of the same load before that, while leases are new
+	Warm     time.Duration // of the same load before that, while leases are new; at most
 	Rate     int64         // decisions a second of all gateways; 0 for as many as possible
 	Shape    string        // Uniform or Zipf
 	Seed     uint64
@@ -37,7 +39,12 @@ type Config struct {
 	Cold      int           // requests a second of tenants that were never seen before
 	Changes   time.Duration // a tenant's plan changes so often; 0 for never
 	Report    time.Duration // the gateways' report interval; 0 for the client's own
-	Touch     bool          // each tenant asks once at each gateway before anything else
+	Touch     bool          // each tenant asks once at each gateway before anything is measured
+
+	// Dial is how the gateways connect; nil for the network.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Profile is a directory for processor profiles of this process: begin.pprof and load.pprof; empty for none.
+	Profile string
 
 	// SetPlan changes a tenant's plan; needed for Changes.
 	SetPlan func(ctx context.Context, tenant, plan string) error
@@ -60,7 +67,7 @@ const (
 	// workersEach of a gateway can wait for the server while others go on.
 	workersEach = 64
 	// touchTime bounds the first touches; what was not touched by then is when it is first asked for.
-	touchTime = 2 * time.Minute
+	touchTime = 4 * time.Minute
 	// closeWait bounds the settlement at the end.
 	closeWait = 2 * time.Minute
 )
@@ -101,7 +108,8 @@ func (c *Config) Validate() error {
 type load struct {
 	Config
 	began      time.Time
-	warmed     atomic.Int64 // when what is measured begins, microseconds since then; 0 during first touches
+	beginning  atomic.Bool  // first touches are under way
+	warmed     atomic.Int64 // when what is measured began, microseconds since then; 0 before
 	track      []uint32
 	attributes [][]client.Attribute // by tenant
 	quotas     [][]change           // by tenant; the end of each grows while plans change
@@ -147,7 +155,7 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
 	result := &Result{
-		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate, WarmSeconds: c.Warm.Seconds(),
+		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate,
 		Processors: runtime.GOMAXPROCS(0), GeneratorNS: l.ownCost(),
 	}
 	if err := l.drive(ctx, clients, plans, result, heap); err != nil {
@@ -199,39 +207,44 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	watchers.Go(func() { watch.run(watching) })
 	defer watchers.Wait()
 	defer stop()
-	if c.Touch {
-		touching, cancel := context.WithTimeout(ctx, touchTime)
-		l.touch(touching, &l.workers[len(l.workers)-1])
-		cancel()
-	}
-	result.TouchSeconds = time.Since(l.began).Seconds()
-	for _, g := range l.gateways {
-		g.next += float64(l.now())
-	}
-	l.warmed.Store(l.now() + c.Warm.Microseconds())
-	running, cancel := context.WithTimeout(ctx, c.Warm+c.Duration)
-	defer cancel()
+	running, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
 	for i := range len(l.workers) - 1 {
 		group.Go(func() {
 			g := l.gateways[i%c.Gateways]
 			l.workers[i].drive(running, g, g.client, l)
 		})
 	}
+	if err := l.begin(ctx, &l.workers[len(l.workers)-1], result); err != nil {
+		return err
+	}
 	group.Go(func() { l.cold.drive(running, l, clients) })
 	changed := make(chan error, 1)
 	group.Go(func() { changed <- l.changePlans(running, plans) })
-	sleep(running, c.Warm)
-	before, err := l.snapshot(ctx, clients)
+	result.WarmSeconds = l.warm(ctx, func() (n float64) {
+		for _, c := range clients {
+			n += float64(c.Stats().Renewals)
+		}
+		return n
+	}).Seconds()
+	end, err := profile(c.Profile, "load")
+	if err != nil {
+		return err
+	}
 	var held int64
+	before, err := l.snapshot(ctx, clients)
 	if err == nil {
 		held = before.buckets
-		sleep(running, time.Duration(l.warmed.Load()-l.now())*time.Microsecond+c.Duration)
+		l.warmed.Store(l.now())
+		sleep(ctx, c.Duration)
 		var after snapshot
 		if after, err = l.snapshot(ctx, clients); err == nil {
 			after.since(before, result)
 		}
 	}
+	end()
 	cancel()
 	group.Wait()
 	stop()
@@ -241,6 +254,50 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 		result.AgentBytesPerBucket = float64(heapInUse()-heap-l.recordBytes()) / float64(max(l.buckets(clients), 1))
 	}
 	return errors.Join(err, <-changed)
+}
+
+// begin asks for every tenant once at every gateway, where Touch says so, while the load is under way: a lease that nobody
+// uses is given back, so that first touches alone would have been for nothing.
+func (l *load) begin(ctx context.Context, w *worker, result *Result) error {
+	if !l.Touch {
+		return nil
+	}
+	end, err := profile(l.Profile, "begin")
+	if err != nil {
+		return err
+	}
+	l.beginning.Store(true)
+	defer l.beginning.Store(false)
+	touching, cancel := context.WithTimeout(ctx, touchTime)
+	defer cancel()
+	l.touch(touching, w)
+	end()
+	result.TouchSeconds = time.Since(l.began).Seconds()
+	result.FirstLeases = int64(len(w.records)) * int64(l.Limits)
+	return nil
+}
+
+const (
+	// warmStep is how long renewals are counted to hold them against those before.
+	warmStep = 5 * time.Second
+	// steady is by what part these may differ once leases are not new.
+	steady = 0.2
+)
+
+// warm lets the load go on unmeasured while leases are new: until renewals are as many as they were, but for a part, and
+// for as long as Warm says at most. Terms grow with each renewal, and so new leases ask for several times as many as others.
+func (l *load) warm(ctx context.Context, renewals func() float64) time.Duration {
+	begin := time.Now()
+	last, before := renewals(), -1.0
+	for left := l.Warm; left > 0 && ctx.Err() == nil; left = l.Warm - time.Since(begin) {
+		sleep(ctx, min(left, warmStep))
+		n := renewals()
+		if before >= 0 && math.Abs(n-last-before) <= steady*before {
+			break
+		}
+		last, before = n, n-last
+	}
+	return time.Since(begin)
 }
 
 // touchers is how many first touches wait at a gateway side by side, so that a load does not begin with one round
@@ -333,6 +390,9 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second)}
 			if c.Key != "" {
 				opts = append(opts, client.WithKey(c.Key))
+			}
+			if c.Dial != nil {
+				opts = append(opts, client.WithDialer(c.Dial))
 			}
 			if c.Report > 0 {
 				opts = append(opts, client.WithReportInterval(c.Report))

@@ -102,10 +102,10 @@ func (b *bound) finish(units int64) { b.inFlight -= units }
 
 // times is how many bounds a window may come to: two where the store has lost the
 // bucket, until the leases that it does not know of have ended; and where part of the agents
-// are cut off and go on with their shares, which others get too, so much more.
+// are cut off for longer than their shares are held for them, and go on with these, which others get too, so much more.
 func (b *bound) times(from, to int64) float64 {
 	for _, c := range b.sc.Faults.Cuts {
-		if c.Agents == nil || to < c.From || from > c.To {
+		if c.Agents == nil || to < c.From || from > c.To || c.To-c.From <= b.sc.Limit.FallbackHold.Microseconds() {
 			continue
 		}
 		off := 0
@@ -117,7 +117,11 @@ func (b *bound) times(from, to int64) float64 {
 		return 1 + float64(off)/float64(b.sc.Agents)
 	}
 	for _, f := range b.sc.Faults.Forgets {
-		if f.At <= to && from <= f.At+lease.LongTerm {
+		longest := int64(lease.LongTerm)
+		if b.sc.Faults.LongLeases {
+			longest = lease.LongestTerm
+		}
+		if f.At <= to && from <= f.At+longest {
 			return 2
 		}
 	}

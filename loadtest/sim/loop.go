@@ -186,12 +186,14 @@ func (p *loop) send(batch []*line) {
 			continue
 		}
 		w.after(w.latency(), func() {
-			w.answer(g.place, g.name, batch, renewals, func(answers []lease.Answer) {
-				if ok, _ := f.reachable(g.place, w.now); !ok || chance(w.network, f.Loss) {
-					return
-				}
-				w.after(w.latency(), func() { end(answers) })
-			})
+			answers := make([]lease.Answer, len(batch))
+			for i, l := range batch {
+				answers[i] = w.store.renew(bucketID{l.key, g.place}, g.name, renewals[i])
+			}
+			if ok, _ := f.reachable(g.place, w.now); !ok || chance(w.network, f.Loss) {
+				return
+			}
+			w.after(w.latency(), func() { end(answers) })
 		})
 	}
 }

@@ -43,7 +43,6 @@ type Result struct {
 
 	// Renewed buckets and calls, and per hundred requests.
 	Renewals, Calls       int64
-	Relayed               int64 // renewals at the store, of servers that relay
 	RenewedPct, CalledPct float64
 
 	WaitedPct float64 // requests that waited, of a hundred
@@ -84,7 +83,6 @@ type measure struct {
 
 	requests, arrivals int64
 	renewals, calls    int64
-	relayed            int64
 	byPlace            []int64
 	seen               int64   // the last arrival
 	begins             []int64 // the first ones after a silence
@@ -209,7 +207,7 @@ func (m *measure) sample(out int64) {
 
 func (m *measure) result() Result {
 	r := Result{
-		Scenario: m.w.sc, Requests: m.requests, Arrivals: m.arrivals, Relayed: m.relayed, Renewals: m.renewals, Calls: m.calls,
+		Scenario: m.w.sc, Requests: m.requests, Arrivals: m.arrivals, Renewals: m.renewals, Calls: m.calls,
 		Admitted: m.total.Admitted, Ideal: m.total.Ideal, ColdTrips: m.coldTrips,
 		AtEdge: m.atEdge, Forgotten: m.w.store.forgotten, Lost: m.lost, Series: m.series,
 	}

@@ -21,7 +21,6 @@ type Scenario struct {
 	Name     string
 	Section  string // of the docs
 	Agents   int
-	Relays   int // servers that hold one lease for all their gateways; 0 for gateways that renew at the store
 	Keys     int // buckets of the limit; 0 for one
 	Limit    limit.Limit
 	Start    time.Time // of the run, by the server's clock; zero for an edge of all short windows
@@ -51,14 +50,13 @@ type Faults struct {
 	RoundTrip       int64                 // of a call, on average; 0 for 2 ms
 	Cuts            []Cut                 // agents out of contact
 	Forgets         []Forget              // the store loses buckets
+	LongLeases      bool                  // of which leases of more than ten seconds live
 	Clock           func(now int64) int64 // what the store's clock is ahead by
 	Skew            func(agent int) int64 // what an agent's clock is ahead by
 	Pauses          func(agent int) []Span
 	Churn           Churn
 	Crashes         []Crash
-	Restarts        []int64 // the first server that relays crashes
-	Moves           int64   // gateways go on to the next such server every so often
-	Healed          int64   // when all is well again, for measuring recovery; 0 for never
+	Healed          int64 // when all is well again, for measuring recovery; 0 for never
 }
 
 // Span is a time from From, until To.

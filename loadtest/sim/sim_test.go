@@ -91,6 +91,21 @@ func TestUnguardedBreaksTheBound(t *testing.T) {
 	}
 }
 
+// An agent that has less than its part, or more, is seen.
+func TestUnfairSharesAreSeen(t *testing.T) {
+	for name, demand := range map[string]func(a int, now int64) float64{ // of ten agents
+		"equal demand: shares, 3 ×":                        func(a int, _ int64) float64 { return 10_000 - 1_000*float64(a/9) },
+		"one agent with ten times the others' demand, 3 ×": func(a int, _ int64) float64 { return 1_500 + 14_500*float64(1-min(a, 1)) },
+	} {
+		sc := named(t, name)
+		sc.Agents, sc.Duration, sc.Demand = 10, 10*second, demand
+		p := sc.Promises[len(sc.Promises)-1]
+		if r := Run(sc, 1); p.Figure(&r) <= p.Most {
+			t.Errorf("%s: with another demand got %s %.2f; want more than %g", name, p.What, p.Figure(&r), p.Most)
+		}
+	}
+}
+
 // A seed gives one history, and one chart.
 func TestSameSeedSameRun(t *testing.T) {
 	sc := named(t, "5 % lost, 5 % twice, 3 ×")

@@ -24,7 +24,6 @@ type world struct {
 	arrivals *rand.Rand
 	network  *rand.Rand
 	store    *store
-	servers  []*server  // that relay; none where gateways renew at the store
 	gateways []*gateway // by index: who has that place now
 	m        *measure
 }
@@ -40,9 +39,6 @@ func Run(sc Scenario, seed uint64) Result {
 	}
 	w.store = &store{w: w, buckets: make(map[bucketID]*bucket)}
 	w.m = newMeasure(w)
-	for i := range sc.Relays {
-		w.servers = append(w.servers, newServer(w, i))
-	}
 	for i := range sc.Agents {
 		g := newGateway(w, i, 0)
 		w.gateways = append(w.gateways, g)
@@ -79,9 +75,6 @@ func (w *world) plan() {
 	f := &w.sc.Faults
 	for _, c := range f.Crashes {
 		w.at(c.At, func() { w.gateways[c.Agent].crash() })
-	}
-	for _, at := range f.Restarts {
-		w.at(at, func() { w.servers[0].crash() })
 	}
 	for _, c := range f.Forgets {
 		w.at(c.At, func() { w.store.forget(c.Keys) })

@@ -85,7 +85,6 @@ func (s *Stack) startReal(ctx context.Context, server Server, progress io.Writer
 	c := boot.Config{
 		LeaseStore: "redis://" + strings.Join(s.Redis, ","),
 		Ledger:     postgres.URL("postgres", migrations.AppRole, password),
-		Relay:      server.Relay,
 	}
 	if server.Program == "" {
 		return s.serve(ctx, c, server.Policy)
@@ -108,7 +107,7 @@ func (s *Stack) launch(ctx context.Context, program, dir string, c boot.Config, 
 	}
 	s.Addr, s.HTTP = addrs[0], addrs[1]
 	// The password is in a file, not in the arguments that everybody can list.
-	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\nrelay %t\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP, c.Relay)
+	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP)
 	if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(config), 0o600); err != nil {
 		return fmt.Errorf("stack: %w", err)
 	}

@@ -53,7 +53,6 @@ func (s *Stack) Stop() error {
 type Server struct {
 	Policy  string // the document in force
 	Program string // on real engines, a process of its own; "" for a server in this process
-	Relay   bool   // on real engines, it holds one lease of a bucket for all its agents
 }
 
 // Start starts engines, by their word, and a server, and says on progress what it

@@ -37,30 +37,32 @@ func (l *loop) renewDue() time.Duration {
 			if e == nil {
 				break
 			}
-			served, late := e.Tick(now, c.lost.Load() || e.Lost())
+			served, late, plan := e.Visit(now, c.lost.Load() || e.Lost())
 			serve(served)
 			l.count.late += late
-			forced := e.Line.Force > 0 && e.Line.Force <= now
-			if e.Line.Flying || renewAt(e, now) > now {
-				l.schedule(e, now)
+			if e.Flying || plan.Renew() > now {
+				l.sched.Set(e, plan.Look(e.Flying))
 				continue
 			}
-			if forced && !e.Orphan() && e.Due(now) == agent.Never {
-				e.Line.Force = 0 // nothing is leased: the next request asks anyway
-				continue
+			if at := plan.Line.Force; at > 0 {
+				force(e, 0)
+				if at <= now && !e.Orphan() && plan.Idle() {
+					continue // nothing is leased: the next request asks anyway
+				}
 			}
 			batch = append(batch, e)
 		}
 		if len(batch) > 0 && !c.lost.Load() {
 			batch = l.company(batch, limit, now)
 		}
-		var tenants []*agent.Tenant
-		if now >= l.askAt {
-			tenants = c.reg.Unasked(maxAsk)
+		if len(l.unresolved) > 0 && now >= l.askAt {
+			l.c.reg.AskAgain(l.unresolved)
+			l.unresolved = nil
 		}
+		tenants := c.reg.Unasked(maxAsk)
 		if len(batch) == 0 && len(tenants) == 0 && !c.lost.Load() {
 			next := l.sched.Next()
-			if now < l.askAt {
+			if len(l.unresolved) > 0 {
 				next = min(next, l.askAt)
 			}
 			if next == agent.Never {
@@ -75,23 +77,18 @@ func (l *loop) renewDue() time.Duration {
 // company adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
 // the server more than a renewal does.
 func (l *loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
-	others := l.others[:0]
-	for len(batch) < limit && len(others) < maxOthers {
-		e := l.sched.Pop(now + nearby)
-		if e == nil {
-			break
-		}
-		if e.Line.Flying || e.Line.Force > 0 || e.Line.Retry > 0 || e.Orphan() || !e.Soon(now) {
-			others = append(others, e)
+	near := l.sched.Near(now+nearby, maxNear, l.near[:0])
+	for _, e := range near {
+		if len(batch) >= limit || e.Flying || e.Orphan() || !e.Soon(now) {
 			continue
 		}
-		batch = append(batch, e)
+		if line := e.Line(); line.Force == 0 && line.Retry == 0 {
+			l.sched.Remove(e)
+			batch = append(batch, e)
+		}
 	}
-	for _, e := range others {
-		l.sched.Set(e, e.Line.Due)
-	}
-	clear(others)
-	l.others = others
+	clear(near)
+	l.near = near
 	return batch
 }
 
@@ -125,8 +122,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
 	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
 	for _, e := range batch {
-		e.Line.Force = 0
-		e.Line.Flying = true
+		e.Flying = true
 		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent() && !e.Busy()))
 		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), e.Values(), e.Shadow()
 		if e.Overage() {
@@ -171,31 +167,38 @@ func (l *loop) onRenewed(r renewResult) {
 	}
 	l.contact(nil)
 	for i, e := range r.batch {
-		e.Line.Flying = false
+		e.Flying = false
 		a := wire.GrantFromProto(r.resp.Grants[i])
 		switch {
 		case a.Err == nil:
-			if e.Line.Fails > 0 {
+			line := e.Line()
+			if line.Fails > 0 {
 				l.count.beyond += e.Beyond()
 			}
-			e.Line.Fails, e.Line.Retry = 0, 0
+			line.Fails, line.Retry = 0, 0
 			if e.Lost() {
 				e.SetLost(false)
 			}
 			l.accounts.answered(e, &a.Grant)
+			hungry := line.Hungry
+			line.Hungry = 0
+			e.SetLine(line) // before the grant: the book is open until then
 			served := e.Apply(now, a.Grant)
 			serve(served)
-			if len(served) > 0 || !e.Pressed() {
-				e.Line.Hungry = 0
-			} else {
+			plan := e.Plan(now)
+			if len(served) == 0 && plan.Pressed {
 				// Neither tokens for those who wait, nor a denial: asking at once
 				// again would be a busy loop over the network.
-				e.Line.Hungry++
-				e.Line.Retry = now + retryIn(int(e.Line.Hungry), firstHunger, lastHunger).Microseconds()
+				line.Hungry = hungry + 1
+				line.Retry = now + retryIn(int(line.Hungry), firstHunger, lastHunger).Microseconds()
+				e.SetLine(line)
+				plan.Line = line
 			}
-			if e.Orphan() {
-				serve(e.Dismiss())
+			if !e.Orphan() {
+				l.sched.Set(e, plan.Look(false))
+				continue
 			}
+			serve(e.Dismiss())
 		case errors.Is(a.Err, wire.ErrUnknown):
 			e.Forget()
 			if e.Orphan() {
@@ -204,8 +207,10 @@ func (l *loop) onRenewed(r renewResult) {
 			}
 			// The server has another policy or another plan of the tenant: it is pushed,
 			// and asked for besides. Who waits goes on waiting.
-			e.Line.Fails++
-			e.Line.Retry = now + retryIn(int(e.Line.Fails), 2*firstRetry, lastRetry).Microseconds()
+			line := e.Line()
+			line.Fails++
+			line.Retry = now + retryIn(int(line.Fails), 2*firstRetry, lastRetry).Microseconds()
+			e.SetLine(line)
 			if id := e.Tenant(); id != "" {
 				l.c.reg.Ask(id)
 			}
@@ -222,32 +227,31 @@ func (l *loop) onRenewed(r renewResult) {
 	}
 	if len(r.tenants) > 0 {
 		var infos []limit.Tenant
-		unresolved := false
+		if now > l.askAt+2*lastRetry.Microseconds() {
+			l.askFails = 0 // what was left out was answered meanwhile
+		}
+		var left []*agent.Tenant
 		for i, p := range r.resp.Tenants {
-			if p.GetId() == "" { // its store is away
-				if !l.unresolved {
+			if p.GetId() == "" { // its store is away, or cannot make it out
+				if l.askFails == 0 && len(left) == 0 {
 					l.c.log.Warn("the server cannot look up tenants at present", "tenant", r.tenants[i].ID())
 				}
-				unresolved, l.unresolved = true, true
-				l.c.reg.AskAgain(r.tenants[i : i+1])
+				left = append(left, r.tenants[i])
 				continue
 			}
 			t, err := wire.TenantFromProto(p)
 			if err != nil || t.ID != r.tenants[i].ID() {
 				l.c.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
-				unresolved = true
-				l.c.reg.AskAgain(r.tenants[i : i+1])
+				left = append(left, r.tenants[i])
 				continue
 			}
 			infos = append(infos, t)
 		}
-		l.unresolved = unresolved
-		if unresolved {
+		if len(left) > 0 && len(l.unresolved) == 0 {
 			l.askFails++
 			l.askAt = now + retryIn(l.askFails, firstRetry, lastRetry).Microseconds()
-		} else {
-			l.askFails, l.askAt = 0, 0
 		}
+		l.unresolved = append(l.unresolved, left...)
 		l.inform(infos)
 	}
 }
@@ -308,13 +312,14 @@ func untilLost(retry, failing time.Duration) time.Duration {
 // unanswered notes that a bucket's renewal was not answered. After a while
 // nobody waits for it any more: it is decided as in an outage.
 func (l *loop) unanswered(e *agent.Entry, now int64) {
-	line := &e.Line
-	line.Flying = false
+	line := e.Line()
+	e.Flying = false
 	if line.Fails == 0 {
 		line.Since = now
 	}
 	line.Fails++
 	line.Retry = now + untilLost(retryIn(int(line.Fails), firstRetry, lastRetry), time.Duration(now-line.Since)*time.Microsecond).Microseconds()
+	e.SetLine(line)
 	if now-line.Since >= lostAfter.Microseconds() || l.c.lost.Load() {
 		e.SetLost(true)
 		serve(e.Fail(now))
@@ -386,11 +391,12 @@ func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledge
 	return receipts, resp.Ledger, nil
 }
 
-// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is ever given to two
-// different contents by copies of a journal, nor by its next life:
+// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is given to two
+// lives, and copies of a life that say the same take the same. That nothing is settled twice does not rest on that: the
+// ledger lets one epoch go on from another (ledger.Origin).
 //
 //   - what a life left goes on under the next number, never the clock's: whoever settles another copy of it sends the same
-//     bytes under the same numbers, and the ledger takes them once. Copies that differ meet there, and the ledger refuses one.
+//     bytes under the same numbers, and all of it is acknowledged.
 //   - a life that is alive goes on at the clock's time, that a twin which shares its epoch has another, and at least
 //     stride later, which leaves the numbers between to those who settle what it leaves.
 //   - the next life begins journal.Apart later at least.

@@ -73,8 +73,11 @@ type fake struct {
 	digest  map[string][32]byte
 	rows    map[ledger.Row]ledger.Row
 	closed  map[int64]bool
+	ends    map[int64]ended // epochs that others go on from
 	upto    int64
 }
+
+type ended struct{ next, total int64 }
 
 type central struct {
 	avail   float64
@@ -91,7 +94,7 @@ func newFake(t testing.TB, p *limit.Policy) *fake {
 		t: t, policy: p, tenants: make(map[string]limit.Tenant), watchers: make(map[chan *quotav1.WatchResponse]bool),
 		chunk: 10, ttl: time.Second / 2, buckets: make(map[string]*central), asked: make(map[string]int),
 		seq: make(map[int64]int64), total: make(map[int64]int64), digest: make(map[string][32]byte),
-		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool), name: "one",
+		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool), ends: make(map[int64]ended), name: "one",
 	}
 	f.start()
 	return f
@@ -184,7 +187,7 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 		if !ok {
 			t = limit.Tenant{ID: id}
 		}
-		if f.blank {
+		if f.blank || id == "faulty" {
 			t = limit.Tenant{}
 		}
 		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
@@ -439,11 +442,11 @@ func (f *fake) Frontiers(_ context.Context, req *quotav1.FrontiersRequest) (*quo
 func (f *fake) backup() (restore func(name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seq, total, digest, rows, closed := maps.Clone(f.seq), maps.Clone(f.total), maps.Clone(f.digest), maps.Clone(f.rows), maps.Clone(f.closed)
+	seq, total, digest, rows, closed, ends := maps.Clone(f.seq), maps.Clone(f.total), maps.Clone(f.digest), maps.Clone(f.rows), maps.Clone(f.closed), maps.Clone(f.ends)
 	return func(name string) {
 		f.set(func(f *fake) {
 			f.seq, f.total, f.digest = maps.Clone(seq), maps.Clone(total), maps.Clone(digest)
-			f.rows, f.closed, f.name = maps.Clone(rows), maps.Clone(closed), cmp.Or(name, f.name)
+			f.rows, f.closed, f.ends, f.name = maps.Clone(rows), maps.Clone(closed), maps.Clone(ends), cmp.Or(name, f.name)
 		})
 	}
 }
@@ -478,8 +481,20 @@ func (f *fake) settle(r ledger.Report) ledger.Receipt {
 	case r.Seq > next:
 		out.Status = ledger.Ahead
 		return out
+	case f.ends[r.Epoch].next != 0 && r.After > f.ends[r.Epoch].total:
+		out.Status = ledger.Fenced
+		return out
 	case r.Before != f.total[r.Epoch]:
 		f.t.Errorf("report %s begins at %d, want %d", id, r.Before, f.total[r.Epoch])
+	}
+	if o := r.Origin; o.Epoch != 0 {
+		on := ended{r.Epoch, o.Total}
+		if has := f.ends[o.Epoch]; has != (ended{}) && has != on || f.total[o.Epoch] > o.Total {
+			f.closed[r.Epoch] = true
+			out.Status = ledger.Fenced
+			return out
+		}
+		f.ends[o.Epoch] = on
 	}
 	rows, _ := ledger.DecodeRows(r.Payload)
 	for _, row := range rows {

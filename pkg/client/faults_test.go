@@ -276,6 +276,34 @@ func TestLedgerAway(t *testing.T) {
 	})
 }
 
+// A ledger that is full, or away, is asked less and less by an agent: a few times in the first second, and every few seconds
+// after a while. It is so where the call fails, and where each report is answered so.
+func TestAFullLedgerIsAskedLessAndLess(t *testing.T) {
+	for name, fault := range map[string]func(f *fake, on bool){
+		"call":   func(f *fake, on bool) { f.ledgerOff = on },
+		"report": func(f *fake, on bool) { f.verdict = map[bool]ledger.Status{true: ledger.Unavailable}[on] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, metered(), func(t *testing.T, s *fake) {
+				c := dial(t, s)
+				admitted := drive(c, 1, 5, tenant("a"))
+				s.set(func(f *fake) { fault(f, true) })
+				time.Sleep(30 * time.Second) // it has something to settle since a while
+				before := c.Stats().SettleCalls
+				time.Sleep(10 * time.Minute)
+				calls := c.Stats().SettleCalls - before
+				if least, most := int64(10*time.Minute/settleRetry), int64(2*10*time.Minute/settleRetry); calls < least || calls > most {
+					t.Errorf("%d calls in ten minutes, want %d to %d", calls, least, most)
+				}
+				s.set(func(f *fake) { fault(f, false) })
+				time.Sleep(settleRetry + time.Second)
+				wantBilled(t, s, admitted, "once there is room")
+				shut(t, c)
+			})
+		})
+	}
+}
+
 // Heartbeats say through when all usage is in, without any traffic.
 func TestHeartbeats(t *testing.T) {
 	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {

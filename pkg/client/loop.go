@@ -23,7 +23,7 @@ const (
 	maxProbe      = 256     // renewals of a call while the server is out of contact
 	maxAsk        = 1024    // tenants of a call
 	nearby        = 100_000 // µs from now within which renewals are looked for that may go with one that is due
-	maxOthers     = 256     // that are looked at there for nothing
+	maxNear       = 1024    // that are looked at there
 	minGather     = 1_000   // µs; see loop.gather
 	maxGather     = 100_000
 	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
@@ -71,9 +71,9 @@ type loop struct {
 	since     time.Time // of the first of them
 	nextTry   int64
 
-	unresolved bool  // the server's latest answer about tenants left some out; logged once
-	askFails   int   // calls in a row that left some out, and
-	askAt      int64 // when tenants are asked for again
+	unresolved []*agent.Tenant // that the server's answers left out; logged once
+	askFails   int             // times in a row that some were, and
+	askAt      int64           // when these are asked for again: others do not wait for them
 
 	past        []*past // lives of the journal that are not settled
 	recovered   int64   // units of those that are
@@ -85,7 +85,7 @@ type loop struct {
 	sweptAt     int64
 	accounts    accounts       // of leases, by limit
 	urgent      []*agent.Entry // scratch
-	others      []*agent.Entry // scratch
+	near        []*agent.Entry // scratch
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
@@ -262,23 +262,15 @@ func serve(waiters []*agent.Waiter) {
 
 // schedule says when a bucket is to be looked at next.
 func (l *loop) schedule(e *agent.Entry, now int64) {
-	due := e.Turn(now) // its trickle goes on serving while a call is under way
-	if !e.Line.Flying {
-		due = min(due, renewAt(e, now))
-	}
-	l.sched.Set(e, due)
+	plan := e.Plan(now)
+	l.sched.Set(e, plan.Look(e.Flying))
 }
 
-// renewAt returns when a bucket is to be renewed, Never when it needs no attention.
-func renewAt(e *agent.Entry, now int64) int64 {
-	due := e.Due(now)
-	if e.Line.Force > 0 {
-		due = min(due, e.Line.Force)
-	}
-	if due != agent.Never && e.Line.Retry > 0 {
-		due = max(due, e.Line.Retry)
-	}
-	return due
+// force says when a bucket is to be renewed although nothing presses; 0 for never.
+func force(e *agent.Entry, at int64) {
+	line := e.Line()
+	line.Force = at
+	e.SetLine(line)
 }
 
 // today is the time that usage is booked under.
@@ -348,7 +340,7 @@ func (l *loop) sweep(idle time.Duration) {
 	var out []*agent.Entry
 	l.c.reg.Each(func(e *agent.Entry) {
 		e.Disband()
-		if e.Idle(now-idle.Microseconds()) && !e.Line.Flying && !e.Unbooked() {
+		if e.Idle(now-idle.Microseconds()) && !e.Flying && !e.Unbooked() {
 			out = append(out, e)
 		}
 	})
@@ -471,11 +463,11 @@ func (l *loop) apply(ch agent.Changes) {
 	l.c.unsettleAll()
 	for _, e := range ch.Changed {
 		// Within a second, and not all agents at once.
-		e.Line.Force = now + rand.Int64N(300_000) + 1
+		force(e, now+rand.Int64N(300_000)+1)
 		l.schedule(e, now)
 	}
 	for _, e := range ch.Orphaned {
-		e.Line.Force = now + 1
+		force(e, now+1)
 		serve(e.Dismiss())
 		l.schedule(e, now)
 	}
@@ -591,7 +583,7 @@ func (l *loop) giveUp(ctx context.Context) {
 	var leased []*agent.Entry
 	for _, e := range all {
 		serve(e.Dismiss())
-		e.Line.Flying = false
+		e.Flying = false
 		if e.State(now).Live {
 			leased = append(leased, e)
 		} else {

@@ -194,6 +194,34 @@ func TestTenantsThatCannotBeResolved(t *testing.T) {
 	})
 }
 
+// A tenant that the server cannot make out is asked for again and again, and no other waits for that: each is
+// answered after one round trip.
+func TestTenantThatCannotBeMadeOut(t *testing.T) {
+	p := plans(1, requests(1, 10))
+	p.DefaultPlan = "p"
+	bubble(t, p, func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		first := time.Now()
+		for i := range 200 {
+			if d := c.Allow(t.Context(), tenant("faulty")); d.Allowed || d.Reason != ReasonUnknown {
+				t.Fatalf("the faulty tenant: %+v, want unknown", d)
+			}
+			begun := time.Now()
+			if d := c.Allow(t.Context(), tenant(fmt.Sprint("t", i))); !d.Allowed || time.Since(begun) > 10*time.Millisecond {
+				t.Fatalf("tenant %d: %+v after %v, want it allowed at once", i, d, time.Since(begun))
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		s.mu.Lock()
+		n := s.asked["faulty"]
+		s.mu.Unlock()
+		if took := time.Since(first).Seconds(); float64(n) < took/2 || float64(n) > 2*took+10 {
+			t.Errorf("asked %d times for the faulty one in %.0f s, want about once a second", n, took)
+		}
+		shut(t, c)
+	})
+}
+
 // Several units are there together or not taken at all, so a refused large
 // request denies no small one.
 func TestAllowN(t *testing.T) {
@@ -438,7 +466,7 @@ func TestRenewalsGoTogether(t *testing.T) {
 			users = append(users, Attribute{AttrUser, fmt.Sprintf("u%d", i)})
 		}
 		var before Stats
-		for step := range 4000 { // every user each 0.2 s, 5 ms apart, for 100 s: terms are long after some
+		for step := range 16000 { // every user each 0.2 s, 5 ms apart, for 400 s: terms are two minutes after some
 			if step == 2400 {
 				before = c.Stats()
 			}

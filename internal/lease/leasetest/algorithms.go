@@ -76,6 +76,24 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a holder that begins anew does not say what it spent, and nothing of it comes back", func(o renewer) {
+		const minute = 60_000_000
+		strict := Bucket(1, 100)
+		strict.EpsilonPPM = 0
+		for name, spec := range map[string]lease.Spec{
+			"a bucket": Bucket(1, 100), "a strict bucket": strict, "a window": Window(100, minute, start), "a sliding window": Sliding(100, minute, start), "a log": Log(100, minute),
+		} {
+			first, anew, other := ask("a", spec, start, 1, 40), ask("a", spec, start+100_000, 2, 0), ask("b", spec, start+200_000, 1, 100)
+			first.Key, anew.Key, other.Key = name, name, name
+			g := o.one(first)
+			anew.Began, anew.Final, anew.Window = 2, true, g.ValidFrom // of 40 and more that it had it says nothing
+			o.one(anew)
+			if got := o.one(other).Tokens; got > 60 {
+				o.t.Errorf("%s of 100: got %d tokens after %d were granted to who began anew, want 60 at most", name, got, g.Tokens)
+			}
+		}
+	})
+
 	run("a sliding window says when the next token is there", func(o renewer) {
 		const minute = 60_000_000
 		spec := Sliding(60, minute, start)

@@ -30,7 +30,6 @@ type holder struct {
 	grant                  lease.Grant
 	last                   lease.Renewal
 	live                   bool
-	relay                  bool
 	at                     int64 // when it was last answered
 }
 
@@ -65,7 +64,7 @@ func NewHistory(seed uint64) *History {
 		h.spec.Prorate = h.rng.IntN(2) == 0
 	}
 	for i := range 1 + h.rng.IntN(int(pick(6, 6, 40))) {
-		h.holders = append(h.holders, holder{name: fmt.Sprint("agent-", i), relay: i%3 == 1})
+		h.holders = append(h.holders, holder{name: fmt.Sprint("agent-", i)})
 	}
 	return h
 }
@@ -154,13 +153,6 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 	}
 	if h.period > 0 && p.grant.Next > 0 && h.now >= p.grant.ValidUntil && rng.IntN(2) == 0 {
 		r.Window, r.Held = p.grant.ValidUntil, rng.Int64N(p.grant.Next+1) // it went over to the next window
-	}
-	if h.spec.Algorithm == limit.TokenBucket && p.relay {
-		kept := min(r.Held, rng.Int64N(p.grant.Tokens+1))
-		r.Kept = lease.Sums{
-			Stock: kept * limit.Micro, Pile: rng.Int64N(p.grant.Pile+1) * limit.Micro, Trickle: rng.Int64N(p.grant.Trickle + 1),
-			Demand: 1 + rng.Int64N(limit.MaxUnits),
-		}
 	}
 	if p.live {
 		r.Trickle, r.ExpiresIn = p.grant.Trickle, rng.Int64N(p.grant.TTL+1)

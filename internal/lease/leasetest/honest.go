@@ -17,7 +17,7 @@ import (
 func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 	w := &world{s: s, rng: rand.New(rand.NewPCG(seed, 11)), now: start + int64(seed%977)*1_234_567}
 	pick := func(v ...int64) int64 { return v[w.rng.IntN(len(v))] }
-	switch seed % 4 {
+	switch seed % kinds {
 	case 0, 1:
 		w.period = pick(1_000_000, 2_000_000, 5_000_000, 20_000_000)
 		w.spec = Sliding(pick(5, 50, 1000, 20_000), w.period, w.now)
@@ -28,8 +28,15 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 	case 3:
 		w.spec = Slots(pick(1, 7, 100, 2000))
 		w.period = 1_000_000
+	case 4:
+		w.period = 1_000_000
+		w.spec = Bucket(pick(100, 1000, 20_000), 0)
+		w.spec.Burst, w.spec.EpsilonPPM = w.spec.Units*pick(1, 2, 4)/2, 0
 	}
 	n := 1 + w.rng.IntN(12)
+	if w.spec.Refills() {
+		n = 1 + n/4 // few, whose pauses tell
+	}
 	for i := range n {
 		w.holders = append(w.holders, &honest{name: fmt.Sprint("agent-", i)})
 	}
@@ -39,8 +46,11 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 		if step%500 == 0 {
 			load *= 0.5 + w.rng.Float64()
 		}
+		if step%40 == 0 && w.spec.Refills() {
+			w.silence()
+		}
 		for _, h := range w.holders {
-			if w.rng.IntN(3) == 0 {
+			if w.rng.IntN(3) == 0 && !h.silent {
 				want := load * float64(w.period) / 200 * 3 * w.rng.Float64()
 				w.use(h, int64(want+w.rng.Float64()))
 			}
@@ -48,6 +58,16 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 		broken = w.bound()
 	}
 	return broken, w.total
+}
+
+// kinds is how many kinds of limit Honest plays.
+const kinds = 5
+
+// silence has some holders ask for nothing for a time, so that what trickles to them goes unused.
+func (w *world) silence() {
+	for _, h := range w.holders {
+		h.silent = w.rng.IntN(3) == 0
+	}
 }
 
 type world struct {
@@ -59,6 +79,9 @@ type world struct {
 	holders []*honest
 	spends  []lease.Entry // time and units
 	total   int64
+
+	owed  float64 // of what refills: admitted, less what the rate brought since
+	until int64   // as of then
 }
 
 // honest is a holder as it should be: what it may spend, now and from its trickle.
@@ -72,6 +95,8 @@ type honest struct {
 	grant            lease.Grant
 	last             int64
 	fraction         float64
+	waited           int64 // of the grant, for requests that waited
+	silent           bool  // nothing is asked of it
 	expires          int64
 	denyUntil        int64
 }
@@ -123,7 +148,11 @@ func (w *world) refill(h *honest) {
 	until := min(w.now, h.expires)
 	if until > h.last && h.grant.Trickle > 0 {
 		gained := float64(until-h.last)*float64(h.grant.Trickle)/1e12 + h.fraction
-		h.tokens = max(h.tokens, min(h.tokens+int64(gained), h.grant.Pile))
+		room := h.grant.Pile
+		if w.spec.Refills() {
+			room += max(h.grant.Tokens-h.waited, 0) // what was spent of them the store counts until it hears of it
+		}
+		h.tokens = max(h.tokens, min(h.tokens+int64(gained), room))
 		h.fraction = gained - float64(int64(gained))
 	}
 	h.last = max(h.last, until)
@@ -149,6 +178,9 @@ func (w *world) renew(h *honest, waiting int64) {
 	}
 	switch w.rng.IntN(20) {
 	case 0: // the answer is lost
+		if w.spec.Refills() {
+			break // the old lease goes on beside the new one, and strict has no epsilon for that
+		}
 		h.denied += waiting
 		return
 	case 1: // the renewal is repeated
@@ -159,7 +191,7 @@ func (w *world) renew(h *honest, waiting int64) {
 			return
 		}
 	}
-	h.told, h.grant, h.tokens = r.Admitted, a.Grant, a.Grant.Tokens
+	h.told, h.grant, h.tokens, h.waited = r.Admitted, a.Grant, a.Grant.Tokens, waiting
 	h.fraction = 0 // the store took it back; an agent keeps it, less than a token
 	h.last, h.expires, h.denyUntil = w.now, w.now+a.Grant.TTL, w.now+a.Grant.DenyFor
 	for range min(waiting, h.tokens) {
@@ -174,6 +206,8 @@ func (w *world) bound() string {
 	l := float64(w.spec.Units)
 	most := l * (1 + float64(w.spec.EpsilonPPM)/1e6)
 	switch w.spec.Algorithm {
+	case limit.TokenBucket:
+		return w.strict()
 	case limit.SlidingWindow:
 		edge := w.now - w.now%w.period
 		var current, before int64
@@ -209,18 +243,31 @@ func (w *world) bound() string {
 	return ""
 }
 
+// strict is bound for what refills, in every window.
+func (w *world) strict() string {
+	rate, burst := float64(w.spec.Units)/float64(w.period), float64(w.spec.Burst)
+	for _, s := range w.spends {
+		w.owed = max(w.owed-float64(s.At-w.until)*rate, 0) + float64(s.Units)
+		if w.until = s.At; w.owed > burst+1e-3 {
+			return fmt.Sprintf("%.1f admitted beyond %d a second, the most is %d", w.owed, w.spec.Units, w.spec.Burst)
+		}
+	}
+	w.spends = w.spends[:0]
+	return ""
+}
+
 // Bounds plays many seeds of Honest, and then the control: stores that give each holder a bucket of its own
 // break every bound.
 func Bounds(t *testing.T, seeds int, open func(t *testing.T) lease.Store) {
 	t.Helper()
-	var admitted [4]int64
+	var admitted [kinds]int64
 	caught := 0
 	for seed := range uint64(seeds) {
 		broken, n := Honest(open(t), seed)
 		if broken != "" {
 			t.Errorf("seed %d: %s", seed, broken)
 		}
-		admitted[seed%4] += n
+		admitted[seed%kinds] += n
 		if broken, _ := Honest(unguarded{open(t)}, seed); broken != "" {
 			caught++
 		}

@@ -192,6 +192,21 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a generation from elsewhere leaves one that holders may name", func(o renewer) {
+		const last = 1 << 53 // the last one that a renewal may name
+		r := ask("a", Bucket(1000, 1000), start, 5, 1)
+		r.ExpiresIn, r.Trickle, r.Generation = 100_000, limit.Micro, last
+		g := o.one(r)
+		if g.Generation < 2 || g.Generation > last {
+			o.t.Fatalf("got generation %d, want 2 to %d", g.Generation, int64(last))
+		}
+		r.Now, r.Number, r.ExpiresIn, r.Generation = start+20_000_000, 6, 0, g.Generation
+		r.Spec = Window(1000, 60_000_000, r.Now) // another algorithm is another generation
+		if g = o.one(r); g.Generation > last {
+			o.t.Errorf("of another algorithm: got generation %d, want %d at most", g.Generation, int64(last))
+		}
+	})
+
 	run("slots that the store forgot are declared again", func(o renewer) {
 		spec := Slots(100)
 		o.one(ask("new", spec, start, 1, 1))

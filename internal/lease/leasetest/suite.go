@@ -60,7 +60,6 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 	figures(t, open)
 	back(t, open)
 	terms(t, open)
-	kept(t, open)
 	t.Run("a slow bucket leaves something for newcomers", func(t *testing.T) { newcomers(t, open(t)) })
 	scenarios(t, open)
 	one := func(t *testing.T, s lease.Store, r lease.Renewal) lease.Grant {

@@ -33,6 +33,32 @@ func (h *steady) renew(t *testing.T, s lease.Store, now, asked int64) {
 	h.tally++
 }
 
+// single answers the holder's renewal for one request that waits, which is admitted or denied by it, once what it held is spent.
+func (h *steady) single(t *testing.T, s lease.Store, now int64) {
+	t.Helper()
+	elapsed := now - h.r.Now
+	if h.r.Held = max(h.g.Tokens-h.r.Waiting, 0) + h.g.Trickle*elapsed/1_000_000/1_000_000; h.r.Held > 0 {
+		h.r.Admitted++ // the request has one of these
+		h.r.Held--
+		h.r.Waiting = 0
+	} else {
+		h.r.Waiting = 1
+	}
+	h.r.Trickle, h.r.ExpiresIn, h.r.Generation = h.g.Trickle, max(h.g.TTL-elapsed, 0), h.g.Generation
+	h.r.Number, h.r.Now, h.r.Elapsed, h.r.Largest = h.r.Number+1, now, elapsed, h.r.Waiting
+	a := s.Renew(context.Background(), []lease.Renewal{h.r})[0]
+	if a.Err != nil {
+		t.Fatalf("renewal %d of %s: %v", h.r.Number, h.r.Holder, a.Err)
+	}
+	h.g, h.r.Told = a.Grant, h.r.Admitted
+	if h.r.Waiting > 0 && h.g.Tokens > 0 {
+		h.r.Admitted++
+	} else if h.r.Waiting > 0 {
+		h.r.Denied++
+	}
+	h.tally++
+}
+
 // begin makes n steady holders of a bucket, each with a first lease for one unit that waits.
 func begin(t *testing.T, s lease.Store, spec lease.Spec, n int) []*steady {
 	t.Helper()
@@ -86,7 +112,7 @@ func terms(t *testing.T, open func(t *testing.T) lease.Store) {
 	})
 
 	t.Run("most of it in use is not plenty, and a strict limit's terms do not grow", func(t *testing.T) {
-		for name, spec := range map[string]lease.Spec{"most in use": Bucket(25, 2000), "strict": Bucket(1000, 2000)} {
+		for name, spec := range map[string]lease.Spec{"most in use": Bucket(23, 2000), "strict": Bucket(1000, 2000)} {
 			if name == "strict" {
 				spec.EpsilonPPM = 0
 			}
@@ -130,30 +156,45 @@ func terms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
-	t.Run("small shares of a scarce bucket are trickles, renewed once in some seconds", func(t *testing.T) {
+	t.Run("small shares of a dry bucket ask for each request, and not much more often than there are tokens", func(t *testing.T) {
 		s := open(t)
-		const holders, seconds = 20, 200
-		spec := Bucket(20, 1200)
-		h := begin(t, s, spec, holders)
-		until(t, s, h, second/3, start+100*second) // three a second each: the burst is gone after 30 s
-		var before, renewals, admitted int64
-		for _, h := range h {
-			before += h.tally
-			admitted -= h.r.Admitted
+		const holders, every, began, seconds = 20, second / 3, 100, 200
+		h := begin(t, s, Bucket(20, 1200), holders) // three a second each: the burst is gone after 30 s
+		next := make([]int64, holders)
+		for i, h := range h {
+			next[i] = h.r.Now + every + int64(i)*every/holders
 		}
-		until(t, s, h, second/3, start+(100+seconds)*second)
-		for _, h := range h {
-			renewals += h.tally
-			admitted += h.r.Admitted
-			if h.g.TTL < 5*second || h.g.TTL > lease.LongTerm || h.g.Trickle == 0 {
-				t.Errorf("%s: got %+v; want a trickle, for 5 to 10 s", h.r.Holder, h.g)
+		var renewals, admitted int64
+		for {
+			i := 0
+			for j := range next {
+				if next[j] < next[i] {
+					i = j
+				}
+			}
+			at := next[i]
+			if next[i] += every; at > start+(began+seconds)*second {
+				break
+			}
+			h, elapsed := h[i], at-h[i].r.Now
+			if elapsed < h.g.DenyFor {
+				h.r.Denied++
+				continue
+			}
+			before := h.r.Admitted
+			if h.single(t, s, at); at > start+began*second {
+				renewals++
+				admitted += h.r.Admitted - before
+				if h.g.Trickle > 0 || h.g.Tokens > 1 {
+					t.Fatalf("%s: got %+v; want the token that was asked for and no more", h.r.Holder, h.g)
+				}
 			}
 		}
-		if renewals -= before; renewals > holders*seconds/5 {
-			t.Errorf("got %d renewals in %d s; want at most one in 5 s of each holder", renewals, seconds)
+		if want := int64(20 * seconds); admitted < want-2 || admitted > want+2 {
+			t.Errorf("admitted %d in %d s; want %d, and two more or less", admitted, seconds, want)
 		}
-		if want := int64(20 * seconds); admitted < want*95/100 || admitted > want*105/100 {
-			t.Errorf("admitted %d in %d s; want %d within 5 %%", admitted, seconds, want)
+		if renewals > 2*20*seconds {
+			t.Errorf("got %d renewals for %d tokens and %d requests; want at most two a token", renewals, 20*seconds, 60*seconds)
 		}
 	})
 

@@ -36,7 +36,7 @@ func TestIdleBucketsGo(t *testing.T) {
 	}
 }
 
-// Honest holders keep the bounds of sliding windows, logs and slots at every instant.
+// Honest holders keep the bounds of sliding windows, logs, slots and strict buckets at every instant.
 func TestBounds(t *testing.T) {
-	leasetest.Bounds(t, 80, func(*testing.T) lease.Store { return memstore.New() })
+	leasetest.Bounds(t, 200, func(*testing.T) lease.Store { return memstore.New() })
 }

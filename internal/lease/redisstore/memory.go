@@ -298,3 +298,10 @@ func (m *remembered) at(slot int) lease.Memory {
 	}
 	return m.shards[i].memory
 }
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

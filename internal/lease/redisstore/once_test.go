@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -23,9 +24,10 @@ import (
 // cutter breaks connections after the server executed what was sent: the reply
 // arrives, and is thrown away.
 type cutter struct {
-	armed atomic.Bool
-	cuts  atomic.Int64
-	until atomic.Int64 // so many cuts, and no more; 0 for no bound
+	armed  atomic.Bool
+	script atomic.Pointer[string] // the hash of which
+	cuts   atomic.Int64
+	until  atomic.Int64 // so many cuts, and no more; 0 for no bound
 }
 
 func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -36,13 +38,11 @@ func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, erro
 type cutConn struct {
 	net.Conn
 	c     *cutter
-	wrote atomic.Bool // a script, since the last read
+	wrote atomic.Bool // the script, since the last read
 }
 
-var script = regexp.MustCompile(`(?i)\r\nevalsha\r\n`)
-
 func (c *cutConn) Write(b []byte) (int, error) {
-	if script.Match(b) {
+	if script := c.c.script.Load(); script != nil && bytes.Contains(b, []byte(*script)) {
 		c.wrote.Store(true)
 	}
 	return c.Conn.Write(b)
@@ -79,9 +79,9 @@ func executions(t *testing.T, c *redis.ClusterClient) int64 {
 	return n.Load()
 }
 
-// A step whose connection breaks after it was executed is executed once, the
-// caller hears of it, and asking again hands out nothing twice. The control runs
-// the same script as go-redis would by itself, and is executed several times.
+// A read or a write whose connection breaks after it was executed is executed once, the caller hears of it, and asking
+// again hands out nothing twice: what was written is answered from the record. The control runs a script as
+// go-redis would by itself, and is executed several times.
 func TestAStepIsExecutedOnce(t *testing.T) {
 	cluster := testenv.Redis(t)
 	watch := cluster.Client()
@@ -91,34 +91,43 @@ func TestAStepIsExecutedOnce(t *testing.T) {
 	store := redisstore.New(client, cluster.Prefix)
 	ctx := context.Background()
 
-	now := time.Now().UnixMicro()
-	r := lease.Renewal{Key: "once", Spec: leasetest.Bucket(1, 10), Holder: "a", Now: now, Number: 1, Began: 1, Waiting: 4}
-	warm := r
-	warm.Key = "once" // the same node learns the script, another bucket is used
-	warm.Holder, warm.Waiting, warm.Final = "warm", 0, true
-	if a := store.Renew(ctx, []lease.Renewal{warm})[0]; a.Err != nil {
-		t.Fatal(a.Err)
-	}
-
-	before := executions(t, watch)
-	cut.armed.Store(true)
-	a := store.Renew(ctx, []lease.Renewal{r})[0]
-	cut.armed.Store(false)
-	if !errors.Is(a.Err, lease.ErrUnavailable) {
-		t.Errorf("got %+v, want %v", a, lease.ErrUnavailable)
-	}
-	if n := executions(t, watch) - before; n != 1 || cut.cuts.Load() != 1 {
-		t.Errorf("the step was executed %d times over %d cuts, want once", n, cut.cuts.Load())
-	}
-	first := store.Renew(ctx, []lease.Renewal{r})[0]
-	if first.Err != nil {
-		t.Fatal(first.Err)
-	}
-	other := r
-	other.Holder, other.Waiting = "b", 10
-	rest := store.Renew(ctx, []lease.Renewal{other})[0]
-	if got := first.Grant.Tokens + rest.Grant.Tokens; got != 10 {
-		t.Errorf("granted %d tokens in all, want the burst of 10", got)
+	for _, c := range []struct {
+		name, hash       string
+		executed, writes int64
+	}{{"read", redisstore.ReadHash, 1, 0}, {"write", redisstore.WriteHash, 2, 1}} {
+		now := time.Now().UnixMicro()
+		r := lease.Renewal{Key: "once-" + c.name, Spec: leasetest.Bucket(1, 10), Holder: "a", Now: now, Number: 1, Began: 1, Waiting: 4}
+		warm := r // the node learns the scripts
+		warm.Holder, warm.Waiting, warm.Final = "warm", 0, true
+		if a := store.Renew(ctx, []lease.Renewal{warm})[0]; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		before, cuts := executions(t, watch), cut.cuts.Load()
+		cut.script.Store(&c.hash)
+		cut.armed.Store(true)
+		a := store.Renew(ctx, []lease.Renewal{r})[0]
+		cut.armed.Store(false)
+		if !errors.Is(a.Err, lease.ErrUnavailable) {
+			t.Errorf("%s: got %+v, want %v", c.name, a, lease.ErrUnavailable)
+		}
+		if n := executions(t, watch) - before; n != c.executed || cut.cuts.Load() != cuts+1 {
+			t.Errorf("%s: %d scripts executed over %d cuts, want %d and one cut", c.name, n, cut.cuts.Load()-cuts, c.executed)
+		}
+		// One write more answers what none has: of what was written already, none.
+		before = executions(t, watch)
+		first := store.Renew(ctx, []lease.Renewal{r})[0]
+		if first.Err != nil {
+			t.Fatal(first.Err)
+		}
+		if n := executions(t, watch) - before; n != 2-c.writes {
+			t.Errorf("%s, asked again: %d scripts executed, want %d", c.name, n, 2-c.writes)
+		}
+		other := r
+		other.Holder, other.Waiting = "b", 10
+		rest := store.Renew(ctx, []lease.Renewal{other})[0]
+		if got := first.Grant.Tokens + rest.Grant.Tokens; got != 10 {
+			t.Errorf("granted %d tokens in all, want the burst of 10", got)
+		}
 	}
 
 	// The control.
@@ -127,7 +136,8 @@ func TestAStepIsExecutedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before = executions(t, watch)
+	before := executions(t, watch)
+	cut.script.Store(&sha)
 	cut.until.Store(cut.cuts.Load() + 3)
 	cut.armed.Store(true)
 	_ = client.EvalSha(ctx, sha, []string{key}).Err()

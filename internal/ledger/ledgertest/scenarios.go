@@ -15,7 +15,7 @@ import (
 
 // scenarios runs testdata: files that say what a ledger is told and what it answers.
 //
-//	settle agent=a seq=1 [epoch=0] [before=n] [through=15:04:05] [closed] [lose=reply] [forge=digest|total|payload]
+//	settle agent=a seq=1 [epoch=0] [before=n] [through=15:04:05] [closed] [origin=epoch/total] [lose=reply] [forge=digest|total|payload]
 //	15:04 tenant/limit=admitted [overage=n] [denied=n] [meter=name] [attributes=pairs]
 //	fold | agents | quarantine | entries | clock [+duration]
 //	usage [tenant=] [by=] [from=15:04] [to=15:04] [zone=]
@@ -102,6 +102,11 @@ func (s *scenario) settle(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	r := ledger.NewReport(id, epoch, seq, before, rows, through.UnixMilli(), d.HasArg("closed"))
+	var origin string
+	if d.MaybeScanArgs(t, "origin", &origin) {
+		from, total, _ := strings.Cut(origin, "/")
+		r.Origin = ledger.Origin{Epoch: parseNumber(t, d, from), Total: parseNumber(t, d, total)}
+	}
 	var forge string
 	d.MaybeScanArgs(t, "forge", &forge)
 	switch forge {

@@ -63,6 +63,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("AuditedUsage", func(t *testing.T) { auditedUsage(t, fresh) })
 	t.Run("Sealed", func(t *testing.T) { sealed(t, fresh) })
 	t.Run("Hourly", func(t *testing.T) { hourly(t, fresh) })
+	t.Run("Added", func(t *testing.T) { added(t, fresh) })
 	t.Run("Breakdown", func(t *testing.T) { breakdown(t, fresh) })
 	t.Run("MostBeyondTheGreatest", func(t *testing.T) { mostBeyond(t, fresh) })
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })

@@ -105,6 +105,24 @@ func TestSealedPlans(t *testing.T) {
 	}
 }
 
+// A look of alerts at some tenants reads these tenants' roll-ups of the month, and entries of the hour that
+// an edge divides; none of the other tenants'.
+func TestHourlyPlans(t *testing.T) {
+	pg := testenv.Postgres(t)
+	_, to := filled(t, pg, 1000, 34)
+	q := ledger.HourlyQuery{From: to.AddDate(0, 0, -30).Unix(), To: to.Unix(), Metered: true, Edges: []int64{to.Unix() - 7200 + 300}}
+	text := strings.NewReplacer("$1", "ARRAY['tenant-7', 'tenant-70', 'tenant-700']", "$2", "''").Replace(sqlbooks.HourlySQL(sqlbooks.Postgres, &q))
+	plan := analyzed(t, pg, text)
+	for _, index := range []string{"keys_tenant", "rollups_pkey", "_key_slot_idx"} {
+		if !strings.Contains(plan, index) {
+			t.Errorf("it does not use %s:\n%s", index, plan)
+		}
+	}
+	if read := rowsRead(plan); read == 0 || read > 3*24*30 || sifted.MatchString(plan) {
+		t.Errorf("it reads %d rows, want at most %d:\n%s", read, 3*24*30, plan)
+	}
+}
+
 // A month's report of one tenant reads that tenant's keys and roll-ups, and none of
 // another; one of all reads the month's roll-ups, and no entries. An index that vanished
 // would show here.

@@ -239,7 +239,8 @@ func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.
 func (s *Store) standing(ctx context.Context, name string, epochs []ledger.Epoch) (st ledger.Standing, err error) {
 	agents, numbers := columns(epochs)
 	rows, err := s.pool.Query(ctx, `SELECT n.name, coalesce(f.agent, ''), coalesce(f.epoch, 0), coalesce(f.seq, 0), coalesce(f.total, 0),
-			coalesce(f.through_ms, 0), coalesce(f.seen_ms, 0), f.digest, coalesce(f.state, ''), coalesce(f.reason, '')
+			coalesce(f.through_ms, 0), coalesce(f.seen_ms, 0), f.digest, coalesce(f.state, ''), coalesce(f.reason, ''),
+			coalesce(f.next_epoch, 0), coalesce(f.ends_at, 0)
 		FROM (`+name+`) AS n (name) LEFT JOIN (SELECT `+frontierColumns+` FROM frontier
 			WHERE (agent, epoch) IN (SELECT agent, epoch FROM unnest($1::text[], $2::bigint[]) AS b (agent, epoch))) AS f ON true`, agents, numbers)
 	if err != nil {
@@ -248,7 +249,7 @@ func (s *Store) standing(ctx context.Context, name string, epochs []ledger.Epoch
 	found := make(map[ledger.Epoch]ledger.Frontier, len(epochs))
 	var f ledger.Frontier
 	var digest []byte
-	tag, err := pgx.ForEachRow(rows, []any{&st.Ledger, &f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason}, func() error {
+	tag, err := pgx.ForEachRow(rows, []any{&st.Ledger, &f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends}, func() error {
 		f.Digest = [32]byte{}
 		copy(f.Digest[:], digest)
 		found[f.Epoch] = f

@@ -1,6 +1,7 @@
 package sqlbooks
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -50,6 +51,9 @@ type dialect struct {
 	// seconds selects a month's first second from a column, month makes a column's value
 	// of the parameter that is it.
 	seconds, month func(string) string
+	// in holds for a column that is one of a parameter's texts; list makes the parameter.
+	in   func(column, param string) string
+	list func([]string) any
 	// holdMonths keeps months from being retired until the transaction ends, retireMonths
 	// waits for whoever holds them; empty where there is one writer at a time anyway.
 	holdMonths, retireMonths string
@@ -105,9 +109,12 @@ var dialects = map[Engine]*dialect{
 			date := func(t int64) string { return ledger.Month(t).Format("'2006-01-02'") }
 			return " AND e.month >= " + date(from) + " AND e.month <= " + date(to-1)
 		},
-		months:       "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
-		seconds:      func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
-		month:        func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
+		months:  "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
+		seconds: func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
+		month:   func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
+		// An array, of which it is known how long it is: one tenant's rows are read by their keys, and many tenants' by their hours.
+		in:           func(column, param string) string { return column + " = ANY(CAST(" + param + " AS text[]))" },
+		list:         func(all []string) any { return all },
 		holdMonths:   "SELECT pg_advisory_xact_lock_shared(" + monthsLock + ")",
 		retireMonths: "SELECT pg_advisory_xact_lock(" + monthsLock + ")",
 	},
@@ -150,6 +157,14 @@ var dialects = map[Engine]*dialect{
 		months:  "SELECT month FROM months ORDER BY month",
 		seconds: func(column string) string { return column },
 		month:   func(param string) string { return param },
+		in:      func(column, param string) string { return column + " IN (SELECT value FROM json_each(" + param + "))" },
+		list: func(all []string) any {
+			text, err := json.Marshal(all)
+			if err != nil {
+				panic(err) // strings
+			}
+			return string(text)
+		},
 	},
 }
 

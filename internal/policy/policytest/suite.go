@@ -278,6 +278,30 @@ tenants: [{id: capped, plan: paid, spending_cap: {amount: 100.00 USD, at: stop}}
 	if got := one(t, s, "capped"); got.Plan != "paid" {
 		t.Errorf("capped has the plan %s after what was refused, want paid", got.Plan)
 	}
+	const euros = `
+plans:
+  free: {}
+  paid: {price: {monthly: 10.00 EUR}}
+  europe: {price: {monthly: 10.00 EUR}}
+`
+	before := heads(t, s)
+	_, err = s.Apply(t.Context(), "ann", parse(t, euros), 0, false)
+	is(t, "a document that prices the tenant's plan in another currency than its own cap", err, policy.ErrInvalid)
+	if err == nil || !strings.Contains(err.Error(), "100.00 USD") || !strings.Contains(err.Error(), "(capped)") {
+		t.Errorf("the refusal names neither the cap nor the tenant: %v", err)
+	}
+	_, err = s.SetShadow(t.Context(), "ann", parse(t, euros), false)
+	is(t, "the same document as a shadow", err, policy.ErrInvalid)
+	if got := heads(t, s); got != before {
+		t.Errorf("refusals moved %+v to %+v", before, got)
+	}
+	both := euros + "tenants: [{id: capped, plan: paid, spending_cap: {amount: 90.00 EUR, at: stop}}, {id: uncapped, plan: paid, spending_cap: none}]\n"
+	if _, err := s.Apply(t.Context(), "ann", parse(t, both), 0, true); err != nil {
+		t.Errorf("price and cap changed in one document: %v", err)
+	}
+	if _, err := s.SetShadow(t.Context(), "ann", parse(t, both), true); err != nil {
+		t.Errorf("such a document as a shadow: %v", err)
+	}
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "capped", "free")) // which charges nothing
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "uncapped", "free"))
 	apply(t, s, plans)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/alert"
@@ -59,15 +59,20 @@ func scanEvent(e *alert.Event, rows *sql.Rows) error {
 }
 
 // Raise implements alert.Store.
-func (s *Store) Raise(ctx context.Context, tenant string, events []alert.Event, capped *policy.Capped) (raised []alert.Event, err error) {
-	if capped == nil { // mostly all of them are there: that needs no lock
-		if events, err = missing(ctx, s.db, events); err != nil || len(events) == 0 {
-			return nil, err
-		}
+func (s *Store) Raise(ctx context.Context, found []alert.Found) (raised []alert.Event, err error) {
+	var events []alert.Event
+	caps := false
+	for _, f := range found {
+		events = append(events, f.Events...)
+		caps = caps || f.Capped != nil
+	}
+	// Mostly all of them are there: that needs no lock.
+	if events, err = s.missing(ctx, s.db, events); err != nil || len(events) == 0 && !caps {
+		return nil, err
 	}
 	err = s.change(ctx, func(t *tx) error {
 		raised = nil
-		fresh, err := missing(ctx, t, events)
+		fresh, err := s.missing(ctx, t, events)
 		if err != nil {
 			return err
 		}
@@ -94,10 +99,15 @@ func (s *Store) Raise(ctx context.Context, tenant string, events []alert.Event, 
 			return unavailable("write deliveries", err)
 		}
 		t.wrote = len(rows) > 0
-		if capped == nil {
-			return nil
+		for _, f := range found {
+			if f.Capped == nil {
+				continue
+			}
+			if err := t.cap(ctx, f.Tenant, *f.Capped); err != nil {
+				return err
+			}
 		}
-		return t.cap(ctx, tenant, *capped)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -124,15 +134,51 @@ func (t *tx) cap(ctx context.Context, tenant string, capped policy.Capped) error
 	return t.audit(alert.Actor, action, tenant, was.json(true), next.json(true))
 }
 
-// missing are the events that are not there yet.
-func missing(ctx context.Context, q querier, events []alert.Event) (fresh []alert.Event, err error) {
-	for _, e := range events {
-		var there bool
-		if err := q.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM alerts WHERE alert = $1 AND tenant = $2 AND threshold = $3 AND period = $4)",
-			e.Alert, e.Tenant, e.Threshold, e.Period).Scan(&there); err != nil {
-			return nil, unavailable("read alerts", err)
+// missing are the events that are not there yet: the same of an amount, as the index
+// alerts_once says. What has no effect besides being told of was told of with one, too.
+func (s *Store) missing(ctx context.Context, q querier, events []alert.Event) (fresh []alert.Event, err error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	type asked struct {
+		I         int    `json:"i"`
+		Alert     string `json:"alert"`
+		Tenant    string `json:"tenant"`
+		Threshold int64  `json:"threshold"`
+		Period    string `json:"period"`
+		Of        int64  `json:"amount"`
+		Currency  string `json:"currency"`
+		Action    string `json:"action"`
+	}
+	list := make([]asked, len(events))
+	for i, e := range events {
+		list[i] = asked{i, e.Alert, e.Tenant, e.Threshold, e.Period, e.Of, e.Currency, e.Action}
+		if e.Kind == alert.KindDenials { // of a past that moves
+			list[i].Of = 0
 		}
-		if !there {
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	from, bytewise := `jsonb_to_recordset($1::jsonb) AS x (i bigint, alert text, tenant text, threshold bigint, period text, amount bigint, currency text, action text)`, ` COLLATE "C"`
+	if s.engine == SQLite {
+		from, bytewise = `(SELECT value ->> 'i' AS i, value ->> 'alert' AS alert, value ->> 'tenant' AS tenant, value ->> 'threshold' AS threshold, value ->> 'period' AS period,
+			value ->> 'amount' AS amount, value ->> 'currency' AS currency, value ->> 'action' AS action FROM json_each($1)) AS x`, ""
+	}
+	rows, err := q.QueryContext(ctx, "SELECT DISTINCT x.i FROM "+from+" JOIN alerts a ON a.alert = x.alert"+bytewise+" AND a.tenant = x.tenant"+bytewise+
+		" AND a.threshold = x.threshold AND a.period = x.period"+bytewise+" AND (CASE WHEN a.kind = 'denials' THEN 0 ELSE a.of END) = x.amount AND a.currency = x.currency"+
+		" AND (a.action = x.action OR x.action = '"+policy.CapAlert+"')", string(text))
+	there, err := collect(rows, err, "read alerts", func(i *int, rows *sql.Rows) error { return rows.Scan(i) })
+	if err != nil {
+		return nil, err
+	}
+	told := make(map[int]bool, len(there))
+	for _, i := range there {
+		told[i] = true
+	}
+	for i, e := range events {
+		if !told[i] {
 			fresh = append(fresh, e)
 		}
 	}
@@ -165,11 +211,12 @@ func (s *Store) Events(ctx context.Context, q alert.Query) ([]alert.Event, error
 	return collect(rows, err, "read alerts", scanEvent)
 }
 
-const deliveryColumns = "d.number, d.webhook, d.state, d.attempts, d.since_ms, d.next_ms, d.tried_ms, d.status, d.error"
+const deliveryColumns = "d.number, d.webhook, d.state, d.attempts, d.since_ms, d.next_ms, d.tried_ms, d.status, d.error, d.waited_ms"
 
 func scanDelivery(d *alert.Delivery, rows *sql.Rows, more ...any) error {
-	var since, next, tried int64
-	err := rows.Scan(append([]any{&d.Number, &d.Webhook, &d.State, &d.Attempts, &since, &next, &tried, &d.Status, &d.Error}, more...)...)
+	var since, next, tried, waited int64
+	err := rows.Scan(append([]any{&d.Number, &d.Webhook, &d.State, &d.Attempts, &since, &next, &tried, &d.Status, &d.Error, &waited}, more...)...)
+	d.Waited = time.Duration(waited) * time.Millisecond
 	d.Since, d.Next = time.UnixMilli(since), time.UnixMilli(next)
 	if tried != 0 {
 		d.Tried = time.UnixMilli(tried)
@@ -193,16 +240,44 @@ func event(ctx context.Context, q querier, number int64) (alert.Event, error) {
 	}
 	rows, err = q.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM alert_deliveries d WHERE d.number = $1 ORDER BY d.webhook", number)
 	all[0].Deliveries, err = collect(rows, err, "read deliveries", func(d *alert.Delivery, rows *sql.Rows) error { return scanDelivery(d, rows) })
+	for i := range all[0].Deliveries {
+		d := &all[0].Deliveries[i]
+		if d.State != alert.Pending || err != nil {
+			continue
+		}
+		var o alert.Outage
+		if o, err = outage(ctx, q, d.Webhook); !o.Open.IsZero() {
+			d.Next = o.Next
+			d.Error = fmt.Sprintf("webhook %s has failed %d times since before %s, and is tried again first: %s", d.Webhook, o.Failures, o.Open.UTC().Format(time.RFC3339), o.Error)
+		}
+	}
 	return all[0], err
 }
 
 // Claim implements alert.Store.
 func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time, n int) (claimed []alert.Delivery, err error) {
+	order := "d.next_ms"
+	o, err := outage(ctx, s.db, webhook)
+	if err != nil || o.Next.After(now) && !o.Open.IsZero() {
+		return nil, err
+	}
+	if !o.Open.IsZero() {
+		n, order = 1, "d.attempts"
+	}
 	rows, err := s.db.QueryContext(ctx, "SELECT "+deliveryColumns+`, a.id, a.body, a.tenant FROM alert_deliveries d JOIN alerts a ON a.number = d.number
-		WHERE d.state = 'pending' AND d.webhook = $1 AND d.next_ms <= $2 ORDER BY d.next_ms, d.number LIMIT $3`, webhook, now.UnixMilli(), page(n))
+		WHERE d.state = 'pending' AND d.webhook = $1 AND d.next_ms <= $2 ORDER BY `+order+", d.number LIMIT $3", webhook, now.UnixMilli(), page(n))
 	due, err := collect(rows, err, "read deliveries", func(d *alert.Delivery, rows *sql.Rows) error { return scanDelivery(d, rows, &d.ID, &d.Body, &d.Tenant) })
 	if err != nil {
 		return nil, err
+	}
+	if !o.Open.IsZero() && len(due) > 0 { // of two who lead at once, one tries it
+		r, err := s.exec(ctx, "UPDATE webhook_outages SET next_ms = $1 WHERE webhook = $2 AND next_ms = $3", until.UnixMilli(), webhook, o.Next.UnixMilli())
+		if err != nil {
+			return nil, unavailable("claim webhook", err)
+		}
+		if got, err := r.RowsAffected(); err != nil || got == 0 {
+			return nil, unavailable("claim webhook", err)
+		}
 	}
 	for _, d := range due {
 		// Of two who lead at once, one gets it.
@@ -223,6 +298,85 @@ func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time,
 	}
 	slices.SortFunc(claimed, func(a, b alert.Delivery) int { return cmp.Compare(a.Number, b.Number) })
 	return claimed, nil
+}
+
+// outage is a webhook's; zero where it has none.
+func outage(ctx context.Context, q querier, webhook string) (o alert.Outage, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT "+outageColumns+" FROM webhook_outages WHERE webhook = $1", webhook)
+	all, err := collect(rows, err, "read outages", scanOutage)
+	if len(all) > 0 {
+		o = all[0]
+	}
+	return o, err
+}
+
+const outageColumns = "webhook, failures, open_ms, next_ms, error"
+
+func scanOutage(o *alert.Outage, rows *sql.Rows) error {
+	var open, next int64
+	err := rows.Scan(&o.Webhook, &o.Failures, &open, &next, &o.Error)
+	if open != 0 {
+		o.Open = time.UnixMilli(open)
+	}
+	o.Next = time.UnixMilli(next)
+	return err
+}
+
+// Failing implements alert.Store.
+func (s *Store) Failing(ctx context.Context, webhook string, at time.Time, why string) (o alert.Outage, err error) {
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return o, unavailable("begin", err)
+	}
+	defer tx.Rollback() // does nothing once committed
+	// Writing first takes the row: lanes fail at once.
+	if _, err := tx.ExecContext(ctx, `INSERT INTO webhook_outages (webhook, failures, open_ms, next_ms, error) VALUES ($1, 1, 0, 0, $2)
+		ON CONFLICT (webhook) DO UPDATE SET failures = webhook_outages.failures + 1, error = excluded.error`, webhook, why); err != nil {
+		return o, unavailable("write outage", err)
+	}
+	if o, err = outage(ctx, tx, webhook); err != nil {
+		return o, err
+	}
+	if o.Failures >= alert.OutageAfter {
+		if o.Open.IsZero() {
+			o.Open = at
+		}
+		o.Next = time.UnixMilli(alert.Probe(at, o.Failures).UnixMilli())
+		if _, err := tx.ExecContext(ctx, "UPDATE webhook_outages SET open_ms = $1, next_ms = $2 WHERE webhook = $3", o.Open.UnixMilli(), o.Next.UnixMilli(), webhook); err != nil {
+			return o, unavailable("write outage", err)
+		}
+	}
+	return o, unavailable("commit", tx.Commit())
+}
+
+// Working implements alert.Store.
+func (s *Store) Working(ctx context.Context, webhook string, at time.Time) error {
+	o, err := outage(ctx, s.db, webhook)
+	if err != nil || o.Failures == 0 {
+		return err
+	}
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return unavailable("begin", err)
+	}
+	defer tx.Rollback() // does nothing once committed
+	if _, err := tx.ExecContext(ctx, "DELETE FROM webhook_outages WHERE webhook = $1", webhook); err != nil {
+		return unavailable("end outage", err)
+	}
+	if !o.Open.IsZero() {
+		// When each is due stays: one that another lane has in hand is not taken from it.
+		if _, err := tx.ExecContext(ctx, `UPDATE alert_deliveries SET waited_ms = waited_ms + CASE WHEN since_ms < $2 THEN CAST($1 AS bigint) - CAST($2 AS bigint)
+			WHEN since_ms < $1 THEN CAST($1 AS bigint) - since_ms ELSE 0 END WHERE webhook = $3 AND state = 'pending'`, at.UnixMilli(), o.Open.UnixMilli(), webhook); err != nil {
+			return unavailable("end outage", err)
+		}
+	}
+	return unavailable("commit", tx.Commit())
+}
+
+// Outages implements alert.Store.
+func (s *Store) Outages(ctx context.Context) ([]alert.Outage, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT "+outageColumns+" FROM webhook_outages WHERE open_ms <> 0 ORDER BY webhook")
+	return collect(rows, err, "read outages", scanOutage)
 }
 
 // Tried implements alert.Store.
@@ -253,8 +407,11 @@ func (s *Store) Retry(ctx context.Context, actor string, number int64, webhook s
 			if webhook != "" && d.Webhook != webhook || d.State == alert.Delivered {
 				continue
 			}
-			if _, err := t.ExecContext(ctx, "UPDATE alert_deliveries SET state = 'pending', since_ms = $1, next_ms = $1, attempts = 0 WHERE number = $2 AND webhook = $3", now, number, d.Webhook); err != nil {
+			if _, err := t.ExecContext(ctx, "UPDATE alert_deliveries SET state = 'pending', since_ms = $1, next_ms = $1, attempts = 0, waited_ms = 0 WHERE number = $2 AND webhook = $3", now, number, d.Webhook); err != nil {
 				return unavailable("write delivery", err)
+			}
+			if _, err := t.ExecContext(ctx, "UPDATE webhook_outages SET next_ms = $1 WHERE webhook = $2 AND open_ms <> 0", now, d.Webhook); err != nil {
+				return unavailable("write outage", err)
 			}
 			begun = append(begun, d.Webhook)
 		}
@@ -276,12 +433,11 @@ func (s *Store) Retry(ctx context.Context, actor string, number int64, webhook s
 
 // Orphan implements alert.Store.
 func (s *Store) Orphan(ctx context.Context, known []string, before time.Time, why string) (int64, error) {
-	args, marks := []any{why, before.UnixMilli()}, []string{"''"}
-	for i, w := range known {
-		args = append(args, w)
-		marks = append(marks, "$"+strconv.Itoa(i+3))
+	in := s.among("webhook", "$1")
+	if _, err := s.exec(ctx, "DELETE FROM webhook_outages WHERE NOT ("+in+")", s.texts(known)); err != nil {
+		return 0, unavailable("end outages", err)
 	}
-	r, err := s.exec(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $1 WHERE state = 'pending' AND since_ms < $2 AND webhook NOT IN ("+strings.Join(marks, ",")+")", args...)
+	r, err := s.exec(ctx, "UPDATE alert_deliveries SET state = 'dead', error = $2 WHERE state = 'pending' AND since_ms < $3 AND NOT ("+in+")", s.texts(known), why, before.UnixMilli())
 	if err != nil {
 		return 0, unavailable("end deliveries", err)
 	}

@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +47,7 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				for i := range 5 {
-					got, err := s.Raise(ctx, "acme", []alert.Event{event("x", "acme", int64(500_000+i), "ops", "crm"), event("y", "acme", int64(500_000+i))}, nil)
+					got, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event("x", "acme", int64(500_000+i), "ops", "crm"), event("y", "acme", int64(500_000+i))}}})
 					if err != nil {
 						t.Error(err)
 					}
@@ -97,6 +98,16 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 		if _, err := s.Event(ctx, 99); !errors.Is(err, policy.ErrNotFound) {
 			t.Errorf("one that is not there: %v", err)
 		}
+		for _, currency := range []string{"USD", "EUR", "USD"} { // as much of another currency is something else
+			e := event("z", "acme", 1_000_000)
+			e.Kind, e.Currency = alert.KindSpending, currency
+			if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{e}}}); err != nil {
+				t.Error(err)
+			}
+		}
+		if of, err := s.Events(ctx, alert.Query{N: 9, Alert: "z"}); err != nil || len(of) != 2 {
+			t.Errorf("of two currencies: %+v, %v", of, err)
+		}
 	})
 }
 
@@ -105,7 +116,7 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 func TestDeliveriesAreClaimed(t *testing.T) {
 	stores(t, func(t *testing.T, s *sqlstore.Store) {
 		ctx, now := t.Context(), time.UnixMilli(time.Now().Add(time.Hour).UnixMilli())
-		if _, err := s.Raise(ctx, "acme", []alert.Event{event("x", "acme", 1, "ops", "crm"), event("x", "acme", 2, "ops")}, nil); err != nil {
+		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event("x", "acme", 1, "ops", "crm"), event("x", "acme", 2, "ops")}}}); err != nil {
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
@@ -131,7 +142,7 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 		for i := range int64(200) {
 			many = append(many, event("many", "acme", i, "busy"))
 		}
-		if _, err := s.Raise(ctx, "acme", many, nil); err != nil {
+		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: many}}); err != nil {
 			t.Fatal(err)
 		}
 		got = 0
@@ -206,6 +217,100 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 	})
 }
 
+// During an outage of a webhook one of its deliveries is claimed at a time, another each time, and the
+// time that the others wait is none of theirs.
+func TestOutages(t *testing.T) {
+	stores(t, func(t *testing.T, s *sqlstore.Store) {
+		ctx, now := t.Context(), time.UnixMilli(time.Now().UnixMilli())
+		var found []alert.Event
+		for i := range int64(5) {
+			found = append(found, event("x", "acme", i+1, "ops", "crm"))
+		}
+		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: found}}); err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(time.Minute)
+		for i := range alert.OutageAfter {
+			o, err := s.Failing(ctx, "ops", at, fmt.Sprint("failure ", i))
+			if err != nil || o.Failures != int64(i)+1 || o.Open.IsZero() != (i+1 < alert.OutageAfter) {
+				t.Fatalf("failure %d: %+v, %v", i, o, err)
+			}
+		}
+		all, err := s.Outages(ctx)
+		if err != nil || len(all) != 1 || all[0].Webhook != "ops" || !all[0].Open.Equal(at) || all[0].Error != "failure 2" || !all[0].Next.After(at) {
+			t.Fatalf("outages: %+v, %v", all, err)
+		}
+		if due, err := s.Claim(ctx, "ops", all[0].Next.Add(-time.Millisecond), at.Add(time.Hour), 10); err != nil || len(due) != 0 {
+			t.Errorf("before its time: %+v, %v", due, err)
+		}
+		var tried []int64
+		for range 6 {
+			all, err := s.Outages(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = all[0].Next
+			due, err := s.Claim(ctx, "ops", at, at.Add(time.Minute), 10)
+			if err != nil || len(due) != 1 {
+				t.Fatalf("at its time: %+v, %v", due, err)
+			}
+			if again, err := s.Claim(ctx, "ops", at, at.Add(time.Minute), 10); err != nil || len(again) != 0 {
+				t.Errorf("by another at once: %+v, %v", again, err)
+			}
+			tried = append(tried, due[0].Number)
+			o, err := s.Failing(ctx, "ops", at, "again")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := due[0]
+			d.Next, d.Tried = o.Next, at
+			if err := s.Tried(ctx, due[0].Next, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(tried, []int64{1, 2, 3, 4, 5, 1}) {
+			t.Errorf("tried %d, want each in its turn", tried)
+		}
+		if due, err := s.Claim(ctx, "crm", at, at.Add(time.Minute), 10); err != nil || len(due) != 5 {
+			t.Errorf("another webhook's: %+v, %v", due, err)
+		}
+		ended := at.Add(48 * time.Hour)
+		if err := s.Working(ctx, "ops", ended); err != nil {
+			t.Fatal(err)
+		}
+		if due, err := s.Event(ctx, 1); err != nil || due.Deliveries[0].Webhook != "crm" || due.Deliveries[0].Waited != 0 {
+			t.Errorf("of a webhook that worked: %+v, %v, want no wait", due.Deliveries, err)
+		}
+		due, err := s.Claim(ctx, "ops", ended, ended.Add(time.Minute), 10)
+		if want := ended.Sub(now.Add(time.Minute)); err != nil || len(due) != 5 || due[0].Waited != want {
+			t.Errorf("after it: %+v, %v, want all, which waited %s", due, err, want)
+		}
+		for range alert.OutageAfter { // an outage that events were raised in: they wait since they are there
+			if _, err := s.Failing(ctx, "crm", now.Add(-time.Hour), "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Working(ctx, "crm", ended); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := s.Event(ctx, 1); err != nil || e.Deliveries[0].Waited != ended.Sub(e.Deliveries[0].Since) {
+			t.Errorf("raised in an outage: %+v, %v, want that it waited since", e.Deliveries, err)
+		}
+		if e, err := s.Retry(ctx, "ann", 1, "crm"); err != nil || e.Deliveries[0].Waited != 0 {
+			t.Errorf("begun anew: %+v, %v, want no wait", e.Deliveries, err)
+		}
+		if _, err := s.Failing(ctx, "gone", at, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Orphan(ctx, []string{"ops"}, now.Add(-time.Hour), "gone"); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := s.Failing(ctx, "gone", at, "x"); err != nil || o.Failures != 1 {
+			t.Errorf("of a webhook that was gone from the policy: %+v, %v", o, err)
+		}
+	})
+}
+
 // What a cap holds is kept with its event, told to servers as any change of a tenant,
 // audited, and neither a document nor a change of plan undoes it.
 func TestCapsHold(t *testing.T) {
@@ -229,7 +334,7 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 			t.Fatal(err)
 		}
 		holds := policy.Capped{At: policy.CapThrottle, Rate: "7/second", Period: "2026-11", Until: 1_800_000_000}
-		raised, err := s.Raise(ctx, "acme", []alert.Event{event(policy.CapName, "acme", 1_000_000)}, &holds)
+		raised, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(policy.CapName, "acme", 1_000_000)}, Capped: &holds}})
 		if err != nil || len(raised) != 1 {
 			t.Fatal(raised, err)
 		}
@@ -237,7 +342,7 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 		if err != nil || len(changed) != 1 || len(changed[0].Overrides) != 2 || changed[0].Overrides[1].Name != policy.CapName {
 			t.Fatalf("told: %+v, %v", changed, err)
 		}
-		again, err := s.Raise(ctx, "acme", []alert.Event{event(policy.CapName, "acme", 1_000_000)}, &holds)
+		again, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(policy.CapName, "acme", 1_000_000)}, Capped: &holds}})
 		if now, err2 := s.Heads(ctx); err != nil || err2 != nil || len(again) != 0 || now.Tenants != heads.Tenants+1 {
 			t.Errorf("again: %+v, %v, %v, %+v", again, err, err2, now)
 		}
@@ -260,7 +365,7 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 		}
 		stop := policy.Capped{At: policy.CapStop, Period: "2026-12", Until: 1_800_000_001}
 		for _, c := range []*policy.Capped{&stop, {}} {
-			if _, err := s.Raise(ctx, "acme", nil, c); err != nil {
+			if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Capped: c}}); err != nil {
 				t.Fatal(err)
 			}
 			got, err := s.Tenants(ctx, []string{"acme"})
@@ -272,7 +377,7 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 		if err != nil || len(rows) != 3 || rows[0].Action != "tenant.uncap" || rows[2].Action != "tenant.cap" || rows[2].Before == rows[2].After {
 			t.Errorf("audited: %+v, %v", rows, err)
 		}
-		if _, err := s.Raise(ctx, "nobody", nil, &stop); !errors.Is(err, policy.ErrNotFound) {
+		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "nobody", Capped: &stop}}); !errors.Is(err, policy.ErrNotFound) {
 			t.Errorf("of nobody: %v", err)
 		}
 

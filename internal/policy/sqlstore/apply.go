@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -69,6 +70,9 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 		return policy.Applied{}, err
 	}
 	if err := t.checkPlans(ctx, before, doc); err != nil {
+		return policy.Applied{}, err
+	}
+	if err := t.checkCaps(ctx, doc); err != nil {
 		return policy.Applied{}, err
 	}
 	if err := t.refit(ctx, before, doc); err != nil {
@@ -224,6 +228,36 @@ func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error
 	}
 	if len(refused) > 0 {
 		return fmt.Errorf("%w: %s", policy.ErrInvalid, strings.Join(refused, "; "))
+	}
+	return nil
+}
+
+// checkCaps refuses a document under which stored tenants' own caps would not count what is
+// charged: it prices their plans in another currency. Tenants that it names itself have
+// the caps that it says, which were read beside its prices.
+func (t *tx) checkCaps(ctx context.Context, doc *policy.Document) error {
+	rows, err := t.QueryContext(ctx, selectTenants+"WHERE spending_cap <> '' ORDER BY id")
+	all, err := collect(rows, err, "read tenants", scanTenant)
+	if err != nil {
+		return err
+	}
+	var first error
+	var ids []string
+	named := make(map[string]bool)
+	for _, spec := range doc.TenantSpecs() {
+		named[spec.ID] = true
+	}
+	for i := range all {
+		if named[all[i].ID] {
+			continue
+		}
+		if err := doc.CheckCap(all[i].Cap, all[i].Plan); err != nil {
+			first = cmp.Or(first, err)
+			ids = append(ids, all[i].ID)
+		}
+	}
+	if first != nil {
+		return fmt.Errorf("%w (%s)", first, list(ids))
 	}
 	return nil
 }

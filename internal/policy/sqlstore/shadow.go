@@ -23,6 +23,9 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		if err := t.checkPlans(ctx, now, doc); err != nil {
 			return err
 		}
+		if err := t.checkCaps(ctx, doc); err != nil {
+			return err
+		}
 		all, err := t.overridden(ctx)
 		if err != nil {
 			return err

@@ -160,6 +160,29 @@ const (
 	selectIDs  = 256
 )
 
+// among holds for a column that is one of a parameter's texts, which texts makes: many of
+// them are one parameter.
+func (s *Store) among(column, param string) string {
+	if s.engine == Postgres {
+		return column + " = ANY(CAST(" + param + " AS text[]))"
+	}
+	return column + " IN (SELECT value FROM json_each(" + param + "))"
+}
+
+func (s *Store) texts(all []string) any {
+	if all == nil {
+		all = []string{} // none is not unknown
+	}
+	if s.engine == Postgres {
+		return all
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // strings
+	}
+	return string(text)
+}
+
 // insert writes rows, many in a statement.
 func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error {
 	for len(rows) > 0 {

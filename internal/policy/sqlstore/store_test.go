@@ -3,9 +3,12 @@ package sqlstore_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/policytest"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
@@ -98,7 +102,7 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := store.VoidCredit(t.Context(), "ann", "c", "why"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.Raise(t.Context(), "acme", []alert.Event{{ID: "a", Alert: "x", Tenant: "acme"}}, nil); err != nil {
+			if _, err := store.Raise(t.Context(), []alert.Found{{Tenant: "acme", Events: []alert.Event{{ID: "a", Alert: "x", Tenant: "acme"}}}}); err != nil {
 				t.Fatal(err)
 			}
 			statements := []string{
@@ -192,4 +196,88 @@ func TestTwoServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tenant whose overrides cannot be made out is told of, and keeps no other from being read.
+func TestFaultyTenants(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite, "Postgres": openPostgres} {
+		t.Run(name, func(t *testing.T) {
+			db, engine := open(t), sqlstore.SQLite
+			if name == "Postgres" {
+				engine = sqlstore.Postgres
+			}
+			s := sqlstore.New(db, engine, nil)
+			applied(t, s, "plans: {p: {limits: [{name: x, rate: 1/s}]}}\ntenants: [{id: a, plan: p}, {id: b, plan: p, limits: [{name: x, burst: 9}]}, {id: c, plan: p, limits: [{name: x, burst: 9}]}]")
+			if _, err := db.ExecContext(t.Context(), `UPDATE tenants SET overrides = '[{"name": "gone", "burst": 9}]' WHERE id = 'b'`); err != nil {
+				t.Fatal(err)
+			}
+			check := func(what string, all []limit.Tenant, err error) {
+				t.Helper()
+				var faulty policy.FaultyTenants
+				if !errors.As(err, &faulty) || len(faulty) != 1 || faulty["b"] == nil || !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "b") {
+					t.Errorf("%s: %v", what, err)
+				}
+				if len(all) != 3 || all[1].ID != "b" || len(all[1].Overrides) != 0 || len(all[2].Overrides) != 1 || !all[2].Exists {
+					t.Errorf("%s: %+v", what, all)
+				}
+			}
+			all, err := s.Tenants(t.Context(), []string{"a", "b", "c"})
+			check("by id", all, err)
+			all, err = s.TenantPage(t.Context(), "", 10)
+			check("a page", all, err)
+			all, through, err := s.TenantChanges(t.Context(), 0, 10)
+			check("changes", all, err)
+			if through != 3 {
+				t.Errorf("changes are through %d, want 3", through)
+			}
+		})
+	}
+}
+
+// What Standings says of many tenants is what is said of each.
+func TestStandings(t *testing.T) {
+	stores(t, func(t *testing.T, s *sqlstore.Store) {
+		ctx := t.Context()
+		applied(t, s, "plans: {p: {price: {monthly: 1.00 USD}}, q: {}}\ntenants: [{id: a, plan: p, spending_cap: {amount: 5.00 USD, at: stop}}, {id: b, plan: q, billing: {zone: Asia/Kolkata}}, {id: c, plan: q}]")
+		if _, err := s.SetTenantPlan(ctx, "ann", "b", "p"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(5) {
+			if _, err := s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "a", Number: i + 1, Period: billing.Period{Name: fmt.Sprint(i), From: i, To: i + 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{"z", "y"} {
+			if _, err := s.GiveCredit(ctx, "ann", policy.Credit{ID: id, Tenant: "b", Currency: "USD", Amount: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := s.Standings(ctx, []string{"c", "nobody", "a", "b"})
+		if err != nil || len(all) != 4 {
+			t.Fatal(all, err)
+		}
+		for _, got := range all {
+			if got.ID == "nobody" {
+				if len(got.Subscriptions) != 0 || got.Err != nil {
+					t.Errorf("nobody: %+v", got)
+				}
+				continue
+			}
+			want, err := s.Subscriber(ctx, got.ID)
+			if err != nil || !reflect.DeepEqual(got.Subscriber, want) {
+				t.Errorf("%s: %+v, want %+v, %v", got.ID, got.Subscriber, want, err)
+			}
+			closed, err := s.Statements(ctx, got.ID, 0, policy.MaxStanding)
+			if err != nil || !slices.Equal(got.Closed, closed) {
+				t.Errorf("%s: closed %+v, want %+v, %v", got.ID, got.Closed, closed, err)
+			}
+			credits, err := s.Credits(ctx, got.ID)
+			if err != nil || !slices.Equal(got.Credits, credits) {
+				t.Errorf("%s: credits %+v, want %+v, %v", got.ID, got.Credits, credits, err)
+			}
+		}
+		if len(all[2].Closed) != policy.MaxStanding || len(all[3].Credits) != 2 {
+			t.Errorf("closed %d, credits %d", len(all[2].Closed), len(all[3].Credits))
+		}
+	})
 }

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -68,35 +69,94 @@ func (t *tx) lastSubscriptions(ctx context.Context, ids []string) (map[string]in
 
 // Subscriber implements policy.Store.
 func (s *Store) Subscriber(ctx context.Context, tenant string) (policy.Subscriber, error) {
-	out := policy.Subscriber{ID: tenant}
-	rows, err := s.db.QueryContext(ctx, `SELECT t.billing, t.spending_cap, t.capped, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
-		WHERE t.id = $1 ORDER BY s.from_ms`, tenant)
-	type kept struct {
-		billing, plan, cap, capped string
-		from                       int64
-	}
-	all, err := collect(rows, err, "read subscriptions", func(k *kept, rows *sql.Rows) error { return rows.Scan(&k.billing, &k.cap, &k.capped, &k.from, &k.plan) })
+	all, err := s.subscribers(ctx, []string{tenant})
 	if err != nil {
-		return out, err
+		return policy.Subscriber{}, err
 	}
-	if len(all) == 0 {
-		return out, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(tenant))
+	found, ok := all[tenant]
+	if !ok {
+		return policy.Subscriber{ID: tenant}, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(tenant))
 	}
-	for i, k := range all {
+	return found.Subscriber, found.Err
+}
+
+// subscribers are those that there are, by id.
+func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*policy.Standing, error) {
+	type kept struct {
+		id, billing, plan, cap, capped string
+		from                           int64
+	}
+	rows, err := s.db.QueryContext(ctx, `SELECT t.id, t.billing, t.spending_cap, t.capped, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
+		WHERE `+s.among("t.id", "$1")+" ORDER BY t.id, s.from_ms", s.texts(ids))
+	all, err := collect(rows, err, "read subscriptions", func(k *kept, rows *sql.Rows) error {
+		return rows.Scan(&k.id, &k.billing, &k.cap, &k.capped, &k.from, &k.plan)
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]*policy.Standing, len(ids))
+	for _, k := range all {
 		from := (k.from + 999) / 1000 // what begins within a second begins with the next
-		if i > 0 {
-			out.Subscriptions[i-1].To = from
+		out := found[k.id]
+		if out == nil {
+			out = &policy.Standing{Subscriber: policy.Subscriber{ID: k.id}}
+			found[k.id] = out
+			errs := make([]error, 3)
+			out.Billing, errs[0] = policy.ParseBilling(k.billing)
+			out.Cap, errs[1] = policy.ParseCap(k.cap)
+			out.Capped, errs[2] = policy.ParseCapped(k.capped)
+			for i, what := range []string{"billing", "spending cap", "capped"} {
+				if errs[i] != nil {
+					out.Err = errors.Join(out.Err, fmt.Errorf("tenant %s: %s: %w", k.id, what, errs[i]))
+				}
+			}
+		} else {
+			out.Subscriptions[len(out.Subscriptions)-1].To = from
 		}
 		out.Subscriptions = append(out.Subscriptions, billing.Subscription{Plan: k.plan, From: from})
 	}
-	if out.Billing, err = policy.ParseBilling(all[0].billing); err != nil {
-		return out, fmt.Errorf("tenant %s: billing: %w", tenant, err)
-	}
-	if out.Cap, err = policy.ParseCap(all[0].cap); err != nil {
-		return out, fmt.Errorf("tenant %s: spending cap: %w", tenant, err)
-	}
-	if out.Capped, err = policy.ParseCapped(all[0].capped); err != nil {
-		return out, fmt.Errorf("tenant %s: capped: %w", tenant, err)
+	return found, nil
+}
+
+// standingIDs is how many tenants a statement of Standings is of.
+const standingIDs = 2_000
+
+// Standings implements policy.Store.
+func (s *Store) Standings(ctx context.Context, tenants []string) ([]policy.Standing, error) {
+	out := make([]policy.Standing, 0, len(tenants))
+	for ids := range slices.Chunk(tenants, standingIDs) {
+		found, err := s.subscribers(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+" FROM statements s WHERE "+s.among("s.tenant", "$1")+
+			" AND number > (SELECT max(l.number) FROM statements l WHERE l.tenant = s.tenant) - $2 ORDER BY tenant, number DESC", s.texts(ids), policy.MaxStanding)
+		closed, err := collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+		if err != nil {
+			return nil, err
+		}
+		for i := range closed {
+			if of := found[closed[i].Tenant]; of != nil {
+				of.Closed = append(of.Closed, closed[i])
+			}
+		}
+		rows, err = s.db.QueryContext(ctx, selectCredits+"WHERE "+s.among("c.tenant", "$1")+" ORDER BY c.tenant, c.id", s.texts(ids))
+		credits, err := collect(rows, err, "read credits", scanCredit)
+		if err != nil {
+			return nil, err
+		}
+		for i := range credits {
+			if of := found[credits[i].Tenant]; of != nil {
+				of.Credits = append(of.Credits, credits[i])
+			}
+		}
+		for _, id := range ids {
+			if of := found[id]; of != nil {
+				out = append(out, *of)
+			} else {
+				out = append(out, policy.Standing{Subscriber: policy.Subscriber{ID: id}})
+			}
+		}
 	}
 	return out, nil
 }

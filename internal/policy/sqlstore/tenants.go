@@ -129,8 +129,9 @@ func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen,
 	return found, nil
 }
 
-// compile returns the tenant as the version in force then made it.
-func (s *Store) compile(ctx context.Context, r *seen) (limit.Tenant, error) {
+// compile returns the tenant as the version in force then made it. One that cannot be made
+// out goes into faulty, and is returned without what it holds of its own.
+func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenants) (limit.Tenant, error) {
 	var doc *policy.Document
 	if r.Overrides != "" {
 		var err error
@@ -138,7 +139,23 @@ func (s *Store) compile(ctx context.Context, r *seen) (limit.Tenant, error) {
 			return limit.Tenant{}, err
 		}
 	}
-	return r.row.compile(doc)
+	t, err := r.row.compile(doc)
+	if err != nil {
+		if *faulty == nil {
+			*faulty = make(policy.FaultyTenants)
+		}
+		(*faulty)[r.ID] = err
+		t = limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
+	}
+	return t, nil
+}
+
+// orNil is no error where no tenant is faulty.
+func orNil(faulty policy.FaultyTenants) error {
+	if faulty == nil {
+		return nil
+	}
+	return faulty
 }
 
 // Tenants implements policy.Store.
@@ -147,6 +164,7 @@ func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, erro
 	if err != nil {
 		return nil, err
 	}
+	var faulty policy.FaultyTenants
 	tenants := make([]limit.Tenant, len(ids))
 	for i, id := range ids {
 		r, ok := found[id]
@@ -154,11 +172,11 @@ func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, erro
 			tenants[i] = limit.Tenant{ID: id}
 			continue
 		}
-		if tenants[i], err = s.compile(ctx, &r); err != nil {
+		if tenants[i], err = s.compile(ctx, &r, &faulty); err != nil {
 			return nil, err
 		}
 	}
-	return tenants, nil
+	return tenants, orNil(faulty)
 }
 
 // list compiles the tenants that a query selects.
@@ -168,13 +186,14 @@ func (s *Store) list(ctx context.Context, query string, args ...any) ([]limit.Te
 	if err != nil {
 		return nil, err
 	}
+	var faulty policy.FaultyTenants
 	tenants := make([]limit.Tenant, len(all))
 	for i := range all {
-		if tenants[i], err = s.compile(ctx, &all[i]); err != nil {
+		if tenants[i], err = s.compile(ctx, &all[i], &faulty); err != nil {
 			return nil, err
 		}
 	}
-	return tenants, nil
+	return tenants, orNil(faulty)
 }
 
 // TenantPage implements policy.Store.
@@ -191,18 +210,18 @@ func (s *Store) TenantChanges(ctx context.Context, after int64, n int) ([]limit.
 	}
 	n = page(n)
 	tenants, err := s.list(ctx, selectTenants+"WHERE change > $1 ORDER BY change LIMIT $2", after, n)
-	if err != nil {
+	if err != nil && tenants == nil {
 		return nil, 0, err
 	}
 	through := max(after, h.Tenants)
 	if len(tenants) > 0 {
 		last := tenants[len(tenants)-1].Revision
 		if len(tenants) == n {
-			return tenants, last, nil
+			return tenants, last, err
 		}
 		through = max(through, last)
 	}
-	return tenants, through, nil
+	return tenants, through, err
 }
 
 // one returns the tenant of that id as stored, or ErrNotFound.

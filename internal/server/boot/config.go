@@ -36,7 +36,6 @@ type Config struct {
 	HTTPAddr string // where health, metrics and REST are served
 
 	LeaseStore     string // memory, or redis://host:port,host:port
-	Relay          bool   // hold one lease of a bucket in Redis for all agents that come here
 	Ledger         string // sqlite:PATH or postgres://…; empty is a SQLite file in DataDir
 	LedgerOwnerURL string // Postgres as the owner, to migrate at the start; empty to leave that to `migrate`
 	DataDir        string // where the embedded engines keep their files
@@ -71,7 +70,6 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.GRPCAddr, "grpc-addr", c.GRPCAddr, "`address` of the gRPC services")
 	fs.StringVar(&c.HTTPAddr, "http-addr", c.HTTPAddr, "`address` of health, readiness, metrics and REST")
 	fs.StringVar(&c.LeaseStore, "lease-store", c.LeaseStore, "where buckets are kept: memory, or `redis://host:port,host:port,...` (a cluster, or one Redis)")
-	fs.BoolVar(&c.Relay, "relay", c.Relay, "hold one lease of each bucket in Redis for all agents that come to this server, and answer these from memory; for many gateways of the same buckets")
 	fs.StringVar(&c.Ledger, "ledger", c.Ledger, "where usage, policy and keys are kept: `sqlite:PATH or postgres://...`; a SQLite file in --data-dir if not given")
 	fs.StringVar(&c.LedgerOwnerURL, "ledger-owner-url", c.LedgerOwnerURL, "`postgres://...` as the owner: migrates the schema at the start, under a lock")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`directory` of the embedded engines' files")

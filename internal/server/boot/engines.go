@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -16,7 +15,6 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/lease/redisstore"
-	"github.com/f4ee788f/quota/internal/lease/relay"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
@@ -80,13 +78,13 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 		return nil, err
 	}
 	if c.LeaseStore == "memory" {
-		e.leases, e.leaseName = relay.Direct{Store: memstore.New()}, "memory"
+		e.leases, e.leaseName = memstore.New(), "memory"
 		if e.shared {
 			log.Warn("leases are kept in this process: run one server only, or give --lease-store redis://...")
 		}
 		return e, nil
 	}
-	if err := e.openRedis(c.LeaseStore, c.Relay); err != nil {
+	if err := e.openRedis(c.LeaseStore); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -143,7 +141,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 	return nil
 }
 
-func (e *engines) openRedis(place string, relayed bool) error {
+func (e *engines) openRedis(place string) error {
 	p, err := parseRedis(place)
 	if err != nil {
 		return err
@@ -151,11 +149,6 @@ func (e *engines) openRedis(place string, relayed bool) error {
 	s := redisstore.New(p.client(), p.prefix)
 	j := server.NewJoiner(s)
 	e.closers = append(e.closers, s, j)
-	e.leases, e.leaseName, e.board = relay.Direct{Store: j}, "redis", s
-	if relayed {
-		r := relay.New(j, "relay/"+rand.Text())
-		e.closers = append(e.closers, r)
-		e.leases = r
-	}
+	e.leases, e.leaseName, e.board = j, "redis", s
 	return nil
 }

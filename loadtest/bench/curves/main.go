@@ -350,7 +350,7 @@ func byGateways(part int) (f figure, err error) {
 	f = figure{
 		file: "gateways", title: "Gateways that share one saturated bucket", point: "gateways", charted: 2,
 		curves: named("renewals/s", "renewals/s a gateway", "renewed, % of requests", "error, %", "most ÷ bound"),
-		note:   "From the simulation: a limit of 10,000/s, asked for 11,000/s by all together, 20 s, ε 5 %. Renewals grow with gateways, for each has a lease of its own, and not with requests; each gateway's part gets smaller, and so does what it may hold. Each renewal is one call of a script in Redis. The ledger's rows do not grow with gateways: a key has an entry for each slot, twelve an hour.",
+		note:   "From the simulation: a limit of 10,000/s, asked for 11,000/s by all together, 20 s, ε 5 %. Renewals grow with gateways, for each has a lease of its own, and not with requests; each gateway's part gets smaller, and so does what it may hold. A renewal is a read and a write of its bucket in Redis. The ledger's rows do not grow with gateways: a key has an entry for each slot, twelve an hour.",
 	}
 	seconds := int64(20 / min(part, 10))
 	for _, n := range []int{1, 3, 10, 30, 100, 300, 1000} {
@@ -397,7 +397,7 @@ func byHolders(part int) (f figure, err error) {
 	f = figure{
 		file: "holders", title: "Holders of a bucket at the store", point: "holders", charted: 1,
 		curves: named("µs a renewal"),
-		note:   "The step of the store in process, 1,000 renewals of one bucket at a time. Sums are kept, not made: a step does the same work for any number of holders, and waits for memory where their records are many. In Redis it is one call of a script for each renewal, whatever the number of holders.",
+		note:   "The step of the store in process, 1,000 renewals of one bucket at a time. Sums are kept, not made: a step does the same work for any number of holders, and waits for memory where their records are many. In Redis all that come together are one read and one write of the bucket, and what each adds is its holder's record.",
 	}
 	spec := lease.Spec{Algorithm: limit.TokenBucket, Units: 1_000_000, Period: 1_000_000, Burst: 2_000_000, EpsilonPPM: 50_000}
 	for _, holders := range []int{1, 10, 100, 1000, 10_000} {

@@ -2432,12 +2432,17 @@ type Report struct {
 	// Rows in the ledger's canonical encoding (internal/ledger, codec.go). At most 4 MiB and
 	// 65,536 rows; empty for a heartbeat.
 	Payload []byte `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
-	// SHA-256 over the fields above and below in the ledger's canonical encoding.
+	// SHA-256 over the fields above and below, but the origin, in the ledger's canonical encoding.
 	Digest []byte `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	// All usage admitted before this time, in Unix milliseconds, is in reports up to this one.
 	ThroughMs int64 `protobuf:"varint,8,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
 	// True for the last report of the epoch.
-	Closed        bool `protobuf:"varint,9,opt,name=closed,proto3" json:"closed,omitempty"`
+	Closed bool `protobuf:"varint,9,opt,name=closed,proto3" json:"closed,omitempty"`
+	// In the first report of an epoch that goes on from an earlier one of the agent, which takes no more: that epoch, and
+	// its units that are not in this one. The ledger takes this report only where it has settled no more of
+	// it and no other epoch goes on from it, and from then on settles no more of it.
+	OriginEpoch   int64 `protobuf:"varint,10,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`
+	OriginTotal   int64 `protobuf:"varint,11,opt,name=origin_total,json=originTotal,proto3" json:"origin_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2533,6 +2538,20 @@ func (x *Report) GetClosed() bool {
 		return x.Closed
 	}
 	return false
+}
+
+func (x *Report) GetOriginEpoch() int64 {
+	if x != nil {
+		return x.OriginEpoch
+	}
+	return 0
+}
+
+func (x *Report) GetOriginTotal() int64 {
+	if x != nil {
+		return x.OriginTotal
+	}
+	return 0
 }
 
 type SettleResponse struct {
@@ -3064,7 +3083,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x04told\x18\t \x01(\x03R\x04told\x12\x16\n" +
 	"\x06beyond\x18\x06 \x01(\x03R\x06beyond\x12\x12\n" +
 	"\x04held\x18\a \x01(\x03R\x04held\x12\x16\n" +
-	"\x06booked\x18\b \x01(\x03R\x06booked\"\xf3\x01\n" +
+	"\x06booked\x18\b \x01(\x03R\x06booked\"\xb9\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -3076,7 +3095,10 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x06digest\x18\a \x01(\fR\x06digest\x12\x1d\n" +
 	"\n" +
 	"through_ms\x18\b \x01(\x03R\tthroughMs\x12\x16\n" +
-	"\x06closed\x18\t \x01(\bR\x06closed\"W\n" +
+	"\x06closed\x18\t \x01(\bR\x06closed\x12!\n" +
+	"\forigin_epoch\x18\n" +
+	" \x01(\x03R\voriginEpoch\x12!\n" +
+	"\forigin_total\x18\v \x01(\x03R\voriginTotal\"W\n" +
 	"\x0eSettleResponse\x12-\n" +
 	"\breceipts\x18\x01 \x03(\v2\x11.quota.v1.ReceiptR\breceipts\x12\x16\n" +
 	"\x06ledger\x18\x02 \x01(\tR\x06ledger\"@\n" +

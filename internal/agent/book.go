@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// alone is how a bucket with windows goes on out of contact.
+type alone uint8
+
+const (
+	inContact alone = iota
+	onRest          // with its share of what remained of the window
+	onShare         // with its share of a further one
+)
+
+// terms are what a bucket takes from its limit. They are shared by all buckets of the scope, and never written.
+type terms struct {
+	onOutage limit.Outage
+	counting bool  // no rate: nothing is leased
+	slots    bool  // units are slots, which requests give back
+	queues   bool  // requests wait their turn unless they say otherwise
+	paced    bool  // what cannot leave at once is denied, not asked for
+	touch    bool  // the first units are admitted on credit
+	most     int16 // requests that may wait their turn
+	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
+	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
+}
+
+func termsOf(l *limit.Limit) *terms {
+	t := &terms{
+		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
+		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
+		anewIn: anewAfter(l), capacity: capacityOf(l),
+	}
+	t.queues = t.slots && l.Queue > 0
+	if t.most == 0 {
+		t.most = maxWaiting
+	}
+	return t
+}
+
+// goBy has the scope's buckets go by another limit, each from its follow on. All of them follow before the next.
+func (s *Scope) goBy(l *limit.Limit) {
+	next := 1 - s.edition
+	s.terms[next].Store(termsOf(l))
+	s.edition = next
+}
+
+// goesBy returns what the bucket takes from its limit. The owner's.
+func (of *Bucket) goesBy() *terms { return of.scope.terms[of.edition].Load() }
+
+// book is what a bucket knows besides its cell: the lease, the conversation with the store and what was told of it. It
+// is packed while nobody has it in hand, unless requests wait, a renewal is under way or requests need it all the time: then
+// it stays open. Whoever opens it holds the mutex until it is closed.
+type book struct {
+	*Bucket
+	*terms
+	cell stock
+
+	live    bool // false before the first grant and after the lease's end
+	dry     bool // as last told, the whole bucket had no slot left
+	failed  bool // nobody answered of late
+	met     bool // there was a grant
+	gone    bool // the last renewal gave all back
+	ended   bool // the lease ended by itself: it was not given back
+	early   bool // renew before renewAt
+	stopped bool // the last check found that demand stopped
+	spans   bool // it is of windows or slots: the span is in use
+	alone   alone
+	touched uint8 // units admitted on credit before the first grant, at most mostTouched
+	uses    uint8 // by requests since the last collection, at most mostUses and one
+	least   int32 // before denyUntil, requests of fewer units ask all the same
+
+	span
+
+	// The lease.
+	trickle    int64 // micro-tokens a second
+	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
+	last       int64 // the trickle is credited up to this time
+	fraction   int64 // micro-tokens credited beyond whole tokens
+	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
+	expires    int64 // before the first lease: when to tell of what was admitted on credit
+	term       int64
+	renewAt    int64 // when to renew without any further reason
+	denyUntil  int64
+	generation int64
+	remaining  int64 // the server's estimate for the whole bucket, and when it was made
+	resetAt    int64
+	spentBase  int64 // units admitted that remaining does not count any more
+
+	// The conversation with the store.
+	number       int64 // of the last renewal made
+	began        int64 // the first number
+	ask          *pendingRenewal
+	asked        int64 // units asked for between the last two renewals, and within how long that was; see rate
+	within       int64
+	checkAt      int64 // when to hold demand against rate
+	checked      int64 // units asked for until the last check
+	checkedAt    int64
+	lastAsk      int64
+	toldAdmitted int64 // admitted and denied units up to the last renewal made
+	toldDenied   int64
+	// toldAdmitted and toldDenied as of the last renewal that was answered.
+	answered, answeredDenied int64
+	answeredAt               int64  // when that was sent; 0 for none
+	granted                  int64  // the most that the lease of the last answer lets it spend
+	queue                    *queue // nil when nobody waits
+
+	collectedAdmitted, collectedDenied int64 // already handed to the ledger's rows
+	rowed                              int64 // of what was collected, that booked, or of no interest to the ledger
+	rowedDenied                        int64
+	active                             int64 // when something was last collected, in grains
+
+	line     Line
+	hopeless int64 // units refused for being more than the capacity, no demand that a lease could serve
+	reserves
+}
+
+// mostUses is how many requests may need the book between two collections before it stays open: what packing takes
+// is little beside a request now and then, and much beside one that does not come past it.
+const mostUses = 8
+
+func (b *book) usedLocked() { b.uses = min(b.uses+1, mostUses+1) }
+
+// restLocked has a book that few requests needed since the last collection be packed again.
+func (b *book) restLocked() { b.uses = 0 }
+
+// hand is where a book is unpacked to, beside it as it was: most looks at a bucket change nothing, and comparing takes less
+// than packing.
+type hand struct{ book, was book }
+
+// open returns the book, in hand unless it is open already. The mutex is held until it is closed.
+func (of *Bucket) open(h *hand) *book {
+	of.mu.Lock()
+	s := of.seldom.Load()
+	if s != nil && s.book != nil {
+		return s.book
+	}
+	b := &h.book
+	b.Bucket, b.terms, b.cell.cell, b.cell.apart = of, of.goesBy(), of.cell, s
+	b.unpack()
+	h.was = *b
+	of.working.set(b)
+	return b
+}
+
+// close packs the book, or has it stay open, and releases the mutex.
+func (b *book) close() {
+	of := b.Bucket
+	if s := b.seldom.Load(); s != nil && s.book == b {
+		if b.rests() && b.pack() {
+			s.book = nil
+		}
+	} else if h := (*hand)(unsafe.Pointer(b)); h.book != h.was { // it is in one
+		b.putAway()
+	}
+	if s := b.seldom.Load(); s != nil && s.idle() {
+		b.seldom.Store(nil)
+	}
+	of.working.set(nil)
+	of.mu.Unlock()
+}
+
+// rests reports whether nobody is to need the book soon.
+func (b *book) rests() bool { return b.ask == nil && b.queue == nil && b.uses <= mostUses }
+
+// putAway packs a book that is in hand, or has it stay open.
+func (b *book) putAway() {
+	if b.rests() && b.pack() {
+		return
+	}
+	kept := new(book)
+	*kept = *b
+	s := b.rarely()
+	s.book, kept.cell.apart = kept, s
+}
+
+// adoptLocked goes by the scope's terms from now on.
+func (b *book) adoptLocked() {
+	b.edition = b.scope.edition
+	b.terms = b.goesBy()
+	if b.slots {
+		b.spans = true
+		b.rarely().stays.Store(true) // requests give back without the mutex
+	}
+}

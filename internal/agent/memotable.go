@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// memoTable is a cache: a request is in the group that its hash says, or in the one
+// beside it, which the processor brings with it, or where these are full in one of two others.
+type memoTable struct {
+	groups []memoGroup // an even number
+	shapes *[memoShapes]ref[shape]
+	hints  memoHints // to here a cache line
+	sights []word    // by group: hashes of two requests that were seen and are not known, the later one below
+	count  int       // resolutions; the writers'
+
+	_      [56]byte // what is written away from what all read
+	hits   atomic.Int64
+	_      [56]byte
+	misses atomic.Int64
+	_      [56]byte
+}
+
+// memoGroup is a cache line. Writers hold the memo's mutex, and change a way between two changes of the version,
+// the first of which makes it odd. Readers change the marks of use alone, while it is even.
+type memoGroup struct {
+	state word // 16 bits of each way, and above them the version
+	keys  [memoWays]word
+	more  word // 32 bits for each way
+	ways  [memoWays]memoWay
+}
+
+// memoWay has besides a resolution the cell of one of its buckets, so that both can be waited for at once, and the
+// former need not be where that bucket decides alone.
+type memoWay struct {
+	known ref[Resolution]
+	near  ref[cell]
+}
+
+// What a group's state says of a way, and its version.
+const (
+	memoUse     = 0x0f    // for how many sweeps it stays without use
+	memoPlain   = 0x10    // Plain
+	memoShapeAt = 5       // its shape, of eight bits
+	memoBits    = 16      // of a way
+	memoOdd     = 1 << 32 // a writer is at it
+	memoUses    = memoUse | memoUse<<memoBits
+)
+
+// recall returns the resolution of a request, if the table has it elsewhere than in the first group.
+func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
+	if known, near, way = b.recall(t, k, attributes); known != nil {
+		return known, near, way
+	}
+	if !a.full() || !b.full() {
+		return nil, nil, 0
+	}
+	if known, near, way = t.groups[t.place(k, 2)].recall(t, k, attributes); known != nil {
+		return known, near, way
+	}
+	return t.groups[t.place(k, 3)].recall(t, k, attributes)
+}
+
+// full reports whether all ways are in use.
+func (g *memoGroup) full() bool {
+	for i := range g.ways {
+		if g.ways[i].known.Load() == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// recall returns the resolution of a request, its cell, and what the state says of its way, if the group has it.
+func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	at := 0 // without a branch, for which of them it is cannot be foretold
+	if g.keys[1].Load() == k.key {
+		at = 1
+	}
+	if known, near, way = g.recallFrom(at, t, k, attributes); known != nil || at == 0 || g.keys[0].Load() != k.key {
+		return known, near, way
+	}
+	return g.recallFrom(0, t, k, attributes) // there may be two of the same values, which name other attributes
+}
+
+// recallFrom is recall, of one way.
+func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+	state := g.state.Load()
+	w := &g.ways[at&1]
+	if near = w.near.Load(); near != nil {
+		near.tokens.Load() // begins to bring it into the processor's cache
+	}
+	if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at)) != uint32(k.more>>32) {
+		return nil, nil, 0
+	}
+	known = w.known.Load()
+	way = state >> (memoBits * at)
+	s := t.shapes[uint8(way>>memoShapeAt)].Load()
+	// That nobody wrote meanwhile is seen last.
+	if known == nil || s == nil || !s.has(attributes) || (g.state.Load()^state)&^memoUses != 0 || state&memoOdd != 0 {
+		return nil, nil, 0
+	}
+	if way&memoUse < memoStay {
+		g.used(at, state)
+	}
+	return known, near, way
+}
+
+// used notes that a way was used, unless the group is written meanwhile.
+func (g *memoGroup) used(at int, state uint64) {
+	for {
+		next := state&^(memoUse<<(memoBits*at)) | memoStay<<(memoBits*at)
+		if next == state || g.state.CompareAndSwap(state, next) {
+			return
+		}
+		now := g.state.Load()
+		if (now^state)&^memoUses != 0 {
+			return
+		}
+		state = now
+	}
+}
+
+// memoPlaces is how many groups a request may be in.
+const memoPlaces = 4
+
+// place is the i-th group where a request may be.
+func (t *memoTable) place(k memoKey, i uint32) uint32 {
+	x := uint32(k.more)
+	if i >= 2 {
+		x = bits.ReverseBytes32(x * 0x9e37_79b1)
+	}
+	return uint32(uint64(x)*uint64(len(t.groups))>>32) ^ i&1
+}
+
+// seen notes that a request was seen, and reports whether it was before.
+func (t *memoTable) seen(k memoKey) bool {
+	sight, hash := &t.sights[t.place(k, 0)], uint32(k.key)
+	s := sight.Load()
+	if uint32(s>>32) == hash || uint32(s) == hash {
+		return true
+	}
+	sight.Store(s<<32 | uint64(hash))
+	return false
+}
+
+// pays counts a request that is not known. Where there is room for all that are in use, each
+// is so a few times; a memo that goes on knowing less often than not is not worth the look.
+func (t *memoTable) pays() bool {
+	misses := t.misses.Add(1)
+	return misses < int64(len(t.groups))*4*memoWays/memoSample+memoSample || t.hits.Load() > misses
+}
+
+func newMemoTable(groups int) *memoTable {
+	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups)}
+	if groups >= memoHinted {
+		t.hints.of = make([]atomic.Uint64, groups)
+	}
+	return t
+}
+
+// find returns where a resolution of the same key is that f accepts.
+func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (g *memoGroup, at int) {
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(known.is, i)]
+		for at := range g.ways {
+			if was := g.ways[at].known.Load(); was != nil && was.is == known.is && f(was) {
+				return g, at
+			}
+		}
+	}
+	return nil, 0
+}
+
+// add puts a resolution in a free way, and returns where; nil where there was none.
+func (t *memoTable) add(known *Resolution) (*memoGroup, int) {
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(known.is, i)]
+		for at := range g.ways {
+			if g.ways[at].known.Load() == nil {
+				t.put(g, at, known)
+				t.count++
+				return g, at
+			}
+		}
+	}
+	return t.makeRoom(known)
+}
+
+// makeRoom puts a resolution in place of one that another of its groups has a free way for; see add.
+func (t *memoTable) makeRoom(known *Resolution) (*memoGroup, int) {
+	for i := range uint32(memoPlaces) {
+		g := &t.groups[t.place(known.is, i)]
+		for at := range g.ways {
+			was := g.ways[at].known.Load()
+			for j := range uint32(memoPlaces) {
+				to := &t.groups[t.place(was.is, j)]
+				for there := range to.ways {
+					if to.ways[there].known.Load() == nil {
+						t.put(to, there, was) // a reader that misses it meanwhile finds it the long way
+						to.stay(there, g.stays(at))
+						t.put(g, at, known)
+						t.count++
+						return g, at
+					}
+				}
+			}
+		}
+	}
+	return nil, 0
+}
+
+// replace puts a resolution in place of one that was not used lately, or else of any.
+func (t *memoTable) replace(known *Resolution) {
+	chance := rand.IntN(2 * memoWays)
+	for i := range 2 * memoWays {
+		g, at := &t.groups[t.place(known.is, uint32(i/memoWays))], i%memoWays
+		if g.ways[at].known.Load() != nil && (g.stays(at) < memoStay || i >= chance) {
+			t.put(g, at, known)
+			return
+		}
+	}
+}
+
+// put puts a resolution in a way, and says where what it needs is. The memo's mutex is held.
+func (t *memoTable) put(g *memoGroup, at int, known *Resolution) {
+	g.put(at, known)
+	if i := t.place(known.is, 0); t.hints.of != nil && g == &t.groups[i] {
+		t.hints.note(i, at, known)
+	}
+}
+
+func (t *memoTable) each(f func(g *memoGroup, at int, known *Resolution)) {
+	for i := range t.groups {
+		g := &t.groups[i]
+		for at := range g.ways {
+			if known := g.ways[at].known.Load(); known != nil {
+				f(g, at, known)
+			}
+		}
+	}
+}
+
+// drop empties a way.
+func (t *memoTable) drop(g *memoGroup, at int) {
+	g.put(at, nil)
+	t.count--
+}
+
+// put puts a resolution in a way, or nil. The memo's mutex is held.
+func (g *memoGroup) put(at int, known *Resolution) {
+	state := g.state.Load()
+	for !g.state.CompareAndSwap(state, state+memoOdd) { // readers mark uses
+		state = g.state.Load()
+	}
+	var k memoKey
+	var near *cell
+	var says uint64
+	if known != nil {
+		k, near = known.is, known.cells[known.near]
+		says = memoStay | uint64(known.shape)<<memoShapeAt
+		if known.plain {
+			says |= memoPlain
+		}
+	}
+	w := &g.ways[at]
+	w.known.Store(known)
+	w.near.Store(near)
+	g.keys[at].Store(k.key)
+	g.more.Store(g.more.Load()&^(math.MaxUint32<<(32*at)) | k.more>>32<<(32*at))
+	g.state.Store((state+2*memoOdd)&^((1<<memoBits-1)<<(memoBits*at)) | says<<(memoBits*at))
+}
+
+// stays is for how many sweeps a way stays without use.
+func (g *memoGroup) stays(at int) int { return int(g.state.Load() >> (memoBits * at) & memoUse) }
+
+// stay sets it. The memo's mutex is held.
+func (g *memoGroup) stay(at, sweeps int) {
+	for {
+		state := g.state.Load()
+		if g.state.CompareAndSwap(state, state&^(memoUse<<(memoBits*at))|uint64(sweeps)<<(memoBits*at)) {
+			return
+		}
+	}
+}

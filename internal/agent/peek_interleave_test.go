@@ -1,0 +1,17 @@
+//go:build interleave
+
+package agent
+
+// peek returns what a bucket's book says, also while an actor has it in hand.
+func peek(of *Bucket) book {
+	if b := of.working.book; b != nil {
+		return *b
+	}
+	if s := of.seldom.Load(); s != nil && s.book != nil {
+		return *s.book
+	}
+	b := book{Bucket: of, terms: of.goesBy()}
+	b.cell.cell, b.cell.apart = of.cell, of.seldom.Load()
+	b.unpack()
+	return b
+}

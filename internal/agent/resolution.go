@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Resolution is what a request came to: the limits that it meets in the order of asking, and their
+// buckets. It is immutable. What asking needs is in front: of up to three limits it is half a cache line, and in one
+// wherever the allocator puts it.
+type Resolution struct {
+	*path
+	cells   [memoLimits]*cell // of entries
+	entries [memoLimits]*Entry
+	set     *Set
+	is      memoKey
+}
+
+// path is what requests share that name the same attributes and meet the same limits of a plan.
+type path struct {
+	items     [memoLimits]*Item
+	limits    int
+	strictest int
+	shape     int
+	near      int // the limit whose bucket the fewest requests share: it is the least likely to be at hand
+	plain     bool
+	slots     bool
+	holds     [memoLimits]bool // Item.Hold
+	inherited [memoLimits]bool // Item.Inherited
+}
+
+// shape is a list of names of attributes.
+type shape struct{ names []string }
+
+// Limits returns how many limits the request meets: at least one.
+func (p *path) Limits() int { return p.limits }
+
+// Strictest returns which of them is the strictest.
+func (p *path) Strictest() int { return p.strictest }
+
+// Plain reports whether it is one limit, of which nothing is to be announced before units are taken, nor
+// anything given back at the request's end; see Item.
+func (p *path) Plain() bool { return p.plain }
+
+// Slots reports whether one of the limits is of slots.
+func (p *path) Slots() bool { return p.slots }
+
+// Item returns limit i.
+func (p *path) Item(i int) *Item { return p.items[i] }
+
+// Entry returns the bucket of limit i, which may be no more.
+func (r *Resolution) Entry(i int) *Entry { return r.entries[i] }
+
+// Set returns the set that held the request.
+func (r *Resolution) Set() *Set { return r.set }
+
+// has reports whether a request names the same attributes.
+func (s *shape) has(attributes []limit.Attribute) bool {
+	names := s.names
+	if len(names) != len(attributes) {
+		return false
+	}
+	var elsewhere uintptr // a name is not the one that is kept, but may be its like
+	for i := range attributes {
+		name := attributes[i].Name
+		elsewhere |= (address(name) ^ address(names[i])) | uintptr(len(name)^len(names[i]))
+	}
+	return elsewhere == 0 || sameNames(names, attributes)
+}
+
+// address is where a string is. Names are kept where nobody writes, so one at the same place is the same.
+func address(s string) uintptr { return uintptr(unsafe.Pointer(unsafe.StringData(s))) }
+
+func sameNames(names []string, attributes []limit.Attribute) bool {
+	for i := range attributes {
+		if attributes[i].Name != names[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Cell is where a bucket's units are. The zero Cell is none.
+type Cell struct{ at *cell }
+
+// None reports whether it is none.
+func (c Cell) None() bool { return c.at == nil }
+
+// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with.
+func (c Cell) Take(n int64) bool { return c.at.take(n) }
+
+// ownName returns a name in memory that nobody writes: for one with a meaning of its own the constant,
+// which a program has only once.
+func ownName(name string) string {
+	for _, n := range [...]string{"tenant", "user", "ip", "endpoint", "method", "priority"} {
+		if n == name {
+			return n
+		}
+	}
+	return strings.Clone(name)
+}
+
+// Take takes n units of every bucket, in the order of asking, and says before it what has to be known of each (Item). It
+// returns how many buckets had them: where one did not, its units are announced, those of the ones before are in
+// hand, and the others were not asked.
+func (r *Resolution) Take(n int64) int {
+	limits := r.limits
+	for i := range limits {
+		r.cells[i&(memoLimits-1)].tokens.Load() // all are waited for together
+	}
+	for i := range limits {
+		c := r.cells[i&(memoLimits-1)]
+		if r.holds[i&(memoLimits-1)] {
+			c.pending.Add(n)
+		}
+		if r.inherited[i&(memoLimits-1)] {
+			c.inherited.Add(n)
+		}
+		if !c.take(n) {
+			return i
+		}
+	}
+	for i := range limits {
+		if r.holds[i&(memoLimits-1)] {
+			r.cells[i&(memoLimits-1)].pending.Add(-n)
+		}
+	}
+	return limits
+}
+
+// dead reports whether a bucket is no more.
+func (r *Resolution) dead() bool {
+	for _, e := range r.entries[:r.limits] {
+		if e.Dead() {
+			return true
+		}
+	}
+	return false
+}

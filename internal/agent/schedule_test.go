@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is set, moved and taken out: what is due is popped, and nothing else; the next time is the first of all; and near a
+// time are those that are due by then.
+func TestScheduleOrders(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s Schedule
+		entries := make([]*Entry, 40)
+		for i := range entries {
+			entries[i] = new(Entry)
+		}
+		want := make(map[*Entry]int64)
+		span := rapid.SampledFrom([]int64{50, 1_000_000, 200_000_000}).Draw(t, "span")
+		now := rapid.Int64Range(0, 1e12).Draw(t, "began")
+		s.Pop(now)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			e := entries[rapid.IntRange(0, len(entries)-1).Draw(t, "entry")]
+			due := max(now+rapid.Int64Range(-span/4, span).Draw(t, "due"), 0)
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0, 1, 2:
+				s.Set(e, due)
+				want[e] = due
+			case 3:
+				s.Set(e, Never)
+				delete(want, e)
+			case 4:
+				now = max(now, due)
+				due = now
+				got := s.Pop(due)
+				least := int64(Never)
+				for _, at := range want {
+					least = min(least, at)
+				}
+				if (got == nil) != (least > due) || got != nil && want[got] > due {
+					t.Fatalf("popped one (%v) due at %d at %d, the first is at %d", got != nil, want[got], due, least)
+				}
+				delete(want, got)
+			}
+			least := int64(Never)
+			near, count := max(due, now), 0
+			for _, at := range want {
+				if least = min(least, at); at <= near {
+					count++
+				}
+			}
+			if next := s.Next(); next != least && (next > now || least > now) {
+				t.Fatalf("next at %d, want %d", s.Next(), least)
+			}
+			found := s.Near(near, len(entries), nil)
+			for _, e := range found {
+				if at, ok := want[e]; !ok || at > near {
+					t.Fatalf("near %d: one due at %d", near, at)
+				}
+			}
+			if len(found) != count {
+				t.Fatalf("near %d: %d, want %d", near, len(found), count)
+			}
+			if n := len(s.Near(near, 3, nil)); n != min(count, 3) {
+				t.Fatalf("near %d, three at most: %d of %d", near, n, count)
+			}
+		}
+	})
+}
+
+// BenchmarkSchedule takes the first of 10,000 buckets and sets it for later, in a hundred schedules in turn, as a process does
+// whose gateways have a million.
+func BenchmarkSchedule(b *testing.B) {
+	const schedules, each = 100, 10_000
+	all := make([]Schedule, schedules)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range each {
+		for i := range all {
+			all[i].Set(new(Entry), r.Int64N(10_000_000))
+		}
+	}
+	b.ReportAllocs()
+	began := processor()
+	i := 0
+	for b.Loop() {
+		s := &all[i%schedules]
+		due := s.Next()
+		s.Set(s.Pop(due), due+r.Int64N(20_000_000))
+		i++
+	}
+	b.ReportMetric(float64(processor()-began)/float64(b.N), "cpu-ns/op")
+}
+
+// processor is the processor's time that this process has had: what else the machine does is no part of it.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,90 @@
+package lease_test
+
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/leasetest"
+)
+
+// asks are renewals of one holder, each for one request that waits and is admitted by the answer or denied.
+type asks struct {
+	t *testing.T
+	s lease.State
+	r lease.Renewal
+	g lease.Grant
+}
+
+func (a *asks) at(now int64) {
+	a.t.Helper()
+	if a.r.Number > 0 {
+		if a.g.Tokens > 0 {
+			a.r.Admitted++
+		} else {
+			a.r.Denied++
+		}
+		a.r.Elapsed = now - a.r.Now
+		a.r.Held = max(a.g.Tokens-1, 0)
+	}
+	a.r.Now, a.r.Number, a.r.Began, a.r.Waiting, a.r.Largest = now, a.r.Number+1, 1, 1, 1
+	g, err := a.s.Renew(now, &a.r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.r.Told, a.g = a.r.Admitted, g
+}
+
+// A request that waits for a renewal and is decided by its answer is one request, not two.
+func TestDemandCountsARequestOnce(t *testing.T) {
+	const begin = 1_760_000_000_000_000
+	a := asks{t: t, r: lease.Renewal{Key: "b", Holder: "a", Spec: leasetest.Bucket(1, 1)}}
+	for n := range int64(100) {
+		a.at(begin + n*100_000)
+	}
+	if got := a.s.Holders["a"].Lease.Demand; got < 9_500 || got > 10_500 {
+		t.Errorf("got a demand of %.1f a second, of 10 requests a second that each ask", float64(got)/1000)
+	}
+}
+
+// A holder that comes back after a silence has terms that grow from the shortest, however long the empty one was.
+func TestTermsGrowFromWhatWasInUse(t *testing.T) {
+	const begin, second = 1_760_000_000_000_000, 1_000_000
+	a := asks{t: t, r: lease.Renewal{Key: "b", Holder: "a", Spec: leasetest.Bucket(5, 10)}}
+	now := int64(begin)
+	for range 20 {
+		a.at(now)
+		now += second / 4
+	}
+	a.at(now + 14*second)
+	for n := range int64(5) {
+		a.at(now + 14*second + (n+1)*3_000)
+		if a.g.TTL > 4*lease.ShortTerm || a.g.DenyFor > lease.ShortTerm {
+			t.Errorf("%d ms after it came back: got a lease of %d ms, and to deny for %d ms; want some of the shortest terms at most",
+				3*(n+1), a.g.TTL/1000, a.g.DenyFor/1000)
+		}
+	}
+}
+
+// While all that is asked for is well within the rate, trickles leave little of it to nobody's use: who asks for more has it.
+func TestTricklesLeaveLittleUnused(t *testing.T) {
+	const begin, second = 1_760_000_000_000_000, 1_000_000
+	var s lease.State
+	for n := range int64(200) {
+		for h := range int64(7) {
+			now := begin + n*second + h
+			r := lease.Renewal{
+				Key: "b", Holder: string(rune('a' + h)), Spec: leasetest.Bucket(1_000, 2_000), Now: now, Number: n + 1, Began: 1,
+				Admitted: n * 100, Told: max(n-1, 0) * 100, Elapsed: second,
+			}
+			if n == 0 {
+				r.Waiting, r.Largest, r.Elapsed = 1, 1, 0
+			}
+			if _, err := s.Renew(now, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if over := s.Out.Trickle/1_000_000 - 700; over < 0 || over > 15 {
+		t.Errorf("got trickles of %d a second for a demand of 700, of 1,000; want at most 15 more", over+700)
+	}
+}

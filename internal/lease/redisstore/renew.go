@@ -1,0 +1,301 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// A step is done here, and not in Redis: the bucket is read, the renewals are executed on what was read, and it is written
+// if it is still what was read. If it is not, another server renewed it meanwhile, or the node forgot it, and all
+// begins again with what is there now. So every step is executed on what the one before left, and once: a write whose answer
+// is lost is found by the next read, in the holder's record. Redis does a seventh of what a script of the step cost it.
+
+const (
+	// tries is how often a bucket is read that others keep changing: each failed try is a step of theirs, and
+	// the pauses between them leave room. Beyond, the renewals are unavailable, and their agents come again.
+	tries = 10
+	// pause is the longest before the second try; it doubles up to longestPause. They are drawn by lot.
+	pause, longestPause = time.Millisecond, 16 * time.Millisecond
+	// sweeps bounds how many fields are looked at for records of the long gone, at one read. A holder's first renewal
+	// looks at two, so that holders who come once and never again do not pile up, and one in sixteen at one.
+	sweeps, sweepEvery = 16, 16
+	// spare is how much longer than it has to be a bucket is kept, at most, in microseconds: so that most writes need not say
+	// anew until when, which a replica is told as well.
+	spare = 30_000_000
+)
+
+var errContended = errors.New("redis: other servers changed the bucket at each try")
+
+// errClock means that a bucket was read, but not the time.
+var errClock = errors.New("redis: the node did not tell the time")
+
+// visit is what a batch has to do with one bucket.
+type visit struct {
+	key    string
+	at     []int  // the renewals, as they were given
+	looks  int    // fields to look at for records of the long gone
+	fields int    // that are read
+	alone  bool   // it reads the time itself
+	clock  *visit // whose read tells the time
+	reads  command
+	writes command
+}
+
+// renew answers a batch: all renewals of one bucket in one step.
+func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) {
+	left := s.visits(renewals, answers)
+	for try := 0; len(left) > 0; try++ {
+		if try == tries || try > 0 && !rest(ctx, try) {
+			fail(left, answers, errors.Join(errContended, ctx.Err()))
+			return
+		}
+		left = s.try(ctx, left, renewals, answers)
+	}
+}
+
+func fail(visits []*visit, answers []lease.Answer, err error) {
+	for _, v := range visits {
+		for _, i := range v.at {
+			answers[i] = lease.Answer{Err: unavailable(err)}
+		}
+	}
+}
+
+// unavailable is what the renewals are answered: of a later build's format that, and else that they may come again.
+func unavailable(err error) error {
+	if errors.Is(err, lease.ErrFormat) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+}
+
+// rest waits for a moment before another try, unless there is no time for one.
+func rest(ctx context.Context, try int) bool {
+	t := time.NewTimer(rand.N(min(pause<<(try-1), longestPause)))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// visits returns the buckets of a batch. What is not to be executed is answered.
+func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visit {
+	byKey := make(map[string]*visit, len(renewals))
+	visits := make([]*visit, 0, len(renewals))
+	all, first := make([]visit, len(renewals)), make([]int, len(renewals)) // most buckets have one renewal
+	for i := range renewals {
+		r := &renewals[i]
+		if answers[i].Err = r.Check(); answers[i].Err != nil {
+			continue
+		}
+		v := byKey[r.Key]
+		if v == nil {
+			v = &all[len(visits)]
+			v.key, v.at = s.key(r), first[len(visits):len(visits):len(visits)+1]
+			byKey[r.Key] = v
+			visits = append(visits, v)
+		}
+		v.at = append(v.at, i)
+		switch {
+		case r.Number == r.Began:
+			v.looks = min(v.looks+2, sweeps)
+		case r.Number%sweepEvery == 0:
+			v.looks = min(v.looks+1, sweeps)
+		}
+	}
+	return visits
+}
+
+// try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
+func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
+	s.read(ctx, visits, renewals)
+	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
+	for _, v := range visits {
+		switch writing, err := v.step(ctx, renewals, answers); {
+		case errors.Is(err, errClock):
+			v.alone = true
+			again = append(again, v)
+		case err != nil:
+			fail([]*visit{v}, answers, err)
+		case writing:
+			writes, written = append(writes, &v.writes), append(written, v)
+		}
+	}
+	s.run(ctx, writes)
+	for _, v := range written {
+		switch done, err := v.writes.Int(); {
+		case err != nil:
+			fail([]*visit{v}, answers, err)
+		case done == 0:
+			again = append(again, v)
+		}
+	}
+	return again
+}
+
+// read reads the buckets. One of each node's is read by a script, which tells the node's time as well, and the others by a
+// plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
+func (s *Store) read(ctx context.Context, visits []*visit, renewals []lease.Renewal) {
+	commands := make([]*command, len(visits))
+	clocks := make(map[*redis.Client]*visit, 8)
+	for i := len(visits) - 1; i >= 0; i-- {
+		v := visits[i]
+		node, known := s.node(ctx, v.key)
+		v.clock = v
+		if clock := clocks[node]; known && clock != nil && v.looks == 0 && !v.alone {
+			v.clock = clock
+			v.reads = plain(ctx, v.readArgs(renewals, "hmget", v.key)...)
+		} else {
+			clocks[node] = v
+			v.reads = scripted(ctx, readScript, v.readArgs(renewals, nil, nil, nil, v.key, v.looks))
+		}
+		commands[i] = &v.reads
+	}
+	s.run(ctx, commands)
+}
+
+// node returns the node that a bucket is on, for all that is known here: it tells which of them share a clock.
+func (s *Store) node(ctx context.Context, key string) (node *redis.Client, known bool) {
+	c, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return nil, true
+	}
+	node, err := c.MasterForKey(ctx, key)
+	return node, err == nil
+}
+
+// readArgs are the fields that the renewals need, after other arguments: the log is the last of them.
+func (v *visit) readArgs(renewals []lease.Renewal, others ...any) []any {
+	args := make([]any, 0, len(others)+len(v.at)+2)
+	args = append(append(args, others...), stateField)
+	logged := false
+	for _, i := range v.at {
+		args = append(args, recordPrefix+renewals[i].Holder)
+		logged = logged || renewals[i].Spec.Algorithm == limit.SlidingWindowLog
+	}
+	if logged {
+		args = append(args, logField)
+	}
+	v.fields = len(args) - len(others)
+	return args
+}
+
+// step executes the renewals on what was read. It reports whether there is something to write.
+func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) (writing bool, err error) {
+	values, err := v.reads.Slice()
+	if err != nil {
+		return false, err
+	}
+	if len(values) < v.fields {
+		return false, errCorrupt
+	}
+	now, err := v.clock.now()
+	if err != nil {
+		return false, err
+	}
+	was, state, until := "", new(lease.State), int64(0)
+	if b, ok := values[0].(string); ok {
+		log := ""
+		if v.fields > 1+len(v.at) {
+			log, _ = values[v.fields-1].(string)
+		}
+		if state, until, err = decodeState(b, log); err != nil {
+			return false, fmt.Errorf("%s: %w", v.key, err)
+		}
+		was = b
+	}
+	logged, offset := state.Algorithm == limit.SlidingWindowLog, state.Offset
+	state.Holders = make(map[string]*lease.Record, len(v.at))
+	executed, last := make([]int, 0, len(v.at)), int64(0)
+	for k, i := range v.at {
+		r, a, steps := &renewals[i], &answers[i], state.Steps
+		*a = lease.Answer{}
+		if b, ok := values[1+k].(string); ok && was != "" && state.Holders[r.Holder] == nil {
+			if state.Holders[r.Holder], a.Err = decodeRecord(b); a.Err != nil {
+				a.Err = unavailable(fmt.Errorf("%s of %s: %w", r.Holder, v.key, a.Err))
+				delete(state.Holders, r.Holder)
+				continue
+			}
+		}
+		at := now
+		if r.Now > 0 {
+			at = r.Now
+		}
+		if a.Grant, a.Err = state.Renew(at, r); state.Steps > steps {
+			executed, last = append(executed, k), at
+		}
+	}
+	if len(executed) == 0 {
+		return false, nil
+	}
+	gone := longGone(state, values[min(v.fields+2, len(values)):])
+	if logged && state.Algorithm != limit.SlidingWindowLog {
+		gone = append(gone, logField)
+	}
+	args := make([]any, 3, 11+len(gone)+2*len(executed))
+	ttl := int64(0)
+	if until < state.Full || state.Offset != offset { // by a clock that leapt, or another node's, until then means another time
+		keep := state.Full - last
+		keep += min(keep, spare)
+		ttl, until = keep/1000+1, last+keep
+	}
+	args = append(args, v.key, was, ttl, len(gone))
+	for _, field := range gone {
+		args = append(args, field)
+	}
+	args = append(args, stateField, encodeState(state, until, rand.Uint64()))
+	if state.Algorithm == limit.SlidingWindowLog {
+		args = append(args, logField, encodeLog(state))
+	}
+	fields := v.reads.Args()[len(v.reads.Args())-v.fields:]
+	for _, k := range executed { // of a holder that came twice, twice the same
+		args = append(args, fields[1+k], encodeRecord(state.Holders[renewals[v.at[k]].Holder]))
+	}
+	v.writes = scripted(ctx, writeScript, args)
+	return true, nil
+}
+
+// now returns the node's time as it was read with the bucket, in Unix microseconds.
+func (v *visit) now() (int64, error) {
+	values, err := v.reads.Slice()
+	if err != nil || len(values) < v.fields+2 {
+		return 0, errClock
+	}
+	seconds, _ := values[v.fields].(string)
+	micros, _ := values[v.fields+1].(string)
+	s, err := strconv.ParseInt(seconds, 10, 64)
+	us, wrong := strconv.ParseInt(micros, 10, 64)
+	if err != nil || wrong != nil {
+		return 0, errClock
+	}
+	return s*1_000_000 + us, nil
+}
+
+// longGone returns which of some fields, given with their values, are records that may be dropped.
+func longGone(state *lease.State, some []any) (fields []string) {
+	for i := 0; i+1 < len(some); i += 2 {
+		field, _ := some[i].(string)
+		value, _ := some[i+1].(string)
+		holder, ok := strings.CutPrefix(field, recordPrefix)
+		if !ok || state.Holders[holder] != nil {
+			continue
+		}
+		if r, err := decodeRecord(value); err == nil && state.Gone(r) {
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}

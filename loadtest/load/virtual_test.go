@@ -1,0 +1,98 @@
+package load
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/loadtest/stack"
+)
+
+var (
+	gateways = flag.Int("gateways", 4, "of the load in virtual time")
+	tenants  = flag.Int("tenants", 200, "likewise")
+	rate     = flag.Int64("rate", 8_000, "decisions a second, likewise")
+	burst    = flag.Duration("burst", 10*time.Second, "likewise")
+	warm     = flag.Duration("warm", 30*time.Second, "likewise")
+	duration = flag.Duration("duration", 20*time.Second, "likewise")
+	limits   = flag.Int("limits", 1, "likewise")
+	profiled = flag.String("profiles", "", "directory for its profiles")
+)
+
+// A load in virtual time is what it would be on a machine that is fast enough: it has the rate that was asked for, its tenants
+// get what one limiter would have given them, and what it takes of the processor is measured by what it did, and not by how long
+// that took. Flags make it another load, as large as the headline's.
+func TestLoadInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{
+			Target: "passthrough:load", Gateways: *gateways, Tenants: *tenants, Duration: *duration, Warm: *warm, Rate: *rate, Shape: Zipf, Seed: 1,
+			Limits: *limits, Saturated: 20, Burst: *burst, Cold: 5, Report: 30 * time.Second, Touch: true, Profile: *profiled,
+		}
+		if testing.Verbose() {
+			c.Progress = os.Stdout
+		}
+		plans, err := NewPlans(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grpcs, https := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+		c.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return grpcs.DialContext(ctx) }
+		s, err := boot.New(t.Context(), boot.Config{DataDir: t.TempDir(), GRPC: grpcs, HTTP: https, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(running) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		conn, err := grpc.NewClient(c.Target, grpc.WithContextDialer(c.Dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := stack.Apply(t.Context(), conn, plans.Document); err != nil {
+			t.Fatal(err)
+		}
+		c.Observe = func(context.Context) (Observation, error) {
+			var u syscall.Rusage
+			err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+			return Observation{CPU: map[string]float64{"all": time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()}}, err
+		}
+		r, err := Run(t.Context(), c, plans, func(ctx context.Context, names []string) (map[string]int64, error) {
+			return stack.Usage(ctx, conn, Meter, names)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if testing.Verbose() {
+			if err := r.WriteTable(os.Stdout); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !r.LedgerEqual {
+			t.Errorf("the ledger has %d, admitted were %d: %v", r.LedgerUnits, r.AdmittedUnits, r.Differences)
+		}
+		if n := r.DecisionsPerSecond / float64(c.Rate); n < 0.99 || n > 1.01 {
+			t.Errorf("got %.0f decisions a second, asked were %d", r.DecisionsPerSecond, c.Rate)
+		}
+		if r.OverBound > 0 {
+			t.Errorf("%d windows of %d above the bound", r.OverBound, r.Windows)
+		}
+	})
+}

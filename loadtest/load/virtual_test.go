@@ -5,6 +5,7 @@ import (
 	"flag"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 	"testing"
@@ -69,10 +70,15 @@ func TestLoadInVirtualTime(t *testing.T) {
 		if err := stack.Apply(t.Context(), conn, plans.Document); err != nil {
 			t.Fatal(err)
 		}
-		c.Observe = func(context.Context) (Observation, error) {
+		web := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return https.DialContext(ctx) }}}
+		defer web.CloseIdleConnections()
+		c.Observe = func(ctx context.Context) (Observation, error) {
 			var u syscall.Rusage
-			err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-			return Observation{CPU: map[string]float64{"all": time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()}}, err
+			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+				return Observation{}, err
+			}
+			renewed, err := stack.Renewed(ctx, &web, "load")
+			return Observation{Renewed: renewed, CPU: map[string]float64{"all": time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()}}, err
 		}
 		r, err := Run(t.Context(), c, plans, func(ctx context.Context, names []string) (map[string]int64, error) {
 			return stack.Usage(ctx, conn, Meter, names)

@@ -104,12 +104,17 @@ func (o *Observer) Rows(ctx context.Context) (rows int64, err error) {
 }
 
 // Renewed returns how many renewals of buckets the server has answered.
-func (o *Observer) Renewed(ctx context.Context) (n int64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.s.HTTP+"/metrics", nil)
+func (o *Observer) Renewed(ctx context.Context) (int64, error) {
+	return Renewed(ctx, o.http, o.s.HTTP)
+}
+
+// Renewed returns how many renewals of buckets the server at an address has answered.
+func Renewed(ctx context.Context, c *http.Client, address string) (n int64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		return 0, fmt.Errorf("stack: observe: %w", err)
 	}
-	answer, err := o.http.Do(request)
+	answer, err := c.Do(request)
 	if err != nil {
 		return 0, fmt.Errorf("stack: observe: %w", err)
 	}

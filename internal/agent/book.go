@@ -62,6 +62,7 @@ type book struct {
 	live    bool // false before the first grant and after the lease's end
 	dry     bool // as last told, the whole bucket had no slot left
 	failed  bool // nobody answered of late
+	free    bool // units were admitted on outage, without any lease, that no answered renewal told of
 	met     bool // there was a grant
 	gone    bool // the last renewal gave all back
 	ended   bool // the lease ended by itself: it was not given back

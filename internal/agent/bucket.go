@@ -125,7 +125,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		}
 	}
 	switch {
-	case lost && !b.live:
+	case lost && b.overLocked(now):
 		return b.outageLocked(n)
 	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
@@ -189,11 +189,28 @@ func (of *Bucket) Shut(now int64) (Verdict, bool) {
 	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1)}, true
 }
 
-// outageLocked answers for a bucket without a live lease while the server is away.
+// overLocked reports whether there is no lease to go on with while the server is away: none is live, or the term of
+// the one that is has ended, and nothing comes of it any more.
+func (b *book) overLocked(now int64) bool {
+	switch {
+	case !b.live:
+		return true
+	case now < b.expires:
+		return false
+	case b.length > 0:
+		return b.share == 0 && b.next == 0
+	}
+	return b.stuckLocked()
+}
+
+// outageLocked answers for a bucket that has no lease to go on with while the server is away. What it admits the store is to
+// know as soon as it can: the caller has the owner attend.
 func (b *book) outageLocked(n int64) Verdict {
 	if b.onOutage == limit.OutageOpen {
 		b.admitLocked(n)
-		return Verdict{Outcome: Admitted}
+		first := !b.free
+		b.free = true
+		return Verdict{Outcome: Admitted, Attend: first}
 	}
 	b.cell.refused.Add(n)
 	return Verdict{Outcome: Denied, RetryAfter: 1_000_000}

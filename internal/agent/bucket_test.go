@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -340,6 +341,50 @@ func TestLateToALeasesEnd(t *testing.T) {
 			}
 			if r := b.Renew(at, false); c.live && r.Held != 100-c.spent {
 				t.Errorf("the renewal says %d held, want %d", r.Held, 100-c.spent)
+			}
+		})
+	}
+}
+
+// Out of contact a lease whose term is over, and that brings nothing, is no lease to go on with: on_outage decides. One that
+// trickles, or whose term still runs, is.
+func TestALeaseThatBringsNothingIsOver(t *testing.T) {
+	const now = 1_000_000
+	window := lease.Grant{Tokens: 10, TTL: 60_000_000, ValidFrom: 60_000_000, ValidUntil: 120_000_000, Reset: 30_000_000}
+	share := window
+	share.Fallback = limit.Micro // 60 a window
+	for _, c := range []struct {
+		name     string
+		grant    lease.Grant
+		at       int64
+		admitted int64
+	}{
+		{"its term runs", lease.Grant{Tokens: 10, TTL: 10_000_000}, 5_000_000, 10},
+		{"its term is over", lease.Grant{Tokens: 10, TTL: 10_000_000}, 15_000_000, 100},
+		{"it trickles", lease.Grant{Tokens: 10, TTL: 10_000_000, Trickle: limit.Micro, Pile: 5}, 15_000_000, 25},
+		{"a window without a share", window, 80_000_000, 100},
+		{"a window with a share", share, 35_000_000, 70}, // and 10 of the one before: its owner did not come
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &limit.Limit{Name: "l", Rate: limit.Rate{Units: 100, Per: time.Minute}, OnOutage: limit.OutageOpen, Algorithm: limit.TokenBucket, Burst: 100}
+			if c.grant.ValidUntil > 0 {
+				l.Algorithm, l.Burst = limit.FixedWindow, 0
+			}
+			b := NewBucket(l)
+			if !b.Enqueue(&Waiter{Units: 1, Done: func(Verdict) {}}) {
+				t.Fatal("nobody may wait")
+			}
+			c.grant.Number = b.Renew(now, false).Number
+			c.grant.Tokens++
+			b.Apply(now, c.grant)
+			admitted := int64(0)
+			for range 100 {
+				if b.Take(1) || b.Ask(now+c.at, 1, true, false).Outcome == Admitted {
+					admitted++
+				}
+			}
+			if admitted != c.admitted {
+				t.Errorf("admitted %d of 100, want %d", admitted, c.admitted)
 			}
 		})
 	}

@@ -55,12 +55,16 @@ func (b *book) tickLocked(now int64, lost bool) (served []*Waiter, late int64) {
 	return served, max(late, 0)
 }
 
-// Beyond returns how many units were admitted since the last answer, if the lease of that
-// answer had ended when the renewal under way was sent: what the agent went on with out
+// Beyond returns how many units were admitted since the last answer, if the
+// lease of that answer had ended when the renewal under way was sent: what the agent went on with out
 // of contact, which is the most that it exceeded the limit by. It is asked before Apply.
 func (of *Bucket) Beyond() int64 {
 	b := of.open(new(hand))
 	defer b.close()
+	return b.beyondLocked()
+}
+
+func (b *book) beyondLocked() int64 {
 	if b.counting || b.slots || b.ask == nil || b.live && b.ask.sentAt < b.expires {
 		return 0
 	}
@@ -86,7 +90,7 @@ func (of *Bucket) Forget() {
 	if b.counting {
 		return
 	}
-	b.ask, b.generation, b.denyUntil = nil, 0, 0
+	b.ask, b.generation, b.denyUntil, b.free = nil, 0, 0, false
 	b.offered = 0
 	b.reopenLocked()
 	b.met = true // who was admitted on credit stays so; nobody else is
@@ -105,7 +109,7 @@ func (of *Bucket) empty() bool {
 	if b.counting {
 		return true
 	}
-	return b.foldLocked() == 0 && b.ask == nil && !b.live
+	return !b.free && b.foldLocked() == 0 && b.ask == nil && !b.live
 }
 
 // settledLocked reports whether all that was admitted was collected, and no request is

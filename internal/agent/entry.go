@@ -93,6 +93,16 @@ func (e *Entry) Line() Line {
 	return b.line
 }
 
+// Heard is Line, and Beyond for an answer that is about to be applied.
+func (e *Entry) Heard() (l Line, beyond int64) {
+	b := e.open(new(hand))
+	defer b.close()
+	if b.line.Fails > 0 || b.free {
+		beyond = b.beyondLocked()
+	}
+	return b.line, beyond
+}
+
 // SetLine says what the owner keeps of the bucket from now on.
 func (e *Entry) SetLine(l Line) {
 	b := e.open(new(hand))

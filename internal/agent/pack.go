@@ -122,12 +122,12 @@ func (b *book) unpack() {
 }
 
 // flags are what is true or false.
-func (b *book) flags() [9]*bool {
-	return [...]*bool{&b.live, &b.met, &b.early, &b.spans, &b.ended, &b.stopped, &b.failed, &b.gone, &b.dry}
+func (b *book) flags() [10]*bool {
+	return [...]*bool{&b.live, &b.met, &b.early, &b.spans, &b.ended, &b.stopped, &b.failed, &b.gone, &b.dry, &b.free}
 }
 
 func (b *book) walk(p *packing) {
-	flags := int64(b.alone) << 9
+	flags := int64(b.alone) << len(b.flags())
 	for i, f := range b.flags() {
 		if *f {
 			flags |= 1 << i
@@ -137,7 +137,7 @@ func (b *book) walk(p *packing) {
 	for i, f := range b.flags() {
 		*f = flags>>i&1 != 0
 	}
-	b.alone = alone(flags >> 9)
+	b.alone = alone(flags >> len(b.flags()))
 
 	// Times, most of which are those of the last renewal and its answer.
 	p.num(&b.lastAsk, 0)

@@ -86,6 +86,8 @@ func (b *book) dueLeaseLocked(now int64) int64 {
 	switch {
 	case b.ask != nil:
 		return now
+	case !b.live && b.free:
+		return now
 	case !b.live && inUse && !b.gone:
 		return b.lastAsk + lease.ShortTerm // the store is to know of them
 	case !b.live && b.touched > 0 && !b.met:
@@ -254,7 +256,7 @@ func (of *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	if p == nil || g.Number != p.number {
 		return nil
 	}
-	b.ask, b.failed, b.met = nil, false, true
+	b.ask, b.failed, b.free, b.met = nil, false, false, true
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
 	if p.alone {
 		b.alone = inContact
@@ -395,7 +397,7 @@ func (of *Bucket) Fail(now int64) []*Waiter {
 		case w.patient && stay:
 			waiting = append(waiting, w)
 			continue
-		case b.live:
+		case !b.overLocked(now):
 			b.cell.refused.Add(w.Units)
 			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
 		default:

@@ -100,6 +100,7 @@ func TestAgentServesEnvoyAndSettles(t *testing.T) {
 	for _, want := range []string{
 		`quota_agent_answers_total{door="envoy",result="ok"} 6`, `quota_agent_answers_total{door="envoy",result="over_limit"} 2`,
 		"quota_client_billed_units_total 18", "quota_client_policy_version", "quota_client_lost 0",
+		`quota_client_late_spent_units_total{limit="requests"} 0`, `quota_client_outage_units_total{limit="requests"} 0`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics: no %q", want)

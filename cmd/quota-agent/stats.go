@@ -12,8 +12,12 @@ type stats struct {
 	figures []figure
 }
 
-// What limits that only try did. There are as many as the policies name.
+// What is told by limit. There are as many as the policies name.
 var (
+	lateSpent = prometheus.NewDesc("quota_client_late_spent_units_total",
+		"Units that may have been spent of leases that had ended, because the process did not run.", []string{"limit"}, nil)
+	outageUnits = prometheus.NewDesc("quota_client_outage_units_total",
+		"Units admitted out of contact by leases that ended meanwhile: the most that the limit was exceeded by.", []string{"limit"}, nil)
 	trialAdmitted = prometheus.NewDesc("quota_client_trial_admitted_units_total",
 		"Units that a shadow limit, or the shadow policy's, admitted.", []string{"limit", "policy"}, nil)
 	trialDenied = prometheus.NewDesc("quota_client_would_deny_units_total",
@@ -44,8 +48,6 @@ func newStats(c *client.Client) *stats {
 	counter("overage_units", "Units admitted above a soft limit.", func(s client.Stats) int64 { return s.Overage })
 	counter("billed_units", "Units admitted that are reported to the ledger.", func(s client.Stats) int64 { return s.Billed })
 	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s client.Stats) int64 { return s.Unaccounted })
-	counter("late_spent_units", "Units spent of leases that had ended.", func(s client.Stats) int64 { return s.LateSpends })
-	counter("outage_units", "Units admitted out of contact by leases that ended meanwhile: the most that limits were exceeded by.", func(s client.Stats) int64 { return s.OutageUnits })
 	counter("waited_requests", "Requests that had to wait for the server.", func(s client.Stats) int64 { return s.Waited })
 	counter("unknown_requests", "Requests decided without a policy.", func(s client.Stats) int64 { return s.Unknown })
 	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })
@@ -95,6 +97,8 @@ func (s *stats) Describe(to chan<- *prometheus.Desc) {
 	for i := range s.figures {
 		to <- s.figures[i].desc
 	}
+	to <- lateSpent
+	to <- outageUnits
 	to <- trialAdmitted
 	to <- trialDenied
 }
@@ -105,6 +109,10 @@ func (s *stats) Collect(to chan<- prometheus.Metric) {
 	for i := range s.figures {
 		f := &s.figures[i]
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(now))
+	}
+	for _, x := range now.Excess {
+		to <- prometheus.MustNewConstMetric(lateSpent, prometheus.CounterValue, float64(x.LateSpends), x.Limit)
+		to <- prometheus.MustNewConstMetric(outageUnits, prometheus.CounterValue, float64(x.OutageUnits), x.Limit)
 	}
 	for _, t := range now.Trials {
 		policy := "active"

@@ -39,7 +39,7 @@ func (l *loop) renewDue() time.Duration {
 			}
 			served, late, plan := e.Visit(now, c.lost.Load() || e.Lost())
 			serve(served)
-			l.count.late += late
+			l.count.excess.add(&l.count.decided, e, beyond{late: late})
 			if e.Flying || plan.Renew() > now {
 				l.sched.Set(e, plan.Look(e.Flying))
 				continue
@@ -171,10 +171,8 @@ func (l *loop) onRenewed(r renewResult) {
 		a := wire.GrantFromProto(r.resp.Grants[i])
 		switch {
 		case a.Err == nil:
-			line := e.Line()
-			if line.Fails > 0 {
-				l.count.beyond += e.Beyond()
-			}
+			line, over := e.Heard()
+			l.count.excess.add(&l.count.decided, e, beyond{outage: over})
 			line.Fails, line.Retry = 0, 0
 			if e.Lost() {
 				e.SetLost(false)

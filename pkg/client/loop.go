@@ -89,8 +89,9 @@ type loop struct {
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
-		decided                                                                             // of buckets that are no more
-		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants, late, beyond int64
+		decided                                                               // of buckets that are no more
+		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants int64
+		excess                                                                excess
 	}
 }
 
@@ -377,6 +378,14 @@ type decided struct {
 // them as they like.
 const otherLimits = "(override)"
 
+// nameOf is what the limit of that name is counted under.
+func (d *decided) nameOf(limit string) string {
+	if d.named[limit] {
+		return limit
+	}
+	return otherLimits
+}
+
 // trialKey names limits on trial: bounded by the names that policies ever had.
 type trialKey struct {
 	limit   string
@@ -391,10 +400,7 @@ func (d *decided) add(e *agent.Entry) {
 		if d.trials == nil {
 			d.trials = make(map[trialKey]trialCount)
 		}
-		k := trialKey{e.Limit(), e.Shadow()}
-		if !d.named[k.limit] {
-			k.limit = otherLimits
-		}
+		k := trialKey{d.nameOf(e.Limit()), e.Shadow()}
 		t := d.trials[k]
 		d.trials[k] = trialCount{t.admitted + admitted, t.denied + denied}
 		return
@@ -623,11 +629,12 @@ func (l *loop) stats() Stats {
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
-		Renewals: l.count.renewals, Tenants: l.count.tenants, LateSpends: l.count.late, OutageUnits: l.count.beyond,
+		Renewals: l.count.renewals, Tenants: l.count.tenants,
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
 	}
+	l.count.excess.into(&s, l.count.named)
 	s.Reservations, s.UnitsReserved, s.Expired = c.reserved.count()
 	s.UnitsRecovered, s.UnitsToRecover, s.Unjournalled = l.recovered, unitsOf(l.past), c.keeper.records().Without()
 	if err := c.keeper.records().Fault(); err != nil {

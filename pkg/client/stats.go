@@ -29,6 +29,8 @@ type Stats struct {
 	// OutageUnits is units admitted out of contact, between the last answer and the next, by
 	// leases that ended in between: the most that limits were exceeded by.
 	OutageUnits int64
+	// Excess is both by limit, with those that have none: their sums are the two above.
+	Excess []Excess
 
 	// What is held.
 	Buckets       int64
@@ -59,6 +61,14 @@ type Stats struct {
 	UnitsResent    int64  // units that a ledger that went back had forgotten, settled again
 	UnitsForgotten int64  // and that cannot be sent again: without a journal, or older than what it keeps
 	Journal        string // why nothing is recorded any more; empty while all is
+}
+
+// Excess is what one limit may have been exceeded by at most. What was admitted out of contact is taken out of the
+// bucket on return.
+type Excess struct {
+	Limit       string // "(override)" for those that only tenants' overrides name
+	LateSpends  int64
+	OutageUnits int64
 }
 
 // Trial is what a limit that denies nothing would have done: a shadow limit, or one of the shadow

@@ -99,9 +99,9 @@ func (j *Joiner) Ping(ctx context.Context) error {
 }
 
 // Run is the store's, where it has one.
-func (j *Joiner) Run(ctx context.Context, tell func(lease.Loss)) error {
+func (j *Joiner) Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error {
 	if w, ok := j.store.(watchedLeases); ok {
-		return w.Run(ctx, tell)
+		return w.Run(ctx, tell, forgotBefore)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ var ErrNoKeys = errors.New("server: listening beyond loopback, and there is no k
 // Config is what a server is made of. Leases, Ledger, Policy, GRPC and HTTP are
 // required; New takes the listeners over, the stores stay the caller's to close.
 type Config struct {
-	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss)) error,
-	// which tells of what it forgot.
+	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss), func(int64)) error,
+	// which tells of what it forgot, and before which time leases may be forgotten.
 	Leases lease.Store
 	Ledger ledger.Store
 	Policy policy.Store
@@ -296,7 +296,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	running.Go(func() { s.figures.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {
-		running.Go(func() { _ = l.Run(background, s.forgot) })
+		running.Go(func() { _ = l.Run(background, s.forgot, s.view.forgotBefore) })
 	}
 	running.Go(func() {
 		if err := s.grpc.Serve(s.config.GRPC); err != nil {
@@ -324,7 +324,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // watchedLeases is a lease store that notices when it forgets.
 type watchedLeases interface {
-	Run(ctx context.Context, tell func(lease.Loss)) error
+	Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error
 }
 
 // forgot counts a loss of the lease store's. Every server that notices counts it.

@@ -41,7 +41,8 @@ type inForce struct {
 	switches limit.Switches
 	switched int64 // counts the changes of switches
 	heads    policy.Heads
-	// turn counts the changes of policy and switches; streams compare it.
+	forgot   int64 // leases granted before, Unix microseconds, the lease store may have forgotten; 0 before it was looked at
+	// turn counts the changes of policy, switches and forgot; streams compare it.
 	turn int64
 }
 
@@ -243,8 +244,8 @@ func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
 	if news {
 		v.metrics.limits.follow(next.rules, next.shadow)
 	}
-	// Switches have a way of their own, and may have changed meanwhile.
-	next.switches, next.switched, next.turn = v.now.switches, v.now.switched, v.now.turn
+	// Switches have a way of their own, and may have changed meanwhile; so does what the lease store says.
+	next.switches, next.switched, next.forgot, next.turn = v.now.switches, v.now.switched, v.now.forgot, v.now.turn
 	if news {
 		next.turn++
 	}
@@ -270,6 +271,16 @@ func (v *view) switchTo(sw limit.Switches) {
 	next.switched++
 	v.metrics.switchMode.Set(float64(sw.Mode))
 	v.metrics.switchDenied.Set(float64(len(sw.Denied)))
+	next.turn++
+	v.nowLocked(&next)
+}
+
+// forgotBefore takes what the lease store says; it only rises.
+func (v *view) forgotBefore(at int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := *v.now
+	next.forgot = max(next.forgot, at)
 	next.turn++
 	v.nowLocked(&next)
 }

@@ -17,6 +17,7 @@ type cursor struct {
 	version  int64 // of the policy
 	shadow   int64 // version
 	switches int64 // inForce.switched
+	forgot   int64
 	tenants  int64 // change number
 }
 
@@ -90,6 +91,9 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 		if !at.started || now.switched != at.switches {
 			first.Switches = wire.SwitchesToProto(now.switches)
 		}
+		if now.forgot != at.forgot {
+			first.ForgotBefore = now.forgot
+		}
 		news = true
 	}
 	messages := []*quotav1.WatchResponse{first}
@@ -102,7 +106,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 		messages = append(messages[:0], withTenants(first, changes)...)
 		news = true
 	}
-	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.switched, tenants: head}
+	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.switched, forgot: now.forgot, tenants: head}
 	if !news {
 		return nil, changed, nil
 	}

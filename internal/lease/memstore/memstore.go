@@ -63,6 +63,13 @@ func (s *Store) Renew(_ context.Context, renewals []lease.Renewal) []lease.Answe
 	return answers
 }
 
+// Run says until ctx ends what of leases that were granted before the store began it knows: nothing.
+func (s *Store) Run(ctx context.Context, _ func(lease.Loss), forgotBefore func(int64)) error {
+	forgotBefore(s.since)
+	<-ctx.Done()
+	return nil
+}
+
 func (s *Store) renew(now int64, r *lease.Renewal) lease.Answer {
 	sh := &s.shards[maphash.String(s.seed, r.Key)%shards]
 	sh.mu.Lock()

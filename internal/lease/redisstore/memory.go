@@ -56,6 +56,7 @@ type seen struct {
 	history string // the node's replication id
 	offset  int64  // in it
 	evicted int64
+	forgot  int64
 }
 
 // look is what a node says of itself, and of the mark.
@@ -68,17 +69,22 @@ type look struct {
 	now     int64
 	history string
 	offset  int64
+	forgot  int64
 	before  string // the history that this one went on from, and
 	from    int64  // the first offset in it that it does not have
 	evicted int64
 }
 
-// Run looks at the marks until ctx ends, and tells of each loss.
-func (s *Store) Run(ctx context.Context, tell func(lease.Loss)) error {
+// Run looks at the marks until ctx ends, and tells of each loss that it notices. Besides it says, when that rises, before which time
+// leases may be forgotten, in Unix microseconds: what the marks say, so that all servers say the same.
+func (s *Store) Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		s.look(ctx, tell)
+		was := s.forgot
+		if s.look(ctx, tell); s.forgot > was {
+			forgotBefore(s.forgot)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -165,13 +171,14 @@ func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
 	}
 	l := &look{mark: mark}
 	info := ""
-	if len(v) == 5 {
+	if len(v) == 6 {
 		l.life, _ = v[0].(string)
 		l.since, _ = v[1].(int64)
 		lost, _ := v[2].(int64)
 		l.lost = lost == 1
 		info, _ = v[3].(string)
 		l.now, _ = v[4].(int64)
+		l.forgot, _ = v[5].(int64)
 	}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -197,8 +204,13 @@ func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
 func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(lease.Loss)) (lease.Memory, error) {
 	was, known := s.seen[l.mark]
 	why, lost, begin := lease.Why(""), false, l.life == ""
+	// A shard that was looked at under another mark got slots, or gave some away, and remembers what it did. Of one that
+	// was not nobody here knows: whoever has leases of it is to say so.
+	unknown := begin && !known && !s.remembers(l.mark)
 	switch {
 	case !known:
+	case l.life != "" && l.life != was.life && !l.lost && l.forgot == was.forgot && l.history == was.history && l.evicted > was.evicted:
+		why = lease.Evicted // as another server saw first
 	case l.life != was.life:
 		// Another server may have found the mark gone first, and not have known of a loss.
 		why, lost, begin = lease.Emptied, true, begin || !l.lost
@@ -216,8 +228,12 @@ func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell 
 		why, lost, begin = lease.Another, true, true
 	}
 	if begin {
-		v, err := beginScript.Run(ctx, s.client, []string{l.mark}, l.life, rand.Text(), flag(lost)).Slice()
-		if err == nil && len(v) != 3 {
+		above := ""
+		if lost || unknown {
+			above = strconv.FormatInt(s.forgot, 10)
+		}
+		v, err := beginScript.Run(ctx, s.client, []string{l.mark}, l.life, rand.Text(), flag(lost), above).Slice()
+		if err == nil && len(v) != 4 {
 			err = errors.New("an answer of another form")
 		}
 		if err != nil {
@@ -228,8 +244,10 @@ func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell 
 		n, _ := v[2].(int64)
 		l.lost = n == 1
 		l.now = l.since
+		l.forgot, _ = v[3].(int64)
 	}
-	s.seen[l.mark] = seen{life: l.life, history: l.history, offset: l.offset, evicted: l.evicted}
+	s.forgot = max(s.forgot, l.forgot)
+	s.seen[l.mark] = seen{life: l.life, history: l.history, offset: l.offset, evicted: l.evicted, forgot: l.forgot}
 	if why != "" {
 		part := "all"
 		if l.slots > 0 {
@@ -276,6 +294,12 @@ func (s *Store) recall(renewals []lease.Renewal) {
 			r.Memory = m.of(s.key(r))
 		}
 	}
+}
+
+// remembers reports whether it was seen how far back the key's shard remembers.
+func (s *Store) remembers(key string) bool {
+	m := s.memory.Load()
+	return m != nil && len(m.shards) > 0 && m.of(key).Since != nothing
 }
 
 func (m *remembered) of(key string) lease.Memory {

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type watched struct {
 
 	mu     sync.Mutex
 	losses []lease.Loss
+	forgot int64 // leases granted before may be forgotten, as last said
 }
 
 func watch(t *testing.T, cluster *testenv.RedisCluster) *watched {
@@ -37,6 +39,13 @@ func watch(t *testing.T, cluster *testenv.RedisCluster) *watched {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.losses = append(w.losses, l)
+		}, func(at int64) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if at <= w.forgot {
+				t.Errorf("leases granted before %d are forgotten, after %d was said", at, w.forgot)
+			}
+			w.forgot = at
 		})
 	}()
 	t.Cleanup(func() { stop(); <-done; _ = client.Close() })
@@ -47,6 +56,18 @@ func (w *watched) seen() []lease.Loss {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.losses)
+}
+
+// forgotBefore is what was said last, once anything was.
+func (w *watched) forgotBefore() (at int64) {
+	w.t.Helper()
+	w.wait("it is said since when leases are known", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		at = w.forgot
+		return at != 0
+	})
+	return at
 }
 
 // lease asks for a new bucket of the key by a newcomer.
@@ -146,6 +167,8 @@ func TestAFlushedMasterIsNoticed(t *testing.T) {
 	a, b := watch(t, cluster), watch(t, cluster)
 	a.looked(cluster)
 	b.looked(cluster)
+	before := a.forgotBefore()
+	b.wait("both say the same", func() bool { return b.forgotBefore() == before })
 	addr := cluster.Masters()[0]
 	node := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = node.Close() }()
@@ -171,6 +194,11 @@ func TestAFlushedMasterIsNoticed(t *testing.T) {
 			t.Errorf("server %d: a window of another shard: got %+v, want tokens", i, g)
 		}
 	}
+	a.wait("leases of before are not known any more", func() bool { return a.forgotBefore() > before })
+	b.wait("both say the same", func() bool { return b.forgotBefore() == a.forgotBefore() })
+	if later := watch(t, cluster); later.forgotBefore() != a.forgotBefore() {
+		t.Errorf("a server that began later says %d, and the others %d", later.forgotBefore(), a.forgotBefore())
+	}
 	a.wait("after a term all is as before", func() bool {
 		g := a.lease(keyOn(cluster, addr, true, time.Now().Format("05.000")), "n", leasetest.Bucket(100, 200))
 		return g.Err == nil && g.Grant.Tokens >= 10
@@ -189,7 +217,7 @@ func TestAPromotedReplicaThatIsBehindIsNoticed(t *testing.T) {
 		cluster := testenv.PrivateRedis(t)
 		w := watch(t, cluster)
 		w.looked(cluster)
-		addr := cluster.Masters()[0]
+		addr, before := cluster.Masters()[0], w.forgotBefore()
 		old := redis.NewClient(&redis.Options{Addr: addr})
 		defer func() { _ = old.Close() }()
 		if behind {
@@ -212,11 +240,15 @@ func TestAPromotedReplicaThatIsBehindIsNoticed(t *testing.T) {
 			if got := w.seen(); got[0].Why != lease.Behind {
 				t.Errorf("got %v, want %s", got, lease.Behind)
 			}
+			w.wait("leases of before are not known any more", func() bool { return w.forgotBefore() > before })
 			continue
 		}
 		w.look(4)
 		if got := w.seen(); len(got) != 0 {
 			t.Errorf("a replica that has all took over: got %v, want no loss", got)
+		}
+		if got := w.forgotBefore(); got != before {
+			t.Errorf("a replica that has all took over: leases before %d are forgotten, want %d still", got, before)
 		}
 	}
 }
@@ -231,4 +263,88 @@ func TestARestartWithoutDataIsNoticed(t *testing.T) {
 	cluster.Restart(addr)
 	w.wait("the loss is noticed", func() bool { return len(w.seen()) > 0 })
 	t.Log(w.seen())
+}
+
+// A slot that has a shard's mark goes to another master: the shard has another mark then, and no lease was forgotten.
+func TestAnotherMarkIsNoLoss(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	w := watch(t, cluster)
+	w.looked(cluster)
+	before := w.forgotBefore()
+	masters, ids := cluster.Masters(), make(map[string]string)
+	nodes := make(map[string]*redis.Client)
+	for _, addr := range masters {
+		nodes[addr] = redis.NewClient(&redis.Options{Addr: addr})
+		defer func() { _ = nodes[addr].Close() }()
+		ids[addr] = nodes[addr].Do(t.Context(), "cluster", "myid").Val().(string)
+	}
+	from := masters[0]
+	keys, err := nodes[from].Keys(t.Context(), cluster.Prefix+"memory*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("marks of a shard: %v, %v", keys, err)
+	}
+	slot := nodes[from].ClusterKeySlot(t.Context(), keys[0]).Val()
+	do := func(addr string, args ...any) {
+		t.Helper()
+		if err := nodes[addr].Do(t.Context(), args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	to := masters[1]
+	do(to, "cluster", "setslot", slot, "importing", ids[from])
+	do(from, "cluster", "setslot", slot, "migrating", ids[to])
+	host, port, _ := strings.Cut(to, ":")
+	do(from, "migrate", host, port, keys[0], 0, 1000)
+	for _, addr := range []string{to, from, masters[2]} {
+		do(addr, "cluster", "setslot", slot, "node", ids[to])
+	}
+	w.wait("the shard has another mark", func() bool {
+		now, err := nodes[from].Keys(t.Context(), cluster.Prefix+"memory*").Result()
+		return err == nil && len(now) == 1 && now[0] != keys[0]
+	})
+	w.look(2)
+	if got := w.forgotBefore(); got != before || len(w.seen()) != 0 {
+		t.Errorf("leases before %d are forgotten, losses %v; want %d still, and none", got, w.seen(), before)
+	}
+}
+
+// Where buckets are dropped for want of memory, time and again, that is told, and agents are not: to renew all leases each time
+// would drop more.
+func TestDroppedBucketsAreRenewedInTheirTime(t *testing.T) {
+	cluster := testenv.PrivateRedis(t)
+	w, other := watch(t, cluster), watch(t, cluster)
+	w.looked(cluster)
+	other.looked(cluster)
+	before := w.forgotBefore()
+	addr := cluster.Masters()[0]
+	node := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = node.Close() }()
+	used, err := node.Do(t.Context(), "memory", "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, _ := used.(map[any]any)["total.allocated"].(int64)
+	for name, value := range map[string]any{"maxmemory-policy": "volatile-random", "maxmemory": total + 200_000} {
+		if err := node.Do(t.Context(), "config", "set", name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	w.wait("buckets are dropped", func() bool {
+		for range 200 {
+			n++
+			w.lease(keyOn(cluster, addr, true, fmt.Sprintf("more%d-", n)), "n", leasetest.Bucket(100, 200))
+		}
+		return len(w.seen()) > 0 && len(other.seen()) > 0
+	})
+	w.look(2)
+	other.look(2)
+	for _, l := range append(w.seen(), other.seen()...) {
+		if l.Why != lease.Evicted {
+			t.Errorf("got %v, want %s", l, lease.Evicted)
+		}
+	}
+	if got := w.forgotBefore(); got != before {
+		t.Errorf("leases before %d are to be renewed, want %d still", got, before)
+	}
 }

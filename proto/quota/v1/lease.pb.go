@@ -1348,7 +1348,12 @@ type WatchResponse struct {
 	RefreshTenants bool `protobuf:"varint,5,opt,name=refresh_tenants,json=refreshTenants,proto3" json:"refresh_tenants,omitempty"`
 	// Set when the shadow policy changed: the version to evaluate beside the one in
 	// force, whose denials are counted and deny nothing. One of version 0 means none.
-	Shadow        *Policy `protobuf:"bytes,6,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Shadow *Policy `protobuf:"bytes,6,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// Set in the first message, and when it rises: the lease store may have forgotten leases that it granted before
+	// this, in Unix microseconds by its own clock; 0 where the server does not know yet. An agent that was told of an
+	// earlier time renews all that it holds within seconds, each at a moment drawn by lot. It compares the number with
+	// nothing else, so that whichever server says it, and however often, it does so once.
+	ForgotBefore  int64 `protobuf:"varint,7,opt,name=forgot_before,json=forgotBefore,proto3" json:"forgot_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1423,6 +1428,13 @@ func (x *WatchResponse) GetShadow() *Policy {
 		return x.Shadow
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetForgotBefore() int64 {
+	if x != nil {
+		return x.ForgotBefore
+	}
+	return 0
 }
 
 // Switches are the operators' overrides of every decision.
@@ -2948,14 +2960,15 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12#\n" +
-	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\x8d\x02\n" +
+	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xb2\x02\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x06policy\x18\x01 \x01(\v2\x10.quota.v1.PolicyR\x06policy\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12.\n" +
 	"\bswitches\x18\x03 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
 	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\x12'\n" +
 	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\x12(\n" +
-	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\"\xdb\x01\n" +
+	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\x12#\n" +
+	"\rforgot_before\x18\a \x01(\x03R\fforgotBefore\"\xdb\x01\n" +
 	"\bSwitches\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.quota.v1.Switches.ModeR\x04mode\x12%\n" +
 	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\x12\x1a\n" +

@@ -39,6 +39,7 @@ type fake struct {
 	tenants  map[string]limit.Tenant
 	switches limit.Switches
 	change   int64
+	forgot   int64 // leases granted before may be forgotten
 	watchers map[chan *quotav1.WatchResponse]bool
 	chunk    int64 // tokens granted beyond those waited for
 	ttl      time.Duration
@@ -320,7 +321,7 @@ func (f *fake) Watch(req *quotav1.WatchRequest, s quotav1.LeaseService_WatchServ
 	}
 	ch := make(chan *quotav1.WatchResponse, 64)
 	f.watchers[ch] = true
-	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change}
+	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change, ForgotBefore: f.forgot}
 	if req.PolicyVersion != f.policy.Version {
 		first.Policy = wire.PolicyToProto(f.policy)
 	}
@@ -352,6 +353,14 @@ func (f *fake) apply(p *limit.Policy) {
 	defer f.mu.Unlock()
 	f.policy = p
 	f.push(&quotav1.WatchResponse{Policy: wire.PolicyToProto(p)})
+}
+
+// forget says that leases granted before may be forgotten.
+func (f *fake) forget(before int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgot = before
+	f.push(&quotav1.WatchResponse{ForgotBefore: before})
 }
 
 // try puts a policy beside the one in force; nil for none.

@@ -64,6 +64,7 @@ type loop struct {
 	settled chan settleResult
 	looked  chan lookResult
 
+	forgot    int64 // what the lease store may have forgotten leases of before, as last told; 0 for not
 	flying    int
 	lastSent  int64
 	roundTrip int64 // of Renew calls of late, microseconds
@@ -420,6 +421,7 @@ type watchEvent struct {
 	switches *limit.Switches
 	refresh  bool
 	trial    *limit.Rules // the shadow version, one of version 0 for none; nil for no news
+	forgot   int64        // the lease store may have forgotten leases of before; 0 for no news
 }
 
 func (l *loop) onWatched(e watchEvent) {
@@ -460,6 +462,7 @@ func (l *loop) onWatched(e watchEvent) {
 	if e.refresh {
 		c.reg.Refresh()
 	}
+	l.renewAnew(e.forgot)
 }
 
 // apply carries out what a change means for buckets.

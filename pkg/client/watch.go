@@ -61,7 +61,7 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 		if err != nil {
 			return err
 		}
-		e := watchEvent{refresh: m.GetRefreshTenants()}
+		e := watchEvent{refresh: m.GetRefreshTenants(), forgot: m.GetForgotBefore()}
 		if m.Policy != nil {
 			p, err := wire.PolicyFromProto(m.Policy)
 			if err == nil {

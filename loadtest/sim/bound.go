@@ -117,11 +117,7 @@ func (b *bound) times(from, to int64) float64 {
 		return 1 + float64(off)/float64(b.sc.Agents)
 	}
 	for _, f := range b.sc.Faults.Forgets {
-		longest := int64(lease.LongTerm)
-		if b.sc.Faults.LongLeases {
-			longest = lease.LongestTerm
-		}
-		if f.At <= to && from <= f.At+longest {
+		if f.At <= to && from <= f.At+lease.LongTerm {
 			return 2
 		}
 	}

@@ -31,7 +31,8 @@ type gateway struct {
 	skew  int64   // of its clock
 
 	loop loop
-	gone bool // left or crashed
+	gone bool  // left or crashed
+	lost int64 // the last loss that it was told of
 
 	pauses []Span
 	queue  []request // that came while it stood still
@@ -52,6 +53,7 @@ type line struct {
 	failing int64 // since when
 	hungry  int   // answers in a row that left requests waiting
 	retryAt int64 // not to be asked for before
+	forced  int64 // to be renewed at this time although nothing presses; 0 for no
 	lost    bool
 }
 

@@ -66,14 +66,24 @@ func (l *line) plan() {
 func (l *line) dueAt() int64 {
 	due := l.bucket.Turn(l.g.clock())
 	if !l.flying && !l.ready {
-		if renew := l.bucket.Due(l.g.clock()); renew != agent.Never {
-			due = min(due, max(renew, l.retryAt+l.g.skew))
-		}
+		due = min(due, l.renewAt())
 	}
 	if due == agent.Never {
 		return due
 	}
 	return max(l.g.at(due), l.g.w.now)
+}
+
+// renewAt is when its renewal is due, by the gateway's clock.
+func (l *line) renewAt() int64 {
+	due := l.bucket.Due(l.g.clock())
+	if due == agent.Never {
+		return due
+	}
+	if l.forced > 0 {
+		due = min(due, l.forced+l.g.skew)
+	}
+	return max(due, l.retryAt+l.g.skew)
 }
 
 // look does what it is time for, and queues the bucket for the next call if it is due.
@@ -82,7 +92,7 @@ func (l *line) look() {
 	l.due = agent.Never
 	served, _ := l.bucket.Tick(now, l.g.loop.lost || l.lost)
 	serve(served)
-	if l.flying || l.ready || max(l.bucket.Due(now), l.retryAt+l.g.skew) > now {
+	if l.flying || l.ready || l.renewAt() > now {
 		l.plan()
 		return
 	}
@@ -153,7 +163,7 @@ func (p *loop) send(batch []*line) {
 	sent, now := w.now, g.clock()
 	renewals := make([]lease.Renewal, len(batch))
 	for i, l := range batch {
-		l.ready, l.flying = false, true
+		l.ready, l.flying, l.forced = false, true, 0
 		l.bucket.Expire(now, p.lost || l.lost)
 		renewals[i] = l.bucket.Renew(now, p.leaving || l.bucket.Unused())
 	}

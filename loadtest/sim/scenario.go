@@ -50,7 +50,7 @@ type Faults struct {
 	RoundTrip       int64                 // of a call, on average; 0 for 2 ms
 	Cuts            []Cut                 // agents out of contact
 	Forgets         []Forget              // the store loses buckets
-	LongLeases      bool                  // of which leases of more than ten seconds live
+	Untold          bool                  // and nobody tells agents of that: a control
 	Clock           func(now int64) int64 // what the store's clock is ahead by
 	Skew            func(agent int) int64 // what an agent's clock is ahead by
 	Pauses          func(agent int) []Span

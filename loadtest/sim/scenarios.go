@@ -443,8 +443,9 @@ func storeAndClocks() []Scenario {
 	}{{"once", []Forget{{At: 100 * second}}}, {"twice", []Forget{{At: 100 * second}, {At: 101 * second}}}} {
 		sc := beside(section, "half have long leases, the store forgets "+twice.name+" as the others begin", 20, 0.7)
 		sc.Duration = 250 * second
-		sc.Faults.Forgets, sc.Faults.LongLeases = twice.forgets, true
-		sc.Promises = nil // printed
+		sc.Faults.Forgets = twice.forgets
+		sc.Faults.Healed = twice.forgets[len(twice.forgets)-1].At
+		sc.Promises = []Promise{recovers(20)}
 		out = append(out, sc)
 	}
 	leap := func(by int64) func(int64) int64 {

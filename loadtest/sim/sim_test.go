@@ -91,6 +91,22 @@ func TestUnguardedBreaksTheBound(t *testing.T) {
 	}
 }
 
+// With nobody told that the store forgot, leases that it does not know of live on for two minutes beside what it grants,
+// and the check of the bound has to say so.
+func TestUntoldLossBreaksTheBound(t *testing.T) {
+	if sampled {
+		t.Skip("too long under the race detector")
+	}
+	sc := named(t, "20 agents, half have long leases, the store forgets once as the others begin, 0.7 ×")
+	sc.Duration = 125 * second
+	for _, untold := range []bool{false, true} {
+		sc.Faults.Untold = untold
+		if r := Run(sc, 1); (r.OverBound > 0) != untold {
+			t.Errorf("untold %v: %d admissions over, and %.3f of the bound", untold, r.OverBound, r.Over)
+		}
+	}
+}
+
 // An agent that has less than its part, or more, is seen.
 func TestUnfairSharesAreSeen(t *testing.T) {
 	for name, demand := range map[string]func(a int, now int64) float64{ // of ten agents

@@ -78,6 +78,9 @@ func (w *world) plan() {
 	}
 	for _, c := range f.Forgets {
 		w.at(c.At, func() { w.store.forget(c.Keys) })
+		if !w.sc.Faults.Untold {
+			w.at(c.At+noticed, func() { w.tell(c.At) })
+		}
 	}
 	if f.Churn.Every > 0 {
 		w.at(f.Churn.Every, func() { w.churn(1) })

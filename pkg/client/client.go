@@ -66,6 +66,7 @@ type Client struct {
 	final    Stats // written before done is closed
 	finalErr error
 
+	requests    sync.Pool // of *request, to be used again
 	reserved    reservations
 	waiting     atomic.Int64
 	waited      atomic.Int64
@@ -106,6 +107,9 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
+	if cfg.api == nil {
+		cfg.api = quotav1.NewLeaseServiceClient(conn)
+	}
 	now := time.Now()
 	keeper, err := openKeeper(&cfg, now.UnixMicro())
 	if err != nil {
@@ -116,7 +120,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		reg: agent.NewRegistry(cfg.maxBuckets), cfg: cfg, log: cfg.logger.With("agent", cfg.agent),
 		// A second back, so that no time is zero.
 		began: now.Add(-time.Second), epoch: now.UnixMicro(), keeper: keeper,
-		conn: conn, api: quotav1.NewLeaseServiceClient(conn),
+		conn: conn, api: cfg.api,
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 	}

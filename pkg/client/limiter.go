@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -59,6 +61,15 @@ type handle struct {
 	pins    *pins
 }
 
+// clone copies what the caller may use again.
+func clone(a []limit.Attribute) []limit.Attribute {
+	b := slices.Clone(a)
+	for i := range b {
+		b[i] = limit.Attribute{Name: strings.Clone(b[i].Name), Value: strings.Clone(b[i].Value)}
+	}
+	return b
+}
+
 // Limiter resolves the attributes once and returns a handle for them, for the
 // hottest paths. It follows changes of the policy and of the tenant. It waits
 // for the tenant to be known, no longer than ctx and WithMaxWait, and then goes
@@ -71,7 +82,7 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 	for _, a := range clone(attributesOf(attributes)) {
 		l.attrs = append(l.attrs, Attribute(a))
 	}
-	r := &request{c: c, n: 1, attrs: attributesOf(l.attrs)}
+	r := c.request(1, attributesOf(l.attrs))
 	c.resolve(ctx, r)
 	r.end()
 	c.mu.Lock()
@@ -140,7 +151,9 @@ func (l *Limiter) AllowN(n int64) bool {
 func (l *Limiter) endless(n int64) bool {
 	a := attributesOf(l.attrs)
 	if set := l.c.reg.Find(agent.Lookup(a, AttrTenant)); set != nil && set.Slots {
-		d := l.c.begun(context.Background(), &request{c: l.c, n: n, attrs: a, endless: true})
+		r := l.c.request(n, a)
+		r.endless = true
+		d := l.c.begun(context.Background(), r)
 		l.resettle()
 		return d.Allowed
 	}

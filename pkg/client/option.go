@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/switchfile"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // Unknown says how requests are decided while nothing is known of the policy, or
@@ -59,7 +60,8 @@ type config struct {
 	journalBytes    int64         // of them at most
 	maxReservations int
 	reservationTime time.Duration
-	switches        switchfile.Says // what the file said at the start
+	switches        switchfile.Says            // what the file said at the start
+	api             quotav1.LeaseServiceClient // what it calls; nil for the connection's
 }
 
 // Option changes a default of Dial.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,7 +69,9 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 		c.crowded.Add(1)
 		return nil, Decision{Reason: ReasonCrowded, RetryAfter: time.Second}
 	}
-	d := c.begun(ctx, &request{c: c, n: n, attrs: clone(attributesOf(attributes)), reserves: res})
+	r := c.request(n, attributesOf(attributes))
+	r.reserves = res
+	d := c.begun(ctx, r)
 	if !d.Allowed {
 		c.reserved.remove(res)
 		return nil, d
@@ -142,7 +145,7 @@ func (r *Reservation) settle(m int64) {
 // keep takes what the request has in hand over into its reservation.
 func (r *request) keep(mode limit.Mode) {
 	res := r.reserves
-	res.holds, res.void = r.holds, mode != limit.ModeNormal
+	res.holds, res.void = slices.Clone(r.holds), mode != limit.ModeNormal
 	for _, h := range r.holds {
 		window := int64(0)
 		if !h.item.Slots && !res.void {

@@ -4,60 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/limit"
 )
-
-// request is a decision that the hot path could not make: it has to be refilled,
-// waited for, refused or learnt about.
-//
-// While it waits for one bucket it keeps what it took from others: what is taken is
-// announced where it is billed, so no count is wrong meanwhile, and nothing is locked, so no two requests wait for each
-// other. Putting everything back and trying again would instead lose its place
-// whenever the buckets are contended, which is when it waits. All buckets that need an answer
-// are asked at once, so that several cold ones cost one round trip.
-type request struct {
-	c     *Client
-	n     int64
-	attrs []limit.Attribute // a copy
-	holds []hold
-	taken []bool // by holds: the units are in hand
-	said  []bool // by holds: they are announced with Hold
-
-	waiters []*agent.Waiter // by holds: what waits; nil
-	waiting int
-	answers chan int
-	counted bool        // among the client's waiting requests
-	timer   *time.Timer // bounds the waiting for answers
-	over    bool
-
-	reserves *Reservation // keeps what is in hand in the end; nil
-
-	patient bool         // it waits its turn, at every limit
-	under   *agent.Entry // of the soft limit asked last, whose bucket denied; nil
-	endless bool         // nobody will tell of its end: it passes limits of slots by
-
-	before func() // called once, before it waits; nil
-}
-
-type beforeWaitKey struct{}
-
-// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn: once, on the
-// goroutine that asks, when the attributes were copied. It is for servers that
-// decide many requests on one goroutine, and go on with another when one of them waits. A decision that does not wait
-// does not look at it.
-func BeforeWait(ctx context.Context, f func()) context.Context {
-	return context.WithValue(ctx, beforeWaitKey{}, f)
-}
-
-// before returns what a context's decisions call before they wait.
-func before(ctx context.Context) func() {
-	f, _ := ctx.Value(beforeWaitKey{}).(func())
-	return f
-}
 
 // asked says how far the hot path came with a bucket.
 type asked uint8
@@ -72,11 +23,10 @@ const (
 // continueSlow goes on where the hot path stopped: at item i, whose bucket is the
 // last of holds unless it was not asked. The others' units are in hand.
 func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, state asked) Decision {
-	r := &request{c: c, n: n, attrs: clone(a), before: before(ctx), holds: append(make([]hold, 0, len(set.Items)), holds...)}
-	r.waiters = make([]*agent.Waiter, len(holds), len(set.Items))
+	r := c.request(n, a)
+	r.before = before(ctx)
 	for _, h := range holds {
-		r.taken = append(r.taken, true)
-		r.said = append(r.said, h.item.Hold)
+		r.hold(h, true, h.item.Hold)
 	}
 	if state != notAsked {
 		r.taken[len(holds)-1] = false
@@ -95,11 +45,12 @@ func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute,
 
 // allowSlow decides what the hot path did not even begin.
 func (c *Client) allowSlow(ctx context.Context, n int64, a []limit.Attribute) Decision {
-	return c.begun(ctx, &request{c: c, n: n, attrs: clone(a)})
+	return c.begun(ctx, c.request(n, a))
 }
 
-// begun decides a request from the beginning.
+// begun decides a request from the beginning, and ends it.
 func (c *Client) begun(ctx context.Context, r *request) Decision {
+	defer r.end()
 	switch {
 	case c.closed.Load():
 		return Decision{Reason: ReasonClosed}
@@ -108,17 +59,7 @@ func (c *Client) begun(ctx context.Context, r *request) Decision {
 		return Decision{Reason: ReasonInvalid}
 	}
 	r.before = before(ctx)
-	defer r.end()
 	return c.decide(ctx, r)
-}
-
-// clone copies what the caller may use again.
-func clone(a []limit.Attribute) []limit.Attribute {
-	b := slices.Clone(a)
-	for i := range b {
-		b[i] = limit.Attribute{Name: strings.Clone(b[i].Name), Value: strings.Clone(b[i].Value)}
-	}
-	return b
 }
 
 // decide matches and runs a request until it comes to an end, within its time.
@@ -246,46 +187,6 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 	return d
 }
 
-// begin starts the time that the request may wait, once. It reports false when
-// too many wait already.
-func (r *request) begin() bool {
-	if !r.count() {
-		return false
-	}
-	if r.timer == nil {
-		r.timer = time.NewTimer(r.c.cfg.maxWait)
-	}
-	return true
-}
-
-// count counts the request among those that wait, once. It reports false when too
-// many do already.
-func (r *request) count() bool {
-	if r.counted {
-		return true
-	}
-	if r.c.waiting.Add(1) > int64(r.c.cfg.maxWaiting) {
-		r.c.waiting.Add(-1)
-		r.c.crowded.Add(1)
-		return false
-	}
-	r.c.waited.Add(1)
-	r.counted = true
-	if r.before != nil {
-		r.before()
-	}
-	return true
-}
-
-func (r *request) end() {
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	if r.counted {
-		r.c.waiting.Add(-1)
-	}
-}
-
 // run asks the limits of set from item i on, whose bucket is the last of holds unless
 // it was not asked. again says that the buckets are no longer those in
 // force: nothing is held, and the caller matches again.
@@ -300,6 +201,7 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, state asked) (
 func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
 	c := r.c
 	mode := c.reg.Mode()
+	r.room(len(set.Items))
 	for ; i < len(set.Items); i++ {
 		it := &set.Items[i]
 		switch state {
@@ -416,7 +318,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		}
 		above = above || h.entry.Overage()
 	}
-	d = Decision{Allowed: true, by: &origin{r.holds[strictest], othersOf(r.holds, strictest), r.endingFor(set)}}
+	d = Decision{Allowed: true, by: r.deciders(set, strictest)}
 	switch {
 	case mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
@@ -429,16 +331,30 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 // add goes on to another bucket, and announces what has to be known before units
 // are taken of it. Even the last one's may have to go back while others are waited for.
 func (r *request) add(it *agent.Item, e *agent.Entry) {
-	r.holds = append(r.holds, hold{it, e})
-	r.taken = append(r.taken, false)
-	r.waiters = append(r.waiters, nil)
-	r.said = append(r.said, false)
+	r.hold(hold{it, e}, false, false)
 	if it.Hold || r.waiting > 0 || r.reserves != nil {
 		r.say(len(r.said) - 1)
 	}
 	if it.Inherited {
 		e.Inherit(r.n)
 	}
+}
+
+// hold notes a bucket that the request asks, or has asked.
+func (r *request) hold(h hold, taken, said bool) {
+	r.holds = append(r.holds, h)
+	r.taken = append(r.taken, taken)
+	r.said = append(r.said, said)
+	r.waiters = append(r.waiters, nil)
+}
+
+// deciders is what the decision keeps of an allowed request.
+func (r *request) deciders(set *agent.Set, strictest int) any {
+	ending := r.endingFor(set)
+	if len(r.holds) == 1 && ending == nil {
+		return r.holds[0].speaks()
+	}
+	return &origin{r.holds[strictest], othersOf(r.holds, strictest), ending}
 }
 
 // say announces that units of bucket i may be put back, where they are billed.
@@ -487,15 +403,12 @@ func (r *request) waitsItsTurn(it *agent.Item) bool { return r.patient || it.Que
 func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 	c := r.c
 	h := r.holds[i]
-	if r.answers == nil {
-		r.answers = make(chan int, limit.MaxPerRequest+limit.MaxTopLimits)
-	}
 	r.say(i)
-	w, answers := &agent.Waiter{Units: r.n, Reserves: r.reserves != nil}, r.answers
-	w.Done = func(agent.Verdict) { answers <- i }
+	w := r.waiter()
+	w.Units, w.Reserves = r.n, r.reserves != nil
 	reason := ReasonCrowded
 	if patient && r.count() || !patient && r.begin() {
-		if c.enqueue(h.entry, w, patient) {
+		if c.enqueue(h.entry, &w.Waiter, patient) {
 			r.waiters[i] = w
 			r.waiting++
 			return d, false
@@ -504,6 +417,7 @@ func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 			reason = ReasonQueueFull
 		}
 	}
+	r.spare = append(r.spare, w)
 	r.giveBack(false)
 	return Decision{Reason: reason, RetryAfter: time.Second, by: h.speaks()}, true
 }
@@ -541,8 +455,8 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 	for r.waiting > 0 {
 		if !r.over {
 			select {
-			case i := <-r.answers:
-				if d, again, stop = r.take(ctx, i); stop {
+			case w := <-r.answers:
+				if d, again, stop = r.take(ctx, w); stop {
 					return d, again, stop
 				}
 				continue
@@ -564,9 +478,9 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 	return d, false, false
 }
 
-// take takes the answer of bucket i; stop says that it ends the attempt.
-func (r *request) take(ctx context.Context, i int) (d Decision, again, stop bool) {
-	switch v := r.answered(i); v.Outcome {
+// take takes an answer; stop says that it ends the attempt.
+func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop bool) {
+	switch i, v := r.answered(w); v.Outcome {
 	case agent.Admitted:
 		return d, false, false
 	case agent.Rematch:
@@ -587,13 +501,19 @@ func (r *request) take(ctx context.Context, i int) (d Decision, again, stop bool
 	}
 }
 
-// answered takes the answer of bucket i.
-func (r *request) answered(i int) agent.Verdict {
-	v := r.waiters[i].Verdict()
-	r.waiters[i] = nil
+// answered takes the answer of a bucket, and returns which it is.
+func (r *request) answered(w *waiter) (i int, v agent.Verdict) {
+	i, v = slices.Index(r.waiters, w), w.Verdict()
+	r.rest(i)
 	r.waiting--
 	r.taken[i] = v.Outcome == agent.Admitted
-	return v
+	return i, v
+}
+
+// rest keeps for later what waits for bucket i no more.
+func (r *request) rest(i int) {
+	r.spare = append(r.spare, r.waiters[i])
+	r.waiters[i] = nil
 }
 
 // giveBack ends the attempt with nothing in hand. Unless a limit denied it, and has
@@ -604,10 +524,10 @@ func (r *request) giveBack(denied bool) {
 		if w == nil {
 			continue
 		}
-		served, was := r.holds[i].entry.Abandon(w, denied)
+		served, was := r.holds[i].entry.Abandon(&w.Waiter, denied)
 		serve(served)
 		if was {
-			r.waiters[i] = nil
+			r.rest(i)
 			denied = false
 		} else {
 			owed++ // its answer is there, or on its way

@@ -26,7 +26,8 @@ func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
 // waits for the next: tokens of looser limits are not taken long before they are of use. Slots come
 // last, in one order for all requests, so that no two wait for each other.
 func (c *Client) WaitN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	r := &request{c: c, n: n, attrs: clone(attributesOf(attributes)), patient: true}
+	r := c.request(n, attributesOf(attributes))
+	r.patient = true
 	return c.begun(ctx, r)
 }
 
@@ -53,7 +54,7 @@ func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
 		defer t.Stop()
 		late = t.C
 	}
-	if r.timer != nil {
+	if r.timed {
 		// The waiting for answers goes on after this one.
 		defer func() {
 			r.timer.Reset(c.cfg.maxWait)
@@ -62,8 +63,8 @@ func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
 	}
 	reason := ReasonQueueTimeout
 	select {
-	case i := <-r.answers:
-		return r.take(ctx, i)
+	case w := <-r.answers:
+		return r.take(ctx, w)
 	case <-late:
 	case <-ctx.Done():
 		reason = ReasonDeadline

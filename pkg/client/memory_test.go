@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"flag"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	memoryClients = flag.Int("memory-clients", 10, "of the measurement of memory")
+	memoryTenants = flag.Int("memory-tenants", 2000, "of each of them")
+	memoryProfile = flag.String("memory-profile", "", "file for a profile of the heap")
+)
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What a bucket takes of the heap, all in all, where each tenant has a limit of its own.
+func TestBytesPerTenant(t *testing.T) {
+	if *memoryProfile != "" {
+		runtime.MemProfileRate = 4096
+	}
+	p := newPlenty()
+	tenants := manyTenants(*memoryTenants)
+	clients := make([]*Client, *memoryClients)
+	for i := range clients {
+		clients[i] = p.dial(t, i)
+	}
+	before := heapInUse()
+	var group sync.WaitGroup
+	for _, c := range clients {
+		group.Go(func() { touch(t, c, tenants, 128) })
+	}
+	group.Wait()
+	for _, c := range clients {
+		for _, a := range tenants {
+			for range 4 { // so that it is remembered
+				c.Allow(context.Background(), a...)
+			}
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	each := (heapInUse() - before) / int64(len(clients)*len(tenants))
+	t.Logf("%d bytes for each of %d buckets", each, len(clients)*len(tenants))
+	if *memoryProfile != "" {
+		f, err := os.Create(*memoryProfile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := pprof.WriteHeapProfile(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range clients {
+		runtime.KeepAlive(c)
+	}
+}

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// request is a decision that the hot path could not make: it has to be refilled,
+// waited for, refused or learnt about.
+//
+// While it waits for one bucket it keeps what it took from others: what is taken is
+// announced where it is billed, so no count is wrong meanwhile, and nothing is locked, so no two requests wait for each
+// other. Putting everything back and trying again would instead lose its place
+// whenever the buckets are contended, which is when it waits. All buckets that need an answer
+// are asked at once, so that several cold ones cost one round trip.
+//
+// When many buckets are new there are as many requests as renewals, and so they are used again: request and end, which
+// every request comes to, are the only ones to know.
+type request struct {
+	c     *Client
+	n     int64
+	attrs []limit.Attribute // a copy
+	holds []hold
+	taken []bool // by holds: the units are in hand
+	said  []bool // by holds: they are announced with Hold
+
+	waiters []*waiter // by holds: what waits; nil
+	waiting int
+	answers chan *waiter // has room for all that may wait
+	spare   []*waiter    // that do not wait
+	counted bool         // among the client's waiting requests
+	timer   *time.Timer  // bounds the waiting for answers; nil before the first
+	timed   bool         // it is in use
+	over    bool
+
+	reserves *Reservation // keeps what is in hand in the end; nil
+
+	patient bool         // it waits its turn, at every limit
+	under   *agent.Entry // of the soft limit asked last, whose bucket denied; nil
+	endless bool         // nobody will tell of its end: it passes limits of slots by
+
+	before func() // called once, before it waits; nil
+}
+
+// waiter is what waits in a bucket for a request.
+type waiter struct{ agent.Waiter }
+
+// request returns one of n units and of a copy of the attributes.
+func (c *Client) request(n int64, attributes []limit.Attribute) *request {
+	r, _ := c.requests.Get().(*request)
+	if r == nil {
+		r = &request{c: c}
+	}
+	r.n = n
+	r.copy(attributes)
+	return r
+}
+
+// copy copies what the caller may use again.
+func (r *request) copy(attributes []limit.Attribute) {
+	size := 0
+	for i := range attributes {
+		size += len(attributes[i].Name) + len(attributes[i].Value)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i := range attributes {
+		b.WriteString(attributes[i].Name)
+		b.WriteString(attributes[i].Value)
+	}
+	text := b.String()
+	cut := func(n int) (s string) {
+		s, text = text[:n], text[n:]
+		return s
+	}
+	for i := range attributes {
+		r.attrs = append(r.attrs, limit.Attribute{Name: cut(len(attributes[i].Name)), Value: cut(len(attributes[i].Value))})
+	}
+}
+
+// room sees that all of so many limits may answer before anybody listens. Nothing waits yet.
+func (r *request) room(limits int) {
+	if cap(r.answers) < limits {
+		r.answers = make(chan *waiter, max(limits, onStack))
+		r.spare = nil // which tell the other
+	}
+}
+
+// waiter returns one that tells the request of its answer.
+func (r *request) waiter() *waiter {
+	if last := len(r.spare) - 1; last >= 0 {
+		w := r.spare[last]
+		r.spare = r.spare[:last]
+		return w
+	}
+	w, answers := new(waiter), r.answers
+	w.Done = func(agent.Verdict) { answers <- w }
+	return w
+}
+
+// begin starts the time that the request may wait, once. It reports false when
+// too many wait already.
+func (r *request) begin() bool {
+	if !r.count() {
+		return false
+	}
+	switch {
+	case r.timed:
+	case r.timer == nil:
+		r.timer = time.NewTimer(r.c.cfg.maxWait)
+	default:
+		r.timer.Reset(r.c.cfg.maxWait)
+	}
+	r.timed = true
+	return true
+}
+
+// count counts the request among those that wait, once. It reports false when too
+// many do already.
+func (r *request) count() bool {
+	if r.counted {
+		return true
+	}
+	if r.c.waiting.Add(1) > int64(r.c.cfg.maxWaiting) {
+		r.c.waiting.Add(-1)
+		r.c.crowded.Add(1)
+		return false
+	}
+	r.c.waited.Add(1)
+	r.counted = true
+	if r.before != nil {
+		r.before()
+	}
+	return true
+}
+
+// end ends the request: nobody has it in hand any more, and no bucket has a waiter of it.
+func (r *request) end() {
+	if r.timed {
+		r.timer.Stop()
+	}
+	c := r.c
+	if r.counted {
+		c.waiting.Add(-1)
+	}
+	if r.waiting > 0 {
+		return // BeforeWait's function panicked: a bucket has waiters of it
+	}
+	clear(r.attrs)
+	clear(r.holds[:cap(r.holds)])
+	*r = request{
+		c: c, attrs: r.attrs[:0], holds: r.holds[:0], taken: r.taken[:0], said: r.said[:0], waiters: r.waiters[:0],
+		answers: r.answers, spare: r.spare, timer: r.timer,
+	}
+	c.requests.Put(r)
+}
+
+type beforeWaitKey struct{}
+
+// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn: once, on the
+// goroutine that asks, when the attributes were copied. It is for servers that
+// decide many requests on one goroutine, and go on with another when one of them waits. A decision that does not wait
+// does not look at it.
+func BeforeWait(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, beforeWaitKey{}, f)
+}
+
+// before returns what a context's decisions call before they wait.
+func before(ctx context.Context) func() {
+	f, _ := ctx.Value(beforeWaitKey{}).(func())
+	return f
+}

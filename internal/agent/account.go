@@ -34,6 +34,10 @@ func (e *Entry) Accounted() bool { return !e.goesBy().slots && !e.Shadow() }
 func (of *Bucket) Ended(number int64) (Account, bool) {
 	b := of.open(new(hand))
 	defer b.close()
+	return b.endedLocked(number)
+}
+
+func (b *book) endedLocked(number int64) (Account, bool) {
 	p := b.ask
 	if p == nil || p.number != number {
 		return Account{}, false

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -150,19 +151,25 @@ func (of *Bucket) open(h *hand) *book {
 // close packs the book, or has it stay open, and releases the mutex.
 func (b *book) close() {
 	of := b.Bucket
-	if s := b.seldom.Load(); s != nil && s.book == b {
+	if s := of.seldom.Load(); s != nil && s.book == b {
 		if b.rests() && b.pack() {
+			kept := s.book // which is b, but one in hand is not to be taken for one that leaves the stack
 			s.book = nil
+			*kept = book{}
+			books.Put(kept)
 		}
 	} else if h := (*hand)(unsafe.Pointer(b)); h.book != h.was { // it is in one
 		b.putAway()
 	}
-	if s := b.seldom.Load(); s != nil && s.idle() {
-		b.seldom.Store(nil)
+	if s := of.seldom.Load(); s != nil && s.idle() {
+		of.seldom.Store(nil)
 	}
 	of.working.set(nil)
 	of.mu.Unlock()
 }
+
+// books are none's any more, to be used again: each renewal has one open until its answer.
+var books = sync.Pool{New: func() any { return new(book) }}
 
 // rests reports whether nobody is to need the book soon.
 func (b *book) rests() bool { return b.ask == nil && b.queue == nil && b.uses <= mostUses }
@@ -172,7 +179,7 @@ func (b *book) putAway() {
 	if b.rests() && b.pack() {
 		return
 	}
-	kept := new(book)
+	kept := books.Get().(*book)
 	*kept = *b
 	s := b.rarely()
 	s.book, kept.cell.apart = kept, s

@@ -60,11 +60,11 @@ type Bucket struct {
 func NewBucket(l *limit.Limit) *Bucket {
 	of, s := new(Bucket), new(Scope)
 	s.goBy(l)
-	of.init(s, new(cell))
+	of.init(s, new(cell), 0)
 	return of
 }
 
-func (of *Bucket) init(s *Scope, c *cell) {
+func (of *Bucket) init(s *Scope, c *cell, now int64) {
 	of.cell, of.scope = c, s
 	of.mu.Lock()
 	b := &new(hand).book // of zeros
@@ -73,6 +73,9 @@ func (of *Bucket) init(s *Scope, c *cell) {
 	b.adoptLocked()
 	if b.counting {
 		b.cell.credit(endless)
+	}
+	if now > 0 {
+		b.activeLocked(now)
 	}
 }
 

@@ -13,7 +13,7 @@ func TestCompany(t *testing.T) {
 		s := new(Scope)
 		s.goBy(new(limit.Limit))
 		e := new(Entry)
-		e.init(s, new(cell))
+		e.init(s, new(cell), 0)
 		return e
 	}
 	own, tenant, ip, elsewhere := entry(), entry(), entry(), entry()

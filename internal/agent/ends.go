@@ -76,7 +76,7 @@ func (b *book) beyondLocked() int64 {
 func (of *Bucket) Skip(now int64) {
 	b := of.open(new(hand))
 	defer b.close()
-	b.ask = nil
+	b.endAskLocked()
 	b.offered = 0
 	b.began = max(b.number+1<<20, now)
 	b.number = b.began - 1
@@ -90,7 +90,8 @@ func (of *Bucket) Forget() {
 	if b.counting {
 		return
 	}
-	b.ask, b.generation, b.denyUntil, b.free = nil, 0, 0, false
+	b.endAskLocked()
+	b.generation, b.denyUntil, b.free = 0, 0, false
 	b.offered = 0
 	b.reopenLocked()
 	b.met = true // who was admitted on credit stays so; nobody else is

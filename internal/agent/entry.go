@@ -93,16 +93,6 @@ func (e *Entry) Line() Line {
 	return b.line
 }
 
-// Heard is Line, and Beyond for an answer that is about to be applied.
-func (e *Entry) Heard() (l Line, beyond int64) {
-	b := e.open(new(hand))
-	defer b.close()
-	if b.line.Fails > 0 || b.free {
-		beyond = b.beyondLocked()
-	}
-	return b.line, beyond
-}
-
 // SetLine says what the owner keeps of the bucket from now on.
 func (e *Entry) SetLine(l Line) {
 	b := e.open(new(hand))
@@ -189,7 +179,21 @@ func (e *Entry) Values() []string {
 	if len(e.scope.names) == 0 {
 		return nil
 	}
-	return strings.Split(e.values(), valueSep)
+	return e.AppendValues(nil)
+}
+
+// AppendValues appends them.
+func (e *Entry) AppendValues(to []string) []string {
+	rest := e.values()
+	for range len(e.scope.names) - 1 {
+		var v string
+		v, rest, _ = strings.Cut(rest, valueSep)
+		to = append(to, v)
+	}
+	if len(e.scope.names) > 0 {
+		to = append(to, rest)
+	}
+	return to
 }
 
 // Lost reports whether the bucket's renewals have failed for a while.
@@ -247,10 +251,7 @@ func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
 	if e.durable = at != nil; !e.durable {
 		at = new(cell)
 	}
-	e.init(s, at)
-	b := e.open(new(hand))
-	defer b.close()
-	b.activeLocked(now)
+	e.init(s, at, now)
 	return e
 }
 

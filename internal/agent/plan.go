@@ -1,5 +1,7 @@
 package agent
 
+import "github.com/f4ee788f/quota/internal/lease"
+
 // Plan is what the owner of a bucket has to know to say when to look at it next, found with the book in hand once.
 type Plan struct {
 	Line    Line
@@ -49,4 +51,44 @@ func (p *Plan) Look(flying bool) int64 {
 		return p.turn
 	}
 	return min(p.turn, p.Renew())
+}
+
+// Compose is Renew, for a bucket that is due: final where it is to be given up, and where nobody used it since some time or
+// uses it now.
+func (e *Entry) Compose(now, idleSince int64, final bool) lease.Renewal {
+	b := e.open(new(hand))
+	defer b.close()
+	return b.renewLocked(now, final || e.scope.orphan || b.unusedLocked() ||
+		b.active*grain < idleSince && b.queue == nil && !(b.slots && b.cell.inUse() > 0))
+}
+
+// Answered is what an answer to a renewal came to.
+type Answered struct {
+	Served []*Waiter // see Apply
+	Plan   Plan      // after it
+	Ended  Account   // see Bucket.Ended; where WasEnded
+	Beyond int64     // see Bucket.Beyond
+
+	WasEnded bool
+}
+
+// Answer is Apply, with what the owner has to know before and after it. Where the answer brought those who wait neither
+// tokens nor a denial they are asked for again after a while, hungry of the times in a row that this was so, in microseconds: to
+// ask at once would be a busy loop over the network.
+func (e *Entry) Answer(now int64, g lease.Grant, hungry func(times int32) int64) (a Answered) {
+	b := e.open(new(hand))
+	defer b.close()
+	if b.line.Fails > 0 || b.free {
+		a.Beyond = b.beyondLocked()
+	}
+	a.Ended, a.WasEnded = b.endedLocked(g.Number)
+	times := b.line.Hungry
+	b.line.Fails, b.line.Retry, b.line.Hungry = 0, 0, 0
+	a.Served = b.applyLocked(now, g)
+	if len(a.Served) == 0 && b.impatientLocked() {
+		b.line.Hungry = times + 1
+		b.line.Retry = now + hungry(times+1)
+	}
+	a.Plan = b.planLocked(now)
+	return a
 }

@@ -32,6 +32,8 @@ type queue struct {
 	waiters []*Waiter // in the order in which they came
 	units   int64     // all of theirs
 	unheard bool      // one that waits its turn came since the last renewal
+
+	first [2]*Waiter // where the first are, for most are as few
 }
 
 // Verdict returns what became of a request that was decided.
@@ -67,6 +69,7 @@ func (of *Bucket) Join(w *Waiter) (served []*Waiter, ok bool) {
 func (b *book) enqueueLocked(w *Waiter, most int64) bool {
 	if b.queue == nil {
 		b.queue = new(queue)
+		b.queue.waiters = b.queue.first[:0]
 	}
 	n := int64(b.patients())
 	if !w.patient {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"math"
+	"sync"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -49,6 +50,17 @@ type pendingRenewal struct {
 
 func (p *pendingRenewal) shrink(stock, flow fraction) {
 	p.shrunkStock, p.shrunkFlow = p.shrunkStock.and(stock), p.shrunkFlow.and(flow)
+}
+
+// renewals are of buckets that have none under way any more, to be used again: a lease's course is one after the other.
+var renewals = sync.Pool{New: func() any { return new(pendingRenewal) }}
+
+// endAskLocked ends the renewal under way.
+func (b *book) endAskLocked() {
+	if b.ask != nil {
+		renewals.Put(b.ask)
+		b.ask = nil
+	}
 }
 
 // Never is the time of a bucket that needs no attention.
@@ -170,6 +182,10 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 func (of *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b := of.open(new(hand))
 	defer b.close()
+	return b.renewLocked(now, final)
+}
+
+func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	if b.number == 0 {
 		// Higher than any number of an earlier life of this bucket in this epoch.
 		b.began = max(now, 1)
@@ -240,7 +256,10 @@ func (of *Bucket) Renew(now int64, final bool) lease.Renewal {
 	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
 	b.early, b.stopped = false, false
-	b.ask = &pendingRenewal{
+	if b.ask == nil {
+		b.ask = renewals.Get().(*pendingRenewal)
+	}
+	*b.ask = pendingRenewal{
 		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
 		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
 	}
@@ -252,11 +271,16 @@ func (of *Bucket) Renew(now int64, final bool) lease.Renewal {
 func (of *Bucket) Apply(now int64, g lease.Grant) []*Waiter {
 	b := of.open(new(hand))
 	defer b.close()
-	p := b.ask
-	if p == nil || g.Number != p.number {
+	return b.applyLocked(now, g)
+}
+
+func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
+	if b.ask == nil || g.Number != b.ask.number {
 		return nil
 	}
-	b.ask, b.failed, b.free, b.met = nil, false, false, true
+	p := *b.ask
+	b.endAskLocked()
+	b.failed, b.free, b.met = false, false, true
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
 	if p.alone {
 		b.alone = inContact
@@ -429,6 +453,10 @@ func (of *Bucket) Expire(now int64, lost bool) {
 func (of *Bucket) Unused() bool {
 	b := of.open(new(hand))
 	defer b.close()
+	return b.unusedLocked()
+}
+
+func (b *book) unusedLocked() bool {
 	b.foldLocked()
 	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false

@@ -19,12 +19,17 @@ const usPerMs = 1000
 // RenewalToProto leaves out what only the caller knows: the limit, the tenant and
 // the values that make the bucket's key.
 func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
-	return &quotav1.Renewal{
-		Number: r.Number, Began: r.Began, Admitted: r.Admitted, Denied: r.Denied, Told: r.Told,
-		Held: r.Held, Waiting: r.Waiting, Largest: r.Largest, Reserved: r.Reserved, InUse: r.InUse, Final: r.Final, Alone: r.Alone,
-		Window: r.Window / usPerMs, Trickle: r.Trickle, ExpiresInMs: floor(r.ExpiresIn), Generation: r.Generation,
-		ElapsedUs: r.Elapsed,
-	}
+	p := new(quotav1.Renewal)
+	WriteRenewal(p, &r)
+	return p
+}
+
+// WriteRenewal is RenewalToProto to a new message p of the caller's, which may be one of many in one piece of memory.
+func WriteRenewal(p *quotav1.Renewal, r *lease.Renewal) {
+	p.Number, p.Began, p.Admitted, p.Denied, p.Told = r.Number, r.Began, r.Admitted, r.Denied, r.Told
+	p.Held, p.Waiting, p.Largest, p.Reserved, p.InUse, p.Final, p.Alone = r.Held, r.Waiting, r.Largest, r.Reserved, r.InUse, r.Final, r.Alone
+	p.Window, p.Trickle, p.ExpiresInMs, p.Generation = r.Window/usPerMs, r.Trickle, floor(r.ExpiresIn), r.Generation
+	p.ElapsedUs = r.Elapsed
 }
 
 // RenewalFromProto leaves Key, Spec, Holder and Now to the caller. Bounds are

@@ -18,10 +18,15 @@ const maxAccounts = 1024
 type accounts struct {
 	number int64
 	sums   map[string]*agent.Account // of what is over: leases that were replaced, buckets that are no more
+	last   *agent.Account            // that of the limit asked for last: most buckets have the same
+	lastOf string
 }
 
 // of returns the sums of a limit; nil beyond the bound.
 func (a *accounts) of(limit string) *agent.Account {
+	if a.last != nil && a.lastOf == limit {
+		return a.last
+	}
 	s := a.sums[limit]
 	if s == nil && len(a.sums) < maxAccounts {
 		if a.sums == nil {
@@ -30,18 +35,20 @@ func (a *accounts) of(limit string) *agent.Account {
 		s = new(agent.Account)
 		a.sums[limit] = s
 	}
+	if s != nil {
+		a.last, a.lastOf = s, limit
+	}
 	return s
 }
 
-// answered accounts for the lease that a grant ends, and for the grant. Before Apply.
-func (a *accounts) answered(e *agent.Entry, g *lease.Grant) {
-	if !e.Accounted() {
+// answered accounts for the lease that a grant ended, and for the grant.
+func (a *accounts) answered(e *agent.Entry, got *agent.Answered, g *lease.Grant) {
+	if !got.WasEnded || !e.Accounted() {
 		return
 	}
-	ended, ok := e.Ended(g.Number)
-	if s := a.of(e.Limit()); ok && s != nil {
-		ended.Granted = g.Most()
-		s.Add(ended)
+	if s := a.of(e.Limit()); s != nil {
+		got.Ended.Granted = g.Most()
+		s.Add(got.Ended)
 	}
 }
 

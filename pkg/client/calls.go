@@ -121,14 +121,22 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	c, now := l.c, l.c.now()
 	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
 	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
-	for _, e := range batch {
+	// One piece of memory for all: there are thousands a second.
+	messages := make([]quotav1.Renewal, len(batch))
+	req.Renewals = make([]*quotav1.Renewal, len(batch))
+	values := make([]string, 0, len(batch))
+	for i, e := range batch {
 		e.Flying = true
-		p := wire.RenewalToProto(e.Renew(now, final || e.Orphan() || e.Unused() || e.Idle(idle) && !e.Urgent() && !e.Busy()))
-		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), e.Values(), e.Shadow()
+		p := &messages[i]
+		r := e.Compose(now, idle, final)
+		wire.WriteRenewal(p, &r)
+		first := len(values)
+		values = e.AppendValues(values)
+		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), values[first:len(values):len(values)], e.Shadow()
 		if e.Overage() {
 			p.Kind = quotav1.Renewal_OVERAGE
 		}
-		req.Renewals = append(req.Renewals, p)
+		req.Renewals[i] = p
 	}
 	for _, t := range tenants {
 		req.Tenants = append(req.Tenants, t.ID())
@@ -171,29 +179,15 @@ func (l *loop) onRenewed(r renewResult) {
 		a := wire.GrantFromProto(r.resp.Grants[i])
 		switch {
 		case a.Err == nil:
-			line, over := e.Heard()
-			l.count.excess.add(&l.count.decided, e, beyond{outage: over})
-			line.Fails, line.Retry = 0, 0
 			if e.Lost() {
 				e.SetLost(false)
 			}
-			l.accounts.answered(e, &a.Grant)
-			hungry := line.Hungry
-			line.Hungry = 0
-			e.SetLine(line) // before the grant: the book is open until then
-			served := e.Apply(now, a.Grant)
-			serve(served)
-			plan := e.Plan(now)
-			if len(served) == 0 && plan.Pressed {
-				// Neither tokens for those who wait, nor a denial: asking at once
-				// again would be a busy loop over the network.
-				line.Hungry = hungry + 1
-				line.Retry = now + retryIn(int(line.Hungry), firstHunger, lastHunger).Microseconds()
-				e.SetLine(line)
-				plan.Line = line
-			}
+			got := e.Answer(now, a.Grant, hunger)
+			l.count.excess.add(&l.count.decided, e, beyond{outage: got.Beyond})
+			l.accounts.answered(e, &got, &a.Grant)
+			serve(got.Served)
 			if !e.Orphan() {
-				l.sched.Set(e, plan.Look(false))
+				l.sched.Set(e, got.Plan.Look(false))
 				continue
 			}
 			serve(e.Dismiss())
@@ -253,6 +247,9 @@ func (l *loop) onRenewed(r renewResult) {
 		l.inform(infos)
 	}
 }
+
+// hunger is how long those who wait and were brought nothing go without asking again, in microseconds, by how often that was so.
+func hunger(times int32) int64 { return retryIn(int(times), firstHunger, lastHunger).Microseconds() }
 
 // inform takes what the server says of tenants.
 func (l *loop) inform(infos []limit.Tenant) {

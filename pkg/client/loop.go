@@ -251,7 +251,11 @@ func (l *loop) takeQueue() {
 		if (c.lost.Load() || e.Lost()) && e.Urgent() {
 			serve(e.Fail(now)) // it began to wait just before contact was lost
 		}
-		l.schedule(e, now)
+		if e.Flying {
+			l.schedule(e, now)
+		} else {
+			l.sched.Set(e, now) // when it is looked at it says itself what it wants
+		}
 	}
 	clear(queue)
 }

@@ -39,7 +39,7 @@ func New(w io.Writer, f Format, q *ledger.BreakdownQuery) Rows {
 	}
 	switch f {
 	case JSONL:
-		return &lines{columns: c, w: w}
+		return newLines(w, c)
 	case Parquet:
 		return newParquet(w, c)
 	default:
@@ -51,6 +51,8 @@ func New(w io.Writer, f Format, q *ledger.BreakdownQuery) Rows {
 type columns struct {
 	q    *ledger.BreakdownQuery
 	zone *time.Location
+	at   int64 // of the last row, and
+	said string
 }
 
 func (c *columns) names() (all []string) {
@@ -72,8 +74,12 @@ func (c *columns) counts(r *ledger.BreakdownRow) []int64 {
 	return all
 }
 
+// start is a row's time as text; of many rows with the same one it is made once.
 func (c *columns) start(r *ledger.BreakdownRow) string {
-	return time.Unix(r.Start, 0).In(c.zone).Format(time.RFC3339)
+	if c.said == "" || r.Start != c.at {
+		c.at, c.said = r.Start, time.Unix(r.Start, 0).In(c.zone).Format(time.RFC3339)
+	}
+	return c.said
 }
 
 // Name is a row's name for people, by a dimension: of all attributes, pairs with commas,
@@ -128,29 +134,40 @@ func (s *table) Close() error {
 // lines is JSON lines: an object each, its fields in the order of the columns.
 type lines struct {
 	columns
-	w   io.Writer
-	buf []byte
+	w    io.Writer
+	keys [][]byte // what is before each value
+	buf  []byte
+}
+
+func newLines(w io.Writer, c columns) *lines {
+	l := &lines{columns: c, w: w}
+	before := byte('{')
+	for _, name := range c.names() {
+		l.keys = append(l.keys, append(appendText([]byte{before}, name), ':'))
+		before = ','
+	}
+	return l
 }
 
 // Write adds an object.
 func (l *lines) Write(r *ledger.BreakdownRow) error {
-	l.buf = append(l.buf[:0], '{')
-	names := l.names()
-	field := func(value []byte) {
-		if len(l.buf) > 1 {
-			l.buf = append(l.buf, ',')
-		}
-		l.buf = append(append(append(l.buf, text(names[0])...), ':'), value...)
-		names = names[1:]
+	l.buf = l.buf[:0]
+	keys := l.keys
+	key := func() {
+		l.buf = append(l.buf, keys[0]...)
+		keys = keys[1:]
 	}
 	if l.q.Every != ledger.EveryRange {
-		field(text(l.start(r)))
+		key()
+		l.buf = appendText(l.buf, l.start(r))
 	}
 	for i, n := range r.Names {
-		field(text(Name(l.q.By[i], n)))
+		key()
+		l.buf = appendText(l.buf, Name(l.q.By[i], n))
 	}
 	for _, n := range l.counts(r) {
-		field(strconv.AppendInt(nil, n, 10))
+		key()
+		l.buf = strconv.AppendInt(l.buf, n, 10)
 	}
 	l.buf = append(l.buf, '}', '\n')
 	_, err := l.w.Write(l.buf)
@@ -160,10 +177,17 @@ func (l *lines) Write(r *ledger.BreakdownRow) error {
 // Close has nothing left to write.
 func (l *lines) Close() error { return nil }
 
-func text(s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string
+// appendText adds a string as encoding/json writes it. Nearly all are plain, and need no look
+// at each character's rules.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			encoded, err := json.Marshal(s)
+			if err != nil {
+				panic(err) // a string
+			}
+			return append(b, encoded...)
+		}
 	}
-	return b
+	return append(append(append(b, '"'), s...), '"')
 }

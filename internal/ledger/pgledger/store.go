@@ -29,7 +29,7 @@ const intakeWidth = 3
 
 // deskWidth is how many connections the books have: a verification takes one for as
 // long as it lasts, and must not keep others, or intake, from theirs.
-const deskWidth = 4
+const deskWidth = 6
 
 // windowFor is how long a server believes what it read of months and of the
 // database's clock.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,36 +75,24 @@ func (b *Books) Breakdown(ctx context.Context, q ledger.BreakdownQuery, emit fun
 	if err := b.read(ctx, func(tx *sql.Tx) error { return b.needsArchive(ctx, tx, &q, &out, chunks) }); err != nil {
 		return out, err
 	}
+	ahead := b.ahead(ctx, &q, out.Block.Height, chunks)
+	defer ahead.stop()
 	left := q.Rows
 	for i, c := range chunks {
-		var s *statement
-		err := b.read(ctx, func(tx *sql.Tx) error {
-			newest, err := sealedBlock(ctx, tx, 0)
-			if err != nil {
-				return err
+		enough, err := ahead.chunk(i, func(row *ledger.BreakdownRow) error {
+			if err := emit(row); err != nil {
+				return emitted{err}
 			}
-			s = b.d.breakdown(&q, c, out.Block.Height, newest.Height > out.Block.Height)
-			rows, err := tx.QueryContext(ctx, s.text, s.args...)
-			return each(rows, err, func(rows *sql.Rows) error {
-				row, err := s.scan(rows)
-				if err != nil {
-					return err
-				}
-				if err := emit(row); err != nil {
-					return emitted{err}
-				}
-				if left--; left == 0 {
-					return errEnough
-				}
-				return nil
-			})
+			if left--; left == 0 {
+				return errEnough
+			}
+			return nil
 		})
 		var e emitted
 		if errors.As(err, &e) {
 			return out, e.error
 		}
-		enough := errors.Is(err, errEnough)
-		if err == nil || enough {
+		if err == nil {
 			of := ledger.BreakdownInfo{Block: out.Block, From: c.From, To: c.To}
 			err = b.read(ctx, func(tx *sql.Tx) error { return b.needsArchive(ctx, tx, &q, &of, chunks[i:i+1]) })
 		}
@@ -239,20 +228,22 @@ func cut(c *ledger.Chunk) (hours []int64) {
 	return hours
 }
 
-// scan reads a row of the statement.
-func (s *statement) scan(rows *sql.Rows) (*ledger.BreakdownRow, error) {
-	row := &ledger.BreakdownRow{Names: make([]string, len(s.names))}
+// scanner reads rows of the statement, into what it made once.
+func (s *statement) scanner() func(rows *sql.Rows) (*ledger.BreakdownRow, error) {
+	var start, peak int64
 	var high, low ledger.Sum
-	to := []any{&row.Start}
-	for i := range row.Names {
-		to = append(to, &row.Names[i])
+	names := make([]string, len(s.names))
+	to := []any{&start}
+	for i := range names {
+		to = append(to, &names[i])
 	}
-	to = append(to, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied, &row.Peak)
-	if err := rows.Scan(to...); err != nil {
-		return nil, err
+	to = append(to, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied, &peak)
+	return func(rows *sql.Rows) (*ledger.BreakdownRow, error) {
+		if err := rows.Scan(to...); err != nil {
+			return nil, err
+		}
+		return &ledger.BreakdownRow{Start: start, Names: slices.Clone(names), Sum: ledger.SumOf(high, low), Peak: peak}, nil
 	}
-	row.Sum = ledger.SumOf(high, low)
-	return row, nil
 }
 
 // ranges is which plan tenants had when, by the edges that statements have: whole five

@@ -65,7 +65,7 @@ func TestSpendingCapStops(t *testing.T) {
 		return strings.NewReplacer("SECRET", secret, "AMOUNT", amount, "ACTION", action).Replace(cappedPolicy)
 	}
 	lateInMonth := time.Date(2026, 3, 31, 23, 45, 0, 0, time.UTC)
-	inWorld(t, lateInMonth, text("10.00", "stop"), func(t *testing.T, w *world) {
+	inBothWorlds(t, lateInMonth, text("10.00", "stop"), func(t *testing.T, w *world) {
 		hook := &receiver{status: http.StatusOK}
 		w.webhooks = hook
 		admin, statements, alerts := w.admin(), quotav1.NewStatementServiceClient(w.dial()), quotav1.NewAlertServiceClient(w.dial())
@@ -165,7 +165,7 @@ func TestSpendingCapStops(t *testing.T) {
 // A cap that throttles adds one limit, which denials name; the rest is admitted.
 func TestSpendingCapThrottles(t *testing.T) {
 	text := strings.NewReplacer("SECRET", "/nowhere", "AMOUNT", "2.00", "ACTION", "throttle to 1/second").Replace(cappedPolicy)
-	inWorld(t, noon, text, func(t *testing.T, w *world) {
+	inBothWorlds(t, time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC), text, func(t *testing.T, w *world) {
 		a := w.gateway("gw-1")
 		if got := allow(50, acme(), a); got != 50 {
 			t.Fatalf("admitted %d of 50", got)

@@ -325,6 +325,84 @@ func testAlertsSurviveTheirLeader(t *testing.T, on engine) {
 	}
 }
 
+// midway is a store whose database goes away, or whose server dies, once so many of a round's parts are kept.
+type midway struct {
+	alert.Store
+	left int
+	kept bool // the part at which it goes away is
+}
+
+func (m *midway) Raise(ctx context.Context, found []alert.Found) ([]alert.Event, error) {
+	if m.left--; m.left >= 0 {
+		return m.Store.Raise(ctx, found)
+	}
+	if m.kept {
+		if _, err := m.Store.Raise(ctx, found); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: the connection is gone", policy.ErrUnavailable)
+}
+
+// A round that breaks off between tenants, because the database is gone or the server is, is made to its end by the
+// next one, on this server or another: everything is told once, and no tenant is left out.
+func TestAlertsGoOnWhereARoundBrokeOff(t *testing.T) { onEngines(t, testAlertsGoOnWhereARoundBrokeOff) }
+
+func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on engine) {
+	const tenants = 600 // more than are kept at once
+	for _, m := range []midway{{left: 0}, {left: 1}, {left: 1, kept: true}, {left: 2, kept: true}} {
+		for _, another := range []bool{false, true} {
+			w := newWatched(t, on, "alerts: [{name: used, quota: monthly, at: 100%}]\nplans: {p: {limits: [{name: monthly, algorithm: fixed_window, rate: 10/month, meter: m}]}}\ndefault_plan: p\ntenants: [{id: acme, plan: p}]\n")
+			w.wants("before", "")
+			var rows []ledger.Row
+			for i := range tenants {
+				rows = append(rows, ledger.Row{Slot: w.at.Unix(), Tenant: fmt.Sprintf("t%03d", i), Limit: "monthly", Meter: "m", Version: 2, Admitted: 10})
+			}
+			w.rows("gw", rows...)
+			broken := m
+			broken.Store = w.store
+			w.e.Store = &broken
+			if err := w.e.Round(t.Context(), leads); !errors.Is(err, policy.ErrUnavailable) {
+				t.Fatalf("%+v: %v, want the database gone", m, err)
+			}
+			if len(w.failed) > 0 {
+				t.Errorf("%+v: a database that is gone is no tenant's fault: %d of them, first %s", m, len(w.failed), w.failed[0])
+			}
+			if marks, err := w.store.Marks(t.Context()); err != nil || marks.Height != 0 {
+				t.Errorf("%+v: marks %+v, %v: what was not looked at counts as looked at", m, marks, err)
+			}
+			w.e.Store = w.store
+			if another {
+				w.e = &alert.Evaluator{Store: w.store, Policy: w.e.Policy, Usage: w.e.Usage, Spending: w.e.Spending, InForce: w.e.InForce, Now: w.e.Now, Looked: w.e.Looked, Raised: w.e.Raised, Turned: w.e.Turned, Failed: w.e.Failed}
+			}
+			w.round()
+			w.wants("once more", "")
+			told := make(map[string]int)
+			for after := int64(0); ; {
+				page, err := w.store.Events(t.Context(), alert.Query{Forward: true, After: after, N: 500})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range page {
+					told[page[i].Tenant]++
+					after = page[i].Number
+				}
+				if len(page) < 500 {
+					break
+				}
+			}
+			if len(told) != tenants {
+				t.Errorf("%+v, by another %t: told of %d tenants, want %d", m, another, len(told), tenants)
+			}
+			for id, n := range told {
+				if n != 1 {
+					t.Errorf("%+v: told %d times of %s", m, n, id)
+				}
+			}
+		}
+	}
+}
+
 // Alerts that are added are told of what is so already, of every tenant.
 func TestAlertsThatAreAdded(t *testing.T) { onEngines(t, testAlertsThatAreAdded) }
 

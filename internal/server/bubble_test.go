@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,10 +21,13 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
 	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/internal/testenv"
+	"github.com/f4ee788f/quota/migrations"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -33,7 +37,7 @@ import (
 type world struct {
 	t       *testing.T
 	leases  lease.Store
-	ledger  *sqliteledger.Store
+	ledger  worldLedger
 	policy  *sqlstore.Store
 	metrics *prometheus.Registry
 	// webhooks is how webhooks are reached; nil refuses all.
@@ -45,21 +49,57 @@ type world struct {
 	conns []*grpc.ClientConn
 }
 
+// worldLedger is a ledger with its books.
+type worldLedger interface {
+	ledger.Store
+	Books() ledger.Books
+	Close() error
+}
+
 // inWorld runs f at a time, with a policy in force.
 func inWorld(t *testing.T, at time.Time, text string, f func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorldOn(t, nil, at, text, f)
+}
+
+// inBothWorlds runs f on each engine. Postgres is outside of the bubble: time stands while it is asked.
+func inBothWorlds(t *testing.T, at time.Time, text string, f func(t *testing.T, w *world)) {
+	t.Run("SQLite", func(t *testing.T) { inWorldOn(t, nil, at, text, f) })
+	t.Run("Postgres", func(t *testing.T) {
+		pg := testenv.Postgres(t)
+		if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
+			t.Fatal(err)
+		}
+		inWorldOn(t, pg, at, text, f)
+	})
+}
+
+// inWorldOn is inWorld on a database that has the schema; SQLite without one.
+func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(at))
 		w := &world{t: t, leases: memstore.New()}
 		var judge *server.Judge
-		var err error
-		w.ledger, err = sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"),
-			ledger.Options{Accept: func(r ledger.Row) error { return judge.Accept(r) }})
-		if err != nil {
-			t.Fatal(err)
+		options := ledger.Options{Accept: func(r ledger.Row) error { return judge.Accept(r) }}
+		if pg == nil {
+			l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			w.ledger, w.policy = l, sqlstore.New(l.DB(), sqlstore.SQLite, nil)
+		} else {
+			options.Now = time.Now // the bubble's, and not the database's
+			l, err := pgledger.Open(t.Context(), pg.AppURL(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			db := stdlib.OpenDBFromPool(l.Pool())
+			defer db.Close()
+			w.ledger, w.policy = l, sqlstore.New(db, sqlstore.Postgres, nil)
 		}
-		defer w.ledger.Close()
-		w.policy = sqlstore.New(w.ledger.DB(), sqlstore.SQLite, nil)
 		judge = server.NewJudge(w.policy)
 		w.apply(text)
 		w.start()

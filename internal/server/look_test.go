@@ -131,7 +131,9 @@ func BenchmarkLook(b *testing.B) {
 		UPDATE policy_heads SET tenants = %[1]d;
 		INSERT INTO blocks VALUES (1, '', '\x01', 1, 1, '', 0);
 		INSERT INTO keys SELECT md5(i::text)::uuid, 'tenant-' || i, 'requests', 'm', 1, '' FROM generate_series(1, %[1]d) AS i;
-		INSERT INTO rollups SELECT k.key, h, 10, 0, 0 FROM generate_series(%[3]d, %[4]d, 3600) AS h, (SELECT key FROM keys ORDER BY key) AS k`,
+		ALTER TABLE rollups DROP CONSTRAINT rollups_pkey; DROP INDEX rollups_hour; -- made again: five million rows are in sooner so
+		INSERT INTO rollups SELECT k.key, h, 10, 0, 0 FROM generate_series(%[3]d, %[4]d, 3600) AS h, (SELECT key FROM keys ORDER BY key) AS k;
+		ALTER TABLE rollups ADD PRIMARY KEY (key, hour); CREATE INDEX rollups_hour ON rollups (hour)`,
 		tenants, from.AddDate(0, -1, 0).UnixMilli(), from.Unix(), at.Unix()-3600)
 	run("VACUUM ANALYZE")
 	s := &statementService{books: l.Books(), policy: store, prices: newPrices(store), now: func() time.Time { return at }}
@@ -144,7 +146,7 @@ func BenchmarkLook(b *testing.B) {
 	if err := e.Round(b.Context(), leads); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(time.Since(begun).Seconds(), "first-s")
+	first := time.Since(begun)
 	for height := int64(2); b.Loop(); height++ {
 		b.StopTimer()
 		run(`INSERT INTO blocks VALUES (%d, '\x%02[1]x', '\x%02[1]x', 1, 1, '', 0);
@@ -158,4 +160,5 @@ func BenchmarkLook(b *testing.B) {
 			b.Fatal(m, err)
 		}
 	}
+	b.ReportMetric(first.Seconds(), "first-s") // the loop's begin forgets what was reported before it
 }

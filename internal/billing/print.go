@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"html/template"
@@ -37,6 +38,9 @@ func (l Line) What() string {
 	if l.Period != "" {
 		what += ", for " + l.Period
 	}
+	if l.Tenant != "" {
+		what = l.Tenant + ": " + what
+	}
 	return what
 }
 
@@ -51,7 +55,7 @@ func (s *Statement) WriteCSV(w io.Writer) error {
 			service = s.Period.Name
 		}
 		amount, _, _ := strings.Cut(l.Money(), " ")
-		_ = out.Write([]string{sheet.Text(s.Tenant), s.Period.Name, service, l.Kind, sheet.Text(l.Plan), sheet.Text(l.Meter), strconv.FormatInt(l.Units, 10), strconv.FormatInt(l.Included, 10),
+		_ = out.Write([]string{sheet.Text(cmp.Or(l.Tenant, s.Tenant)), s.Period.Name, service, l.Kind, sheet.Text(l.Plan), sheet.Text(l.Meter), strconv.FormatInt(l.Units, 10), strconv.FormatInt(l.Included, 10),
 			sheet.Text(l.Price), sheet.Text(l.Credit), amount, l.Currency})
 	}
 	out.Flush()

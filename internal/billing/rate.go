@@ -34,6 +34,8 @@ type Line struct {
 	// late usage changed. It is empty for what is of the statement's own period.
 	Period string `json:"period,omitempty"`
 	Credit string `json:"credit,omitempty"` // the credit that pays
+	// Tenant is whose it is, of a tenant below that this one pays for; empty for its own.
+	Tenant string `json:"tenant,omitempty"`
 
 	term string // Term.Price: two terms of a plan may share the price of a line
 }

@@ -34,6 +34,9 @@ type Input struct {
 	Usage         []Usage  // of the period, and of earlier ones where there is late usage
 	Earlier       []Period // that statements before were made for
 	Credits       []Credit
+	// Members are tenants below that this one pays for, by id: each with the plans, versions and
+	// usage of its own. Their cycle, period, block, earlier periods and credits are this one's.
+	Members []Input
 }
 
 // Total is what a statement comes to in one currency: Charges + Adjustments − Credits.
@@ -89,25 +92,54 @@ func Rate(in *Input) (*Statement, error) {
 		Format: Format, Tenant: in.Tenant, Block: in.Block, Since: in.Since, Lines: []Line{}, Days: []Day{},
 		Period: Span{Name: in.Period.Name, Zone: zone.String(), Day: max(1, in.Cycle.Day), From: stamp(in.Period.From), To: stamp(in.Period.To)},
 	}
-	t := newTimeline(in.Subscriptions, in.Versions)
-	var err error
-	if s.Terms, s.Lines, err = t.rate(in.Period, in.Usage, true); err != nil {
-		return nil, fmt.Errorf("period %s: %w", in.Period.Name, err)
+	if err := s.rate(in, in, ""); err != nil {
+		return nil, err
 	}
-	earlier := slices.Clone(in.Earlier)
-	slices.SortFunc(earlier, func(a, b Period) int { return cmp.Compare(a.From, b.From) })
-	for _, p := range earlier {
-		lines, err := t.adjust(p, in.Usage)
-		if err != nil {
-			return nil, fmt.Errorf("adjust period %s: %w", p.Name, err)
+	days := make(map[dayOf]*Day)
+	addDays(days, in, in, zone)
+	for i := range in.Members {
+		m := &in.Members[i]
+		if err := s.rate(in, m, m.Tenant); err != nil {
+			return nil, fmt.Errorf("tenant %s: %w", m.Tenant, err)
 		}
-		s.Lines = append(s.Lines, lines...)
+		addDays(days, in, m, zone)
 	}
 	if err := s.total(in); err != nil {
 		return nil, err
 	}
-	s.days(in, zone)
+	s.days(days)
 	return s, nil
+}
+
+// rate adds what a tenant's usage and plans come to in the periods of the one that pays. tenant is
+// empty for that one itself.
+func (s *Statement) rate(payer, of *Input, tenant string) error {
+	t := newTimeline(of.Subscriptions, of.Versions)
+	terms, lines, err := t.rate(payer.Period, of.Usage, true)
+	if err != nil {
+		return fmt.Errorf("period %s: %w", payer.Period.Name, err)
+	}
+	earlier := slices.Clone(payer.Earlier)
+	slices.SortFunc(earlier, func(a, b Period) int { return cmp.Compare(a.From, b.From) })
+	for _, p := range earlier {
+		more, err := t.adjust(p, of.Usage)
+		if err != nil {
+			return fmt.Errorf("adjust period %s: %w", p.Name, err)
+		}
+		lines = append(lines, more...)
+	}
+	for i := range terms {
+		terms[i].Tenant = tenant
+	}
+	for i := range lines {
+		lines[i].Tenant = tenant
+	}
+	if tenant == "" {
+		s.Terms, s.Lines = terms, lines
+	} else {
+		s.Terms, s.Lines = append(s.Terms, terms...), append(s.Lines, lines...)
+	}
+	return nil
 }
 
 // rate is what a period comes to; without late usage, as it was before that came.
@@ -217,22 +249,25 @@ func (s *Statement) total(in *Input) error {
 	return nil
 }
 
-// days adds up the period's usage by day.
-func (s *Statement) days(in *Input, zone *time.Location) {
-	type day struct{ date, meter string }
-	sums := make(map[day]*Day)
-	for i := range in.Usage {
-		u := &in.Usage[i]
-		if !in.Period.Has(u.Slot) || u.Meter == "" {
+type dayOf struct{ date, meter string }
+
+// addDays adds up a tenant's usage of the payer's period by day.
+func addDays(sums map[dayOf]*Day, payer, of *Input, zone *time.Location) {
+	for i := range of.Usage {
+		u := &of.Usage[i]
+		if !payer.Period.Has(u.Slot) || u.Meter == "" {
 			continue
 		}
-		at := day{time.Unix(u.Slot, 0).In(zone).Format(time.DateOnly), u.Meter}
+		at := dayOf{time.Unix(u.Slot, 0).In(zone).Format(time.DateOnly), u.Meter}
 		if sums[at] == nil {
 			sums[at] = &Day{Date: at.date, Meter: at.meter}
 		}
 		sums[at].Admitted += u.Admitted
 		sums[at].Overage += u.Overage
 	}
+}
+
+func (s *Statement) days(sums map[dayOf]*Day) {
 	for _, d := range sums {
 		s.Days = append(s.Days, *d)
 	}

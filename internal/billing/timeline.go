@@ -40,7 +40,8 @@ type Range struct {
 // Term is one plan at one price within a period. Where a tenant comes back to a plan
 // at the same price, that is the same term: to leave it and come back gains nothing.
 type Term struct {
-	Plan   string  `json:"plan"`  // empty for usage that no subscription was there for
+	Tenant string  `json:"tenant,omitempty"` // as Line.Tenant
+	Plan   string  `json:"plan"`             // empty for usage that no subscription was there for
 	Price  string  `json:"price"` // Price.String; empty for no price
 	Ranges []Range `json:"ranges"`
 	Used   []Units `json:"used"` // by meter, whether it has a price or not

@@ -50,6 +50,8 @@ type Books interface {
 
 	// Newest is the newest block; zero where nothing was ever folded.
 	Newest(ctx context.Context) (KeptBlockInfo, error)
+	// Block is the one of a height; ErrNotFound without it.
+	Block(ctx context.Context, height int64) (KeptBlockInfo, error)
 	// After is the first block above a height; zero where there is none.
 	After(ctx context.Context, height int64) (KeptBlockInfo, error)
 	// Changed returns tenants after one, by id, with entries in blocks above since up to a height.

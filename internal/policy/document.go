@@ -492,6 +492,9 @@ func (p *parser) tenants(fd field) {
 		if s.Plan != "" {
 			d.check(f, s)
 		}
+		if s.Parent == "" && s.Billing.ParentPays {
+			f.add(s.at("billing"), "tenant %s: it has no parent that could pay for it; give it one, or leave pays out", s.ID)
+		}
 		if s.Parent != "" && first[s.Parent] == nil {
 			f.add(s.at("parent"), "tenant %s: its parent %s is not in the document", s.ID, limit.Quote(s.Parent))
 		}

@@ -122,7 +122,7 @@ func TestBilling(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"": "says nothing", "[]": "must be a mapping", "{zone: Local}": "not an IANA time zone", "{period: weekly}": "allowed are calendar and anniversary",
-		"{day: 3}": "allowed are period, zone",
+		"{day: 3}": "allowed are pays, period, zone",
 	} {
 		if got := faultsOf(t, tenant(text)); !strings.HasPrefix(got, "3: ") || !strings.Contains(got, says) {
 			t.Errorf("%s: got %swant %q on line 3", text, got, says)

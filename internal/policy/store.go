@@ -34,6 +34,8 @@ type Heads struct {
 	Switches int64 // revision of the switches
 	Keys     int64
 	Shadow   int64 // policy version that is tried beside the one in force; 0 for none
+	// Due is when the next plan change that waits is to be made, Unix milliseconds; 0 for none.
+	Due int64
 }
 
 // Version is one immutable version of the policy.
@@ -137,9 +139,25 @@ type Store interface {
 	// it, or the tenant's overrides do not fit it.
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
 
+	// SchedulePlan has a tenant's plan change at a time that is to come. What is scheduled already
+	// is returned as it is; ErrExists where another plan comes at that time, ErrInvalid as
+	// SetTenantPlan's, for a time that is past or too far, and beyond MaxPlanChanges.
+	SchedulePlan(ctx context.Context, actor, id, plan string, at time.Time) (limit.Tenant, error)
+	// UnschedulePlan takes such a change back; ErrNotFound without it.
+	UnschedulePlan(ctx context.Context, actor, id string, at time.Time) (limit.Tenant, error)
+	// PlanChanges returns those that wait of a tenant, the next one first.
+	PlanChanges(ctx context.Context, id string) ([]PlanChange, error)
+	// MakePlanChanges makes the changes whose time has come, each as of its time, whoever calls it
+	// and however often; it is cheap where none has. Those that could not be made wait for
+	// another policy or another change of their tenant, and are returned.
+	MakePlanChanges(ctx context.Context) (failed []PlanChange, err error)
+
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with
 	// every change of its plan, and never changed. ErrNotFound without the tenant.
 	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
+	// Members returns the tenants below one that it pays for, by id: those whose billing says so, and
+	// theirs. ErrInvalid for more than MaxMembers.
+	Members(ctx context.Context, payer string) ([]Subscriber, error)
 	// Standings returns of tenants, in their order, what spending is worked out of, in few
 	// statements: Subscriber, Statements and Credits say the same.
 	Standings(ctx context.Context, tenants []string) ([]Standing, error)

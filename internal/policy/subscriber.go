@@ -16,6 +16,8 @@ import (
 type Billing struct {
 	Zone        string `json:"zone,omitempty"`        // IANA time zone; empty for UTC
 	Anniversary bool   `json:"anniversary,omitempty"` // months that begin on the day that the tenant began
+	// ParentPays puts what the tenant comes to on its parent's statement: it gets none itself.
+	ParentPays bool `json:"parent_pays,omitempty"`
 }
 
 // Text is how a store keeps it; empty for the zero value.
@@ -44,12 +46,16 @@ func (b Billing) String() string {
 	if b.Anniversary {
 		which = "months from its anniversary"
 	}
+	if b.ParentPays {
+		return "its parent"
+	}
 	return which + " in " + orUTC(b.Zone)
 }
 
 // Subscriber is what a statement needs to know of a tenant.
 type Subscriber struct {
 	ID            string
+	Parent        string
 	Billing       Billing
 	Cap           Cap                    // its own; the zero value for the plan's
 	Capped        Capped                 // what it reached
@@ -87,7 +93,7 @@ func (s *Subscriber) Cycle() (billing.Cycle, error) {
 func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
 	what = "billing of " + what
 	if isNull(n) {
-		f.add(line, "%s says nothing; give it zone or period, or leave it out", what)
+		f.add(line, "%s says nothing; give it zone, period or pays, or leave it out", what)
 	}
 	for _, k := range mapping(f, n, what) {
 		var s string
@@ -109,9 +115,20 @@ func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
 			default:
 				f.add(k.line, "period of %s is %s; allowed are calendar and anniversary", what, limit.Quote(s))
 			}
+		case "pays":
+			switch word(f, k, what, &s); s {
+			case "", "self":
+			case "parent":
+				b.ParentPays = true
+			default:
+				f.add(k.line, "pays of %s is %s; allowed are self and parent", what, limit.Quote(s))
+			}
 		default:
-			unknown(f, k, what, "zone", "period")
+			unknown(f, k, what, "zone", "period", "pays")
 		}
+	}
+	if b.ParentPays && (b.Zone != "" || b.Anniversary) {
+		f.add(line, "%s: its parent pays, by periods of the parent's; leave zone and period out", what)
 	}
 	return b
 }

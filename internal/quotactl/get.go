@@ -2,15 +2,16 @@ package quotactl
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	"encoding/json"
 
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -160,6 +161,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []*quotav1.Tenant
+			faulty := make(map[string]string)
 			for after := ""; ; {
 				var resp *quotav1.ListTenantsResponse
 				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
@@ -170,6 +172,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 					return err
 				}
 				all = append(all, resp.Tenants...)
+				maps.Copy(faulty, resp.Faulty)
 				if after = resp.NextAfter; after == "" {
 					break
 				}
@@ -190,10 +193,20 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 					suspended = "spending cap"
 				}
 				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), suspended, strconv.FormatInt(tenant.Revision, 10))
-				items = append(items, map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
-					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "revision": tenant.Revision})
+				item := map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
+					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "revision": tenant.Revision}
+				if why, ok := faulty[tenant.Id]; ok {
+					item["faulty"] = why
+				}
+				items = append(items, item)
 			}
-			return c.write(f, t, items)
+			if err := c.write(f, t, items); err != nil {
+				return err
+			}
+			for _, id := range slices.Sorted(maps.Keys(faulty)) {
+				fmt.Fprintf(c.Err, "quotactl: tenant %s cannot be made out, and keeps what was in force: %s\n", id, faulty[id])
+			}
+			return nil
 		},
 	}
 	f.flag(cmd)

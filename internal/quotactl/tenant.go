@@ -10,7 +10,8 @@ import (
 )
 
 func (c *cli) tenantCommand() *cobra.Command {
-	return group("tenant", "Create tenants, change their plans, suspend them", c.tenantCreateCommand(), c.tenantSetPlanCommand(),
+	return group("tenant", "Create tenants, change their plans, suspend them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
+		c.tenantPlansCommand(), c.tenantKeepPlanCommand(),
 		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand())
 }
 
@@ -32,19 +33,6 @@ func (c *cli) tenantCreateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&plan, "plan", "", "a plan of the policy in force")
 	cmd.Flags().StringVar(&parent, "parent", "", "the parent tenant, which must exist; none if not given")
 	return cmd
-}
-
-func (c *cli) tenantSetPlanCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "set-plan ID PLAN",
-		Short: "Change a tenant's plan, in force within a second",
-		Args:  exactly("ID", "PLAN"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.SetTenantPlan(ctx, &quotav1.SetTenantPlanRequest{Id: args[0], Plan: args[1]})
-			})
-		},
-	}
 }
 
 func (c *cli) tenantSuspendCommand() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -26,6 +27,9 @@ type adminService struct {
 	ledger   ledger.Store
 	view     *view
 	switches *switchboard
+	// periodAt is the billing period of a tenant that a time is in.
+	periodAt func(ctx context.Context, tenant string, at time.Time) (billing.Period, error)
+	now      func() time.Time
 	leases   string // the lease store's and
 	stored   string // the ledger's engine, for GetVersion
 }
@@ -165,12 +169,6 @@ func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTena
 	return s.tenant(ctx, t, err)
 }
 
-// SetTenantPlan changes a tenant's plan.
-func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.SetTenantPlan(ctx, principalOf(ctx).name, req.Id, req.Plan)
-	return s.tenant(ctx, t, err)
-}
-
 // SuspendTenant has all requests of a tenant denied.
 func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.Tenant, error) {
 	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, true)
@@ -207,10 +205,17 @@ func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequ
 func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenantsRequest) (*quotav1.ListTenantsResponse, error) {
 	n := page(req.PageSize)
 	tenants, err := s.store.TenantPage(ctx, req.After, n)
-	if err != nil {
+	var faulty policy.FaultyTenants // all are there, and these without what they have of their own
+	if err != nil && !errors.As(err, &faulty) {
 		return nil, err
 	}
 	resp := &quotav1.ListTenantsResponse{}
+	for id, why := range faulty {
+		if resp.Faulty == nil {
+			resp.Faulty = make(map[string]string)
+		}
+		resp.Faulty[id] = why.Error()
+	}
 	for _, t := range tenants {
 		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
 	}

@@ -24,7 +24,7 @@ import (
 const exportChunk = 64 << 10
 
 // exportStall is how long a reader of a file may take for a part of it, and maxExports how
-// many files a server makes at once: each holds a connection of the ledger's and what that
+// many files a server makes at once: each holds two connections of the ledger's and what that
 // sees, which a reader who stalls must not keep from others.
 const (
 	exportStall = 30 * time.Second

@@ -107,6 +107,9 @@ func (s *statementService) closeDue(ctx context.Context, actor, tenant string, o
 			d.why = err
 			return refuse(d)
 		}
+		if subscriber.Billing.ParentPays { // it is on its parent's
+			return nil
+		}
 		c, err := s.course(ctx, &subscriber)
 		if err != nil {
 			d.why = err

@@ -259,3 +259,35 @@ func testFaultyTenantDue(t *testing.T, on engine) {
 		t.Errorf("looked at %d tenants: %v", resp.GetTenants(), err)
 	}
 }
+
+// A list has all tenants, says which of them cannot be made out and why, and goes on behind them; who mends one may.
+func TestFaultyTenantListed(t *testing.T) { onEngines(t, testFaultyTenantListed) }
+
+func testFaultyTenantListed(t *testing.T, on engine) {
+	s := newSpoiled(t, on)
+	s.spoil("b")
+	admin := &adminService{store: s.store}
+	var ids []string
+	for after := ""; ; {
+		resp, err := admin.ListTenants(t.Context(), &quotav1.ListTenantsRequest{PageSize: 2, After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tenant := range resp.Tenants {
+			ids = append(ids, tenant.Id+" "+tenant.Plan)
+			if why, faulty := resp.Faulty[tenant.Id]; faulty != (tenant.Id == "b") || faulty && !strings.Contains(why, "gone") {
+				t.Errorf("tenant %s: faulty %t, %s", tenant.Id, faulty, why)
+			}
+		}
+		if after = resp.NextAfter; after == "" {
+			break
+		}
+	}
+	if got := strings.Join(ids, ", "); got != "a p, b p, c p" {
+		t.Errorf("listed %s", got)
+	}
+	s.apply(faultyPolicy + "# and b as it was\n")
+	if resp, err := admin.ListTenants(t.Context(), &quotav1.ListTenantsRequest{}); err != nil || len(resp.Faulty) != 0 {
+		t.Errorf("mended: %v, %v", resp, err)
+	}
+}

@@ -176,7 +176,8 @@ func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
 	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.holders.forget}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: time.Now, stopping: s.stopping}
-	admin := &adminService{store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
+	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: time.Now}
+	admin := &adminService{periodAt: statements.periodAt, now: time.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
 	options := []grpc.ServerOption{
@@ -199,7 +200,6 @@ func (s *Server) serve() error {
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
 	books := &ledgerService{books: c.Books, tally: s.tally, view: s.view, stopping: s.stopping}
-	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: time.Now}
 	if c.Books != nil && c.CloseAfter > 0 {
 		var err error
 		if s.closer, err = newCloser(statements, c.CloseAfter, c.Log, c.Registerer); err != nil {

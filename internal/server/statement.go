@@ -185,9 +185,15 @@ type draft struct {
 }
 
 func (s *statementService) draft(ctx context.Context, tenant string, which func(*course, int64) (billing.Period, error)) (*draft, error) {
+	if _, err := s.policy.MakePlanChanges(ctx); err != nil { // or the plan before would be charged on
+		return nil, err
+	}
 	subscriber, err := s.policy.Subscriber(ctx, tenant)
 	if err != nil {
 		return nil, err
+	}
+	if subscriber.Billing.ParentPays {
+		return nil, fmt.Errorf("%w: tenant %s has no statements: its parent %s pays for it, on whose it is", fault.ErrInvalid, tenant, subscriber.Parent)
 	}
 	c, err := s.course(ctx, &subscriber)
 	if err != nil {
@@ -208,6 +214,9 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 			time.Unix(in.Period.From, 0).In(in.Cycle.Zone).Format(time.RFC3339))
 	}
 	if len(c.closed) > 0 {
+		if err := s.sameLedger(ctx, &c.closed[0]); err != nil {
+			return nil, err
+		}
 		in.Since = c.closed[0].Block.Height
 		if in.Period == c.next { // late usage is in one statement: the next
 			for i := range c.closed {
@@ -224,7 +233,7 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 			in.Credits = append(in.Credits, credits[i].Billing())
 		}
 	}
-	sums, err := s.usage(ctx, in)
+	sums, err := s.together(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +242,27 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 		return nil, statementError(err)
 	}
 	return d, nil
+}
+
+// sameLedger refuses a ledger that has not the block that the last statement was made at: one that was
+// restored, or is another's. What it has above that height is not what came since.
+func (s *statementService) sameLedger(ctx context.Context, last *policy.Closed) error {
+	if last.Block.Height == 0 {
+		return nil
+	}
+	b, err := s.books.Block(ctx, last.Block.Height)
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return ledgerError(err)
+	}
+	if err == nil && hex.EncodeToString(b.Hash[:]) == last.Block.Hash {
+		return nil
+	}
+	has := "has none of that height"
+	if err == nil {
+		has = fmt.Sprintf("has %x there", b.Hash)
+	}
+	return fmt.Errorf("%w: the statement of %s of tenant %s was made at block %d, %s, and this ledger %s: it is not the one that it was, so what is new in it cannot be told",
+		fault.ErrInvalid, last.Period.Name, last.Tenant, last.Block.Height, last.Block.Hash, has)
 }
 
 // isComplete reports whether all usage of the period is in blocks up to the draft's.

@@ -163,7 +163,7 @@ func (v *view) look(ctx context.Context) error {
 }
 
 func (v *view) update(ctx context.Context) error {
-	heads, err := v.store.Heads(ctx)
+	heads, err := v.heads(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,6 +211,24 @@ func (v *view) update(ctx context.Context) error {
 	}
 	v.put(was, &next, tenants, overrun, news)
 	return nil
+}
+
+// heads are the store's, once the plan changes are made whose time has come: whichever server
+// looks first makes them.
+func (v *view) heads(ctx context.Context) (policy.Heads, error) {
+	heads, err := v.store.Heads(ctx)
+	if err != nil || heads.Due == 0 || heads.Due > time.Now().UnixMilli() {
+		return heads, err
+	}
+	failed, err := v.store.MakePlanChanges(ctx)
+	for _, c := range failed {
+		v.log.Error("a plan change cannot be made at its time; it waits for another policy, or another change of the tenant",
+			"tenant", c.Tenant, "plan", c.Plan, "at", c.At, "error", c.Failed)
+	}
+	if err != nil {
+		return heads, err
+	}
+	return v.store.Heads(ctx)
 }
 
 // put brings what was read into force.

@@ -20,6 +20,18 @@ func (b *Books) Newest(ctx context.Context) (block ledger.KeptBlockInfo, err err
 	return block, err
 }
 
+// Block is ledger.Books'.
+func (b *Books) Block(ctx context.Context, height int64) (block ledger.KeptBlockInfo, err error) {
+	if height <= 0 {
+		return block, fmt.Errorf("%w: block %d", ledger.ErrNotFound, height)
+	}
+	err = b.read(ctx, func(tx *sql.Tx) error {
+		block, err = sealedBlock(ctx, tx, height)
+		return err
+	})
+	return block, err
+}
+
 // After is ledger.Books'.
 func (b *Books) After(ctx context.Context, height int64) (block ledger.KeptBlockInfo, err error) {
 	err = b.read(ctx, func(tx *sql.Tx) error {

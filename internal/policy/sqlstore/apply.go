@@ -6,7 +6,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,6 +66,9 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	if err != nil {
 		return policy.Applied{}, err
 	}
+	if err := t.makePlanChanges(ctx, nil); err != nil {
+		return policy.Applied{}, err
+	}
 	changes := policy.DiffPolicy(before, doc)
 	tenantChanges, err := t.applyTenants(ctx, actor, before, doc)
 	if err != nil {
@@ -81,6 +86,9 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	changes = append(changes, tenantChanges...)
 	if len(changes) == 0 && before != nil {
 		return policy.Applied{Version: t.heads.Version}, nil
+	}
+	if err := t.retryPlanChanges(ctx); err != nil {
+		return policy.Applied{}, err
 	}
 	was := t.heads.Version
 	if t.heads.Version, err = t.insertVersion(ctx, actor, doc, 0); err != nil {
@@ -125,6 +133,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	var rows [][]any
 	plans := make(map[string]string) // of tenants that have another than before
 	var moved []string               // tenants that were there, and have another parent now
+	payers := make(map[string]string) // of those of which another may pay now: who did
 	for i := range specs {
 		overrides, err := overridesText(specs[i].Overrides)
 		if err != nil {
@@ -139,6 +148,11 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			}
 			if next.Parent != was.Parent {
 				moved = append(moved, next.ID)
+			}
+			if (next.Parent != was.Parent || next.Billing != was.Billing) && (next.Billing == parentPays || was.Billing == parentPays) {
+				if payers[next.ID], err = t.payer(ctx, was.row); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if there && next.Billing != was.Billing {
@@ -155,8 +169,8 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 
 		var old limit.Tenant
 		if there {
-			if old, err = was.row.compile(before); err != nil {
-				return nil, err
+			if old, err = was.row.compile(before); err != nil { // which this may mend
+				old = limit.Tenant{ID: next.ID, Exists: true, Plan: was.Plan, Parent: was.Parent, Suspended: was.Suspended != 0}
 			}
 		}
 		after := compiled[i]
@@ -200,6 +214,19 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			return nil, err
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(payers)) {
+		r, err := t.one(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		payer, err := t.payer(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.keepsPayer(ctx, id, payers[id], payer); err != nil {
+			return nil, err
+		}
+	}
 	return changes, nil
 }
 
@@ -224,6 +251,13 @@ func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error
 		}
 		if len(ids) > 0 {
 			refused = append(refused, fmt.Sprintf("plan %s is gone from the document, and these tenants have it: %s", p.Name, list(ids)))
+		}
+		rows, err = t.QueryContext(ctx, "SELECT DISTINCT tenant FROM plan_changes WHERE plan = $1 ORDER BY tenant LIMIT $2", p.Name, listed+1)
+		if ids, err = collect(rows, err, "read plan changes", func(id *string, rows *sql.Rows) error { return rows.Scan(id) }); err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			refused = append(refused, fmt.Sprintf("plan %s is gone from the document, and these tenants will have it: %s", p.Name, list(ids)))
 		}
 	}
 	if len(refused) > 0 {

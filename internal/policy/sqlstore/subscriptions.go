@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -18,6 +19,11 @@ import (
 // follow one another: where the clock was put back, the next one begins just after the
 // one before.
 func (t *tx) subscribe(ctx context.Context, plans map[string]string) error {
+	return t.subscribeFrom(ctx, plans, t.s.now())
+}
+
+// subscribeFrom notes the plans that tenants have from a time on.
+func (t *tx) subscribeFrom(ctx context.Context, plans map[string]string, at time.Time) error {
 	ids := make([]string, 0, len(plans))
 	for id := range plans {
 		ids = append(ids, id)
@@ -29,7 +35,7 @@ func (t *tx) subscribe(ctx context.Context, plans map[string]string) error {
 	}
 	rows := make([][]any, len(ids))
 	for i, id := range ids {
-		from := t.s.now().UnixMilli()
+		from := at.UnixMilli()
 		if before, ok := last[id]; ok {
 			from = max(from, before+1)
 		}
@@ -83,13 +89,13 @@ func (s *Store) Subscriber(ctx context.Context, tenant string) (policy.Subscribe
 // subscribers are those that there are, by id.
 func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*policy.Standing, error) {
 	type kept struct {
-		id, billing, plan, cap, capped string
-		from                           int64
+		id, parent, billing, plan, cap, capped string
+		from                                   int64
 	}
-	rows, err := s.db.QueryContext(ctx, `SELECT t.id, t.billing, t.spending_cap, t.capped, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
+	rows, err := s.db.QueryContext(ctx, `SELECT t.id, t.parent, t.billing, t.spending_cap, t.capped, s.from_ms, s.plan FROM tenants t JOIN subscriptions s ON s.tenant = t.id
 		WHERE `+s.among("t.id", "$1")+" ORDER BY t.id, s.from_ms", s.texts(ids))
 	all, err := collect(rows, err, "read subscriptions", func(k *kept, rows *sql.Rows) error {
-		return rows.Scan(&k.id, &k.billing, &k.cap, &k.capped, &k.from, &k.plan)
+		return rows.Scan(&k.id, &k.parent, &k.billing, &k.cap, &k.capped, &k.from, &k.plan)
 	})
 	if err != nil {
 		return nil, err
@@ -99,7 +105,7 @@ func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*poli
 		from := (k.from + 999) / 1000 // what begins within a second begins with the next
 		out := found[k.id]
 		if out == nil {
-			out = &policy.Standing{Subscriber: policy.Subscriber{ID: k.id}}
+			out = &policy.Standing{Subscriber: policy.Subscriber{ID: k.id, Parent: k.parent}}
 			found[k.id] = out
 			errs := make([]error, 3)
 			out.Billing, errs[0] = policy.ParseBilling(k.billing)

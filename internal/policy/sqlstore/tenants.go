@@ -348,6 +348,9 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {
+		if err := t.makePlanChanges(ctx, nil); err != nil {
+			return err
+		}
 		was, err := t.one(ctx, id)
 		if err != nil {
 			return err
@@ -365,6 +368,9 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 			return err
 		}
 		if next != was {
+			if err := t.retryPlanChanges(ctx); err != nil {
+				return err
+			}
 			if err := t.write(ctx, &next); err != nil {
 				return err
 			}

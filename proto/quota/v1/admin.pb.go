@@ -1048,9 +1048,14 @@ func (x *CreateTenantRequest) GetParent() string {
 }
 
 type SetTenantPlanRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Plan          string                 `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Plan  string                 `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	// When, in Unix milliseconds: at most a hundred years ahead. 0 for now. The same change again is
+	// the one that is there; ALREADY_EXISTS where another plan comes at that time.
+	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// When the billing period that is now ends; not with at_ms.
+	AtPeriodEnd   bool `protobuf:"varint,4,opt,name=at_period_end,json=atPeriodEnd,proto3" json:"at_period_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1099,6 +1104,241 @@ func (x *SetTenantPlanRequest) GetPlan() string {
 	return ""
 }
 
+func (x *SetTenantPlanRequest) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *SetTenantPlanRequest) GetAtPeriodEnd() bool {
+	if x != nil {
+		return x.AtPeriodEnd
+	}
+	return false
+}
+
+type ListPlanChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlanChangesRequest) Reset() {
+	*x = ListPlanChangesRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlanChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlanChangesRequest) ProtoMessage() {}
+
+func (x *ListPlanChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlanChangesRequest.ProtoReflect.Descriptor instead.
+func (*ListPlanChangesRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListPlanChangesRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+type ListPlanChangesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*PlanChange          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPlanChangesResponse) Reset() {
+	*x = ListPlanChangesResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPlanChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPlanChangesResponse) ProtoMessage() {}
+
+func (x *ListPlanChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPlanChangesResponse.ProtoReflect.Descriptor instead.
+func (*ListPlanChangesResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListPlanChangesResponse) GetChanges() []*PlanChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type PlanChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Plan  string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	// From when on, in Unix milliseconds.
+	FromMs int64 `protobuf:"varint,2,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
+	// It has not come yet.
+	Scheduled bool `protobuf:"varint,3,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	// Who asked for it, of one that has not come yet.
+	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	// Why it was not made at its time, and waits for the policy or the tenant to change.
+	Failed        string `protobuf:"bytes,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanChange) Reset() {
+	*x = PlanChange{}
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanChange) ProtoMessage() {}
+
+func (x *PlanChange) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
+func (*PlanChange) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PlanChange) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *PlanChange) GetFromMs() int64 {
+	if x != nil {
+		return x.FromMs
+	}
+	return 0
+}
+
+func (x *PlanChange) GetScheduled() bool {
+	if x != nil {
+		return x.Scheduled
+	}
+	return false
+}
+
+func (x *PlanChange) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *PlanChange) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+type CancelPlanChangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// As PlanChange.from_ms.
+	AtMs          int64 `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelPlanChangeRequest) Reset() {
+	*x = CancelPlanChangeRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelPlanChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelPlanChangeRequest) ProtoMessage() {}
+
+func (x *CancelPlanChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelPlanChangeRequest.ProtoReflect.Descriptor instead.
+func (*CancelPlanChangeRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CancelPlanChangeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CancelPlanChangeRequest) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 type SuspendTenantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1108,7 +1348,7 @@ type SuspendTenantRequest struct {
 
 func (x *SuspendTenantRequest) Reset() {
 	*x = SuspendTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1360,7 @@ func (x *SuspendTenantRequest) String() string {
 func (*SuspendTenantRequest) ProtoMessage() {}
 
 func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1373,7 @@ func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
 func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SuspendTenantRequest) GetId() string {
@@ -1152,7 +1392,7 @@ type ResumeTenantRequest struct {
 
 func (x *ResumeTenantRequest) Reset() {
 	*x = ResumeTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1404,7 @@ func (x *ResumeTenantRequest) String() string {
 func (*ResumeTenantRequest) ProtoMessage() {}
 
 func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1417,7 @@ func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeTenantRequest) GetId() string {
@@ -1196,7 +1436,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1448,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1461,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1243,7 +1483,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1495,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1508,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1289,14 +1529,17 @@ type ListTenantsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Tenants []*Tenant              `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
 	// Set when there are more: the next call's `after`.
-	NextAfter     string `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	NextAfter string `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// Of these tenants, those that cannot be made out under the policy in force, and why: they are
+	// listed without what they have of their own, and agents keep what was in force before.
+	Faulty        map[string]string `protobuf:"bytes,3,rep,name=faulty,proto3" json:"faulty,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1551,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1564,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1338,6 +1581,13 @@ func (x *ListTenantsResponse) GetNextAfter() string {
 	return ""
 }
 
+func (x *ListTenantsResponse) GetFaulty() map[string]string {
+	if x != nil {
+		return x.Faulty
+	}
+	return nil
+}
+
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
@@ -1350,7 +1600,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1612,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1625,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -1411,7 +1661,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1673,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1686,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Agent) GetId() string {
@@ -1498,7 +1748,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1760,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1773,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1558,7 +1808,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1820,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1833,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Key) GetId() string {
@@ -1640,7 +1890,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1902,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1915,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -1700,7 +1950,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1962,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1975,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -1751,7 +2001,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +2013,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +2026,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -1794,7 +2044,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2056,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2069,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type ListKeysResponse struct {
@@ -1831,7 +2081,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2093,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2106,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -1874,7 +2124,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2136,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2149,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 type SetSwitchesRequest struct {
@@ -1915,7 +2165,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2177,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2190,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -1965,7 +2215,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2227,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2240,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 type VersionInfo struct {
@@ -2006,7 +2256,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2268,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2281,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -2131,10 +2381,26 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x13CreateTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x16\n" +
-	"\x06parent\x18\x03 \x01(\tR\x06parent\":\n" +
+	"\x06parent\x18\x03 \x01(\tR\x06parent\"s\n" +
 	"\x14SetTenantPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04plan\x18\x02 \x01(\tR\x04plan\"&\n" +
+	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\"\n" +
+	"\rat_period_end\x18\x04 \x01(\bR\vatPeriodEnd\"0\n" +
+	"\x16ListPlanChangesRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"I\n" +
+	"\x17ListPlanChangesResponse\x12.\n" +
+	"\achanges\x18\x01 \x03(\v2\x14.quota.v1.PlanChangeR\achanges\"\x85\x01\n" +
+	"\n" +
+	"PlanChange\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\tR\x04plan\x12\x17\n" +
+	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x1c\n" +
+	"\tscheduled\x18\x03 \x01(\bR\tscheduled\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\tR\x06failed\">\n" +
+	"\x17CancelPlanChangeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"&\n" +
 	"\x14SuspendTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13ResumeTenantRequest\x12\x0e\n" +
@@ -2143,11 +2409,15 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
 	"\x12ListTenantsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"`\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"\xde\x01\n" +
 	"\x13ListTenantsResponse\x12*\n" +
 	"\atenants\x18\x01 \x03(\v2\x10.quota.v1.TenantR\atenants\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\"F\n" +
+	"next_after\x18\x02 \x01(\tR\tnextAfter\x12A\n" +
+	"\x06faulty\x18\x03 \x03(\v2).quota.v1.ListTenantsResponse.FaultyEntryR\x06faulty\x1a9\n" +
+	"\vFaultyEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
 	"\x11ListAgentsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\"\xa3\x01\n" +
@@ -2195,7 +2465,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x96\f\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xb7\r\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -2206,7 +2476,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\rPromoteShadow\x12\x1e.quota.v1.PromoteShadowRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
 	"\tListPlans\x12\x1a.quota.v1.ListPlansRequest\x1a\x1b.quota.v1.ListPlansResponse\x12?\n" +
 	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
-	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
+	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12V\n" +
+	"\x0fListPlanChanges\x12 .quota.v1.ListPlanChangesRequest\x1a!.quota.v1.ListPlanChangesResponse\x12G\n" +
+	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
 	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
 	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
 	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x10.quota.v1.Tenant\x12J\n" +
@@ -2234,7 +2506,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
@@ -2255,88 +2527,99 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListPlansResponse)(nil),          // 16: quota.v1.ListPlansResponse
 	(*CreateTenantRequest)(nil),        // 17: quota.v1.CreateTenantRequest
 	(*SetTenantPlanRequest)(nil),       // 18: quota.v1.SetTenantPlanRequest
-	(*SuspendTenantRequest)(nil),       // 19: quota.v1.SuspendTenantRequest
-	(*ResumeTenantRequest)(nil),        // 20: quota.v1.ResumeTenantRequest
-	(*GetTenantRequest)(nil),           // 21: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 22: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 23: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 24: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 25: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 26: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 27: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 28: quota.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 29: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 30: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 31: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 32: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 33: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 34: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 35: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 36: quota.v1.VersionInfo
-	nil,                                // 37: quota.v1.ListPlansResponse.PricesEntry
-	(*Plan)(nil),                       // 38: quota.v1.Plan
-	(*Tenant)(nil),                     // 39: quota.v1.Tenant
-	(*Switches)(nil),                   // 40: quota.v1.Switches
+	(*ListPlanChangesRequest)(nil),     // 19: quota.v1.ListPlanChangesRequest
+	(*ListPlanChangesResponse)(nil),    // 20: quota.v1.ListPlanChangesResponse
+	(*PlanChange)(nil),                 // 21: quota.v1.PlanChange
+	(*CancelPlanChangeRequest)(nil),    // 22: quota.v1.CancelPlanChangeRequest
+	(*SuspendTenantRequest)(nil),       // 23: quota.v1.SuspendTenantRequest
+	(*ResumeTenantRequest)(nil),        // 24: quota.v1.ResumeTenantRequest
+	(*GetTenantRequest)(nil),           // 25: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 26: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 27: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 28: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 29: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 30: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 31: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 32: quota.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),          // 33: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 34: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 35: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 36: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 37: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 38: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 39: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 40: quota.v1.VersionInfo
+	nil,                                // 41: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 42: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 43: quota.v1.Plan
+	(*Tenant)(nil),                     // 44: quota.v1.Tenant
+	(*Switches)(nil),                   // 45: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
 	7,  // 1: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	38, // 2: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	37, // 3: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	39, // 4: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	25, // 5: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	27, // 6: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	27, // 7: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	40, // 8: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 9: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 10: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 11: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 12: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 13: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 14: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 15: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 16: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 17: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 18: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 19: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	20, // 20: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	21, // 21: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	22, // 22: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	24, // 23: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	28, // 24: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	30, // 25: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	31, // 26: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	33, // 27: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	34, // 28: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 29: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	35, // 30: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 31: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 32: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 33: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 34: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 35: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 36: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 37: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 38: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	39, // 39: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	39, // 40: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	39, // 41: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	39, // 42: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	39, // 43: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	23, // 44: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	26, // 45: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	29, // 46: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	27, // 47: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	32, // 48: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	40, // 49: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	40, // 50: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 51: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	36, // 52: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	31, // [31:53] is the sub-list for method output_type
-	9,  // [9:31] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	43, // 2: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	41, // 3: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	21, // 4: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
+	44, // 5: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	42, // 6: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	29, // 7: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	31, // 8: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	31, // 9: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	45, // 10: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 11: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 12: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 13: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 14: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 15: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 16: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 17: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 18: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 19: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 20: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 21: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	22, // 22: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	23, // 23: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	24, // 24: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	25, // 25: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	26, // 26: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	28, // 27: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	32, // 28: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	34, // 29: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	35, // 30: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	37, // 31: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	38, // 32: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 33: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	39, // 34: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 35: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 36: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 37: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 38: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 39: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 40: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 41: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 42: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	44, // 43: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	44, // 44: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 45: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	44, // 46: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	44, // 47: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	44, // 48: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	44, // 49: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	27, // 50: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	30, // 51: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	33, // 52: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	31, // 53: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	36, // 54: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	45, // 55: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	45, // 56: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 57: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	40, // 58: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	35, // [35:59] is the sub-list for method output_type
+	11, // [11:35] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -2351,7 +2634,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

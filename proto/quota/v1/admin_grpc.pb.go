@@ -31,6 +31,8 @@ const (
 	AdminService_ListPlans_FullMethodName          = "/quota.v1.AdminService/ListPlans"
 	AdminService_CreateTenant_FullMethodName       = "/quota.v1.AdminService/CreateTenant"
 	AdminService_SetTenantPlan_FullMethodName      = "/quota.v1.AdminService/SetTenantPlan"
+	AdminService_ListPlanChanges_FullMethodName    = "/quota.v1.AdminService/ListPlanChanges"
+	AdminService_CancelPlanChange_FullMethodName   = "/quota.v1.AdminService/CancelPlanChange"
 	AdminService_SuspendTenant_FullMethodName      = "/quota.v1.AdminService/SuspendTenant"
 	AdminService_ResumeTenant_FullMethodName       = "/quota.v1.AdminService/ResumeTenant"
 	AdminService_GetTenant_FullMethodName          = "/quota.v1.AdminService/GetTenant"
@@ -72,8 +74,14 @@ type AdminServiceClient interface {
 	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
 	CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
-	// SetTenantPlan changes the plan, in force on every reachable agent within a second.
+	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
+	// at a date, or when the tenant's billing period ends.
 	SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
+	// follow one another, and do not overlap.
+	ListPlanChanges(ctx context.Context, in *ListPlanChangesRequest, opts ...grpc.CallOption) (*ListPlanChangesResponse, error)
+	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
+	CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
 	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// ResumeTenant ends that.
@@ -201,6 +209,26 @@ func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPla
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Tenant)
 	err := c.cc.Invoke(ctx, AdminService_SetTenantPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListPlanChanges(ctx context.Context, in *ListPlanChangesRequest, opts ...grpc.CallOption) (*ListPlanChangesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPlanChangesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListPlanChanges_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*Tenant, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Tenant)
+	err := c.cc.Invoke(ctx, AdminService_CancelPlanChange_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -354,8 +382,14 @@ type AdminServiceServer interface {
 	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
 	CreateTenant(context.Context, *CreateTenantRequest) (*Tenant, error)
-	// SetTenantPlan changes the plan, in force on every reachable agent within a second.
+	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
+	// at a date, or when the tenant's billing period ends.
 	SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error)
+	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
+	// follow one another, and do not overlap.
+	ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error)
+	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
+	CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
 	SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error)
 	// ResumeTenant ends that.
@@ -418,6 +452,12 @@ func (UnimplementedAdminServiceServer) CreateTenant(context.Context, *CreateTena
 }
 func (UnimplementedAdminServiceServer) SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetTenantPlan not implemented")
+}
+func (UnimplementedAdminServiceServer) ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPlanChanges not implemented")
+}
+func (UnimplementedAdminServiceServer) CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelPlanChange not implemented")
 }
 func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SuspendTenant not implemented")
@@ -652,6 +692,42 @@ func _AdminService_SetTenantPlan_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetTenantPlan(ctx, req.(*SetTenantPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListPlanChanges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPlanChangesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListPlanChanges(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListPlanChanges_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListPlanChanges(ctx, req.(*ListPlanChangesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_CancelPlanChange_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelPlanChangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CancelPlanChange(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CancelPlanChange_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CancelPlanChange(ctx, req.(*CancelPlanChangeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -918,6 +994,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetTenantPlan",
 			Handler:    _AdminService_SetTenantPlan_Handler,
+		},
+		{
+			MethodName: "ListPlanChanges",
+			Handler:    _AdminService_ListPlanChanges_Handler,
+		},
+		{
+			MethodName: "CancelPlanChange",
+			Handler:    _AdminService_CancelPlanChange_Handler,
 		},
 		{
 			MethodName: "SuspendTenant",

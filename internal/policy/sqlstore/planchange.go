@@ -1,0 +1,210 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+const planChangeColumns = "tenant, at_ms, plan, actor, failed"
+
+func scanPlanChange(c *policy.PlanChange, rows *sql.Rows) error {
+	var at int64
+	err := rows.Scan(&c.Tenant, &at, &c.Plan, &c.Actor, &c.Failed)
+	c.At = time.UnixMilli(at)
+	return err
+}
+
+func planChanges(ctx context.Context, q querier, id string) ([]policy.PlanChange, error) {
+	rows, err := q.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE tenant = $1 ORDER BY at_ms", id)
+	return collect(rows, err, "read plan changes", scanPlanChange)
+}
+
+// PlanChanges implements policy.Store.
+func (s *Store) PlanChanges(ctx context.Context, id string) ([]policy.PlanChange, error) {
+	return planChanges(ctx, s.db, id)
+}
+
+// SchedulePlan implements policy.Store.
+func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at time.Time) (limit.Tenant, error) {
+	var out limit.Tenant
+	at = time.UnixMilli(at.UnixMilli())
+	err := s.change(ctx, func(t *tx) error {
+		if err := t.makePlanChanges(ctx, nil); err != nil {
+			return err
+		}
+		was, err := t.one(ctx, id)
+		if err != nil {
+			return err
+		}
+		doc, err := t.checkPlan(ctx, plan)
+		if err != nil {
+			return err
+		}
+		if out, err = was.compile(doc); err != nil {
+			return err
+		}
+		next := was
+		next.Plan = plan
+		if _, err := next.compile(doc); err != nil {
+			return err
+		}
+		if err := doc.CheckCap(was.Cap, plan); err != nil {
+			return err
+		}
+		stamp := at.UTC().Format(time.RFC3339)
+		switch now := t.s.now(); {
+		case !at.After(now):
+			return fmt.Errorf("%w: %s is past; leave the time out to change the plan now", policy.ErrInvalid, stamp)
+		case at.Sub(now) > policy.MaxPlanAhead:
+			return fmt.Errorf("%w: %s is more than a hundred years ahead", policy.ErrInvalid, stamp)
+		}
+		waiting, err := planChanges(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		for _, c := range waiting {
+			switch {
+			case c.At.Equal(at) && c.Plan == plan:
+				return nil
+			case c.At.Equal(at):
+				return fmt.Errorf("%w: tenant %s changes to plan %s at %s; cancel that first", policy.ErrExists, id, c.Plan, stamp)
+			}
+		}
+		if len(waiting) >= policy.MaxPlanChanges {
+			return fmt.Errorf("%w: %d plan changes of tenant %s wait already, as many as may", policy.ErrInvalid, len(waiting), id)
+		}
+		if err := t.insert(ctx, "INSERT INTO plan_changes ("+planChangeColumns+") VALUES ", "", [][]any{{id, at.UnixMilli(), plan, actor, ""}}); err != nil {
+			return unavailable("write plan change", err)
+		}
+		return t.audit(actor, "tenant.schedule-plan", id, nil, map[string]any{"plan": plan, "at": stamp})
+	})
+	if err != nil {
+		return limit.Tenant{}, err
+	}
+	return out, nil
+}
+
+// UnschedulePlan implements policy.Store.
+func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Time) (limit.Tenant, error) {
+	var out limit.Tenant
+	err := s.change(ctx, func(t *tx) error {
+		// One whose time has come meanwhile is made, and cannot be taken back.
+		if err := t.makePlanChanges(ctx, nil); err != nil {
+			return err
+		}
+		r, err := t.one(ctx, id)
+		if err != nil {
+			return err
+		}
+		waiting, err := planChanges(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		for _, c := range waiting {
+			if c.At.UnixMilli() != at.UnixMilli() {
+				continue
+			}
+			if _, err := t.ExecContext(ctx, "DELETE FROM plan_changes WHERE tenant = $1 AND at_ms = $2", id, at.UnixMilli()); err != nil {
+				return unavailable("delete plan change", err)
+			}
+			if err := t.audit(actor, "tenant.unschedule-plan", id, map[string]any{"plan": c.Plan, "at": c.At.UTC().Format(time.RFC3339)}, nil); err != nil {
+				return err
+			}
+			doc, err := t.s.document(ctx, t, t.heads.Version)
+			if err != nil {
+				return err
+			}
+			out, err = r.compile(doc)
+			return err
+		}
+		return fmt.Errorf("%w: no plan change of tenant %s waits for %s", policy.ErrNotFound, id, at.UTC().Format(time.RFC3339Nano))
+	})
+	if err != nil {
+		return limit.Tenant{}, err
+	}
+	return out, nil
+}
+
+// MakePlanChanges implements policy.Store.
+func (s *Store) MakePlanChanges(ctx context.Context) (failed []policy.PlanChange, err error) {
+	var due bool
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM plan_changes WHERE failed = '' AND at_ms <= $1)", s.now().UnixMilli()).Scan(&due); err != nil {
+		return nil, unavailable("read plan changes", err)
+	}
+	if !due {
+		return nil, nil
+	}
+	err = s.change(ctx, func(t *tx) error { return t.makePlanChanges(ctx, &failed) })
+	return failed, err
+}
+
+// makePlanChanges makes what is due, before whatever else changes: a plan that was to come first
+// comes first, though no server was there at its time.
+func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) error {
+	rows, err := t.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE failed = '' AND at_ms <= $1 ORDER BY at_ms, tenant", t.s.now().UnixMilli())
+	due, err := collect(rows, err, "read plan changes", scanPlanChange)
+	if err != nil {
+		return err
+	}
+	for _, c := range due {
+		t.wrote = true
+		err := t.makePlanChange(ctx, &c)
+		switch {
+		case err == nil:
+			_, err = t.ExecContext(ctx, "DELETE FROM plan_changes WHERE tenant = $1 AND at_ms = $2", c.Tenant, c.At.UnixMilli())
+		case errors.Is(err, policy.ErrInvalid), errors.Is(err, policy.ErrNotFound):
+			c.Failed = err.Error()
+			if failed != nil {
+				*failed = append(*failed, c)
+			}
+			_, err = t.ExecContext(ctx, "UPDATE plan_changes SET failed = $1 WHERE tenant = $2 AND at_ms = $3", c.Failed, c.Tenant, c.At.UnixMilli())
+		default:
+			return err
+		}
+		if err != nil {
+			return unavailable("make plan change", err)
+		}
+	}
+	return nil
+}
+
+// makePlanChange checks all before it writes: an error leaves nothing of it.
+func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
+	was, err := t.one(ctx, c.Tenant)
+	if err != nil || was.Plan == c.Plan {
+		return err
+	}
+	doc, err := t.checkPlan(ctx, c.Plan)
+	if err != nil {
+		return err
+	}
+	next := was
+	next.Plan = c.Plan
+	if _, err := next.compile(doc); err != nil {
+		return err
+	}
+	if err := doc.CheckCap(was.Cap, c.Plan); err != nil {
+		return err
+	}
+	if err := t.write(ctx, &next); err != nil {
+		return err
+	}
+	if err := t.subscribeFrom(ctx, map[string]string{c.Tenant: c.Plan}, c.At); err != nil {
+		return err
+	}
+	return t.audit(c.Actor, "tenant.set-plan", c.Tenant, was.json(true), next.json(true))
+}
+
+// retryPlanChanges has what could not be made tried again: something has changed.
+func (t *tx) retryPlanChanges(ctx context.Context) error {
+	if _, err := t.ExecContext(ctx, "UPDATE plan_changes SET failed = '' WHERE failed <> ''"); err != nil {
+		return unavailable("write plan changes", err)
+	}
+	return nil
+}

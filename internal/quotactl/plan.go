@@ -1,0 +1,177 @@
+package quotactl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// when is when a plan is to change: now if nothing is given.
+type when struct {
+	at        string
+	periodEnd bool
+}
+
+func (w *when) flags(f *pflag.FlagSet) {
+	f.StringVar(&w.at, "at", "", "when: 2026-12-01 (its midnight, UTC) or 2026-12-01T00:00:00+01:00; now if not given")
+	f.BoolVar(&w.periodEnd, "at-period-end", false, "when the billing period that is now ends")
+}
+
+// set asks for a plan at that time.
+func (w *when) set(req *quotav1.SetTenantPlanRequest, now time.Time) error {
+	if w.periodEnd && w.at != "" {
+		return misuse("--at and --at-period-end are two times; give one")
+	}
+	at, err := parseWhen(w.at, now, time.UTC)
+	if err != nil {
+		return err
+	}
+	if w.at != "" {
+		req.AtMs = at.UnixMilli()
+	}
+	req.AtPeriodEnd = w.periodEnd
+	return nil
+}
+
+func (c *cli) tenantSetPlanCommand() *cobra.Command {
+	var w when
+	cmd := &cobra.Command{
+		Use:   "set-plan ID PLAN",
+		Short: "Change a tenant's plan: now, at a date, or when its billing period ends",
+		Args:  exactly("ID", "PLAN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.setPlan(cmd.Context(), args[0], args[1], &w)
+		},
+	}
+	w.flags(cmd.Flags())
+	return cmd
+}
+
+func (c *cli) tenantCancelCommand() *cobra.Command {
+	var w when
+	var to string
+	var immediately bool
+	cmd := &cobra.Command{
+		Use:   "cancel ID",
+		Short: "End a tenant's plan when its billing period does; it falls back to another",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if immediately && (w.at != "" || w.periodEnd) {
+				return misuse("--now and another time are two times; give one")
+			}
+			w.periodEnd = w.periodEnd || !immediately && w.at == ""
+			if to == "" {
+				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+					plans, err := admin.ListPlans(ctx, &quotav1.ListPlansRequest{})
+					if err == nil {
+						to = plans.DefaultPlan
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				if to == "" {
+					return misuse("the policy has no default_plan to fall back to; give --to PLAN")
+				}
+			}
+			return c.setPlan(cmd.Context(), args[0], to, &w)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "the plan that it falls back to; the policy's default_plan if not given")
+	cmd.Flags().BoolVar(&immediately, "now", false, "at once, and not when the period ends")
+	cmd.Flags().StringVar(&w.at, "at", "", "at this time, and not when the period ends")
+	return cmd
+}
+
+func (c *cli) tenantKeepPlanCommand() *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use:   "keep-plan ID --at TIME",
+		Short: "Take back a plan change that has not come yet",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if at == "" {
+				return misuse("which change? Give --at TIME, as quotactl tenant plans has it")
+			}
+			t, err := parseWhen(at, c.now(), time.UTC)
+			if err != nil {
+				return err
+			}
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.CancelPlanChange(ctx, &quotav1.CancelPlanChangeRequest{Id: args[0], AtMs: t.UnixMilli()})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&at, "at", "", "when the change would come")
+	return cmd
+}
+
+func (c *cli) tenantPlansCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "plans ID",
+		Short: "List which plan a tenant had when, and will have",
+		Args:  exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.ListPlanChanges(ctx, &quotav1.ListPlanChangesRequest{Tenant: args[0]})
+				if err != nil {
+					return err
+				}
+				t := &table{header: []string{"FROM", "PLAN", "STATE"}}
+				items := []map[string]any{}
+				for _, p := range resp.Changes {
+					state := ""
+					switch {
+					case p.Failed != "":
+						state = "could not be made: " + p.Failed
+					case p.Scheduled:
+						state = "scheduled by " + p.Actor
+					}
+					at := time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339)
+					t.add(at, p.Plan, state)
+					items = append(items, map[string]any{"from": at, "plan": p.Plan, "scheduled": p.Scheduled, "actor": p.Actor, "failed": p.Failed})
+				}
+				return c.write(f, t, items)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
+// setPlan asks for a plan, and says from when on it is the tenant's.
+func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
+	req := &quotav1.SetTenantPlanRequest{Id: id, Plan: plan}
+	if err := w.set(req, c.now()); err != nil {
+		return err
+	}
+	if req.AtMs == 0 && !req.AtPeriodEnd {
+		return c.tenant(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+			return admin.SetTenantPlan(ctx, req)
+		})
+	}
+	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+		if _, err := admin.SetTenantPlan(ctx, req); err != nil {
+			return err
+		}
+		resp, err := admin.ListPlanChanges(ctx, &quotav1.ListPlanChangesRequest{Tenant: id})
+		if err != nil {
+			return err
+		}
+		for _, p := range resp.Changes {
+			if p.Scheduled && p.Plan == plan && (req.AtMs == 0 || p.FromMs == req.AtMs) {
+				fmt.Fprintf(c.Out, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
+				return nil
+			}
+		}
+		fmt.Fprintf(c.Out, "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
+		return nil
+	})
+}

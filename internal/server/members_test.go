@@ -1,0 +1,190 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+const membersPolicy = `plans:
+  free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
+  paid:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}]
+    price: {monthly: 31.00 USD, meters: {requests: {included: 10, tiers: [{up_to: 1000, unit: 0.05}, {unit: 0.01}]}}}
+tenants:
+  - {id: acme, plan: paid, billing: {zone: Asia/Kolkata}}
+  - {id: acme/shop, plan: paid, parent: acme, billing: {pays: parent}}
+  - {id: acme/shop/eu, plan: paid, parent: acme/shop, billing: {pays: parent}}
+  - {id: acme/own, plan: paid, parent: acme}
+`
+
+func (b *billed) applyText(text string) error {
+	b.t.Helper()
+	doc, err := policy.Parse("quota.yaml", []byte(text))
+	if err != nil {
+		return err
+	}
+	_, err = b.s.policy.Apply(b.t.Context(), "ann", doc, 0, false)
+	return err
+}
+
+// of has an agent report units of a tenant, complete through now, and folds.
+func (b *billed) of(tenant string, slot time.Time, units int64) {
+	b.t.Helper()
+	b.seq["gw"]++
+	r := ledger.NewReport("gw", 1, b.seq["gw"], b.total["gw"], []ledger.Row{{Slot: slot.Unix(), Tenant: tenant, Limit: "requests", Meter: "requests", Version: 2, Admitted: units}}, b.at.UnixMilli(), false)
+	b.total["gw"] = r.After
+	if receipts, err := b.store.Settle(b.t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+		b.t.Fatalf("settle: %+v, %v", receipts, err)
+	}
+	if _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *billed) preview(tenant, period string) *billing.Statement {
+	b.t.Helper()
+	s, err := b.s.PreviewStatement(asAnn(b.t.Context()), &quotav1.PreviewStatementRequest{Tenant: tenant, Period: period})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out := new(billing.Statement)
+	if err := json.Unmarshal([]byte(s.Document), out); err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+// sum is what the lines of a tenant come to, of a service period; empty for the statement's own.
+func sum(s *billing.Statement, tenant, period string) (n int64) {
+	for _, l := range s.Lines {
+		if l.Tenant == tenant && l.Period == period {
+			n += l.Amount
+		}
+	}
+	return n
+}
+
+// A tenant whose parent pays is on its parent's statement, by its own plan and tiers, in its parent's
+// periods, late usage included; it has none itself, and who pays cannot change behind a statement.
+func TestParentPays(t *testing.T) { onEngines(t, testParentPays) }
+
+func testParentPays(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	if err := b.applyText(membersPolicy); err != nil {
+		t.Fatal(err)
+	}
+	begin := b.at
+	b.at = begin.AddDate(0, 0, 20)
+	slot := begin.AddDate(0, 0, 3)
+	for tenant, units := range map[string]int64{"acme": 110, "acme/shop": 2010, "acme/shop/eu": 30, "acme/own": 5000} {
+		b.of(tenant, slot, units)
+	}
+	s := b.preview("acme", "2026-10")
+	// Of October in Kolkata, which began 5.5 hours before the tenants: the fee's share, and included units' rounded up.
+	fee := int64(3100)
+	for tenant, usage := range map[string]int64{"": 500, "acme/shop": 990*5 + 1010, "acme/shop/eu": 100} {
+		if got := sum(s, tenant, "") - usage; got > fee || got < fee-50 {
+			t.Errorf("%q comes to %d beside its usage, want a fee of some %d", tenant, got, fee)
+		}
+	}
+	if got := sum(s, "acme/own", ""); got != 0 {
+		t.Errorf("who pays for itself is on it: %d", got)
+	}
+	total := int64(0)
+	for _, l := range s.Lines {
+		total += l.Amount
+	}
+	if len(s.Totals) != 1 || s.Totals[0].Total != total {
+		t.Errorf("totals %+v, lines %d", s.Totals, total)
+	}
+	if len(s.Days) != 1 || s.Days[0].Admitted != 110+2010+30 {
+		t.Errorf("days %+v", s.Days)
+	}
+	if _, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme/shop"}); !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "its parent acme pays") {
+		t.Errorf("a statement of who does not pay: %v", err)
+	}
+
+	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.of("acme/own", b.at.Add(-5*time.Minute), 1) // all is complete until now
+	closed, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	if err != nil || len(closed.Closed) != 2 || len(closed.Refused) != 0 {
+		t.Fatalf("closed %+v, %v", closed, err)
+	}
+	b.of("acme/shop", slot, 100) // late
+	if got := sum(b.preview("acme", "2026-11"), "acme/shop", "2026-10"); got != 100 {
+		t.Errorf("late usage of a member: %d, want 100 units in the second tier", got)
+	}
+	if got := sum(b.preview("acme", "2026-11"), "", "2026-10"); got != 0 {
+		t.Errorf("late usage of a member is the payer's: %d", got)
+	}
+	for what, text := range map[string]string{
+		"to itself":      strings.Replace(membersPolicy, "parent: acme, billing: {pays: parent}}", "parent: acme}", 1),
+		"to its parent":  strings.Replace(membersPolicy, "{id: acme/own, plan: paid, parent: acme}", "{id: acme/own, plan: paid, parent: acme, billing: {pays: parent}}", 1),
+		"to another one": strings.Replace(membersPolicy, "parent: acme/shop, billing", "parent: acme/own, billing", 1),
+	} {
+		if err := b.applyText(text); !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "statement") {
+			t.Errorf("who pays changes %s: %v", what, err)
+		}
+	}
+	// A new one may come.
+	if err := b.applyText(membersPolicy + "  - {id: acme/new, plan: paid, parent: acme, billing: {pays: parent}}\n"); err != nil {
+		t.Errorf("a new member: %v", err)
+	}
+	for what, text := range map[string]string{
+		"no parent":   "  - {id: lone, plan: paid, billing: {pays: parent}}\n",
+		"a zone, too": "  - {id: lone, plan: paid, parent: acme, billing: {pays: parent, zone: Asia/Tokyo}}\n",
+		"who else":    "  - {id: lone, plan: paid, parent: acme, billing: {pays: bank}}\n",
+	} {
+		if err := b.applyText(membersPolicy + text); err == nil {
+			t.Errorf("%s: it was applied", what)
+		}
+	}
+}
+
+// A ledger that lost the block that a statement was made at, or has another in its place, is told from the one
+// that it was: neither preview nor close goes on from it.
+func TestStatementsKnowTheirLedger(t *testing.T) { onEngines(t, testStatementsKnowTheirLedger) }
+
+func testStatementsKnowTheirLedger(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	slot := b.at
+	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.settle("gw", slot, 5, b.at)
+	if _, err := b.close("", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.at = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
+	b.settle("gw", time.Date(2026, 11, 9, 0, 0, 0, 0, time.UTC), 7, b.at)
+	if _, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.s.books
+	b.s.books = otherLedger{whole}
+	_, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"})
+	b.refused("a preview", err, "is not the one that it was")
+	_, err = b.close("", "because")
+	b.refused("a close", err, "is not the one that it was")
+	b.s.books = whole
+	if _, err := b.close("", ""); err != nil {
+		t.Errorf("of the ledger that it is: %v", err)
+	}
+}
+
+// otherLedger has other blocks of the same heights.
+type otherLedger struct{ ledger.Books }
+
+func (o otherLedger) Block(ctx context.Context, height int64) (ledger.KeptBlockInfo, error) {
+	b, err := o.Books.Block(ctx, height)
+	b.Hash[7]++
+	return b, err
+}

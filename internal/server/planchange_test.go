@@ -1,0 +1,222 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/policy"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+func (b *billed) admin() *adminService {
+	now := func() time.Time { return b.at }
+	return &adminService{store: b.s.policy, periodAt: b.s.periodAt, now: now}
+}
+
+// plans says which plan acme had when, and will have.
+func (b *billed) plans() string {
+	b.t.Helper()
+	resp, err := b.admin().ListPlanChanges(asAnn(b.t.Context()), &quotav1.ListPlanChangesRequest{Tenant: "acme"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var all []string
+	for _, c := range resp.Changes {
+		state := ""
+		if c.Scheduled {
+			state = "?"
+		}
+		if c.Failed != "" {
+			state = "!"
+		}
+		all = append(all, fmt.Sprintf("%s %s%s", time.UnixMilli(c.FromMs).UTC().Format("01-02T15:04"), c.Plan, state))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (b *billed) wantPlans(what, want string) {
+	b.t.Helper()
+	if got := b.plans(); got != want {
+		b.t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+// A plan changes when it was to, as of that time though no server looked until later; two do not come at
+// one time, and what makes no sense is refused and leaves nothing.
+func TestPlanChanges(t *testing.T) { onEngines(t, testPlanChanges) }
+
+func testPlanChanges(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	store := b.s.policy
+	begin := b.at
+	at := begin.Add(10*24*time.Hour + 150*time.Second)
+	schedule := func(plan string, at time.Time) error {
+		_, err := store.SchedulePlan(t.Context(), "ann", "acme", plan, at)
+		return err
+	}
+	for _, bad := range []struct {
+		what string
+		err  error
+		is   error
+		says string
+	}{
+		{"an unknown plan", schedule("gold", at), fault.ErrInvalid, `no plan "gold"`},
+		{"now", schedule("paid", begin), fault.ErrInvalid, "is past"},
+		{"the past", schedule("paid", begin.Add(-time.Hour)), fault.ErrInvalid, "is past"},
+		{"too far", schedule("paid", begin.AddDate(101, 0, 0)), fault.ErrInvalid, "hundred years"},
+		{"absurdly far", schedule("paid", time.UnixMilli(253_402_300_799_999)), fault.ErrInvalid, "hundred years"},
+	} {
+		if !errors.Is(bad.err, bad.is) || !strings.Contains(bad.err.Error(), bad.says) {
+			t.Errorf("%s: %v, want %q", bad.what, bad.err, bad.says)
+		}
+	}
+	b.wantPlans("after what was refused", "10-01T00:00 free")
+	for range 2 { // asked for again it is the same
+		if err := schedule("paid", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := schedule("free", at); !errors.Is(err, fault.ErrExists) {
+		t.Errorf("another plan at that time: %v", err)
+	}
+	if err := schedule("free", at.Add(5*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := schedule("paid", at.Add(6*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.UnschedulePlan(t.Context(), "ann", "acme", at.Add(6*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.UnschedulePlan(t.Context(), "ann", "acme", at.Add(6*24*time.Hour)); !errors.Is(err, fault.ErrNotFound) {
+		t.Errorf("taken back again: %v", err)
+	}
+	b.wantPlans("scheduled", "10-01T00:00 free, 10-11T00:02 paid?, 10-16T00:02 free?")
+	// A document without a plan that somebody will have is refused.
+	doc, err := policy.Parse("", []byte(strings.Replace(pricedPolicy, "  paid:", "  gold:", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Apply(t.Context(), "ann", doc, 0, true); !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "will have it: acme") {
+		t.Errorf("without a plan that comes: %v", err)
+	}
+	b.at = at.Add(-time.Millisecond)
+	if _, err := store.MakePlanChanges(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPlans("just before", "10-01T00:00 free, 10-11T00:02 paid?, 10-16T00:02 free?")
+	b.at = at.Add(7 * 24 * time.Hour) // no server was there for a week
+	if _, err := store.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPlans("a week late, and changed by hand", "10-01T00:00 free, 10-11T00:02 paid, 10-16T00:02 free, 10-18T00:02 paid")
+	rows, err := store.Audit(t.Context(), policy.AuditQuery{N: 20, Object: "acme", Action: "tenant."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var did []string
+	for _, r := range rows {
+		did = append(did, r.Actor+" "+r.Action)
+	}
+	want := "ann tenant.set-plan, ann tenant.set-plan, ann tenant.set-plan, ann tenant.unschedule-plan, ann tenant.schedule-plan, ann tenant.schedule-plan, ann tenant.schedule-plan, ann tenant.apply"
+	if got := strings.Join(did, ", "); got != want {
+		t.Errorf("audited\n got %s\nwant %s", got, want)
+	}
+	h, err := store.Heads(t.Context())
+	if err != nil || h.Due != 0 {
+		t.Errorf("due: %d, %v", h.Due, err)
+	}
+	for i := range policy.MaxPlanChanges {
+		if err := schedule("free", b.at.Add(time.Duration(i+1)*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := schedule("free", b.at.Add(time.Minute)); !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "as many as may") {
+		t.Errorf("one more than may: %v", err)
+	}
+}
+
+// A plan that does not fit when its time comes is told, keeps no other from its, and is made once it fits.
+func TestPlanChangesThatDoNotFit(t *testing.T) { onEngines(t, testPlanChangesThatDoNotFit) }
+
+func testPlanChangesThatDoNotFit(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	store := b.s.policy
+	if _, err := store.CreateTenant(t.Context(), "ann", "zeta", "free", ""); err != nil {
+		t.Fatal(err)
+	}
+	at := b.at.Add(time.Hour)
+	for _, id := range []string{"acme", "zeta"} {
+		if _, err := store.SchedulePlan(t.Context(), "ann", id, "paid", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	(&spoiled{t: t, l: b.store}).spoil("acme") // overrides of a limit that is none of the plan's
+	b.at = at.Add(time.Second)
+	failed, err := store.MakePlanChanges(t.Context())
+	if err != nil || len(failed) != 1 || failed[0].Tenant != "acme" || failed[0].Failed == "" {
+		t.Fatalf("failed %+v, %v", failed, err)
+	}
+	if failed, err := store.MakePlanChanges(t.Context()); err != nil || len(failed) != 0 {
+		t.Errorf("tried again though nothing has changed: %+v, %v", failed, err)
+	}
+	b.wantPlans("while it does not fit", "10-01T00:00 free, 10-01T01:00 paid!")
+	if z, err := store.Subscriber(t.Context(), "zeta"); err != nil || z.Subscriptions[1].Plan != "paid" || z.Subscriptions[1].From != at.Unix() {
+		t.Errorf("the other: %+v, %v", z, err)
+	}
+	doc, err := policy.Parse("", []byte(pricedPolicy+"  # acme has no overrides here\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Apply(t.Context(), "ann", doc, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	b.at = b.at.Add(time.Hour)
+	if _, err := store.MakePlanChanges(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPlans("once it fits", "10-01T00:00 free, 10-01T01:00 paid")
+}
+
+// A plan that ends with its period is charged to its last second, and the next one from there, in the
+// tenant's zone, whose clocks change in that month; a statement is right though no server has looked since.
+func TestPlanChangesAtPeriodEnd(t *testing.T) { onEngines(t, testPlanChangesAtPeriodEnd) }
+
+func testPlanChangesAtPeriodEnd(t *testing.T, on engine) {
+	for zone, end := range map[string]string{"Europe/Berlin": "10-31T23:00", "Asia/Kolkata": "10-31T18:30", "Australia/Lord_Howe": "10-31T13:00"} {
+		b := newBilledOn(t, on)
+		doc, err := policy.Parse("", []byte(strings.Replace(pricedPolicy, "plan: free}", "plan: paid, billing: {zone: "+zone+"}}", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.at = b.at.Add(15 * 24 * time.Hour)
+		if _, err := b.s.policy.Apply(t.Context(), "ann", doc, 0, false); err != nil {
+			t.Fatal(err)
+		}
+		p, err := b.s.periodAt(t.Context(), "acme", b.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Unix(p.To, 0).UTC().Format("01-02T15:04"); got != end {
+			t.Errorf("%s: the period ends at %s, want %s", zone, got, end)
+		}
+		if _, err := b.s.policy.SchedulePlan(t.Context(), "ann", "acme", "free", time.Unix(p.To, 0)); err != nil {
+			t.Fatal(err)
+		}
+		b.at = time.Unix(p.To, 0).Add(48 * time.Hour)
+		b.settle("gw", b.at, 0, b.at)
+		for period, want := range map[string]string{"2026-10": "", "2026-11": "[]"} {
+			s, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: period})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == "" && (len(s.Totals) != 1 || !strings.Contains(s.Document, fmt.Sprintf(`"to":%d}]`, p.To))) || want != "" && !strings.Contains(s.Document, `"lines":`+want) {
+				t.Errorf("%s, %s: %s", zone, period, s.Document)
+			}
+		}
+	}
+}

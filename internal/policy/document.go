@@ -380,6 +380,7 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 		if s.Name == "" {
 			continue
 		}
+		s.undated(f, prefix)
 		line := s.lines["name"]
 		if first, ok := names[s.Name]; ok {
 			f.add(line, "%slimit %s is there twice; the first is on line %d", prefix, s.Name, first)
@@ -565,6 +566,7 @@ func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 					continue
 				}
 				names[o.Name] = o.lines["name"]
+				o.dated(f, what)
 				s.Overrides = append(s.Overrides, o)
 			}
 		case "billing":

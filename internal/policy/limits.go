@@ -37,6 +37,9 @@ type LimitSpec struct {
 	FirstTouch   string              `json:"first_touch,omitempty"`
 	FallbackHold string              `json:"fallback_hold,omitempty"`
 	OnChange     string              `json:"on_change,omitempty"`
+	// From and Until are when a tenant's override is in effect, Unix milliseconds; 0 for always.
+	From  int64 `json:"from,omitempty"`
+	Until int64 `json:"until,omitempty"`
 
 	line  int
 	lines map[string]int // of its keys

@@ -16,6 +16,8 @@ var (
 		"slots", "queue", "wait", "overage", "borrow", "lockout", "shadow", "allow", "deny", "reserve", "variants",
 		"first_touch", "fallback_hold", "on_change",
 	}
+	// datedKeys are those of a tenant's overrides alone.
+	datedKeys   = []string{"from", "until"}
 	variantKeys = []string{"name", "share", "rate", "burst", "slots"}
 )
 
@@ -92,6 +94,10 @@ func readLimit(f *faults, n *yaml.Node) LimitSpec {
 			word(f, fd, what, &s.FallbackHold)
 		case "on_change":
 			word(f, fd, what, &s.OnChange)
+		case "from":
+			s.From = moment(f, fd, what)
+		case "until":
+			s.Until = moment(f, fd, what)
 		default:
 			unknown(f, fd, what, slices.Clone(limitKeys)...)
 		}

@@ -220,3 +220,50 @@ func testPlanChangesAtPeriodEnd(t *testing.T, on engine) {
 		}
 	}
 }
+
+// An override holds from its time to its end, on a store that is asked and on a server that looks for changes; one
+// that is not in effect yet must fit the plan already.
+func TestDatedOverrides(t *testing.T) { onEngines(t, testDatedOverrides) }
+
+func testDatedOverrides(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	override := func(text string) string {
+		return strings.Replace(pricedPolicy, "plan: free}", "plan: paid, limits: ["+text+"]}", 1)
+	}
+	if err := b.applyText(override("{name: requests, rate: 7000/hour, from: 2026-10-02, until: 2026-10-03T00:00:00+02:00}")); err != nil {
+		t.Fatal(err)
+	}
+	revision := int64(0)
+	for _, at := range []struct {
+		when string
+		has  bool
+	}{{"2026-10-01T23:59:59Z", false}, {"2026-10-02T00:00:00Z", true}, {"2026-10-02T21:59:59Z", true}, {"2026-10-02T22:00:00Z", false}} {
+		var err error
+		if b.at, err = time.Parse(time.RFC3339, at.when); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.s.policy.MakePlanChanges(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tenants, err := b.s.policy.Tenants(t.Context(), []string{"acme"})
+		if err != nil || (len(tenants[0].Overrides) == 1) != at.has {
+			t.Errorf("%s: %+v, %v, want it: %t", at.when, tenants, err, at.has)
+		}
+		if r := tenants[0].Revision; r > revision != (at.when != "2026-10-02T21:59:59Z") {
+			t.Errorf("%s: revision %d after %d: agents are told at edges, and only then", at.when, r, revision)
+		} else {
+			revision = r
+		}
+	}
+	for what, text := range map[string]string{
+		"ends before it begins": override("{name: requests, rate: 1/hour, from: 2026-10-02, until: 2026-10-01}"),
+		"no time":               override("{name: requests, rate: 1/hour, from: soon}"),
+		"an absurd time":        override("{name: requests, rate: 1/hour, until: 0001-01-01}"),
+		"does not fit later":    override("{name: other, from: 2027-01-01}"),
+		"of a plan":             strings.Replace(pricedPolicy, "rate: 100/hour", "rate: 100/hour, from: 2027-01-01", 1),
+	} {
+		if err := b.applyText(text); err == nil {
+			t.Errorf("%s: it was applied", what)
+		}
+	}
+}

@@ -131,8 +131,8 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	compiled := doc.Tenants()
 	var changes []string
 	var rows [][]any
-	plans := make(map[string]string) // of tenants that have another than before
-	var moved []string               // tenants that were there, and have another parent now
+	plans := make(map[string]string)  // of tenants that have another than before
+	var moved []string                // tenants that were there, and have another parent now
 	payers := make(map[string]string) // of those of which another may pay now: who did
 	for i := range specs {
 		overrides, err := overridesText(specs[i].Overrides)
@@ -169,7 +169,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 
 		var old limit.Tenant
 		if there {
-			if old, err = was.row.compile(before); err != nil { // which this may mend
+			if old, err = was.row.compile(before, t.s.now()); err != nil { // which this may mend
 				old = limit.Tenant{ID: next.ID, Exists: true, Plan: was.Plan, Parent: was.Parent, Suspended: was.Suspended != 0}
 			}
 		}
@@ -195,6 +195,9 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			said = []string{fmt.Sprintf("tenant %s: its overrides are written otherwise", next.ID)}
 		}
 		changes = append(changes, said...)
+		if err := t.noteEdges(ctx, next.ID, specs[i].Overrides); err != nil {
+			return nil, err
+		}
 		if err := t.audit(actor, "tenant.apply", next.ID, was.json(there), next.json(true)); err != nil {
 			return nil, err
 		}
@@ -310,12 +313,12 @@ func (t *tx) overridden(ctx context.Context) ([]seen, error) {
 }
 
 // fit compiles the overrides of stored tenants against doc, and refuses it where they do not fit.
-func fit(all []seen, doc *policy.Document) ([]limit.Tenant, error) {
+func fit(all []seen, doc *policy.Document, at time.Time) ([]limit.Tenant, error) {
 	compiled := make([]limit.Tenant, len(all))
 	var refused, ids []string
 	for i := range all {
 		var err error
-		if compiled[i], err = all[i].row.compile(doc); err != nil {
+		if compiled[i], err = all[i].row.compile(doc, at); err != nil {
 			refused = append(refused, err.Error())
 			ids = append(ids, all[i].ID)
 		}
@@ -336,12 +339,12 @@ func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 	if err != nil {
 		return err
 	}
-	after, err := fit(all, doc)
+	after, err := fit(all, doc, t.s.now())
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		was, err := all[i].row.compile(before)
+		was, err := all[i].row.compile(before, t.s.now())
 		if err == nil && reflect.DeepEqual(was.Overrides, after[i].Overrides) {
 			continue
 		}

@@ -46,12 +46,12 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 		if err != nil {
 			return err
 		}
-		if out, err = was.compile(doc); err != nil {
+		if out, err = was.compile(doc, t.s.now()); err != nil {
 			return err
 		}
 		next := was
 		next.Plan = plan
-		if _, err := next.compile(doc); err != nil {
+		if _, err := next.compile(doc, t.s.now()); err != nil {
 			return err
 		}
 		if err := doc.CheckCap(was.Cap, plan); err != nil {
@@ -120,7 +120,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 			if err != nil {
 				return err
 			}
-			out, err = r.compile(doc)
+			out, err = r.compile(doc, t.s.now())
 			return err
 		}
 		return fmt.Errorf("%w: no plan change of tenant %s waits for %s", policy.ErrNotFound, id, at.UTC().Format(time.RFC3339Nano))
@@ -134,7 +134,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 // MakePlanChanges implements policy.Store.
 func (s *Store) MakePlanChanges(ctx context.Context) (failed []policy.PlanChange, err error) {
 	var due bool
-	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM plan_changes WHERE failed = '' AND at_ms <= $1)", s.now().UnixMilli()).Scan(&due); err != nil {
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM plan_changes WHERE failed = '' AND at_ms <= $1) OR EXISTS (SELECT 1 FROM override_edges WHERE at_ms <= $1)", s.now().UnixMilli()).Scan(&due); err != nil {
 		return nil, unavailable("read plan changes", err)
 	}
 	if !due {
@@ -150,6 +150,9 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) e
 	rows, err := t.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE failed = '' AND at_ms <= $1 ORDER BY at_ms, tenant", t.s.now().UnixMilli())
 	due, err := collect(rows, err, "read plan changes", scanPlanChange)
 	if err != nil {
+		return err
+	}
+	if err := t.passEdges(ctx); err != nil {
 		return err
 	}
 	for _, c := range due {
@@ -186,7 +189,7 @@ func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
 	}
 	next := was
 	next.Plan = c.Plan
-	if _, err := next.compile(doc); err != nil {
+	if _, err := next.compile(doc, t.s.now()); err != nil {
 		return err
 	}
 	if err := doc.CheckCap(was.Cap, c.Plan); err != nil {

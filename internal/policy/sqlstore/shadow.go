@@ -30,7 +30,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		if err != nil {
 			return err
 		}
-		if _, err := fit(all, doc); err != nil {
+		if _, err := fit(all, doc, t.s.now()); err != nil {
 			return err
 		}
 		changes := policy.DiffPolicy(now, doc)

@@ -49,7 +49,7 @@ func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
 // Heads implements policy.Store.
 func (s *Store) Heads(ctx context.Context) (policy.Heads, error) {
 	var h policy.Heads
-	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys, shadow, coalesce((SELECT min(at_ms) FROM plan_changes WHERE failed = ''), 0) FROM policy_heads WHERE id = 1").
+	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys, shadow, coalesce((SELECT min(at_ms) FROM (SELECT at_ms FROM override_edges UNION ALL SELECT at_ms FROM plan_changes WHERE failed = '') AS due), 0) FROM policy_heads WHERE id = 1").
 		Scan(&h.Version, &h.Tenants, &h.Switches, &h.Keys, &h.Shadow, &h.Due)
 	return h, unavailable("read heads", err)
 }

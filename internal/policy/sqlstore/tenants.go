@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
@@ -56,8 +57,9 @@ func (r *row) json(there bool) any {
 	return m
 }
 
-// compile returns the tenant as doc makes it. Without overrides it needs no plan of doc's.
-func (r *row) compile(doc *policy.Document) (limit.Tenant, error) {
+// compile returns the tenant as doc makes it at a time. Without overrides it needs no plan of doc's.
+// Those that are not in effect then must fit all the same.
+func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) {
 	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
 	capped, err := policy.ParseCapped(r.Capped)
 	if err != nil {
@@ -72,6 +74,10 @@ func (r *row) compile(doc *policy.Document) (limit.Tenant, error) {
 		return t, fmt.Errorf("tenant %s: overrides: %w", r.ID, err)
 	}
 	c, err := doc.Tenant(spec)
+	if now := policy.InEffect(spec.Overrides, at); err == nil && len(now) < len(spec.Overrides) {
+		spec.Overrides = now
+		c, err = doc.Tenant(spec)
+	}
 	t.Overrides = c.Overrides
 	capped.Hold(&t)
 	return t, err
@@ -139,7 +145,7 @@ func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenan
 			return limit.Tenant{}, err
 		}
 	}
-	t, err := r.row.compile(doc)
+	t, err := r.row.compile(doc, s.now())
 	if err != nil {
 		if *faulty == nil {
 			*faulty = make(policy.FaultyTenants)
@@ -335,7 +341,7 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 		if err := t.audit(actor, "tenant.create", id, nil, r.json(true)); err != nil {
 			return err
 		}
-		out, err = r.compile(doc)
+		out, err = r.compile(doc, t.s.now())
 		return err
 	})
 	if err != nil {
@@ -361,7 +367,7 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 		}
 		next := was
 		next.Plan = plan
-		if _, err := next.compile(doc); err != nil {
+		if _, err := next.compile(doc, t.s.now()); err != nil {
 			return err
 		}
 		if err := doc.CheckCap(was.Cap, plan); err != nil {
@@ -381,7 +387,7 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 				return err
 			}
 		}
-		out, err = next.compile(doc)
+		out, err = next.compile(doc, t.s.now())
 		return err
 	})
 	if err != nil {
@@ -415,7 +421,7 @@ func (s *Store) SetSuspended(ctx context.Context, actor, id string, suspended bo
 		if err != nil {
 			return err
 		}
-		out, err = next.compile(doc)
+		out, err = next.compile(doc, t.s.now())
 		return err
 	})
 	if err != nil {

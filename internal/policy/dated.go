@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// moment reads a time: RFC 3339, or a date, which is its midnight in UTC; 0 where it is none.
+func moment(f *faults, fd field, what string) int64 {
+	var v string
+	if word(f, fd, what, &v); v == "" {
+		return 0
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, v); err == nil {
+			if t.Year() < 1971 || t.Year() > 9998 {
+				break
+			}
+			return t.UnixMilli()
+		}
+	}
+	f.add(fd.line, "%s of %s is %s; write a date such as 2026-12-01, which is its midnight in UTC, or a time such as 2026-12-01T00:00:00+01:00", fd.name, what, limit.Quote(v))
+	return 0
+}
+
+// undated refuses times of a limit that is no tenant's.
+func (s *LimitSpec) undated(f *faults, prefix string) {
+	for _, key := range datedKeys {
+		if line, ok := s.lines[key]; ok {
+			f.add(line, "%slimit %s has %s; only a tenant's override is in effect for a time", prefix, s.Name, key)
+		}
+	}
+}
+
+// dated refuses an override that is never in effect.
+func (s *LimitSpec) dated(f *faults, what string) {
+	if s.From != 0 && s.Until != 0 && s.Until <= s.From {
+		f.add(s.lines["until"], "%s: limit %s ends before it begins; until must be after from", what, s.Name)
+	}
+}
+
+// InEffect are the overrides that hold at a time.
+func InEffect(all []LimitSpec, at time.Time) []LimitSpec {
+	now := at.UnixMilli()
+	return slices.DeleteFunc(slices.Clone(all), func(s LimitSpec) bool {
+		return s.From > now || s.Until != 0 && s.Until <= now
+	})
+}
+
+// Edges are the times after one, Unix milliseconds, at which overrides come in effect or cease to be.
+func Edges(all []LimitSpec, after time.Time) (edges []int64) {
+	for i := range all {
+		for _, at := range []int64{all[i].From, all[i].Until} {
+			if at > after.UnixMilli() {
+				edges = append(edges, at)
+			}
+		}
+	}
+	slices.Sort(edges)
+	return slices.Compact(edges)
+}

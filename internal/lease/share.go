@@ -80,6 +80,10 @@ func (x *step) grant(g *Grant) {
 	case limit.SlidingWindow:
 		term, hold = x.slidingTerm(term, hold)
 	}
+	if next.Fresh && term > 2*ShortTerm {
+		// It renews before it has used more: what was guessed is not to take from others for so long.
+		next.Lease.Demand = max(min(next.Lease.Demand, mulDiv(stock, 1_000, term)), 1)
+	}
 	x.hang(term, hold)
 	x.clip(x.t)
 
@@ -155,7 +159,7 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		span = min(span, length/64) // what lies in piles at the edge counts in full once more
 	}
 	pile = whole(mulDiv(trickle, span, 1e6))
-	if small {
+	if small && !x.dry() {
 		pile = max(pile, whole(min(mulDiv(x.burst/2, mine, all), noise)))
 	}
 	if pile < limit.Micro {
@@ -272,6 +276,10 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	}
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
+	}
+	if x.next.Fresh && x.rate > 0 && x.lasting() > 2*ShortTerm {
+		// What is out counts as unspent until it is reported: who asks for more than that says so at once.
+		stock = min(stock, x.r.Waiting*limit.Micro+noise)
 	}
 	stock = min(stock, whole(x.apart(all)))
 	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {

@@ -329,7 +329,10 @@ func (x *step) demand() (d int64, fresh bool) {
 	}
 	seen = min(seen, mostDemand)
 	if rec.Fresh {
-		return max(seen, 1), false
+		if rec.Grant.TTL > 2*ShortTerm {
+			seen = mulDiv(max(asked-1, 0), 1e9, elapsed) // it began with a request: that one tells nothing
+		}
+		return max(min(seen, mostDemand), 1), false
 	}
 	over := int64(smoothing)
 	if steady && old >= faint {

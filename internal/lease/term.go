@@ -29,6 +29,8 @@ const (
 	few = 2
 	// pressedUnits is how many units a holder is to ask for in a term of a pressed bucket, about.
 	pressedUnits = 32
+	// oneOf so many renewals for single tokens begins a trickle in a dry bucket.
+	oneOf = 128
 )
 
 // term is how long the lease is to last.
@@ -42,7 +44,7 @@ func (x *step) term(mine, all, trickle int64) int64 {
 	}
 	switch {
 	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
-		return 2 * ShortTerm // a wrong guess costs little here, and a crowd of new buckets much
+		return max(2*ShortTerm, x.lasting()) // a wrong guess costs little here, and a crowd of new buckets much
 	case next.Fresh:
 		return FirstTerm
 	case pressed && trickle > 0:
@@ -59,13 +61,22 @@ func (x *step) term(mine, all, trickle int64) int64 {
 		}
 		return term
 	case rec != nil && rec.Fresh:
-		return 4 * FirstTerm
+		return max(4*FirstTerm, x.lasting()/4)
 	case !known:
 		return ShortTerm
 	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
-		return min(LongestTerm, 4*last)
+		return min(LongestTerm, max(4*last, x.lasting()))
 	}
-	return min(LongTerm, 4*last)
+	return min(LongTerm, max(4*last, x.lasting()))
+}
+
+// lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
+// missed by nobody before that.
+func (x *step) lasting() int64 {
+	if !x.grows() || x.Level <= x.burst/2 {
+		return 0
+	}
+	return min(mulDiv(x.Level, 250_000, x.rate), LongestTerm/4)
 }
 
 // pressedTerm is the longest term of a holder's lease of a pressed bucket.
@@ -102,9 +113,19 @@ func (x *step) within(asked, elapsed int64) bool {
 // as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
 	return x.grows() && all > seldom && x.rec != nil && !x.next.Fresh && x.next.Largest <= 1 &&
-		(x.idle(trickle) || x.overloaded(all) && x.Level > x.burst/8+x.Out.Stock+x.Out.Pile) &&
+		(x.idle(trickle) || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
 		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm, 1e6) >= limit.Micro
 }
+
+// settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or
+// with one of so many renewals. A token lies with each that does, half of the time; were they to begin all at once, that
+// would be missed in those seconds.
+func (x *step) settles(mine, all int64) bool {
+	return x.dry() && mulDiv(x.burst, mine, all) >= 16*noise && (x.rec.Lease.Trickle > 0 || x.r.Number%oneOf == 0)
+}
+
+// dry reports whether there is next to nothing.
+func (x *step) dry() bool { return x.Level < x.burst/64 }
 
 // leftFor reports whether what is there is so little that it is to be left to renewals at their time: the
 // holder's share is less than a token, and the bucket is far from full.

@@ -193,6 +193,13 @@ func smallLimits() []Scenario {
 			return small("43/s over 100 agents"+burst.name, 100, bucketLimit(43, time.Second, 43*burst.seconds), f, max(2, burst.seconds/12)*minute, wrong(5)...)
 		})...)
 	}
+	// Bursts of which each agent has a good many tokens, of rates of which it has few: terms are long while there is plenty, and
+	// many agents go on apart from each other when it is over.
+	for _, rate := range []int64{30, 100, 200, 500} {
+		sparse = append(sparse, at([]float64{1.5, 3}, func(f float64) Scenario {
+			return small(fmt.Sprintf("%d/s over 100 agents, a burst of two minutes", rate), 100, bucketLimit(rate, time.Second, rate*120), f, 10*minute, wrong(5)...)
+		})...)
+	}
 	return append([]Scenario{
 		small("5 a minute over 10 agents", 10, bucketLimit(5, time.Minute, 5), 3, 10*minute, apart(1)),
 		small("5 a minute over 10 agents", 10, bucketLimit(5, time.Minute, 5), 0.9, 10*minute, apart(1)),

@@ -8,6 +8,9 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 )
 
+// second is one, in microseconds.
+const second = 1_000_000
+
 // steady is a holder of a demand that stays: it renews when its term ends or, once it may ask, when it was denied.
 type steady struct {
 	r     lease.Renewal
@@ -75,6 +78,42 @@ func begin(t *testing.T, s lease.Store, spec lease.Spec, n int) []*steady {
 	return holders
 }
 
+// overloaded drives twenty holders of three requests a second each, and calls each for what is answered from so many seconds on.
+// It returns what was renewed and admitted from then on.
+func overloaded(t *testing.T, s lease.Store, spec lease.Spec, from, seconds int64, each func(h *steady)) (holders []*steady, renewals, admitted int64) {
+	t.Helper()
+	const n, every = 20, second / 3
+	holders = begin(t, s, spec, n)
+	next := make([]int64, n)
+	for i, h := range holders {
+		next[i] = h.r.Now + every + int64(i)*every/n
+		h.r.Number += int64(i) * 37 // numbers of theirs begin anywhere
+	}
+	for {
+		i := 0
+		for j := range next {
+			if next[j] < next[i] {
+				i = j
+			}
+		}
+		at := next[i]
+		if next[i] += every; at > start+(from+seconds)*second {
+			return holders, renewals, admitted
+		}
+		h := holders[i]
+		if at-h.r.Now < h.g.DenyFor {
+			h.r.Denied++
+			continue
+		}
+		before := h.r.Admitted
+		if h.single(t, s, at); at > start+from*second {
+			renewals++
+			admitted += h.r.Admitted - before
+			each(h)
+		}
+	}
+}
+
 // until has the holders ask for a unit each so many microseconds, each beginning at another time, and renew as their
 // terms end, until end.
 func until(t *testing.T, s lease.Store, holders []*steady, every, end int64) {
@@ -96,7 +135,6 @@ func until(t *testing.T, s lease.Store, holders []*steady, every, end int64) {
 
 // terms is how long leases last while demand stays, and when it does not.
 func terms(t *testing.T, open func(t *testing.T) lease.Store) {
-	const second = 1_000_000
 
 	t.Run("where there is plenty terms grow to minutes, and end when demand is another", func(t *testing.T) {
 		s := open(t)
@@ -157,44 +195,36 @@ func terms(t *testing.T, open func(t *testing.T) lease.Store) {
 	})
 
 	t.Run("small shares of a dry bucket ask for each request, and not much more often than there are tokens", func(t *testing.T) {
-		s := open(t)
-		const holders, every, began, seconds = 20, second / 3, 100, 200
-		h := begin(t, s, Bucket(20, 1200), holders) // three a second each: the burst is gone after 30 s
-		next := make([]int64, holders)
-		for i, h := range h {
-			next[i] = h.r.Now + every + int64(i)*every/holders
-		}
-		var renewals, admitted int64
-		for {
-			i := 0
-			for j := range next {
-				if next[j] < next[i] {
-					i = j
-				}
+		const seconds = 200
+		_, renewals, admitted := overloaded(t, open(t), Bucket(20, 400), 100, seconds, func(h *steady) {
+			if h.g.Trickle > 0 || h.g.Tokens > 1 {
+				t.Fatalf("%s: got %+v; want the token that was asked for and no more", h.r.Holder, h.g)
 			}
-			at := next[i]
-			if next[i] += every; at > start+(began+seconds)*second {
-				break
-			}
-			h, elapsed := h[i], at-h[i].r.Now
-			if elapsed < h.g.DenyFor {
-				h.r.Denied++
-				continue
-			}
-			before := h.r.Admitted
-			if h.single(t, s, at); at > start+began*second {
-				renewals++
-				admitted += h.r.Admitted - before
-				if h.g.Trickle > 0 || h.g.Tokens > 1 {
-					t.Fatalf("%s: got %+v; want the token that was asked for and no more", h.r.Holder, h.g)
-				}
-			}
-		}
+		})
 		if want := int64(20 * seconds); admitted < want-2 || admitted > want+2 {
 			t.Errorf("admitted %d in %d s; want %d, and two more or less", admitted, seconds, want)
 		}
 		if renewals > 2*20*seconds {
 			t.Errorf("got %d renewals for %d tokens and %d requests; want at most two a token", renewals, 20*seconds, 60*seconds)
+		}
+	})
+
+	t.Run("where its share of the burst is many tokens, small shares of a dry bucket become trickles", func(t *testing.T) {
+		const seconds = 400
+		trickles := make(map[string]bool)
+		h, _, admitted := overloaded(t, open(t), Bucket(20, 2400), 150, seconds, func(h *steady) {
+			if h.g.Drawn > 20_000_000 {
+				t.Fatalf("%s: got %+v; want trickles of no more than the rate in all", h.r.Holder, h.g)
+			}
+			if h.g.Trickle > 0 {
+				trickles[h.r.Holder] = true
+			}
+		})
+		if len(trickles) < len(h)/2 {
+			t.Errorf("%d of %d holders have trickles after %d s; want at least half", len(trickles), len(h), seconds)
+		}
+		if most := int64(20*seconds + 20); admitted > most || admitted < most*9/10 {
+			t.Errorf("admitted %d in %d s; want about %d", admitted, seconds, most)
 		}
 	})
 

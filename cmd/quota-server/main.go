@@ -93,6 +93,7 @@ func run(ctx context.Context, second func(), args []string) error {
 	if err != nil {
 		return err
 	}
+	go collect(ctx)
 	context.AfterFunc(ctx, second) // a second signal ends the process at once
 	return s.Run(ctx)
 }

@@ -29,7 +29,7 @@ func TestKindsOfBuckets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := map[string]resolved{"a": {tenant: tenant, rules: rules}}
+	who := &tenantsByID{places: map[string]int{"a": 0}, all: []resolved{{tenant: tenant, rules: rules}}}
 	seen := make(map[string]bool)
 	for _, c := range []struct {
 		limit  string
@@ -68,7 +68,7 @@ func TestKindsOfBuckets(t *testing.T) {
 	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_UNKNOWN {
 		t.Errorf("without a shadow version: got %v, %v, want none and UNKNOWN", rule, status)
 	}
-	who["a"] = resolved{err: errBusy}
+	who.all[0] = resolved{err: errBusy}
 	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_UNAVAILABLE {
 		t.Errorf("a tenant that cannot be looked up: got %v, want UNAVAILABLE", status)
 	}

@@ -78,8 +78,7 @@ func kindOf(r *quotav1.Renewal) string {
 }
 
 // answered counts one renewal, its answer, and how much of the bucket is out then.
-func (m *limitMetrics) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *lease.Spec, after *lease.Grant) {
-	c := m.of(r.Limit, kindOf(r))
+func (c *limitCounts) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *lease.Spec, after *lease.Grant) {
 	if s := int(g.Status); s < len(c.status) {
 		c.status[s].Inc()
 	}

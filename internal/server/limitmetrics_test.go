@@ -39,7 +39,7 @@ func TestLimitMetrics(t *testing.T) {
 	l.follow(rulesWith(t, "requests", "old"), rulesWith(t, "tried"))
 	spec := &lease.Spec{Algorithm: limit.TokenBucket, Units: 100, Period: 1_000_000, Burst: 200}
 	answered := func(r *quotav1.Renewal, g *quotav1.Grant) {
-		l.answered(r, g, spec, &lease.Grant{Out: 190, Drawn: 102 * limit.Micro})
+		l.of(r.Limit, kindOf(r)).answered(r, g, spec, &lease.Grant{Out: 190, Drawn: 102 * limit.Micro})
 	}
 	granted := func(tokens int64) *quotav1.Grant {
 		return &quotav1.Grant{Status: quotav1.Grant_GRANTED, Tokens: tokens, Generation: 2}

@@ -54,24 +54,29 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		PolicyVersion: now.version(),
 	}
 	for i, id := range req.Tenants {
-		r := who[id]
+		if id == "" {
+			resp.Tenants[i] = &quotav1.Tenant{}
+			continue
+		}
+		r := who.of(id)
 		if r.err != nil {
 			resp.Tenants[i] = &quotav1.Tenant{} // without an id: not known now, ask again
 			continue
 		}
 		resp.Tenants[i] = wire.TenantToProto(r.tenant)
 	}
-	s.grant(ctx, req, now, who, resp)
+	s.grant(ctx, req, now, &who, resp)
 	return resp, nil
 }
 
 // tenantsOf resolves every tenant that the call names, each once.
-func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest) map[string]resolved {
-	who := make(map[string]resolved, len(req.Tenants)+8)
-	var ids []string
+func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest) tenantsByID {
+	most := len(req.Tenants) + len(req.Renewals)
+	who := tenantsByID{places: make(map[string]int, most)}
+	ids := make([]string, 0, most)
 	ask := func(id string) {
-		if _, ok := who[id]; !ok && id != "" {
-			who[id] = resolved{}
+		if _, ok := who.places[id]; !ok && id != "" {
+			who.places[id] = len(ids)
 			ids = append(ids, id)
 		}
 	}
@@ -81,14 +86,21 @@ func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest)
 	for _, r := range req.Renewals {
 		ask(r.Tenant)
 	}
-	for i, r := range s.view.tenants(ctx, ids) {
-		who[ids[i]] = r
-	}
+	who.all = s.view.tenants(ctx, ids)
 	return who
 }
 
+// tenantsByID are the tenants that a call names. They are large, and stay where they are.
+type tenantsByID struct {
+	places map[string]int
+	all    []resolved
+}
+
+// of returns a tenant that the call names.
+func (t *tenantsByID) of(id string) *resolved { return &t.all[t.places[id]] }
+
 // grant fills in the grants.
-func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who map[string]resolved, resp *quotav1.RenewResponse) {
+func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who *tenantsByID, resp *quotav1.RenewResponse) {
 	holder := holderName(req.Agent, req.Epoch)
 	at := s.now()
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
@@ -138,6 +150,8 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	s.metrics.step.Observe(time.Since(start).Seconds())
 	s.tally.answered(req.Agent, req.Epoch, req.Renewals, places, renewals, answers)
 	grants := make([]quotav1.Grant, len(places)) // of one call, and at once
+	var counts *limitCounts                      // most renewals of a call are of one limit
+	var kind limitKind
 	for j, i := range places {
 		a := answers[j]
 		if a.Err != nil {
@@ -149,7 +163,10 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		g := &grants[j]
 		wire.WriteGrant(g, a, now.version())
 		resp.Grants[i] = g
-		s.metrics.limits.answered(req.Renewals[i], g, &renewals[j].Spec, &a.Grant)
+		if of := (limitKind{req.Renewals[i].Limit, kindOf(req.Renewals[i])}); counts == nil || of != kind {
+			counts, kind = s.metrics.limits.of(of.limit, of.kind), of
+		}
+		counts.answered(req.Renewals[i], g, &renewals[j].Spec, &a.Grant)
 	}
 }
 
@@ -189,7 +206,7 @@ func (s *leaseService) consult(ctx context.Context, req *quotav1.RenewRequest, i
 }
 
 // find returns the rule that a renewal is of. Without one, the status says why.
-func find(now *inForce, who map[string]resolved, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
+func find(now *inForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
 	rules, status := rulesOf(now, who, r)
 	for _, rule := range rules {
 		if rule.Limit.Name != r.Limit {
@@ -207,16 +224,18 @@ func find(now *inForce, who map[string]resolved, r *quotav1.Renewal) (*limit.Rul
 }
 
 // rulesOf returns the rules that the renewal's is one of, and what to say when it is not.
-func rulesOf(now *inForce, who map[string]resolved, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
+func rulesOf(now *inForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
 	rules := now.rules
 	if r.Shadow {
 		rules = now.shadow
 	}
-	switch t := who[r.Tenant]; {
+	switch {
 	case rules == nil:
 		return nil, quotav1.Grant_UNKNOWN
 	case r.Tenant == "":
 		return rules.Top(), quotav1.Grant_UNKNOWN
+	}
+	switch t := who.of(r.Tenant); {
 	case t.err != nil:
 		return nil, quotav1.Grant_UNAVAILABLE
 	case r.Shadow:

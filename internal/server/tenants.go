@@ -68,7 +68,9 @@ func (c *tenantCache) get(id string, now *inForce) (resolved, bool) {
 	if !ok || e.Value.(*cachedTenant).old {
 		return resolved{}, false
 	}
-	c.order.MoveToFront(e)
+	if len(c.byID) > c.most/2 { // before, none leaves soon, and keeping the order is most of what a look-up takes
+		c.order.MoveToFront(e)
+	}
 	return e.Value.(*cachedTenant).resolve(now), true
 }
 

@@ -57,6 +57,7 @@ type Registry struct {
 	unasked []*Tenant            // to be asked for; at most max
 	pending map[*Tenant]struct{} // tenants whose set waits for an answer
 	shared  map[string]*shared   // by what makes the items
+	nested  bool                 // some tenant has, or had, a parent: which tenants are below one takes a look at all
 	closed  bool
 	journal *Journal // nil without
 	began   time.Time

@@ -110,16 +110,60 @@ func topOf(rules *limit.Rules) []limit.Held {
 	return top
 }
 
-// Differ reports whether a tenant that is known already is said to have changed. The owner's.
-func (r *Registry) Differ(tenants []limit.Tenant) bool {
+// Differ reports whether a tenant that is known already is said to have changed, and calls each for every bucket of the limits
+// that it and those below it have: their usage is of what was known. The owner's.
+func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	changed := make(map[string]bool)
 	for _, info := range tenants {
 		if t := r.find(info.ID); t != nil && t.known && !t.overtook(info) && !reflect.DeepEqual(t.info, info) {
-			return true
+			changed[t.id] = true
 		}
 	}
-	return false
+	var search map[*Scope]bool // for their buckets, of which values tell one from the other
+	r.below(changed, func(t *Tenant, s *Set) {
+		for _, sc := range s.ownScopes() {
+			if len(sc.names) > 0 && sc.entries > 0 {
+				if search == nil {
+					search = make(map[*Scope]bool)
+				}
+				search[sc] = true
+			} else if e := sc.direct.Load(); e != nil {
+				each(e)
+			}
+		}
+	})
+	if search != nil {
+		r.entries.each(func(e *Entry) {
+			if search[e.scope] {
+				each(e)
+			}
+		})
+	}
+	return len(changed) > 0
+}
+
+// below calls f for those tenants that are known by these names, and for all below them.
+func (r *Registry) below(names map[string]bool, f func(*Tenant, *Set)) {
+	if len(names) == 0 {
+		return
+	}
+	if r.nested {
+		r.tenants.each(func(t *Tenant) {
+			if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return names[id] }) {
+				f(t, s)
+			}
+		})
+		return
+	}
+	for id := range names {
+		if t := r.find(id); t != nil {
+			if s := t.set.Load(); s != nil {
+				f(t, s)
+			}
+		}
+	}
 }
 
 // overtook reports whether what is known is newer than info.
@@ -153,13 +197,7 @@ func (r *Registry) Inform(tenants []limit.Tenant) Changes {
 	}
 	b := r.rebuildLocked()
 	defer b.memo.resume()
-	if len(changed) > 0 {
-		r.tenants.each(func(t *Tenant) {
-			if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return changed[id] }) {
-				b.resolve(t)
-			}
-		})
-	}
+	r.below(changed, func(t *Tenant, _ *Set) { b.resolve(t) })
 	for t := range r.pending {
 		if t.known {
 			b.resolve(t)
@@ -343,6 +381,7 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 	if len(chain) > 0 {
 		tenant = chain[0].ID
 	}
+	b.nested = b.nested || len(chain) > 1
 	var order, shadows []int // of asking, as indexes of held, which is by rank
 	for i := range held {
 		switch l := &held[i].Rule.Limit; {

@@ -42,7 +42,7 @@ type Range struct {
 type Term struct {
 	Tenant string  `json:"tenant,omitempty"` // as Line.Tenant
 	Plan   string  `json:"plan"`             // empty for usage that no subscription was there for
-	Price  string  `json:"price"` // Price.String; empty for no price
+	Price  string  `json:"price"`            // Price.String; empty for no price
 	Ranges []Range `json:"ranges"`
 	Used   []Units `json:"used"` // by meter, whether it has a price or not
 

@@ -73,7 +73,10 @@ func TestStatementsAddUp(t *testing.T) {
 	}
 	zones := []string{"UTC", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "America/St_Johns", "Europe/Berlin", "America/Asuncion", "Pacific/Apia"}
 	for seed := range uint64(runs) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { t.Parallel(); addsUp(t, rand.New(rand.NewPCG(seed, 0)), zones[seed%uint64(len(zones))]) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			addsUp(t, rand.New(rand.NewPCG(seed, 0)), zones[seed%uint64(len(zones))])
+		})
 	}
 }
 

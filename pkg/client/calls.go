@@ -253,9 +253,10 @@ func hunger(times int32) int64 { return retryIn(int(times), firstHunger, lastHun
 
 // inform takes what the server says of tenants.
 func (l *loop) inform(infos []limit.Tenant) {
-	change := l.c.reg.Differ(infos)
+	var theirs []*agent.Entry
+	change := l.c.reg.Differ(infos, func(e *agent.Entry) { theirs = append(theirs, e) })
 	if change {
-		l.collect() // what was admitted until here is of the plan before
+		l.collectOf(theirs) // what was admitted until here is of the plan before
 	}
 	changes := l.c.reg.Inform(infos)
 	if change {

@@ -303,6 +303,25 @@ func (l *loop) collect() {
 	u := &l.outbox.Usage
 	u.Behind = false
 	l.c.reg.Each(func(e *agent.Entry) { l.accounts.booked(e, u.Collect(e, l.current, now)) })
+	l.collectLimbo(now)
+	l.c.keeper.records().Flush()
+	if !u.Behind {
+		l.through = max(l.through, through)
+	}
+}
+
+// collectOf is collect of these buckets, and of those that were dropped.
+func (l *loop) collectOf(entries []*agent.Entry) {
+	now := l.c.now()
+	for _, e := range entries {
+		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, now))
+	}
+	l.collectLimbo(now)
+	l.c.keeper.records().Flush()
+}
+
+func (l *loop) collectLimbo(now int64) {
+	u := &l.outbox.Usage
 	limbo := l.limbo[:0]
 	for _, e := range l.limbo {
 		l.accounts.booked(e, u.Collect(e, l.current, now))
@@ -312,10 +331,6 @@ func (l *loop) collect() {
 	}
 	clear(l.limbo[len(limbo):])
 	l.limbo = limbo
-	l.c.keeper.records().Flush()
-	if !u.Behind {
-		l.through = max(l.through, through)
-	}
 }
 
 // report collects and freezes, unless too many reports wait already: then usage

@@ -45,7 +45,7 @@ func (b *Books) ahead(ctx context.Context, q *ledger.BreakdownQuery, height int6
 func (a *ahead) stop() {
 	a.cancel()
 	for _, r := range a.begun {
-		for range r.parts { //nolint:revive // whoever reads must not wait for room
+		for range r.parts { // whoever reads must not wait for room
 		}
 	}
 }

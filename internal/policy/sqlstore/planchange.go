@@ -38,23 +38,11 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 		if err := t.makePlanChanges(ctx, nil); err != nil {
 			return err
 		}
-		was, err := t.one(ctx, id)
-		if err != nil {
-			return err
-		}
-		doc, err := t.checkPlan(ctx, plan)
+		was, _, doc, err := t.withPlan(ctx, id, plan)
 		if err != nil {
 			return err
 		}
 		if out, err = was.compile(doc, t.s.now()); err != nil {
-			return err
-		}
-		next := was
-		next.Plan = plan
-		if _, err := next.compile(doc, t.s.now()); err != nil {
-			return err
-		}
-		if err := doc.CheckCap(was.Cap, plan); err != nil {
 			return err
 		}
 		stamp := at.UTC().Format(time.RFC3339)
@@ -177,22 +165,29 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) e
 	return nil
 }
 
+// withPlan returns a tenant as it is, and as it would be with another plan of the document in force, which fits it.
+func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc *policy.Document, err error) {
+	if was, err = t.one(ctx, id); err != nil {
+		return was, next, nil, err
+	}
+	if doc, err = t.checkPlan(ctx, plan); err != nil {
+		return was, next, nil, err
+	}
+	next = was
+	next.Plan = plan
+	if _, err := next.compile(doc, t.s.now()); err != nil {
+		return was, next, nil, err
+	}
+	return was, next, doc, doc.CheckCap(was.Cap, plan)
+}
+
 // makePlanChange checks all before it writes: an error leaves nothing of it.
 func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
-	was, err := t.one(ctx, c.Tenant)
-	if err != nil || was.Plan == c.Plan {
-		return err
+	if has, err := t.one(ctx, c.Tenant); err != nil || has.Plan == c.Plan {
+		return err // also where the plan is no more, or does not fit
 	}
-	doc, err := t.checkPlan(ctx, c.Plan)
+	was, next, _, err := t.withPlan(ctx, c.Tenant, c.Plan)
 	if err != nil {
-		return err
-	}
-	next := was
-	next.Plan = c.Plan
-	if _, err := next.compile(doc, t.s.now()); err != nil {
-		return err
-	}
-	if err := doc.CheckCap(was.Cap, c.Plan); err != nil {
 		return err
 	}
 	if err := t.write(ctx, &next); err != nil {

@@ -357,20 +357,8 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 		if err := t.makePlanChanges(ctx, nil); err != nil {
 			return err
 		}
-		was, err := t.one(ctx, id)
+		was, next, doc, err := t.withPlan(ctx, id, plan)
 		if err != nil {
-			return err
-		}
-		doc, err := t.checkPlan(ctx, plan)
-		if err != nil {
-			return err
-		}
-		next := was
-		next.Plan = plan
-		if _, err := next.compile(doc, t.s.now()); err != nil {
-			return err
-		}
-		if err := doc.CheckCap(was.Cap, plan); err != nil {
 			return err
 		}
 		if next != was {

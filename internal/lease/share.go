@@ -277,7 +277,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
-	if x.next.Fresh && x.rate > 0 && x.lasting() > 2*ShortTerm {
+	if x.next.Fresh && x.lasting() > 2*ShortTerm {
 		// What is out counts as unspent until it is reported: who asks for more than that says so at once.
 		stock = min(stock, x.r.Waiting*limit.Micro+noise)
 	}

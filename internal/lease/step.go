@@ -327,12 +327,12 @@ func (x *step) demand() (d int64, fresh bool) {
 		// Who waits for a slot waits through many renewals.
 		seen = mulDiv(x.spent+x.denied, 1e9, elapsed) + mulDiv(x.r.Waiting, 1e9, max(elapsed, guessPer))
 	}
+	if rec.Fresh && rec.Grant.TTL > 2*ShortTerm {
+		seen = mulDiv(max(asked-1, 0), 1e9, elapsed) // it began with a request: that one tells nothing
+	}
 	seen = min(seen, mostDemand)
 	if rec.Fresh {
-		if rec.Grant.TTL > 2*ShortTerm {
-			seen = mulDiv(max(asked-1, 0), 1e9, elapsed) // it began with a request: that one tells nothing
-		}
-		return max(min(seen, mostDemand), 1), false
+		return max(seen, 1), false
 	}
 	over := int64(smoothing)
 	if steady && old >= faint {

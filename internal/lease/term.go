@@ -7,7 +7,7 @@ import (
 )
 
 // How long a lease lasts. Short terms let what one holder does not use reach the others soon; each
-// term costs a renewal. So terms begin short and grow while demand is what it was: to some
+// term costs a renewal. So the first term is as long as what is there is sure to last, and terms grow while demand is what it was: to some
 // seconds where the bucket is pressed, by how much the holder asks for in them, and to minutes where there is plenty. A holder whose
 // demand changes does not wait for its term: it renews early.
 
@@ -71,7 +71,7 @@ func (x *step) term(mine, all, trickle int64) int64 {
 }
 
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
-// missed by nobody before that.
+// missed by nobody before that. It is 0 where a guess may be missed at once.
 func (x *step) lasting() int64 {
 	if !x.grows() || x.Level <= x.burst/2 {
 		return 0

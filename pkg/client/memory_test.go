@@ -8,7 +8,6 @@ import (
 	"runtime/pprof"
 	"sync"
 	"testing"
-	"time"
 )
 
 var (
@@ -49,7 +48,6 @@ func TestBytesPerTenant(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(50 * time.Millisecond)
 	each := (heapInUse() - before) / int64(len(clients)*len(tenants))
 	t.Logf("%d bytes for each of %d buckets", each, len(clients)*len(tenants))
 	if *memoryProfile != "" {

@@ -13,8 +13,9 @@ import (
 type Books interface {
 	// Verify checks the whole ledger against itself, in one snapshot.
 	Verify(ctx context.Context, progress func(Progress)) (*Verified, error)
-	// Rebuild makes roll-ups again from entries, and returns how many were wrong.
-	Rebuild(ctx context.Context, progress func(Progress)) (int64, error)
+	// Rebuild makes roll-ups again from entries, and returns how many were wrong. Each month
+	// of which some were is a row of the audit log.
+	Rebuild(ctx context.Context, actor string, progress func(Progress)) (int64, error)
 
 	// Quarantine pages through what is kept aside, oldest first.
 	Quarantine(ctx context.Context, q QuarantineQuery) ([]KeptRow, error)

@@ -15,7 +15,7 @@ const MaxFaults = 1_000
 
 // Fault is one thing that verification found wrong.
 type Fault struct {
-	Table string // where: frontier, reports, queue, blocks, keys, entries, rollups, touched, settled or quarantine
+	Table string // where: frontier, reports, queue, blocks, keys, entries, rollups, touched, settled, leases or quarantine
 	Which string // which of it, such as agent/epoch/seq, or a block's height
 	What  string // what is wrong
 }
@@ -91,6 +91,8 @@ type Snapshot interface {
 	// ArchivedSettled for what archived reports of one hold, any number of times.
 	Settled(ctx context.Context, do func(SettledUnits) error) error
 	ArchivedSettled(ctx context.Context, do func(SettledUnits) error) error
+	// Accounts are all accounts of leases, as Books.Reconcile has them.
+	Accounts(ctx context.Context, do func(*Reconciled) error) error
 	// Unrolled calls do for each roll-up that is not the sum of its entries, but for those
 	// of archived months.
 	Unrolled(ctx context.Context, do func(*RollupFault) error) error
@@ -130,8 +132,8 @@ type RollupFault struct {
 
 // Verify checks a snapshot against itself: reports are contiguous and end at their
 // frontier, each is folded once or queued, entries are the reports of their block,
-// the blocks' hashes chain, and roll-ups are the sums of entries. What cannot be read
-// is an error; what does not fit is a fault. Of what retention put into files, it
+// the blocks' hashes chain, roll-ups are the sums of entries, and what agents say of their
+// leases adds up and is settled. What cannot be read is an error; what does not fit is a fault. Of what retention put into files, it
 // checks what the ledger still holds, and counts it in Archived. Progress may be nil.
 //
 // It holds some hundred bytes for each epoch, and one block with one of its reports.
@@ -150,7 +152,7 @@ func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified
 	if n := len(v.archives); n > 0 {
 		v.Archived.Before = v.archives[n-1].Month.AddDate(0, 1, 0).Unix()
 	}
-	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.accounts, v.corrections, v.rollups} {
+	for _, stage := range []func(context.Context) error{v.frontiers, v.reports, v.quarantine, v.queue, v.blocks, v.settled, v.accounts, v.conserved, v.corrections, v.rollups} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -459,6 +461,20 @@ func (v *verification) accounts(ctx context.Context) error {
 		v.fault("settled", a.ID.String(), "the reports in blocks hold %d units, and it is not there", a.Units)
 	}
 	return err
+}
+
+// conserved checks that no account of leases has a difference without a cause that is in
+// order: what agents had is what they spent, gave back, let expire and hold, and what they spent and
+// booked is settled once their epoch is closed.
+func (v *verification) conserved(ctx context.Context) error {
+	return v.s.Accounts(ctx, func(r *Reconciled) error {
+		for _, d := range r.Differences() {
+			if d.Fault() {
+				v.fault("leases", r.ID.String(), "%d units %s: %s", d.Units, d.Of, d.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // corrections checks each correction against its digest, that it is in a block or in

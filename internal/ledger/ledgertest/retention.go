@@ -314,7 +314,7 @@ func afterRetention(t *testing.T, clock *Clock, s ledger.Store) {
 	if err := wantTotal(t.Context(), s, "late", 7); err != nil {
 		t.Error(err)
 	}
-	if wrong, err := books.Rebuild(t.Context(), nil); err != nil || wrong != 0 {
+	if wrong, err := books.Rebuild(t.Context(), operator, nil); err != nil || wrong != 0 {
 		t.Errorf("rebuild: got %d roll-ups wrong, %v", wrong, err)
 	}
 	verify(t, s)
@@ -548,4 +548,50 @@ func retiredAtOnce(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Errorf("in quarantine: got %s rows, want the one of May", got)
 	}
 	verify(t, s)
+}
+
+// retainedDamaged: what does not fit its digest or its key, or came after the file was written, is not taken out of the
+// ledger, and once it is put right retention goes on.
+func retainedDamaged(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock, s := year(t, fresh)
+	o, dir := e.Owner(t, clock.Now), t.TempDir()
+	first := date(2026, 3) // the first that holds anything
+	held := func() string {
+		return text(e.Query(t, "SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM entries), (SELECT count(*) FROM archived_reports)"))
+	}
+	for _, c := range []struct{ name, table, statement, at string }{
+		{"a report that does not fit its digest", "reports", "UPDATE reports SET payload = (SELECT payload FROM reports WHERE agent = 'a' AND seq = 1) WHERE agent = 'b' AND seq = 1", ""},
+		{"an entry whose key has other names", "keys", "UPDATE keys SET tenant = 'acne' WHERE tenant = 'acme'", ""},
+		{"an entry without names", "keys", "DELETE FROM keys WHERE tenant = 'acme'", ""},
+		{"an entry more than the file has", "entries", `INSERT INTO entries (month, height, n, slot, key, admitted, overage, denied, correction)
+			SELECT month, height, 1000, slot, key, admitted, overage, denied, correction FROM entries WHERE height = 1 AND n = 0`, "entries renamed"},
+	} {
+		e.Tamper(t, "CREATE TABLE saved AS SELECT * FROM "+c.table)
+		was := ""
+		damage := func() { e.Tamper(t, c.statement); was = held() }
+		r := retention(dir, date(2026, 7))
+		r.Step = func(month time.Time, what string) error {
+			if what == c.at && month.Equal(first) {
+				damage()
+			}
+			return nil
+		}
+		if c.at == "" {
+			damage()
+		}
+		if _, err := o.Retain(t.Context(), r); err == nil || !strings.Contains(err.Error(), "verify the ledger") {
+			t.Errorf("%s: got %v, want it refused", c.name, err)
+		}
+		if got := held(); got != was || was == "" {
+			t.Errorf("%s: the ledger had %s, and has %s", c.name, was, got)
+		}
+		e.Tamper(t, "DELETE FROM "+c.table)
+		e.Tamper(t, "INSERT INTO "+c.table+" "+e.Overriding+" SELECT * FROM saved")
+		e.Tamper(t, "DROP TABLE saved")
+	}
+	if done, err := o.Retain(t.Context(), retention(dir, date(2026, 7))); err != nil || len(done) != 2*4 { // February held nothing, and went before
+		t.Errorf("put right: got %v, %v, want four months archived", done, err)
+	}
+	verify(t, s)
+	checkArchives(t, o, dir)
 }

@@ -71,6 +71,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Holds", func(t *testing.T) { holds(t, fresh) })
 	t.Run("Retained", func(t *testing.T) { retained(t, fresh) })
 	t.Run("RetainedKilled", func(t *testing.T) { retainedKilled(t, fresh) })
+	t.Run("RetainedDamaged", func(t *testing.T) { retainedDamaged(t, fresh) })
 	t.Run("ArchivedUnderABreakdown", func(t *testing.T) { archivedUnderABreakdown(t, fresh) })
 	t.Run("RetentionRefused", func(t *testing.T) { retentionRefused(t, fresh) })
 	t.Run("RetiredAtOnce", func(t *testing.T) { retiredAtOnce(t, fresh) })

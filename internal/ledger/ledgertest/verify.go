@@ -52,6 +52,16 @@ func filled(t testing.TB, fresh func(testing.TB) Engine) (Engine, *Clock, ledger
 		}
 		clock.Advance(20 * time.Minute)
 	}
+	// c ended as it said, and of a more is booked than is settled, for it goes on.
+	said := func(agent string, s ledger.Said) ledger.Account {
+		return ledger.Account{ID: ledger.AccountID{Epoch: ledger.Epoch{Agent: agent}, Limit: "requests"}, Said: &s}
+	}
+	if err := booksOf(s).Record(t.Context(), "one", 1, []ledger.Account{
+		said("a", ledger.Said{Number: 3, Granted: 90, Spent: 60, Returned: 10, Held: 20, Booked: 60}),
+		said("c", ledger.Said{Number: 1, Granted: 7, Spent: 7, Booked: 7}),
+	}); err != nil {
+		t.Fatal(err)
+	}
 	settle(ledger.Settled, a.report(clock.Now(), row(clock.Now(), "acme", 1)), b.report(clock.Now(), row(clock.Now(), "late", 2)))
 	bad := b.report(clock.Now(), row(clock.Now(), "acme", 1))
 	bad.Digest[0]++
@@ -108,6 +118,8 @@ var tampering = []tamper{
 	{"a tenant's touch less", "DELETE FROM touched WHERE tenant = 'acme' AND agent = 'a'", `touched a/0: it settled usage of tenant "acme"`},
 	{"what is settled of a limit", "UPDATE settled SET units = units + 1 WHERE agent = 'a'", "settled a/0/requests: it says "},
 	{"what is settled of a limit, less", "DELETE FROM settled WHERE agent = 'b'", "settled b/4/requests: the reports in blocks hold "},
+	{"units that a closed epoch booked", "UPDATE leases SET said_booked = said_booked + 2 WHERE agent = 'c'", "leases c/0/requests: 2 units settled: missing"},
+	{"what an agent was granted", "UPDATE leases SET said_granted = said_granted - 3 WHERE agent = 'a'", "leases a/0/requests: 3 units granted: does not add up"},
 	{"a quarantined row's units", "UPDATE quarantine SET body = (SELECT body FROM quarantine WHERE seq = 1 AND row_number = 1) WHERE seq = 1 AND row_number >= 0", "quarantine b/4/1: its rows are not the report's"},
 	{"a quarantined row less", "DELETE FROM quarantine WHERE seq = 1 AND row_number = 1", "quarantine b/4/1: it holds 1 rows, and the report says 2"},
 	{"a quarantined report", "UPDATE quarantine SET body = x'07' WHERE row_number = -1", "quarantine b/4/5: a whole report"},
@@ -209,14 +221,17 @@ func verifiedCorrections(t *testing.T, fresh func(testing.TB) Engine) {
 func rebuilt(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := filled(t, fresh)
 	before := text(e.Query(t, "SELECT key, hour, admitted, overage, denied FROM rollups ORDER BY key, hour"))
-	if n, err := booksOf(s).Rebuild(t.Context(), nil); err != nil || n != 0 {
+	if n, err := booksOf(s).Rebuild(t.Context(), operator, nil); err != nil || n != 0 {
 		t.Fatalf("rebuild of what is right: got %d, %v, want 0", n, err)
+	}
+	if got := audited(t, e); got != "" {
+		t.Errorf("a rebuild that changed nothing is audited: %s", got)
 	}
 	e.Tamper(t, "UPDATE rollups SET admitted = admitted + 5, denied = 3 WHERE hour = (SELECT min(hour) FROM rollups)")
 	e.Tamper(t, "DELETE FROM rollups WHERE hour = (SELECT max(hour) FROM rollups)")
 	e.Tamper(t, fmt.Sprintf("INSERT INTO rollups (key, hour, admitted, overage, denied) SELECT key, %d, 9, 0, 0 FROM keys WHERE tenant = 'acme'", clock.Now().Add(-72*time.Hour).Truncate(time.Hour).Unix()))
 	var stages []ledger.Progress
-	n, err := booksOf(s).Rebuild(t.Context(), func(p ledger.Progress) { stages = append(stages, p) })
+	n, err := booksOf(s).Rebuild(t.Context(), operator, func(p ledger.Progress) { stages = append(stages, p) })
 	if err != nil || n < 3 {
 		t.Fatalf("rebuild: got %d, %v, want at least 3", n, err)
 	}
@@ -225,6 +240,18 @@ func rebuilt(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	if after := text(e.Query(t, "SELECT key, hour, admitted, overage, denied FROM rollups ORDER BY key, hour")); after != before {
 		t.Errorf("rebuilt: got\n%swant\n%s", after, before)
+	}
+	months := make(map[string]bool)
+	for _, hour := range []time.Time{clock.Now(), clock.Now().Add(-72 * time.Hour)} {
+		months[hour.UTC().Format("2006-01")] = true
+	}
+	if rows := e.Query(t, "SELECT actor, action, object FROM audit_log"); len(rows) == 0 || len(rows) > len(months) {
+		t.Errorf("audited %v, want a row for each of %v in which something was wrong", rows, months)
+	} else if got := fmt.Sprint(rows[0][0], rows[0][1]); got != operator+"ledger.rebuild" || !months[fmt.Sprint(rows[0][2])] {
+		t.Errorf("audited %v", rows)
+	}
+	if _, err := booksOf(s).Rebuild(t.Context(), "", nil); !errors.Is(err, ledger.ErrCorrection) {
+		t.Errorf("by nobody: %v, want %v", err, ledger.ErrCorrection)
 	}
 	verify(t, s)
 }

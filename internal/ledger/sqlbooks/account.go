@@ -3,7 +3,6 @@ package sqlbooks
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -75,29 +74,58 @@ func (b *Books) Reconcile(ctx context.Context, q ledger.ReconcileQuery) ([]ledge
 	}
 	var found []ledger.Reconciled
 	err = b.read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, `SELECT a.agent, a.epoch, a.limit_name, coalesce(f.state, ''),
-				coalesce(l.granted, 0), coalesce(l.unrun, 0), coalesce(l.returned, 0), coalesce(l.spent, 0),
-				coalesce(l.said_number, 0), coalesce(l.said_granted, 0), coalesce(l.said_unrun, 0), coalesce(l.said_returned, 0),
-				coalesce(l.said_told, 0), coalesce(l.said_spent, 0), coalesce(l.said_beyond, 0), coalesce(l.said_held, 0), coalesce(l.said_booked, 0),
-				coalesce(s.units, 0), coalesce(f.seen_ms, 0)
-			FROM (SELECT agent, epoch, limit_name FROM leases UNION SELECT agent, epoch, limit_name FROM settled) AS a
-			LEFT JOIN leases l ON l.agent = a.agent AND l.epoch = a.epoch AND l.limit_name = a.limit_name
-			LEFT JOIN settled s ON s.agent = a.agent AND s.epoch = a.epoch AND s.limit_name = a.limit_name
-			LEFT JOIN frontier f ON f.agent = a.agent AND f.epoch = a.epoch
-			WHERE (a.agent, a.epoch, a.limit_name) > ($1, $2, $3) AND ($4 = '' OR a.agent = $4) AND (CAST($5 AS bigint) = 0 OR a.epoch = $5)
-				AND (CAST($6 AS bigint) = 0 OR f.seen_ms >= $6)
-			ORDER BY a.agent, a.epoch, a.limit_name LIMIT $7`,
-			q.After.Epoch.Agent, q.After.Epoch.Epoch, q.After.Limit, q.Agent, q.Epoch, q.Since, q.N)
-		if err := each(rows, err, func(rows *sql.Rows) error {
-			r, err := scanReconciled(rows, now)
-			found = append(found, r)
-			return err
-		}); err != nil {
-			return fmt.Errorf("read accounts: %w", err)
-		}
-		return addUnfolded(ctx, snapshot{b, tx}, found)
+		found, err = (&snapshot{b, tx, now}).reconcile(ctx, q)
+		return err
 	})
 	return found, err
+}
+
+func (s *snapshot) reconcile(ctx context.Context, q ledger.ReconcileQuery) (found []ledger.Reconciled, err error) {
+	rows, err := s.tx.QueryContext(ctx, `SELECT a.agent, a.epoch, a.limit_name, coalesce(f.state, ''),
+			coalesce(l.granted, 0), coalesce(l.unrun, 0), coalesce(l.returned, 0), coalesce(l.spent, 0),
+			coalesce(l.said_number, 0), coalesce(l.said_granted, 0), coalesce(l.said_unrun, 0), coalesce(l.said_returned, 0),
+			coalesce(l.said_told, 0), coalesce(l.said_spent, 0), coalesce(l.said_beyond, 0), coalesce(l.said_held, 0), coalesce(l.said_booked, 0),
+			coalesce(s.units, 0), coalesce(f.seen_ms, 0)
+		FROM (SELECT agent, epoch, limit_name FROM leases UNION SELECT agent, epoch, limit_name FROM settled) AS a
+		LEFT JOIN leases l ON l.agent = a.agent AND l.epoch = a.epoch AND l.limit_name = a.limit_name
+		LEFT JOIN settled s ON s.agent = a.agent AND s.epoch = a.epoch AND s.limit_name = a.limit_name
+		LEFT JOIN frontier f ON f.agent = a.agent AND f.epoch = a.epoch
+		WHERE (a.agent, a.epoch, a.limit_name) > ($1, $2, $3) AND ($4 = '' OR a.agent = $4) AND (CAST($5 AS bigint) = 0 OR a.epoch = $5)
+			AND (CAST($6 AS bigint) = 0 OR f.seen_ms >= $6)
+		ORDER BY a.agent, a.epoch, a.limit_name LIMIT $7`,
+		q.After.Epoch.Agent, q.After.Epoch.Epoch, q.After.Limit, q.Agent, q.Epoch, q.Since, q.N)
+	if err := each(rows, err, func(rows *sql.Rows) error {
+		r, err := scanReconciled(rows, s.now)
+		found = append(found, r)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("read accounts: %w", err)
+	}
+	return found, addUnfolded(ctx, s, found)
+}
+
+// accountsPage is how many accounts a verification holds, a few hundred bytes each: a page takes the database as long as
+// all of them.
+const accountsPage = 50_000
+
+// Accounts is ledger.Snapshot's.
+func (s *snapshot) Accounts(ctx context.Context, do func(*ledger.Reconciled) error) error {
+	q := ledger.ReconcileQuery{N: accountsPage}
+	for {
+		found, err := s.reconcile(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			if err := do(&found[i]); err != nil {
+				return err
+			}
+		}
+		if len(found) < q.N {
+			return nil
+		}
+		q.After = found[len(found)-1].ID
+	}
 }
 
 func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err error) {
@@ -114,25 +142,29 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 }
 
 // addUnfolded adds the reports that are not folded yet to what is settled.
-func addUnfolded(ctx context.Context, s snapshot, found []ledger.Reconciled) error {
+func addUnfolded(ctx context.Context, s *snapshot, found []ledger.Reconciled) error {
+	if len(found) == 0 {
+		return nil
+	}
 	at := map[ledger.AccountID]int{}
-	var runs []ledger.Source
+	epochs := map[ledger.Epoch]bool{}
 	for i := range found {
-		id := found[i].ID
-		at[id] = i
-		if i > 0 && found[i-1].ID.Epoch == id.Epoch {
-			continue
-		}
-		// Within an epoch reports are folded in their order: what is queued is one run.
-		run := ledger.Source{Epoch: id.Epoch}
-		err := s.tx.QueryRowContext(ctx, "SELECT min(seq), max(seq) FROM queue WHERE agent = $1 AND epoch = $2 HAVING count(*) > 0",
-			id.Epoch.Agent, id.Epoch.Epoch).Scan(&run.First, &run.Last)
-		switch {
-		case err == nil:
+		at[found[i].ID], epochs[found[i].ID.Epoch] = i, true
+	}
+	// Within an epoch reports are folded in their order: what is queued is one run.
+	var runs []ledger.Source
+	first, last := found[0].ID.Epoch, found[len(found)-1].ID.Epoch
+	rows, err := s.tx.QueryContext(ctx, `SELECT agent, epoch, min(seq), max(seq) FROM queue
+		WHERE (agent, epoch) >= ($1, $2) AND (agent, epoch) <= ($3, $4) GROUP BY agent, epoch`, first.Agent, first.Epoch, last.Agent, last.Epoch)
+	if err := each(rows, err, func(rows *sql.Rows) error {
+		var run ledger.Source
+		err := rows.Scan(&run.Epoch.Agent, &run.Epoch.Epoch, &run.First, &run.Last)
+		if epochs[run.Epoch] {
 			runs = append(runs, run)
-		case !errors.Is(err, sql.ErrNoRows):
-			return fmt.Errorf("read the queue: %w", err)
 		}
+		return err
+	}); err != nil {
+		return fmt.Errorf("read the queue: %w", err)
 	}
 	for _, run := range runs {
 		err := s.Sources(ctx, []ledger.Source{run}, func(p *ledger.Pending) error {

@@ -24,9 +24,16 @@ type change struct {
 	was    int64
 }
 
-func (b *Books) change(ctx context.Context, actor string, do func(c *change) error) error {
+func checkActor(actor string) error {
 	if actor == "" || len(actor) > maxActor {
 		return fmt.Errorf("%w: it is made by someone, whose name has 1 to %d bytes", ledger.ErrCorrection, maxActor)
+	}
+	return nil
+}
+
+func (b *Books) change(ctx context.Context, actor string, do func(c *change) error) error {
+	if err := checkActor(actor); err != nil {
+		return err
 	}
 	_, now, err := b.room(ctx)
 	if err != nil {

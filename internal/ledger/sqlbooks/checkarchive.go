@@ -48,7 +48,7 @@ func (o *Owner) Check(ctx context.Context, dir string, progress func(ledger.Prog
 		if err != nil {
 			return err
 		}
-		k := &archiveCheck{CheckedArchives: c, s: snapshot{o.b, tx}, dir: dir, id: id}
+		k := &archiveCheck{CheckedArchives: c, s: snapshot{Books: o.b, tx: tx}, dir: dir, id: id}
 		for i := range all {
 			if err := k.file(ctx, &all[i]); err != nil {
 				return err

@@ -4,13 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
 // Rebuild is ledger.Books': a month at a time, each a transaction that no fold is in
 // the middle of.
-func (b *Books) Rebuild(ctx context.Context, progress func(ledger.Progress)) (int64, error) {
+func (b *Books) Rebuild(ctx context.Context, actor string, progress func(ledger.Progress)) (int64, error) {
+	_, now, err := b.room(ctx)
+	if err := errors.Join(err, checkActor(actor)); err != nil {
+		return 0, err
+	}
 	var months []int64
 	if err := b.read(ctx, func(tx *sql.Tx) (err error) {
 		months, err = b.months(ctx, tx)
@@ -23,7 +28,19 @@ func (b *Books) Rebuild(ctx context.Context, progress func(ledger.Progress)) (in
 		err := b.write(ctx, func(tx *sql.Tx) error {
 			n, err := b.rebuild(ctx, tx, months[i], months[i+1])
 			wrong += n
-			return err
+			if n == 0 || err != nil {
+				return err
+			}
+			// Only now: a month takes long, and changes of the policy would wait for the row of heads.
+			c := &change{Tx: tx, d: b.d, actor: actor, now: now.UnixMilli()}
+			month := time.Unix(months[i], 0).UTC().Format("2006-01")
+			if err := c.begin(ctx); err != nil {
+				return err
+			}
+			if err := c.audit(ctx, "ledger.rebuild", month, map[string]int64{"wrong": n}, map[string]int64{"wrong": 0}); err != nil {
+				return err
+			}
+			return c.end(ctx)
 		})
 		if err != nil {
 			return wrong, err
@@ -52,7 +69,7 @@ func (b *Books) rebuild(ctx context.Context, tx *sql.Tx, from, to int64) (wrong 
 	}
 	// SQLite adds up without overflow only in halves, which Go puts together.
 	var faults []ledger.RollupFault
-	s := snapshot{b, tx}
+	s := snapshot{Books: b, tx: tx}
 	if err := s.unrolled(ctx, from, to, func(f *ledger.RollupFault) error { faults = append(faults, *f); return nil }); err != nil {
 		return 0, err
 	}

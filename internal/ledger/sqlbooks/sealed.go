@@ -48,7 +48,7 @@ func (b *Books) complete(ctx context.Context, tx *sql.Tx, tenants []string, now 
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	s := snapshot{b, tx}
+	s := snapshot{Books: b, tx: tx}
 	var epochs []ledger.Frontier
 	settled := false
 	err = s.Frontiers(ctx, func(f *ledger.Frontier) error {

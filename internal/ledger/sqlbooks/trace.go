@@ -59,7 +59,7 @@ func (b *Books) traceReport(ctx context.Context, tx *sql.Tx, id ledger.ReportID)
 		if t.Block, err = b.blockOf(ctx, tx, id, k.Stored); err != nil {
 			return nil, err
 		}
-		block, err := (&snapshot{b, tx}).Block(ctx, t.Block.Height-1)
+		block, err := (&snapshot{Books: b, tx: tx}).Block(ctx, t.Block.Height-1)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func (b *Books) TraceEntry(ctx context.Context, id ledger.EntryID) (*ledger.Entr
 		if err != nil {
 			return err
 		}
-		s := snapshot{b, tx}
+		s := snapshot{Books: b, tx: tx}
 		archived, err := s.ArchivedSources(ctx, runs)
 		if err != nil {
 			return err

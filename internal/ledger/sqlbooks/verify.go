@@ -8,12 +8,17 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
 // Verify is ledger.Books'.
 func (b *Books) Verify(ctx context.Context, progress func(ledger.Progress)) (v *ledger.Verified, err error) {
+	_, now, err := b.room(ctx)
+	if err != nil {
+		return nil, err
+	}
 	err = b.read(ctx, func(tx *sql.Tx) error {
 		if b.engine == Postgres {
 			// Before the snapshot: one made while a month is dropped would miss it in both places.
@@ -21,7 +26,7 @@ func (b *Books) Verify(ctx context.Context, progress func(ledger.Progress)) (v *
 				return err
 			}
 		}
-		v, err = ledger.Verify(ctx, &snapshot{b, tx}, progress)
+		v, err = ledger.Verify(ctx, &snapshot{b, tx, now}, progress)
 		return err
 	})
 	return v, err
@@ -30,7 +35,8 @@ func (b *Books) Verify(ctx context.Context, progress func(ledger.Progress)) (v *
 // snapshot is ledger.Snapshot in a transaction.
 type snapshot struct {
 	*Books
-	tx *sql.Tx
+	tx  *sql.Tx
+	now time.Time // the ledger's
 }
 
 // Counts is ledger.Snapshot's.

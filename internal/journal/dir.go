@@ -115,7 +115,7 @@ func (d *Dir) Lives() (lives []Header, err error) {
 			if err := d.neverBegan(epoch); err != nil {
 				return nil, fmt.Errorf("life %d: %w", epoch, err)
 			}
-			if err := os.Remove(d.name(epoch) + ".log"); err != nil {
+			if err := errors.Join((&pages{name: d.name(epoch)}).remove(), os.Remove(d.name(epoch)+".log")); err != nil {
 				return nil, err
 			}
 			continue

@@ -59,6 +59,8 @@ type Life struct {
 	resumed bool  // of another process: nobody has its cells in hand
 	said    bool  // what it says was on the disk once, and may have been acted upon
 	void    error // the log could not be written; nothing is any more
+
+	written, synced int64 // records, of which so many are on the disk
 }
 
 func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
@@ -141,6 +143,7 @@ func (l *Life) Append(body []byte) error {
 		l.giveUpLocked(err)
 		return l.void
 	}
+	l.written++
 	if l.next != nil && l.next.append(body) != nil {
 		l.dropNextLocked()
 	}
@@ -299,7 +302,7 @@ func (l *Life) Sync() error {
 		l.mu.Unlock()
 		return nil // nothing is made of what it says
 	}
-	file, maps, freed, unnamed := l.file, l.pages.maps, l.pages.freed, l.unnamed
+	file, maps, freed, unnamed, written := l.file, l.pages.maps, l.pages.freed, l.unnamed, l.written
 	l.pages.freed = nil
 	l.said = true // whatever comes of it
 	l.mu.Unlock()
@@ -312,6 +315,7 @@ func (l *Life) Sync() error {
 	switch {
 	case err == nil:
 		l.unnamed = l.unnamed && (!unnamed || l.file != file)
+		l.synced = max(l.synced, written)
 		l.pages.free = append(l.pages.free, freed...)
 		return nil
 	case !errors.Is(err, os.ErrClosed): // the log was not made anew meanwhile
@@ -319,6 +323,13 @@ func (l *Life) Sync() error {
 	}
 	l.pages.freed = append(l.pages.freed, freed...)
 	return err
+}
+
+// Unsynced returns how many records a loss of power would take.
+func (l *Life) Unsynced() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.written - l.synced
 }
 
 // Run syncs every interval, until ctx ends. It returns the first failure of the disk: from then

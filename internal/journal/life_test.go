@@ -552,3 +552,85 @@ func TestALogIsMadeAnew(t *testing.T) {
 		t.Errorf("%v: %v; want the log that was", kept, err)
 	}
 }
+
+// A process is killed between any two changes of the directory: while a life begins, while its log is made anew, and
+// while it is put away. What is left is one life with all its records, or none.
+func TestKilledBetweenTwoFiles(t *testing.T) {
+	made := t.TempDir() // a life with its files, and what its log is made anew as
+	d, l := begin(t, made, 5)
+	if err := errors.Join(l.Append([]byte("one")), l.Append([]byte("two"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Rotate(func(add func([]byte) error) error { return add([]byte("both")) }); err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for _, name := range []string{"5.cells.0", "5.log", "5.new"} {
+		body, err := os.ReadFile(filepath.Join(made, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = body
+	}
+	leave(t, d, l)
+	cells, old, anew := files["5.cells.0"], files["5.log"], files["5.new"]
+	for _, at := range []struct {
+		when    string
+		files   map[string][]byte
+		records string // of the life; empty for none
+		kept    int    // logs
+	}{
+		{"begin: its cells are there", map[string][]byte{"5.cells.0": cells}, "", 0},
+		{"begin: its log is there", map[string][]byte{"5.cells.0": cells, "5.log": nil}, "", 0},
+		{"begin: a part of its first record is there", map[string][]byte{"5.cells.0": cells, "5.log": old[:20]}, "", 0},
+		{"anew: the new log is there", map[string][]byte{"5.cells.0": cells, "5.log": old, "5.new": nil}, "one two", 1},
+		{"anew: it is written", map[string][]byte{"5.cells.0": cells, "5.log": old, "5.new": anew}, "one two", 1},
+		{"anew: the old one is kept", map[string][]byte{"5.cells.0": cells, "5.log": old, "5.1.settled": old, "5.new": anew}, "one two", 2},
+		{"anew: the new one is in its place", map[string][]byte{"5.cells.0": cells, "5.log": anew, "5.1.settled": old}, "both", 2},
+		{"drained: its log is put away", map[string][]byte{"5.cells.0": cells, "5.settled": old}, "", 1},
+		{"drained", map[string][]byte{"5.settled": old}, "", 1},
+		{"given up: its log is put away", map[string][]byte{"5.cells.0": cells, "5.void": old}, "", 1},
+	} {
+		path := t.TempDir()
+		for name, body := range at.files {
+			if err := os.WriteFile(filepath.Join(path, name), body, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := Open(path)
+		if err != nil {
+			t.Fatalf("%s: %v", at.when, err)
+		}
+		lives, err := d.Lives()
+		if err != nil || len(lives) != min(len(at.records), 1) {
+			t.Fatalf("%s: lives %v, %v", at.when, lives, err)
+		}
+		var records [][]byte
+		for _, h := range lives {
+			l, err := d.Resume(h, func(body []byte) error { records = append(records, body); return nil })
+			if err != nil {
+				t.Fatalf("%s: %v", at.when, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := string(bytes.Join(records, []byte(" "))); got != at.records {
+			t.Errorf("%s: got %q, want %q", at.when, got, at.records)
+		}
+		if logs, err := d.Kept(); err != nil || len(logs) != at.kept {
+			t.Errorf("%s: %d logs are kept, want %d: %v", at.when, len(logs), at.kept, err)
+		}
+		next, err := d.Begin("gw", 5) // the clock stands still
+		if err != nil || next.Epoch != 5+Apart && at.kept+len(at.records) > 0 {
+			t.Fatalf("%s: another life: %+v, %v", at.when, next, err)
+		}
+		leave(t, d, next)
+		for name := range at.files {
+			gone := strings.HasSuffix(name, ".new") || strings.Contains(name, ".cells.") && at.records == "" && next.Epoch != 5
+			if _, err := os.Stat(filepath.Join(path, name)); gone && err == nil {
+				t.Errorf("%s: %s is still there", at.when, name)
+			}
+		}
+	}
+}

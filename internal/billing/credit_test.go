@@ -20,7 +20,7 @@ func TestBurn(t *testing.T) {
 		{"all of it", []Credit{{ID: "a", Left: 5, Rollover: all}}, 9, "a:5/0/0", 4},
 		{"owed to the tenant", []Credit{{ID: "a", Left: 5, Rollover: all}}, -9, "a:0/0/5", -9},
 		{"another currency", []Credit{{ID: "a", Left: 5, Rollover: all, Currency: "EUR"}}, 9, "a:0/0/5", 9},
-		{"priority first", []Credit{{ID: "a", Left: 5, Rollover: all, Priority: 2}, {ID: "b", Left: 5, Rollover: all, Priority: 1, Expires: 9999}}, 7, "b:5/0/0 a:2/0/3", 0},
+		{"priority first", []Credit{{ID: "a", Left: 5, Rollover: all, Priority: 2, Expires: 9999}, {ID: "b", Left: 5, Rollover: all, Priority: 1, Given: 20}}, 7, "b:5/0/0 a:2/0/3", 0},
 		{"then expiry", []Credit{{ID: "a", Left: 5, Rollover: all}, {ID: "b", Left: 5, Rollover: all, Expires: 9999}, {ID: "c", Left: 5, Rollover: all, Expires: 8888}}, 7, "c:5/0/0 b:2/0/3 a:0/0/5", 0},
 		{"then age", []Credit{{ID: "a", Left: 5, Rollover: all, Given: 20}, {ID: "b", Left: 5, Rollover: all, Given: 10}}, 7, "b:5/0/0 a:2/0/3", 0},
 		{"then id", []Credit{{ID: "b", Left: 5, Rollover: all}, {ID: "a", Left: 5, Rollover: all}}, 7, "a:5/0/0 b:2/0/3", 0},

@@ -28,6 +28,8 @@ func TestGolden(t *testing.T) {
 		"overage":   {Currency: "USD", Meters: []MeterPrice{{Meter: "requests", Tiers: unit("0.01"), Apart: true, Overage: decimal(t, "0.02")}}},
 		"minimum":   {Currency: "USD", Minimum: 6000, Meters: []MeterPrice{{Meter: "requests", Tiers: unit("0.03")}}},
 		"several":   {Currency: "KWD", Monthly: 1500, Meters: []MeterPrice{{Meter: "egress", Tiers: unit("0.000333")}, {Meter: "requests", Tiers: tiers}}},
+		// The plan and the price that it changes to are in another currency.
+		"currencies": {Currency: "EUR", Monthly: 3000, Minimum: 4000, Meters: []MeterPrice{{Meter: "requests", Included: 100, Tiers: tiers, Apart: true, Overage: decimal(t, "0.5")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if problems := p.Check(); len(problems) > 0 {
@@ -70,6 +72,9 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 	at := func(day, hour int) int64 { return time.Date(2026, 11, day, hour, 0, 0, 0, cycle.Zone).Unix() }
 	dearer := *p
 	dearer.Monthly = 2*p.Monthly + 100
+	if p.Currency == "EUR" {
+		dearer.Currency = "JPY"
+	}
 	in := &Input{
 		Tenant: "acme", Cycle: cycle, Period: november, Earlier: []Period{october}, Block: Block{120, strings.Repeat("ab", 32)}, Since: 100,
 		Subscriptions: []Subscription{{Plan: "paid", From: october.From - 86400}},

@@ -25,3 +25,17 @@ func TestPriceIsItsText(t *testing.T) {
 		t.Error("meters are not found by name")
 	}
 }
+
+func TestPriceHasSoManyMeters(t *testing.T) {
+	p := &Price{Currency: "USD", Meters: make([]MeterPrice, MaxMeters)}
+	for i := range p.Meters {
+		p.Meters[i] = MeterPrice{Meter: string(rune('a' + i)), Tiers: []Tier{{}}}
+	}
+	if all := p.Check(); len(all) != 0 {
+		t.Errorf("%d meters: %v", MaxMeters, all)
+	}
+	p.Meters = append(p.Meters, MeterPrice{Meter: "one more", Tiers: []Tier{{}}})
+	if all := p.Check(); len(all) != 1 || all[0].Key != "meters" {
+		t.Errorf("one more: %v, want a problem", all)
+	}
+}

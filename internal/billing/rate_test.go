@@ -202,13 +202,16 @@ func draw(t *rapid.T) *Input {
 	for range rapid.IntRange(0, 3).Draw(t, "changes of plan") {
 		edges = append(edges, slot("plan changes"))
 	}
+	for i := range edges { // within the slot before, or at its end
+		edges[i] -= rapid.Int64Range(0, Grid-1).Draw(t, "sooner")
+	}
 	slices.Sort(edges)
 	for i, from := range edges {
 		s := Subscription{Plan: rapid.SampledFrom(plans).Draw(t, "plan"), From: from}
 		if i+1 < len(edges) {
 			s.To = edges[i+1]
 		} else if rapid.Bool().Draw(t, "ends") {
-			s.To = from + Grid*rapid.Int64Range(1, 2*testSlots).Draw(t, "ends at")
+			s.To = from + rapid.Int64Range(1, 2*Grid*testSlots).Draw(t, "ends at")
 		}
 		in.Subscriptions = append(in.Subscriptions, s)
 	}
@@ -222,7 +225,7 @@ func draw(t *rapid.T) *Input {
 			}
 		}
 		in.Versions = append(in.Versions, v)
-		from += Grid * rapid.Int64Range(0, testSlots).Draw(t, "next version")
+		from += rapid.Int64Range(0, Grid*testSlots).Draw(t, "next version")
 	}
 	for range rapid.IntRange(0, 12).Draw(t, "usage") {
 		u := Usage{Slot: slot("slot"), Version: rapid.Int64Range(1, 4).Draw(t, "version"), Late: rapid.Bool().Draw(t, "late")}
@@ -373,6 +376,60 @@ func TestAdjustmentsAddUp(t *testing.T) {
 	})
 }
 
+// Tenants that another pays for come to what they would by themselves in its periods, late usage included, each on lines of its own;
+// a member has its plans, versions and usage, and of all else what the payer has.
+func TestMembersComeToWhatTheyWouldAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := draw(t)
+		var terms []Term
+		var lines []Line
+		totals := map[string]int64{}
+		days := map[string]int64{}
+		alone := func(of *Input, tenant string) {
+			s, err := Rate(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, term := range s.Terms {
+				term.Tenant = tenant
+				terms = append(terms, term)
+			}
+			for _, l := range s.Lines {
+				l.Tenant = tenant
+				lines = append(lines, l)
+				totals[l.Currency] += l.Amount
+			}
+			for _, d := range s.Days {
+				days[d.Date+" "+d.Meter] += d.Admitted
+			}
+		}
+		alone(in, "")
+		for _, tenant := range []string{"acme/a", "acme/b"} {
+			m := draw(t)
+			m.Tenant = tenant
+			alone(m, tenant)
+			in.Members = append(in.Members, Input{Tenant: tenant, Subscriptions: m.Subscriptions, Versions: m.Versions, Usage: m.Usage})
+		}
+		s, err := Rate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(s.Lines, lines) || fmt.Sprintf("%+v", s.Terms) != fmt.Sprintf("%+v", terms) {
+			t.Fatalf("together\n%+v\n%+v\nalone\n%+v\n%+v", s.Lines, s.Terms, lines, terms)
+		}
+		for _, total := range s.Totals {
+			if total.Total != totals[total.Currency] {
+				t.Fatalf("totals %+v, alone %v", s.Totals, totals)
+			}
+		}
+		for _, d := range s.Days {
+			if d.Admitted != days[d.Date+" "+d.Meter] {
+				t.Fatalf("%+v, alone %v", d, days)
+			}
+		}
+	})
+}
+
 func TestDecodeChecksTheDigest(t *testing.T) {
 	s, err := Rate(&Input{Tenant: "a", Period: Period{"p", 0, Grid}})
 	if err != nil {
@@ -396,6 +453,13 @@ func TestRateRefuses(t *testing.T) {
 	if _, err := Rate(in); !errors.Is(err, ErrAmount) {
 		t.Errorf("a line of 10^16 cents: %v, want %v", err, ErrAmount)
 	}
+	// Each of two tenants comes to less, and both on one statement to more.
+	in.Usage[0].Admitted = 6_000
+	in.Members = []Input{{Tenant: "below", Subscriptions: in.Subscriptions, Versions: in.Versions, Usage: in.Usage}}
+	if _, err := Rate(in); !errors.Is(err, ErrAmount) {
+		t.Errorf("a total of 10^16 cents and more: %v, want %v", err, ErrAmount)
+	}
+	in.Members = nil
 	in.Usage = []Usage{{Version: 1, Units: Units{Meter: "c", Admitted: 1 << 59}}, {Version: 1, Units: Units{Meter: "c", Admitted: 1 << 62}}}
 	if _, err := Rate(in); !errors.Is(err, ErrAmount) {
 		t.Errorf("units beyond any count: %v, want %v", err, ErrAmount)
@@ -477,6 +541,116 @@ func TestUsageByHourIsTheSameStatement(t *testing.T) {
 			t.Fatalf("by slot\n%s\nby hour, but for %v\n%s", document, divided, again)
 		}
 	})
+}
+
+// In St. John's clocks were put back over midnight, at a minute after it: within one hour a slot was of the next day, and
+// that hour's first and last second were not.
+func TestAnHourWithAnotherDayInIt(t *testing.T) {
+	at := func(clock string) int64 {
+		when, err := time.Parse(time.RFC3339, "2010-11-07T"+clock+":00Z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return when.Unix()
+	}
+	in := &Input{Cycle: Cycle{Zone: zone(t, "America/St_Johns"), Day: 1}, Period: Period{"p", at("00:00"), at("06:00")}}
+	in.Usage = []Usage{{Slot: at("02:00"), Units: Units{"a", 1, 0}}, {Slot: at("02:30"), Units: Units{"a", 10, 0}}, {Slot: at("02:35"), Units: Units{"a", 100, 0}}}
+	s, err := Rate(in)
+	if got, want := fmt.Sprint(s.Days), "[{2010-11-06 a 101 0} {2010-11-07 a 10 0}]"; err != nil || got != want {
+		t.Errorf("days %s, %v, want %s", got, err, want)
+	}
+	if got, want := in.Divided(), []int64{at("02:00"), at("03:00")}; !slices.Equal(got, want) {
+		t.Errorf("divided %v, want %v", got, want)
+	}
+}
+
+// What has the share of a period that it held for has it by the second: a month is as long as it is, in the tenant's zone.
+func TestSharesOfAMonth(t *testing.T) {
+	for _, c := range []struct {
+		zone, name    string
+		day           int
+		change        string // of plan, local time
+		first, second int64  // tenths of hours that the plans have
+	}{
+		{"UTC", "2026-04", 1, "2026-04-16 00:00", 3600, 3600},
+		{"UTC", "2026-05", 1, "2026-05-16 00:00", 3600, 3840},
+		{"UTC", "2027-02", 1, "2027-02-15 00:00", 3360, 3360},
+		{"UTC", "2028-02", 1, "2028-02-15 00:00", 3360, 3600},          // a leap year
+		{"UTC", "2028-01", 31, "2028-02-15 00:00", 3600, 3360},         // to the 29th
+		{"UTC", "2027-01", 31, "2027-02-15 00:00", 3600, 3120},         // to the 28th
+		{"Europe/Berlin", "2026-03", 1, "2026-03-29 12:00", 6830, 600}, // an hour less before the change
+		{"Europe/Berlin", "2026-03", 1, "2026-03-28 12:00", 6600, 830}, // and after it
+		{"Europe/Berlin", "2026-10", 1, "2026-10-25 12:00", 5890, 1560},
+		{"Australia/Lord_Howe", "2026-04", 1, "2026-04-05 12:00", 1085, 6120}, // half an hour more
+		{"Asia/Kolkata", "2026-11", 1, "2026-11-11 00:00", 2400, 4800},
+		{"Asia/Kathmandu", "2026-11", 1, "2026-11-11 00:00", 2400, 4800},
+		{"America/St_Johns", "2026-03", 1, "2026-03-08 12:00", 1790, 5640},
+	} {
+		z := zone(t, c.zone)
+		cycle := Cycle{z, c.day}
+		p, err := cycle.Named(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, err := time.ParseInLocation("2006-01-02 15:04", c.change, z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// At a cent for each tenth of an hour that the month has.
+		price := &Price{Currency: "USD", Monthly: c.first + c.second, Minimum: 2 * (c.first + c.second)}
+		s, err := Rate(&Input{
+			Cycle: cycle, Period: p, Subscriptions: []Subscription{{"first", p.From, change.Unix()}, {"second", change.Unix(), 0}},
+			Versions: []Version{{Number: 1, From: p.From, Prices: map[string]*Price{"first": price, "second": price}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, l := range s.Lines {
+			got += fmt.Sprintf("%s %s %d, ", l.Plan, l.Kind, l.Amount)
+		}
+		if want := fmt.Sprintf("first fee %d, first minimum %[1]d, second fee %d, second minimum %[2]d, ", c.first, c.second); got != want {
+			t.Errorf("%s, %s: %s want %s", c.zone, c.change, got, want)
+		}
+	}
+}
+
+// A policy version that leaves a price as it was divides nothing: its terms are as long as if it had not come.
+func TestAVersionWithoutAChangeDividesNothing(t *testing.T) {
+	price := &Price{Currency: "USD", Monthly: 100}
+	in := &Input{Period: Period{"p", 0, 4 * Grid}, Subscriptions: []Subscription{{Plan: "x"}}}
+	in.Versions = []Version{{Number: 1, Prices: map[string]*Price{"x": price}}, {Number: 2, From: Grid, Prices: map[string]*Price{"x": price}}}
+	s, err := Rate(in)
+	if err != nil || len(s.Terms) != 1 || !slices.Equal(s.Terms[0].Ranges, []Range{{0, 4 * Grid}}) || len(s.Lines) != 1 {
+		t.Errorf("%+v, %v; want one term of one range", s, err)
+	}
+}
+
+// Adjustments are in the order of the periods that they are of, whatever order these are given in.
+func TestAdjustmentsAreInOrder(t *testing.T) {
+	price := &Price{Currency: "USD", Meters: []MeterPrice{{Meter: "a", Tiers: []Tier{{Unit: decimal(t, "1")}}}}}
+	earlier := []Period{{"first", 0, Grid}, {"second", Grid, 2 * Grid}, {"third", 2 * Grid, 3 * Grid}}
+	in := &Input{Period: Period{"fourth", 3 * Grid, 4 * Grid}, Subscriptions: []Subscription{{Plan: "x"}}, Versions: []Version{{Number: 1, Prices: map[string]*Price{"x": price}}}}
+	for i := range int64(4) {
+		in.Usage = append(in.Usage, Usage{Slot: i * Grid, Version: 1, Units: Units{"a", i + 1, 0}, Late: true})
+	}
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		in.Earlier = nil
+		for _, i := range order {
+			in.Earlier = append(in.Earlier, earlier[i])
+		}
+		s, err := Rate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, l := range s.Lines {
+			got += fmt.Sprintf("%s %d, ", l.Period, l.Amount)
+		}
+		if want := " 400, first 100, second 200, third 300, "; got != want {
+			t.Errorf("in the order %v: %q, want %q", order, got, want)
+		}
+	}
 }
 
 // move moves all times of an input.

@@ -67,20 +67,27 @@ func misdeed(what string, does proxy.Misdeed) func(context.Context, *site, *rand
 				}
 			}
 		}
-		for _, v := range s.running() {
+		// Calls are as they are while connections break: an agent whose calls are held meanwhile as well has lost contact,
+		// which is another fault.
+		point(func(v *server) string { return v.relay.Addr() })
+		s.sleep(ctx, repoint)
+		for _, v := range s.servers {
 			v.relay.Do(does)
 		}
-		point(func(v *server) string { return v.relay.Addr() })
 		s.say("all gateways: %s for %v", what, d)
 		s.sleep(ctx, d)
 		for _, v := range s.servers {
 			v.relay.Do(0)
 		}
+		s.sleep(ctx, repoint)
 		point(func(v *server) string { return v.grpc })
 		s.say("all gateways: calls as they are")
 		return nil
 	}
 }
+
+// repoint is longer than a call is held, and than an agent takes to find a server again.
+const repoint = 500 * time.Millisecond
 
 func cutPostgres(ctx context.Context, s *site, random *rand.Rand) error {
 	v, d := s.servers[random.IntN(servers)], between(random, 2*time.Second, 6*time.Second)

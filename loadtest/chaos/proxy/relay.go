@@ -53,10 +53,10 @@ const (
 // Relay serves the lease service by passing every call on to one server.
 type Relay struct {
 	quotav1.UnimplementedLeaseServiceServer
-	listener net.Listener
-	server   *grpc.Server
-	conn     *grpc.ClientConn
-	api      quotav1.LeaseServiceClient
+	door   *door
+	server *grpc.Server
+	conn   *grpc.ClientConn
+	api    quotav1.LeaseServiceClient
 
 	does    atomic.Uint32
 	stray   sync.WaitGroup
@@ -82,19 +82,20 @@ func NewRelay(target string) (*Relay, error) {
 		return nil, errors.Join(fmt.Errorf("proxy: %w", err), conn.Close())
 	}
 	r := &Relay{
-		listener: listener, conn: conn, api: quotav1.NewLeaseServiceClient(conn),
+		door: &door{Listener: listener, target: target, open: make(map[net.Conn]bool)}, conn: conn, api: quotav1.NewLeaseServiceClient(conn),
 		server: grpc.NewServer(grpc.MaxRecvMsgSize(wire.MaxSettleBytes+1<<20),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
 		slots: make(chan struct{}, maxStray),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
 	quotav1.RegisterLeaseServiceServer(r.server, r)
-	r.serving.Go(func() { _ = r.server.Serve(listener) }) // it ends by Close
+	r.serving.Go(func() { _ = r.server.Serve(r.door) }) // it ends by Close
+	r.serving.Go(func() { r.door.follow(r.life, conn) })
 	return r, nil
 }
 
 // Addr is where the relay serves.
-func (r *Relay) Addr() string { return r.listener.Addr().String() }
+func (r *Relay) Addr() string { return r.door.Addr().String() }
 
 // Do says what the relay does from now on; 0 for nothing but pass calls on.
 func (r *Relay) Do(m Misdeed) { r.does.Store(uint32(m)) }

@@ -59,6 +59,8 @@ func newStats(c *client.Client) *stats {
 	counter("settle_calls", "Settle calls sent.", func(s client.Stats) int64 { return s.SettleCalls })
 	counter("settle_failures", "Settle calls that failed.", func(s client.Stats) int64 { return s.SettleFailed })
 	counter("renewed_buckets", "Buckets renewed, repeats included.", func(s client.Stats) int64 { return s.Renewals })
+	gauge("renewal_window", "Renewals that may be under way at once; small where the server is slower than its agents ask.", func(s client.Stats) float64 { return float64(s.Window) })
+	gauge("pressing_buckets", "Buckets that requests asked to be renewed, and that wait for a place in the window.", func(s client.Stats) float64 { return float64(s.Pressing) })
 	counter("settled_units", "Units that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsSettled })
 	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
 	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })

@@ -16,8 +16,12 @@ const (
 	onShare         // with its share of a further one
 )
 
-// terms are what a bucket takes from its limit. They are shared by all buckets of the scope, and never written.
+// terms are what a bucket takes from its limit. They are shared by all buckets of the scope, and by those of all tenants that have
+// the plan's limit as it is; they are never written.
 type terms struct {
+	rule     *limit.Rule // which many tenants share; what it says of rate and burst is
+	rate     limit.Rate
+	burst    int64
 	onOutage limit.Outage
 	counting bool  // no rate: nothing is leased
 	slots    bool  // units are slots, which requests give back
@@ -29,11 +33,13 @@ type terms struct {
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 }
 
-func termsOf(l *limit.Limit) *terms {
+func termsOf(h *limit.Held) *terms {
+	l := &h.Rule.Limit
 	t := &terms{
+		rule: h.Rule, rate: h.Rate, burst: h.Burst,
 		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
 		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
-		anewIn: anewAfter(l), capacity: capacityOf(l),
+		anewIn: anewAfter(l), capacity: capacityOf(h),
 	}
 	t.queues = t.slots && l.Queue > 0
 	if t.most == 0 {
@@ -42,11 +48,27 @@ func termsOf(l *limit.Limit) *terms {
 	return t
 }
 
+// termsAlone are those of a limit that no tenant is known to hold.
+func termsAlone(l *limit.Limit) *terms {
+	held := (&limit.Rule{Limit: *l}).Hold()
+	return termsOf(&held)
+}
+
+// same reports whether they are of limits that say the same.
+func (t *terms) same(o *terms) bool {
+	return t.rate == o.rate && t.burst == o.burst && (t.rule == o.rule || t.rule.Limit.Like(&o.rule.Limit))
+}
+
 // goBy has the scope's buckets go by another limit, each from its follow on. All of them follow before the next.
-func (s *Scope) goBy(l *limit.Limit) {
-	next := 1 - s.edition
-	s.terms[next].Store(termsOf(l))
-	s.edition = next
+func (s *Scope) goBy(t *terms) {
+	s.edition = 1 - s.edition
+	s.says(t)
+}
+
+// says has the scope's buckets, each of which follows already, go by these.
+func (s *Scope) says(t *terms) {
+	s.terms[s.edition].Store(t)
+	s.now.Store(t)
 }
 
 // goesBy returns what the bucket takes from its limit. The owner's.
@@ -116,6 +138,7 @@ type book struct {
 	active                             int64 // when something was last collected, in grains
 
 	line     Line
+	opened   int64 // slots that on_outage gave out since the last answer
 	hopeless int64 // units refused for being more than the capacity, no demand that a lease could serve
 	reserves
 }

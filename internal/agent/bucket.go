@@ -59,7 +59,7 @@ type Bucket struct {
 // one, unless the limit only counts.
 func NewBucket(l *limit.Limit) *Bucket {
 	of, s := new(Bucket), new(Scope)
-	s.goBy(l)
+	s.says(termsAlone(l))
 	of.init(s, new(cell), 0)
 	return of
 }
@@ -118,13 +118,15 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	b.usedLocked()
 	patient = patient || b.queues
 	b.foldLocked()
+	ended := !b.live
 	b.expireLocked(now, lost)
+	again := ended && b.live // out of contact it goes on, and the owner, who had no more to do with it, has to see it end
 	have := int64(0)
 	if b.patients() == 0 { // those who wait their turn come first
 		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.noteLowLocked(now, have)
-			return Verdict{Outcome: Admitted, Attend: b.early}
+			return Verdict{Outcome: Admitted, Attend: b.early || again}
 		}
 	}
 	switch {
@@ -145,7 +147,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
 		}
 		b.shutLocked(now, lost)
-		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early}
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early || again}
 	case b.queue != nil && len(b.queue.waiters)-b.patients() >= maxWaiting:
 		b.cell.refused.Add(n)
 		return Verdict{Outcome: Denied}
@@ -213,6 +215,9 @@ func (b *book) outageLocked(n int64) Verdict {
 		b.admitLocked(n)
 		first := !b.free
 		b.free = true
+		if b.slots {
+			b.opened += n
+		}
 		return Verdict{Outcome: Admitted, Attend: first}
 	}
 	b.cell.refused.Add(n)
@@ -319,7 +324,7 @@ func (b *book) turnLocked(now int64, lost bool) {
 		return
 	}
 	n := (now-b.turnAt)/b.length + 1
-	b.window += n * b.length
+	b.beginWindowLocked(b.window + n*b.length)
 	b.turnAt += n * b.length
 	b.live, b.ended, b.alone = true, false, onShare
 	b.cell.credit(b.share)

@@ -6,12 +6,12 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// follow takes what the agent itself goes by from a limit that changed, which the scope goes by. What is leased
+// follow takes what the agent itself goes by from a limit that changed to what the scope goes by. What is leased
 // shrinks with the limit at once, without a word from the server: every agent keeps the same
 // part of its stock, so that all stocks together are within the new burst, and trickles
 // within the new rate. The store learns of it at the next renewal, as of tokens that were not
 // spent. A limit that grew is renewed soon, and nothing that the old one denied stands.
-func (of *Bucket) follow(old, l *limit.Limit) {
+func (of *Bucket) follow(old *terms) {
 	b := of.open(new(hand))
 	defer b.close()
 	b.adoptLocked()
@@ -20,8 +20,8 @@ func (of *Bucket) follow(old, l *limit.Limit) {
 	}
 	b.denyUntil = 0
 	b.reopenLocked()
-	stock := fraction{capacityOf(l), capacityOf(old)}
-	flow := ratio(float64(l.Rate.Units)*float64(old.Rate.Per), float64(old.Rate.Units)*float64(l.Rate.Per))
+	stock := fraction{b.capacity, old.capacity}
+	flow := ratio(float64(b.terms.rate.Units)*float64(old.rate.Per), float64(old.rate.Units)*float64(b.terms.rate.Per))
 	have := b.foldLocked()
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
@@ -72,13 +72,13 @@ func (f fraction) and(o fraction) fraction {
 }
 
 // capacityOf is the most units that a bucket of the limit holds; 0 where nothing says so.
-func capacityOf(l *limit.Limit) int64 {
-	switch l.Algorithm {
+func capacityOf(h *limit.Held) int64 {
+	switch h.Rule.Limit.Algorithm {
 	case limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog:
-		return l.Rate.Units
+		return h.Rate.Units
 	case limit.Concurrency:
-		return l.Slots
+		return h.Rule.Limit.Slots
 	default:
-		return l.Burst
+		return h.Burst
 	}
 }

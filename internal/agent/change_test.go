@@ -44,8 +44,8 @@ func TestShrinksAtOnce(t *testing.T) {
 			if spent > 0 {
 				b.Take(spent)
 			}
-			b.scope.goBy(l)
-			b.follow(old, l)
+			b.scope.goBy(termsAlone(l))
+			b.follow(termsAlone(old))
 			if flying[i] >= 0 {
 				b.Apply(now, lease.Grant{Number: peek(b).number, Tokens: flying[i], Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst})
 			}
@@ -64,6 +64,38 @@ func TestShrinksAtOnce(t *testing.T) {
 	}
 }
 
+// So do the parts of a window: what it is to have of the next one, and what it goes on with out of contact, of this and of each further.
+func TestWindowsShrinkAtOnce(t *testing.T) {
+	const length = 60_000_000
+	window := func(units int64) *limit.Limit {
+		return &limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: units, Per: length * 1000}}
+	}
+	for _, c := range []struct {
+		name string
+		next int64 // tokens of the next window
+		lost bool
+		at   int64 // after the grant, before the window's end
+		want int64
+	}{
+		{"leased ahead", 40, false, length, 10},
+		{"out of contact, the rest of this window", 0, true, 1_000, 20/4 + (200-20)/4},
+		{"out of contact, a further window", 0, true, length, 200 / 4},
+	} {
+		const now = length * 1000
+		b := NewBucket(window(400))
+		b.Apply(now, lease.Grant{
+			Number: b.Renew(now, false).Number, Tokens: 20, TTL: length, ValidFrom: now, ValidUntil: now + length, Reset: length,
+			Next: c.next, Remaining: 400, Fallback: 200 * limit.Micro / 60,
+		})
+		b.scope.goBy(termsAlone(window(100)))
+		b.follow(termsAlone(window(400)))
+		b.Expire(now+c.at, c.lost)
+		if got := b.State(now + c.at).Tokens; got < c.want-2 || got > c.want {
+			t.Errorf("%s: %d tokens after the limit fell to a quarter, want %d", c.name, got, c.want)
+		}
+	}
+}
+
 // A limit that grew asks anew, whatever the old one denied and for however long.
 func TestGrowsAtOnce(t *testing.T) {
 	const now = 1_000_000
@@ -75,8 +107,8 @@ func TestGrowsAtOnce(t *testing.T) {
 	if got := ask(b, now, 1, false); got != Denied {
 		t.Fatalf("got %v before the change, want Denied", got)
 	}
-	b.scope.goBy(l)
-	b.follow(old, l)
+	b.scope.goBy(termsAlone(l))
+	b.follow(termsAlone(old))
 	if got := ask(b, now, 1, false); got != Wait {
 		t.Errorf("got %v after the change, want Wait", got)
 	}

@@ -11,7 +11,7 @@ import (
 func TestCompany(t *testing.T) {
 	entry := func() *Entry {
 		s := new(Scope)
-		s.goBy(new(limit.Limit))
+		s.goBy(termsAlone(new(limit.Limit)))
 		e := new(Entry)
 		e.init(s, new(cell), 0)
 		return e

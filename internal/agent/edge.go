@@ -35,7 +35,7 @@ func (b *book) goOverLocked(now int64, lost bool) bool {
 	b.cell.credit(-b.cell.fold())
 	b.debt, b.rest = 0, 0
 	b.turned, b.next = b.next, 0
-	b.window += b.length
+	b.beginWindowLocked(b.window + b.length)
 	b.expires = b.turnAt + overFor
 	b.renewAt = b.turnAt + b.jitterLocked(overFor/2)
 	b.checkAt = Never
@@ -44,6 +44,45 @@ func (b *book) goOverLocked(now int64, lost bool) bool {
 	b.reopenLocked()
 	b.cell.credit(b.turned)
 	return true
+}
+
+// beginWindowLocked goes on with the window that starts then, and with nothing of the one before: what those who wait
+// have gathered is void as well, and of what came back after the store was told of it nothing is left that could be spent untold.
+func (b *book) beginWindowLocked(start int64) {
+	b.window = start
+	if b.queue != nil {
+		for _, w := range b.queue.waiters {
+			b.cell.back.Add(w.got)
+			b.cell.forfeit(w.got)
+			b.cell.pending.Add(-w.got)
+			w.got = 0
+		}
+	}
+	b.outside -= max(b.toldAdmitted-b.admittedLocked(), 0)
+}
+
+// Window is the window that units taken now are of; 0 where there are none.
+func (of *Bucket) Window() int64 {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.window
+}
+
+// PutBackOf is PutBack for units taken of a window: where that is over, they are nobody's. It returns requests whose turn
+// came, whose Done the caller runs.
+func (of *Bucket) PutBackOf(n, window int64) []*Waiter {
+	b := of.open(new(hand))
+	defer b.close()
+	b.cell.back.Add(n)
+	if window != b.window {
+		b.cell.forfeit(n)
+		b.outside -= n // they were told of in their own, or never will be
+		return nil
+	}
+	if b.patients() == 0 {
+		return nil
+	}
+	return b.serveLocked(Never)
 }
 
 // edgeTimeLocked returns when it goes over to the next window; Never where it does not.
@@ -75,7 +114,7 @@ func (b *book) edgeLocked(now int64) {
 	if b.edgeAsk > now {
 		b.renewAt = b.edgeAsk
 	} else {
-		b.renewAt = b.expires // it was asked already: not ever more often towards the end
+		b.renewAt = b.turnAt // it was asked already: not ever more often towards the end
 	}
 }
 

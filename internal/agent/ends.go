@@ -22,7 +22,7 @@ func (of *Bucket) Drain() int64 {
 	return all - b.cell.credit(-all)
 }
 
-// punctual is how late an owner that runs may come to a window's end, in microseconds.
+// punctual is how late an owner that runs may come to the end of a window, or of a lease, in microseconds.
 const punctual = 20_000
 
 // Tick does what it is time for without a call: it ends a lease that is over, goes over to the
@@ -41,7 +41,7 @@ func (b *book) tickLocked(now int64, lost bool) (served []*Waiter, late int64) {
 	}
 	if b.live && now >= min(b.expires, b.edgeTimeLocked()) {
 		b.foldLocked()
-		over := now >= b.keptLocked() || b.length > 0 && now >= b.turnAt+punctual
+		over := now >= b.keptLocked()+punctual || b.length > 0 && now >= b.turnAt+punctual
 		spent := b.admittedLocked() - b.toldAdmitted
 		b.expireLocked(now, lost)
 		if over && !b.live {
@@ -57,7 +57,8 @@ func (b *book) tickLocked(now int64, lost bool) (served []*Waiter, late int64) {
 
 // Beyond returns how many units were admitted since the last answer, if the
 // lease of that answer had ended when the renewal under way was sent: what the agent went on with out
-// of contact, which is the most that it exceeded the limit by. It is asked before Apply.
+// of contact, which is the most that it exceeded the limit by. Of slots, which come back, it is those given out without a lease. It is
+// asked before Apply.
 func (of *Bucket) Beyond() int64 {
 	b := of.open(new(hand))
 	defer b.close()
@@ -65,7 +66,12 @@ func (of *Bucket) Beyond() int64 {
 }
 
 func (b *book) beyondLocked() int64 {
-	if b.counting || b.slots || b.ask == nil || b.live && b.ask.sentAt < b.expires {
+	switch {
+	case b.counting || b.ask == nil:
+		return 0
+	case b.slots:
+		return b.opened
+	case b.live && b.ask.sentAt < b.expires:
 		return 0
 	}
 	return max(b.ask.told-b.answered, 0)

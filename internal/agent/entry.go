@@ -20,6 +20,8 @@ type Entry struct {
 	index int32 // in its slot, plus one; 0 when not in it
 	// Flying: a call carries its renewal. The owner's.
 	Flying bool
+	// Ready: it is to be renewed, and waits for a call. The owner's.
+	Ready  bool
 	missed bool  // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
 	length uint8 // of its values; longValues where they are elsewhere
 	Bucket
@@ -100,79 +102,40 @@ func (e *Entry) SetLine(l Line) {
 	b.line = l
 }
 
-// Scope is a limit as one tenant holds it: what its buckets have in common. Its
-// identity outlives policy versions; what it says follows them.
-type Scope struct {
-	registry *Registry
-	key      scopeKey
-	hash     uint64
-
-	direct atomic.Pointer[Entry]      // the bucket, where no values tell several apart
-	says   atomic.Pointer[limit.Rule] // rule, for those who do not hold the mutex
-
-	// What its buckets take from it, by edition: a bucket goes by that of its own until it follows.
-	terms   [2]atomic.Pointer[terms]
-	edition uint8 // of those that follow
-
-	// The registry's, under its mutex.
-	rule    *limit.Rule
-	version int64 // policy version that usage is booked under
-	round   int64 // of the last rebuild that found it in force
-	orphan  bool  // the policy no longer has it: its buckets are to be given up
-	entries int
-	names   []string // of the values
-	overage *Scope   // of what the limit admits above itself; nil where it has no such bucket
-	tenant  int      // which of them is the tenant, for a limit of the top level; -1
-}
-
-type scopeKey struct {
-	limit  string
-	tenant string // empty at the policy's top level
-	by     string
-	counts bool // has no rate
-	// overage: the buckets of what a soft limit admits above itself.
-	overage bool
-	shadow  bool // of the shadow version
-}
-
-func keyOf(l *limit.Limit, tenant string, shadow bool) scopeKey {
-	return scopeKey{limit: l.Name, tenant: tenant, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), shadow: shadow}
-}
-
 // trial reports whether the limit denies nothing.
-func (s *Scope) trial() bool { return s.key.shadow || s.rule.Limit.Shadow }
+func (s *Scope) trial() bool { return s.shadow || s.now.Load().rule.Limit.Shadow }
 
 // meter is the meter that the limit's buckets feed; empty for none.
 func (s *Scope) meter() string {
 	if s.trial() {
 		return ""
 	}
-	return s.rule.Limit.Meter
+	return s.now.Load().rule.Limit.Meter
 }
 
 // Excuse says that n units that the bucket refused are not denied by it.
 func (e *Entry) Excuse(n int64) { e.cell.excused.Add(n) }
 
 // Overage reports whether the bucket is of what a soft limit admits above itself.
-func (e *Entry) Overage() bool { return e.scope.key.overage }
+func (e *Entry) Overage() bool { return e.scope.overage }
 
 // OnTrial reports whether the bucket's limit denies nothing. The owner's.
 func (e *Entry) OnTrial() bool { return e.scope.trial() }
 
 // Shadow reports whether the bucket is the shadow version's.
-func (e *Entry) Shadow() bool { return e.scope.key.shadow }
+func (e *Entry) Shadow() bool { return e.scope.shadow }
 
 // Limit is the limit's name.
-func (e *Entry) Limit() string { return e.scope.key.limit }
+func (e *Entry) Limit() string { return e.scope.limit }
 
-// Rule is the limit as it is now.
-func (e *Entry) Rule() *limit.Rule { return e.scope.says.Load() }
+// Held is the limit as it is now, but for the meter.
+func (e *Entry) Held() limit.Held { return e.scope.held() }
 
 // Now is the clock that the bucket is told; see Registry.Now.
 func (e *Entry) Now() int64 { return e.scope.registry.Now() }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
-func (e *Entry) Tenant() string { return e.scope.key.tenant }
+func (e *Entry) Tenant() string { return e.scope.tenant }
 
 // Values are what tells the bucket from others of its limit, in the limit's order.
 func (e *Entry) Values() []string {
@@ -283,15 +246,16 @@ func pairs(names []string, values string, skip int) string {
 // limit of a plan, without attributes where it is not metered.
 func (e *Entry) row(slot int64) (ledger.Row, bool) {
 	s := e.scope
-	r := ledger.Row{Slot: slot, Tenant: s.key.tenant, Limit: s.key.limit, Version: s.version, Meter: s.meter()}
-	switch {
-	case s.rule.Limit.Shadow:
+	// The tenant's name is in an object of its own, behind which is the rest that no row is to keep.
+	r := ledger.Row{Slot: slot, Tenant: strings.Clone(s.tenant), Limit: s.limit, Version: s.version, Meter: s.meter()}
+	switch at := s.tenantAt(); {
+	case s.now.Load().rule.Limit.Shadow:
 		r.Attributes = ledger.WouldDeny
-	case s.tenant >= 0 && r.Meter != "":
-		r.Tenant = strings.Clone(e.Values()[s.tenant]) // it is behind the entry, which no row is to keep
-		r.Attributes = pairs(s.names, e.values(), s.tenant)
+	case at >= 0 && r.Meter != "":
+		r.Tenant = strings.Clone(e.Values()[at])
+		r.Attributes = pairs(s.names, e.values(), at)
 	case r.Meter != "":
-		r.Attributes = pairs(s.names, e.values(), s.tenant)
+		r.Attributes = pairs(s.names, e.values(), at)
 	}
 	return r, r.Tenant != ""
 }

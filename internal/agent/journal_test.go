@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -26,6 +27,31 @@ type disk struct {
 	stop    func(where string)
 	full    bool
 	room    int // cells; 64 when 0
+
+	synced struct { // that a loss of power cannot take
+		records int
+		cells   []*cell
+	}
+}
+
+// sync brings all to where a loss of power leaves it.
+func (d *disk) sync() { d.synced.records, d.synced.cells = len(d.records), d.copy().cells }
+
+// lose is what a loss of power leaves: of the records since the last sync the first few, and each cell
+// as it was then or as it is.
+func (d *disk) lose(rng *rand.Rand) *disk {
+	c := d.copy()
+	c.records = c.records[:d.synced.records+rng.IntN(len(d.records)-d.synced.records+1)]
+	for i := range c.cells {
+		switch {
+		case rng.IntN(2) == 0:
+		case i < len(d.synced.cells):
+			c.cells[i] = (&disk{cells: d.synced.cells[i : i+1]}).copy().cells[0]
+		default:
+			c.cells[i] = new(cell)
+		}
+	}
+	return c
 }
 
 func (d *disk) Append(record []byte) error {
@@ -69,6 +95,7 @@ func (d *disk) Rotate(write func(func([]byte) error) error) (put func() error, e
 	d.stop("while the log is made anew")
 	return func() error {
 		d.records, d.next = d.next, nil
+		d.sync()
 		d.stop("after the log was made anew")
 		return nil
 	}, err
@@ -168,7 +195,8 @@ func (m *model) units() (billed map[string]int64, denied int64) {
 
 // An agent is killed before and after every record, and between any two steps of its life: what is recovered and
 // what was settled before is what it admitted, and of the request under way at most that. Recovering is
-// itself killed everywhere, and done again.
+// itself killed everywhere, and done again. Where it is power that is lost, what was admitted before the last sync
+// is there, and nothing that was not.
 func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
 	for seed := range uint64(12) {
 		crashEverywhere(t, seed)
@@ -180,6 +208,14 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	d, m := &disk{}, &model{reports: make(map[int64][]ledger.Report)}
 	counted, flying := make(map[string]int64), make(map[string]int64)
 	denied, crashes := int64(0), 0
+	// Of power that is lost: what was counted, and in flight, at the last sync.
+	power := rand.New(rand.NewPCG(seed, 2))
+	safe, hung, safeDenied := make(map[string]int64), make(map[string]int64), int64(0)
+	sync := func() {
+		d.sync()
+		safe, hung, safeDenied = maps.Clone(counted), maps.Clone(flying), denied
+	}
+	sync()
 	check := func(where string, m *model) {
 		got, gotDenied := m.units()
 		for _, k := range []string{"a user=u0", "a user=u1", "a user=u2", "a user=u3"} {
@@ -214,6 +250,31 @@ func crashEverywhere(t *testing.T, seed uint64) {
 			t.Fatalf("seed %d, %s: %v", seed, where, err)
 		}
 		check(where, settled)
+
+		dark := m.copy()
+		if o, err = d.lose(power).recover("gw", 7); err == nil {
+			err = dark.drain(o)
+		}
+		if err != nil {
+			t.Fatalf("seed %d, power lost %s: %v", seed, where, err)
+		}
+		got, gotDenied := dark.units()
+		for k, n := range got {
+			if n > counted[k]+max(flying[k], hung[k]) {
+				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], hung[k])
+			}
+		}
+		for k, n := range safe {
+			if got[k] < n {
+				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted before the last sync", seed, where, got[k], k, n)
+			}
+		}
+		if gotDenied < safeDenied || gotDenied > denied+1 {
+			t.Fatalf("seed %d, power lost %s: the ledger has %d denied: %d were, %d of them before the last sync", seed, where, gotDenied, denied, safeDenied)
+		}
+		if power.IntN(8) == 0 {
+			sync()
+		}
 	}
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
@@ -258,6 +319,7 @@ func crashEverywhere(t *testing.T, seed uint64) {
 			}
 		case 3, 4: // what was said of reports comes, or is lost
 			sent := slices.Clone(o.Next(2, 1<<20))
+			sync() // what is sent is on the disk
 			var receipts []ledger.Receipt
 			for _, f := range sent {
 				receipts = append(receipts, m.settle(f))

@@ -183,7 +183,7 @@ func (b *book) walk(p *packing) {
 
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 ||
+	return b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 ||
 		b.touched != 0 || b.least != 0
 }
 
@@ -211,6 +211,7 @@ func (b *book) walkRare(p *packing) {
 	p.num(&b.reservedOf, b.window)
 	p.num(&b.outside, 0)
 	p.num(&b.hopeless, 0)
+	p.num(&b.opened, 0)
 	small(p, &b.touched)
 	small(p, &b.least)
 }

@@ -6,8 +6,9 @@ import "github.com/f4ee788f/quota/internal/lease"
 type Plan struct {
 	Line    Line
 	due     int64
-	turn    int64
-	Pressed bool // as Bucket.Pressed
+	turn    int64 // when it is to be looked at whether or not it may be renewed
+	kept    int64 // when its lease is over if it is not renewed
+	Pressed bool  // as Bucket.Pressed
 }
 
 // Plan returns it.
@@ -26,7 +27,17 @@ func (e *Entry) Visit(now int64, lost bool) (served []*Waiter, late int64, p Pla
 }
 
 func (b *book) planLocked(now int64) Plan {
-	return Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now), Pressed: b.impatientLocked()}
+	p := Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now), kept: Never, Pressed: b.impatientLocked()}
+	if !b.live || b.counting {
+		return p
+	}
+	if b.length > 0 && b.turnAt > now {
+		p.turn = min(p.turn, b.turnAt)
+	}
+	if kept := b.keptLocked(); kept > now {
+		p.kept = kept
+	}
+	return p
 }
 
 // Renew returns when the bucket is to be renewed, Never when it needs no attention.
@@ -45,7 +56,7 @@ func (p *Plan) Renew() int64 {
 func (p *Plan) Idle() bool { return p.due == Never }
 
 // Look returns when the bucket is to be looked at. Its trickle goes on serving those who wait their turn while a call is
-// under way.
+// under way, and its window ends.
 func (p *Plan) Look(flying bool) int64 {
 	if flying {
 		return p.turn
@@ -53,13 +64,16 @@ func (p *Plan) Look(flying bool) int64 {
 	return min(p.turn, p.Renew())
 }
 
+// Meanwhile returns when the bucket is to be looked at while it is to be renewed, and cannot be.
+func (p *Plan) Meanwhile() int64 { return min(p.turn, p.kept) }
+
 // Compose is Renew, for a bucket that is due: final where it is to be given up, and where nobody used it since some time or
 // uses it now.
 func (e *Entry) Compose(now, idleSince int64, final bool) lease.Renewal {
 	b := e.open(new(hand))
 	defer b.close()
 	return b.renewLocked(now, final || e.scope.orphan || b.unusedLocked() ||
-		b.active*grain < idleSince && b.queue == nil && !(b.slots && b.cell.inUse() > 0))
+		b.active*grain < idleSince && b.queue == nil && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0))
 }
 
 // Answered is what an answer to a renewal came to.
@@ -78,7 +92,7 @@ type Answered struct {
 func (e *Entry) Answer(now int64, g lease.Grant, hungry func(times int32) int64) (a Answered) {
 	b := e.open(new(hand))
 	defer b.close()
-	if b.line.Fails > 0 || b.free {
+	if b.line.Fails > 0 || b.free || b.opened > 0 {
 		a.Beyond = b.beyondLocked()
 	}
 	a.Ended, a.WasEnded = b.endedLocked(g.Number)

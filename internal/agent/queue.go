@@ -22,6 +22,7 @@ type Waiter struct {
 
 	patient bool
 	got     int64 // in hand already, as the first of those who wait their turn
+	window  int64 // that the units which it was given are of
 	verdict Verdict
 }
 
@@ -38,6 +39,9 @@ type queue struct {
 
 // Verdict returns what became of a request that was decided.
 func (w *Waiter) Verdict() Verdict { return w.verdict }
+
+// Window returns the window that the units of a request are of which was admitted; 0 where there are none.
+func (w *Waiter) Window() int64 { return w.window }
 
 // Dismiss decides a request that is not enqueued as the bucket's Dismiss would.
 func (w *Waiter) Dismiss() { w.verdict = Verdict{Outcome: Rematch} }
@@ -236,6 +240,7 @@ func (b *book) serveLocked(now int64) []*Waiter {
 			waiting = append(waiting, w)
 			continue
 		}
+		w.window = b.window
 		q.units -= w.Units
 		served = append(served, w)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,13 +50,15 @@ type Registry struct {
 	mu      sync.Mutex
 	rules   *limit.Rules
 	trial   *limit.Rules // the shadow version; nil for none
-	scopes  map[scopeKey]*Scope
-	round   int64                // of rebuilding
-	denied  map[string]bool      // tenants switched off
-	unasked []*Tenant            // to be asked for; at most max
-	pending map[*Tenant]struct{} // tenants whose set waits for an answer
-	shared  map[string]*shared   // by what makes the items
-	nested  bool                 // some tenant has, or had, a parent: which tenants are below one takes a look at all
+	scopes  *table[Scope]
+	kinds   map[kindKey]*kind      // of scopes that there are
+	usual   map[*limit.Rule]*terms // of rules as they are
+	round   int64                  // of rebuilding
+	denied  map[string]bool        // tenants switched off
+	unasked []*Tenant              // to be asked for; at most max
+	pending map[*Tenant]struct{}   // tenants whose set waits for an answer
+	shared  map[string]*shared     // by what makes the items
+	nested  bool                   // some tenant has, or had, a parent: which tenants are below one takes a look at all
 	closed  bool
 	journal *Journal // nil without
 	began   time.Time
@@ -69,7 +70,7 @@ func NewRegistry(max int) *Registry {
 	return &Registry{
 		seed: maphash.MakeSeed(), max: max,
 		tenants: newTable[Tenant](), entries: newTable[Entry](),
-		scopes: make(map[scopeKey]*Scope), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
+		scopes: newTable[Scope](), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
 	}
 }
 
@@ -86,32 +87,6 @@ func (r *Registry) Now() int64 { return time.Since(r.began).Microseconds() }
 // tell when a request ends. It is called before the first policy.
 func (r *Registry) LeaveOutSlots() { r.endless = true }
 
-// Tenant is a tenant in use. A decision reads its first cache line.
-type Tenant struct {
-	set     atomic.Pointer[Set] // nil until it and its ancestors are known
-	id      string
-	inline  [32]byte    // holds a short id
-	touched atomic.Bool // used since the owner last looked
-
-	ready chan struct{} // closed when set is first there
-
-	// Under the registry's mutex.
-	hash   uint64
-	info   limit.Tenant
-	known  bool
-	asking bool // queued or under way
-	idle   int  // sweeps since it was used
-}
-
-// ID returns the tenant's id.
-func (t *Tenant) ID() string { return t.id }
-
-// Set returns what holds the tenant's requests, or nil while that is not known.
-func (t *Tenant) Set() *Set { return t.set.Load() }
-
-// Ready is closed once Set is there.
-func (t *Tenant) Ready() <-chan struct{} { return t.ready }
-
 // Set is every limit that holds a tenant's requests, in the order of asking:
 // unmetered ones, strictest first, so that a denial is found early; then metered
 // ones, so that the last asked is never put back; then slots, which a request may wait long
@@ -124,10 +99,11 @@ type Set struct {
 	gone    atomic.Bool
 	first   [1]place // what places points to, where it is one
 
-	Trial *Trial   // what is decided beside Items; nil for nothing
-	Chain []string // the tenant and its ancestors
-	owner *Tenant  // the tenant; nil for none
-	_     [24]byte // to two cache lines, of which an ordinary decision reads the first
+	Trial *Trial    // what is decided beside Items; nil for nothing
+	Chain []string  // the tenant and its ancestors
+	self  [1]string // what Chain is, of a tenant without any
+	owner *Tenant   // the tenant; nil for none
+	_     [8]byte   // to two cache lines, of which an ordinary decision reads the first
 }
 
 // List is limits as a tenant holds them. What they say is shared by all tenants of a plan,
@@ -199,8 +175,12 @@ func (s *Set) Place(it *Item) int {
 // Gone reports whether another set has taken this one's place.
 func (s *Set) Gone() bool { return s.gone.Load() }
 
+// Held is an item of the set as its tenant has it, but for the meter.
+func (s *Set) Held(it *Item) limit.Held { return s.places[s.Place(it)].scope.held() }
+
 // Item is a limit of a Set.
 type Item struct {
+	// Rule is what it says. Tenants share it who have a rate and burst of their own: see Held.
 	Rule *limit.Rule
 	only *string // the one attribute that tells buckets apart, uncut; or nil
 	hash uint64  // the part of its scopes' hashes that is no tenant's
@@ -293,8 +273,8 @@ func (s *Set) ownScopes() []*Scope {
 			}
 			sc := l.places[i].scope
 			scopes = append(scopes, sc)
-			if sc.overage != nil {
-				scopes = append(scopes, sc.overage)
+			if sc.beyond != nil {
+				scopes = append(scopes, sc.beyond)
 			}
 		}
 	}
@@ -313,11 +293,13 @@ func (r *Registry) Entry(l *List, i int, attributes []limit.Attribute) *Entry {
 	case it.values == 0:
 		return l.places[i].direct.Load()
 	case it.only != nil:
-		// What is found under the value as it came is right: entries have clean values only.
-		return r.entry(l, i, Lookup(attributes, *it.only))
-	default:
-		return r.entryOfMany(l, i, attributes)
+		// What is found under the value as it came is right: entries have clean values only, and
+		// addresses in one form.
+		if e := r.entry(l, i, Lookup(attributes, *it.only)); e != nil {
+			return e
+		}
 	}
+	return r.entryOfMany(l, i, attributes)
 }
 
 func (r *Registry) entryOfMany(l *List, i int, attributes []limit.Attribute) *Entry {
@@ -399,10 +381,10 @@ func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := e.scope
-	if s.overage == nil || s.overage.orphan || s.orphan || r.closed {
+	if s.beyond == nil || s.beyond.orphan || s.orphan || r.closed {
 		return nil, ErrGone
 	}
-	return r.touchLocked(s.overage, []byte(e.values()), now)
+	return r.touchLocked(s.beyond, []byte(e.values()), now)
 }
 
 func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, error) {
@@ -458,15 +440,10 @@ func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
 	if r.tenants.live >= r.max {
 		return nil, false
 	}
-	t = &Tenant{hash: maphash.String(r.seed, id), ready: make(chan struct{})}
-	if n := copy(t.inline[:], id); n == len(id) {
-		t.id = unsafe.String(&t.inline[0], n)
-	} else {
-		t.id = strings.Clone(id)
-	}
+	t = newTenant(id)
 	t.touched.Store(true)
 	r.pending[t] = struct{}{}
-	r.tenants.insert(t.hash, t)
+	r.tenants.insert(maphash.String(r.seed, id), t)
 	r.askLocked(t)
 	return t, true
 }
@@ -557,9 +534,9 @@ func (r *Registry) Sweep() {
 			t.idle = 0
 			t.touched.Store(false)
 		} else {
-			t.idle++
+			t.idle = min(t.idle+1, forgotten)
 		}
-		if s := t.set.Load(); s != nil && (t.idle < 2 || s.holds()) {
+		if s := t.set.Load(); s != nil && (t.idle < forgotten || s.holds()) {
 			for _, id := range s.Chain[1:] {
 				inUse[id] = true
 			}
@@ -567,7 +544,7 @@ func (r *Registry) Sweep() {
 	})
 	r.tenants.each(func(t *Tenant) {
 		s := t.set.Load()
-		if t.idle < 2 || inUse[t.id] {
+		if t.idle < forgotten || inUse[t.id] {
 			return
 		}
 		if s != nil {
@@ -577,10 +554,10 @@ func (r *Registry) Sweep() {
 			r.memo.pause()
 			s.gone.Store(true)
 			for _, sc := range s.ownScopes() {
-				delete(r.scopes, sc.key)
+				r.forget(sc)
 			}
 		}
 		delete(r.pending, t)
-		r.tenants.remove(t.hash, t)
+		r.tenants.remove(maphash.String(r.seed, t.id), t)
 	})
 }

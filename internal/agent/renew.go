@@ -107,8 +107,8 @@ func (b *book) dueLeaseLocked(now int64) int64 {
 	case !b.live:
 		return Never
 	}
-	if b.trickle == 0 && b.idle() == 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 {
-		return b.expires // nothing to give back, and nothing wanted: it may lapse
+	if b.trickle == 0 && b.idle() == 0 && !b.early && !inUse && b.next == 0 && b.reservedLocked() == 0 && b.debt == 0 {
+		return b.expires // nothing to give back, nothing to tell, and nothing wanted: it may lapse
 	}
 	if now >= b.checkAt {
 		b.checkLocked(now)
@@ -280,7 +280,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	}
 	p := *b.ask
 	b.endAskLocked()
-	b.failed, b.free, b.met = false, false, true
+	b.failed, b.free, b.met, b.opened = false, false, true, 0
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
 	if p.alone {
 		b.alone = inContact
@@ -309,7 +309,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		// Another window: what is left of the old one is void.
 		b.cell.credit(-have)
 		p.stock, b.debt = 0, 0
-		b.window = g.ValidFrom
+		b.beginWindowLocked(g.ValidFrom)
 	}
 	if b.slots {
 		// All but what it gave back stays, whatever became of it since.

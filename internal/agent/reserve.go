@@ -14,7 +14,7 @@ type reserves struct {
 	all        int64 // units in hand
 	reserved   int64 // of these, those of reservedOf
 	reservedOf int64 // the window that they are of
-	outside    int64 // units committed of windows that were over, which the window now is not to pay for
+	outside    int64 // units spent of windows that were over, which the window now is not to pay for, less those that came back of such
 }
 
 // Reserved returns the units that are reserved and neither committed nor cancelled.
@@ -31,17 +31,19 @@ func (b *book) reservedLocked() int64 {
 	return b.reserved
 }
 
-// Reserve says that n units, which were taken and announced with Hold, are reserved. It
-// returns the window that they are of, for Settle.
-func (of *Bucket) Reserve(n int64) (window int64) {
+// Reserve says that n units, which were taken of a window and announced with Hold, are reserved.
+func (of *Bucket) Reserve(n, window int64) {
 	b := of.open(new(hand))
 	defer b.close()
+	b.all += n
+	if window != b.window {
+		b.outside -= n // the store is told of neither
+		return
+	}
 	if b.reservedOf != b.window {
 		b.reserved, b.reservedOf = 0, b.window
 	}
-	b.all += n
 	b.reserved += n
-	return b.window
 }
 
 // Settle ends a reservation of n units of which m were spent, perhaps more than n: these are
@@ -50,12 +52,14 @@ func (of *Bucket) Reserve(n int64) (window int64) {
 func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 	b := of.open(new(hand))
 	defer b.close()
-	ours := window == b.window && (b.live || b.counting)
-	if ours && m > n {
-		b.payBeyondLocked(m - n)
+	going := b.live || b.counting
+	ours := window == b.window && going
+	if beyond := m - n; beyond > 0 && going {
+		b.payBeyondLocked(beyond) // in the window now, whichever the reservation was of
 		b.cell.pending.Add(-n)
 	} else {
 		b.settleLocked(n, m, ours)
+		b.early = b.early || ours && m > 0 && b.debt > 0 // of what was reserved some had been taken back: the store is to know
 	}
 	if soon := b.lastAsk + lease.ShortTerm; ours && n-m > b.remaining && soon < b.renewAt {
 		b.renewAt = soon // more than all that was left: others may wait for it
@@ -66,7 +70,7 @@ func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 		b.reserved -= n
 	}
 	if window != b.window {
-		b.outside += m
+		b.outside += min(m, n)
 	}
 	return attend || b.early
 }
@@ -82,10 +86,13 @@ func (b *book) payBeyondLocked(n int64) {
 
 // SettleAdmitted is Settle for units that a switch had admitted, whether or not they were
 // there (Admit): they are no one's stock.
-func (of *Bucket) SettleAdmitted(n, m int64) {
+func (of *Bucket) SettleAdmitted(n, m, window int64) {
 	b := of.open(new(hand))
 	defer b.close()
 	b.settleLocked(n, m, false)
+	if window != b.window {
+		b.outside -= max(n-m, 0)
+	}
 }
 
 func (b *book) settleLocked(n, m int64, back bool) {

@@ -69,7 +69,8 @@ func TestReservationsCostWhatTheyCommit(t *testing.T) {
 					b.Release(n)
 					break
 				}
-				live = append(live, reservation{n, b.Reserve(n)})
+				live = append(live, reservation{n, b.Window()})
+				b.Reserve(n, b.Window())
 				inHand += n
 			case 1, 2, 3:
 				if len(live) == 0 {
@@ -128,7 +129,8 @@ func TestReservationsOutliveWindows(t *testing.T) {
 	grant(now, now, 50)
 	b.Hold(30)
 	b.Take(30)
-	window := b.Reserve(30)
+	window := b.Window()
+	b.Reserve(30, window)
 	if r := grant(now+50_000, now, 50); r.Held != 50 || r.Waiting != 30 || r.Largest != 1 || r.Admitted != 0 {
 		t.Errorf("told %+v, want 50 held, of which 30 are waited for", r)
 	}
@@ -143,6 +145,88 @@ func TestReservationsOutliveWindows(t *testing.T) {
 	}
 	if r := grant(at+50_000, now+length, 40); r.Held != 40 || r.Waiting != 0 || r.Admitted != 0 {
 		t.Errorf("told %+v, want 40 held and nothing admitted in this window", r)
+	}
+}
+
+// What is put back counts in the window that it was taken of. Told of as spent there, it does not hide what is spent of the next
+// one, whether it came back before that began or after; then it is nobody's.
+func TestUnitsComeBackToTheirOwnWindow(t *testing.T) {
+	const length = 10_000_000
+	for _, c := range []struct {
+		name      string
+		back      func(b *Bucket, window int64) // before the window turns
+		backAfter func(b *Bucket, window int64)
+	}{
+		{name: "before", back: func(b *Bucket, window int64) { b.PutBackOf(3, window) }},
+		{name: "after", backAfter: func(b *Bucket, window int64) { b.PutBackOf(3, window) }},
+		{name: "reserved after", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.Reserve(3, window); b.Settle(3, 0, window) }},
+		{name: "admitted by a switch", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.SettleAdmitted(3, 0, window) }},
+		{name: "gathered", back: func(b *Bucket, window int64) {
+			b.PutBackOf(3, window)
+			b.Take(5) // all there is, but those
+			b.Join(&Waiter{Units: 90})
+		}},
+	} {
+		b := NewBucket(&limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+		now := int64(50_000_000)
+		renew := func(tokens, next int64) lease.Renewal {
+			r := b.Renew(now, false)
+			from := now - now%length
+			b.Apply(now, lease.Grant{Number: r.Number, Tokens: tokens, TTL: length, ValidFrom: from, ValidUntil: from + length, Remaining: 50, Next: next, Reset: from + length - now})
+			return r
+		}
+		renew(8, 0)
+		window := b.Window()
+		b.Take(3)
+		told := renew(5, 10).Admitted
+		if c.back != nil {
+			c.back(b, window)
+		}
+		now += length
+		b.Tick(now, false) // goes over to the 10 of the next window
+		if c.backAfter != nil {
+			c.backAfter(b, window)
+		}
+		if c.name == "gathered" {
+			told += 5 - 3 // the store was told of three that were not spent then
+			b.Dismiss()
+		}
+		b.Collect() // and what came back is there again
+		if got := b.State(now).Tokens; got != 10 {
+			t.Errorf("%s: %d can be spent of the next window, want its 10", c.name, got)
+		}
+		b.Take(4)
+		now += 100_000
+		if got := renew(0, 0).Admitted - told; got != 4 {
+			t.Errorf("%s: the store is told of %d spent of the next window, want 4", c.name, got)
+		}
+	}
+}
+
+// In the last milliseconds of a window a lease is over as soon as it is granted. It is not renewed for what is held or reserved:
+// nothing of it is left at the edge, and each answer would be one more reason to ask.
+func TestNothingIsAskedAtAnEdge(t *testing.T) {
+	for _, reserved := range []int64{0, 30} {
+		const length, left = 10_000_000, 1_500 // microseconds
+		b := NewBucket(&limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+		const edge = 50_000_000
+		now := int64(edge - left)
+		grant := func(tokens int64) {
+			r := b.Renew(now, false)
+			b.Apply(now, lease.Grant{Number: r.Number, Tokens: tokens, TTL: left, ValidFrom: edge - length, ValidUntil: edge, Remaining: tokens, Reset: left})
+		}
+		grant(50)
+		b.Hold(reserved)
+		b.Take(reserved)
+		b.Reserve(reserved, b.Window())
+		b.Tick(now, false)
+		if due := b.Due(now); due < edge {
+			t.Errorf("%d of 50 reserved: renewed %d us before the edge, want at the edge", reserved, edge-due)
+		}
+		b.Tick(edge, false)
+		if due := b.Due(edge); due != Never || b.State(edge).Tokens != 0 {
+			t.Errorf("%d of 50 reserved: at the edge due at %d with %d tokens, want nothing", reserved, due, b.State(edge).Tokens)
+		}
 	}
 }
 
@@ -184,7 +268,8 @@ func overCommits(t *testing.T, a limit.Algorithm, seed uint64) {
 					n.bucket.Release(units)
 					return
 				}
-				live[i] = append(live[i], reservation{units, n.bucket.Reserve(units)})
+				live[i] = append(live[i], reservation{units, n.bucket.Window()})
+				n.bucket.Reserve(units, n.bucket.Window())
 			})
 		case 1:
 			if len(live[i]) == 0 {

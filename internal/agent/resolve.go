@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
-	"math/bits"
-	"reflect"
 	"slices"
 	"strings"
 	"unsafe"
@@ -29,12 +26,14 @@ func (r *Registry) Adopt(rules *limit.Rules) Changes {
 	if rules.Policy.Version < r.version.Load() {
 		// The server began anew, and so do its counts of changes.
 		r.tenants.each(func(t *Tenant) {
-			t.info.Revision = 0
+			t.revision = 0
 			r.askLocked(t)
 		})
 	}
 	r.rules = rules
 	clear(r.shared)
+	clear(r.usual)
+	r.tenants.each(func(t *Tenant) { t.lean(rules) })
 	r.version.Store(rules.Policy.Version)
 	return b.all()
 }
@@ -94,18 +93,18 @@ func (b *rebuild) all() Changes {
 	}
 	b.tenants.each(b.resolve)
 	b.memo.begin()
-	for _, s := range b.scopes {
+	b.scopes.each(func(s *Scope) {
 		if s.round != b.round {
 			b.orphan(s)
 		}
-	}
+	})
 	return b.changes()
 }
 
 func topOf(rules *limit.Rules) []limit.Held {
 	var top []limit.Held
 	for _, rule := range rules.Top() {
-		top = append(top, limit.Held{Rule: rule, Meter: rule.Limit.Meter})
+		top = append(top, rule.Hold())
 	}
 	return top
 }
@@ -116,8 +115,9 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := make(map[string]bool)
-	for _, info := range tenants {
-		if t := r.find(info.ID); t != nil && t.known && !t.overtook(info) && !reflect.DeepEqual(t.info, info) {
+	for i := range tenants {
+		said := &tenants[i]
+		if t := r.find(said.ID); t != nil && t.known && !t.overtook(said) && !t.is(said) {
 			changed[t.id] = true
 		}
 	}
@@ -166,11 +166,6 @@ func (r *Registry) below(names map[string]bool, f func(*Tenant, *Set)) {
 	}
 }
 
-// overtook reports whether what is known is newer than info.
-func (t *Tenant) overtook(info limit.Tenant) bool {
-	return info.Exists && t.info.Exists && t.info.Revision > info.Revision
-}
-
 // Inform takes what the server says of tenants; those not in use are ignored. Where
 // Differ, the caller has collected usage first. Ancestors that are not known yet
 // are to be asked for: see Unasked. The owner's.
@@ -178,19 +173,21 @@ func (r *Registry) Inform(tenants []limit.Tenant) Changes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := make(map[string]bool)
-	for _, info := range tenants {
-		t := r.find(info.ID)
+	for i := range tenants {
+		said := &tenants[i]
+		t := r.find(said.ID)
 		if t == nil {
 			continue
 		}
 		t.asking = false
-		if t.known && t.overtook(info) {
-			continue // an answer that a change has overtaken
-		}
-		if t.known && !reflect.DeepEqual(t.info, info) {
+		if t.known {
+			if t.overtook(said) || t.is(said) {
+				continue // of answers that a change has overtaken, and that are no news
+			}
 			changed[t.id] = true
 		}
-		t.info, t.known = info, true
+		t.info, t.known = infoOf(said), true
+		t.lean(r.rules)
 	}
 	if r.rules == nil {
 		return Changes{}
@@ -245,19 +242,20 @@ func (r *Registry) Off(id string) bool {
 type rebuild struct {
 	*Registry
 	round     int64
-	different map[*Scope]*limit.Limit // what it said before
-	left      []*Scope                // own scopes of the sets that were replaced
+	limits    []limit.Limit     // scratch
+	different map[*Scope]*terms // what it said before
+	left      []*Scope          // own scopes of the sets that were replaced
 	orphans   map[*Scope]bool
 }
 
 func (r *Registry) rebuildLocked() *rebuild {
 	r.round++
-	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]*limit.Limit), orphans: make(map[*Scope]bool)}
+	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]*terms), orphans: make(map[*Scope]bool)}
 }
 
 func (b *rebuild) orphan(s *Scope) {
 	if s.entries == 0 {
-		delete(b.scopes, s.key)
+		b.forget(s)
 		return
 	}
 	s.orphan = true
@@ -293,7 +291,7 @@ func (b *rebuild) changes() Changes {
 		})
 	}
 	for _, e := range c.Changed {
-		e.follow(b.different[e.scope], &e.scope.rule.Limit)
+		e.follow(b.different[e.scope])
 	}
 	return c
 }
@@ -305,15 +303,18 @@ func (b *rebuild) resolve(t *Tenant) {
 		b.askLocked(t)
 		return
 	}
-	chain := []limit.Tenant{t.info}
+	said, limits := t.tenant(b.limits[:0])
+	chain := append(make([]limit.Tenant, 0, 1), said)
 	for chain[len(chain)-1].Parent != "" && len(chain) < limit.MaxTenantLevels {
 		p, _ := b.learnLocked(chain[len(chain)-1].Parent)
 		if p == nil || !p.known {
 			b.pending[t] = struct{}{}
 			return
 		}
-		chain = append(chain, p.info)
+		said, limits = p.tenant(limits)
+		chain = append(chain, said)
 	}
+	b.limits = limits
 	held, err := b.rules.Chain(chain)
 	s := b.set(chain, held)
 	if b.trial != nil {
@@ -338,8 +339,11 @@ func (b *rebuild) resolve(t *Tenant) {
 		b.memo.pause()
 	}
 	old := t.set.Swap(s)
-	if old == nil {
+	if t.ready != nil {
 		close(t.ready)
+		t.ready = nil
+	}
+	if old == nil {
 		return
 	}
 	old.gone.Store(true)
@@ -375,6 +379,7 @@ func (b *rebuild) set(chain []limit.Tenant, held []limit.Held) *Set {
 		held = slices.DeleteFunc(slices.Clone(held), func(h limit.Held) bool { return h.Rule.Limit.Slots > 0 })
 	}
 	tenant := ""
+	s.Chain = s.self[:0]
 	for i := range chain {
 		s.Chain = append(s.Chain, chain[i].ID)
 	}
@@ -424,7 +429,7 @@ type onTrial struct {
 }
 
 // maxShared bounds what sets may come to share; beyond it sharing begins anew.
-// Tenants with overrides have rules of their own, and share with no one.
+// Tenants with overrides that differ from their plan in more than rate and burst have rules of their own, and share with no one.
 const maxShared = 4096
 
 // list compiles limits, given in the order of asking as indexes of held. They are in places if
@@ -441,7 +446,7 @@ func (b *rebuild) list(places []place, tenant string, held []limit.Held, order [
 	var key []byte
 	for i, rank := range order {
 		h := &held[rank]
-		sc := b.scope(*h, rules, trial.shadow)
+		sc := b.identify(h, rules, trial.shadow)
 		l.places[i].scope = sc
 		if len(h.Rule.Limit.By) == 0 {
 			l.places[i].direct.Store(sc.direct.Load())
@@ -465,7 +470,7 @@ func (b *rebuild) list(places []place, tenant string, held []limit.Held, order [
 	for i, rank := range order {
 		it := &l.Items[i]
 		it.is(&held[rank], l.places[i].scope, rank, tenant)
-		it.hash = b.hashWithoutTenant(l.places[i].scope.key)
+		it.hash = l.places[i].scope.kind.hash
 		if trial.rules == nil {
 			it.Metered = it.Rule.Limit.Meter != ""
 			it.Inherited = it.Metered && it.whose == anAncestors
@@ -492,7 +497,7 @@ func (it *Item) is(h *limit.Held, sc *Scope, rank int, tenant string) {
 	it.Rule, it.Rank, it.values, it.whose = h.Rule, uint16(rank), uint16(len(l.By)), whoseIs(h, tenant)
 	it.Vet = len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{}
 	it.Slots, it.Queues = l.Slots > 0, l.Slots > 0 && l.Queue > 0
-	it.Soft = sc.overage != nil
+	it.Soft = sc.beyond != nil
 	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
 		it.only = &l.By[0]
 	}
@@ -506,20 +511,6 @@ func whoseIs(h *limit.Held, tenant string) whose {
 		return own
 	}
 	return anAncestors
-}
-
-// hashOf is a tenant's part of the hashes of its scopes; 0 for none.
-func (r *Registry) hashOf(tenant string) uint64 {
-	if tenant == "" {
-		return 0
-	}
-	return bits.RotateLeft64(maphash.String(r.seed, tenant), 32) // of a tenant that is a value as well, the two differ
-}
-
-// hashWithoutTenant is the other part.
-func (r *Registry) hashWithoutTenant(k scopeKey) uint64 {
-	k.tenant = ""
-	return maphash.Comparable(r.seed, k)
 }
 
 // inherited reports whether the limit is an ancestor's of the tenant.
@@ -550,46 +541,57 @@ func slotsOrder(a, b *limit.Held) int {
 		cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Rule.Limit.Name, b.Rule.Limit.Name))
 }
 
-// scope returns the identity of a held limit, up to date, and with it that of what it
+// identify returns the scope of a held limit, up to date, and with it that of what it
 // admits above itself.
-func (b *rebuild) scope(h limit.Held, rules *limit.Rules, shadow bool) *Scope {
-	l := &h.Rule.Limit
-	s := b.identify(keyOf(l, h.Tenant, shadow), h, rules)
-	was := s.overage
-	s.overage = nil
-	if h.Rule.Overage() != nil {
-		h.Rule = h.Rule.Overage()
-		k := s.key
-		k.overage, k.counts = true, h.Rule.Limit.CountsOnly()
-		s.overage = b.identify(k, h, rules)
+func (b *rebuild) identify(h *limit.Held, rules *limit.Rules, shadow bool) *Scope {
+	s := b.upToDate(keyOf(&h.Rule.Limit, shadow), h, rules)
+	was := s.beyond
+	s.beyond = nil
+	if above := h.Rule.Overage(); above != nil {
+		beyond := above.Hold()
+		beyond.Tenant = h.Tenant
+		k := s.kindKey
+		k.overage, k.counts = true, above.Limit.CountsOnly()
+		s.beyond = b.upToDate(k, &beyond, rules)
 	}
-	if was != nil && was != s.overage {
+	if was != nil && was != s.beyond {
 		b.left = append(b.left, was)
 	}
 	return s
 }
 
-func (b *rebuild) identify(k scopeKey, h limit.Held, rules *limit.Rules) *Scope {
-	l := &h.Rule.Limit
-	s := b.scopes[k]
-	if s == nil {
-		s = &Scope{registry: b.Registry, key: k, names: l.By, tenant: -1}
-		s.hash = b.hashWithoutTenant(k) ^ b.hashOf(k.tenant)
-		if h.Tenant == "" && l.Meter != "" {
-			s.tenant = slices.Index(l.By, limit.AttrTenant)
+func (b *rebuild) upToDate(key kindKey, h *limit.Held, rules *limit.Rules) *Scope {
+	s, fresh := b.scope(key, h.Tenant, h.Rule.Limit.By)
+	t := b.termsOf(h)
+	switch was := s.now.Load(); {
+	case fresh:
+		s.says(t)
+	case s.round == b.round || was.same(t):
+		if was.rule != t.rule {
+			s.says(t) // in the words of another policy
 		}
-		s.goBy(l)
-		b.scopes[k] = s
-	} else if s.round != b.round && !reflect.DeepEqual(s.rule.Limit, h.Rule.Limit) {
-		b.different[s] = &s.rule.Limit
-		s.goBy(l)
-		if h.Tenant == "" && l.Meter != "" {
-			s.tenant = slices.Index(l.By, limit.AttrTenant)
-		}
+	default:
+		b.different[s] = was
+		s.goBy(t)
 	}
-	s.says.Store(h.Rule)
-	s.rule, s.version, s.round, s.orphan = h.Rule, rules.Policy.Version, b.round, false
+	s.version, s.round, s.orphan = rules.Policy.Version, b.round, false
 	return s
+}
+
+// termsOf returns the terms of a held limit, the same for all tenants that have a plan's as it is.
+func (b *rebuild) termsOf(h *limit.Held) *terms {
+	if h.Rate != h.Rule.Limit.Rate || h.Burst != h.Rule.Limit.Burst {
+		return termsOf(h)
+	}
+	t := b.usual[h.Rule]
+	if t == nil {
+		t = termsOf(h)
+		if len(b.usual) >= maxShared {
+			clear(b.usual)
+		}
+		b.usual[h.Rule] = t
+	}
+	return t
 }
 
 // Drop takes a bucket out that holds nothing, and reports whether it did. A
@@ -622,7 +624,7 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		s.direct.Store(nil)
 	}
 	if s.entries--; s.entries == 0 && s.orphan {
-		delete(r.scopes, s.key)
+		r.forget(s)
 	}
 	r.mu.Unlock()
 	collect(e)

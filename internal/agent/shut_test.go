@@ -40,8 +40,8 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 			case 3:
 				was := *l
 				l.Burst = 50 + r.Int64N(100)
-				b.scope.goBy(l)
-				b.follow(&was, l)
+				b.scope.goBy(termsAlone(l))
+				b.follow(termsAlone(&was))
 			case 4:
 				if b.Take(1) {
 					b.PutBack(1)

@@ -53,6 +53,25 @@ func (g *group[T]) has(i int, hash uint32) *T {
 	return g.entries[i].Load()
 }
 
+// find returns the entry of a hash that is the one; nil for none. Decisions have loops of their own, without a call.
+func (t *table[T]) find(h uint64, is func(*T) bool) *T {
+	groups, hash := *t.groups.Load(), short(h)
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		for i := range inGroup {
+			if p := g.has(i, hash); p != nil && is(p) {
+				return p
+			}
+		}
+		if g.passed.Load() == 0 {
+			return nil
+		}
+		at = next(at, len(groups))
+	}
+	return nil
+}
+
 // insert adds an entry that is not there yet. Four fifths are used at most, and two thirds about at least: each
 // group that is added moves some entries, which is cheaper than memory for a million that nobody looks at.
 func (t *table[T]) insert(h uint64, p *T) {
@@ -99,8 +118,8 @@ func (t *table[T]) grow() []group[T] {
 	return groups
 }
 
-// remove takes an entry out.
-func (t *table[T]) remove(h uint64, p *T) {
+// remove takes an entry out, and reports whether it was there.
+func (t *table[T]) remove(h uint64, p *T) bool {
 	groups, hash := *t.groups.Load(), short(h)
 	from := home(hash, len(groups))
 	at := from
@@ -115,10 +134,11 @@ func (t *table[T]) remove(h uint64, p *T) {
 			for ; from != at; from = next(from, len(groups)) {
 				groups[from].passed.Add(^uint32(0))
 			}
-			return
+			return true
 		}
 		at = next(at, len(groups))
 	}
+	return false
 }
 
 // each calls f for every entry, and perhaps for some inserted meanwhile. No one else

@@ -16,6 +16,9 @@ type Usage struct {
 	Behind bool
 
 	rows    map[ledger.Row]counts
+	packed  [][]byte // those of earlier slots, as in reports: while the ledger is away a slot costs a tenth of the memory
+	within  int      // rows in packed
+	slot    int64    // of the last that was collected
 	units   int64
 	journal *Journal // nil without
 }
@@ -26,21 +29,56 @@ type counts struct{ admitted, overage, denied int64 }
 const MaxRows = 1 << 20
 
 // Rows returns how many rows wait.
-func (u *Usage) Rows() int { return len(u.rows) }
+func (u *Usage) Rows() int { return len(u.rows) + u.within }
 
 // Units returns how many admitted units wait.
 func (u *Usage) Units() int64 { return u.units }
 
 // Take empties the usage into rows, in the order of reports.
 func (u *Usage) Take() []ledger.Row {
+	units := u.units
+	for _, b := range u.packed {
+		rows, _ := ledger.DecodeRows(b) // pack has seen that it can be
+		u.Return(rows)
+	}
+	u.packed, u.within, u.units = nil, 0, units
+	rows := u.sorted()
+	u.rows, u.units = nil, 0
+	return rows
+}
+
+func (u *Usage) sorted() []ledger.Row {
 	rows := make([]ledger.Row, 0, len(u.rows))
 	for r, c := range u.rows {
 		r.Admitted, r.Overage, r.Denied = c.admitted, c.overage, c.denied
 		rows = append(rows, r)
 	}
-	u.rows, u.units = nil, 0
 	slices.SortFunc(rows, func(a, b ledger.Row) int { return a.CompareKey(&b) })
 	return rows
+}
+
+// packFrom is how many rows are worth packing.
+const packFrom = 1000
+
+// turn notes the slot of what is collected from now on. What waits of earlier ones is packed: nothing is
+// added to it any more but by a clock that steps back, and then it is the same key twice, until Take.
+func (u *Usage) turn(slot int64) {
+	was := u.slot
+	if u.slot = slot; slot == was || len(u.rows) < packFrom {
+		return
+	}
+	rows := u.sorted()
+	u.rows = nil
+	for _, part := range ledger.Split(rows) {
+		b := ledger.EncodeRows(part)
+		if again, err := ledger.DecodeRows(b); err != nil || len(again) != len(part) {
+			units := u.units
+			u.Return(part) // of a row that no report has room for
+			u.units = units
+			continue
+		}
+		u.packed, u.within = append(u.packed, slices.Clone(b)), u.within+len(part)
+	}
 }
 
 // Return puts rows back that were frozen for an epoch that will not take them.
@@ -104,10 +142,11 @@ func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, ro
 	case !ok, c == counts{}:
 		b.rowed, b.rowedDenied = max(b.rowed, b.rowed+own), denials
 		return sum, counts{}, 0, 0
-	case len(u.rows) >= MaxRows && !u.has(key):
+	case u.Rows() >= MaxRows && !u.has(key):
 		u.Behind = true // kept in the book, for another time
 		return sum, counts{}, 0, 0
 	}
+	u.turn(slot)
 	u.add(key, c)
 	sum.Booked = c.admitted
 	b.rowed, b.rowedDenied = b.rowed+max(own, 0), denials

@@ -119,8 +119,17 @@ func (w *walker) step(now int64, r *rand.Rand) {
 			w.decided(w.Finish(1))
 			w.is(w.Surplus())
 		} else if w.Hold(n); w.Take(n) {
-			window := w.Reserve(n)
-			w.is(window, w.Reserved(), w.Settle(n, r.Int64N(40), window))
+			window := w.Window() * r.Int64N(2)
+			switch r.IntN(4) {
+			case 0:
+				w.decided(w.PutBackOf(n, window))
+				w.Release(n)
+			case 1:
+				w.SettleAdmitted(n, r.Int64N(40), window)
+			default:
+				w.Reserve(n, window)
+				w.is(window, w.Reserved(), w.Settle(n, r.Int64N(40), window))
+			}
 		} else {
 			w.Release(n)
 		}
@@ -135,8 +144,8 @@ func (w *walker) step(now int64, r *rand.Rand) {
 		}
 		old := w.l
 		w.l = limitOf(a, r)
-		w.scope.goBy(w.l)
-		w.follow(old, w.l)
+		w.scope.goBy(termsAlone(w.l))
+		w.follow(termsAlone(old))
 	}
 }
 

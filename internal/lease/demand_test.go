@@ -88,3 +88,28 @@ func TestTricklesLeaveLittleUnused(t *testing.T) {
 		t.Errorf("got trickles of %d a second for a demand of 700, of 1,000; want at most 15 more", over+700)
 	}
 }
+
+// Of a hundred holders that come at once, and whose first leases are to last for half a minute, none takes for a guess what the others
+// live on until then.
+func TestNewcomersLeaveEachOtherTheRate(t *testing.T) {
+	const begin, rate, holders = 1_760_000_000_000_000, 60, 100
+	var s lease.State
+	without := 0
+	for h := range int64(holders) {
+		r := lease.Renewal{Key: "b", Holder: string(rune('A' + h)), Spec: leasetest.Bucket(rate, rate*120), Now: begin + h, Number: 1, Began: 1, Waiting: 1, Largest: 1}
+		g, err := s.Renew(r.Now, &r)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case g.TTL < 20_000_000:
+			t.Fatalf("holder %d: got a lease of %d ms, want a long one", h, g.TTL/1000)
+		case g.Trickle > rate*1_000_000/64:
+			t.Errorf("holder %d: got a trickle of %.2f a second of %d, for one request", h, float64(g.Trickle)/1e6, rate)
+		case g.Trickle == 0:
+			without++
+		}
+	}
+	if without > 1 { // the first, whose request may be the only one
+		t.Errorf("%d of %d got no trickle", without, holders)
+	}
+}

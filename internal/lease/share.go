@@ -137,6 +137,9 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		ample = min(ample, mine*1000+mulDiv(rate/100, mine, all))
 	}
 	trickle = min(ample, mulDiv(rate, mine, all), free)
+	if x.abides() {
+		trickle = min(trickle, free/64)
+	}
 	if x.t < x.Suspect {
 		x.next.Declared = x.declared()
 		trickle = min(x.next.Declared, ample, free) // its share is of a demand that is not all known yet
@@ -277,7 +280,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle == 0 && stock < fewest*limit.Micro {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
-	if x.next.Fresh && x.lasting() > 2*ShortTerm {
+	if x.guesses() {
 		// What is out counts as unspent until it is reported: who asks for more than that says so at once.
 		stock = min(stock, x.r.Waiting*limit.Micro+noise)
 	}

@@ -79,6 +79,12 @@ func (x *step) lasting() int64 {
 	return min(mulDiv(x.Level, 250_000, x.rate), LongestTerm/4)
 }
 
+// guesses reports whether the lease is a newcomer's and lasts long all the same.
+func (x *step) guesses() bool { return x.next.Fresh && x.lasting() > 2*ShortTerm }
+
+// abides reports whether a newcomer's lease lasts for so long that its guess has to leave others something.
+func (x *step) abides() bool { return x.next.Fresh && x.lasting() > 2*LongTerm }
+
 // pressedTerm is the longest term of a holder's lease of a pressed bucket.
 func (x *step) pressedTerm(mine int64) int64 {
 	return min(max(mulDiv(pressedUnits, 1e9, mine), 2*ShortTerm), LongTerm)
@@ -112,7 +118,7 @@ func (x *step) within(asked, elapsed int64) bool {
 // bucket that is nearly dry it would leave a token or two with each holder, and those that ask for each request are
 // as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
-	return x.grows() && all > seldom && x.rec != nil && !x.next.Fresh && x.next.Largest <= 1 &&
+	return x.grows() && all > seldom && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
 		(x.idle(trickle) || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
 		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm, 1e6) >= limit.Micro
 }

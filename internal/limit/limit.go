@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Micro is how many micro-tokens make a token. Tokens and units are whole;
 // rates and levels are kept in micro-tokens, below 2^53 so that doubles
@@ -123,6 +126,18 @@ type Reserve struct{ LowPPM, NormalPPM int64 }
 
 // CountsOnly reports whether the limit has neither a rate nor slots, so that it never denies.
 func (l *Limit) CountsOnly() bool { return l.Rate.Units == 0 && l.Slots == 0 }
+
+// Like reports whether two limits say the same but for rate and burst.
+func (l *Limit) Like(o *Limit) bool {
+	matches := func(a, b Match) bool { return a.Attribute == b.Attribute && slices.Equal(a.Patterns, b.Patterns) }
+	return l.Name == o.Name && l.Algorithm == o.Algorithm && l.Meter == o.Meter && l.Zone == o.Zone &&
+		l.OnOutage == o.OnOutage && l.Enforcement == o.Enforcement && l.EpsilonPPM == o.EpsilonPPM &&
+		l.Slots == o.Slots && l.Queue == o.Queue && l.Wait == o.Wait && l.OveragePPM == o.OveragePPM && l.Borrow == o.Borrow &&
+		l.Lockout == o.Lockout && l.Shadow == o.Shadow && l.Reserve == o.Reserve &&
+		l.FirstTouch == o.FirstTouch && l.FallbackHold == o.FallbackHold && l.OnChange == o.OnChange &&
+		slices.Equal(l.By, o.By) && slices.Equal(l.Variants, o.Variants) &&
+		slices.EqualFunc(l.Match, o.Match, matches) && slices.EqualFunc(l.Allow, o.Allow, matches) && slices.EqualFunc(l.Deny, o.Deny, matches)
+}
 
 // Windowed reports whether the limit counts in aligned windows.
 func (a Algorithm) Windowed() bool { return a == FixedWindow || a == SlidingWindow }

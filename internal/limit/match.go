@@ -11,7 +11,7 @@ import (
 // Names of attributes with a meaning of their own.
 const (
 	AttrTenant = "tenant" // whose plan applies
-	AttrIP     = "ip"     // matches CIDR blocks, and is cut by ip/N in By
+	AttrIP     = "ip"     // an address, however it is written: matches CIDR blocks, and is cut by ip/N in By
 	// AttrPriority is low, normal or high; anything else, or none, is normal. See Limit.Reserve.
 	AttrPriority = "priority"
 )
@@ -25,7 +25,8 @@ type Attribute struct{ Name, Value string }
 
 // Match holds when the attribute's value has one of the patterns' forms: the
 // exact value, a prefix followed by "*", "*" for any value, or for the attribute
-// ip a CIDR block. An absent attribute matches nothing.
+// ip a CIDR block; a prefix is that of an address's shortest form (RFC 5952). An absent
+// attribute matches nothing.
 type Match struct {
 	Attribute string
 	Patterns  []string
@@ -62,7 +63,11 @@ func compileMatch(m Match) (condition, error) {
 		case star >= 0 && star < len(p)-1:
 			return c, fmt.Errorf("%w: %s has a * before its end; write an exact value, prefix* or *", ErrMatch, Quote(p))
 		case star >= 0:
-			c.prefixes = append(c.prefixes, p[:star])
+			prefix := p[:star]
+			if m.Attribute == AttrIP && mayBeIP(prefix) {
+				prefix = strings.ToLower(prefix)
+			}
+			c.prefixes = append(c.prefixes, prefix)
 		case m.Attribute == AttrIP:
 			b, err := parseBlock(p)
 			if err != nil {
@@ -122,9 +127,14 @@ func (c *condition) holds(attributes []Attribute) bool {
 			return true
 		}
 	}
-	for _, p := range c.prefixes {
-		if strings.HasPrefix(v, p) {
-			return true
+	if len(c.prefixes) > 0 {
+		if c.attribute == AttrIP {
+			v = shortIP(v)
+		}
+		for _, p := range c.prefixes {
+			if strings.HasPrefix(v, p) {
+				return true
+			}
 		}
 	}
 	if len(c.blocks) > 0 {
@@ -141,21 +151,53 @@ func (c *condition) holds(attributes []Attribute) bool {
 	return false
 }
 
-// parseIP reads an address without allocating where v cannot be one.
-func parseIP(v string) (netip.Addr, bool) {
-	if len(v) > 45 {
-		return netip.Addr{}, false
-	}
+// mayBeIP reports whether v has nothing that no address has.
+func mayBeIP(v string) bool {
 	for i := 0; i < len(v); i++ {
 		if c := v[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') && c != '.' && c != ':' {
-			return netip.Addr{}, false
+			return false
 		}
+	}
+	return true
+}
+
+// parseIP reads an address without allocating where v cannot be one. An IPv4 address
+// written as an IPv6 one is the IPv4 address. A zone is left out: it tells one host's networks
+// apart, and says nothing of who asks.
+func parseIP(v string) (netip.Addr, bool) {
+	if i := strings.IndexByte(v, '%'); i >= 0 && strings.IndexByte(v[:i], ':') >= 0 {
+		v = v[:i]
+	}
+	if len(v) > 45 || !mayBeIP(v) {
+		return netip.Addr{}, false
 	}
 	a, err := netip.ParseAddr(v)
 	if err != nil {
 		return netip.Addr{}, false
 	}
 	return a.Unmap(), true
+}
+
+// appendIP appends an address in its shortest form, and what is no address as it is.
+func appendIP(dst []byte, v string) []byte {
+	if _, ok := parse4(v); !ok { // else there is no other form
+		if a, ok := parseIP(v); ok {
+			return a.AppendTo(dst)
+		}
+	}
+	return append(dst, v...)
+}
+
+// shortIP returns v as appendIP has it. It allocates for an address in another form alone.
+func shortIP(v string) string {
+	if _, ok := parse4(v); ok {
+		return v
+	}
+	var buf [46]byte
+	if short := appendIP(buf[:0], v); string(short) != v {
+		return string(short)
+	}
+	return v
 }
 
 // lookup returns the first value of that name; empty when there is none.
@@ -215,6 +257,9 @@ func (p *part) append(dst []byte, attributes []Attribute) []byte {
 	}
 	if !ValidValue(v) {
 		v = Value(v)
+	}
+	if p.attribute == AttrIP {
+		return appendIP(dst, v)
 	}
 	return append(dst, v...)
 }

@@ -112,7 +112,8 @@ func (x *index) add(c *condition, bit uint64) {
 	}
 }
 
-// Match returns the rules that the request meets. It allocates nothing.
+// Match returns the rules that the request meets. It allocates nothing, but where a prefix is looked for
+// in an address that is not in its shortest form.
 func (m *Matcher) Match(attributes []Attribute) uint64 {
 	left := m.all
 	for i := range m.attributes {
@@ -127,7 +128,11 @@ func (m *Matcher) Match(attributes []Attribute) uint64 {
 		}
 		keep := x.any
 		if x.root != nil {
-			keep = x.root.find(v)
+			if x.attribute == AttrIP {
+				keep = x.root.find(shortIP(v))
+			} else {
+				keep = x.root.find(v)
+			}
 		}
 		if x.blocks != nil && left&x.blocks.rules&^keep != 0 {
 			keep |= x.blocks.find(v)

@@ -19,9 +19,11 @@ func TestMatcherAgainstRules(t *testing.T) {
 		return string(b)
 	}
 	ip := func() string {
-		switch r.IntN(6) {
+		switch r.IntN(7) {
 		case 0:
 			return fmt.Sprintf("2001:db8:%x::%x", r.IntN(4), r.IntN(3))
+		case 6:
+			return fmt.Sprintf("2001:0DB8:%04X:0::%x%%eth%d", r.IntN(4), r.IntN(3), r.IntN(2))
 		case 1:
 			return fmt.Sprintf("::ffff:10.0.%d.%d", r.IntN(4), r.IntN(256))
 		case 2:
@@ -37,7 +39,7 @@ func TestMatcherAgainstRules(t *testing.T) {
 		if name == AttrIP {
 			switch r.IntN(5) {
 			case 0:
-				return fmt.Sprintf("10.%d*", r.IntN(2))
+				return []string{"10.0*", "10.1*", "2001:DB8:1*", "x*"}[r.IntN(4)]
 			case 1:
 				p, _ := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::", r.IntN(4))).Prefix(r.IntN(129))
 				return p.String()

@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 )
@@ -123,7 +124,7 @@ func Check(matches []Match, by []string) error {
 }
 
 // Applies reports whether the request meets the limit: all its conditions hold.
-// It allocates nothing.
+// It allocates as Matcher.Match does.
 func (r *Rule) Applies(attributes []Attribute) bool {
 	for i := range r.match {
 		if !r.match[i].holds(attributes) {
@@ -143,7 +144,7 @@ const (
 )
 
 // Listed says whether one of the limit's lists has the request: any of its
-// conditions is enough, and the allow list goes before the deny list. It allocates nothing.
+// conditions is enough, and the allow list goes before the deny list. It allocates as Matcher.Match does.
 func (r *Rule) Listed(attributes []Attribute) Listing {
 	for i := range r.allow {
 		if r.allow[i].holds(attributes) {
@@ -180,7 +181,8 @@ func (r *Rule) Values() int { return len(r.by) }
 
 // AppendValue appends the i-th value that tells this request's bucket apart: at
 // most MaxValueLen bytes, empty when the attribute is absent, so that such
-// requests share one bucket rather than escape the limit. It allocates only when
+// requests share one bucket rather than escape the limit. An address is in its shortest form
+// (RFC 5952), so that it has one bucket however it is written. It allocates only when
 // dst has no room, or the value is too long or broken.
 func (r *Rule) AppendValue(dst []byte, i int, attributes []Attribute) []byte {
 	return r.by[i].append(dst, attributes)
@@ -191,11 +193,34 @@ func (r *Rule) Window(now time.Time) (start, end time.Time) {
 	return r.Limit.Rate.Window(now, r.Location)
 }
 
-// Held is a rule that holds the requests of a tenant.
+// Held is a limit that holds the requests of a tenant: its rule, which many tenants share, and what they may differ in.
 type Held struct {
 	Rule   *Rule
+	Rate   Rate   // in place of the rule's
+	Burst  int64  // likewise
 	Tenant string // whose plan it is of: the request's tenant or an ancestor; empty at the policy's top level
 	Meter  string // the meter it feeds for this tenant's requests; an ancestor's limit feeds none
+}
+
+// Hold returns the rule as it says itself, of no tenant.
+func (r *Rule) Hold() Held {
+	return Held{Rule: r, Rate: r.Limit.Rate, Burst: r.Limit.Burst, Meter: r.Limit.Meter}
+}
+
+// shares reports whether a tenant's own limit is the rule's but for rate and burst, so that the rule holds its requests as well.
+// What a soft limit admits above itself goes by its rate: its rule is nobody else's.
+func (r *Rule) shares(own *Limit) bool {
+	return r.overage == nil && r.Limit.Rate.Units > 0 && own.Rate.Units > 0 && r.Limit.Like(own)
+}
+
+// alone returns a rule that says what is held by itself.
+func (h *Held) alone() *Rule {
+	l := h.Rule.Limit
+	if h.Rate == l.Rate && h.Burst == l.Burst {
+		return h.Rule
+	}
+	l.Rate, l.Burst = h.Rate, h.Burst
+	return h.Rule.with(l)
 }
 
 // Rules is a policy ready to match: immutable, and safe for concurrent use.
@@ -241,38 +266,87 @@ func compileAll(limits []Limit) ([]*Rule, error) {
 // Top returns the rules that hold for every tenant. The slice must not be changed.
 func (r *Rules) Top() []*Rule { return r.top }
 
-// Tenant returns the rules of t's plan as t has them: by its variants, and with its
-// overrides in place, which have none: they say what this tenant has.
-func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
+// plan returns the rules of t's plan, and whether t has them as they are.
+func (r *Rules) plan(t *Tenant) (rules []*Rule, same bool, err error) {
 	name := t.Plan
 	if !t.Exists {
 		name = r.Policy.DefaultPlan
 	}
 	rules, ok := r.plans[name]
 	if !ok {
-		return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrNoPlan)
+		return nil, false, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrNoPlan)
 	}
-	if len(t.Overrides) == 0 && !r.varied[name] {
-		return rules, nil
+	return rules, len(t.Overrides) == 0 && !r.varied[name], nil
+}
+
+// Tenant returns the rules of t's plan as t has them: by its variants, and with its
+// overrides in place, which have none: they say what this tenant has.
+func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
+	rules, same, err := r.plan(&t)
+	if err != nil || same {
+		return rules, err
 	}
-	own := append(make([]*Rule, 0, len(rules)+len(t.Overrides)), rules...)
+	own, err := r.Own(t)
+	if err != nil {
+		return nil, err
+	}
+	alone := make([]*Rule, len(own))
 	for i := range own {
-		own[i] = own[i].For(t.ID)
+		alone[i] = own[i].alone()
 	}
-next:
-	for _, o := range t.Overrides {
-		c, err := Compile(o)
-		if err != nil {
+	return alone, nil
+}
+
+// Own is Tenant, with the plan's own rules for all overrides that differ from them in rate and burst alone.
+func (r *Rules) Own(t Tenant) ([]Held, error) {
+	rules, _, err := r.plan(&t)
+	if err != nil {
+		return nil, err
+	}
+	own := make([]Held, len(rules), len(rules)+len(t.Overrides))
+	for i := range rules {
+		own[i] = rules[i].For(t.ID).Hold()
+		own[i].Tenant = t.ID
+	}
+	for i := range t.Overrides {
+		if own, err = override(own, &t, &t.Overrides[i]); err != nil {
 			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), err)
 		}
-		for i := range own {
-			if own[i].Limit.Name == o.Name {
-				own[i] = c
-				continue next
-			}
-		}
-		own = append(own, c)
 	}
+	return own, nil
+}
+
+// Like returns the limit of t's plan, as t has it, that is like another; nil where none is.
+func (r *Rules) Like(t *Tenant, l *Limit) *Limit {
+	rules, _, err := r.plan(t)
+	if err != nil {
+		return nil
+	}
+	for _, rule := range rules {
+		if own := rule.For(t.ID); own.Limit.Like(l) {
+			return &own.Limit
+		}
+	}
+	return nil
+}
+
+// override puts one of t's overrides in its place.
+func override(own []Held, t *Tenant, o *Limit) ([]Held, error) {
+	at := slices.IndexFunc(own, func(h Held) bool { return h.Rule.Limit.Name == o.Name })
+	if at >= 0 && own[at].Rule.shares(o) {
+		own[at].Rate, own[at].Burst = o.Rate, o.Burst
+		return own, nil
+	}
+	rule, err := Compile(*o)
+	if err != nil {
+		return nil, err
+	}
+	h := rule.Hold()
+	h.Tenant = t.ID
+	if at < 0 {
+		return append(own, h), nil
+	}
+	own[at] = h
 	return own, nil
 }
 
@@ -305,7 +379,7 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 	}
 	var held []Held
 	for _, rule := range r.top {
-		held = append(held, Held{Rule: rule, Meter: rule.Limit.Meter})
+		held = append(held, rule.Hold())
 	}
 	for i, t := range chain {
 		parent := ""
@@ -321,31 +395,31 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 		if t.Capped {
 			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrCapped)
 		}
-		rules, err := r.Tenant(t)
+		own, err := r.Own(t)
 		if err != nil {
 			return nil, err
 		}
-		for _, rule := range rules {
-			h := Held{Rule: rule, Tenant: t.ID}
-			if i == 0 {
-				h.Meter = rule.Limit.Meter
-			} else if rule.Limit.CountsOnly() {
-				continue // it would neither deny nor count
+		for _, h := range own {
+			if i > 0 {
+				if h.Rule.Limit.CountsOnly() {
+					continue // it would neither deny nor count
+				}
+				h.Meter = ""
 			}
 			held = append(held, h)
 		}
 	}
-	sort.SliceStable(held, func(i, j int) bool { return stricter(&held[i].Rule.Limit, &held[j].Rule.Limit) })
+	sort.SliceStable(held, func(i, j int) bool { return stricter(&held[i], &held[j]) })
 	return held, nil
 }
 
 // stricter orders limits by rate per second; those of slots follow, and then those that only count.
-func stricter(a, b *Limit) bool {
-	if a.CountsOnly() || b.CountsOnly() {
-		return !a.CountsOnly() && b.CountsOnly()
+func stricter(a, b *Held) bool {
+	if a.Rule.Limit.CountsOnly() || b.Rule.Limit.CountsOnly() {
+		return !a.Rule.Limit.CountsOnly() && b.Rule.Limit.CountsOnly()
 	}
-	if a.Slots > 0 || b.Slots > 0 {
-		return b.Slots > 0 && (a.Slots == 0 || a.Slots < b.Slots)
+	if a, b := a.Rule.Limit.Slots, b.Rule.Limit.Slots; a > 0 || b > 0 {
+		return b > 0 && (a == 0 || a < b)
 	}
 	return float64(a.Rate.Units)*float64(b.Rate.Per) < float64(b.Rate.Units)*float64(a.Rate.Per)
 }

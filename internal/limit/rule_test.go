@@ -20,10 +20,13 @@ func TestMatch(t *testing.T) {
 		{"method", []string{"PUT", "POST", "P*"}, []string{"PUT", "POST", "PATCH"}, []string{"GET", "put"}},
 		{"ip", []string{"10.0.0.0/8", "2001:db8::/32", "192.168.1.7"},
 			[]string{"10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1", "2001:DB8:0:0::1", "192.168.1.7"},
-			[]string{"11.0.0.1", "2001:db9::1", "192.168.1.8", "10.0.0", "localhost", "10.0.0.1:80", "fe80::1%eth0", ""}},
+			[]string{"11.0.0.1", "2001:db9::1", "192.168.1.8", "10.0.0", "localhost", "10.0.0.1:80", "10.0.0.1%eth0", "fe80::1%eth0", ""}},
 		{"method", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, []string{"a", "h", "i", "j"}, []string{"k", ""}},
 		{"ip", []string{"2001:db8::1"}, []string{"2001:db8:0::1"}, []string{"2001:db8::2"}},
-		{"ip", []string{"10.*"}, []string{"10.1.2.3"}, []string{"110.1.2.3"}},
+		{"ip", []string{"fe80::/10"}, []string{"fe80::1", "fe80::1%eth0", "FE80::1%" + strings.Repeat("x", 60)}, []string{"%eth0"}},
+		{"ip", []string{"10.*"}, []string{"10.1.2.3", "::ffff:10.1.2.3", "::FFFF:a01:203"}, []string{"110.1.2.3"}},
+		{"ip", []string{"2001:DB8:*"}, []string{"2001:db8::1", "2001:0DB8::1", "2001:db8:0:0::1%eth0"}, []string{"2001:db9::1"}},
+		{"ip", []string{"local*"}, []string{"localhost"}, []string{"10.1.2.3"}},
 	} {
 		r, err := Compile(Limit{Name: "x", Match: []Match{{c.attribute, c.patterns}}})
 		if err != nil {
@@ -116,7 +119,25 @@ func TestValues(t *testing.T) {
 		{"ip/24", "ip", "2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
 		{"ip/48", "ip", "2001:db8:1:2:3::4", "2001:db8:1::/48"},
 		{"ip/48", "ip", "10.1.2.3", "10.1.2.3/32"},
+		{"ip/24", "ip", "fe80::1%eth0", "fe80::/64"},
 		{"ip/24", "ip", "nonsense", "nonsense"},
+		// However an address is written, it is one.
+		{"ip", "ip", "::ffff:10.1.2.3", "10.1.2.3"},
+		{"ip", "ip", "::FFFF:0a01:0203", "10.1.2.3"},
+		{"ip", "ip", "0:0:0:0:0:ffff:10.1.2.3", "10.1.2.3"},
+		{"ip", "ip", "2001:db8::1", "2001:db8::1"},
+		{"ip", "ip", "2001:DB8:0:0::1", "2001:db8::1"},
+		{"ip", "ip", "2001:0db8:0000:0000:0000:0000:0000:0001", "2001:db8::1"},
+		{"ip", "ip", "2001:db8::1%eth0", "2001:db8::1"},
+		{"ip", "ip", "::1.2.3.4", "::102:304"},
+		// What is none is a value like any other.
+		{"ip", "ip", "nonsense", "nonsense"},
+		{"ip", "ip", "Nonsense", "Nonsense"},
+		{"ip", "ip", "10.1.2.3:80", "10.1.2.3:80"},
+		{"ip", "ip", "010.1.2.3", "010.1.2.3"},
+		{"ip", "ip", "10.1.2.3%eth0", "10.1.2.3%eth0"},
+		{"ip", "ip", "", ""},
+		{"client", "client", "::ffff:10.1.2.3", "::ffff:10.1.2.3"},
 		{"user", "user", strings.Repeat("x", 256), strings.Repeat("x", 256)},
 	} {
 		r, err := Compile(Limit{Name: "x", By: []string{c.by}})
@@ -160,6 +181,22 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 	}
 	if got, want := string(buf), "ann10.1.2.0/24"; got != want {
 		t.Errorf("values %q, want %q", got, want)
+	}
+	r, err = Compile(Limit{Name: "x", Match: []Match{{"ip", []string{"10.*", "2001:db8:*"}}}, By: []string{"ip"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMatcher([]*Rule{r})
+	for _, v := range []string{"10.1.2.3", "2001:db8::1", "2001:db8:1111:2222:3333:4444:5555:6666"} {
+		attributes := []Attribute{{"ip", v}}
+		if n := testing.AllocsPerRun(100, func() {
+			if !r.Applies(attributes) || m.Match(attributes) != 1 {
+				t.Fatal("does not apply")
+			}
+			buf = r.AppendValue(buf[:0], 0, attributes)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", v, n)
+		}
 	}
 }
 
@@ -211,7 +248,7 @@ func TestChain(t *testing.T) {
 		held, err := rules.Chain(c.chain)
 		got := ""
 		for _, h := range held {
-			got += fmt.Sprintf("%s/%s %s %s; ", h.Tenant, h.Rule.Limit.Name, h.Rule.Limit.Rate, h.Meter)
+			got += fmt.Sprintf("%s/%s %s %s; ", h.Tenant, h.Rule.Limit.Name, h.Rate, h.Meter)
 		}
 		if got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%+v:\n got %s %v\nwant %s %v", c.chain, got, err, c.want, c.err)

@@ -7,95 +7,10 @@ import (
 
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
-
-// renewDue sends what is due and returns how long the loop may sleep.
-func (l *loop) renewDue() time.Duration {
-	c := l.c
-	for {
-		now := c.now()
-		limit := maxBatch
-		switch {
-		case l.flying >= maxCalls:
-			return time.Hour // an answer wakes the loop
-		case now < l.nextTry:
-			return time.Duration(l.nextTry-now) * time.Microsecond
-		case c.lost.Load() && l.flying > 0:
-			return time.Hour
-		case c.lost.Load():
-			limit = maxProbe
-		case l.flying > 0 && now-l.lastSent < l.gather():
-			return time.Duration(l.gather()-(now-l.lastSent)) * time.Microsecond
-		}
-		var batch []*agent.Entry
-		for len(batch) < limit {
-			e := l.sched.Pop(now)
-			if e == nil {
-				break
-			}
-			served, late, plan := e.Visit(now, c.lost.Load() || e.Lost())
-			serve(served)
-			l.count.excess.add(&l.count.decided, e, beyond{late: late})
-			if e.Flying || plan.Renew() > now {
-				l.sched.Set(e, plan.Look(e.Flying))
-				continue
-			}
-			if at := plan.Line.Force; at > 0 {
-				force(e, 0)
-				if at <= now && !e.Orphan() && plan.Idle() {
-					continue // nothing is leased: the next request asks anyway
-				}
-			}
-			batch = append(batch, e)
-		}
-		if len(batch) > 0 && !c.lost.Load() {
-			batch = l.company(batch, limit, now)
-		}
-		if len(l.unresolved) > 0 && now >= l.askAt {
-			l.c.reg.AskAgain(l.unresolved)
-			l.unresolved = nil
-		}
-		tenants := c.reg.Unasked(maxAsk)
-		if len(batch) == 0 && len(tenants) == 0 && !c.lost.Load() {
-			next := l.sched.Next()
-			if len(l.unresolved) > 0 {
-				next = min(next, l.askAt)
-			}
-			if next == agent.Never {
-				return time.Hour
-			}
-			return time.Duration(max(next-now, 0)) * time.Microsecond
-		}
-		l.send(batch, tenants, false)
-	}
-}
-
-// company adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
-// the server more than a renewal does.
-func (l *loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
-	near := l.sched.Near(now+nearby, maxNear, l.near[:0])
-	for _, e := range near {
-		if len(batch) >= limit || e.Flying || e.Orphan() || !e.Soon(now) {
-			continue
-		}
-		if line := e.Line(); line.Force == 0 && line.Retry == 0 {
-			l.sched.Remove(e)
-			batch = append(batch, e)
-		}
-	}
-	clear(near)
-	l.near = near
-	return batch
-}
-
-// gather is how long renewals wait for company while a call is under way, in
-// microseconds: about as long as a call takes, so that the busier the server is,
-// the more each call carries; and a call that hangs holds up none of the others.
-func (l *loop) gather() int64 { return min(max(minGather, l.roundTrip), maxGather) }
 
 // patience is how long a Renew call may take: several times as long as calls took of
 // late, so that a lost message delays a lease's renewal by no more than the store keeps
@@ -109,6 +24,7 @@ func (l *loop) patience() time.Duration {
 }
 
 type renewResult struct {
+	trip    *trip
 	took    int64 // microseconds
 	batch   []*agent.Entry
 	tenants []*agent.Tenant
@@ -116,8 +32,8 @@ type renewResult struct {
 	err     error
 }
 
-// send composes a Renew call and starts it.
-func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
+// send composes a Renew call, for which there was so much room, and starts it.
+func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, final bool) {
 	c, now := l.c, l.c.now()
 	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
 	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
@@ -145,6 +61,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 	l.count.renewals += int64(len(batch))
 	l.count.tenants += int64(len(tenants))
 	l.flying++
+	trip := l.window.sent(now, len(batch), room)
 	l.lastSent = now
 	l.calls.Add(1)
 	patience := l.patience()
@@ -156,7 +73,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, final bool) {
 		if err == nil {
 			err = wire.CheckRenewResponse(req, resp)
 		}
-		l.renewed <- renewResult{c.now() - now, batch, tenants, resp, err}
+		l.renewed <- renewResult{trip, c.now() - now, batch, tenants, resp, err}
 	}()
 }
 
@@ -166,6 +83,7 @@ func (l *loop) onRenewed(r renewResult) {
 	now := l.c.now()
 	if r.err != nil {
 		l.count.renewFailed++
+		l.window.failed(r.trip)
 		l.contact(r.err)
 		for _, e := range r.batch {
 			l.unanswered(e, now)
@@ -173,6 +91,7 @@ func (l *loop) onRenewed(r renewResult) {
 		l.c.reg.AskAgain(r.tenants)
 		return
 	}
+	l.window.answered(r.trip, r.took)
 	l.contact(nil)
 	for i, e := range r.batch {
 		e.Flying = false
@@ -281,6 +200,8 @@ func (l *loop) contact(err error) {
 	l.nextTry = c.now() + untilLost(retryIn(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
 	if time.Since(l.since) >= lostAfter && !c.lost.Swap(true) {
 		c.log.Warn("contact with the server lost", "error", err)
+		l.window.lost()
+		l.ease()
 		now := c.now()
 		c.reg.Each(func(e *agent.Entry) {
 			if e.Urgent() {
@@ -321,123 +242,4 @@ func (l *loop) unanswered(e *agent.Entry, now int64) {
 		serve(e.Fail(now))
 	}
 	l.schedule(e, now)
-}
-
-type settleResult struct {
-	from     *agent.Outbox
-	sent     []ledger.Report
-	receipts []ledger.Receipt
-	ledger   string // that answered
-	err      error
-}
-
-// settle sends frozen reports, one call at a time.
-func (l *loop) settle(now time.Time) {
-	if l.settling || now.Before(l.settleAt) {
-		return
-	}
-	from, life := l.outbox, l.c.keeper.own()
-	if len(l.past) > 0 { // what was before comes first
-		from, life = l.past[0].outbox, l.past[0].life
-	}
-	reports := from.Next(maxSend, maxSendBytes)
-	if len(reports) == 0 {
-		return
-	}
-	sent := append([]ledger.Report(nil), reports...)
-	var accounts *quotav1.LeaseAccounts
-	if from == l.outbox {
-		accounts = l.accounts.say(l.c) // of leases of earlier lives nobody knows any more
-	}
-	l.settling = true
-	l.count.settleCalls++
-	l.calls.Add(1)
-	go func() {
-		defer l.calls.Done()
-		ctx, cancel := context.WithTimeout(l.ctx, settleTimeout)
-		defer cancel()
-		r := settleResult{from: from, sent: sent}
-		if life != nil {
-			r.err = life.Sync() // a report that was sent must not be made anew, in other words
-		}
-		if r.err == nil {
-			r.receipts, r.ledger, r.err = settle(ctx, l.c.api, sent, accounts)
-		}
-		l.settled <- r
-	}()
-}
-
-// settle sends reports, and returns what was said of each, and by which ledger.
-func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, string, error) {
-	req := &quotav1.SettleRequest{Accounts: accounts}
-	for i := range reports {
-		req.Reports = append(req.Reports, wire.ReportToProto(reports[i]))
-	}
-	resp, err := api.Settle(ctx, req)
-	if err == nil {
-		err = wire.CheckSettleResponse(req, resp)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	receipts := make([]ledger.Receipt, len(resp.Receipts))
-	for i, p := range resp.Receipts {
-		receipts[i] = wire.ReceiptFromProto(p)
-	}
-	return receipts, resp.Ledger, nil
-}
-
-// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is given to two
-// lives, and copies of a life that say the same take the same. That nothing is settled twice does not rest on that: the
-// ledger lets one epoch go on from another (ledger.Origin).
-//
-//   - what a life left goes on under the next number, never the clock's: whoever settles another copy of it sends the same
-//     bytes under the same numbers, and all of it is acknowledged.
-//   - a life that is alive goes on at the clock's time, that a twin which shares its epoch has another, and at least
-//     stride later, which leaves the numbers between to those who settle what it leaves.
-//   - the next life begins journal.Apart later at least.
-
-// stride is more epochs than what a life left ever goes on under: each is one refusal by the ledger.
-const stride = 1 << 10
-
-// nextEpoch is what a client's own reports go on under.
-func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, time.Now().UnixMicro()) }
-
-// leftEpoch is what the reports that a life left go on under.
-func leftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }
-
-func (l *loop) onSettled(r settleResult) {
-	l.settling = false
-	progress := false
-	if r.err != nil {
-		l.looking.since = time.Time{}
-	} else {
-		l.named(r.ledger)
-		l.recall(&r)
-		var fault *agent.Fault
-		next := nextEpoch
-		if r.from != l.outbox {
-			next = leftEpoch
-		}
-		progress, fault = r.from.Receive(r.sent, r.receipts, next(r.from))
-		if fault != nil {
-			progress = true
-			l.c.log.Error("the ledger takes no more reports of this epoch; going on under a new one",
-				"epoch", fault.Report.Epoch, "seq", fault.Report.Seq, "next_epoch", fault.Epoch,
-				"reports_aside", fault.Aside, "said", fault.Receipt.Message)
-		}
-	}
-	if len(l.past) > 0 && r.from == l.past[0].outbox {
-		l.recover()
-	}
-	if progress {
-		l.settleFails, l.settleAt = 0, time.Time{}
-		return
-	}
-	l.count.settleFailed++
-	l.settleFails++
-	l.settleAt = time.Now().Add(retryIn(l.settleFails, 50*time.Millisecond, settleRetry))
-	if l.settleFails == 5 {
-		l.c.log.Warn("usage waits to be settled", "error", r.err, "reports", l.outbox.State().Reports)
-	}
 }

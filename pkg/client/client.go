@@ -247,7 +247,7 @@ type closeRequest struct {
 	done chan error
 }
 
-// Close denies further requests, gives leases back, reports what was admitted
+// Close denies further requests, gives leases back, for half of the time that ctx leaves at most, reports what was admitted
 // and waits until that is acknowledged or ctx ends. It returns an error that
 // wraps ErrUnsettled, and says how many units are left, if some are. All that
 // the client started has ended when it returns.

@@ -55,6 +55,53 @@ func TestLateSpends(t *testing.T) {
 	})
 }
 
+// Slots that on_outage gives out without a lease are counted by limit as well: each start once, whether or not the request has ended
+// when there is contact again. Those of a lease that goes on are not.
+func TestOutageUnitsOfSlots(t *testing.T) {
+	slots := func(path, name string) limit.Limit {
+		return limit.Limit{Name: name, Algorithm: limit.Concurrency, Slots: 20, OnOutage: limit.OutageOpen, Match: []limit.Match{{Attribute: AttrEndpoint, Patterns: []string{path}}}}
+	}
+	bubble(t, plans(1, slots("/open", "open"), slots("/leased", "leased")), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		held := c.Allow(t.Context(), to("/leased")...) // it goes on with what it has spare
+		s.set(func(f *fake) { f.down = true })
+		time.Sleep(3 * time.Second)
+		var all []Decision
+		for i := range 30 {
+			d := c.Allow(t.Context(), to("/open")...)
+			if !d.Allowed {
+				t.Fatalf("request %d is denied, and nothing is leased", i)
+			}
+			if i%3 == 0 {
+				d.Done()
+			} else {
+				all = append(all, d)
+			}
+		}
+		for range 5 {
+			d := c.Allow(t.Context(), to("/leased")...)
+			if !d.Allowed {
+				t.Fatal("denied with spare slots")
+			}
+			d.Done()
+		}
+		s.set(func(f *fake) { f.down = false })
+		time.Sleep(3 * time.Second)
+		want := []Excess{{Limit: "(override)"}, {Limit: "leased"}, {Limit: "open", OutageUnits: 30}}
+		if st := c.Stats(); !slices.Equal(st.Excess, want) || st.OutageUnits != 30 {
+			t.Errorf("%d admitted out of contact, by limit %+v; want %+v", st.OutageUnits, st.Excess, want)
+		}
+		for _, d := range append(all, held) {
+			d.Done()
+		}
+		time.Sleep(3 * time.Second)
+		if st := c.Stats(); st.OutageUnits != 30 {
+			t.Errorf("%d when the requests have ended, want 30 still", st.OutageUnits)
+		}
+		shut(t, c)
+	})
+}
+
 // What leases admitted after their end, and on_outage without any, out of contact, is counted by limit with the next answer.
 // The store is told of it as soon as there is contact, whether or not another request comes.
 func TestOutageUnitsByLimit(t *testing.T) {

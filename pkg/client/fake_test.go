@@ -52,16 +52,21 @@ type fake struct {
 	finals   int
 
 	// Faults.
-	down      bool          // every call fails
-	dark      bool          // the lease store cannot answer
-	blank     bool          // tenants cannot be resolved
-	loseRenew int           // this many Renew replies are lost after execution
-	loseTell  int           // likewise of Settle
-	ledgerOff bool          // the ledger is away
-	twice     bool          // every Settle is executed twice
-	verdict   ledger.Status // instead of settling, if not 0
+	down      bool              // every call fails
+	dark      bool              // the lease store cannot answer
+	blank     bool              // tenants cannot be resolved
+	loseRenew int               // this many Renew replies are lost after execution
+	loseTell  int               // likewise of Settle
+	ledgerOff bool              // the ledger is away
+	arrived   func(epoch int64) // is told when reports arrive; nil for nobody
+	twice     bool              // every Settle is executed twice
+	verdict   ledger.Status     // instead of settling, if not 0
 	delay     time.Duration
-	twins     bool // a report may come with another digest
+	work      time.Duration // of each renewal, one after the other
+	busy      time.Time     // until then it works
+	hangs     int           // every so many Renew calls one is not answered; 0 for none
+	calls     int           // of Renew that came
+	twins     bool          // a report may come with another digest
 
 	// The ledger.
 	name    string          // as its answers say
@@ -162,7 +167,15 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 		f.t.Errorf("a renewal breaks a bound: %v", err)
 	}
 	f.mu.Lock()
+	f.calls++
 	delay := f.delay
+	if f.hangs > 0 && f.calls%f.hangs == 0 {
+		delay = time.Hour
+	}
+	if f.work > 0 {
+		f.busy = time.Now().Add(max(time.Until(f.busy), 0) + time.Duration(len(req.Renewals))*f.work)
+		delay += time.Until(f.busy)
+	}
 	f.mu.Unlock()
 	if delay > 0 {
 		select { // a slow network, in the bubble's time
@@ -178,8 +191,14 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 	}
 	f.renews++
 	resp := &quotav1.RenewResponse{PolicyVersion: f.policy.Version}
+	once := make(map[string]bool)
 	for _, r := range req.Renewals {
 		f.renewals++
+		if of := fmt.Sprint(r.Limit, r.Tenant, r.Values, r.Kind, r.Shadow); once[of] {
+			f.t.Errorf("a call has two renewals of %s", of)
+		} else {
+			once[of] = true
+		}
 		resp.Grants = append(resp.Grants, f.renew(req.Agent, r))
 	}
 	for _, id := range req.Tenants {
@@ -397,6 +416,9 @@ func (f *fake) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.S
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.arrived != nil {
+		f.arrived(req.Reports[0].Epoch)
+	}
 	if f.down || f.ledgerOff {
 		return nil, errDown
 	}

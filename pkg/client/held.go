@@ -19,10 +19,19 @@ func (h hold) speaks() any {
 	switch {
 	case h.item == nil:
 		return nil
-	case h.entry == nil || h.entry.Overage(): // the limit's words are not the bucket's
+	case h.entry.Overage(): // the limit's words are not the bucket's
 		return &origin{hold: h}
 	}
 	return h.entry
+}
+
+// speaks is hold.speaks, of a limit of which the request may have no bucket.
+func speaks(set *agent.Set, it *agent.Item, e *agent.Entry) any {
+	if e == nil {
+		held := set.Held(it)
+		return &held
+	}
+	return hold{it, e}.speaks()
 }
 
 // others are further buckets that allowed a request, as many as fit: which of
@@ -55,7 +64,20 @@ func othersKnown(known *agent.Resolution) (o others) {
 // speaker is the limit that a decision's headers are of, and how its bucket is.
 type speaker struct {
 	limit *limit.Limit // nil without one
+	rate  limit.Rate   // in place of the limit's
 	state agent.State
+}
+
+// says has it speak of a limit as a tenant has it.
+func (s *speaker) says(h limit.Held) { s.limit, s.rate = &h.Rule.Limit, h.Rate }
+
+// of has it speak of the limit whose bucket that is, or of which that bucket is of what is above it.
+func (s *speaker) of(it *agent.Item, e *agent.Entry) {
+	if e.Overage() {
+		s.says(it.Rule.Hold()) // which nobody has at another rate
+		return
+	}
+	s.says(e.Held())
 }
 
 // speaker finds the limit that denied, or of those that allowed the one whose
@@ -68,34 +90,38 @@ func (d *Decision) speaker() speaker {
 	case nil:
 		return s
 	case *told:
-		return speaker{by.limit, agent.State{Remaining: by.remaining, ResetIn: by.reset}}
-	case *agent.Entry:
-		e, s.limit = by, &by.Rule().Limit
-	case *agent.Resolution:
-		e, s.limit = by.Entry(by.Strictest()), &by.Item(by.Strictest()).Rule.Limit
-		others = othersKnown(by)
-	case *agent.Company:
-		e, s.limit, others = by.Entry, &by.Item.Rule.Limit, by.Others
-	case *origin:
-		e, s.limit, others = by.entry, &by.item.Rule.Limit, by.others
-	}
-	if e == nil {
+		return speaker{by.limit, by.limit.Rate, agent.State{Remaining: by.remaining, ResetIn: by.reset}}
+	case *limit.Held:
+		s.says(*by)
 		return s
+	case *agent.Entry:
+		e = by
+		s.says(e.Held())
+	case *agent.Resolution:
+		e, others = by.Entry(by.Strictest()), othersKnown(by)
+		s.of(by.Item(by.Strictest()), e)
+	case *agent.Company:
+		e, others = by.Entry, by.Others
+		s.of(by.Item, e)
+	case *origin:
+		e, others = by.entry, by.others
+		s.of(by.item, e)
 	}
 	now := e.Now()
-	if s.state = e.State(now); e.Overage() && e.Rule().Limit.CountsOnly() {
+	if s.state = e.State(now); e.Overage() && e.Held().Rule.Limit.CountsOnly() {
 		s.state = agent.State{} // nothing is left of the limit, and its overage has none
 	}
 	for _, e := range others {
 		if e == nil || !d.Allowed {
 			break
 		}
-		rule := e.Rule()
-		if rule.Limit.CountsOnly() {
+		held := e.Held()
+		if held.Rule.Limit.CountsOnly() {
 			continue
 		}
 		if o := e.State(now); s.limit.CountsOnly() || o.Remaining < s.state.Remaining {
-			s = speaker{&rule.Limit, o}
+			s.says(held)
+			s.state = o
 		}
 	}
 	return s
@@ -116,14 +142,11 @@ func (s *speaker) quota() int64 {
 	case s.limit.Slots > 0:
 		return s.limit.Slots
 	}
-	return s.limit.Rate.Units
+	return s.rate.Units
 }
 
 func (s *speaker) window() time.Duration {
-	if s.limit == nil {
-		return 0
-	}
-	return s.limit.Rate.Per
+	return s.rate.Per
 }
 
 func (s *speaker) remaining() int64 { return max(s.state.Remaining, s.state.Tokens, 0) }

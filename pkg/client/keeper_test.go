@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/journal"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -102,6 +104,55 @@ func TestTheNextStartSettlesWhatAKilledOneLeft(t *testing.T) {
 		if r := recoverAll(t, s, killed); len(r.Lives) != 0 {
 			t.Errorf("%+v is left of a life that was settled", r)
 		}
+	})
+}
+
+// What is sent is on the disk before: after a loss of power it must not be made anew, in other words under the same
+// number. So it is of reports of a life that goes on, and of one that is settled by the next start.
+func TestNothingIsSentThatPowerCouldTake(t *testing.T) {
+	bubble(t, plans(1, limit.Limit{Name: "requests", Rate: perSecond(1000), Burst: 1000, Meter: "requests"}), func(t *testing.T, s *fake) {
+		dir := t.TempDir()
+		watch := func(c *Client) *atomic.Int64 {
+			arrived := new(atomic.Int64)
+			lives := []*journal.Life{c.keeper.life}
+			for _, p := range c.keeper.past { // of which none is settled yet
+				lives = append(lives, p.life)
+			}
+			s.set(func(f *fake) {
+				f.arrived = func(epoch int64) {
+					n := arrived.Add(1)
+					for _, l := range lives {
+						if left := l.Unsynced(); left > 0 && l.Epoch == epoch {
+							t.Errorf("report %d arrives, and %d records of life %d could yet be lost", n, left, l.Epoch)
+						}
+					}
+				}
+			})
+			return arrived
+		}
+		c := dial(t, s, WithJournal(dir), WithReportInterval(1037*time.Millisecond)) // not when it syncs anyway
+		arrived := watch(c)
+		drive(c, 1, 100, tenant("a"))
+		time.Sleep(10 * time.Second)
+		if arrived.Load() < 3 {
+			t.Errorf("%d reports arrived", arrived.Load())
+		}
+		s.set(func(f *fake) { f.arrived, f.ledgerOff = nil, true })
+		drive(c, 1, 10, tenant("a"))
+		killed := taken(t, dir)
+		end(t, c)
+		next, err := Dial(t.Context(), "passthrough:fake", WithDialer(s.dial), WithJournal(killed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		arrived = watch(next)
+		s.set(func(f *fake) { f.ledgerOff = false })
+		time.Sleep(time.Minute)
+		if st := next.Stats(); arrived.Load() == 0 || st.UnitsRecovered == 0 {
+			t.Errorf("%d reports arrived, %+v", arrived.Load(), st)
+		}
+		s.set(func(f *fake) { f.arrived = nil })
+		shut(t, next)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -26,6 +25,7 @@ const (
 	maxNear       = 1024    // that are looked at there
 	minGather     = 1_000   // µs; see loop.gather
 	maxGather     = 100_000
+	lookEvery     = 5_000                  // µs between looks at what is due while nothing is sent
 	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
 	firstRetry    = 20 * time.Millisecond
@@ -66,6 +66,9 @@ type loop struct {
 
 	forgot    int64 // what the lease store may have forgotten leases of before, as last told; 0 for not
 	flying    int
+	window    window
+	pressing  []*agent.Entry // that requests asked to be looked at, as they came, and that are not yet
+	ready     []*agent.Entry // that were to be renewed while nothing was sent, as they came due
 	lastSent  int64
 	roundTrip int64 // of Renew calls of late, microseconds
 	fails     int
@@ -103,7 +106,7 @@ func (c *Client) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &loop{
-		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot,
+		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot, window: newWindow(),
 		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent), settled: make(chan settleResult, 1), looked: make(chan lookResult, 1),
 	}
 	l.current = l.slotOf(l.today())
@@ -244,6 +247,10 @@ func (l *loop) takeQueue() {
 	l.spare = queue
 	now := c.now()
 	for _, e := range queue {
+		if !e.Flying && !c.lost.Load() && !e.Lost() {
+			l.pressing = append(l.pressing, e) // and stays marked as queued: it is in here once
+			continue
+		}
 		e.Dequeue()
 		if e.Dead() {
 			continue
@@ -515,131 +522,6 @@ func retryIn(fails int, first, last time.Duration) time.Duration {
 	return jitter(d*3/4, 1./3)
 }
 
-// close ends decisions, gives leases back and settles, within ctx.
-func (l *loop) close(ctx context.Context) error {
-	c := l.c
-	c.closed.Store(true)
-	c.special.Store(true)
-	c.reg.Close()
-	c.reserved.expire(time.Now(), true)
-	c.unsettleAll()
-	l.giveUp(ctx)
-	// From here no cell admits: what requests under way have taken is all there is.
-	for !l.quiet() && ctx.Err() == nil {
-		l.wait(ctx, time.Millisecond)
-	}
-	// The last account is whole once the leases that went back are answered for.
-	for until := time.Now().Add(lastWords); l.flying > 0 && !c.lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
-		l.wait(ctx, time.Until(until))
-	}
-	l.freezeAll()
-	defer func() {
-		for l.flying > 0 && ctx.Err() == nil { // leases that go back
-			l.wait(ctx, time.Second)
-		}
-	}()
-	for {
-		s := l.outbox.State()
-		if s.Reports == 0 && len(l.past) == 0 && (!l.looking.under || ctx.Err() != nil) { // the next start looks again
-			break
-		}
-		if ctx.Err() != nil {
-			where := ""
-			if c.keeper.records().Fault() == nil && c.keeper != nil {
-				where = ", kept in the journal for the next start"
-			}
-			return fmt.Errorf("%w: %d units in %d reports%s: %w", ErrUnsettled, s.Units+unitsOf(l.past), s.Reports, where, context.Cause(ctx))
-		}
-		l.settle(time.Now())
-		if pause := time.Until(l.settleAt); l.settling || pause > 0 || l.looking.under {
-			l.wait(ctx, max(pause, 50*time.Millisecond))
-		}
-		if l.outbox.State().Reports == 0 && l.outbox.Usage.Rows() > 0 {
-			l.freezeAll() // an epoch that was fenced gave rows back, or one that ended left them
-		}
-	}
-	if s := l.outbox.State(); s.AsideUnits > 0 {
-		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
-	}
-	return nil
-}
-
-// freezeAll freezes all usage there is, as the epoch's last reports. An epoch that
-// has ended takes none of it: it stays for the next.
-func (l *loop) freezeAll() {
-	for l.c.reg.Version() > 0 {
-		l.collect()
-		whole := !l.outbox.Usage.Behind
-		l.outbox.Freeze(l.through, whole)
-		if whole || l.outbox.Usage.Rows() > 0 {
-			return
-		}
-	}
-}
-
-// wait lets calls come back, for a time.
-func (l *loop) wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case r := <-l.renewed:
-		l.onRenewed(r)
-	case r := <-l.settled:
-		l.onSettled(r)
-	case r := <-l.looked:
-		l.onLooked(r)
-	case <-l.watched: // of no interest any more
-	case <-l.filed:
-	case f := <-l.c.asks:
-		f(l)
-	case <-l.c.wake:
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
-
-// giveUp returns every lease: it drains the cells, so that nothing can be admitted,
-// and tells the server, if it answers in time. Requests that wait are denied.
-func (l *loop) giveUp(ctx context.Context) {
-	c := l.c
-	var all []*agent.Entry
-	c.reg.Each(func(e *agent.Entry) { all = append(all, e) })
-	for l.flying > 0 && ctx.Err() == nil {
-		l.wait(ctx, time.Second)
-	}
-	now := c.now()
-	var leased []*agent.Entry
-	for _, e := range all {
-		serve(e.Dismiss())
-		e.Flying = false
-		if e.State(now).Live {
-			leased = append(leased, e)
-		} else {
-			e.Drain()
-		}
-	}
-	for len(leased) > 0 {
-		n := min(len(leased), maxBatch)
-		l.send(leased[:n], nil, true)
-		leased = leased[n:]
-		for l.flying >= maxCalls && ctx.Err() == nil {
-			l.wait(ctx, time.Second)
-		}
-	}
-}
-
-// quiet reports whether no request is between taking and deciding.
-func (l *loop) quiet() bool {
-	quiet := true
-	l.c.reg.Each(func(e *agent.Entry) {
-		if e.Urgent() {
-			serve(e.Dismiss()) // it began to wait just before the end
-		}
-		quiet = quiet && e.Quiet()
-	})
-	return quiet
-}
-
 func (l *loop) stats() Stats {
 	c, o := l.c, l.outbox.State()
 	sum := l.count.decided
@@ -651,7 +533,7 @@ func (l *loop) stats() Stats {
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
-		Renewals: l.count.renewals, Tenants: l.count.tenants,
+		Renewals: l.count.renewals, Tenants: l.count.tenants, Window: int64(l.window.size), Pressing: int64(len(l.pressing)),
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,6 +266,41 @@ func TestLists(t *testing.T) {
 			want := map[string][2]int64{"requests": {10, 14}, "all": {40, 0}}[r.Limit]
 			if r.Admitted != want[0] || r.Denied != want[1] {
 				t.Errorf("row %+v, want %v admitted and denied", r, want)
+			}
+		}
+	})
+}
+
+// However an address is written, it has one bucket, and one row in the ledger; also once what
+// requests came to is remembered.
+func TestAddressesHaveOneBucket(t *testing.T) {
+	l := limit.Limit{Name: "per-address", Rate: limit.Rate{Units: 1, Per: time.Hour}, Burst: 20, By: []string{"ip"}, Meter: "requests"}
+	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		got := make(map[string]int64)
+		spellings := map[string]string{
+			"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "::FFFF:A01:203": "10.1.2.3",
+			"2001:db8::1": "2001:db8::1", "2001:DB8:0::1": "2001:db8::1", "2001:db8::1%eth0": "2001:db8::1",
+			"unknown": "unknown", "10.1.2.3:80": "10.1.2.3:80",
+		}
+		for range 30 {
+			for written, is := range spellings {
+				got[is] += drive(c, 1, 1, tenant("a"), Attribute{AttrIP, written})
+				time.Sleep(time.Millisecond)
+			}
+		}
+		for is, n := range got {
+			if n != 20 {
+				t.Errorf("%s: %d admitted, want 20", is, n)
+			}
+		}
+		if b := c.Stats().Buckets; b != 4 {
+			t.Errorf("%d buckets, want 4", b)
+		}
+		shut(t, c)
+		for _, r := range s.allRows() {
+			if is := strings.TrimPrefix(r.Attributes, "ip="); r.Admitted != got[is] {
+				t.Errorf("row %+v, want %d of %s", r, got[is], is)
 			}
 		}
 	})

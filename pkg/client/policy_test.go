@@ -56,6 +56,27 @@ func TestPolicyChange(t *testing.T) {
 	})
 }
 
+// The server hears of a limit that changed within 0.3 s, however long its leases last: what the limit has more is there before a request
+// asks, and what it has less is nobody's. Others keep their leases.
+func TestChangedLimitsAreRenewedAtOnce(t *testing.T) {
+	same := limit.Limit{Name: "same", Rate: perSecond(1000), Burst: 1000}
+	bubble(t, plans(1, requests(100, 1000), same), func(t *testing.T, s *fake) {
+		s.set(func(s *fake) { s.ttl, s.chunk = 2*time.Minute, 100 })
+		c := dial(t, s)
+		drive(c, 1, 1, tenant("a"))
+		time.Sleep(time.Second)
+		for i, burst := range []int64{2000, 500} {
+			s.apply(plans(int64(i+2), requests(100, burst), same))
+			before := c.Stats().Renewals
+			time.Sleep(350 * time.Millisecond)
+			if n := c.Stats().Renewals - before; n != 1 {
+				t.Errorf("version %d: %d renewals within 0.35 s, want that of the limit that changed", i+2, n)
+			}
+		}
+		shut(t, c)
+	})
+}
+
 func TestTenantChange(t *testing.T) {
 	p := plans(1, requests(1, 10))
 	p.Plans = append(p.Plans, limit.Plan{Name: "big", Limits: []limit.Limit{requests(1, 100)}})

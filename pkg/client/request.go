@@ -27,6 +27,8 @@ type request struct {
 	holds []hold
 	taken []bool // by holds: the units are in hand
 	said  []bool // by holds: they are announced with Hold
+	// by holds: the window that the units are of; 0 without
+	windows []int64
 
 	waiters []*waiter // by holds: what waits; nil
 	waiting int
@@ -153,7 +155,7 @@ func (r *request) end() {
 	clear(r.attrs)
 	clear(r.holds[:cap(r.holds)])
 	*r = request{
-		c: c, attrs: r.attrs[:0], holds: r.holds[:0], taken: r.taken[:0], said: r.said[:0], waiters: r.waiters[:0],
+		c: c, attrs: r.attrs[:0], holds: r.holds[:0], taken: r.taken[:0], said: r.said[:0], windows: r.windows[:0], waiters: r.waiters[:0],
 		answers: r.answers, spare: r.spare, timer: r.timer,
 	}
 	c.requests.Put(r)

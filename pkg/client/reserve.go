@@ -128,7 +128,7 @@ func (r *Reservation) settle(m int64) {
 		}
 		attend := false
 		if r.void {
-			h.entry.SettleAdmitted(r.n, m)
+			h.entry.SettleAdmitted(r.n, m, r.windows[i])
 		} else {
 			attend = h.entry.Settle(r.n, m, r.windows[i])
 		}
@@ -146,13 +146,12 @@ func (r *Reservation) settle(m int64) {
 func (r *request) keep(mode limit.Mode) {
 	res := r.reserves
 	res.holds, res.void = slices.Clone(r.holds), mode != limit.ModeNormal
-	for _, h := range r.holds {
-		window := int64(0)
+	for i, h := range r.holds {
 		if !h.item.Slots && !res.void {
-			window = h.entry.Reserve(r.n)
+			h.entry.Reserve(r.n, r.windows[i])
 			r.c.attend(h.entry) // when it was looked at last, its lease may have had nothing to go on for
 		}
-		res.windows, res.slots = append(res.windows, window), append(res.slots, h.item.Slots)
+		res.windows, res.slots = append(res.windows, r.windows[i]), append(res.slots, h.item.Slots)
 	}
 }
 

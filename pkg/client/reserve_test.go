@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -111,6 +112,28 @@ func TestReservationsKeepTheirLeases(t *testing.T) {
 				t.Errorf("%d admitted for user %d after all was put back, want 100", admitted, i)
 			}
 		}
+		shut(t, c)
+	})
+}
+
+// A reservation for longer than a bucket may be idle keeps its units: others are not given them.
+func TestLongReservationsKeepTheirUnits(t *testing.T) {
+	bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithIdle(10*time.Second), WithReportInterval(time.Second), WithReservationTime(time.Hour))
+		r, _ := c.Reserve(t.Context(), 60, tenant("a"))
+		if r == nil {
+			t.Fatal("denied")
+		}
+		time.Sleep(10 * time.Minute)
+		other := dial(t, s, WithAgent("gw-2"))
+		if other.AllowN(t.Context(), 50, tenant("a")).Allowed {
+			t.Error("50 more of 100 are admitted beside 60 that are reserved")
+		}
+		if err := r.Commit(60); err != nil {
+			t.Errorf("Commit: %v", err)
+		}
+		shut(t, other)
 		shut(t, c)
 	})
 }

@@ -110,7 +110,7 @@ func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision)
 		return nil, Decision{Reason: ReasonCrowded}
 	}
 	select {
-	case <-t.Ready():
+	case <-c.reg.Ready(t):
 		return t.Set(), Decision{}
 	case <-ctx.Done():
 	case <-r.timer.C:
@@ -175,7 +175,7 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 		e := c.reg.Entry(&set.List, i, a)
 		if it.Rank < rank {
 			rank = it.Rank
-			d.Reason, d.by = ReasonLimit, hold{it, e}.speaks()
+			d.Reason, d.by = ReasonLimit, speaks(set, it, e)
 		}
 		if e == nil {
 			continue
@@ -238,7 +238,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			c.crowded.Add(1)
 			c.rouse()
 			r.giveBack(false)
-			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: hold{it, nil}.speaks()}, false
+			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false
 		}
 		if it.Vet && mode != limit.ModeAllowAll {
 			if reason := c.vetted(it, e, r.n, r.attrs); reason != ReasonLimit {
@@ -345,7 +345,16 @@ func (r *request) hold(h hold, taken, said bool) {
 	r.holds = append(r.holds, h)
 	r.taken = append(r.taken, taken)
 	r.said = append(r.said, said)
+	r.windows = append(r.windows, windowOf(h))
 	r.waiters = append(r.waiters, nil)
+}
+
+// windowOf is the window that units taken of a bucket are of; 0 without one.
+func windowOf(h hold) int64 {
+	if h.entry == nil || h.item.Rule.Limit.Algorithm != limit.FixedWindow {
+		return 0
+	}
+	return h.entry.Window()
 }
 
 // deciders is what the decision keeps of an allowed request.
@@ -506,7 +515,9 @@ func (r *request) answered(w *waiter) (i int, v agent.Verdict) {
 	i, v = slices.Index(r.waiters, w), w.Verdict()
 	r.rest(i)
 	r.waiting--
-	r.taken[i] = v.Outcome == agent.Admitted
+	if r.taken[i] = v.Outcome == agent.Admitted; r.taken[i] {
+		r.windows[i] = w.Window()
+	}
 	return i, v
 }
 
@@ -537,7 +548,11 @@ func (r *request) giveBack(denied bool) {
 		r.answered(<-r.answers)
 	}
 	for i, h := range r.holds {
-		if r.taken[i] {
+		switch {
+		case !r.taken[i]:
+		case r.windows[i] != 0:
+			serve(h.entry.PutBackOf(r.n, r.windows[i]))
+		default:
 			serve(h.entry.Cancel(r.n))
 			if h.item.Slots {
 				r.c.spare(h.entry)
@@ -550,7 +565,7 @@ func (r *request) giveBack(denied bool) {
 			h.entry.Release(r.n)
 		}
 	}
-	r.holds, r.taken, r.said, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.waiters[:0], 0
+	r.holds, r.taken, r.said, r.windows, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.windows[:0], r.waiters[:0], 0
 	r.under = nil
 }
 

@@ -85,6 +85,7 @@ func (r *request) leave(i int) {
 // become puts another bucket of the limit in the place of bucket i, which the request left.
 func (r *request) become(i int, e *agent.Entry) {
 	r.holds[i].entry = e
+	r.windows[i] = windowOf(r.holds[i])
 	r.say(i)
 	if r.holds[i].item.Inherited {
 		e.Inherit(r.n)
@@ -94,8 +95,8 @@ func (r *request) become(i int, e *agent.Entry) {
 // drop takes bucket i, of which nothing is taken or announced, out of the request.
 func (r *request) drop(i int) {
 	last := len(r.holds) - 1
-	r.holds[i], r.taken[i], r.said[i], r.waiters[i] = r.holds[last], r.taken[last], r.said[last], r.waiters[last]
-	r.holds, r.taken, r.said, r.waiters = r.holds[:last], r.taken[:last], r.said[:last], r.waiters[:last]
+	r.holds[i], r.taken[i], r.said[i], r.windows[i], r.waiters[i] = r.holds[last], r.taken[last], r.said[last], r.windows[last], r.waiters[last]
+	r.holds, r.taken, r.said, r.windows, r.waiters = r.holds[:last], r.taken[:last], r.said[:last], r.windows[:last], r.waiters[:last]
 }
 
 // closes reports whether the limit is to deny out of contact, and has no live lease.

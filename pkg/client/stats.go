@@ -25,9 +25,11 @@ type Stats struct {
 	SettleFailed int64
 	Renewals     int64 // buckets renewed, repeats included
 	Tenants      int64 // tenants asked for
+	Window       int64 // renewals that may be under way: it shrinks where calls take longer than a server that keeps up with its agents needs
+	Pressing     int64 // buckets that requests asked to be renewed, and that wait for a place among these
 	LateSpends   int64 // units that may have been spent of leases after the store had let go of them, because the process did not run
 	// OutageUnits is units admitted out of contact, between the last answer and the next, by
-	// leases that ended in between: the most that limits were exceeded by.
+	// leases that ended in between, or by on_outage without any: the most that limits were exceeded by. Of slots, starts without one.
 	OutageUnits int64
 	// Excess is both by limit, with those that have none: their sums are the two above.
 	Excess []Excess

@@ -364,6 +364,9 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		if g := one(t, s, ask("b", Bucket(1, 200), start, 1, 300)); g.Tokens != 0 || g.DenyFor > 1_000_000 {
 			t.Errorf("burst lowered to 200, 300 used: got %+v, want no token, and one in a second", g)
 		}
+		if g := one(t, s, ask("b", Bucket(1, 200), start+3_000_000, 2, 300)); g.Tokens < 1 || g.Tokens > 3 {
+			t.Errorf("3 s later: got %+v, want what came since: it is empty, and owes nothing", g)
+		}
 	})
 
 	t.Run("a token a month comes after a month", func(t *testing.T) {

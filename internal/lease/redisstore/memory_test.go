@@ -311,7 +311,7 @@ func TestAnotherMarkIsNoLoss(t *testing.T) {
 // Where buckets are dropped for want of memory, time and again, that is told, and agents are not: to renew all leases each time
 // would drop more.
 func TestDroppedBucketsAreRenewedInTheirTime(t *testing.T) {
-	cluster := testenv.PrivateRedis(t)
+	cluster := testenv.SteadyRedis(t)
 	w, other := watch(t, cluster), watch(t, cluster)
 	w.looked(cluster)
 	other.looked(cluster)

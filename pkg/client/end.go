@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+)
+
+// How a client ends.
+
+// close ends decisions, gives leases back and settles, within ctx.
+func (l *loop) close(ctx context.Context) error {
+	c := l.c
+	c.closed.Store(true)
+	c.special.Store(true)
+	c.reg.Close()
+	c.reserved.expire(time.Now(), true)
+	c.unsettleAll()
+	l.giveUp(ctx)
+	// From here no cell admits: what requests under way have taken is all there is.
+	for !l.quiet() && ctx.Err() == nil {
+		l.wait(ctx, time.Millisecond)
+	}
+	// The last account is whole once the leases that went back are answered for.
+	for until := time.Now().Add(lastWords); l.flying > 0 && !c.lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
+		l.wait(ctx, time.Until(until))
+	}
+	l.freezeAll()
+	defer func() {
+		for l.flying > 0 && ctx.Err() == nil { // leases that go back
+			l.wait(ctx, time.Second)
+		}
+	}()
+	for {
+		s := l.outbox.State()
+		if s.Reports == 0 && len(l.past) == 0 && (!l.looking.under || ctx.Err() != nil) { // the next start looks again
+			break
+		}
+		if ctx.Err() != nil {
+			where := ""
+			if c.keeper.records().Fault() == nil && c.keeper != nil {
+				where = ", kept in the journal for the next start"
+			}
+			return fmt.Errorf("%w: %d units in %d reports%s: %w", ErrUnsettled, s.Units+unitsOf(l.past), s.Reports, where, context.Cause(ctx))
+		}
+		l.settle(time.Now())
+		if pause := time.Until(l.settleAt); l.settling || pause > 0 || l.looking.under {
+			l.wait(ctx, max(pause, 50*time.Millisecond))
+		}
+		if l.outbox.State().Reports == 0 && l.outbox.Usage.Rows() > 0 {
+			l.freezeAll() // an epoch that was fenced gave rows back, or one that ended left them
+		}
+	}
+	if s := l.outbox.State(); s.AsideUnits > 0 {
+		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
+	}
+	return nil
+}
+
+// freezeAll freezes all usage there is, as the epoch's last reports. An epoch that
+// has ended takes none of it: it stays for the next.
+func (l *loop) freezeAll() {
+	for l.c.reg.Version() > 0 {
+		l.collect()
+		whole := !l.outbox.Usage.Behind
+		l.outbox.Freeze(l.through, whole)
+		if whole || l.outbox.Usage.Rows() > 0 {
+			return
+		}
+	}
+}
+
+// wait lets calls come back, for a time.
+func (l *loop) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case r := <-l.renewed:
+		l.onRenewed(r)
+	case r := <-l.settled:
+		l.onSettled(r)
+	case r := <-l.looked:
+		l.onLooked(r)
+	case <-l.watched: // of no interest any more
+	case <-l.filed:
+	case f := <-l.c.asks:
+		f(l)
+	case <-l.c.wake:
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// giveUp returns every lease: it drains the cells, so that nothing can be admitted,
+// and tells the server, if it answers within half of the time that there is: the rest is for usage, which waits
+// until then. Requests that wait are denied.
+func (l *loop) giveUp(ctx context.Context) {
+	c := l.c
+	var all []*agent.Entry
+	c.reg.Each(func(e *agent.Entry) { all = append(all, e) })
+	for l.flying > 0 && ctx.Err() == nil {
+		l.wait(ctx, time.Second)
+	}
+	now := c.now()
+	var leased []*agent.Entry
+	for _, e := range all {
+		serve(e.Dismiss())
+		e.Flying = false
+		if e.State(now).Live {
+			leased = append(leased, e)
+		} else {
+			e.Drain()
+		}
+	}
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	for tried := false; len(leased) > 0; tried = true {
+		room := l.window.room(l.c.now())
+		for (l.flying >= maxCalls || room == 0) && ctx.Err() == nil {
+			l.wait(ctx, time.Second)
+			room = l.window.room(l.c.now())
+		}
+		if ctx.Err() != nil || tried && c.lost.Load() {
+			break // nobody takes them: they lapse
+		}
+		n := min(len(leased), max(room, leastWindow))
+		l.send(leased[:n], nil, room, true)
+		leased = leased[n:]
+	}
+	for _, e := range leased {
+		e.Drain()
+	}
+}
+
+// quiet reports whether no request is between taking and deciding.
+func (l *loop) quiet() bool {
+	quiet := true
+	l.c.reg.Each(func(e *agent.Entry) {
+		if e.Urgent() {
+			serve(e.Dismiss()) // it began to wait just before the end
+		}
+		quiet = quiet && e.Quiet()
+	})
+	return quiet
+}

@@ -149,7 +149,8 @@ type Store interface {
 	PlanChanges(ctx context.Context, id string) ([]PlanChange, error)
 	// MakePlanChanges makes the changes whose time has come, each as of its time, whoever calls it
 	// and however often; it is cheap where none has. Those that could not be made wait for
-	// another policy or another change of their tenant, and are returned.
+	// another policy or another change of their tenant, and are returned: they count from the end of the last
+	// statement that was closed since, and are dropped where the tenant was given a plan after their time.
 	MakePlanChanges(ctx context.Context) (failed []PlanChange, err error)
 
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with

@@ -1,6 +1,7 @@
 package quotactl
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,7 +224,30 @@ func routes(t *testing.T) (all []string) {
 	return all
 }
 
-// Every example of docs/rest.md can be called as it stands, in its order, and there is one of each route.
+// changesNothing are routes that are no GET, and whose examples change nothing.
+var changesNothing = []string{"POST /v1/statements:simulate", "POST /v1/webhooks/ops:test", "DELETE /v1/policy/shadow"} // no policy is on trial there
+
+// audited is the number of the newest row of the audit log.
+func (d *documented) audited() int64 {
+	d.t.Helper()
+	code, answer := d.call(d.admin, http.MethodGet, "/v1/audit?page_size=1", "")
+	var log struct {
+		Rows []struct {
+			Number string `json:"number"`
+		} `json:"rows"`
+	}
+	if err := json.Unmarshal([]byte(answer), &log); err != nil || code != http.StatusOK || len(log.Rows) != 1 {
+		d.t.Fatalf("audit: %d %s, %v", code, answer, err)
+	}
+	n, err := strconv.ParseInt(log.Rows[0].Number, 10, 64)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return n
+}
+
+// Every example of docs/rest.md can be called as it stands, in its order, there is one of each route, and whatever
+// changes something is in the audit log.
 func TestDocumentedRoutes(t *testing.T) {
 	all, lines := routes(t), examples(t, regexp.MustCompile(`^(GET|PUT|POST|DELETE) /`))
 	d := newDocumented(t)
@@ -239,7 +264,11 @@ func TestDocumentedRoutes(t *testing.T) {
 		if route == "/v1/ledger:backfill" {
 			key = d.backfill
 		}
+		before := d.audited()
 		code, answer := d.call(key, method, path, body)
+		if method != http.MethodGet && code == http.StatusOK && d.audited() == before && !strings.Contains(body, `"dry_run": true`) && !slices.Contains(changesNothing, method+" "+route) {
+			t.Errorf("%s: it left no row in the audit log; if it changes nothing, it is one of changesNothing", line)
+		}
 		if because := notYet[route]; code != http.StatusOK && (because == "" || !strings.Contains(answer, because)) {
 			t.Errorf("%s: %d %s", line, code, answer)
 		}

@@ -94,7 +94,8 @@ func (c *cli) statementSimulateCommand() *cobra.Command {
 		Short: "Tell who would pay how much more or less, by past usage",
 		Long: `simulate prices periods that have ended by the prices of another document, or as if the
 tenants had had another plan, beside what they come to: by the same usage, without credits
-and adjustments. Nothing is kept.`,
+and adjustments. Nothing is kept. A row is what one who pays would pay, for those too that it
+pays for; of a tenant whose parent pays it is the parent's, with that tenant's plan alone tried.`,
 		Example: "  quotactl statement simulate -f next.yaml --periods 3\n  quotactl statement simulate --tenant acme --plan enterprise",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

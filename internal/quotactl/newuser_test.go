@@ -31,8 +31,26 @@ type newUser struct {
 // day has a server and an agent run while it is lived, over the files of the day before.
 func (u *newUser) day(live func()) {
 	u.t.Helper()
+	u.serve(u.dir, 0, func() {
+		var err error
+		u.agent, err = client.Dial(u.t.Context(), "passthrough:bubble", client.WithAgent("edge-1"), client.WithDialer(u.dial))
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		live()
+		if err := u.agent.Close(context.Background()); err != nil {
+			u.t.Errorf("the agent ended with %v", err)
+		}
+		time.Sleep(30 * time.Second) // what it settled last is folded
+	})
+}
+
+// serve has a server run over a directory's files meanwhile.
+func (u *newUser) serve(dir string, ahead time.Duration, meanwhile func()) {
+	u.t.Helper()
 	u.lis = bufconn.Listen(1 << 20)
-	c := boot.Embedded(u.dir, u.policy)
+	c := boot.Embedded(dir, u.policy)
+	c.ClockAhead = ahead
 	c.GRPC, c.HTTP, c.Log = u.lis, bufconn.Listen(1<<20), slog.New(slog.DiscardHandler)
 	s, err := boot.New(u.t.Context(), c)
 	if err != nil {
@@ -41,15 +59,7 @@ func (u *newUser) day(live func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	u.agent, err = client.Dial(u.t.Context(), "passthrough:bubble", client.WithAgent("edge-1"), client.WithDialer(u.dial))
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	live()
-	if err := u.agent.Close(context.Background()); err != nil {
-		u.t.Errorf("the agent ended with %v", err)
-	}
-	time.Sleep(30 * time.Second) // what it settled last is folded
+	meanwhile()
 	cancel()
 	if err := <-ended; err != nil {
 		u.t.Errorf("the server ended with %v", err)
@@ -113,8 +123,9 @@ func TestNewUser(t *testing.T) {
 			reports = i
 		}
 	}
-	file := regexp.MustCompile(`quota-server --policy (\S+)`).FindStringSubmatch(section)
-	if changes < 0 || reports < changes || len(lines) != reports+4 || file == nil {
+	file := regexp.MustCompile(`quota-server --policy (\S+)\n`).FindStringSubmatch(section)
+	ahead := regexp.MustCompile(`cp -r quota-data (\S+)\nquota-server --policy \S+ --data-dir (\S+) --clock-ahead (\S+)\n`).FindStringSubmatch(section)
+	if changes < 0 || reports < changes || len(lines) != reports+5 || file == nil || ahead == nil || ahead[1] != ahead[2] {
 		t.Fatalf("steps: %q", lines)
 	}
 	// The machine's settings must not reach the test.
@@ -144,18 +155,30 @@ func TestNewUser(t *testing.T) {
 				t.Errorf("closed in the middle of the month: exit %d, %s", code, errs)
 			}
 		})
+		month, err := time.ParseDuration(ahead[3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := t.TempDir()
+		if err := os.CopyFS(next, os.DirFS(u.dir)); err != nil {
+			t.Fatal(err)
+		}
+		u.serve(next, month, func() {
+			u.prints(lines[reports+3], "hooli, 2026-10: ", " total - - - - - 24.50 EUR ", " statement 1, closed 2026-11-16T12:")
+			u.prints(lines[reports+4], "1 2026-10 ", " open - ")
+		})
 		wait(time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC))
 		u.day(func() {
 			u.prints(lines[reports], "hooli free 1 0 0 hooli paid 1 0 0 ")
 			u.prints(lines[reports+1], "hooli, 2026-11: ", " total - - - - - 49.00 EUR ")
 			digests := regexp.MustCompile(`digest (\w{64}) `)
 			previewed := digests.FindStringSubmatch(u.prints("quotactl statement preview --tenant hooli --period 2026-10"))
-			closed := u.prints(lines[reports+2], "hooli, 2026-10: ", " total - - - - - 24.50 EUR ", " statement 1, closed 2026-11-01T09:00:00Z by open")
+			closed := u.prints(lines[reports+3], "hooli, 2026-10: ", " total - - - - - 24.50 EUR ", " statement 1, closed 2026-11-01T09:00:00Z by open")
 			digest := digests.FindStringSubmatch(closed)
 			if digest == nil || previewed == nil || previewed[1] != digest[1] {
 				t.Fatalf("previewed %v at the same block, closed %s", previewed, closed)
 			}
-			u.prints(lines[reports+3], "1 2026-10 ", " open - "+digest[1])
+			u.prints(lines[reports+4], "1 2026-10 ", " open - "+digest[1])
 			if again := u.prints("quotactl statement close --tenant hooli --period 2026-10"); again != closed {
 				t.Errorf("closed again: %s\nwant %s", again, closed)
 			}

@@ -58,6 +58,11 @@ func TestStatementsUseCredits(t *testing.T) {
 			b.at = b.at.Add(time.Hour)
 		}
 		b.settle("gw", b.at, 0, b.at)
+		// Credits are in the next statement alone: one of a later period, which is under way, has none.
+		later, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
+		if err != nil || strings.Contains(later.Document, `"kind":"credit"`) || !strings.Contains(later.Document, `"credits":[]`) {
+			t.Errorf("a preview of %s, before %s was closed: %v, %v; want no credits", b.at.Format("2006-01"), b.at.AddDate(0, -1, 0).Format("2006-01"), later, err)
+		}
 		got, err := b.close("", "")
 		if err != nil {
 			t.Fatal(err)

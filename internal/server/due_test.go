@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -196,4 +197,35 @@ func TestConflictsEnd(t *testing.T) {
 	if err != nil || len(resp.Refused) != 1 || !strings.Contains(resp.Refused[0].Reason, "changed while") {
 		t.Errorf("%v, %v, want a refusal", resp, err)
 	}
+}
+
+// What changes while a period is closed has it made again, not refused.
+func TestConflictsAreTriedAgain(t *testing.T) {
+	b := newBilled(t)
+	b.settle("gw-1", b.at, 5, b.at)
+	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.settle("gw-1", b.at, 0, b.at)
+	b.s.policy = &changing{Store: b.s.policy, first: func() {
+		if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: free, billing: {zone: Asia/Kolkata}}", 1)); err != nil {
+			t.Error(err)
+		}
+	}}
+	resp, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	if err != nil || len(resp.Refused) != 0 || len(resp.Closed) != 1 || resp.Closed[0].ToMs != time.Date(2026, 10, 31, 18, 30, 0, 0, time.UTC).UnixMilli() {
+		t.Errorf("%v, %v, want October in Kolkata", resp, err)
+	}
+}
+
+// changing does something before the first statement that it keeps.
+type changing struct {
+	policy.Store
+	first func()
+}
+
+func (c *changing) CloseStatement(ctx context.Context, actor string, closed policy.Closed, burns ...billing.Burn) (policy.Closed, error) {
+	if first := c.first; first != nil {
+		c.first = nil
+		first()
+	}
+	return c.Store.CloseStatement(ctx, actor, closed, burns...)
 }

@@ -66,7 +66,7 @@ func (s *ledgerService) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStr
 	err := s.alone(stream.Context(), func(ctx context.Context) error {
 		var sent error
 		var err error
-		wrong, err = s.books.Rebuild(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
+		wrong, err = s.books.Rebuild(ctx, principalOf(stream.Context()).name, nowAndThen(func(p *quotav1.LedgerProgress) {
 			if sent == nil {
 				sent = stream.Send(&quotav1.RebuildResponse{Progress: p})
 			}

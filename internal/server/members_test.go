@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -115,8 +116,29 @@ func testParentPays(t *testing.T, on engine) {
 	}
 
 	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
-	b.of("acme/own", b.at.Add(-5*time.Minute), 1) // all is complete until now
-	closed, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	late := begin.AddDate(0, 0, 21)
+	shop := func(units, through int64, seq int64) {
+		t.Helper()
+		rows := []ledger.Row{{Slot: slot.Unix(), Tenant: "acme/shop", Limit: "requests", Meter: "requests", Version: 2, Admitted: units}}
+		r := ledger.NewReport("gw-shop", 1, seq, seq-1, rows, through, false)
+		if receipts, err := b.store.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+			t.Fatalf("settle: %+v, %v", receipts, err)
+		}
+		if _, err := b.store.Fold(t.Context(), b.at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shop(1, late.UnixMilli(), 1)
+	b.at = b.at.Add(time.Hour)                    // from now on it matters to whom it settled usage of alone
+	b.of("acme/own", b.at.Add(-5*time.Minute), 1) // all else is complete until now
+	if got := sum(b.preview("acme", "2026-10"), "acme/shop", ""); got != sum(s, "acme/shop", "")+1 {
+		t.Errorf("one unit more of the second tier comes to %d, and all before to %d", got, sum(s, "acme/shop", ""))
+	}
+	_, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme"})
+	b.refused("while an agent of one that is paid for lags", err, "it is through "+late.UTC().Format(time.RFC3339)+", held back by gw-shop")
+	shop(1, b.at.UnixMilli(), 2)
+	var closed *quotav1.CloseDueResponse
+	closed, err = b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
 	if err != nil || len(closed.Closed) != 2 || len(closed.Refused) != 0 {
 		t.Fatalf("closed %+v, %v", closed, err)
 	}
@@ -151,6 +173,48 @@ func testParentPays(t *testing.T, on engine) {
 	}
 }
 
+// A statement is of one block, though others are sealed while its tenants are read.
+func TestMembersAreOfOneBlock(t *testing.T) {
+	b := newBilled(t)
+	if err := b.applyText(membersPolicy); err != nil {
+		t.Fatal(err)
+	}
+	slot := b.at.AddDate(0, 0, 3)
+	b.at = b.at.AddDate(0, 0, 4)
+	b.of("acme", slot, 100)
+	b.of("acme/shop/eu", slot, 100)
+	whole := b.s.books
+	sealed := 0
+	b.s.books = readBooks{whole, func(tenant string) {
+		if tenant == "acme/shop/eu" && sealed < 2 { // its payer was read just before
+			sealed++
+			b.of("acme", slot, 100)
+			b.of("acme/shop/eu", slot, 100)
+		}
+	}}
+	got := b.preview("acme", "2026-10")
+	b.s.books = whole
+	_, digest, err := got.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := b.preview("acme", "2026-10")
+	if _, d, err := want.Encode(); err != nil || d != digest || sealed != 2 {
+		t.Errorf("while %d blocks came: %+v\nof the last of them: %+v, %v", 2*sealed, got, want, err)
+	}
+}
+
+// readBooks calls before with each tenant whose usage is read.
+type readBooks struct {
+	ledger.Books
+	before func(tenant string)
+}
+
+func (r readBooks) Sealed(ctx context.Context, q ledger.SealedQuery) (ledger.SealedSums, error) {
+	r.before(q.Tenant)
+	return r.Books.Sealed(ctx, q)
+}
+
 // A ledger that lost the block that a statement was made at, or has another in its place, is told from the one
 // that it was: neither preview nor close goes on from it.
 func TestStatementsKnowTheirLedger(t *testing.T) { onEngines(t, testStatementsKnowTheirLedger) }
@@ -169,11 +233,13 @@ func testStatementsKnowTheirLedger(t *testing.T, on engine) {
 		t.Fatal(err)
 	}
 	whole := b.s.books
-	b.s.books = otherLedger{whole}
-	_, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"})
-	b.refused("a preview", err, "is not the one that it was")
-	_, err = b.close("", "because")
-	b.refused("a close", err, "is not the one that it was")
+	for what, books := range map[string]ledger.Books{"another block of that height": otherLedger{whole}, "none of that height": shorterLedger{whole}} {
+		b.s.books = books
+		_, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"})
+		b.refused("a preview with "+what, err, "is not the one that it was")
+		_, err = b.close("", "because")
+		b.refused("a close with "+what, err, "is not the one that it was")
+	}
 	b.s.books = whole
 	if _, err := b.close("", ""); err != nil {
 		t.Errorf("of the ledger that it is: %v", err)
@@ -187,4 +253,73 @@ func (o otherLedger) Block(ctx context.Context, height int64) (ledger.KeptBlockI
 	b, err := o.Books.Block(ctx, height)
 	b.Hash[7]++
 	return b, err
+}
+
+// shorterLedger has lost all blocks from any height on that is asked for.
+type shorterLedger struct{ ledger.Books }
+
+func (s shorterLedger) Block(context.Context, int64) (ledger.KeptBlockInfo, error) {
+	return ledger.KeptBlockInfo{}, ledger.ErrNotFound
+}
+
+// Past periods are priced as they are billed: of who pays, with all that it pays for; each of these by its own plan, which another
+// plan is tried in the place of, alone where it alone is asked for.
+func TestSimulateWhoPays(t *testing.T) {
+	b := newBilled(t)
+	if err := b.applyText(membersPolicy); err != nil {
+		t.Fatal(err)
+	}
+	slot := b.at.AddDate(0, 0, 3)
+	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	for tenant, units := range map[string]int64{"acme": 110, "acme/shop": 2010, "acme/shop/eu": 30, "acme/own": 500} {
+		b.of(tenant, slot, units)
+	}
+	b.of("acme/shop", b.at.AddDate(0, 0, -2), 1_000_000) // of November, which has not ended
+	charges := func(tenant string) (n int64) {
+		t.Helper()
+		for _, total := range b.preview(tenant, "2026-10").Totals {
+			n += total.Charges
+		}
+		return n
+	}
+	acme, own := charges("acme"), charges("acme/own")
+	of := map[string]int64{}
+	for _, l := range b.preview("acme", "2026-10").Lines {
+		of[l.Tenant] += l.Amount
+	}
+	type row struct{ was, wouldBe int64 }
+	simulate := func(req *quotav1.SimulateRequest) map[string]row {
+		t.Helper()
+		resp, err := b.s.Simulate(asAnn(t.Context()), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]row{}
+		for _, p := range resp.Periods {
+			if _, twice := all[p.Tenant]; twice || p.Period != "2026-10" || p.Currency != "USD" {
+				t.Errorf("%+v: %v", req, p)
+			}
+			all[p.Tenant] = row{p.Was, p.WouldBe}
+		}
+		return all
+	}
+	// At 0.10 where it was 0.05, which is what October's units cost but for 1,010 of acme/shop.
+	dearer := strings.Replace(membersPolicy, "unit: 0.05", "unit: 0.10", 1)
+	more := int64(5 * (100 + 990 + 20))
+	for _, c := range []struct {
+		what string
+		req  *quotav1.SimulateRequest
+		want map[string]row
+	}{
+		{"other prices", &quotav1.SimulateRequest{Document: dearer}, map[string]row{"acme": {acme, acme + more}, "acme/own": {own, own + 5*490}}},
+		{"another plan for all", &quotav1.SimulateRequest{Plan: "free"}, map[string]row{"acme": {acme, 0}, "acme/own": {own, 0}}},
+		{"another plan for who pays alone", &quotav1.SimulateRequest{Tenant: "acme", Plan: "free"}, map[string]row{"acme": {acme, acme - of[""]}}},
+		{"another plan for one that is paid for", &quotav1.SimulateRequest{Tenant: "acme/shop", Plan: "free"}, map[string]row{"acme": {acme, acme - of["acme/shop"]}}},
+		{"for one that is paid for above its parent", &quotav1.SimulateRequest{Tenant: "acme/shop/eu", Plan: "free"}, map[string]row{"acme": {acme, acme - of["acme/shop/eu"]}}},
+		{"for one that pays for itself", &quotav1.SimulateRequest{Tenant: "acme/own", Plan: "free"}, map[string]row{"acme/own": {own, 0}}},
+	} {
+		if got := simulate(c.req); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
 }

@@ -182,6 +182,110 @@ func testPlanChangesThatDoNotFit(t *testing.T, on engine) {
 	b.wantPlans("once it fits", "10-01T00:00 free, 10-01T01:00 paid")
 }
 
+// extraPolicy has a limit that the paid plan has not: it does not fit who has an override of that.
+const extraPolicy = `plans:
+  free: {limits: [{name: requests, rate: 100/hour, meter: requests}, {name: extra, rate: 10/hour}]}
+  paid:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}]
+    price: {monthly: 30.00 USD, meters: {requests: {included: 10, tiers: [{unit: 0.05}]}}}
+  gold:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}, {name: extra, rate: 10/hour}]
+    price: {monthly: 60.00 USD}
+tenants:
+  - {id: org, plan: free}
+  - {id: acme, plan: free, parent: org, billing: {pays: self}, limits: []}
+`
+
+// stuck has acme change to the paid plan on the 21st of October, which does not fit it then; fits makes it fit. With a payer its
+// parent pays for it.
+func stuck(t *testing.T, on engine, payer string) (b *billed, fits func()) {
+	b = newBilledOn(t, on)
+	text := strings.Replace(extraPolicy, "pays: self", "pays: "+payer, 1)
+	apply := func(overrides string) {
+		t.Helper()
+		if err := b.applyText(strings.Replace(text, "limits: []", "limits: ["+overrides+"]", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("")
+	at := b.at.AddDate(0, 0, 20)
+	if _, err := b.s.policy.SchedulePlan(t.Context(), "ann", "acme", "paid", at); err != nil {
+		t.Fatal(err)
+	}
+	apply("{name: extra, burst: 20}")
+	b.at = at.Add(time.Second)
+	if failed, err := b.s.policy.MakePlanChanges(t.Context()); err != nil || len(failed) != 1 {
+		t.Fatalf("failed %+v, %v", failed, err)
+	}
+	return b, func() {
+		t.Helper()
+		// The document names a plan, so it gives the tenant the one that it has.
+		s, err := b.s.policy.Subscriber(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := s.Subscriptions[len(s.Subscriptions)-1].Plan
+		text = strings.Replace(text, "{id: acme, plan: free", "{id: acme, plan: "+has, 1)
+		apply("")
+		if _, err := b.s.policy.MakePlanChanges(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A change that fits only after a statement of its time was closed counts from that statement's end: what was closed
+// stays right, and late usage of then is of the plan that the statement has.
+func TestPlanChangesThatFitAfterAClose(t *testing.T) { onEngines(t, testPlanChangesThatFitAfterAClose) }
+
+func testPlanChangesThatFitAfterAClose(t *testing.T, on engine) {
+	for payer, closes := range map[string]string{"self": "acme", "parent": "org"} {
+		b, fits := stuck(t, on, payer)
+		slot := b.at.AddDate(0, 0, 2).Truncate(time.Hour)
+		b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+		b.of("acme", slot, 100)
+		b.of("acme", b.at.Add(-5*time.Minute), 0)
+		if _, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: closes, Period: "2026-10", ForceReason: "a test"}); err != nil {
+			t.Fatal(err)
+		}
+		fits()
+		b.wantPlans(payer+": once it fits", "10-01T00:00 free, 11-01T00:00 paid")
+		b.of("acme", slot, 50) // late
+		s := b.preview(closes, "2026-11")
+		late, fee := int64(0), int64(0)
+		for _, l := range s.Lines {
+			if l.Period != "" {
+				late += l.Amount
+			} else {
+				fee += l.Amount
+			}
+		}
+		if late != 0 || fee != 3000 {
+			t.Errorf("%s: late usage of the free plan comes to %d, want 0, and November to %d, want 3000: %+v", payer, late, fee, s.Lines)
+		}
+	}
+}
+
+// What a tenant was given since the time of a change that failed stays: it came later.
+func TestPlanChangesThatAreOvertaken(t *testing.T) { onEngines(t, testPlanChangesThatAreOvertaken) }
+
+func testPlanChangesThatAreOvertaken(t *testing.T, on engine) {
+	b, fits := stuck(t, on, "self")
+	b.at = b.at.AddDate(0, 0, 4).Truncate(time.Hour)
+	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "gold"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.s.policy.MakePlanChanges(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPlans("given another", "10-01T00:00 free, 10-25T00:00 gold")
+	fits()
+	b.wantPlans("and then it fits", "10-01T00:00 free, 10-25T00:00 gold")
+	rows, err := b.s.policy.Audit(t.Context(), policy.AuditQuery{N: 1, Object: "acme", Action: "tenant.unschedule-plan"})
+	if err != nil || len(rows) != 1 {
+		t.Errorf("audited: %+v, %v", rows, err)
+	}
+}
+
 // A plan that ends with its period is charged to its last second, and the next one from there, in the
 // tenant's zone, whose clocks change in that month; a statement is right though no server has looked since.
 func TestPlanChangesAtPeriodEnd(t *testing.T) { onEngines(t, testPlanChangesAtPeriodEnd) }

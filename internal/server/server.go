@@ -77,6 +77,9 @@ type Config struct {
 	// FoldEvery is how often reports are folded; 0 for the ledger's default.
 	FoldEvery time.Duration
 
+	// Now is the server's time; nil for the clock's.
+	Now func() time.Time
+
 	LeaseStoreName string // for people: memory or redis
 	LedgerName     string // sqlite or postgres
 
@@ -136,6 +139,9 @@ func New(c Config) (*Server, error) {
 		}
 		c.Gatherer = g
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	m, err := newMetrics(c.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("server: metrics: %w", err)
@@ -146,6 +152,7 @@ func New(c Config) (*Server, error) {
 		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
 	}
 	s.view = newView(c.Policy, s.keys, c.Log, m)
+	s.view.clock = c.Now
 	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
 	s.view.learned = s.switches.fromStore
 	s.figures = newFigures(c.Ledger, c.Policy, m)
@@ -175,9 +182,9 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.holders.forget}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: time.Now, stopping: s.stopping}
-	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: time.Now}
-	admin := &adminService{periodAt: statements.periodAt, now: time.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
+	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.holders.forget}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
+	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
+	admin := &adminService{periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
 	options := []grpc.ServerOption{

@@ -14,17 +14,62 @@ import (
 
 // Simulate prices past periods twice.
 func (s *statementService) Simulate(ctx context.Context, req *quotav1.SimulateRequest) (*quotav1.SimulateResponse, error) {
-	tried, err := s.tried(ctx, req)
+	if _, err := s.policy.MakePlanChanges(ctx); err != nil { // as for a statement
+		return nil, err
+	}
+	prices, err := s.tried(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	t := &trial{prices: prices, plan: req.Plan, tenant: req.Tenant, periods: int(max(req.Periods, 1))}
 	resp := &quotav1.SimulateResponse{}
-	one := func(tenant string) error { return s.simulate(ctx, tenant, req, tried, resp) }
 	if req.Tenant != "" {
-		return resp, one(req.Tenant)
+		payer, err := s.payer(ctx, req.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		return resp, s.simulate(ctx, payer, t, resp)
 	}
-	_, resp.NextAfter, err = s.tenants(ctx, req.After, int(req.PageSize), one)
+	_, resp.NextAfter, err = s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
+		subscriber, err := s.policy.Subscriber(ctx, tenant)
+		if err != nil || subscriber.Billing.ParentPays { // it is on its parent's
+			return err
+		}
+		return s.simulate(ctx, &subscriber, t, resp)
+	})
 	return resp, err
+}
+
+// trial is what past periods are priced by the second time.
+type trial struct {
+	prices  map[string]*billing.Price // by plan
+	plan    string                    // in the place of what tenants had; empty for none
+	tenant  string                    // whose plan alone it is; empty for all
+	periods int                       // how many
+}
+
+// takes puts the trial in the place of what a tenant had.
+func (t *trial) takes(in *billing.Input) {
+	// No usage is of this version: all of it is priced by what holds then, which is it alone.
+	in.Versions = []billing.Version{{Number: 1 << 62, Prices: t.prices}}
+	if t.plan != "" && (t.tenant == "" || t.tenant == in.Tenant) {
+		in.Subscriptions = []billing.Subscription{{Plan: t.plan, From: in.Subscriptions[0].From}}
+	}
+	for i := range in.Members {
+		t.takes(&in.Members[i])
+	}
+}
+
+// payer is who pays for a tenant: itself, or the first above whose own parent does not.
+func (s *statementService) payer(ctx context.Context, tenant string) (*policy.Subscriber, error) {
+	for range limit.MaxTenantLevels {
+		subscriber, err := s.policy.Subscriber(ctx, tenant)
+		if err != nil || !subscriber.Billing.ParentPays {
+			return &subscriber, err
+		}
+		tenant = subscriber.Parent
+	}
+	return nil, fmt.Errorf("%w: tenant %s is below more than %d others", fault.ErrInvalid, tenant, limit.MaxTenantLevels)
 }
 
 // tried are the prices that are tried, by plan.
@@ -47,19 +92,16 @@ func (s *statementService) tried(ctx context.Context, req *quotav1.SimulateReque
 	return pricesOf(doc), nil
 }
 
-// simulate adds a tenant's last periods that have ended, the oldest first.
-func (s *statementService) simulate(ctx context.Context, tenant string, req *quotav1.SimulateRequest, tried map[string]*billing.Price, resp *quotav1.SimulateResponse) error {
-	subscriber, err := s.policy.Subscriber(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	c, err := s.course(ctx, &subscriber)
+// simulate adds the last periods that have ended of one who pays, the oldest first: what its statements come to,
+// with all that it pays for.
+func (s *statementService) simulate(ctx context.Context, subscriber *policy.Subscriber, t *trial, resp *quotav1.SimulateResponse) error {
+	c, err := s.course(ctx, subscriber)
 	if err != nil {
 		return err
 	}
 	var periods []billing.Period
 	begun, p := subscriber.Subscriptions[0].From, c.at(s.now().Unix())
-	for range max(req.Periods, 1) {
+	for range t.periods {
 		if p = c.at(p.From - 1); p.To <= begun {
 			break
 		}
@@ -67,24 +109,20 @@ func (s *statementService) simulate(ctx context.Context, tenant string, req *quo
 	}
 	slices.Reverse(periods)
 	for _, p := range periods {
-		in := &billing.Input{Tenant: tenant, Cycle: c.cycle, Period: p, Subscriptions: subscriber.Subscriptions}
-		if _, err := s.usage(ctx, in); err != nil {
+		in := &billing.Input{Tenant: subscriber.ID, Cycle: c.cycle, Period: p, Subscriptions: subscriber.Subscriptions}
+		if _, err := s.together(ctx, in); err != nil {
 			return err
 		}
 		was, err := billing.Rate(in)
 		if err != nil {
 			return statementError(err)
 		}
-		// No usage is of this version: all of it is priced by what holds then, which is it alone.
-		in.Versions = []billing.Version{{Number: 1 << 62, Prices: tried}}
-		if req.Plan != "" {
-			in.Subscriptions = []billing.Subscription{{Plan: req.Plan, From: begun}}
-		}
+		t.takes(in)
 		wouldBe, err := billing.Rate(in)
 		if err != nil {
 			return statementError(err)
 		}
-		resp.Periods = append(resp.Periods, compared(tenant, p.Name, was, wouldBe)...)
+		resp.Periods = append(resp.Periods, compared(subscriber.ID, p.Name, was, wouldBe)...)
 	}
 	return nil
 }

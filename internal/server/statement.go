@@ -67,7 +67,7 @@ func (s *statementService) close(ctx context.Context, actor, tenant, period, for
 	if err := d.mayClose(s.now(), force); err != nil {
 		return nil, err
 	}
-	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing}
+	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing, Plans: d.plans}
 	if !d.isComplete() {
 		kept.Forced = force
 	}
@@ -180,6 +180,7 @@ type draft struct {
 	next     billing.Period // the tenant's to be closed next
 	number   int64          // of the next closed statement
 	billing  string         // policy.Billing.Text that the period is by
+	plans    int64          // policy.Closed.Plans
 	complete time.Time
 	lagging  []string
 }
@@ -237,11 +238,24 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), complete: sums.Complete, lagging: sums.Lagging}
+	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(in), complete: sums.Complete, lagging: sums.Lagging}
 	if d.Statement, err = billing.Rate(in); err != nil {
 		return nil, statementError(err)
 	}
 	return d, nil
+}
+
+// plansBefore is policy.Closed.Plans.
+func plansBefore(in *billing.Input) (n int64) {
+	for _, had := range in.Subscriptions {
+		if had.From < in.Period.To {
+			n++
+		}
+	}
+	for i := range in.Members {
+		n += plansBefore(&in.Members[i])
+	}
+	return n
 }
 
 // sameLedger refuses a ledger that has not the block that the last statement was made at: one that was

@@ -291,7 +291,7 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 		"after they turned":       time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC),
 	} {
 		b := newBilled(t)
-		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.at.Unix(), To: to.Unix()}}
+		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.at.Unix(), To: to.Unix()}, Plans: 1}
 		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last); err != nil {
 			t.Fatal(err)
 		}

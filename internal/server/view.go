@@ -69,6 +69,7 @@ type view struct {
 	keys    *keyring
 	log     *slog.Logger
 	metrics *metrics
+	clock   func() time.Time     // says whether a plan change is due
 	learned func(limit.Switches) // told what switches the store has
 
 	polling sync.Mutex    // held by the one look under way
@@ -87,7 +88,7 @@ type view struct {
 
 func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *view {
 	return &view{
-		store: store, keys: keys, log: log, metrics: m,
+		store: store, keys: keys, log: log, metrics: m, clock: time.Now,
 		learned: func(limit.Switches) {},
 		poke:    make(chan struct{}, 1),
 		now:     &inForce{switches: limit.Switches{}},
@@ -217,7 +218,7 @@ func (v *view) update(ctx context.Context) error {
 // looks first makes them.
 func (v *view) heads(ctx context.Context) (policy.Heads, error) {
 	heads, err := v.store.Heads(ctx)
-	if err != nil || heads.Due == 0 || heads.Due > time.Now().UnixMilli() {
+	if err != nil || heads.Due == 0 || heads.Due > v.clock().UnixMilli() {
 		return heads, err
 	}
 	failed, err := v.store.MakePlanChanges(ctx)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
@@ -74,8 +75,21 @@ func testStatements(t *testing.T, s policy.Store) {
 	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: UTC}}]\n")
 	_, err = s.CloseStatement(t.Context(), "ann", drafted)
 	is(t, "one made before the billing changed back", err, policy.ErrConflict)
+	// A plan that came of the period meanwhile, or of a tenant's that it pays for, is not in what was made before.
+	now := time.Now().Unix()
+	drafted.Billing, drafted.Period.To, drafted.Plans = policy.Billing{}.Text(), now+3600, 1
+	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "other", "paid"))
+	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	is(t, "one made before the plan changed", err, policy.ErrConflict)
+	drafted.Plans = 2
+	apply(t, s, plans+"tenants: [{id: other, plan: paid, billing: {zone: UTC}}, {id: below, plan: free, parent: other, billing: {pays: parent}}]\n")
+	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	is(t, "one made before another came that it pays for", err, policy.ErrConflict)
+	drafted.Plans, drafted.Period.To = 0, 2000
+	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", drafted))
 	// The periods that follow must go on where these end.
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}]\n"), 0, false)
 	is(t, "another billing after a statement", err, policy.ErrInvalid)
-	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {period: anniversary}}]\n")
+	apply(t, s, plans+"tenants: [{id: third, plan: free, billing: {zone: UTC}}]\n")
+	apply(t, s, plans+"tenants: [{id: third, plan: free, billing: {period: anniversary}}]\n")
 }

@@ -83,13 +83,13 @@ func (t *tx) keepsPayer(ctx context.Context, tenant, before, after string) error
 		}
 	}
 	for _, payer := range []string{before, after} {
-		var last sql.NullInt64
-		if err := t.QueryRowContext(ctx, "SELECT max(to_s) FROM statements WHERE tenant = $1", payer).Scan(&last); err != nil {
-			return unavailable("read statements", err)
+		closed, ok, err := t.closedThrough(ctx, payer)
+		if err != nil {
+			return err
 		}
-		if last.Valid && last.Int64 > began/1000 {
+		if ok && closed.Unix() > began/1000 {
 			return fmt.Errorf("%w: tenant %s: who pays for it cannot change from %s to %s: a statement of %s was closed through %s, and its usage until then would be on two statements, or on none",
-				policy.ErrInvalid, tenant, before, after, payer, time.Unix(last.Int64, 0).UTC().Format(time.RFC3339))
+				policy.ErrInvalid, tenant, before, after, payer, closed.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil

@@ -20,6 +20,11 @@ func scanPlanChange(c *policy.PlanChange, rows *sql.Rows) error {
 	return err
 }
 
+// planChangeJSON is what the audit log keeps of a change that is to come.
+func planChangeJSON(c *policy.PlanChange) any {
+	return map[string]any{"plan": c.Plan, "at": c.At.UTC().Format(time.RFC3339)}
+}
+
 func planChanges(ctx context.Context, q querier, id string) ([]policy.PlanChange, error) {
 	rows, err := q.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE tenant = $1 ORDER BY at_ms", id)
 	return collect(rows, err, "read plan changes", scanPlanChange)
@@ -70,7 +75,7 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 		if err := t.insert(ctx, "INSERT INTO plan_changes ("+planChangeColumns+") VALUES ", "", [][]any{{id, at.UnixMilli(), plan, actor, ""}}); err != nil {
 			return unavailable("write plan change", err)
 		}
-		return t.audit(actor, "tenant.schedule-plan", id, nil, map[string]any{"plan": plan, "at": stamp})
+		return t.audit(actor, "tenant.schedule-plan", id, nil, planChangeJSON(&policy.PlanChange{Plan: plan, At: at}))
 	})
 	if err != nil {
 		return limit.Tenant{}, err
@@ -101,7 +106,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 			if _, err := t.ExecContext(ctx, "DELETE FROM plan_changes WHERE tenant = $1 AND at_ms = $2", id, at.UnixMilli()); err != nil {
 				return unavailable("delete plan change", err)
 			}
-			if err := t.audit(actor, "tenant.unschedule-plan", id, map[string]any{"plan": c.Plan, "at": c.At.UTC().Format(time.RFC3339)}, nil); err != nil {
+			if err := t.audit(actor, "tenant.unschedule-plan", id, planChangeJSON(&c), nil); err != nil {
 				return err
 			}
 			doc, err := t.s.document(ctx, t, t.heads.Version)
@@ -143,9 +148,22 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) e
 	if err := t.passEdges(ctx); err != nil {
 		return err
 	}
+	ids := make([]string, len(due))
+	for i := range due {
+		ids[i] = due[i].Tenant
+	}
+	last, err := t.lastSubscriptions(ctx, ids)
+	if err != nil {
+		return err
+	}
 	for _, c := range due {
 		t.wrote = true
-		err := t.makePlanChange(ctx, &c)
+		var err error
+		if given, ok := last[c.Tenant]; ok && given >= c.At.UnixMilli() {
+			err = t.overtaken(&c)
+		} else {
+			err = t.makePlanChange(ctx, &c)
+		}
 		switch {
 		case err == nil:
 			_, err = t.ExecContext(ctx, "DELETE FROM plan_changes WHERE tenant = $1 AND at_ms = $2", c.Tenant, c.At.UnixMilli())
@@ -181,7 +199,8 @@ func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc 
 	return was, next, doc, doc.CheckCap(was.Cap, plan)
 }
 
-// makePlanChange checks all before it writes: an error leaves nothing of it.
+// makePlanChange checks all before it writes: an error leaves nothing of it. A change that could not be made at its
+// time counts from the end of the last statement that was closed since: what is closed was of the plan before.
 func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
 	if has, err := t.one(ctx, c.Tenant); err != nil || has.Plan == c.Plan {
 		return err // also where the plan is no more, or does not fit
@@ -190,13 +209,29 @@ func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
 	if err != nil {
 		return err
 	}
+	payer, err := t.payer(ctx, was)
+	if err != nil {
+		return err
+	}
+	at := c.At
+	if closed, ok, err := t.closedThrough(ctx, payer); err != nil {
+		return err
+	} else if ok && closed.After(at) {
+		at = closed
+	}
 	if err := t.write(ctx, &next); err != nil {
 		return err
 	}
-	if err := t.subscribeFrom(ctx, map[string]string{c.Tenant: c.Plan}, c.At); err != nil {
+	if err := t.subscribeFrom(ctx, map[string]string{c.Tenant: c.Plan}, at); err != nil {
 		return err
 	}
 	return t.audit(c.Actor, "tenant.set-plan", c.Tenant, was.json(true), next.json(true))
+}
+
+// overtaken notes that a change is not made: its tenant was given a plan later than its time, by hand, by a document or
+// by the next change, while it did not fit. That one stays.
+func (t *tx) overtaken(c *policy.PlanChange) error {
+	return t.audit(c.Actor, "tenant.unschedule-plan", c.Tenant, planChangeJSON(c), nil)
 }
 
 // retryPlanChanges has what could not be made tried again: something has changed.

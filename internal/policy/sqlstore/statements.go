@@ -70,12 +70,19 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Close
 		if c.Billing != tenant.Billing { // its period is none of the tenant's any more
 			return fmt.Errorf("%w: the billing of tenant %s changed while its statement was made; make it again", policy.ErrConflict, c.Tenant)
 		}
+		plans, err := t.plansBefore(ctx, c.Tenant, c.Period.To)
+		if err != nil {
+			return err
+		}
+		if c.Plans != plans {
+			return fmt.Errorf("%w: a plan of tenant %s, or of those that it pays for, changed while its statement was made; make it again", policy.ErrConflict, c.Tenant)
+		}
 		c.Actor, c.At = actor, time.UnixMilli(t.s.now().UnixMilli())
 		complete := int64(0)
 		if !c.Complete.IsZero() {
 			complete = c.Complete.UnixMilli()
 		}
-		c.Billing = ""
+		c.Billing, c.Plans = "", 0
 		if err := t.insert(ctx, "INSERT INTO statements ("+closedColumns+", document) VALUES ", "", [][]any{{
 			c.Tenant, c.Number, c.Period.Name, c.Period.From, c.Period.To, c.Block.Height, c.Block.Hash, c.Digest,
 			complete, c.Forced, actor, c.At.UnixMilli(), c.Document,
@@ -105,6 +112,22 @@ func (s *Store) Statements(ctx context.Context, tenant string, before int64, n i
 	rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+` FROM statements
 		WHERE tenant = $1 AND (CAST($2 AS bigint) = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
 	return collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+}
+
+// plansBefore counts the subscriptions that begin before a time, of a tenant and of those that it pays for.
+func (t *tx) plansBefore(ctx context.Context, tenant string, to int64) (n int64, err error) {
+	err = t.QueryRowContext(ctx, membersSQL+`SELECT count(*) FROM subscriptions s WHERE s.from_ms <= $4 AND (s.tenant = $1 OR s.tenant IN (SELECT id FROM members))`,
+		tenant, parentPays, limit.MaxTenantLevels, 1000*(to-1)).Scan(&n)
+	return n, unavailable("count subscriptions", err)
+}
+
+// closedThrough is the end of a tenant's last statement; false without one.
+func (t *tx) closedThrough(ctx context.Context, tenant string) (time.Time, bool, error) {
+	var last sql.NullInt64
+	if err := t.QueryRowContext(ctx, "SELECT max(to_s) FROM statements WHERE tenant = $1", tenant).Scan(&last); err != nil {
+		return time.Time{}, false, unavailable("read statements", err)
+	}
+	return time.Unix(last.Int64, 0), last.Valid, nil
 }
 
 // keepsBilling refuses another billing for a tenant that has statements: the periods

@@ -96,12 +96,15 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		registry = prometheus.NewRegistry()
 		registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
+	if c.ClockAhead > 0 {
+		s.log.Warn("the calendar is ahead of the time: use this on a copy of a server's files only, and without agents", "ahead", c.ClockAhead, "now", c.now().UTC().Format(time.RFC3339))
+	}
 	s.Server, err = server.New(server.Config{
 		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy,
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
 		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
-		LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
+		Now: c.now, LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
 		Checks: []server.Check{{Name: "migrations", Ask: s.migrate.check}, {Name: "policy file", Ask: s.file.check}},
 		Log:    s.log, Registerer: registry, Gatherer: registry,
 	})

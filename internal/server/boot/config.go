@@ -16,6 +16,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/wire"
 )
 
@@ -27,6 +28,8 @@ const (
 	DefaultDataDir    = "./quota-data"
 	// minKeyLen keeps a bootstrap key from being guessed: it is accepted from anywhere.
 	minKeyLen = 16
+	// maxAhead is two years: every period that was begun has ended by then.
+	maxAhead = 2 * 366 * 24 * time.Hour
 )
 
 // Config is what quota-server can be told. The zero value is the embedded server
@@ -55,11 +58,14 @@ type Config struct {
 
 	CloseAfter time.Duration // how long after a period's end its statement is closed; 0 to leave that to people
 
+	ClockAhead time.Duration // how far an embedded server's calendar is ahead of the time; for a copy of its files
+
 	LogLevel  string // debug, info, warn or error
 	LogFormat string // text or json
 
 	// For servers within a program; flags do not reach these.
 	GRPC, HTTP net.Listener         // served instead of the addresses; New takes them over
+	Leases     lease.Store          // used instead of LeaseStore; nil for not
 	Log        *slog.Logger         // instead of LogLevel and LogFormat
 	Registry   *prometheus.Registry // where metrics go; nil for one of the server's own
 }
@@ -82,6 +88,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.BoolVar(&c.InsecureOpen, "insecure-open", c.InsecureOpen, "let everybody in without a key")
 	fs.DurationVar(&c.FoldInterval, "fold-interval", c.FoldInterval, "how often reports are folded into blocks; 0 for the default")
 	fs.DurationVar(&c.CloseAfter, "close-statements-after", c.CloseAfter, "how long after a period's end its statement is closed, once usage is complete; 0 leaves that to `quotactl statement close`")
+	fs.DurationVar(&c.ClockAhead, "clock-ahead", c.ClockAhead, "how far ahead of the time the calendar is: shows what a period's end brings, on a copy of an embedded server's files, without agents")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
 }
@@ -158,11 +165,20 @@ func (c *Config) Validate() error {
 	if c.CloseAfter < 0 || c.CloseAfter > wire.MaxGrace {
 		bad("--close-statements-after is %s; it must be 0 to %s", c.CloseAfter, wire.MaxGrace)
 	}
+	if c.ClockAhead < 0 || c.ClockAhead > maxAhead {
+		bad("--clock-ahead is %s; it must be 0 to %s", c.ClockAhead, maxAhead)
+	}
+	if c.ClockAhead > 0 && (c.LeaseStore != "memory" || path == "") {
+		bad("--clock-ahead is for a copy of an embedded server's files: with a ledger or leases that others use, each server would have another time")
+	}
 	if _, err := c.logger(io.Discard); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
+
+// now is the server's time.
+func (c *Config) now() time.Time { return time.Now().Add(c.ClockAhead) }
 
 // ledger returns the SQLite file or the Postgres URL.
 func (c *Config) ledger() (path, postgres string, err error) {

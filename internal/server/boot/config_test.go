@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func parse(t *testing.T, args ...string) (Config, error) {
@@ -40,10 +41,10 @@ func TestConfigPrecedence(t *testing.T) {
 func TestConfigFaults(t *testing.T) {
 	c := Config{
 		GRPCAddr: "nowhere", HTTPAddr: "127.0.0.1:99999", LeaseStore: "redis://host", Ledger: "mysql://x", LedgerOwnerURL: "x", TLSCert: "a",
-		TLSClientCA: "b", BootstrapAdminKey: "short", FoldInterval: -1, LogLevel: "loud",
+		TLSClientCA: "b", BootstrapAdminKey: "short", FoldInterval: -1, ClockAhead: -1, LogLevel: "loud",
 	}
 	err := c.Validate()
-	for _, want := range []string{"--grpc-addr", "--http-addr", "--lease-store", "--ledger:", "--ledger-owner-url", "--tls-cert and --tls-key", "--bootstrap-admin-key", "--fold-interval", "--log-level"} {
+	for _, want := range []string{"--grpc-addr", "--http-addr", "--lease-store", "--ledger:", "--ledger-owner-url", "--tls-cert and --tls-key", "--bootstrap-admin-key", "--fold-interval", "--clock-ahead", "--log-level"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to name %s", err, want)
 		}
@@ -53,6 +54,9 @@ func TestConfigFaults(t *testing.T) {
 		{Ledger: "postgres://u:hunter2@h:port:port/%"},
 		{Ledger: "sqlite:"},
 		{LogFormat: "xml"},
+		{ClockAhead: time.Hour, LeaseStore: "redis://h:1"},
+		{ClockAhead: time.Hour, Ledger: "postgres://h/d"},
+		{ClockAhead: 3 * 366 * 24 * time.Hour},
 	} {
 		if err := c.Validate(); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%+v: got %v, want a fault without the password", c, err)

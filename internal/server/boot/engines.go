@@ -70,12 +70,16 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 		return nil, err
 	}
 	if path != "" {
-		err = e.openSQLite(ctx, path)
+		err = e.openSQLite(ctx, path, c.now)
 	} else {
 		err = e.openPostgres(ctx, url)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.Leases != nil {
+		e.leases, e.leaseName = c.Leases, "given"
+		return e, nil
 	}
 	if c.LeaseStore == "memory" {
 		e.leases, e.leaseName = memstore.New(), "memory"
@@ -92,7 +96,7 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 
 // openSQLite opens the file and holds it for this process: a second server on it
 // would lease everything out again from its own memory.
-func (e *engines) openSQLite(ctx context.Context, path string) error {
+func (e *engines) openSQLite(ctx context.Context, path string, now func() time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -103,13 +107,13 @@ func (e *engines) openSQLite(ctx context.Context, path string) error {
 	e.closers = append(e.closers, held)
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	l, err := sqliteledger.Open(ctx, path, ledger.Options{Accept: e.accept})
+	l, err := sqliteledger.Open(ctx, path, ledger.Options{Accept: e.accept, Now: now})
 	if err != nil {
 		return err
 	}
 	e.closers = append(e.closers, l)
 	e.ledger, e.books, e.ledgerName = l, l.Books(), "sqlite"
-	e.policy = sqlstore.New(l.DB(), sqlstore.SQLite, nil)
+	e.policy = sqlstore.New(l.DB(), sqlstore.SQLite, now)
 	e.judge = server.NewJudge(e.policy)
 	return nil
 }

@@ -670,7 +670,8 @@ func (x *CloseRefusal) GetReason() string {
 
 type SimulateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for all.
+	// Empty for all. A tenant whose parent pays is priced on the statement of who pays; plan is its own
+	// alone.
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Their plan in all of these periods, whatever it was; empty for that which they had.
 	Plan string `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
@@ -819,10 +820,11 @@ func (x *SimulateResponse) GetNextAfter() string {
 }
 
 type SimulatedPeriod struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Tenant   string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Period   string                 `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
-	Currency string                 `protobuf:"bytes,3,opt,name=currency,proto3" json:"currency,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who pays.
+	Tenant   string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Period   string `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	Currency string `protobuf:"bytes,3,opt,name=currency,proto3" json:"currency,omitempty"`
 	// Minor units.
 	Was     int64 `protobuf:"varint,4,opt,name=was,proto3" json:"was,omitempty"`
 	WouldBe int64 `protobuf:"varint,5,opt,name=would_be,json=wouldBe,proto3" json:"would_be,omitempty"`

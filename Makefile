@@ -68,7 +68,7 @@ bench-ledger: ## report rows from gRPC to the roll-ups, the ledger's size, a dat
 	@$(GO) run ./loadtest/books $(ARGS)
 
 .PHONY: bench-reports
-bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; takes 13 GB (ARGS="-days 62")
+bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; takes 16 GB (ARGS="-days 62")
 	@$(GO) run ./loadtest/books -only reports $(ARGS)
 
 .PHONY: bench-renewal

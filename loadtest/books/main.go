@@ -23,7 +23,7 @@ func main() {
 	var o options
 	only := flag.String("only", "", "figures to make, comma-separated: "+strings.Join(names(), ", ")+"; all but reports and export without")
 	flag.DurationVar(&o.away, "away", 10*time.Minute, "how long Postgres is away in the figure away")
-	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 13 GB")
+	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 16 GB")
 	flag.IntVar(&o.export, "export", 10, "millions of entries that the figure export has")
 	flag.StringVar(&o.formats, "formats", "csv,jsonl,parquet", "formats that it writes them in, comma-separated")
 	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")

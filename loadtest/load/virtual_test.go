@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/loadtest/stack"
 )
@@ -28,7 +31,8 @@ var (
 	warm     = flag.Duration("warm", 30*time.Second, "likewise")
 	duration = flag.Duration("duration", 20*time.Second, "likewise")
 	limits   = flag.Int("limits", 1, "likewise")
-	profiled = flag.String("profiles", "", "directory for its profiles")
+	shape    = flag.String("shape", Zipf, "likewise")
+	capacity = flag.Int("capacity", 0, "renewals a second that the server answers, likewise; 0 for any")
 )
 
 // A load in virtual time is what it would be on a machine that is fast enough: it has the rate that was asked for, its tenants
@@ -37,8 +41,8 @@ var (
 func TestLoadInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{
-			Target: "passthrough:load", Gateways: *gateways, Tenants: *tenants, Duration: *duration, Warm: *warm, Rate: *rate, Shape: Zipf, Seed: 1,
-			Limits: *limits, Saturated: 20, Burst: *burst, Cold: 5, Report: 30 * time.Second, Touch: true, Profile: *profiled,
+			Target: "passthrough:load", Gateways: *gateways, Tenants: *tenants, Duration: *duration, Warm: *warm, Rate: *rate, Shape: *shape, Seed: 1,
+			Limits: *limits, Saturated: 20, Burst: *burst, Cold: 5, Report: 30 * time.Second, Touch: true,
 		}
 		if testing.Verbose() {
 			c.Progress = os.Stdout
@@ -49,7 +53,11 @@ func TestLoadInVirtualTime(t *testing.T) {
 		}
 		grpcs, https := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		c.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return grpcs.DialContext(ctx) }
-		s, err := boot.New(t.Context(), boot.Config{DataDir: t.TempDir(), GRPC: grpcs, HTTP: https, Log: slog.New(slog.DiscardHandler)})
+		var leases lease.Store
+		if *capacity > 0 {
+			leases = &busy{Store: memstore.New(), each: time.Second / time.Duration(*capacity)}
+		}
+		s, err := boot.New(t.Context(), boot.Config{DataDir: t.TempDir(), GRPC: grpcs, HTTP: https, Leases: leases, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,4 +109,24 @@ func TestLoadInVirtualTime(t *testing.T) {
 			t.Errorf("%d windows of %d above the bound", r.OverBound, r.Windows)
 		}
 	})
+}
+
+// busy is a store that takes its time for each renewal, one after the other, whether or not anybody still waits for it.
+type busy struct {
+	lease.Store
+	each time.Duration
+	mu   sync.Mutex
+	free time.Time // when it has done all that it was asked
+}
+
+func (b *busy) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
+	b.mu.Lock()
+	if now := time.Now(); b.free.Before(now) {
+		b.free = now
+	}
+	b.free = b.free.Add(time.Duration(len(renewals)) * b.each)
+	until := b.free
+	b.mu.Unlock()
+	time.Sleep(time.Until(until))
+	return b.Store.Renew(ctx, renewals)
 }

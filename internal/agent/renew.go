@@ -310,6 +310,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		b.cell.credit(-have)
 		p.stock, b.debt = 0, 0
 		b.beginWindowLocked(g.ValidFrom)
+		b.outside += max(b.admittedLocked()-b.toldAdmitted, 0) // committed while the answer was on its way: of the window before
 	}
 	if b.slots {
 		// All but what it gave back stays, whatever became of it since.

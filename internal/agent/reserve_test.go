@@ -148,6 +148,32 @@ func TestReservationsOutliveWindows(t *testing.T) {
 	}
 }
 
+// A reservation that is committed while the answer that begins another window is on its way was made, and ended, in the
+// window before: the new one is not to pay for it.
+func TestCommitsUnderWayAreOfTheirOwnWindow(t *testing.T) {
+	const now, length = 5_000_000, 1_000_000
+	b := NewBucket(&limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+	answer := func(r lease.Renewal, at, from int64) {
+		b.Apply(at, lease.Grant{Number: r.Number, Tokens: 50, TTL: length, ValidFrom: from, ValidUntil: from + length, Remaining: 50, Reset: from + length - at})
+	}
+	answer(b.Renew(now, false), now, now)
+	b.Hold(30)
+	b.Take(30)
+	window := b.Window()
+	b.Reserve(30, window)
+	at := int64(now + length)
+	r := b.Renew(at, false)
+	b.Settle(30, 10, window)
+	answer(r, at+10_000, at)
+	b.Take(5)
+	if next := b.Renew(at+50_000, false); next.Admitted-r.Admitted != 5 || next.Held != 45 {
+		t.Errorf("told %+v, want 5 admitted since and 45 held", next)
+	}
+	if a, _ := b.Collect(); a != 15 {
+		t.Errorf("collected %d, want all 15", a)
+	}
+}
+
 // What is put back counts in the window that it was taken of. Told of as spent there, it does not hide what is spent of the next
 // one, whether it came back before that began or after; then it is nobody's.
 func TestUnitsComeBackToTheirOwnWindow(t *testing.T) {

@@ -15,8 +15,10 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-var windowSeeds = flag.Int("window-seeds", 60, "histories of reservations across windows, of each kind")
-var oneSeed = flag.Int("one-seed", -1, "")
+var (
+	windowSeeds = flag.Int("window-seeds", 60, "histories of reservations across windows, of each kind")
+	windowSeed  = flag.Int("window-seed", -1, "only this history, -window-seeds times")
+)
 
 // Reservations that end in the window that they began in, in the next one, or later, over two clients, beside requests that are denied by
 // another limit, and by Wait for longer than a window. Whatever the history:
@@ -38,7 +40,9 @@ func TestReservationsAcrossWindows(t *testing.T) {
 	for name, l := range kinds {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(*windowSeeds) {
- if *oneSeed >= 0 { seed = uint64(*oneSeed) }
+				if *windowSeed >= 0 {
+					seed = uint64(*windowSeed)
+				}
 				synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
 					m := newWindowed(t, l, seed)
 					defer func() {

@@ -72,7 +72,12 @@ func (s *Scope) says(t *terms) {
 }
 
 // goesBy returns what the bucket takes from its limit. The owner's.
-func (of *Bucket) goesBy() *terms { return of.scope.terms[of.edition].Load() }
+func (of *Bucket) goesBy() *terms {
+	if of.has(odd) {
+		return of.scope().terms[1].Load()
+	}
+	return of.scope().terms[0].Load()
+}
 
 // book is what a bucket knows besides its cell: the lease, the conversation with the store and what was told of it. It
 // is packed while nobody has it in hand, unless requests wait, a renewal is under way or requests need it all the time: then
@@ -159,12 +164,12 @@ type hand struct{ book, was book }
 // open returns the book, in hand unless it is open already. The mutex is held until it is closed.
 func (of *Bucket) open(h *hand) *book {
 	of.mu.Lock()
-	s := of.seldom.Load()
+	s := of.seldom()
 	if s != nil && s.book != nil {
 		return s.book
 	}
 	b := &h.book
-	b.Bucket, b.terms, b.cell.cell, b.cell.apart = of, of.goesBy(), of.cell, s
+	b.Bucket, b.terms, b.cell = of, of.goesBy(), of.stock()
 	b.unpack()
 	h.was = *b
 	of.working.set(b)
@@ -174,7 +179,8 @@ func (of *Bucket) open(h *hand) *book {
 // close packs the book, or has it stay open, and releases the mutex.
 func (b *book) close() {
 	of := b.Bucket
-	if s := of.seldom.Load(); s != nil && s.book == b {
+	s := of.seldom()
+	if s != nil && s.book == b {
 		if b.rests() && b.pack() {
 			kept := s.book // which is b, but one in hand is not to be taken for one that leaves the stack
 			s.book = nil
@@ -184,8 +190,8 @@ func (b *book) close() {
 	} else if h := (*hand)(unsafe.Pointer(b)); h.book != h.was { // it is in one
 		b.putAway()
 	}
-	if s := of.seldom.Load(); s != nil && s.idle() {
-		of.seldom.Store(nil)
+	if s := of.seldom(); s != nil && s.idle() {
+		of.from.Store(&s.scope.scoped)
 	}
 	of.working.set(nil)
 	of.mu.Unlock()
@@ -210,7 +216,7 @@ func (b *book) putAway() {
 
 // adoptLocked goes by the scope's terms from now on.
 func (b *book) adoptLocked() {
-	b.edition = b.scope.edition
+	b.marks.set(odd, b.scope().edition == 1)
 	b.terms = b.goesBy()
 	if b.slots {
 		b.spans = true

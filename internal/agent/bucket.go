@@ -3,6 +3,7 @@ package agent
 import (
 	"math"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -41,34 +42,44 @@ const askAgain = 60_000_000
 //
 // All times are microseconds of one monotonic clock, the caller's.
 //
-// There may be millions of buckets, so that bytes count (TestBytesPerBucket). What requests touch is the cell, in a
-// cache line of its own. The book is packed, and is read and written whole (book.go); what few buckets have is apart (seldom).
+// There may be millions of buckets, so that bytes count (TestBytesPerBucket). The book is packed, and is read and written
+// whole (book.go); what few buckets have is apart (seldom).
 type Bucket struct {
 	packed  [packedBytes]byte
-	edition uint8 // which of the scope's terms it goes by; written under the mutex, by the owner
-	durable bool  // the cell outlives the process, and all is counted there; never written later
 	mu      latch
 	working working
-	seldom  atomic.Pointer[seldom] // nil where nothing of it was needed yet
-	// What finds it reads the end.
-	cell  *cell // where a journal has it, or else on the heap
-	scope *Scope
+	slow    atomic.Int32 // requests between a failed Take and its outcome
+	// What finds it reads the rest.
+	from  atomic.Pointer[scoped] // the scope, or what few buckets have
+	at    *hot                   // what requests touch; of a journal's cell, or on the heap
+	when  when                   // it is to be looked at; the schedule's
+	marks marks
+	tags
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for
 // one, unless the limit only counts.
-func NewBucket(l *limit.Limit) *Bucket {
-	of, s := new(Bucket), new(Scope)
+func NewBucket(l *limit.Limit) *Bucket { return newBucket(l, nil) }
+
+func newBucket(l *limit.Limit, at *cell) *Bucket {
+	of, s := new(Bucket), newScope()
 	s.says(termsAlone(l))
-	of.init(s, new(cell), 0)
+	of.init(s, at, true, 0)
 	return of
 }
 
-func (of *Bucket) init(s *Scope, c *cell, now int64) {
-	of.cell, of.scope = c, s
+// init begins with a journal's cell; nil for none. alone says that there are few buckets.
+func (of *Bucket) init(s *Scope, at *cell, alone bool, now int64) {
+	of.from.Store(&s.scoped)
+	if at != nil {
+		of.at = &at.hot
+		of.marks.set(durable, true)
+	} else {
+		of.at = newHot(alone)
+	}
 	of.mu.Lock()
 	b := &new(hand).book // of zeros
-	b.Bucket, b.cell.cell = of, c
+	b.Bucket, b.cell = of, of.stock()
 	defer b.close()
 	b.adoptLocked()
 	if b.counting {
@@ -77,6 +88,19 @@ func (of *Bucket) init(s *Scope, c *cell, now int64) {
 	if now > 0 {
 		b.activeLocked(now)
 	}
+}
+
+// mapped is the bucket's cell where a journal has it; nil without.
+func (of *Bucket) mapped() *cell {
+	if !of.has(durable) {
+		return nil
+	}
+	return (*cell)(unsafe.Pointer(of.at)) // in front of which it is
+}
+
+// stock is what requests touch, with nothing known of it yet.
+func (of *Bucket) stock() stock {
+	return stock{hot: of.at, cell: of.mapped(), apart: of.seldom()}
 }
 
 // foldLocked is cell.fold, after what came back has paid what is owed: units spent beyond the
@@ -88,21 +112,21 @@ func (b *book) foldLocked() int64 {
 
 // Take removes n units (at least 1) if they are there: one atomic subtraction
 // for a single unit. On false the caller asks Slow with the same n.
-func (of *Bucket) Take(n int64) bool { return of.cell.take(n) }
+func (of *Bucket) Take(n int64) bool { return of.at.take(n) }
 
 // Hold announces that n units about to be taken may be put back, because another
 // limit of the request is asked later. Each Hold is followed by one Release,
 // after PutBack where the units were taken and went back. Only a bucket whose
 // units are billed needs it, and only where it is not the last to be asked.
-func (of *Bucket) Hold(n int64) { of.cell.pending.Add(n) }
+func (of *Bucket) Hold(n int64) { of.at.pending.Add(n) }
 
 // Release ends a Hold.
-func (of *Bucket) Release(n int64) { of.cell.pending.Add(-n) }
+func (of *Bucket) Release(n int64) { of.at.pending.Add(-n) }
 
 // PutBack returns n units that were taken for a request that another limit denied.
 // They are spendable again at the next refill: taken once, put back once, never
 // handed out twice.
-func (of *Bucket) PutBack(n int64) { of.cell.back.Add(n) }
+func (of *Bucket) PutBack(n int64) { of.at.back.Add(n) }
 
 // Slow decides what Take(n) could not: it refills the cell from the trickle and
 // tries again. lost says that the server is out of contact. The verdict is Wait
@@ -175,19 +199,19 @@ func (b *book) shutLocked(now int64, lost bool) {
 // It is not for a time without contact. The verdict is of the same moment as Slow's would be, but
 // for units that the store grants meanwhile.
 func (of *Bucket) Shut(now int64) (Verdict, bool) {
-	s := of.seldom.Load()
+	s := of.seldom()
 	if s == nil {
 		return Verdict{}, false
 	}
 	until := s.shutUntil.Load()
-	if now >= until || s.due(of.cell) != 0 {
+	if now >= until || s.due(of.at) != 0 {
 		return Verdict{}, false
 	}
 	if d := s.denials.Load(); d != nil {
 		d.add()
-	} else if n := of.cell.refused.Load(); !of.cell.refused.CompareAndSwap(n, n+1) {
-		of.cell.refused.Add(1)
-		if n >= denialsFrom && !of.durable {
+	} else if n := of.at.refused.Load(); !of.at.refused.CompareAndSwap(n, n+1) {
+		of.at.refused.Add(1)
+		if n >= denialsFrom && !of.has(durable) {
 			of.countApart()
 		}
 	}

@@ -1,27 +1,33 @@
 package agent
 
-// cell is the part of a bucket that requests touch: a cache line of plain
-// counters without pointers, so that it can live in a memory-mapped file.
+// hot is the part of a bucket that requests touch: plain counters without pointers, close to those of other buckets, so that many are in
+// the processor's caches, or, where a crash is to take nothing, in front of a journal's cell.
 //
 // What was admitted is derived, so that counting costs the decision nothing:
 //
 //	admitted = put in − there (where above zero) − put back − pending
 //
-// It is right at every instant, so that a process may be killed between any two stores:
-// tokens counts in steps of Unit, and its low bit tells which of the two counts of what was
-// put in goes with it. Who puts in writes the other one first, and then both are exchanged by the one
-// compare-and-swap of tokens (commit). What requests put back only grows; that it became
-// spendable again counts as put in once more.
+// What requests put back only grows; that it became spendable again counts as put in once more.
 //
 // Requests only ever subtract from tokens, in whole units, and add to the others. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
-type cell struct {
+type hot struct {
 	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused
 	refused counter // units denied
 	back    counter // units put back by requests that another limit denied
 	pending counter // units taken by requests that another limit may still deny
+}
+
+// cell is what a journal has of a bucket, in a memory-mapped file: all that a crash is not to take.
+//
+// What was admitted is right in it at every instant, so that a process may be killed between any two stores:
+// tokens counts in steps of Unit, and its low bit tells which of the two counts of what was
+// put in goes with it. Who puts in writes the other one first, and then both are exchanged by the one
+// compare-and-swap of tokens (commit). Of a bucket without a cell the book has what was put in.
+type cell struct {
+	hot
 	// put is all units ever put into tokens, less those taken out unspent, by parity of tokens.
 	put [2]counter
 	// inherited is units taken for tenants below the bucket's own: admitted here, and
@@ -32,7 +38,21 @@ type cell struct {
 	// excused is units that the bucket refused and that are denied nowhere here: what the
 	// limit admits above itself decided them. The server is told of them, for they are demand.
 	excused counter
-} // a cache line: neighbours must not share it (BenchmarkCellNeighbours)
+}
+
+// aloneUpTo is of how many buckets each has what requests touch in a cache line of its own: where there are so few, those
+// that lie side by side are likely to be in use on several processors at once (BenchmarkCellNeighbours).
+const aloneUpTo = 1024
+
+func newHot(alone bool) *hot {
+	if alone {
+		return &new(struct {
+			hot
+			_ [32]byte
+		}).hot
+	}
+	return new(hot)
+}
 
 // Unit is what one unit counts in Entry.Stock.
 const Unit = 2
@@ -40,7 +60,7 @@ const Unit = 2
 // take removes n units if they are there. For one unit it is a single
 // subtraction, and a refusal leaves a trace below zero, where one that follows stops at a look; for several it
 // looks first, so that a refused large request denies nobody else.
-func (c *cell) take(n int64) bool {
+func (c *hot) take(n int64) bool {
 	if n == 1 {
 		return c.tokens.Load() >= 0 && c.tokens.Add(-Unit) >= 0
 	}
@@ -48,7 +68,7 @@ func (c *cell) take(n int64) bool {
 }
 
 // takeQuietly is take without a trace of a refusal.
-func (c *cell) takeQuietly(n int64) bool {
+func (c *hot) takeQuietly(n int64) bool {
 	for {
 		v := c.tokens.Load()
 		if v>>1 < n {
@@ -61,41 +81,10 @@ func (c *cell) takeQuietly(n int64) bool {
 }
 
 // units returns what is spendable now.
-func (c *cell) units() int64 { return max(c.tokens.Load()>>1, 0) }
-
-// commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
-// stroke: false when a request took some since tokens was v. The caller holds the mutex.
-func (c *cell) commit(v, u, n int64) bool {
-	p := v & 1
-	c.put[1-p].Store(c.put[p].Load() + n)
-	return c.tokens.CompareAndSwap(v, u<<1|(1-p))
-}
-
-// admit counts n units as put in and spent at once, so that no one else can take them. The
-// caller holds the mutex.
-func (c *cell) admit(n int64) {
-	for {
-		if v := c.tokens.Load(); c.commit(v, v>>1, n) {
-			return
-		}
-	}
-}
-
-// admitted returns the units admitted so far: never more than were, so that what
-// is settled from it is never taken back, and exact once no request is under way. The
-// order of the reads is what makes it a lower bound: a unit put back between
-// them is seen in back, and one still pending is left for the next time. The caller holds
-// the mutex, so that put and the parity stand still.
-func (c *cell) admitted() int64 {
-	tokens := c.tokens.Load()
-	pending := c.pending.Load()
-	back := c.back.Load()
-	return c.put[tokens&1].Load() - max(tokens>>1, 0) - pending - back
-}
+func (c *hot) units() int64 { return max(c.tokens.Load()>>1, 0) }
 
 // taken returns the units that requests took and did not put back, whether or not they
-// may yet: all that were admitted, and some of requests under way. It is what a crash leaves. While
-// others use the cell the caller holds the mutex.
+// may yet: all that were admitted, and some of requests under way. It is what a crash leaves.
 func (c *cell) taken() int64 {
 	tokens := c.tokens.Load()
 	return c.put[tokens&1].Load() - max(tokens>>1, 0) - c.back.Load()
@@ -105,15 +94,68 @@ func (c *cell) taken() int64 {
 // under way it may have some that are billed below.
 func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pending.Load(), 0) }
 
-// denied returns the units denied so far.
-func (c *cell) denied() int64 { return c.refused.Load() }
-
-// stock is a cell with what its bucket knows of it besides, which a crash may take away. Whoever has it in hand holds the mutex.
+// stock is what requests touch, with what their bucket knows of it besides. Whoever has it in hand holds the mutex.
 type stock struct {
-	*cell
+	*hot
+	cell   *cell   // of which it is; nil for none
+	in     int64   // all units ever put into tokens, less those taken out unspent, where there is no cell
 	folded int64   // units put back and slots given back that are spendable again, or nobody's
 	apart  *seldom // what requests share of it; nil where there is nothing
 }
+
+// commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
+// stroke: false when a request took some since tokens was v.
+func (s *stock) commit(v, u, n int64) bool {
+	c := s.cell
+	if c == nil {
+		ok := s.tokens.CompareAndSwap(v, u<<1)
+		if ok {
+			s.in += n
+		}
+		return ok
+	}
+	p := v & 1
+	c.put[1-p].Store(c.put[p].Load() + n)
+	return c.tokens.CompareAndSwap(v, u<<1|(1-p))
+}
+
+// putIn returns all units ever put in, less those taken out unspent, where tokens are as many.
+func (s *stock) putIn(tokens int64) int64 {
+	if s.cell == nil {
+		return s.in
+	}
+	return s.cell.put[tokens&1].Load()
+}
+
+// admit counts n units as put in and spent at once, so that no one else can take them.
+func (s *stock) admit(n int64) {
+	for {
+		if v := s.tokens.Load(); s.commit(v, v>>1, n) {
+			return
+		}
+	}
+}
+
+// admitted returns the units admitted so far: never more than were, so that what
+// is settled from it is never taken back, and exact once no request is under way. The
+// order of the reads is what makes it a lower bound: a unit put back between
+// them is seen in back, and one still pending is left for the next time.
+func (s *stock) admitted() int64 {
+	tokens := s.tokens.Load()
+	pending := s.pending.Load()
+	back := s.back.Load()
+	return s.putIn(tokens) - max(tokens>>1, 0) - pending - back
+}
+
+// taken returns the units that requests took and did not put back, whether or not they
+// may yet: all that were admitted, and some of requests under way.
+func (s *stock) taken() int64 {
+	tokens := s.tokens.Load()
+	return s.putIn(tokens) - max(tokens>>1, 0) - s.back.Load()
+}
+
+// denied returns the units denied so far, but for those that are counted apart.
+func (s *stock) denied() int64 { return s.refused.Load() }
 
 // due returns the units that came back and are not folded yet.
 func (s *stock) due() int64 {
@@ -168,7 +210,7 @@ func (s *stock) credit(n int64) (short int64) {
 
 // credited returns the units that are in use, or back, or spendable: what was put in and is not
 // nobody's.
-func (s *stock) credited() int64 { return s.put[s.tokens.Load()&1].Load() - s.folded }
+func (s *stock) credited() int64 { return s.putIn(s.tokens.Load()) - s.folded }
 
 // inUse returns the units that requests have in hand.
 func (s *stock) inUse() int64 {

@@ -11,7 +11,7 @@ import (
 // and takes units out: in the end every unit is accounted for, exactly, and on
 // the way no unit is counted as admitted that was put back.
 func TestCellCountsExactly(t *testing.T) {
-	c := stock{cell: new(cell)}
+	c := stock{hot: new(hot)}
 	var mu sync.Mutex // stands for the bucket's
 	var admitted, refused, put atomic.Int64
 	var requests sync.WaitGroup
@@ -91,7 +91,7 @@ func TestCellCountsExactly(t *testing.T) {
 
 // A refused request for many units leaves what is there for the next one.
 func TestLargeRefusalDeniesNobodyElse(t *testing.T) {
-	c := stock{cell: new(cell)}
+	c := stock{hot: new(hot)}
 	c.credit(5)
 	if c.take(6) {
 		t.Fatal("took 6 of 5")
@@ -106,16 +106,17 @@ func TestLargeRefusalDeniesNobodyElse(t *testing.T) {
 	}
 }
 
-// BenchmarkCellNeighbours takes from cells that lie side by side, each from its own
-// processor: a cell fills a cache line, or neighbours would slow each other down.
+// BenchmarkCellNeighbours takes from buckets that lie side by side, each from its own
+// processor: of the first ones, what requests touch fills a cache line, or neighbours would slow each other down.
 func BenchmarkCellNeighbours(b *testing.B) {
-	cells := make([]cell, 64)
+	var cells [64]*hot
 	for i := range cells {
+		cells[i] = newHot(true)
 		cells[i].tokens.Store(endless)
 	}
 	var next atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
-		c := &cells[next.Add(1)%64]
+		c := cells[next.Add(1)%64]
 		for pb.Next() {
 			c.take(1)
 		}

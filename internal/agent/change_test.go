@@ -44,7 +44,7 @@ func TestShrinksAtOnce(t *testing.T) {
 			if spent > 0 {
 				b.Take(spent)
 			}
-			b.scope.goBy(termsAlone(l))
+			b.scope().goBy(termsAlone(l))
 			b.follow(termsAlone(old))
 			if flying[i] >= 0 {
 				b.Apply(now, lease.Grant{Number: peek(b).number, Tokens: flying[i], Trickle: 10_000_000, Pile: 10, TTL: 10_000_000, Remaining: burst})
@@ -87,7 +87,7 @@ func TestWindowsShrinkAtOnce(t *testing.T) {
 			Number: b.Renew(now, false).Number, Tokens: 20, TTL: length, ValidFrom: now, ValidUntil: now + length, Reset: length,
 			Next: c.next, Remaining: 400, Fallback: 200 * limit.Micro / 60,
 		})
-		b.scope.goBy(termsAlone(window(100)))
+		b.scope().goBy(termsAlone(window(100)))
 		b.follow(termsAlone(window(400)))
 		b.Expire(now+c.at, c.lost)
 		if got := b.State(now + c.at).Tokens; got < c.want-2 || got > c.want {
@@ -107,7 +107,7 @@ func TestGrowsAtOnce(t *testing.T) {
 	if got := ask(b, now, 1, false); got != Denied {
 		t.Fatalf("got %v before the change, want Denied", got)
 	}
-	b.scope.goBy(termsAlone(l))
+	b.scope().goBy(termsAlone(l))
 	b.follow(termsAlone(old))
 	if got := ask(b, now, 1, false); got != Wait {
 		t.Errorf("got %v after the change, want Wait", got)

@@ -11,7 +11,7 @@ type Company struct {
 // remembered, and meet the same buckets again and again, do not allocate one each. The bucket is best one that few
 // requests share.
 func (e *Entry) With(c Company) *Company {
-	s := e.seldom.Load()
+	s := e.seldom()
 	if s != nil {
 		if was := s.company.Load(); was != nil && *was == c {
 			return was
@@ -31,7 +31,7 @@ func (e *Entry) With(c Company) *Company {
 // Disband has the bucket forget a company of which a bucket is no more, so that it does not keep that, and what a journal
 // has of it.
 func (e *Entry) Disband() {
-	s := e.seldom.Load()
+	s := e.seldom()
 	if s == nil || s.company.Load() == nil {
 		return
 	}

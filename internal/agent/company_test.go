@@ -10,10 +10,10 @@ import (
 // they change; it does not keep others that are no more.
 func TestCompany(t *testing.T) {
 	entry := func() *Entry {
-		s := new(Scope)
+		s := newScope()
 		s.goBy(termsAlone(new(limit.Limit)))
 		e := new(Entry)
-		e.init(s, new(cell), 0)
+		e.init(s, nil, true, 0)
 		return e
 	}
 	own, tenant, ip, elsewhere := entry(), entry(), entry(), entry()
@@ -36,12 +36,12 @@ func TestCompany(t *testing.T) {
 		t.Error("what was told of one company is told of another")
 	}
 	own.Disband()
-	if own.seldom.Load().company.Load() == nil {
+	if own.seldom().company.Load() == nil {
 		t.Error("a company of buckets that there are is forgotten")
 	}
 	elsewhere.marks.set(dead, true)
 	own.Disband()
-	if own.seldom.Load().company.Load() != nil {
+	if own.seldom().company.Load() != nil {
 		t.Error("a bucket that is no more is kept")
 	}
 }

@@ -33,7 +33,7 @@ func (of *Bucket) countApart() {
 // denied returns the units denied so far.
 func (b *book) denied() int64 {
 	n := b.cell.denied()
-	if s := b.seldom.Load(); s != nil && s.denials.Load() != nil {
+	if s := b.seldom(); s != nil && s.denials.Load() != nil {
 		n += s.denials.Load().sum()
 	}
 	return n

@@ -11,9 +11,9 @@ import (
 )
 
 // shutBucket denies one unit for certain.
-func shutBucket(t *testing.T) *Bucket {
+func shutBucket(t *testing.T, at *cell) *Bucket {
 	t.Helper()
-	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 1})
+	b := newBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 1}, at)
 	b.Apply(1, lease.Grant{Number: b.Renew(1, false).Number, TTL: 1_000_000, DenyFor: 1_000_000})
 	if b.Take(1) || b.Slow(2, 1, false).Outcome != Denied {
 		t.Fatal("not denied")
@@ -25,8 +25,11 @@ func shutBucket(t *testing.T) *Bucket {
 // alone; those of a bucket whose cell outlives the process stay in it.
 func TestDenialsAreCountedApart(t *testing.T) {
 	for _, durable := range []bool{false, true} {
-		b := shutBucket(t)
-		b.durable = durable
+		var at *cell
+		if durable {
+			at = new(cell)
+		}
+		b := shutBucket(t, at)
 		const each, callers = 10_000, 4
 		collected := int64(0)
 		var all sync.WaitGroup
@@ -52,12 +55,12 @@ func TestDenialsAreCountedApart(t *testing.T) {
 		if collected += d; collected != each*callers+1 {
 			t.Errorf("durable %v: collected %d denials, want %d", durable, collected, each*callers+1)
 		}
-		if in := b.cell.refused.Load(); durable != (in == each*callers+1) {
+		if in := b.at.refused.Load(); durable != (in == each*callers+1) {
 			t.Errorf("durable %v: the cell has %d of %d denials", durable, in, each*callers+1)
 		}
-		was := b.cell.refused.Load()
+		was := b.at.refused.Load()
 		b.Shut(3)
-		if moved := b.cell.refused.Load() != was; moved != durable {
+		if moved := b.at.refused.Load() != was; moved != durable {
 			t.Errorf("durable %v: one more is counted in the cell: %v", durable, moved)
 		}
 	}
@@ -65,16 +68,16 @@ func TestDenialsAreCountedApart(t *testing.T) {
 
 // Denials that are in nobody's way stay in the cell, and those of two processors at once do not.
 func TestDenialsAreCountedApartWhereTheyMeet(t *testing.T) {
-	b := shutBucket(t)
+	b := shutBucket(t, nil)
 	apart := func() bool {
-		s := b.seldom.Load()
+		s := b.seldom()
 		return s != nil && s.denials.Load() != nil
 	}
 	for range 10 * denialsFrom {
 		b.Shut(3)
 	}
-	if apart() || b.cell.denied() != 10*denialsFrom+1 {
-		t.Errorf("of one caller's denials the cell has %d of %d", b.cell.denied(), 10*denialsFrom+1)
+	if apart() || b.at.refused.Load() != 10*denialsFrom+1 {
+		t.Errorf("of one caller's denials the cell has %d of %d", b.at.refused.Load(), 10*denialsFrom+1)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // or nobody is in another's way
 	end := time.Now().Add(20 * time.Second)

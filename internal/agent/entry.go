@@ -11,32 +11,36 @@ import (
 // valueSep joins the values of an entry; no value may hold it.
 const valueSep = "\x1f"
 
-// Entry is a bucket with what identifies it. A decision that finds it reads this struct's cache line or two, and the
-// cell. Where a request is remembered it reads the cell alone.
+// Entry is a bucket with what identifies it. A decision that finds it reads the end of this struct, and what requests touch. Where a
+// request is remembered it reads the latter alone.
 type Entry struct {
-	slow  atomic.Int32 // requests between a failed Take and its outcome
-	marks marks
-	due   int64 // when it is to be looked at; the schedule's, as the two that follow
-	index int32 // in its slot, plus one; 0 when not in it
+	Bucket
+	// Behind it, in the same object, are its values or where they are: see values.
+}
+
+// tags are what only a bucket that is an entry has.
+type tags struct {
 	// Flying: a call carries its renewal. The owner's.
 	Flying bool
 	// Ready: it is to be renewed, and waits for a call. The owner's.
 	Ready  bool
 	missed bool  // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
 	length uint8 // of its values; longValues where they are elsewhere
-	Bucket
-	// Behind it, in the same object, are its values or where they are: see values.
 }
 
-// marks are flags of an entry, and above them how many handles hold it.
+// marks are flags of a bucket, and above them how many handles hold it.
 type marks struct{ atomic.Uint32 }
 
 const (
-	dead   = 1 << iota // out of the table: match again
-	queued             // in the owner's queue
-	lost               // its renewals have failed for a while
+	dead    = 1 << iota // out of the table: match again
+	queued              // in the owner's queue
+	lost                // its renewals have failed for a while
+	durable             // requests touch a cell of a journal's, not own; never written later
+	odd                 // it goes by its scope's odd terms; written under the mutex, by the owner
 	pin
 )
+
+func (of *Bucket) has(flag uint32) bool { return of.marks.has(flag) }
 
 func (m *marks) has(flag uint32) bool { return m.Load()&flag != 0 }
 
@@ -49,35 +53,27 @@ func (m *marks) set(flag uint32, to bool) {
 }
 
 // Take is Bucket.Take, without the way through the bucket.
-func (e *Entry) Take(n int64) bool { return e.cell.take(n) }
-
-// mapped is the bucket's cell where a journal has it; nil without.
-func (e *Entry) mapped() *cell {
-	if !e.durable {
-		return nil
-	}
-	return e.cell
-}
+func (e *Entry) Take(n int64) bool { return e.at.take(n) }
 
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
-func (e *Entry) Try(n int64) bool { return e.cell.takeQuietly(n) }
+func (e *Entry) Try(n int64) bool { return e.at.takeQuietly(n) }
 
 // Near begins to bring what Take needs into the processor's cache: a plain load, which
 // waits for nothing, where the subtraction that follows would be waited for alone.
-func (e *Entry) Near() { e.cell.tokens.Load() }
+func (e *Entry) Near() { e.at.tokens.Load() }
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call.
-func (e *Entry) Stock() *counter { return &e.cell.tokens } //nolint:revive // an atomic.Int64, but in one test's build
+func (e *Entry) Stock() *counter { return &e.at.tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
 // Hold is Bucket.Hold.
-func (e *Entry) Hold(n int64) { e.cell.pending.Add(n) }
+func (e *Entry) Hold(n int64) { e.at.pending.Add(n) }
 
 // Release is Bucket.Release.
-func (e *Entry) Release(n int64) { e.cell.pending.Add(-n) }
+func (e *Entry) Release(n int64) { e.at.pending.Add(-n) }
 
 // PutBack is Bucket.PutBack.
-func (e *Entry) PutBack(n int64) { e.cell.back.Add(n) }
+func (e *Entry) PutBack(n int64) { e.at.back.Add(n) }
 
 // Line is what the owner's loop keeps of a bucket that wants more than its schedule. No one else touches it.
 type Line struct {
@@ -114,32 +110,38 @@ func (s *Scope) meter() string {
 }
 
 // Excuse says that n units that the bucket refused are not denied by it.
-func (e *Entry) Excuse(n int64) { e.cell.excused.Add(n) }
+func (e *Entry) Excuse(n int64) {
+	if c := e.mapped(); c != nil {
+		c.excused.Add(n)
+		return
+	}
+	e.counted().excused.Add(n)
+}
 
 // Overage reports whether the bucket is of what a soft limit admits above itself.
-func (e *Entry) Overage() bool { return e.scope.overage }
+func (e *Entry) Overage() bool { return e.scope().overage }
 
 // OnTrial reports whether the bucket's limit denies nothing. The owner's.
-func (e *Entry) OnTrial() bool { return e.scope.trial() }
+func (e *Entry) OnTrial() bool { return e.scope().trial() }
 
 // Shadow reports whether the bucket is the shadow version's.
-func (e *Entry) Shadow() bool { return e.scope.shadow }
+func (e *Entry) Shadow() bool { return e.scope().shadow }
 
 // Limit is the limit's name.
-func (e *Entry) Limit() string { return e.scope.limit }
+func (e *Entry) Limit() string { return e.scope().limit }
 
 // Held is the limit as it is now, but for the meter.
-func (e *Entry) Held() limit.Held { return e.scope.held() }
+func (e *Entry) Held() limit.Held { return e.scope().held() }
 
 // Now is the clock that the bucket is told; see Registry.Now.
-func (e *Entry) Now() int64 { return e.scope.registry.Now() }
+func (e *Entry) Now() int64 { return e.scope().registry.Now() }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
-func (e *Entry) Tenant() string { return e.scope.tenant }
+func (e *Entry) Tenant() string { return e.scope().tenant }
 
 // Values are what tells the bucket from others of its limit, in the limit's order.
 func (e *Entry) Values() []string {
-	if len(e.scope.names) == 0 {
+	if len(e.scope().names) == 0 {
 		return nil
 	}
 	return e.AppendValues(nil)
@@ -148,12 +150,12 @@ func (e *Entry) Values() []string {
 // AppendValues appends them.
 func (e *Entry) AppendValues(to []string) []string {
 	rest := e.values()
-	for range len(e.scope.names) - 1 {
+	for range len(e.scope().names) - 1 {
 		var v string
 		v, rest, _ = strings.Cut(rest, valueSep)
 		to = append(to, v)
 	}
-	if len(e.scope.names) > 0 {
+	if len(e.scope().names) > 0 {
 		to = append(to, rest)
 	}
 	return to
@@ -166,7 +168,7 @@ func (e *Entry) Lost() bool { return e.marks.has(lost) }
 func (e *Entry) SetLost(is bool) { e.marks.set(lost, is) }
 
 // Orphan reports whether the policy no longer has the bucket's limit. The owner's.
-func (e *Entry) Orphan() bool { return e.scope.orphan }
+func (e *Entry) Orphan() bool { return e.scope().orphan }
 
 // Idle reports whether nothing was collected from the bucket since then. The owner's.
 func (e *Entry) Idle(since int64) bool {
@@ -177,7 +179,13 @@ func (e *Entry) Idle(since int64) bool {
 
 // Inherit raises or lowers the units taken for tenants below the bucket's own, between a
 // Hold of as many and its Release.
-func (e *Entry) Inherit(n int64) { e.cell.inherited.Add(n) }
+func (e *Entry) Inherit(n int64) {
+	if c := e.mapped(); c != nil {
+		c.inherited.Add(n)
+		return
+	}
+	e.counted().inherited.Add(n)
+}
 
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
 func (e *Entry) Pin() { e.marks.Add(pin) }
@@ -207,14 +215,10 @@ func (e *Entry) Queue() bool { return !e.marks.has(queued) && e.marks.Or(queued)
 // Dequeue ends a Queue; the owner calls it before it looks at the entry.
 func (e *Entry) Dequeue() { e.marks.And(^uint32(queued)) }
 
-func newEntry(s *Scope, values []byte, now int64, j *Journal) *Entry {
+func newEntry(s *Scope, values []byte, now int64, j *Journal, alone bool) *Entry {
 	e := entryWith(values)
-	e.scope = s
-	at := j.mount(e)
-	if e.durable = at != nil; !e.durable {
-		at = new(cell)
-	}
-	e.init(s, at, now)
+	e.from.Store(&s.scoped)
+	e.init(s, j.mount(e), alone, now)
 	return e
 }
 
@@ -245,7 +249,7 @@ func pairs(names []string, values string, skip int) string {
 // was admitted is billed once, by the limit that names the meter. Denials count for every
 // limit of a plan, without attributes where it is not metered.
 func (e *Entry) row(slot int64) (ledger.Row, bool) {
-	s := e.scope
+	s := e.scope()
 	// The tenant's name is in an object of its own, behind which is the rest that no row is to keep.
 	r := ledger.Row{Slot: slot, Tenant: strings.Clone(s.tenant), Limit: s.limit, Version: s.version, Meter: s.meter()}
 	switch at := s.tenantAt(); {
@@ -270,12 +274,12 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	defer b.close()
 	b.foldLocked()
 	admitted, denied = b.cell.admitted(), b.denied()
-	denied = max(denied-e.cell.excused.Load(), 0)
-	if e.scope.meter() != "" {
-		billed = max(admitted-e.cell.inherited.Load(), 0)
+	denied = max(denied-e.excused(), 0)
+	if e.scope().meter() != "" {
+		billed = max(admitted-e.inherited(), 0)
 	}
 	return admitted, denied, billed
 }
 
 // Quiet reports whether no request is between taking from the bucket and deciding.
-func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.cell.pending.Load() == 0 }
+func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.at.pending.Load() == 0 }

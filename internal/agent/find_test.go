@@ -29,7 +29,7 @@ func many(tb testing.TB, n int) (*Registry, *Set, []string) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		e.cell.tokens.Store(1 << 50)
+		e.at.tokens.Store(1 << 50)
 	}
 	return r, set, keys
 }

@@ -14,6 +14,7 @@ import (
 // it, nobody waits while one is there, and all counts agree.
 type bucketScene struct {
 	b               *Bucket
+	at              *cell // of a journal's; nil for none
 	join            func(*Bucket, *Waiter) ([]*Waiter, bool)
 	granted         int64
 	running, starts int64
@@ -23,11 +24,20 @@ type bucketScene struct {
 
 const sceneTime = 1_000_000
 
-func newBucketScene(slots int64) *bucketScene {
-	s := &bucketScene{join: (*Bucket).Join, b: NewBucket(&limit.Limit{Algorithm: limit.Concurrency, Slots: 9, Queue: 9}), granted: slots}
+func newBucketScene(p parts, slots int64) *bucketScene {
+	at := p.cell()
+	s := &bucketScene{join: (*Bucket).Join, b: newBucket(&limit.Limit{Algorithm: limit.Concurrency, Slots: 9, Queue: 9}, at), at: at, granted: slots}
 	r := s.b.Renew(sceneTime, false)
 	s.b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: slots, TTL: 10_000_000, DenyFor: 5_000_000})
 	return s
+}
+
+// state is all that is in it besides what requests touch.
+func (c *cell) state() []int64 {
+	if c == nil {
+		return nil
+	}
+	return []int64{c.put[0].v, c.put[1].v, c.inherited.v}
 }
 
 func (s *bucketScene) started(n int64) { s.running += n; s.starts += n }
@@ -71,12 +81,13 @@ func (s *bucketScene) scene(actors ...func()) scene {
 			b := peek(s.b)
 			c := b.cell
 			out := []int64{
-				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
+				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
 				s.granted, s.running, s.starts, s.left,
 			}
 			if b.live {
 				out = append(out, 1)
 			}
+			out = append(out, s.at.state()...)
 			for _, w := range s.waiting {
 				out = append(out, int64(w.verdict.Outcome))
 			}
@@ -86,7 +97,7 @@ func (s *bucketScene) scene(actors ...func()) scene {
 			if s.running > s.granted {
 				return fmt.Sprintf("%d slots are in use, of %d", s.running, s.granted)
 			}
-			return crashed(s.b.cell, s.starts, int64(len(actors)+len(s.waiting)))
+			return crashed(s.at, s.starts, int64(len(actors)+len(s.waiting)))
 		},
 		atEnd: func() string {
 			waits := int64(0)
@@ -114,21 +125,25 @@ func (s *bucketScene) scene(actors ...func()) scene {
 // A slot that comes back finds who waits for it, in every order; a lease that is renewed,
 // answered or over meanwhile loses and doubles none.
 func TestInterleavingsOfSlots(t *testing.T) {
+	both(t, interleavingsOfSlots)
+}
+
+func interleavingsOfSlots(t *testing.T, p parts) {
 	for name, make := range map[string]func() scene{
 		"one comes back as another begins to wait": func() scene {
-			s := newBucketScene(1)
+			s := newBucketScene(p, 1)
 			s.b.Take(1)
 			s.started(1)
 			return s.scene(s.finish, s.request)
 		},
 		"two begin to wait": func() scene {
-			s := newBucketScene(1)
+			s := newBucketScene(p, 1)
 			s.b.Take(1)
 			s.started(1)
 			return s.scene(s.finish, s.request, s.request)
 		},
 		"one gives up waiting": func() scene {
-			s := newBucketScene(1)
+			s := newBucketScene(p, 1)
 			s.b.Take(1)
 			s.started(1)
 			w := &Waiter{Units: 1}
@@ -143,7 +158,7 @@ func TestInterleavingsOfSlots(t *testing.T) {
 			})
 		},
 		"a renewal and its answer": func() scene {
-			s := newBucketScene(2)
+			s := newBucketScene(p, 2)
 			take := func() {
 				if s.b.Take(1) {
 					s.started(1)
@@ -157,7 +172,7 @@ func TestInterleavingsOfSlots(t *testing.T) {
 			})
 		},
 		"the lease ends": func() scene {
-			s := newBucketScene(1)
+			s := newBucketScene(p, 1)
 			s.b.Take(1)
 			s.started(1)
 			return s.scene(s.finish, s.request, func() { s.b.Expire(sceneTime+20_000_000, false) })
@@ -174,7 +189,7 @@ func TestInterleavingsOfSlots(t *testing.T) {
 // One that looks for a slot before it can be seen to wait is overlooked.
 func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
 	fault, _ := explore(t, func() scene {
-		s := newBucketScene(1)
+		s := newBucketScene(right, 1)
 		s.join = func(of *Bucket, w *Waiter) ([]*Waiter, bool) {
 			b := of.open(new(hand))
 			defer b.close()
@@ -197,10 +212,15 @@ func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
 // While a lease of tokens is renewed, or given back, requests take of it: what they took is
 // spent once, and what was given back is nobody's here.
 func TestInterleavingsOfALease(t *testing.T) {
+	both(t, interleavingsOfALease)
+}
+
+func interleavingsOfALease(t *testing.T, p parts) {
 	for _, final := range []bool{false, true} {
 		fault, runs := explore(t, func() scene {
 			const stock = 3
-			b := NewBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9})
+			at := p.cell()
+			b := newBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9}, at)
 			b.Apply(sceneTime, lease.Grant{Number: b.Renew(sceneTime, false).Number, Tokens: stock, TTL: 10_000_000})
 			var taken, refused, left, flying int64
 			var r lease.Renewal
@@ -228,12 +248,12 @@ func TestInterleavingsOfALease(t *testing.T) {
 					b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: 1, TTL: 10_000_000})
 				}},
 				state: func() []int64 {
-					c := b.cell
-					return []int64{
-						c.tokens.v, c.refused.v, c.back.v, c.put[0].v, c.put[1].v, peek(b).debt, taken, refused, left, r.Held, r.Admitted,
-					}
+					c := peek(b).cell
+					return append([]int64{
+						c.tokens.v, c.refused.v, c.back.v, c.in, peek(b).debt, taken, refused, left, r.Held, r.Admitted,
+					}, at.state()...)
 				},
-				always: func() string { return crashed(b.cell, taken, flying) },
+				always: func() string { return crashed(at, taken, flying) },
 				atEnd: func() string {
 					admitted, denied := b.Collect()
 					have, since := b.State(sceneTime).Tokens-peek(b).debt, taken-(stock-r.Held)

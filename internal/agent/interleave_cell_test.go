@@ -9,6 +9,7 @@ import (
 
 // parts is the operations whose order the counts rest on; a control puts a wrong one in.
 type parts struct {
+	kept     bool // in a journal's cell
 	admitted func(*stock) int64
 	credit   func(*stock, int64) int64
 	putBack  func(c *stock, n int64)
@@ -26,6 +27,23 @@ var right = parts{
 	},
 }
 
+// both is a test of what has a journal's cell, and of what has not.
+func both(t *testing.T, test func(t *testing.T, p parts)) {
+	for _, kept := range []bool{false, true} {
+		p := right
+		p.kept = kept
+		t.Run(map[bool]string{false: "in a bucket", true: "in a cell"}[kept], func(t *testing.T) { test(t, p) })
+	}
+}
+
+// cell is where a journal has what is counted; nil where it does not.
+func (p parts) cell() *cell {
+	if p.kept {
+		return new(cell)
+	}
+	return nil
+}
+
 // ghost is what truly happened in a cell, as far as its actors know.
 type ghost struct {
 	c         stock
@@ -41,10 +59,10 @@ type ghost struct {
 
 func (g *ghost) state() []int64 {
 	c := &g.c
-	return []int64{
-		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.put[0].v, c.put[1].v, c.apart.finished.v, c.folded,
+	return append(g.c.cell.state(),
+		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded,
 		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
-	}
+	)
 }
 
 func (g *ghost) always() string {
@@ -76,6 +94,9 @@ func (g *ghost) atEnd() string {
 // crashed is asked after every operation of every order: a process that is killed there leaves
 // all that was admitted, and no more than requests under way have besides.
 func crashed(c *cell, admitted, flying int64) string {
+	if c == nil {
+		return "" // it takes all
+	}
 	if got := c.taken(); got < admitted || got > admitted+flying {
 		return fmt.Sprintf("a crash leaves %d units as admitted: %d were, and %d are under way", got, admitted, flying)
 	}
@@ -147,8 +168,11 @@ func then(fs ...func()) func() {
 	}
 }
 
-func newGhost(tokens int64) *ghost {
-	g := &ghost{granted: tokens, c: stock{cell: new(cell), apart: new(seldom)}}
+func newGhost(p parts, tokens int64) *ghost {
+	g := &ghost{granted: tokens, c: stock{hot: new(hot), apart: new(seldom)}}
+	if at := p.cell(); at != nil {
+		g.c.hot, g.c.cell = &at.hot, at
+	}
 	g.c.credit(tokens)
 	return g
 }
@@ -163,31 +187,31 @@ func scenesOfCells(p parts) map[string]func() scene {
 	fold := func(g *ghost) func() { return g.credit(p, 0) }
 	return map[string]func() scene{
 		"take, take, refill": func() scene {
-			g := newGhost(1)
+			g := newGhost(p, 1)
 			return g.scene(g.request(p, 1, false), g.request(p, 1, false), then(g.credit(p, 1), g.collect(p)))
 		},
 		"several units and one": func() scene {
-			g := newGhost(2)
+			g := newGhost(p, 2)
 			return g.scene(g.request(p, 2, false), g.request(p, 1, false), then(g.credit(p, -1), g.collect(p)))
 		},
 		"put back while the owner counts": func() scene {
-			g := newGhost(1)
+			g := newGhost(p, 1)
 			return g.scene(g.denied(p, 1), g.request(p, 1, false), then(g.collect(p), fold(g), g.collect(p)))
 		},
 		"several put back while units are taken out": func() scene {
-			g := newGhost(3)
+			g := newGhost(p, 3)
 			return g.scene(g.denied(p, 2), g.request(p, 1, false), then(g.credit(p, -3), g.collect(p), fold(g)))
 		},
 		"slots come back while the owner counts": func() scene {
-			g := newGhost(1)
+			g := newGhost(p, 1)
 			return g.scene(g.request(p, 1, true), g.request(p, 1, true), then(g.collect(p), fold(g), g.collect(p)))
 		},
 		"slots come back and are put back": func() scene {
-			g := newGhost(2)
+			g := newGhost(p, 2)
 			return g.scene(g.request(p, 2, true), g.denied(p, 1), then(fold(g), g.collect(p)))
 		},
 		"slots come back to the first in line": func() scene {
-			g := newGhost(1)
+			g := newGhost(p, 1)
 			return g.scene(then(g.request(p, 1, true)), g.request(p, 1, true), func() {
 				for range 3 {
 					g.atMost++
@@ -204,7 +228,7 @@ func scenesOfCells(p parts) map[string]func() scene {
 			})
 		},
 		"slots that come back are nobody's": func() scene {
-			g := newGhost(1)
+			g := newGhost(p, 1)
 			return g.scene(g.request(p, 1, true), g.denied(p, 1), func() {
 				n := g.c.forfeit(5)
 				g.granted -= n
@@ -212,7 +236,7 @@ func scenesOfCells(p parts) map[string]func() scene {
 			})
 		},
 		"the lease ends": func() scene {
-			g := newGhost(2)
+			g := newGhost(p, 2)
 			return g.scene(then(g.request(p, 1, false), g.request(p, 1, false)), g.request(p, 1, false), then(g.credit(p, -1<<30), g.collect(p)))
 		},
 	}
@@ -226,11 +250,11 @@ func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock,
 			v, due := c.tokens.Load(), c.due()
 			have := max(v>>1, 0)
 			next := max(have+due+n, 0)
-			was := c.put[v&1].Load()
+			was := c.cell.put[v&1].Load()
 			if !write(c,
 				func() bool { return c.tokens.CompareAndSwap(v, next<<1|v&1) },
-				func() bool { c.put[v&1].Store(was + next - have); return true }) {
-				c.put[v&1].Store(was)
+				func() bool { c.cell.put[v&1].Store(was + next - have); return true }) {
+				c.cell.put[v&1].Store(was)
 				continue
 			}
 			c.cameBack(due)
@@ -242,16 +266,18 @@ func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock,
 // Every order of what may happen to a cell at once keeps its counts, and so does a crash between any
 // two operations.
 func TestInterleavingsOfACell(t *testing.T) {
-	for name, make := range scenesOfCells(right) {
-		fault, runs := explore(t, make)
-		t.Logf("%s: %d orders", name, runs)
-		if fault != "" {
-			t.Errorf("%s: %s", name, fault)
+	both(t, func(t *testing.T, p parts) {
+		for name, make := range scenesOfCells(p) {
+			fault, runs := explore(t, make)
+			t.Logf("%s: %d orders", name, runs)
+			if fault != "" {
+				t.Errorf("%s: %s", name, fault)
+			}
+			if runs < 20 {
+				t.Errorf("%s: only %d orders: the scene has lost its point", name, runs)
+			}
 		}
-		if runs < 20 {
-			t.Errorf("%s: only %d orders: the scene has lost its point", name, runs)
-		}
-	}
+	})
 }
 
 // With a guard removed some order breaks the counts, and it is found.
@@ -271,7 +297,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 				v, due := c.tokens.Load(), c.due()
 				have := max(v>>1, 0)
 				next := max(have+due+n, 0)
-				c.put[1-v&1].Store(c.put[v&1].Load() + next - have)
+				c.cell.put[1-v&1].Store(c.cell.put[v&1].Load() + next - have)
 				c.tokens.Store(next<<1 | (1 - v&1))
 				c.cameBack(due)
 				return next - have - due - n
@@ -301,6 +327,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 		},
 	} {
 		p := right
+		p.kept = true
 		change(&p)
 		found := ""
 		for scene, make := range scenesOfCells(p) {
@@ -319,65 +346,67 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 // A request of two limits has units of both or of none, in every order with another such
 // request, whatever the other limit's bucket holds.
 func TestInterleavingsOfTwoLimits(t *testing.T) {
-	for _, stocks := range [][2]int64{{1, 1}, {2, 1}, {1, 2}} {
-		for _, crossed := range []bool{false, true} {
-			fault, runs := explore(t, func() scene {
-				a, b := newGhost(stocks[0]), newGhost(stocks[1])
-				both := 0
-				request := func(first, second *ghost) func() {
-					return func() {
-						first.flying++
-						second.flying++
-						defer func() { first.flying--; second.flying-- }()
-						first.c.pending.Add(1)
-						first.atMost++
-						if !first.c.take(1) {
-							first.atMost--
-							first.refused++
-							first.c.refused.Add(1)
+	both(t, func(t *testing.T, p parts) {
+		for _, stocks := range [][2]int64{{1, 1}, {2, 1}, {1, 2}} {
+			for _, crossed := range []bool{false, true} {
+				fault, runs := explore(t, func() scene {
+					a, b := newGhost(p, stocks[0]), newGhost(p, stocks[1])
+					had := 0
+					request := func(first, second *ghost) func() {
+						return func() {
+							first.flying++
+							second.flying++
+							defer func() { first.flying--; second.flying-- }()
+							first.c.pending.Add(1)
+							first.atMost++
+							if !first.c.take(1) {
+								first.atMost--
+								first.refused++
+								first.c.refused.Add(1)
+								first.c.pending.Add(-1)
+								return
+							}
+							second.atMost++
+							if !second.c.take(1) {
+								second.atMost--
+								second.refused++
+								second.c.refused.Add(1)
+								first.c.back.Add(1)
+								first.atMost--
+								first.c.pending.Add(-1)
+								return
+							}
+							for _, g := range []*ghost{first, second} {
+								g.admitted++
+								g.inHand++
+							}
+							had++
 							first.c.pending.Add(-1)
-							return
 						}
-						second.atMost++
-						if !second.c.take(1) {
-							second.atMost--
-							second.refused++
-							second.c.refused.Add(1)
-							first.c.back.Add(1)
-							first.atMost--
-							first.c.pending.Add(-1)
-							return
-						}
-						for _, g := range []*ghost{first, second} {
-							g.admitted++
-							g.inHand++
-						}
-						both++
-						first.c.pending.Add(-1)
 					}
+					second := request(a, b)
+					if crossed {
+						second = request(b, a)
+					}
+					return scene{
+						actors: []func(){request(a, b), second, then(a.collect(p), func() { a.c.fold() }, b.collect(p))},
+						state:  func() []int64 { return append(a.state(), b.state()...) },
+						always: func() string { return a.always() + b.always() },
+						atEnd: func() string {
+							if int64(had) > min(stocks[0], stocks[1]) || a.admitted != b.admitted {
+								return fmt.Sprintf("%d requests have both, of %v", had, stocks)
+							}
+							return a.atEnd() + b.atEnd()
+						},
+					}
+				})
+				t.Logf("stocks %v, crossed %v: %d orders", stocks, crossed, runs)
+				if fault != "" {
+					t.Errorf("stocks %v, crossed %v: %s", stocks, crossed, fault)
 				}
-				second := request(a, b)
-				if crossed {
-					second = request(b, a)
-				}
-				return scene{
-					actors: []func(){request(a, b), second, then(a.collect(right), func() { a.c.fold() }, b.collect(right))},
-					state:  func() []int64 { return append(a.state(), b.state()...) },
-					always: func() string { return a.always() + b.always() },
-					atEnd: func() string {
-						if int64(both) > min(stocks[0], stocks[1]) || a.admitted != b.admitted {
-							return fmt.Sprintf("%d requests have both, of %v", both, stocks)
-						}
-						return a.atEnd() + b.atEnd()
-					},
-				}
-			})
-			t.Logf("stocks %v, crossed %v: %d orders", stocks, crossed, runs)
-			if fault != "" {
-				t.Errorf("stocks %v, crossed %v: %s", stocks, crossed, fault)
 			}
 		}
-	}
+	})
 }
 
 // What an ancestor's bucket bills after a crash is all that was admitted for itself, and of requests
@@ -385,23 +414,25 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 func TestInterleavingsOfAnAncestor(t *testing.T) {
 	for _, hurried := range []bool{false, true} {
 		fault, runs := explore(t, func() scene {
-			g := newGhost(3)
+			p := right
+			p.kept = true
+			g := newGhost(p, 3)
 			own := int64(0)
 			below := func(n int64, denied bool) func() {
 				return func() {
 					g.flying += n
 					if hurried {
-						g.c.inherited.Add(n)
+						g.c.cell.inherited.Add(n)
 						g.c.pending.Add(n)
 					} else {
 						g.c.pending.Add(n)
-						g.c.inherited.Add(n)
+						g.c.cell.inherited.Add(n)
 					}
 					if taken := g.c.take(n); denied || !taken {
 						if taken {
 							g.c.back.Add(n)
 						}
-						g.c.inherited.Add(-n)
+						g.c.cell.inherited.Add(-n)
 					}
 					g.c.pending.Add(-n)
 					g.flying -= n
@@ -416,9 +447,9 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 					g.flying--
 					g.c.fold()
 				}},
-				state: func() []int64 { return append(g.state(), g.c.inherited.v, own) },
+				state: func() []int64 { return append(g.state(), g.c.cell.inherited.v, own) },
 				always: func() string {
-					if got := g.c.takenOwn(); got < own || got > own+g.flying {
+					if got := g.c.cell.takenOwn(); got < own || got > own+g.flying {
 						return fmt.Sprintf("a crash leaves %d units to bill here: %d were admitted, and %d are under way", got, own, g.flying)
 					}
 					return ""

@@ -521,7 +521,7 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 
 // rest books what a cell has beyond what was booked. After a loss of power it may be behind that.
 func (r *Recovery) rest(p *feed, c *cell) {
-	own, denied := max(c.takenOwn(), p.rowed), max(c.denied()-c.excused.Load(), p.rowedDenied)
+	own, denied := max(c.takenOwn(), p.rowed), max(c.refused.Load()-c.excused.Load(), p.rowedDenied)
 	left := counts{denied: denied - p.rowedDenied}
 	if p.key.Meter != "" {
 		left.admitted = own - p.rowed

@@ -29,7 +29,7 @@ func TestLargerThanTheBucket(t *testing.T) {
 	}
 	old := l
 	l.Burst = 200
-	b.scope.goBy(termsAlone(&l))
+	b.scope().goBy(termsAlone(&l))
 	b.follow(termsAlone(&old))
 	if got := ask(b, now, 101, false); got != Wait {
 		t.Errorf("101 of at most 200: got %v, want Wait", got)

@@ -18,11 +18,13 @@ func TestLayout(t *testing.T) {
 		what      string
 		got, want uintptr
 	}{
-		{"an entry", unsafe.Sizeof(e), 112},
+		{"an entry", unsafe.Sizeof(e), 96},
 		{"where an entry's values are", unsafe.Offsetof(entryOf[[16]byte]{}.values), unsafe.Sizeof(e)},
 		{"where an entry has its values from", unsafe.Offsetof(entryOf[string]{}.values), unsafe.Sizeof(e)},
 		{"a group of the table", unsafe.Sizeof(group[Entry]{}), 64},
-		{"a cell", unsafe.Sizeof(*e.cell), 64},
+		{"a cell", unsafe.Sizeof(cell{}), 64},
+		{"what requests touch", unsafe.Sizeof(hot{}), 32},
+		{"what requests touch, in a cell", unsafe.Offsetof(cell{}.hot), 0},
 		{"a group of the memo", unsafe.Sizeof(memoGroup{}), 64},
 		{"what asking three limits needs of a resolution", unsafe.Offsetof(known.cells) + 3*unsafe.Sizeof(known.cells[0]), 32},
 		{"a resolution's place in a cache line", unsafe.Sizeof(known) % 32, 0},

@@ -125,7 +125,7 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	known := &Resolution{path: p, set: set, is: k}
 	copy(known.entries[:], entries)
 	for i, e := range entries {
-		known.cells[i] = e.cell
+		known.cells[i] = e.at
 	}
 	if g, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); g != nil {
 		t.put(g, at, known)

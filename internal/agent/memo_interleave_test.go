@@ -53,7 +53,7 @@ func (s *memoScene) recall(i int) func() {
 
 func (s *memoScene) remember(i int) func() {
 	return func() {
-		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{Bucket: Bucket{cell: &cell{back: counter{int64(i)}}}}}, 0)
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{Bucket: Bucket{at: &hot{back: counter{int64(i)}}}}}, 0)
 	}
 }
 

@@ -22,7 +22,7 @@ func attributesOf(pairs ...string) []limit.Attribute {
 
 // remember remembers a request of one limit, which meets a bucket of its own, and returns that.
 func remember(r *Registry, set *Set, a []limit.Attribute) *Entry {
-	e := &Entry{Bucket: Bucket{cell: new(cell)}}
+	e := &Entry{Bucket: Bucket{at: new(hot)}}
 	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
 	return e
 }
@@ -282,7 +282,7 @@ func TestMemoOfManyShapes(t *testing.T) {
 	for name, e := range entries {
 		if k, plain, _ := r.Recall(attributesOf(name, name)); k != nil {
 			known++
-			if k.Entry(0) != e || plain.at != e.cell {
+			if k.Entry(0) != e || plain.at != e.at {
 				t.Errorf("%s is known for what another came to", name)
 			}
 		}

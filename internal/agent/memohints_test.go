@@ -20,7 +20,7 @@ func hintedRequests(tb testing.TB, n int) (r *Registry, requests [][]limit.Attri
 		if i%2 == 0 {
 			remember(r, set, a)
 		} else {
-			entries := []*Entry{{Bucket: Bucket{cell: new(cell)}}, {Bucket: Bucket{cell: new(cell)}}}
+			entries := []*Entry{{Bucket: Bucket{at: new(hot)}}, {Bucket: Bucket{at: new(hot)}}}
 			r.Remember(a, set, []*Item{&set.Items[0], &set.Items[0]}, entries, 0)
 		}
 		requests = append(requests, a)

@@ -38,7 +38,7 @@ type memoGroup struct {
 // former need not be where that bucket decides alone.
 type memoWay struct {
 	known ref[Resolution]
-	near  ref[cell]
+	near  ref[hot]
 }
 
 // What a group's state says of a way, and its version.
@@ -52,7 +52,7 @@ const (
 )
 
 // recall returns the resolution of a request, if the table has it elsewhere than in the first group.
-func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
 	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
 	if known, near, way = b.recall(t, k, attributes); known != nil {
 		return known, near, way
@@ -77,7 +77,7 @@ func (g *memoGroup) full() bool {
 }
 
 // recall returns the resolution of a request, its cell, and what the state says of its way, if the group has it.
-func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
 	at := 0 // without a branch, for which of them it is cannot be foretold
 	if g.keys[1].Load() == k.key {
 		at = 1
@@ -89,7 +89,7 @@ func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute
 }
 
 // recallFrom is recall, of one way.
-func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *cell, way uint64) {
+func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
 	state := g.state.Load()
 	w := &g.ways[at&1]
 	if near = w.near.Load(); near != nil {
@@ -259,7 +259,7 @@ func (g *memoGroup) put(at int, known *Resolution) {
 		state = g.state.Load()
 	}
 	var k memoKey
-	var near *cell
+	var near *hot
 	var says uint64
 	if known != nil {
 		k, near = known.is, known.cells[known.near]

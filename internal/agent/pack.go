@@ -4,8 +4,8 @@ import "encoding/binary"
 
 const (
 	// packedBytes is what a bucket has for its book: enough for nearly all with a lease of tokens, and an entry whose values
-	// take 16 bytes is two cache lines.
-	packedBytes = 62
+	// take 16 bytes is two cache lines, of which the second has all that a decision reads.
+	packedBytes = 60
 	// moreBytes is what a book may take besides: enough for a window's.
 	moreBytes = 48
 	// grain is what active counts, in microseconds: idleness is of many seconds.
@@ -27,11 +27,13 @@ type packing struct {
 }
 
 const (
-	// common is how many numbers may be in use in most books; those behind them are of few, and have their bits only there.
-	common   = 39
+	// common is how many numbers may differ in most books; those behind them do in few, and have their bits only there.
+	common   = 31
 	wide     = 1 << common // there are others
 	head     = (common + 1) / 8
 	wideHead = 8
+	// midAge is about where times are that take six bytes for the first weeks of an agent's life.
+	midAge = 1 << 41
 )
 
 // num writes a number or reads it.
@@ -76,6 +78,7 @@ func (b *book) pack() bool {
 	from := wideHead - head
 	if b.rare() {
 		p.bits, p.bit = -1, common+1
+		b.walkUsual(&p)
 		b.walkRare(&p)
 		p.differ |= wide
 		from = 0
@@ -85,7 +88,7 @@ func (b *book) pack() bool {
 	}
 	binary.LittleEndian.PutUint64(room[:], p.differ<<(8*from))
 	packed := room[from:p.at]
-	s := b.seldom.Load()
+	s := b.seldom()
 	if len(packed) <= packedBytes {
 		if s != nil {
 			s.more = nil
@@ -101,7 +104,7 @@ func (b *book) pack() bool {
 	return true
 }
 
-// unpack reads what pack wrote into a book of zeros, which is what a bucket has that was never packed.
+// unpack reads what pack wrote into a book of zeros.
 func (b *book) unpack() {
 	p := packing{b: b.packed[:], at: head}
 	if s := b.cell.apart; s != nil && s.more != nil {
@@ -113,13 +116,18 @@ func (b *book) unpack() {
 	p.bits = int64(bits & (wide - 1))
 	if bits&wide == 0 {
 		b.walk(&p)
+		b.walkUsual(&packing{})
 		return
 	}
 	p.at = wideHead
 	b.walk(&p)
 	p.bits = int64(bits >> (common + 1))
+	b.walkUsual(&p)
 	b.walkRare(&p)
 }
+
+// usualFlags are those of a bucket that was granted something, and nothing else.
+const usualFlags = 3
 
 // flags are what is true or false.
 func (b *book) flags() [10]*bool {
@@ -133,19 +141,18 @@ func (b *book) walk(p *packing) {
 			flags |= 1 << i
 		}
 	}
-	p.num(&flags, 0)
+	p.num(&flags, usualFlags)
 	for i, f := range b.flags() {
 		*f = flags>>i&1 != 0
 	}
 	b.alone = alone(flags >> len(b.flags()))
 
 	// Times, most of which are those of the last renewal and its answer.
-	p.num(&b.lastAsk, 0)
+	p.num(&b.lastAsk, midAge)
 	p.num(&b.answeredAt, b.lastAsk)
 	p.num(&b.checkedAt, b.lastAsk)
 	p.num(&b.last, b.lastAsk)
 	p.num(&b.term, 0)
-	p.num(&b.expires, b.answeredAt+b.term-margin)
 	p.num(&b.renewAt, b.answeredAt+b.term-b.leadLocked(b.term))
 	p.num(&b.denyUntil, 0)
 	p.num(&b.resetAt, b.last)
@@ -155,8 +162,7 @@ func (b *book) walk(p *packing) {
 	p.num(&b.trickle, 0)
 	p.num(&b.room, 0)
 	p.num(&b.fraction, 0)
-	p.num(&b.debt, 0)
-	p.num(&b.granted, b.trickle/1000*(b.term/1000)/1_000_000)
+	p.num(&b.granted, b.room+b.trickle/1000*(b.term/1000)/1_000_000)
 	p.num(&b.remaining, 0)
 	p.num(&b.generation, 1)
 
@@ -165,15 +171,16 @@ func (b *book) walk(p *packing) {
 	p.num(&b.number, b.began)
 	p.num(&b.toldAdmitted, 0)
 	p.num(&b.toldDenied, 0)
-	p.num(&b.answered, b.toldAdmitted)
-	p.num(&b.answeredDenied, b.toldDenied)
 	p.num(&b.checked, b.toldAdmitted+b.toldDenied)
-	p.num(&b.spentBase, b.answered)
+	p.num(&b.spentBase, b.toldAdmitted)
 	p.num(&b.collectedAdmitted, b.toldAdmitted)
 	p.num(&b.collectedDenied, b.toldDenied)
-	p.num(&b.rowed, b.collectedAdmitted)
-	p.num(&b.rowedDenied, b.collectedDenied)
 	p.num(&b.cell.folded, 0)
+	in := b.toldAdmitted + b.room
+	if b.has(durable) {
+		in = 0
+	}
+	p.num(&b.cell.in, in)
 
 	p.num(&b.asked, 0)
 	p.num(&b.within, b.term)
@@ -181,9 +188,22 @@ func (b *book) walk(p *packing) {
 	small(p, &b.uses)
 }
 
+// walkUsual is of numbers that hardly ever are not what follows from others.
+func (b *book) walkUsual(p *packing) {
+	p.num(&b.debt, 0)
+	p.num(&b.expires, b.usualEnd())
+	p.num(&b.answered, b.toldAdmitted)
+	p.num(&b.answeredDenied, b.toldDenied)
+	p.num(&b.rowed, b.collectedAdmitted)
+	p.num(&b.rowedDenied, b.collectedDenied)
+}
+
+func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
+
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 ||
+	return b.debt != 0 || b.expires != b.usualEnd() || b.answered != b.toldAdmitted || b.answeredDenied != b.toldDenied ||
+		b.rowed != b.collectedAdmitted || b.rowedDenied != b.collectedDenied || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 ||
 		b.touched != 0 || b.least != 0
 }
 

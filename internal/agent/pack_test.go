@@ -61,11 +61,10 @@ func TestPackedIsUnpacked(t *testing.T) {
 		want := *b
 		if b.pack() {
 			packed++
-			if s := of.seldom.Load(); s == nil || s.more == nil {
+			if s := of.seldom(); s == nil || s.more == nil {
 				narrow++
 			}
-			got := book{Bucket: of, terms: b.terms}
-			got.cell.cell, got.cell.apart = of.cell, of.seldom.Load()
+			got := book{Bucket: of, terms: b.terms, cell: of.stock()}
 			got.unpack()
 			want.cell.apart = got.cell.apart
 			if got != want {
@@ -74,7 +73,7 @@ func TestPackedIsUnpacked(t *testing.T) {
 			}
 		}
 		b.close()
-		if open := of.seldom.Load() != nil && of.seldom.Load().book != nil; peek(of).number != want.number {
+		if open := of.seldom() != nil && of.seldom().book != nil; peek(of).number != want.number {
 			t.Fatalf("seed %d run %d: after it was closed it is another book (open: %v)", seed, run, open)
 		}
 	}
@@ -103,6 +102,8 @@ func TestPackedBits(t *testing.T) {
 	b.walk(&p)
 	usual := p.bit
 	p.bits = -1
+	b.walkUsual(&p)
+	p.bits = -1
 	if b.walkRare(&p); usual > common || p.bit-usual > 64-common-1 {
 		t.Errorf("%d common and %d rare numbers, want at most %d and %d", usual, p.bit-usual, common, 64-common-1)
 	}
@@ -114,7 +115,7 @@ func TestBooksAreClosed(t *testing.T) {
 	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10}, Burst: 100})
 	is := func(what string, want bool) {
 		t.Helper()
-		s := b.seldom.Load()
+		s := b.seldom()
 		if open := s != nil && s.book != nil; open != want || !want && s != nil {
 			t.Errorf("%s: open %v, want %v; apart: %+v", what, open, want, s)
 		}

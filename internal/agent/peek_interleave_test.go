@@ -7,11 +7,10 @@ func peek(of *Bucket) book {
 	if b := of.working.book; b != nil {
 		return *b
 	}
-	if s := of.seldom.Load(); s != nil && s.book != nil {
+	if s := of.seldom(); s != nil && s.book != nil {
 		return *s.book
 	}
-	b := book{Bucket: of, terms: of.goesBy()}
-	b.cell.cell, b.cell.apart = of.cell, of.seldom.Load()
+	b := book{Bucket: of, terms: of.goesBy(), cell: of.stock()}
 	b.unpack()
 	return b
 }

@@ -72,7 +72,7 @@ func (p *Plan) Meanwhile() int64 { return min(p.turn, p.kept) }
 func (e *Entry) Compose(now, idleSince int64, final bool) lease.Renewal {
 	b := e.open(new(hand))
 	defer b.close()
-	return b.renewLocked(now, final || e.scope.orphan || b.unusedLocked() ||
+	return b.renewLocked(now, final || e.scope().orphan || b.unusedLocked() ||
 		b.active*grain < idleSince && b.queue == nil && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0))
 }
 

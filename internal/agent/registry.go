@@ -325,7 +325,7 @@ func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
 	for range groups {
 		g := &groups[at]
 		for i := range inGroup {
-			if e := g.has(i, hash); e != nil && e.scope == s && e.values() == values {
+			if e := g.has(i, hash); e != nil && e.is(s) && e.values() == values {
 				return e
 			}
 		}
@@ -380,7 +380,7 @@ func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, n
 func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := e.scope
+	s := e.scope()
 	if s.beyond == nil || s.beyond.orphan || s.orphan || r.closed {
 		return nil, ErrGone
 	}
@@ -399,7 +399,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 		return nil, ErrCrowded
 	}
 	h := maphash.Bytes(r.seed, values) ^ s.hash
-	e := newEntry(s, values, now, r.journal)
+	e := newEntry(s, values, now, r.journal, r.entries.live < aloneUpTo)
 	r.entries.insert(h, e)
 	s.entries++
 	if len(s.names) == 0 {

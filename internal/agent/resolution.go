@@ -12,7 +12,7 @@ import (
 // wherever the allocator puts it.
 type Resolution struct {
 	*path
-	cells   [memoLimits]*cell // of entries
+	cells   [memoLimits]*hot // of entries
 	entries [memoLimits]*Entry
 	set     *Set
 	is      memoKey
@@ -83,7 +83,7 @@ func sameNames(names []string, attributes []limit.Attribute) bool {
 }
 
 // Cell is where a bucket's units are. The zero Cell is none.
-type Cell struct{ at *cell }
+type Cell struct{ at *hot }
 
 // None reports whether it is none.
 func (c Cell) None() bool { return c.at == nil }
@@ -116,7 +116,7 @@ func (r *Resolution) Take(n int64) int {
 			c.pending.Add(n)
 		}
 		if r.inherited[i&(memoLimits-1)] {
-			c.inherited.Add(n)
+			r.entries[i&(memoLimits-1)].Inherit(n)
 		}
 		if !c.take(n) {
 			return i

@@ -136,7 +136,7 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	})
 	if search != nil {
 		r.entries.each(func(e *Entry) {
-			if search[e.scope] {
+			if search[e.scope()] {
 				each(e)
 			}
 		})
@@ -282,16 +282,16 @@ func (b *rebuild) changes() Changes {
 	if search {
 		b.entries.each(func(e *Entry) {
 			switch {
-			case len(e.scope.names) == 0:
-			case b.different[e.scope] != nil:
+			case len(e.scope().names) == 0:
+			case b.different[e.scope()] != nil:
 				c.Changed = append(c.Changed, e)
-			case b.orphans[e.scope]:
+			case b.orphans[e.scope()]:
 				c.Orphaned = append(c.Orphaned, e)
 			}
 		})
 	}
 	for _, e := range c.Changed {
-		e.follow(b.different[e.scope])
+		e.follow(b.different[e.scope()])
 	}
 	return c
 }
@@ -617,9 +617,9 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		e.Drain()
 	}
 	r.mu.Lock()
-	r.entries.remove(r.hash(e.scope, e.values()), e)
+	r.entries.remove(r.hash(e.scope(), e.values()), e)
 	r.buckets.Store(int64(r.entries.live))
-	s := e.scope
+	s := e.scope()
 	if s.direct.Load() == e {
 		s.direct.Store(nil)
 	}

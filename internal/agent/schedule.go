@@ -13,6 +13,28 @@ type Schedule struct {
 	next  int64 // the first time that anything is due, where known; else 0
 }
 
+// when is when a bucket is to be looked at and, below that, its place in its slot, plus one; 0 where it is in none. Of the time there are
+// as many bits as tell apart what is due within twelve days: what is later is looked at then.
+type when uint64
+
+const (
+	placeBits = 24
+	mostIn    = 1<<placeBits - 1 // of one slot
+	dueBits   = 64 - placeBits
+)
+
+func (w when) place() int { return int(w & mostIn) }
+
+func (w when) slot() int { return slotOf(int64(w >> placeBits)) }
+
+func (w *when) set(due int64, place int) { *w = when(due)<<placeBits | when(place) }
+
+// due is when a bucket in the schedule is due, which is not before the slot that is now.
+func (s *Schedule) due(e *Entry) int64 {
+	from := s.from << slotBits
+	return from + (int64(e.when>>placeBits)-from)&(1<<dueBits-1)
+}
+
 const (
 	slotBits = 16  // of microseconds in a slot: 66 ms
 	wheel    = 512 // slots: half a minute, for few buckets wait longer
@@ -28,10 +50,14 @@ func (s *Schedule) Set(e *Entry, due int64) {
 		s.Remove(e)
 		return
 	}
-	due = max(due, s.from<<slotBits) // which is over: it is due at once
-	k := slotOf(due)
-	if e.index > 0 && slotOf(e.due) == k {
-		s.forget(e.due)
+	from := s.from << slotBits
+	due = min(max(due, from), from+1<<dueBits-1) // what is over is due at once
+	for len(s.slots) > 0 && len(s.slots[slotOf(due)]) == mostIn {
+		due += 1 << slotBits
+	}
+	k, place := slotOf(due), e.when.place()
+	if place > 0 && e.when.slot() == k {
+		s.forget(s.due(e))
 	} else {
 		s.Remove(e)
 		if s.slots == nil {
@@ -41,14 +67,14 @@ func (s *Schedule) Set(e *Entry, due int64) {
 		if n := len(slot); n == cap(slot) && n > keptRoom {
 			slot = append(make([]*Entry, 0, n+n/8), slot...) // of a great many, a quarter more is a good deal
 		}
-		e.index = int32(len(slot)) + 1
+		place = len(slot) + 1
 		s.slots[k] = append(slot, e)
 		s.used[k/64] |= 1 << (k % 64)
 		if s.n++; s.n == 1 {
 			s.next = due
 		}
 	}
-	e.due = due
+	e.when.set(due, place)
 	if s.next > due {
 		s.next = due
 	}
@@ -63,17 +89,17 @@ func (s *Schedule) forget(due int64) {
 
 // Remove takes e out.
 func (s *Schedule) Remove(e *Entry) {
-	if e.index == 0 {
+	k, at := e.when.slot(), e.when.place()-1
+	if at < 0 {
 		return
 	}
-	k, at := slotOf(e.due), e.index-1
-	e.index = 0
 	slot := s.slots[k]
-	s.forget(e.due)
+	s.forget(s.due(e))
+	e.when = 0
 	end := len(slot) - 1
 	if last := slot[end]; last != e {
 		slot[at] = last
-		last.index = at + 1
+		last.when = last.when&^mostIn | when(at+1)
 	}
 	slot[end] = nil
 	s.slots[k] = slot[:end]
@@ -95,7 +121,7 @@ func (s *Schedule) Pop(now int64) *Entry {
 	for s.n > 0 && (s.next == 0 || s.next <= now) {
 		slot := s.slots[s.from&(wheel-1)]
 		for i := len(slot) - 1; i >= 0; i-- {
-			if e := slot[i]; e.due <= now {
+			if e := slot[i]; s.due(e) <= now {
 				s.Remove(e)
 				return e
 			}
@@ -133,7 +159,7 @@ func (s *Schedule) first() int64 {
 			break
 		}
 		for _, e := range s.slots[k] {
-			least = min(least, e.due)
+			least = min(least, s.due(e))
 		}
 		if least>>slotBits <= s.from+int64(i) {
 			break // what is in later slots is due later
@@ -147,7 +173,7 @@ func (s *Schedule) Near(at int64, most int, found []*Entry) []*Entry {
 	last := min(at>>slotBits, s.from+wheel-1)
 	for slot := s.from; s.n > 0 && slot <= max(last, s.from); slot++ {
 		for _, e := range s.slots[slot&(wheel-1)] {
-			if e.due > at {
+			if s.due(e) > at {
 				continue
 			}
 			if len(found) >= most {

@@ -9,6 +9,23 @@ import (
 	"pgregory.net/rapid"
 )
 
+// What is due in a month is looked at before that, and not at once.
+func TestScheduleFarAhead(t *testing.T) {
+	const day = 86_400_000_000
+	var s Schedule
+	e, now := new(Entry), int64(20*day)
+	s.Pop(now)
+	s.Set(e, now+30*day)
+	if got := s.Pop(now + day); got != nil {
+		t.Error("what is due in a month is popped after a day")
+	}
+	if at := s.Next(); at < now+12*day || at > now+30*day {
+		t.Errorf("what is due in 30 days is looked at in %d", (at-now)/day)
+	} else if s.Pop(at) != e {
+		t.Error("it is not popped when it is to be looked at")
+	}
+}
+
 // Whatever is set, moved and taken out: what is due is popped, and nothing else; the next time is the first of all; and near a
 // time are those that are due by then.
 func TestScheduleOrders(t *testing.T) {
@@ -21,6 +38,9 @@ func TestScheduleOrders(t *testing.T) {
 		want := make(map[*Entry]int64)
 		span := rapid.SampledFrom([]int64{50, 1_000_000, 200_000_000}).Draw(t, "span")
 		now := rapid.Int64Range(0, 1e12).Draw(t, "began")
+		if rapid.Bool().Draw(t, "turns") {
+			now = 1<<dueBits - 1 - now%span // the bits that a bucket has of a time turn meanwhile
+		}
 		s.Pop(now)
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			e := entries[rapid.IntRange(0, len(entries)-1).Draw(t, "entry")]

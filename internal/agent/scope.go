@@ -15,6 +15,7 @@ import (
 //
 // There are as many as tenants, so that bytes count: what those of other tenants have as well is in the kind.
 type Scope struct {
+	scoped // which is itself
 	*kind
 	tenant string // who holds it; empty at the policy's top level
 	hash   uint64
@@ -55,6 +56,12 @@ func keyOf(l *limit.Limit, shadow bool) kindKey {
 	return kindKey{limit: l.Name, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), shadow: shadow}
 }
 
+func newScope() *Scope {
+	s := new(Scope)
+	s.scope = s
+	return s
+}
+
 // held is the limit as the tenant has it now, but for the meter.
 func (s *Scope) held() limit.Held {
 	t := s.now.Load()
@@ -88,7 +95,8 @@ func (r *Registry) scope(key kindKey, tenant string, names []string) (s *Scope, 
 	if s = r.scopes.find(hash, func(s *Scope) bool { return s.kind == k && s.tenant == tenant }); s != nil {
 		return s, false
 	}
-	s = &Scope{kind: k, tenant: tenant, hash: hash}
+	s = newScope()
+	s.kind, s.tenant, s.hash = k, tenant, hash
 	r.scopes.insert(hash, s)
 	k.scopes++
 	return s, true

@@ -74,7 +74,7 @@ func identity(v any) int64 {
 		if v != nil {
 			return int64(v.is.key)
 		}
-	case *cell:
+	case *hot:
 		if v != nil {
 			return v.back.v + 1
 		}

@@ -40,7 +40,7 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 			case 3:
 				was := *l
 				l.Burst = 50 + r.Int64N(100)
-				b.scope.goBy(termsAlone(l))
+				b.scope().goBy(termsAlone(l))
 				b.follow(termsAlone(&was))
 			case 4:
 				if b.Take(1) {
@@ -52,14 +52,14 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 			if b.Take(1) {
 				continue
 			}
-			refused := b.cell.refused.Load()
+			refused := b.at.refused.Load()
 			said, ok := b.Shut(now)
 			if !ok {
 				b.Slow(now, 1, false)
 				continue
 			}
 			shut++
-			if b.cell.refused.Load() != refused+1 {
+			if b.at.refused.Load() != refused+1 {
 				t.Fatalf("seed %d run %d step %d: a denial is not counted once", seed, run, step)
 			}
 			if want := b.Slow(now, 1, false); want.Outcome != Denied || want.RetryAfter < said.RetryAfter {

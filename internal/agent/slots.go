@@ -26,15 +26,15 @@ func (of *Bucket) Finish(n int64) []*Waiter {
 
 // Cancel is PutBack, and returns requests whose turn came, whose Done the caller runs.
 func (of *Bucket) Cancel(n int64) []*Waiter {
-	of.cell.back.Add(n)
+	of.at.back.Add(n)
 	return of.wake()
 }
 
 // Surplus reports whether more slots lie idle here than the agent may keep, to the first who
 // asks: the owner is to look at the bucket, which then gives them up. Whoever gave slots back asks.
 func (of *Bucket) Surplus() bool {
-	s := of.seldom.Load()
-	if s == nil || s.due(of.cell)+of.cell.units() <= int64(s.keep.Load()) {
+	s := of.seldom()
+	if s == nil || s.due(of.at)+of.at.units() <= int64(s.keep.Load()) {
 		return false
 	}
 	b := of.open(new(hand))
@@ -50,7 +50,7 @@ func (of *Bucket) Surplus() bool {
 const noticed = math.MaxInt32
 
 func (b *book) noticedLocked() bool {
-	s := b.seldom.Load()
+	s := b.seldom()
 	return s != nil && s.keep.Load() == noticed
 }
 

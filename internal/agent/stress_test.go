@@ -106,7 +106,7 @@ func TestSlotsUnderStress(t *testing.T) {
 	if collected != starts.Load() || refused != denied.Load() {
 		t.Errorf("collected %d starts and %d denied, want %d and %d", collected, refused, starts.Load(), denied.Load())
 	}
-	if s := b.State(1); s.InUse != 0 || s.Waiting != 0 || b.cell.pending.Load() != 0 {
-		t.Errorf("%d in use, %d waiting, %d pending at the end, want none", s.InUse, s.Waiting, b.cell.pending.Load())
+	if s := b.State(1); s.InUse != 0 || s.Waiting != 0 || b.at.pending.Load() != 0 {
+		t.Errorf("%d in use, %d waiting, %d pending at the end, want none", s.InUse, s.Waiting, b.at.pending.Load())
 	}
 }

@@ -120,7 +120,7 @@ func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, ro
 	b := e.open(new(hand))
 	defer b.close()
 	admitted, denied := b.collectLocked()
-	excused := e.cell.excused.Load() // after what was refused: too few are denied for now, never too many
+	excused := e.excused() // after what was refused: too few are denied for now, never too many
 	if admitted > 0 || denied > 0 {
 		b.activeLocked(now)
 	}
@@ -128,9 +128,9 @@ func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, ro
 	if b.rowed == b.collectedAdmitted && b.rowedDenied == denials {
 		return Sum{Admitted: admitted}, c, 0, 0
 	}
-	own := b.collectedAdmitted - e.cell.inherited.Load() - b.rowed
+	own := b.collectedAdmitted - e.inherited() - b.rowed
 	c = counts{denied: denials - b.rowedDenied}
-	if e.scope.meter() != "" {
+	if e.scope().meter() != "" {
 		c.admitted = max(own, 0)
 		if e.Overage() {
 			c.overage = c.admitted
@@ -166,7 +166,7 @@ func (e *Entry) Unbooked() bool {
 	if !b.settledLocked() {
 		return true
 	}
-	return b.rowed < b.collectedAdmitted-e.cell.inherited.Load() || b.rowedDenied < b.collectedDenied-e.cell.excused.Load()
+	return b.rowed < b.collectedAdmitted-e.inherited() || b.rowedDenied < b.collectedDenied-e.excused()
 }
 
 // rows returns up to which counts usage was booked.

@@ -144,7 +144,7 @@ func (w *walker) step(now int64, r *rand.Rand) {
 		}
 		old := w.l
 		w.l = limitOf(a, r)
-		w.scope.goBy(termsAlone(w.l))
+		w.scope().goBy(termsAlone(w.l))
 		w.follow(termsAlone(old))
 	}
 }
@@ -184,7 +184,7 @@ func walk(t *testing.T, seed uint64) (packed int) {
 			books[k] = peek(w.Bucket)
 			books[k].uses = 0
 		}
-		if s := both[0].seldom.Load(); s == nil || s.book == nil {
+		if s := both[0].seldom(); s == nil || s.book == nil {
 			packed++
 		}
 		if both[0].said != both[1].said {

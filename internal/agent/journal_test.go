@@ -617,6 +617,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	if n := back.State().Units; n != 60*users {
 		t.Errorf("%d units are recovered, want %d", n, 60*users)
 	}
+	runtime.KeepAlive(r)
 }
 
 // Records that are none are refused, whatever they are.

@@ -113,3 +113,42 @@ func TestNewcomersLeaveEachOtherTheRate(t *testing.T) {
 		t.Errorf("%d of %d got no trickle", without, holders)
 	}
 }
+
+// A holder that says that its server is strained gets longer leases, at most sixteen times and never beyond the longest, and one that
+// lasts from the first on where there is plenty; of strict limits, and windows, it gets the same as ever.
+func TestStrainMakesLeasesLong(t *testing.T) {
+	const begin = 1_760_000_000_000_000
+	strict := leasetest.Bucket(100, 12_000)
+	strict.EpsilonPPM = 0
+	for _, c := range []struct {
+		name     string
+		spec     lease.Spec
+		drained  int64 // units that another has used before
+		strain   int64
+		from, to int64 // of the terms of its first four leases, in milliseconds
+	}{
+		{"plenty", leasetest.Bucket(100, 12_000), 0, 0, 7_000, 40_000},
+		{"plenty", leasetest.Bucket(100, 12_000), 0, 4, 119_000, 120_000},
+		{"plenty", leasetest.Bucket(100, 12_000), 0, lease.MaxStrain, 119_000, 120_000},
+		{"half empty", leasetest.Bucket(100, 12_000), 9_500, 0, 200, 20_000},
+		{"half empty", leasetest.Bucket(100, 12_000), 9_500, lease.MaxStrain, 200, 120_000},
+		{"strict", strict, 0, 0, 200, 10_000},
+		{"strict", strict, 0, lease.MaxStrain, 200, 10_000},
+	} {
+		var s lease.State
+		if c.drained > 0 {
+			r := lease.Renewal{Key: "b", Holder: "other", Spec: c.spec, Now: begin, Number: 1, Began: 1, Waiting: c.drained, Largest: 1, Final: true}
+			r.Admitted, r.Waiting = c.drained, 0
+			if _, err := s.Renew(begin, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := asks{t: t, s: s, r: lease.Renewal{Key: "b", Holder: "a", Spec: c.spec, Strain: c.strain}}
+		for n := range int64(4) {
+			a.at(begin + (n+1)*500_000)
+			if ms := a.g.TTL / 1000; ms < c.from || ms > c.to {
+				t.Errorf("%s, strain %d: lease %d lasts %d ms, want %d to %d", c.name, c.strain, n, ms, c.from, c.to)
+			}
+		}
+	}
+}

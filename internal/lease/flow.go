@@ -93,6 +93,8 @@ func (r *Renewal) Check() error {
 		return bad("what is reserved", r.Reserved)
 	case r.InUse < 0 || r.InUse > limit.MaxUnits:
 		return bad("in use", r.InUse)
+	case r.Strain < 0 || r.Strain > MaxStrain:
+		return bad("the strain", r.Strain)
 	case r.Now < 0 || r.Now > maxCount || r.Window < 0 || r.Window > maxCount:
 		return bad("a time", max(r.Now, r.Window))
 	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount ||

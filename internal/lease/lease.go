@@ -58,6 +58,7 @@ type Renewal struct {
 	Reserved int64 // units of Waiting that are, or will be, reserved for what requests may cost: they may come back unspent
 	InUse    int64 // of slots: units in flight now, which no grant takes away
 	Final    bool  // end the lease, grant nothing
+	Strain   int64 // how many times as long as it should the holder waits for answers, at most MaxStrain; 0 and 1 while all is well
 	Alone    bool  // some of Admitted was of the share of a window that the holder goes on with out of contact
 
 	Window     int64 // start of the window that Admitted and Held belong to, Unix microseconds

@@ -264,7 +264,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
-		use = max(4*use, 2*limit.Micro)
+		use = max(4*use*x.strain(), 2*limit.Micro)
 	}
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {
@@ -282,7 +282,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	}
 	if x.guesses() {
 		// What is out counts as unspent until it is reported: who asks for more than that says so at once.
-		stock = min(stock, x.r.Waiting*limit.Micro+noise)
+		stock = min(stock, x.r.Waiting*limit.Micro+noise*x.strain())
 	}
 	stock = min(stock, whole(x.apart(all)))
 	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {

@@ -29,6 +29,8 @@ const (
 	few = 2
 	// pressedUnits is how many units a holder is to ask for in a term of a pressed bucket, about.
 	pressedUnits = 32
+	// MaxStrain is the most that a holder may say of its strain.
+	MaxStrain = 16
 	// oneOf so many renewals for single tokens begins a trickle in a dry bucket.
 	oneOf = 128
 )
@@ -59,15 +61,24 @@ func (x *step) term(mine, all, trickle int64) int64 {
 		if known && x.grows() && x.steady && x.overloaded(all) && 16*trickle >= 15*mulDiv(x.rate, mine, all) {
 			term = max(term, min(2*last, x.pressedTerm(mine)))
 		}
-		return term
+		return min(term*x.strain(), LongestTerm)
 	case rec != nil && rec.Fresh:
-		return max(4*FirstTerm, x.lasting()/4)
+		return max(4*FirstTerm, min(x.lasting(), x.lasting()*x.strain()/4))
 	case !known:
-		return ShortTerm
+		return ShortTerm * x.strain()
 	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
 		return min(LongestTerm, max(4*last, x.lasting()))
 	}
-	return min(LongTerm, max(4*last, x.lasting()))
+	return min(LongTerm*x.strain(), LongestTerm, max(4*last*x.strain(), x.lasting()))
+}
+
+// strain is how many times as long as otherwise a lease is to last: a server that is asked for more renewals than it can answer
+// is worth more error than one more request that waits.
+func (x *step) strain() int64 {
+	if !x.grows() {
+		return 1
+	}
+	return max(x.r.Strain, 1)
 }
 
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
@@ -76,7 +87,8 @@ func (x *step) lasting() int64 {
 	if !x.grows() || x.Level <= x.burst/2 {
 		return 0
 	}
-	return min(mulDiv(x.Level, 250_000, x.rate), LongestTerm/4)
+	strain := x.strain()
+	return min(mulDiv(x.Level, 250_000*min(strain, 4), x.rate), LongestTerm/4*strain, LongestTerm)
 }
 
 // guesses reports whether the lease is a newcomer's and lasts long all the same.
@@ -118,16 +130,16 @@ func (x *step) within(asked, elapsed int64) bool {
 // bucket that is nearly dry it would leave a token or two with each holder, and those that ask for each request are
 // as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
-	return x.grows() && all > seldom && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
-		(x.idle(trickle) || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
-		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm, 1e6) >= limit.Micro
+	return x.grows() && (all > seldom || x.strain() > 1) && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
+		(x.idle(trickle) || x.strain() > 1 && !x.dry() || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
+		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm*x.strain(), 1e6) >= limit.Micro
 }
 
 // settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or
 // with one of so many renewals. A token lies with each that does, half of the time; were they to begin all at once, that
 // would be missed in those seconds.
 func (x *step) settles(mine, all int64) bool {
-	return x.dry() && mulDiv(x.burst, mine, all) >= 16*noise && (x.rec.Lease.Trickle > 0 || x.r.Number%oneOf == 0)
+	return x.dry() && mulDiv(x.burst, mine, all) >= 16*noise/x.strain() && (x.rec.Lease.Trickle > 0 || x.r.Number%(oneOf/x.strain()) == 0)
 }
 
 // dry reports whether there is next to nothing.

@@ -119,7 +119,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		}
 		renewal := wire.RenewalFromProto(r)
 		renewal.Key = bucketKey(keyName(r), r.Tenant, r.Values)
-		renewal.Holder = holder
+		renewal.Holder, renewal.Strain = holder, int64(req.Strain)
 		renewal.Spec = spec(rule, at)
 		if renewal.Spec.Ledgered = ledgered(now, rule, r, &renewal.Spec); renewal.Spec.Ledgered {
 			if inLedger == nil {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -96,6 +97,7 @@ func CheckRenew(r *quotav1.RenewRequest) error {
 		bound{"policy_version", r.GetPolicyVersion(), 0, maxCount},
 		bound{"renewals", int64(len(r.GetRenewals())), 0, MaxRenewals},
 		bound{"tenants", int64(len(r.GetTenants())), 0, MaxTenants},
+		bound{"strain", int64(r.GetStrain()), 0, lease.MaxStrain},
 	)); err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ type Scenario struct {
 type Faults struct {
 	Loss, Duplicate float64               // chances for each message, each way
 	RoundTrip       int64                 // of a call, on average; 0 for 2 ms
+	Strain          int64                 // that all agents say they have, of a server with more to do than this bucket
 	Cuts            []Cut                 // agents out of contact
 	Forgets         []Forget              // the store loses buckets
 	Untold          bool                  // and nobody tells agents of that: a control

@@ -36,7 +36,7 @@ type renewResult struct {
 func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, final bool) {
 	c, now := l.c, l.c.now()
 	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
-	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version()}
+	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version(), Strain: int32(l.strain.now(now))}
 	// One piece of memory for all: there are thousands a second.
 	messages := make([]quotav1.Renewal, len(batch))
 	req.Renewals = make([]*quotav1.Renewal, len(batch))
@@ -92,6 +92,7 @@ func (l *loop) onRenewed(r renewResult) {
 		return
 	}
 	l.window.answered(r.trip, r.took)
+	l.strain.note(now, float64(l.roundTrip)/float64(l.window.target()), float64(len(l.pressing)+len(l.ready))/l.window.size)
 	l.contact(nil)
 	for i, e := range r.batch {
 		e.Flying = false

@@ -67,6 +67,7 @@ type loop struct {
 	forgot    int64 // what the lease store may have forgotten leases of before, as last told; 0 for not
 	flying    int
 	window    window
+	strain    strain
 	pressing  []*agent.Entry // that requests asked to be looked at, as they came, and that are not yet
 	ready     []*agent.Entry // that were to be renewed while nothing was sent, as they came due
 	lastSent  int64

@@ -33,7 +33,7 @@ type trip struct {
 
 const (
 	firstWindow = 64
-	leastWindow = 16 // a call of fewer costs the server as much for each as it costs for the call
+	leastWindow = 16 // a call of fewer costs the server as much for each as it costs for the call: only one that was not answered leads there
 	mostWindow  = maxCalls * maxBatch
 	// calm is how long a call takes, in microseconds, of a server that has as much to do as is good: it goes through its work in large
 	// batches then. One that is far away has twice what it takes at best, up to farCalm: a call that took longer at best was not on
@@ -53,7 +53,7 @@ func (w *window) target() int64 { return max(calm, min(2*w.best, farCalm)) }
 // one more goes: if it is answered first those hang, and are to keep no others; if not the server is busy, and has no more than twice as much of it.
 func (w *window) room(now int64) int {
 	room := int(w.size) - w.under
-	if w.under > 0 && room < int(w.size)/4 {
+	if w.under > 0 && room < max(int(w.size)/4, 1) {
 		w.short = true
 		if now < w.next() {
 			return 0
@@ -110,7 +110,7 @@ func (w *window) answered(t *trip, took int64) {
 	w.further(took)
 	ratio := float64(w.target()) / float64(took)
 	if ratio < 1 || w.short {
-		w.change(t.n, ratio)
+		w.change(t.n, ratio, min(w.size, leastWindow))
 	}
 }
 
@@ -131,13 +131,13 @@ func (w *window) further(took int64) {
 // lost says that there is no contact any more: the next may be by another way.
 func (w *window) lost() { w.best = 0 }
 
-// failed says that a call was not answered.
+// failed says that a call was not answered. Of a server that answers none in time so little is asked that it can.
 func (w *window) failed(t *trip) {
 	w.ended(t)
-	w.change(t.n, 0)
+	w.change(t.n, 0, 1)
 }
 
-// change moves the window to ratio times its size, between a half and twice, once all of it was answered.
-func (w *window) change(n int, ratio float64) {
-	w.size = min(max(w.size+float64(n)*(min(max(ratio, 0.5), 2)-1), leastWindow), mostWindow)
+// change moves the window to ratio times its size, between a half and twice, once all of it was answered, and to no less than least.
+func (w *window) change(n int, ratio, least float64) {
+	w.size = min(max(w.size+float64(n)*(min(max(ratio, 0.5), 2)-1), least), mostWindow)
 }

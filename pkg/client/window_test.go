@@ -91,8 +91,19 @@ func TestWindowFollowsTheServer(t *testing.T) {
 		n := w.room(0)
 		w.failed(w.sent(0, n, n))
 	}
-	if w.size != leastWindow {
-		t.Errorf("after ten calls that failed: got a window of %.0f, want %d", w.size, leastWindow)
+	if w.size != 1 {
+		t.Errorf("after ten calls that failed: got a window of %.0f, want 1", w.size)
+	}
+	n := w.room(0)
+	if w.answered(w.sent(0, n, n), 1_000_000); w.size < 1 || w.size > 2 {
+		t.Errorf("after one of a single renewal that took a second: got a window of %.0f, want no more than before", w.size)
+	}
+	for range 10 {
+		n := w.room(0)
+		w.answered(w.sent(0, n, n), 1_000)
+	}
+	if w.size < firstWindow {
+		t.Errorf("after ten that were quick: got a window of %.0f, want %d at least", w.size, firstWindow)
 	}
 }
 

@@ -148,6 +148,9 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 		r.Reserved = rng.Int64N(r.Waiting + 1)
 	}
 	r.Alone = rng.IntN(8) == 0
+	if rng.IntN(4) == 0 {
+		r.Strain = rng.Int64N(lease.MaxStrain + 1)
+	}
 	if h.spec.Algorithm == limit.Concurrency {
 		r.InUse = min(rng.Int64N(p.grant.Tokens+2), limit.MaxUnits)
 	}

@@ -172,6 +172,9 @@ func (w *world) renew(h *honest, waiting int64) {
 		Admitted: h.admitted, Denied: h.denied, Told: h.told, Held: h.tokens, Waiting: waiting, Largest: min(waiting, 1),
 		InUse: int64(len(h.inUse)), Trickle: h.grant.Trickle, ExpiresIn: max(h.expires-w.now, 0), Generation: h.grant.Generation,
 	}
+	if w.rng.IntN(4) == 0 {
+		r.Strain = w.rng.Int64N(lease.MaxStrain + 1)
+	}
 	a := w.s.Renew(context.Background(), []lease.Renewal{r})[0]
 	if a.Err != nil {
 		panic(a.Err)

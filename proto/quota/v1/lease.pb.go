@@ -581,7 +581,10 @@ type RenewRequest struct {
 	PolicyVersion int64      `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	Renewals      []*Renewal `protobuf:"bytes,4,rep,name=renewals,proto3" json:"renewals,omitempty"`
 	// Tenants that the agent saw for the first time and asks to have resolved.
-	Tenants       []string `protobuf:"bytes,5,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	Tenants []string `protobuf:"bytes,5,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// How many times as long as it should what the agent asks takes: 16 at most; 0 and 1 while all is well. Leases last longer
+	// then, where that costs little.
+	Strain        int32 `protobuf:"varint,6,opt,name=strain,proto3" json:"strain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -649,6 +652,13 @@ func (x *RenewRequest) GetTenants() []string {
 		return x.Tenants
 	}
 	return nil
+}
+
+func (x *RenewRequest) GetStrain() int32 {
+	if x != nil {
+		return x.Strain
+	}
+	return 0
 }
 
 // Renewal asks for, reports on, or ends the lease of one bucket.
@@ -2875,13 +2885,14 @@ var File_quota_v1_lease_proto protoreflect.FileDescriptor
 
 const file_quota_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/lease.proto\x12\bquota.v1\"\xaa\x01\n" +
+	"\x14quota/v1/lease.proto\x12\bquota.v1\"\xc2\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\"\xff\x04\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\x12\x16\n" +
+	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xff\x04\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +

@@ -14,12 +14,13 @@ import (
 
 // patience is how long a Renew call may take: several times as long as calls took of
 // late, so that a lost message delays a lease's renewal by no more than the store keeps
-// its share. A server that is slow is given more with each call that was not answered.
+// its share. A server that is slow is given more with each call that was not answered. Calls took less while there was
+// less to renew: one is given what the window lets it take as well, with all that is under way before it.
 func (l *loop) patience() time.Duration {
 	if l.roundTrip == 0 {
 		return l.c.cfg.renewTimeout // the first, which has to connect
 	}
-	d := max(8*time.Duration(l.roundTrip)*time.Microsecond, minPatience)
+	d := max(8*time.Duration(l.roundTrip)*time.Microsecond, time.Duration(l.window.most())*time.Microsecond, minPatience)
 	return min(d, l.c.cfg.renewTimeout)
 }
 

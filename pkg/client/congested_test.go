@@ -40,6 +40,29 @@ func TestACallThatHangsHoldsUpNoOthers(t *testing.T) {
 	})
 }
 
+// Calls of one renewal say little of how long one of many takes: where that is as much as may be under way, it is waited for, and not
+// asked again in vain.
+func TestALargeCallIsWaitedForAfterSmallOnes(t *testing.T) {
+	const users = firstWindow
+	bubble(t, plans(1, perUser()), func(t *testing.T, s *fake) {
+		s.set(func(f *fake) { f.leases, f.work = memstore.New(), 4*time.Millisecond })
+		c := dial(t, s)
+		for n := range 3 {
+			c.Allow(t.Context(), tenant("a"), Attribute{"user", fmt.Sprint("small-", n)})
+		}
+		var wg sync.WaitGroup
+		for n := range users {
+			wg.Go(func() { c.Allow(t.Context(), tenant("a"), Attribute{"user", fmt.Sprint(n)}) })
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		if st := c.Stats(); st.RenewFailed > 0 {
+			t.Errorf("%d of %d calls were not answered, want a server that is only busy", st.RenewFailed, st.RenewCalls)
+		}
+		shut(t, c)
+	})
+}
+
 // While the server answers nothing, or has too much to do, a lease's trickle goes on serving those who wait their turn.
 func TestTurnsComeWhileNoCallIsAnswered(t *testing.T) {
 	for _, c := range []struct {

@@ -65,6 +65,12 @@ func (w *window) room(now int64) int {
 
 func (w *window) late(t *trip) int64 { return t.at + 2*w.target() }
 
+// most is how long the youngest call may yet take, in microseconds, of a server that only has much to do: a window of renewals twice
+// what it should before one more call goes, and twice that with what the other brings.
+func (w *window) most() int64 {
+	return int64(4 * float64(w.target()) * min(float64(w.under)/w.size, 1))
+}
+
 // next returns when there is room again if no call is answered; agent.Never where there is none then, either.
 func (w *window) next() int64 {
 	if len(w.trips) == 0 || w.trying() {

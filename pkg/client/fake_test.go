@@ -66,6 +66,7 @@ type fake struct {
 	busy      time.Time     // until then it works
 	hangs     int           // every so many Renew calls one is not answered; 0 for none
 	calls     int           // of Renew that came
+	strain    int32         // as the last of them said
 	twins     bool          // a report may come with another digest
 
 	// The ledger.
@@ -190,6 +191,7 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 		return nil, errDown
 	}
 	f.renews++
+	f.strain = req.Strain
 	resp := &quotav1.RenewResponse{PolicyVersion: f.policy.Version}
 	once := make(map[string]bool)
 	for _, r := range req.Renewals {

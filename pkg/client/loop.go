@@ -534,7 +534,7 @@ func (l *loop) stats() Stats {
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
-		Renewals: l.count.renewals, Tenants: l.count.tenants, Window: int64(l.window.size), Pressing: int64(len(l.pressing)),
+		Renewals: l.count.renewals, Tenants: l.count.tenants, Window: int64(l.window.size), Pressing: int64(len(l.pressing)), Strain: l.strain.now(c.now()),
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,

@@ -133,7 +133,7 @@ func fill(v any, step int64) {
 
 func TestLeaseRound(t *testing.T) {
 	var r lease.Renewal
-	fill(&r, 1000) // whole milliseconds, so that nothing is rounded
+	fill(&r, 1000)                        // whole milliseconds, so that nothing is rounded
 	r.Final, r.Now, r.Strain = true, 0, 0 // strain is the request's
 	if got := RenewalFromProto(over(t, RenewalToProto(r))); !reflect.DeepEqual(got, r) {
 		t.Errorf("renewal:\n got %+v\nwant %+v", got, r)

@@ -124,7 +124,7 @@ func Table(section string, results []Result) string {
 			tenth = ""
 		}
 		worst, came := fmt.Sprintf("%.2f", r.WorstPct), fmt.Sprintf("%.2f", r.CamePct)
-		if most, _ := r.promisedError(); most == 0 && r.Scenario.Faults.Healed == 0 && len(r.Scenario.Promises) > 0 {
+		if most, _ := r.promisedError(); most == 0 && r.Scenario.Faults.Healed == 0 && r.Scenario.Faults.Strain == 0 && len(r.Scenario.Promises) > 0 {
 			worst, came = "", "" // units are compared
 		}
 		besides := r.besides()

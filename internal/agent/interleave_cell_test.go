@@ -268,14 +268,7 @@ func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock,
 func TestInterleavingsOfACell(t *testing.T) {
 	both(t, func(t *testing.T, p parts) {
 		for name, make := range scenesOfCells(p) {
-			fault, runs := explore(t, make)
-			t.Logf("%s: %d orders", name, runs)
-			if fault != "" {
-				t.Errorf("%s: %s", name, fault)
-			}
-			if runs < 20 {
-				t.Errorf("%s: only %d orders: the scene has lost its point", name, runs)
-			}
+			holds(t, name, make)
 		}
 	})
 }

@@ -39,6 +39,19 @@ type explorer struct {
 
 type choice struct{ taken, of int }
 
+// holds fails unless every order of a scene is without a fault, and there are enough of them to tell.
+func holds(t *testing.T, name string, make func() scene) {
+	t.Helper()
+	fault, runs := explore(t, make)
+	t.Logf("%s: %d orders", name, runs)
+	if fault != "" {
+		t.Errorf("%s: %s", name, fault)
+	}
+	if runs < 20 {
+		t.Errorf("%s: only %d orders: the scene has lost its point", name, runs)
+	}
+}
+
 // explore returns the first fault, or nothing, and how many runs it took.
 func explore(t *testing.T, make func() scene) (fault string, runs int) {
 	t.Helper()

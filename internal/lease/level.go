@@ -2,6 +2,7 @@ package lease
 
 import (
 	"math"
+	"slices"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -9,12 +10,10 @@ import (
 // advance brings the bucket to the time to: it refills, and lets the leases fall out
 // whose slots are over, each at its time.
 func (x *step) advance(to int64) {
-	for slot := x.Last/SlotLen + 1; len(x.Ring) > 0 && slot*SlotLen <= to; slot++ {
-		sums, ok := x.Ring[slot]
-		if !ok {
-			continue
-		}
-		x.refill(slot * SlotLen)
+	over := 0
+	for ; over < len(x.Ring) && x.Ring[over].At*SlotLen <= to; over++ {
+		sums := x.Ring[over].Sums
+		x.refill(x.Ring[over].At * SlotLen)
 		x.Out.subtract(sums)
 		if x.Algorithm == limit.Concurrency {
 			x.Level += sums.Stock // the holder is gone, and what it had in flight with it
@@ -22,8 +21,8 @@ func (x *step) advance(to int64) {
 		if x.r.Spec.Ledgered && sums.Stock > 0 {
 			x.Lapsed, x.Moved = true, x.now
 		}
-		delete(x.Ring, slot)
 	}
+	x.Ring = slices.Delete(x.Ring, 0, over)
 	x.refill(to)
 }
 
@@ -115,13 +114,7 @@ func (x *step) release() {
 		}
 	}
 	x.Out.subtract(lent)
-	sums := x.Ring[x.rec.Slot]
-	sums.subtract(lent)
-	if sums == (Sums{}) {
-		delete(x.Ring, x.rec.Slot)
-	} else {
-		x.Ring[x.rec.Slot] = sums
-	}
+	x.Ring.subtract(x.rec.Slot, lent)
 }
 
 // putBack returns to the level what the holder did not spend of its lease, and

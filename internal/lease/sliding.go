@@ -107,9 +107,9 @@ func (x *step) slidingReserve() int64 {
 		return 0
 	}
 	last := x.t
-	for slot, sums := range x.Ring {
-		if sums.Trickle > 0 {
-			last = max(last, slot*SlotLen)
+	for _, slot := range x.Ring {
+		if slot.Trickle > 0 {
+			last = max(last, slot.At*SlotLen)
 		}
 	}
 	return mulDiv(over, last-x.t, 1e6)

@@ -46,8 +46,8 @@ type State struct {
 
 	Log []Entry // of a sliding window log, oldest first
 
-	Out  Sums           // over the ring
-	Ring map[int64]Sums // by expiry slot: the leases that end in it
+	Out  Sums // over the ring
+	Ring Ring
 
 	Holders map[string]*Record
 

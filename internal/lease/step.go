@@ -213,7 +213,6 @@ func (s *State) anchor(now int64, r *Renewal) {
 	s.Generation = 1
 	s.Last, s.Since, s.Edge, s.LastEdge = now, now, now, now
 	s.Level, s.Burst = burst, burst
-	s.Ring = make(map[int64]Sums)
 }
 
 // clock returns the bucket's time for the store's, the offset to keep, and by how much the time is ahead of the
@@ -223,7 +222,7 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 	t = now + s.Offset
 	most := int64(math.MaxInt64)
 	if s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
-		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.lastSlot()*SlotLen)
+		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.Ring.last()*SlotLen)
 	}
 	// The holder's own clock knows better how long ago its last step was. That its messages take their time makes
 	// the two differ; what they differ by in all is bounded, so that a clock that leaps again and again gains no more.
@@ -257,11 +256,11 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 // change begins another algorithm: full, less what is out of the old one. Records
 // stay, for repeated numbers.
 func (x *step) change() {
-	out, last := x.Out.Stock+x.Out.Pile, max(x.lastSlot(), x.t/SlotLen+1)
+	out, last := x.Out.Stock+x.Out.Pile, max(x.Ring.last(), x.t/SlotLen+1)
 	*x.State = State{
 		Algorithm: x.r.Spec.Algorithm, Level: max(x.burst-out, 0), Burst: x.burst,
 		Last: x.t, Since: x.t, Edge: x.t, LastEdge: x.t, Offset: x.Offset, Generation: following(x.Generation),
-		Locked: x.Locked, Ring: make(map[int64]Sums), Holders: x.Holders, Steps: x.Steps,
+		Locked: x.Locked, Holders: x.Holders, Steps: x.Steps,
 	}
 	// Neither refills: what is out is to come back.
 	switch out = min(out, x.burst); {
@@ -270,7 +269,7 @@ func (x *step) change() {
 		x.note(mulDiv(out+limit.Micro-1, 1, limit.Micro))
 	case x.Algorithm == limit.Concurrency && out > 0:
 		x.Out.Stock = out
-		x.Ring[last] = x.Out
+		x.Ring.Add(last, x.Out)
 	}
 }
 
@@ -351,15 +350,13 @@ func (x *step) hang(term, hold int64) {
 		next.Slot = (next.Slot/grain + 1) * grain
 	}
 	x.Out.Add(next.Lease)
-	sums := x.Ring[next.Slot]
-	sums.Add(next.Lease)
-	x.Ring[next.Slot] = sums
+	x.Ring.Add(next.Slot, next.Lease)
 }
 
 // untilFull is how long the bucket has to be kept: until it is full, its window is over, and no
 // lease can be live.
 func (x *step) untilFull() int64 {
-	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t, x.lastSlot()*SlotLen+2*SlotLen-x.t)
+	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t, x.Ring.last()*SlotLen+2*SlotLen-x.t)
 	switch x.Algorithm {
 	case limit.FixedWindow:
 		return max(keep, x.WindowEnd-x.now)

@@ -20,8 +20,8 @@ func invariant(s *lease.State, spec *lease.Spec) string {
 		rate = int64(float64(s.Before) * 1e6 / float64(s.WindowEnd-s.Window))
 	}
 	var ring, held lease.Sums
-	for _, sums := range s.Ring {
-		ring = plus(ring, sums)
+	for _, slot := range s.Ring {
+		ring = plus(ring, slot.Sums)
 	}
 	for _, rec := range s.Holders {
 		if rec.Slot*lease.SlotLen > s.Last {

@@ -163,15 +163,6 @@ func (x *step) leftFor(mine, all, trickle, term int64) int64 {
 	return 0
 }
 
-// lastSlot is the last slot of the ring, 0 for none.
-func (s *State) lastSlot() int64 {
-	last := int64(0)
-	for slot := range s.Ring {
-		last = max(last, slot)
-	}
-	return last
-}
-
 // pace is how long a holder that asks for each request denies after one, while nothing is left: so that all
 // together ask a little more often than there are tokens, whatever the demand. Should they ask less often, something is
 // left, and nobody denies.

@@ -40,17 +40,16 @@ func (x *step) turn() {
 	x.Withheld = 0
 	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0
 	x.Out = x.Out.turned()
-	for slot, sums := range x.Ring {
-		x.Ring[slot] = sums.turned()
+	for i := range x.Ring {
+		x.Ring[i].Sums = x.Ring[i].turned()
 	}
 }
 
 // dropNext forgets what was granted of a window that is over by now.
 func (x *step) dropNext() {
 	x.Out.Next = 0
-	for slot, sums := range x.Ring {
-		sums.Next = 0
-		x.Ring[slot] = sums
+	for i := range x.Ring {
+		x.Ring[i].Next = 0
 	}
 }
 

@@ -3,9 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"errors"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -144,10 +142,10 @@ func (c *coder) ring(s *lease.State) {
 	last := slot + ringSpan
 	c.numbers(&n)
 	if c.write {
-		for _, at := range slices.Sorted(maps.Keys(s.Ring)) {
-			ahead, sums := at-slot, s.Ring[at]
+		for _, sums := range s.Ring {
+			ahead := sums.At - slot
 			c.numbers(&ahead, &sums.Stock, &sums.Pile, &sums.Trickle, &sums.Demand, &sums.Next)
-			slot = at
+			slot = sums.At
 		}
 		return
 	}
@@ -155,18 +153,18 @@ func (c *coder) ring(s *lease.State) {
 		c.bad = true
 		return
 	}
-	s.Ring = make(map[int64]lease.Sums, n)
-	for range n {
+	s.Ring = make(lease.Ring, n, n+1)
+	for i := range s.Ring {
 		var ahead int64
-		var sums lease.Sums
+		sums := &s.Ring[i]
 		c.numbers(&ahead, &sums.Stock, &sums.Pile, &sums.Trickle, &sums.Demand, &sums.Next)
 		if c.bad || ahead < 1 || ahead > last-slot {
 			c.bad = true
 			return
 		}
 		slot += ahead
-		s.Ring[slot] = sums
-		s.Out.Add(sums)
+		sums.At = slot
+		s.Out.Add(sums.Sums)
 	}
 }
 

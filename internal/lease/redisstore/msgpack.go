@@ -32,7 +32,7 @@ func unpackState(b, log string) (*lease.State, error) {
 	if len(v) < 30 || len(v)%6 != 0 {
 		return nil, errCorrupt
 	}
-	s := &lease.State{Algorithm: limit.Algorithm(v[1]), Carry: v[3], Lapsed: v[25] == 1, Ring: make(map[int64]lease.Sums, len(v)/6-5)}
+	s := &lease.State{Algorithm: limit.Algorithm(v[1]), Carry: v[3], Lapsed: v[25] == 1, Ring: make(lease.Ring, 0, len(v)/6-5)}
 	for i, to := range []*int64{
 		2: &s.Level, 4: &s.Last, 5: &s.Offset, 6: &s.Since, 7: &s.Burst, 8: &s.Window, 9: &s.WindowEnd, 10: &s.Generation,
 		11: &s.Locked, 12: &s.Suspect, 13: &s.Withheld, 14: &s.Before, 15: &s.Left, 16: &s.Edge, 17: &s.LastEdge,
@@ -47,11 +47,10 @@ func unpackState(b, log string) (*lease.State, error) {
 	}
 	for i := 30; i < len(v); i += 6 {
 		slot, sums := int64(v[i]), unpackSums(v[i+1:])
-		_, twice := s.Ring[slot]
-		if ahead := slot - s.Last/lease.SlotLen; twice || ahead < 1 || ahead > ringSpan {
+		if ahead := slot - s.Last/lease.SlotLen; s.Ring.Has(slot) || ahead < 1 || ahead > ringSpan {
 			return nil, errCorrupt
 		}
-		s.Ring[slot] = sums
+		s.Ring.Add(slot, sums)
 		s.Out.Add(sums)
 	}
 	if s.Algorithm != limit.SlidingWindowLog || log == "" {

@@ -76,9 +76,9 @@ func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
 	for ctx.Err() == nil {
 		<-g.turn
 		w.away = false
-		w.chunk(ctx, asking, g, d, l)
+		slept := w.chunk(ctx, asking, g, d, l)
 		w.leave(g)
-		if g.each == 0 {
+		if !slept {
 			runtime.Gosched() // the gateways' own loops are on the same processors
 		}
 	}
@@ -92,15 +92,15 @@ func (w *worker) leave(g *gateway) {
 	}
 }
 
-// chunk makes the gateway's next requests, when they are due.
-func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *load) {
+// chunk makes the gateway's next requests, when they are due. It reports whether it waited until then.
+func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *load) (slept bool) {
 	now := l.now()
 	from, due := g.claim(now, l.track)
 	if due > now {
 		if !nap(ctx, time.Duration(due-now)*time.Microsecond) {
-			return
+			return true
 		}
-		now = l.now()
+		slept, now = true, l.now()
 	}
 	r := record{at: now, n: int32(g.n), from: from}
 	w.ask(asking, g, d, l, &r)
@@ -109,6 +109,7 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 	allowed := r.allowed()
 	g.allowed.Add(allowed)
 	g.refused.Add(int64(r.n) - allowed)
+	return slept
 }
 
 // ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time.

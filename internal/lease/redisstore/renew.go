@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,7 @@ type visit struct {
 	alone  bool   // it reads the time itself
 	clock  *visit // whose read tells the time
 	reads  command
+	sweep  *command // reads some fields by lot, after reads; nil for none
 	writes command
 }
 
@@ -149,21 +151,26 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 // read reads the buckets. One of each node's is read by a script, which tells the node's time as well, and the others by a
 // plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
 func (s *Store) read(ctx context.Context, visits []*visit, renewals []lease.Renewal) {
-	commands := make([]*command, len(visits))
+	commands := make([]*command, 0, len(visits)+len(visits)/8)
 	clocks := make(map[*redis.Client]*visit, 8)
 	for i := len(visits) - 1; i >= 0; i-- {
 		v := visits[i]
 		node, known := s.node(ctx, v.key)
 		v.clock = v
-		if clock := clocks[node]; known && clock != nil && v.looks == 0 && !v.alone {
+		if clock := clocks[node]; known && clock != nil && !v.alone {
 			v.clock = clock
 			v.reads = plain(ctx, v.readArgs(renewals, "hmget", v.key)...)
 		} else {
 			clocks[node] = v
-			v.reads = scripted(ctx, readScript, v.readArgs(renewals, nil, nil, nil, v.key, v.looks))
+			v.reads = scripted(ctx, readScript, v.readArgs(renewals, nil, nil, nil, v.key))
 		}
-		commands[i] = &v.reads
+		if v.sweep = nil; v.looks > 0 {
+			sweep := plain(ctx, "hrandfield", v.key, v.looks, "withvalues")
+			v.sweep, commands = &sweep, append(commands, &sweep)
+		}
+		commands = append(commands, &v.reads)
 	}
+	slices.Reverse(commands) // what is swept is read after the bucket: while that is what it was, so are they
 	s.run(ctx, commands)
 }
 
@@ -241,7 +248,7 @@ func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []le
 	if len(executed) == 0 {
 		return false, nil
 	}
-	gone := longGone(state, values[min(v.fields+2, len(values)):])
+	gone := v.longGone(state)
 	if logged && state.Algorithm != limit.SlidingWindowLog {
 		gone = append(gone, logField)
 	}
@@ -284,11 +291,26 @@ func (v *visit) now() (int64, error) {
 	return s*1_000_000 + us, nil
 }
 
-// longGone returns which of some fields, given with their values, are records that may be dropped.
-func longGone(state *lease.State, some []any) (fields []string) {
-	for i := 0; i+1 < len(some); i += 2 {
-		field, _ := some[i].(string)
-		value, _ := some[i+1].(string)
+// longGone returns which of the fields that were looked at are records that may be dropped.
+func (v *visit) longGone(state *lease.State) (fields []string) {
+	if v.sweep == nil {
+		return nil
+	}
+	some, _ := v.sweep.Slice() // one that failed finds nothing
+	for ; len(some) > 0; some = some[1:] {
+		var field, value string
+		switch of := some[0].(type) {
+		case []any: // by RESP3 each with its value
+			if len(of) == 2 {
+				field, _ = of[0].(string)
+				value, _ = of[1].(string)
+			}
+		case string:
+			if field = of; len(some) > 1 {
+				some = some[1:]
+				value, _ = some[0].(string)
+			}
+		}
 		holder, ok := strings.CutPrefix(field, recordPrefix)
 		if !ok || state.Holders[holder] != nil {
 			continue

@@ -27,6 +27,8 @@ type plenty struct {
 	policy *quotav1.Policy
 	tenant func(id string) limit.Tenant
 	takes  time.Duration // to answer a renewal
+	ttl    time.Duration // of leases
+	tokens int64         // beyond those waited for
 }
 
 // over sends a message as a connection does.
@@ -52,7 +54,7 @@ func (p *plenty) Renew(_ context.Context, req *quotav1.RenewRequest, _ ...grpc.C
 		g := &grants[i]
 		g.Status, g.Number, g.PolicyVersion, g.Generation = quotav1.Grant_GRANTED, r.Number, 1, 1
 		if !r.Final {
-			g.Tokens, g.Trickle, g.Pile, g.TtlMs, g.Remaining, g.ResetMs = r.Waiting+20, 5_000_000, 10, 10_000, 1000, 3000
+			g.Tokens, g.Trickle, g.Pile, g.TtlMs, g.Remaining, g.ResetMs = r.Waiting+p.tokens, 5_000_000, 10, p.ttl.Milliseconds(), 1000, 3000
 		}
 		resp.Grants = append(resp.Grants, g)
 	}
@@ -103,7 +105,7 @@ func newPlenty() *plenty {
 	for _, name := range names {
 		p.Plans = append(p.Plans, limit.Plan{Name: name, Limits: []limit.Limit{each}})
 	}
-	return &plenty{policy: wire.PolicyToProto(p), tenant: func(id string) limit.Tenant {
+	return &plenty{policy: wire.PolicyToProto(p), ttl: 10 * time.Second, tokens: 20, tenant: func(id string) limit.Tenant {
 		own, n := each, 0
 		for _, b := range []byte(id) {
 			n = 31*n + int(b)

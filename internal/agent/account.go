@@ -53,10 +53,15 @@ func (b *book) endedLocked(number int64) (Account, bool) {
 func (of *Bucket) Standing() Account {
 	b := of.open(new(hand))
 	defer b.close()
+	b.foldLocked()
+	return b.standingLocked()
+}
+
+// standingLocked is Standing of a book that was folded.
+func (b *book) standingLocked() Account {
 	if b.counting {
 		return Account{}
 	}
-	b.foldLocked()
 	spent := b.admittedLocked()
 	a := Account{Spent: spent, Beyond: max(spent-b.answered-b.granted, 0)}
 	if b.live {

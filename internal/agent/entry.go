@@ -170,13 +170,6 @@ func (e *Entry) SetLost(is bool) { e.marks.set(lost, is) }
 // Orphan reports whether the policy no longer has the bucket's limit. The owner's.
 func (e *Entry) Orphan() bool { return e.scope().orphan }
 
-// Idle reports whether nothing was collected from the bucket since then. The owner's.
-func (e *Entry) Idle(since int64) bool {
-	b := e.open(new(hand))
-	defer b.close()
-	return b.active*grain < since
-}
-
 // Inherit raises or lowers the units taken for tenants below the bucket's own, between a
 // Hold of as many and its Release.
 func (e *Entry) Inherit(n int64) {

@@ -97,39 +97,53 @@ func (u *Usage) add(key ledger.Row, c counts) {
 	u.units += c.admitted
 }
 
-// Sum is what buckets admitted and denied in all, one count for each limit, and of what
-// they admitted how much was put into rows.
-type Sum struct{ Admitted, Denied, Booked int64 }
+// Collected is what a look at a bucket came to.
+type Collected struct {
+	Booked   int64   // units put into rows
+	Standing Account // see Bucket.Standing
+	Active   int64   // when something was last collected
+	Leased   bool    // its lease lives
+	Unbooked bool    // usage is in no row yet, or requests are between taking and deciding
+}
 
 // Collect books what the bucket admitted and denied since the last Collect under
-// slot (Unix seconds). now is when, for idle eviction. Only the owner calls it.
+// slot (Unix seconds). now is when, for idle eviction. Only the owner calls it. It opens the bucket's book once and
+// tells of all that a report needs of it: among a great many buckets a look is mostly waiting for memory.
 //
 // What is admitted on an ancestor's bucket belongs to the tenant of the request,
 // and is booked there: it is taken off here. It is read after what was admitted,
 // and raised before units are taken, so the difference is never too much.
-func (u *Usage) Collect(e *Entry, slot, now int64) Sum {
-	sum, c, rowed, rowedDenied := u.collect(e, slot, now)
+func (u *Usage) Collect(e *Entry, slot, now int64) Collected {
+	got, c, rowed, rowedDenied := u.collect(e, slot, now)
 	if c != (counts{}) {
 		u.journal.booked(e.mapped(), slot, c, rowed, rowedDenied)
 	}
-	return sum
+	return got
 }
 
 // collect is Collect, but for the journal, which is told of what was booked, and up to which counts.
-func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, rowedDenied int64) {
+func (u *Usage) collect(e *Entry, slot, now int64) (got Collected, c counts, rowed, rowedDenied int64) {
 	b := e.open(new(hand))
 	defer b.close()
-	admitted, denied := b.collectLocked()
-	excused := e.excused() // after what was refused: too few are denied for now, never too many
-	if admitted > 0 || denied > 0 {
+	if admitted, denied := b.collectLocked(); admitted > 0 || denied > 0 {
 		b.activeLocked(now)
 	}
-	denials := max(b.collectedDenied-excused, b.rowedDenied)
+	c = u.book(e, b, slot)
+	got = Collected{
+		Booked: c.admitted, Standing: b.standingLocked(), Active: b.active * grain,
+		Leased: b.live && !b.counting, Unbooked: b.unbookedLocked(),
+	}
+	return got, c, b.rowed, b.rowedDenied
+}
+
+// book puts what was collected from the bucket and not booked yet into its row, and returns that.
+func (u *Usage) book(e *Entry, b *book, slot int64) (c counts) {
+	denials := max(b.collectedDenied-e.excused(), b.rowedDenied) // excused after what was refused: too few are denied for now, never too many
 	if b.rowed == b.collectedAdmitted && b.rowedDenied == denials {
-		return Sum{Admitted: admitted}, c, 0, 0
+		return c
 	}
 	own := b.collectedAdmitted - e.inherited() - b.rowed
-	c = counts{denied: denials - b.rowedDenied}
+	c.denied = denials - b.rowedDenied
 	if e.scope().meter() != "" {
 		c.admitted = max(own, 0)
 		if e.Overage() {
@@ -137,20 +151,18 @@ func (u *Usage) collect(e *Entry, slot, now int64) (sum Sum, c counts, rowed, ro
 		}
 	}
 	key, ok := e.row(slot)
-	sum = Sum{Admitted: admitted, Denied: c.denied}
 	switch {
 	case !ok, c == counts{}:
 		b.rowed, b.rowedDenied = max(b.rowed, b.rowed+own), denials
-		return sum, counts{}, 0, 0
+		return counts{}
 	case u.Rows() >= MaxRows && !u.has(key):
 		u.Behind = true // kept in the book, for another time
-		return sum, counts{}, 0, 0
+		return counts{}
 	}
 	u.turn(slot)
 	u.add(key, c)
-	sum.Booked = c.admitted
 	b.rowed, b.rowedDenied = b.rowed+max(own, 0), denials
-	return sum, c, b.rowed, b.rowedDenied
+	return c
 }
 
 func (u *Usage) has(key ledger.Row) bool {
@@ -158,15 +170,10 @@ func (u *Usage) has(key ledger.Row) bool {
 	return ok
 }
 
-// Unbooked reports whether the bucket has usage that is in no row yet, or
+// unbookedLocked reports whether the bucket has usage that is in no row yet, or
 // requests between taking and deciding.
-func (e *Entry) Unbooked() bool {
-	b := e.open(new(hand))
-	defer b.close()
-	if !b.settledLocked() {
-		return true
-	}
-	return b.rowed < b.collectedAdmitted-e.inherited() || b.rowedDenied < b.collectedDenied-e.excused()
+func (b *book) unbookedLocked() bool {
+	return !b.settledLocked() || b.rowed < b.collectedAdmitted-b.inherited() || b.rowedDenied < b.collectedDenied-b.excused()
 }
 
 // rows returns up to which counts usage was booked.

@@ -17,22 +17,29 @@ const maxAccounts = 1024
 // record. The loop's.
 type accounts struct {
 	number int64
-	sums   map[string]*agent.Account // of what is over: leases that were replaced, buckets that are no more
-	last   *agent.Account            // that of the limit asked for last: most buckets have the same
+	sums   map[string]*account
+	last   *account // that of the limit asked for last: most buckets have the same
 	lastOf string
+	said   *quotav1.LeaseAccounts // as of the last look at all buckets; nil where there was nothing to say
 }
 
-// of returns the sums of a limit; nil beyond the bound.
-func (a *accounts) of(limit string) *agent.Account {
+// account is what became of the leases of a limit.
+type account struct {
+	over     agent.Account // of leases that were replaced, and of buckets that are no more
+	standing agent.Account // of the buckets looked at since begin
+}
+
+// of returns the account of a limit; nil beyond the bound.
+func (a *accounts) of(limit string) *account {
 	if a.last != nil && a.lastOf == limit {
 		return a.last
 	}
 	s := a.sums[limit]
 	if s == nil && len(a.sums) < maxAccounts {
 		if a.sums == nil {
-			a.sums = map[string]*agent.Account{}
+			a.sums = map[string]*account{}
 		}
-		s = new(agent.Account)
+		s = new(account)
 		a.sums[limit] = s
 	}
 	if s != nil {
@@ -48,17 +55,17 @@ func (a *accounts) answered(e *agent.Entry, got *agent.Answered, g *lease.Grant)
 	}
 	if s := a.of(e.Limit()); s != nil {
 		got.Ended.Granted = g.Most()
-		s.Add(got.Ended)
+		s.over.Add(got.Ended)
 	}
 }
 
 // booked accounts for usage that was put into rows.
-func (a *accounts) booked(e *agent.Entry, sum agent.Sum) {
-	if sum.Booked == 0 {
+func (a *accounts) booked(e *agent.Entry, units int64) {
+	if units == 0 {
 		return
 	}
 	if s := a.of(e.Limit()); s != nil {
-		s.Booked += sum.Booked
+		s.over.Booked += units
 	}
 }
 
@@ -70,46 +77,40 @@ func (a *accounts) dropped(e *agent.Entry) {
 	if s := a.of(e.Limit()); s != nil {
 		was := e.Standing()
 		was.Held = 0
-		s.Add(was)
+		s.over.Add(was)
 	}
 }
 
-// say is the account as of now; nil where there is nothing to say.
-func (a *accounts) say(c *Client) *quotav1.LeaseAccounts {
-	standing := map[string]*agent.Account{}
-	var last *agent.Account // of the bucket before: most have the same limit
-	limit := ""
-	c.reg.Each(func(e *agent.Entry) {
-		if !e.Accounted() {
-			return
-		}
-		if last == nil || e.Limit() != limit {
-			limit = e.Limit()
-			if a.of(limit) == nil {
-				last = nil
-				return
-			}
-			if last = standing[limit]; last == nil {
-				last = new(agent.Account)
-				standing[limit] = last
-			}
-		}
-		last.Add(e.Standing())
-	})
+// begin begins a look at all buckets, each of which stands is told of. Then say says what it came to.
+func (a *accounts) begin() {
+	for _, s := range a.sums {
+		s.standing = agent.Account{}
+	}
+}
+
+// stands accounts for a bucket that there is.
+func (a *accounts) stands(e *agent.Entry, now *agent.Account) {
+	if !e.Accounted() {
+		return
+	}
+	if s := a.of(e.Limit()); s != nil {
+		s.standing.Add(*now)
+	}
+}
+
+// say notes the account as of now, to go with reports until the next: what ends later is in that, so that nothing is in it twice.
+func (a *accounts) say(c *Client) {
 	if len(a.sums) == 0 {
-		return nil
+		return
 	}
 	a.number++
-	said := &quotav1.LeaseAccounts{Agent: c.cfg.agent, Epoch: c.epoch, Number: a.number}
+	a.said = &quotav1.LeaseAccounts{Agent: c.cfg.agent, Epoch: c.epoch, Number: a.number}
 	for _, limit := range slices.Sorted(maps.Keys(a.sums)) {
-		s := *a.sums[limit]
-		if now := standing[limit]; now != nil {
-			s.Add(*now)
-		}
-		said.Limits = append(said.Limits, &quotav1.LeaseAccount{
+		s := a.sums[limit].over
+		s.Add(a.sums[limit].standing)
+		a.said.Limits = append(a.said.Limits, &quotav1.LeaseAccount{
 			Limit: limit, Granted: s.Granted, Unrun: s.Unrun, Returned: s.Returned, Told: s.Told, Spent: s.Spent,
 			Beyond: s.Beyond, Held: s.Held, Booked: s.Booked,
 		})
 	}
-	return said
 }

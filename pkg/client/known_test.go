@@ -15,7 +15,7 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 		limit.Limit{Name: "requests", Rate: perSecond(1000), Burst: 1000, Meter: "requests"},
 		limit.Limit{Name: "by-endpoint", By: []string{"endpoint"}})
 	bubble(t, p, func(t *testing.T, s *fake) {
-		c := dial(t, s, WithReportInterval(time.Hour))
+		c := dial(t, s, WithReportInterval(time.Hour), WithIdle(time.Second/2))
 		admitted := int64(0)
 		request := []Attribute{tenant("a"), {"user", "u"}, {"endpoint", "GET /"}}
 		for range 5 {
@@ -31,7 +31,7 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 			time.Sleep(time.Minute)
 			c.ask(func(l *loop) { l.collect() })
 			time.Sleep(time.Second)
-			c.ask(func(l *loop) { l.sweep(0) })
+			c.ask(func(l *loop) { l.sweep(l.collect()) })
 			known, _, _ := c.reg.Recall(attributesOf(request))
 			if known == nil || !known.Entry(0).Dead() || !known.Entry(2).Dead() || c.Stats().Buckets != 0 {
 				t.Fatal("want the request known, and its buckets no more")

@@ -221,8 +221,7 @@ func (l *loop) step() time.Duration {
 	}
 	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
 		c.pressed.Store(false)
-		l.collect()
-		l.sweep(l.idle())
+		l.sweep(l.collect())
 	}
 	if next := c.reserved.expire(now, false); !next.IsZero() {
 		sleep = min(sleep, next.Sub(now))
@@ -305,24 +304,37 @@ func (l *loop) slotOf(now time.Time) int64 {
 	return slot
 }
 
-// collect books what every bucket admitted since the last time.
-func (l *loop) collect() {
+// collect looks at every bucket: it books what each admitted since the last time, and takes the accounts of their leases. It
+// returns those that were idle for so long, and hold nothing, that they are to make room.
+func (l *loop) collect() (idle []*agent.Entry) {
 	through, now := l.today().UnixMilli(), l.c.now()
+	idleSince := now - l.idle().Microseconds()
 	u := &l.outbox.Usage
 	u.Behind = false
-	l.c.reg.Each(func(e *agent.Entry) { l.accounts.booked(e, u.Collect(e, l.current, now)) })
+	l.accounts.begin()
+	l.c.reg.Each(func(e *agent.Entry) {
+		e.Disband()
+		got := u.Collect(e, l.current, now)
+		l.accounts.booked(e, got.Booked)
+		l.accounts.stands(e, &got.Standing)
+		if got.Active < idleSince && !got.Leased && !got.Unbooked && !e.Flying {
+			idle = append(idle, e)
+		}
+	})
 	l.collectLimbo(now)
+	l.accounts.say(l.c)
 	l.c.keeper.records().Flush()
 	if !u.Behind {
 		l.through = max(l.through, through)
 	}
+	return idle
 }
 
 // collectOf is collect of these buckets, and of those that were dropped.
 func (l *loop) collectOf(entries []*agent.Entry) {
 	now := l.c.now()
 	for _, e := range entries {
-		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, now))
+		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, now).Booked)
 	}
 	l.collectLimbo(now)
 	l.c.keeper.records().Flush()
@@ -332,8 +344,9 @@ func (l *loop) collectLimbo(now int64) {
 	u := &l.outbox.Usage
 	limbo := l.limbo[:0]
 	for _, e := range l.limbo {
-		l.accounts.booked(e, u.Collect(e, l.current, now))
-		if e.Unbooked() {
+		got := u.Collect(e, l.current, now)
+		l.accounts.booked(e, got.Booked)
+		if got.Unbooked {
 			limbo = append(limbo, e)
 		}
 	}
@@ -344,12 +357,12 @@ func (l *loop) collectLimbo(now int64) {
 // report collects and freezes, unless too many reports wait already: then usage
 // goes on being merged.
 func (l *loop) report() {
-	l.collect()
+	idle := l.collect()
 	if l.c.reg.Version() > 0 && !l.outbox.Full() {
 		l.outbox.Freeze(l.through, false)
 		l.tidy()
 	}
-	l.sweep(l.idle())
+	l.sweep(idle)
 	l.c.reg.Sweep()
 	l.c.sweepHandles(func(*Limiter) {})
 }
@@ -362,18 +375,10 @@ func (l *loop) idle() time.Duration {
 	return l.c.cfg.idle
 }
 
-// sweep drops the buckets that were idle for so long and hold nothing.
-func (l *loop) sweep(idle time.Duration) {
-	now := l.c.now()
-	l.sweptAt = now
-	var out []*agent.Entry
-	l.c.reg.Each(func(e *agent.Entry) {
-		e.Disband()
-		if e.Idle(now-idle.Microseconds()) && !e.Flying && !e.Unbooked() {
-			out = append(out, e)
-		}
-	})
-	for _, e := range out {
+// sweep drops the buckets that were found idle, if they still hold nothing.
+func (l *loop) sweep(idle []*agent.Entry) {
+	l.sweptAt = l.c.now()
+	for _, e := range idle {
 		l.drop(e)
 	}
 }
@@ -381,8 +386,9 @@ func (l *loop) sweep(idle time.Duration) {
 // drop takes a bucket out if it holds nothing.
 func (l *loop) drop(e *agent.Entry) bool {
 	dropped := l.c.reg.Drop(e, func(e *agent.Entry) {
-		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, l.c.now()))
-		if e.Unbooked() {
+		got := l.outbox.Usage.Collect(e, l.current, l.c.now())
+		l.accounts.booked(e, got.Booked)
+		if got.Unbooked {
 			l.limbo = append(l.limbo, e)
 		}
 	})

@@ -34,7 +34,7 @@ func (l *loop) settle(now time.Time) {
 	sent := append([]ledger.Report(nil), reports...)
 	var accounts *quotav1.LeaseAccounts
 	if from == l.outbox {
-		accounts = l.accounts.say(l.c) // of leases of earlier lives nobody knows any more
+		accounts = l.accounts.said // of leases of earlier lives nobody knows any more
 	}
 	l.settling = true
 	l.count.settleCalls++

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/f4ee788f/quota/internal/hugepages"
 	"github.com/f4ee788f/quota/internal/version"
 	"github.com/f4ee788f/quota/loadtest/gateway"
 	"github.com/f4ee788f/quota/loadtest/load"
@@ -124,6 +125,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	// Live buckets are many small objects: collecting them as often as Go does by itself would take more than deciding.
 	debug.SetGCPercent(collectAt)
+	go hugepages.Follow(ctx)
 	plans, err := load.NewPlans(c)
 	if err != nil {
 		return err

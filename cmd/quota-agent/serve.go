@@ -24,6 +24,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ask"
 	"github.com/f4ee788f/quota/internal/doors"
+	"github.com/f4ee788f/quota/internal/hugepages"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -94,6 +95,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	registry.MustRegister(newStats(quota))
 
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { hugepages.Follow(ctx); return nil })
 	if httpDoor != nil {
 		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader}, metrics)
 		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, quota, registry)) })

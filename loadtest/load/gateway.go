@@ -41,7 +41,7 @@ func newGateway(c *client.Client, rate float64, turn float64, from uint32) *gate
 	g := &gateway{client: c, turn: make(chan struct{}, 1), n: chunk, from: from}
 	g.turn <- struct{}{}
 	if rate > 0 {
-		g.n = min(max(int(rate/200), 1), chunk)
+		g.n = min(max(int(rate/100), 1), chunk)
 		g.each = float64(g.n) * 1e6 / rate
 		g.next = g.each * turn
 	}
@@ -120,7 +120,7 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 	}
 	mask := len(l.track) - 1
 	for i := range int(r.n) {
-		attributes := l.attributes[l.track[(int(r.from)+i)&mask]]
+		attributes := l.of(int(l.track[(int(r.from)+i)&mask]))
 		if i == timed {
 			begin := time.Now()
 			allowed := d.Allow(ctx, attributes...).Allowed

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -26,8 +27,8 @@ func (l *load) recordBytes() (n int64) {
 }
 
 func (l *load) buckets(clients []*client.Client) (n int64) {
-	for _, c := range clients {
-		n += c.Stats().Buckets
+	for _, s := range statsOf(clients) {
+		n += s.Buckets
 	}
 	return n
 }
@@ -63,13 +64,23 @@ type snapshot struct {
 	seen                       Observation
 }
 
+// statsOf asks all clients at once: each answers when its loop comes to it.
+func statsOf(clients []*client.Client) []client.Stats {
+	all := make([]client.Stats, len(clients))
+	var group sync.WaitGroup
+	for i, c := range clients {
+		group.Go(func() { all[i] = c.Stats() })
+	}
+	group.Wait()
+	return all
+}
+
 func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapshot, err error) {
 	s.at = time.Now()
 	for _, g := range l.gateways {
 		s.decided += g.allowed.Load() + g.refused.Load()
 	}
-	for _, c := range clients {
-		n := c.Stats()
+	for _, n := range statsOf(clients) {
 		s.calls += n.RenewCalls + n.SettleCalls
 		s.failed += n.RenewFailed + n.SettleFailed
 		s.renewals += n.Renewals

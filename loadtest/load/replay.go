@@ -30,7 +30,7 @@ const seriesBytes = 512 << 20
 // replay counts everything from records: over the whole load by tenant, and in the bins from from to
 // to against the ideal.
 func (l *load) replay(records [][]record, bins, from, to int) *tally {
-	tenants := len(l.attributes)
+	tenants := len(l.quotas)
 	t := &tally{admitted: make([]int64, tenants), denied: make([]int64, tenants), seconds: make([]second, bins*binLen/1e6+1)}
 	procs := runtime.GOMAXPROCS(0)
 	block := min(max(seriesBytes/(8*bins*procs), 1), (tenants+procs-1)/procs)

@@ -3,13 +3,11 @@ package load
 import (
 	"testing"
 	"time"
-
-	"github.com/f4ee788f/quota/pkg/client"
 )
 
 // Records of known requests come to the counts that can be made by hand, whatever the blocks.
 func TestReplay(t *testing.T) {
-	l := &load{began: time.Now(), track: make([]uint32, 4), attributes: make([][]client.Attribute, 3), quotas: make([][]change, 3)}
+	l := &load{began: time.Now(), track: make([]uint32, 4), quotas: make([][]change, 3)}
 	l.track = []uint32{0, 1, 2, 0}
 	for i := range l.quotas {
 		l.quotas[i] = []change{{0, Quota{100, 10}}}

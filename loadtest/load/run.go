@@ -111,11 +111,16 @@ type load struct {
 	beginning  atomic.Bool  // first touches are under way
 	warmed     atomic.Int64 // when what is measured began, microseconds since then; 0 before
 	track      []uint32
-	attributes [][]client.Attribute // by tenant
-	quotas     [][]change           // by tenant; the end of each grows while plans change
+	attributes []client.Attribute // of all tenants' requests, side by side: the generator is to need little of the cache
+	quotas     [][]change         // by tenant; the end of each grows while plans change
 	gateways   []*gateway
 	workers    []worker
 	cold       cold
+}
+
+// of is what a gateway knows of a tenant's request.
+func (l *load) of(tenant int) []client.Attribute {
+	return l.attributes[tenant*l.Limits:][:l.Limits:l.Limits]
 }
 
 // now is microseconds since the load began.
@@ -141,9 +146,9 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	if err != nil {
 		return nil, err
 	}
-	l := &load{Config: c, track: draw(w, trackLen, c.Seed), attributes: make([][]client.Attribute, c.Tenants), quotas: make([][]change, c.Tenants)}
-	for i := range l.attributes {
-		l.attributes[i] = attributesOf(Tenant(i), c.Limits)
+	l := &load{Config: c, track: draw(w, trackLen, c.Seed), attributes: make([]client.Attribute, 0, c.Tenants*c.Limits), quotas: make([][]change, c.Tenants)}
+	for i := range l.quotas {
+		l.attributes = append(l.attributes, attributesOf(Tenant(i), c.Limits)...)
 		l.quotas[i] = []change{{0, plans.Quotas[i]}}
 	}
 	heap := heapInUse()
@@ -224,8 +229,8 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	changed := make(chan error, 1)
 	group.Go(func() { changed <- l.changePlans(running, plans) })
 	result.WarmSeconds = l.warm(ctx, func() (n float64) {
-		for _, c := range clients {
-			n += float64(c.Stats().Renewals)
+		for _, s := range statsOf(clients) {
+			n += float64(s.Renewals)
 		}
 		return n
 	}).Seconds()
@@ -306,7 +311,7 @@ const touchers = 128
 
 // touch asks each gateway once for each tenant, each gateway in an order of its own.
 func (l *load) touch(ctx context.Context, w *worker) {
-	tenants, asking := len(l.attributes), context.WithoutCancel(ctx)
+	tenants, asking := len(l.quotas), context.WithoutCancel(ctx)
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for i, g := range l.gateways {
@@ -322,7 +327,7 @@ func (l *load) touch(ctx context.Context, w *worker) {
 					}
 					t := (first + n) % tenants
 					r := record{at: l.now(), n: 1, from: uint32(trackEnd + t)}
-					if g.client.Allow(asking, l.attributes[t]...).Allowed {
+					if g.client.Allow(asking, l.of(t)...).Allowed {
 						r.admitted[0] = 1
 						g.allowed.Add(1)
 					} else {

@@ -129,9 +129,9 @@ func TestStrainMakesLeasesLong(t *testing.T) {
 	}{
 		{"plenty", leasetest.Bucket(100, 12_000), 0, 0, 7_000, 40_000},
 		{"plenty", leasetest.Bucket(100, 12_000), 0, 4, 119_000, 120_000},
-		{"plenty", leasetest.Bucket(100, 12_000), 0, lease.MaxStrain, 119_000, 120_000},
+		{"plenty", leasetest.Bucket(100, 12_000), 0, lease.MaxStrain, 479_000, 480_000},
 		{"half empty", leasetest.Bucket(100, 12_000), 9_500, 0, 200, 20_000},
-		{"half empty", leasetest.Bucket(100, 12_000), 9_500, lease.MaxStrain, 200, 120_000},
+		{"half empty", leasetest.Bucket(100, 12_000), 9_500, lease.MaxStrain, 200, 480_000},
 		{"strict", strict, 0, 0, 200, 10_000},
 		{"strict", strict, 0, lease.MaxStrain, 200, 10_000},
 	} {

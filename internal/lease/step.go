@@ -345,8 +345,8 @@ func (x *step) hang(term, hold int64) {
 	next := x.next
 	next.Expires = x.t + term
 	next.Slot = (x.t + term + max(min(term, LongTerm), hold) + SlotLen) / SlotLen
-	if grain := hold / (64 * SlotLen); grain > 1 {
-		// A coarser grain keeps the ring of a long hold short.
+	if grain := max(term/16, hold/64) / SlotLen; grain > 1 {
+		// A coarser grain keeps the ring of long leases short.
 		next.Slot = (next.Slot/grain + 1) * grain
 	}
 	x.Out.Add(next.Lease)

@@ -12,7 +12,7 @@ import (
 // demand changes does not wait for its term: it renews early.
 
 const (
-	// LongestTerm is a lease's where there is plenty and demand is steady.
+	// LongestTerm is a lease's where there is plenty and demand is steady, of agents that are not strained.
 	LongestTerm = 120_000_000
 	// worth is the trickle that is worth leasing whatever the term, in micro-tokens a second: two tokens in a short one.
 	worth = 2 * limit.Micro * 1_000_000 / ShortTerm
@@ -67,9 +67,9 @@ func (x *step) term(mine, all, trickle int64) int64 {
 	case !known:
 		return ShortTerm * x.strain()
 	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
-		return min(LongestTerm, max(4*last, x.lasting()))
+		return min(x.longest(), max(4*last, x.lasting()))
 	}
-	return min(LongTerm*x.strain(), LongestTerm, max(4*last*x.strain(), x.lasting()))
+	return min(LongTerm*x.strain(), x.longest(), max(4*last*x.strain(), x.lasting()))
 }
 
 // strain is how many times as long as otherwise a lease is to last: a server that is asked for more renewals than it can answer
@@ -88,8 +88,11 @@ func (x *step) lasting() int64 {
 		return 0
 	}
 	strain := x.strain()
-	return min(mulDiv(x.Level, 250_000*min(strain, 4), x.rate), LongestTerm/4*strain, LongestTerm)
+	return min(mulDiv(x.Level, 250_000*strain, x.rate), LongestTerm/4*strain, x.longest())
 }
+
+// longest is the longest term: that of four times as long at full strain.
+func (x *step) longest() int64 { return LongestTerm * max(x.strain()*4/MaxStrain, 1) }
 
 // guesses reports whether the lease is a newcomer's and lasts long all the same.
 func (x *step) guesses() bool { return x.next.Fresh && x.lasting() > 2*ShortTerm }

@@ -7,7 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/agent"
 )
 
-// The lease store forgot something: leases that it granted before live on here, for two minutes at most, beside
+// The lease store forgot something: leases that it granted before live on here, for minutes, beside
 // what it grants to others. Renewed, they are declared to it. Those of a plan's change are spread likewise; of a great many
 // leases a server has more to do than in the time that these take.
 const (

@@ -163,7 +163,7 @@ func terms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
-	t.Run("what a lost holder had is others' ten seconds after its term, and not before", func(t *testing.T) {
+	t.Run("what a lost holder had is others' ten seconds and a sixteenth of its term after that, and not before", func(t *testing.T) {
 		s := open(t)
 		spec := Bucket(1000, 2000)
 		h := begin(t, s, spec, 1)
@@ -172,7 +172,7 @@ func terms(t *testing.T, open func(t *testing.T) lease.Store) {
 		for i, c := range []struct {
 			at    int64
 			drawn bool
-		}{{expires + lease.LongTerm - second, true}, {expires + lease.LongTerm + second, false}} {
+		}{{expires + lease.LongTerm - second, true}, {expires + lease.LongTerm + h[0].g.TTL/16 + second, false}} {
 			r := ask("other", spec, c.at, int64(i+1), 0)
 			r.Final = true
 			a := s.Renew(context.Background(), []lease.Renewal{r})[0]

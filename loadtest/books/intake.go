@@ -24,13 +24,13 @@ type sender struct {
 	id      string
 }
 
-// make adds a report of the keys from first to before last, each with some units of the slot.
-func (s *sender) make(slot time.Time, first, last int) {
+// make adds a report of the keys from first to before last, so many of a tenant, each with some units of the slot.
+func (s *sender) make(slot time.Time, first, last, perTenant int) {
 	rows := make([]ledger.Row, 0, last-first)
 	for k := first; k < last; k++ {
 		rows = append(rows, ledger.Row{
-			Slot: slot.Unix(), Tenant: fmt.Sprintf("tenant-%05d", k/10), Limit: "requests", Meter: "requests", Version: 1,
-			Attributes: fmt.Sprintf("user=user-%d", k%10), Admitted: int64(k%500 + 1), Denied: int64(k % 3),
+			Slot: slot.Unix(), Tenant: fmt.Sprintf("tenant-%05d", k/perTenant), Limit: "requests", Meter: "requests", Version: 1,
+			Attributes: fmt.Sprintf("user=user-%d", k%perTenant), Admitted: int64(k%500 + 1), Denied: int64(k % 3),
 		})
 	}
 	s.seq++
@@ -43,10 +43,10 @@ func (s *sender) make(slot time.Time, first, last int) {
 
 var errRefused = errors.New("a report was not settled")
 
-// send settles everything, one report and one call at a time, as the SDK does.
-func (s *sender) send(ctx context.Context, conn *grpc.ClientConn) error {
+// send settles reports, one report and one call at a time, as the SDK does.
+func (s *sender) send(ctx context.Context, conn *grpc.ClientConn, reports []*quotav1.Report) error {
 	api := quotav1.NewLeaseServiceClient(conn)
-	for _, r := range s.reports {
+	for _, r := range reports {
 		for {
 			resp, err := api.Settle(ctx, &quotav1.SettleRequest{Reports: []*quotav1.Report{r}})
 			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
@@ -66,16 +66,17 @@ func (s *sender) send(ctx context.Context, conn *grpc.ClientConn) error {
 
 // shape is who reports which keys.
 type shape struct {
-	what         string
-	agents, keys int                            // keys in all
-	of           func(agent int) (from, to int) // an agent's
-	times        int                            // as many rounds, so that there is enough to measure
+	what      string
+	agents    int
+	perTenant int                            // keys of a tenant
+	of        func(agent int) (from, to int) // an agent's keys
+	times     int                            // as many rounds, so that there is enough to measure
 }
 
 var shapes = []shape{
-	{"100 agents share 10,000 keys", 100, 10_000, func(int) (int, int) { return 0, 10_000 }, 1},
-	{"100 agents, 100 keys of its own each", 100, 10_000, func(n int) (int, int) { return n * 100, n*100 + 100 }, 20},
-	{"100 agents, 2,000 keys of its own each", 100, 200_000, func(n int) (int, int) { return n * 2000, n*2000 + 2000 }, 1},
+	{"100 agents share 10,000 keys", 100, 10, func(int) (int, int) { return 0, 10_000 }, 1},
+	{"100 agents, 100 keys of its own each", 100, 10, func(n int) (int, int) { return n * 100, n*100 + 100 }, 20},
+	{"100 agents, 2,000 keys of its own each", 100, 10, func(n int) (int, int) { return n * 2000, n*2000 + 2000 }, 1},
 }
 
 // intake measures rows from gRPC to the roll-ups.
@@ -89,6 +90,9 @@ func intake(ctx context.Context, o options) error {
 }
 
 func (sh *shape) measure(ctx context.Context, rounds int) (err error) {
+	if rounds == 0 {
+		rounds = 10
+	}
 	rounds *= sh.times
 	s, err := open(ctx, time.Second)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -145,27 +149,41 @@ func (sh *shape) senders(rounds int) []*sender {
 		senders[i] = &sender{id: fmt.Sprintf("agent-%03d", i)}
 		from, to := sh.of(i)
 		for range rounds {
-			senders[i].make(slot, from, to)
+			senders[i].make(slot, from, to, sh.perTenant)
 		}
 	}
 	return senders
 }
 
-// settle sends everything: each sender on its own, over a few connections.
-func (s *site) settle(ctx context.Context, senders []*sender) error {
-	conns := make([]*grpc.ClientConn, 4)
-	for i := range conns {
+// connect dials a few connections, which end with the function that it returns.
+func (s *site) connect() (conns []*grpc.ClientConn, hangUp func(), err error) {
+	hangUp = func() {
+		for _, c := range conns {
+			_ = c.Close() // nothing is under way
+		}
+	}
+	for range 4 {
 		conn, err := s.dial()
 		if err != nil {
-			return err
+			hangUp()
+			return nil, nil, err
 		}
-		defer conn.Close()
-		conns[i] = conn
+		conns = append(conns, conn)
 	}
+	return conns, hangUp, nil
+}
+
+// settle sends everything: each sender on its own.
+func (s *site) settle(ctx context.Context, senders []*sender) error {
+	conns, hangUp, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer hangUp()
 	errs := make([]error, len(senders))
 	var wg sync.WaitGroup
 	for i, a := range senders {
-		wg.Go(func() { errs[i] = a.send(ctx, conns[i%len(conns)]) })
+		wg.Go(func() { errs[i] = a.send(ctx, conns[i%len(conns)], a.reports) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -1,8 +1,8 @@
 // Command books measures the ledger through a quota server on a durable Postgres: how
-// many report rows a second it takes from gRPC to the roll-ups, how large it
-// gets, how it comes back from a database that was away, and how long reports of a year
-// take. Server, Postgres and those
-// who send share this machine; reports of the first two figures are made before the clock starts.
+// many report rows a second it takes from gRPC to the roll-ups, what a row takes of agents
+// that report now and then, how large it gets, how it comes back from a database that was
+// away, and how long reports of a year take. Server, Postgres and those who send share this
+// machine; reports of the first three figures are made before the clock starts.
 package main
 
 import (
@@ -26,7 +26,11 @@ func main() {
 	flag.IntVar(&o.days, "days", 365, "how many days the ledger of the figure reports has; a year takes 16 GB")
 	flag.IntVar(&o.export, "export", 10, "millions of entries that the figure export has")
 	flag.StringVar(&o.formats, "formats", "csv,jsonl,parquet", "formats that it writes them in, comma-separated")
-	flag.IntVar(&o.rounds, "rounds", 10, "reports of each agent in the figures of intake")
+	flag.IntVar(&o.rounds, "rounds", 0, "reports of each agent; 0 for ten in the figure intake, four in spread")
+	flag.IntVar(&o.agents, "agents", 100, "agents of the figure spread")
+	flag.IntVar(&o.keys, "keys", 10_000, "keys that each of them reports")
+	flag.DurationVar(&o.every, "every", 30*time.Second, "how often each of them reports")
+	flag.DurationVar(&o.over, "over", 15*time.Second, "the time that their reports are spread over")
 	flag.Parse()
 	for _, f := range figures {
 		wanted := f.name != "reports" && f.name != "export" // which take long
@@ -46,17 +50,19 @@ func main() {
 }
 
 type options struct {
-	away    time.Duration
-	rounds  int
-	days    int
-	export  int
-	formats string
+	away         time.Duration
+	rounds       int
+	agents, keys int
+	every, over  time.Duration
+	days         int
+	export       int
+	formats      string
 }
 
 var figures = []struct {
 	name string
 	make func(context.Context, options) error
-}{{"intake", intake}, {"size", size}, {"away", away}, {"reports", reports}, {"export", export}}
+}{{"intake", intake}, {"spread", spread}, {"size", size}, {"away", away}, {"reports", reports}, {"export", export}}
 
 func names() (all []string) {
 	for _, f := range figures {

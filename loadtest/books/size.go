@@ -49,7 +49,7 @@ func sized(ctx context.Context, agents int) (all int64, err error) {
 	for n := range slots {
 		for _, a := range senders {
 			a.reports = nil
-			a.make(slot.Add(time.Duration(n)*ledger.DefaultSlot), 0, keys)
+			a.make(slot.Add(time.Duration(n)*ledger.DefaultSlot), 0, keys, 10)
 			rows += keys
 		}
 		if err := s.settle(ctx, senders); err != nil {

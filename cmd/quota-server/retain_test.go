@@ -84,7 +84,7 @@ func retainAll(t *testing.T, which []string, now time.Time, open func(ledger.Opt
 	then := time.Date(now.Year()-1, 3, 31, 12, 0, 0, 0, time.UTC)
 	use(ledger.Options{Now: func() time.Time { return then }}, func(s booked) {
 		settle(s, "a", then)
-		if n, err := s.Fold(t.Context(), then); err != nil || n != 1 {
+		if n, _, err := s.Fold(t.Context(), then); err != nil || n != 1 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 	})
@@ -111,7 +111,7 @@ func retainAll(t *testing.T, which []string, now time.Time, open func(ledger.Opt
 	}
 	use(ledger.Options{}, func(s booked) {
 		settle(s, "b", now)
-		if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+		if n, _, err := s.Fold(t.Context(), now); err != nil || n != 1 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 		v, err := s.Books().Verify(t.Context(), nil)

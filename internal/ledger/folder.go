@@ -38,6 +38,8 @@ func NewFolder(store Store, every time.Duration, log *slog.Logger) *Folder {
 
 // Run folds what there is at once and then every interval, until ctx ends; then it
 // returns nil. What is left unfolded is read as such, and folded by the next leader.
+// What comes while it folds waits for the next interval: a fold writes each key that it
+// has a report of, so that reports that trickle in would cost as much each as all at once.
 // A failing engine is logged when that begins and when it ends.
 func (f *Folder) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
@@ -65,18 +67,18 @@ func (f *Folder) Run(ctx context.Context) error {
 func (f *Folder) drain(ctx context.Context) error {
 	for ctx.Err() == nil {
 		begun := time.Now()
-		n, err := f.fold(ctx, begun)
+		n, left, err := f.fold(ctx, begun)
 		if f.Observe != nil && (n > 0 || err != nil) && ctx.Err() == nil {
 			f.Observe(n, time.Since(begun), err)
 		}
-		if n == 0 || err != nil {
+		if !left || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *Folder) fold(ctx context.Context, now time.Time) (int, error) {
+func (f *Folder) fold(ctx context.Context, now time.Time) (int, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, foldTimeout)
 	defer cancel()
 	return f.store.Fold(ctx, now)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,26 +13,30 @@ import (
 	"time"
 )
 
-// backlog is a store that has blocks to fold.
+// backlog is a store that has reports to fold, five of which are a block.
 type backlog struct {
 	Store
-	mu     sync.Mutex
-	blocks []int
-	err    error
-	folds  []time.Duration // when, since the beginning
-	begun  time.Time
+	mu      sync.Mutex
+	waiting int
+	coming  int // reports that come during each of the first twenty folds
+	err     error
+	folds   []time.Duration // when, since the beginning
+	begun   time.Time
 }
 
-func (b *backlog) Fold(_ context.Context, now time.Time) (int, error) {
+func (b *backlog) Fold(_ context.Context, now time.Time) (int, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.folds = append(b.folds, now.Sub(b.begun))
-	if b.err != nil || len(b.blocks) == 0 {
-		return 0, b.err
+	if b.err != nil {
+		return 0, false, b.err
 	}
-	n := b.blocks[0]
-	b.blocks = b.blocks[1:]
-	return n, nil
+	n := min(b.waiting, 5)
+	left := b.waiting > n
+	if b.waiting -= n; len(b.folds) <= 20 {
+		b.waiting += b.coming
+	}
+	return n, left, nil
 }
 
 // A folder drains what there is at once and then every interval; a failure is
@@ -39,7 +44,7 @@ func (b *backlog) Fold(_ context.Context, now time.Time) (int, error) {
 func TestFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &backlog{blocks: []int{5, 3}, begun: time.Now()}
+		b := &backlog{waiting: 8, begun: time.Now()}
 		var log bytes.Buffer
 		f := NewFolder(b, 0, slog.New(slog.NewTextHandler(&log, nil)))
 		folded := 0
@@ -52,8 +57,8 @@ func TestFolder(t *testing.T) {
 		go func() { done <- f.Run(ctx) }()
 		synctest.Wait()
 		b.mu.Lock()
-		if folded != 8 || len(b.folds) != 3 {
-			t.Errorf("at once: folded %d in %d calls, want 8 in 3", folded, len(b.folds))
+		if folded != 8 || len(b.folds) != 2 {
+			t.Errorf("at once: folded %d in %d calls, want 8 in 2", folded, len(b.folds))
 		}
 		b.err = errors.New("away")
 		b.mu.Unlock()
@@ -63,7 +68,7 @@ func TestFolder(t *testing.T) {
 		if got := strings.Count(log.String(), "level=WARN"); got != 1 {
 			t.Errorf("three failures were logged %d times, want once", got)
 		}
-		b.err, b.blocks = nil, []int{2}
+		b.err, b.waiting = nil, 2
 		b.mu.Unlock()
 		time.Sleep(DefaultFoldEvery)
 		synctest.Wait()
@@ -78,6 +83,22 @@ func TestFolder(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run: got %v, want nil", err)
+		}
+	})
+}
+
+// What comes while it folds waits for the next interval, however fast it comes.
+func TestFolderLeavesWhatComesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*DefaultFoldEvery+time.Second)
+		defer cancel()
+		b := &backlog{waiting: 8, coming: 1, begun: time.Now()}
+		if err := NewFolder(b, 0, nil).Run(ctx); err != nil {
+			t.Errorf("run: got %v, want nil", err)
+		}
+		want := []time.Duration{0, 0, DefaultFoldEvery, 2 * DefaultFoldEvery}
+		if !slices.Equal(b.folds, want) {
+			t.Errorf("folded after %v, want %v", b.folds, want)
 		}
 	})
 }

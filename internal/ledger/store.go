@@ -138,8 +138,9 @@ type Store interface {
 	// is where reports are settled: never what a replica has.
 	Standing(ctx context.Context, epochs []Epoch) (Standing, error)
 	// Fold folds reports not yet folded into at most one block, if this caller
-	// leads, and returns how many it folded. Callers that do not lead fold 0.
-	Fold(ctx context.Context, now time.Time) (int, error)
+	// leads, and returns how many it folded, and whether it left some of those that it found:
+	// what came meanwhile is not among them. Callers that do not lead fold 0 and leave none.
+	Fold(ctx context.Context, now time.Time) (folded int, left bool, err error)
 	// Usage sums every acknowledged report, folded or not, in one snapshot. A query
 	// that cannot be answered wraps ErrQuery.
 	Usage(ctx context.Context, q Query) (Usage, error)

@@ -116,7 +116,7 @@ func (w *watched) rows(agent string, rows ...ledger.Row) {
 	if err != nil || receipts[0].Status != ledger.Settled {
 		w.t.Fatalf("settle: %+v, %v", receipts, err)
 	}
-	if _, err := w.billed.store.Fold(w.t.Context(), w.at); err != nil {
+	if _, _, err := w.billed.store.Fold(w.t.Context(), w.at); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -255,7 +255,7 @@ func testQuotaAlertsAfterACorrection(t *testing.T, on engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.billed.store.Fold(t.Context(), w.at); err != nil {
+	if _, _, err := w.billed.store.Fold(t.Context(), w.at); err != nil {
 		t.Fatal(err)
 	}
 	w.wants("less than was told", "")

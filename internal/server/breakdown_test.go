@@ -166,7 +166,7 @@ func TestPagesOfLongNames(t *testing.T) {
 	if receipts, err := b.store.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw-9", 1, 1, 0, rows, b.at.UnixMilli(), false)}); err != nil || receipts[0].Status != ledger.Settled {
 		t.Fatal(receipts, err)
 	}
-	if _, err := b.store.Fold(t.Context(), b.at); err != nil {
+	if _, _, err := b.store.Fold(t.Context(), b.at); err != nil {
 		t.Fatal(err)
 	}
 	req := &quotav1.BreakdownRequest{By: "attributes,attribute:n1,attribute:n7", PageSize: 1}

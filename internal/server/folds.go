@@ -14,7 +14,7 @@ import (
 type foldWatch struct {
 	ledger.Store
 	metrics *metrics
-	idle    atomic.Int64 // when nothing was left to fold, Unix microseconds
+	idle    atomic.Int64 // when a fold left nothing, Unix microseconds
 }
 
 func newFoldWatch(store ledger.Store, m *metrics, r prometheus.Registerer) (*foldWatch, error) {
@@ -22,22 +22,22 @@ func newFoldWatch(store ledger.Store, m *metrics, r prometheus.Registerer) (*fol
 	w.idle.Store(time.Now().UnixMicro())
 	return w, r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quota_server_fold_lag_seconds",
-		Help: "Seconds since this server last found nothing to fold: near the fold interval while all is well.",
+		Help: "Seconds since a fold of this server last left nothing to fold: near the fold interval while all is well.",
 	}, func() float64 { return time.Since(time.UnixMicro(w.idle.Load())).Seconds() }))
 }
 
 // Fold is the ledger's.
-func (w *foldWatch) Fold(ctx context.Context, now time.Time) (int, error) {
-	n, err := w.Store.Fold(ctx, now)
-	switch {
-	case err != nil:
+func (w *foldWatch) Fold(ctx context.Context, now time.Time) (int, bool, error) {
+	n, left, err := w.Store.Fold(ctx, now)
+	if err != nil {
 		if ctx.Err() == nil {
 			w.metrics.foldErrors.Inc()
 		}
-	case n == 0:
-		w.idle.Store(time.Now().UnixMicro())
-	default:
-		w.metrics.folded.Add(float64(n))
+		return 0, false, err
 	}
-	return n, err
+	w.metrics.folded.Add(float64(n))
+	if !left {
+		w.idle.Store(time.Now().UnixMicro())
+	}
+	return n, left, nil
 }

@@ -47,7 +47,7 @@ func (b *billed) of(tenant string, slot time.Time, units int64) {
 	if receipts, err := b.store.Settle(b.t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
 		b.t.Fatalf("settle: %+v, %v", receipts, err)
 	}
-	if _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
+	if _, _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -124,7 +124,7 @@ func testParentPays(t *testing.T, on engine) {
 		if receipts, err := b.store.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
 			t.Fatalf("settle: %+v, %v", receipts, err)
 		}
-		if _, err := b.store.Fold(t.Context(), b.at); err != nil {
+		if _, _, err := b.store.Fold(t.Context(), b.at); err != nil {
 			t.Fatal(err)
 		}
 	}

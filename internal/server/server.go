@@ -401,12 +401,12 @@ func (s *Server) foldRest() {
 		_ = s.tally.flush(ctx) // where it fails, it is said
 	}
 	for {
-		n, err := s.config.Ledger.Fold(ctx, time.Now())
+		_, left, err := s.config.Ledger.Fold(ctx, time.Now())
 		if err != nil {
 			s.log.Warn("the last reports are not folded yet; they are settled, and folded by the next server", "error", err)
 			return
 		}
-		if n == 0 {
+		if !left {
 			return
 		}
 	}

@@ -111,7 +111,7 @@ func (b *billed) settle(agent string, slot time.Time, units int64, through time.
 	if err != nil || receipts[0].Status != ledger.Settled {
 		b.t.Fatalf("settle: %+v, %v", receipts, err)
 	}
-	if _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
+	if _, _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
 		b.t.Fatal(err)
 	}
 }

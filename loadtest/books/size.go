@@ -56,8 +56,8 @@ func sized(ctx context.Context, agents int) (all int64, err error) {
 			return 0, err
 		}
 		// As often for one agent as for a hundred: how often is what entries grow with, beside keys.
-		for folded := 1; folded > 0; {
-			if folded, err = store.Fold(ctx, time.Now()); err != nil {
+		for left := true; left; {
+			if _, left, err = store.Fold(ctx, time.Now()); err != nil {
 				return 0, err
 			}
 		}

@@ -86,9 +86,20 @@ func wide(t *testing.T, fresh func(testing.TB) Engine) {
 	if n, most := number(t, kept[1]), int64(8*len(reports[1].Payload)); n > most {
 		t.Errorf("in quarantine: got %d bytes of a report of %d, want at most %d", n, len(reports[1].Payload), most)
 	}
-	// The two good reports are too much for one block.
-	if blocks, err := drain(t.Context(), s, clock.Now()); err != nil || blocks != 2 {
-		t.Fatalf("fold: got %d blocks, %v, want 2", blocks, err)
+	// The two good reports are too much for one block, and a fold says that it left one.
+	folded := 0
+	for _, want := range []bool{true, false} {
+		n, left, err := s.Fold(t.Context(), clock.Now())
+		if err != nil || n == 0 || left != want {
+			t.Fatalf("fold: got %d reports, left %v, %v, want some, %v", n, left, err, want)
+		}
+		folded += n
+	}
+	if folded != len(reports) {
+		t.Fatalf("folded %d reports, want %d", folded, len(reports))
+	}
+	if n, left, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 0 || left {
+		t.Fatalf("fold with nothing to do: got %d reports, left %v, %v", n, left, err)
 	}
 	if err := wantTotal(t.Context(), s, "", 2*rows); err != nil {
 		t.Error(err)

@@ -68,7 +68,7 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 		if err := wantStatus(t.Context(), s, a.report(clock.Now(), rows...), ledger.Settled); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
+		if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 	}

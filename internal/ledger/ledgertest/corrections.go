@@ -113,7 +113,7 @@ func corrections(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	want(before - 40)
 	// Half is folded, half is not.
-	if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 3 {
+	if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 3 {
 		t.Fatalf("fold: got %d, %v, want two reports and a correction", n, err)
 	}
 	want(before - 40)

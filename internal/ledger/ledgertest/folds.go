@@ -109,12 +109,12 @@ func chain(t *testing.T, fresh func(testing.TB) Engine) {
 		if _, err := s.Settle(t.Context(), reports); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 2 {
+		if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 2 {
 			t.Fatalf("fold: got %d, %v, want 2 reports that hold rows", n, err)
 		}
 		clock.Advance(5 * time.Minute)
 	}
-	if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 0 {
+	if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 0 {
 		t.Errorf("fold with nothing to do: got %d, %v", n, err)
 	}
 	previous := make([]byte, 32)
@@ -231,7 +231,7 @@ func interrupted(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(12_000))*time.Microsecond)
-		n, err := s.Fold(ctx, clock.Now())
+		n, _, err := s.Fold(ctx, clock.Now())
 		cancel()
 		switch {
 		case err == nil:

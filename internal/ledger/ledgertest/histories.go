@@ -169,7 +169,7 @@ func (h *history) twin(t *rapid.T) {
 }
 
 func (h *history) fold(t *rapid.T) {
-	if _, err := h.server(t).Fold(t.Context(), h.clock.Now()); err != nil {
+	if _, _, err := h.server(t).Fold(t.Context(), h.clock.Now()); err != nil {
 		t.Fatalf("fold: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 		if err := wantStatus(t.Context(), s, a.report(clock.Now(), rows...), ledger.Settled); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n == 0 {
+		if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n == 0 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 	}
@@ -167,7 +167,7 @@ func added(t *testing.T, fresh func(testing.TB) Engine) {
 			if err := wantStatus(t.Context(), s, a.report(clock.Now(), rows...), ledger.Settled); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
+			if _, _, err := s.Fold(t.Context(), clock.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}

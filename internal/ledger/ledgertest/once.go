@@ -415,7 +415,7 @@ func closed(t *testing.T, fresh func(testing.TB) Engine) {
 	if _, err := s.Settle(t.Context(), []ledger.Report{g.report(clock.Now())}); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("settle after close: got %v, want ErrUnavailable", err)
 	}
-	if _, err := s.Fold(t.Context(), clock.Now()); !errors.Is(err, ledger.ErrUnavailable) {
+	if _, _, err := s.Fold(t.Context(), clock.Now()); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("fold after close: got %v, want ErrUnavailable", err)
 	}
 	if _, err := s.Usage(t.Context(), ledger.Query{}); !errors.Is(err, ledger.ErrUnavailable) {

@@ -53,7 +53,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "settle":
 		return s.settle(t, d)
 	case "fold":
-		n, err := s.store.Fold(t.Context(), s.clock.Now())
+		n, _, err := s.store.Fold(t.Context(), s.clock.Now())
 		return answer(fmt.Sprintf("folded %d\n", n), err)
 	case "clock":
 		for _, a := range d.CmdArgs {

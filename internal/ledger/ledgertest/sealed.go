@@ -39,7 +39,7 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	fold := func() {
 		t.Helper()
-		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n == 0 {
+		if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n == 0 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 	}

@@ -162,11 +162,16 @@ func wantTotal(ctx context.Context, s ledger.Store, tenant string, want int64) e
 // drain folds until nothing is left and returns how many blocks that made.
 func drain(ctx context.Context, s ledger.Store, now time.Time) (blocks int, err error) {
 	for {
-		n, err := s.Fold(ctx, now)
-		if err != nil || n == 0 {
+		n, left, err := s.Fold(ctx, now)
+		if err != nil {
 			return blocks, err
 		}
-		blocks++
+		if n > 0 {
+			blocks++
+		}
+		if !left {
+			return blocks, nil
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func filled(t testing.TB, fresh func(testing.TB) Engine) (Engine, *Clock, ledger
 			r.Digest = r.Sum()
 			settle(ledger.Settled, r)
 		}
-		if n, err := s.Fold(t.Context(), at); err != nil || n == 0 {
+		if n, _, err := s.Fold(t.Context(), at); err != nil || n == 0 {
 			t.Fatalf("fold: %d, %v", n, err)
 		}
 		clock.Advance(20 * time.Minute)
@@ -268,7 +268,7 @@ func verifiedLive(t *testing.T, fresh func(testing.TB) Engine) {
 		for i := range 60 {
 			err = errors.Join(err, wantStatus(t.Context(), s, g.report(clock.Now(), row(clock.Now(), "acme", 3)), ledger.Settled))
 			if i%3 == 0 {
-				_, e := s.Fold(t.Context(), clock.Now())
+				_, _, e := s.Fold(t.Context(), clock.Now())
 				err = errors.Join(err, e)
 			}
 		}

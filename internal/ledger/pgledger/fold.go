@@ -24,17 +24,16 @@ const leaderLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('quota.fol
 	pg_postmaster_start_time()::text || coalesce(inet_server_addr()::text, '')`
 
 // Fold is ledger.Store's.
-func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
+func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool, err error) {
 	if _, _, err := s.room(ctx); err != nil {
-		return 0, err // keeps partitions made ahead on a ledger that nobody reports to
+		return 0, false, err // keeps partitions made ahead on a ledger that nobody reports to
 	}
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	folded := 0
 	var newKeys []ledger.Key
 	var newTouches []ledger.Touch
-	err := s.write(ctx, func(tx pgx.Tx) error {
-		folded, newKeys, newTouches = 0, nil, nil
+	err = s.write(ctx, func(tx pgx.Tx) error {
+		folded, left, newKeys, newTouches = 0, false, nil, nil
 		var leads bool
 		var server string
 		if err := tx.QueryRow(ctx, leaderLock).Scan(&leads, &server); err != nil || !leads {
@@ -45,13 +44,16 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
 		}
 		sealing := ledger.NewSealing(s.touches)
-		ids, err := readPending(ctx, tx, s.halved, sealing)
+		ids, more, err := readPending(ctx, tx, s.halved, sealing)
 		if err != nil {
 			return err
 		}
-		corrections, err := readCorrections(ctx, tx, ledger.MaxSealed)
+		corrections, err := readCorrections(ctx, tx, ledger.MaxSealed+1)
 		if err != nil || len(ids)+len(corrections) == 0 {
 			return err
+		}
+		if len(corrections) > ledger.MaxSealed {
+			corrections, more = corrections[:ledger.MaxSealed], true
 		}
 		height, previous, err := lastBlock(ctx, tx)
 		if err != nil {
@@ -74,20 +76,20 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 		if err == nil && tag.RowsAffected() != int64(len(ids)) {
 			err = fmt.Errorf("%w: %d reports left the queue, folded %d", ledger.ErrUnavailable, tag.RowsAffected(), len(ids))
 		}
-		folded = len(ids) + len(corrections)
+		folded, left = len(ids)+len(corrections), more
 		if err == nil && len(corrections) > 0 {
 			_, err = tx.Exec(ctx, "DELETE FROM corrections_queue WHERE number = ANY($1)", ledger.Numbers(corrections))
 		}
 		return err
 	})
 	switch {
-	case err == nil && folded == 0:
+	case err == nil && !left:
 		s.halved = 0
 	case err != nil:
 		if tooMuch(err) {
 			s.halved = min(s.halved+1, ledger.MaxHalved)
 		}
-		return 0, err
+		return 0, false, err
 	}
 	for _, k := range newKeys {
 		s.keys.Add(k)
@@ -95,7 +97,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	for _, t := range newTouches {
 		s.touches.Add(t)
 	}
-	return folded, nil
+	return folded, left, nil
 }
 
 // tooMuch reports whether a fold failed for how much it was: a timeout, of ours or
@@ -110,16 +112,16 @@ func tooMuch(err error) bool {
 }
 
 // readPending adds the oldest reports of the queue to a block, as many as it takes, its
-// bounds halved so many times. It names them by id throughout: one with a lower id may
-// commit in between.
-func readPending(ctx context.Context, tx pgx.Tx, halved int, into *ledger.Sealing) (ids []int64, err error) {
-	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports)
+// bounds halved so many times, and reports whether there are more. It names them by id
+// throughout: one with a lower id may commit in between.
+func readPending(ctx context.Context, tx pgx.Tx, halved int, into *ledger.Sealing) (ids []int64, more bool, err error) {
+	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports+1)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	queue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.Waiting])
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, page := range ledger.Pages(queue, halved) {
 		if into.Full(halved) {
@@ -128,22 +130,22 @@ func readPending(ctx context.Context, tx pgx.Tx, halved int, into *ledger.Sealin
 		ids = append(ids, page...)
 		rows, err := tx.Query(ctx, pendingQuery+" WHERE q.id = ANY($1) ORDER BY q.id", page)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		pending, err := pgx.CollectRows(rows, scanPending)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i := range pending {
 			if err := into.Add(&pending[i]); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
 	if into.Reports() != len(ids) {
-		return nil, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), into.Reports())
+		return nil, false, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), into.Reports())
 	}
-	return ids, nil
+	return ids, len(ids) < len(queue), nil
 }
 
 const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held

@@ -38,7 +38,7 @@ func TestLeadershipMoves(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 0 {
+		if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 0 {
 			t.Fatalf("while another leads: folded %d, %v, want 0", n, err)
 		}
 	}

@@ -49,7 +49,7 @@ func TestOutage(t *testing.T) {
 	if _, err := settle(3); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("settle while away: got %v, want ErrUnavailable", err)
 	}
-	if _, err := s.Fold(t.Context(), now); !errors.Is(err, ledger.ErrUnavailable) {
+	if _, _, err := s.Fold(t.Context(), now); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Errorf("fold while away: got %v, want ErrUnavailable", err)
 	}
 	if _, err := s.Usage(t.Context(), ledger.Query{}); !errors.Is(err, ledger.ErrUnavailable) {
@@ -131,7 +131,7 @@ func TestBrokenConnections(t *testing.T) {
 	stop()
 	folders.Wait()
 	for {
-		n, err := stores[0].Fold(t.Context(), clock.Now())
+		n, _, err := stores[0].Fold(t.Context(), clock.Now())
 		if err != nil && !errors.Is(err, ledger.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -204,19 +204,19 @@ func TestFoldsLessWhereMuchTakesTooLong(t *testing.T) {
 	settle("a", 20)
 	failed, folded := 0, 0
 	for folded < 20 {
-		n, err := s.Fold(t.Context(), clock.Now())
+		n, _, err := s.Fold(t.Context(), clock.Now())
 		if folded += n; err != nil {
 			if failed++; failed > 13 {
 				t.Fatalf("folded %d of 20 reports, then failed %d times: %v", folded, failed, err)
 			}
 		}
 	}
-	if n, err := s.Fold(t.Context(), clock.Now()); n != 0 || err != nil {
+	if n, _, err := s.Fold(t.Context(), clock.Now()); n != 0 || err != nil {
 		t.Errorf("fold with nothing to do: got %d, %v", n, err)
 	}
 	query(t, pg.OwnerURL(), "DROP TRIGGER too_long ON blocks; SELECT 1")
 	settle("b", 20)
-	if n, err := s.Fold(t.Context(), clock.Now()); n != 20 || err != nil {
+	if n, _, err := s.Fold(t.Context(), clock.Now()); n != 20 || err != nil {
 		t.Errorf("fold when all is well again: got %d, %v, want 20", n, err)
 	}
 }

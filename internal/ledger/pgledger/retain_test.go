@@ -27,7 +27,7 @@ func TestAppRoleCannotArchive(t *testing.T) {
 	r := sqlbooks.Retention{Before: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Dir: t.TempDir(), Actor: "keeper"}
 	// The correction of settled is not folded: a server does so.
 	s := open(t, pg, ledger.Options{})
-	r.Fold = func(ctx context.Context) error { _, err := s.Fold(ctx, ledgertest.Start); return err }
+	r.Fold = func(ctx context.Context) error { _, _, err := s.Fold(ctx, ledgertest.Start); return err }
 	owner := sqlbooks.NewOwner(db, sqlbooks.Postgres, func() time.Time { return ledgertest.Start.AddDate(0, 4, -1) })
 	if done, err := owner.Retain(t.Context(), r); err != nil || len(done) != 2*3 {
 		t.Fatalf("retain: got %v, %v, want three months", done, err)
@@ -94,7 +94,7 @@ func TestRetentionGivesWay(t *testing.T) {
 	}
 	waits := make(chan struct{})
 	r := sqlbooks.Retention{Before: time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), Dir: t.TempDir(), Actor: "keeper"}
-	r.Fold = func(ctx context.Context) error { _, err := s.Fold(ctx, ledgertest.Start); return err }
+	r.Fold = func(ctx context.Context) error { _, _, err := s.Fold(ctx, ledgertest.Start); return err }
 	r.Step = func(_ time.Time, what string) error {
 		if what == "entries renamed" {
 			select {
@@ -173,7 +173,7 @@ func TestReadWhileAMonthIsDropped(t *testing.T) {
 			defer db.Close()
 			ended := make(chan error, 1)
 			retention := sqlbooks.Retention{Before: time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), Dir: t.TempDir(), Actor: "keeper"}
-			retention.Fold = func(ctx context.Context) error { _, err := s.Fold(ctx, now); return err }
+			retention.Fold = func(ctx context.Context) error { _, _, err := s.Fold(ctx, now); return err }
 			retention.Step = func(month time.Time, what string) error {
 				if what != "committing" || month.Month() != time.March {
 					return nil
@@ -204,7 +204,7 @@ func TestServerBeforeRetentionStoresNothing(t *testing.T) {
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	s := open(t, pg, ledger.Options{Now: clock})
-	if _, err := s.Fold(t.Context(), now); err != nil {
+	if _, _, err := s.Fold(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
 	march := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC)
@@ -222,7 +222,7 @@ func TestServerBeforeRetentionStoresNothing(t *testing.T) {
 	if err := store(1); err != nil {
 		t.Fatalf("before anything was retired: %v", err)
 	}
-	if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+	if n, _, err := s.Fold(t.Context(), now); err != nil || n != 1 {
 		t.Fatalf("fold: %d, %v", n, err)
 	}
 	db, err := migrations.Owner(pg.OwnerURL())
@@ -244,7 +244,7 @@ func TestServerBeforeRetentionStoresNothing(t *testing.T) {
 	if receipts, err := s.Settle(t.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
 		t.Errorf("settle: %v, %v", receipts, err)
 	}
-	if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+	if n, _, err := s.Fold(t.Context(), now); err != nil || n != 1 {
 		t.Errorf("fold: %d, %v", n, err)
 	}
 	if n := query(t, pg.OwnerURL(), "SELECT count(*) FROM quarantine WHERE agent = 'new'")[0][0]; n != "1" {
@@ -259,7 +259,7 @@ func TestMonthWithQueuedReportsStays(t *testing.T) {
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	s := open(t, pg, ledger.Options{Now: clock})
-	if _, err := s.Fold(t.Context(), now); err != nil {
+	if _, _, err := s.Fold(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
 	db, err := migrations.Owner(pg.OwnerURL())
@@ -297,7 +297,7 @@ func TestMonthWithQueuedReportsStays(t *testing.T) {
 	if done, err := owner.Retain(t.Context(), retention); !errors.Is(err, ledger.ErrRetention) || !strings.Contains(err.Error(), "1 reports of it wait to be folded") || len(done) != 2 {
 		t.Errorf("got %v, %v, want March to stay", done, err)
 	}
-	if n, err := s.Fold(t.Context(), now); err != nil || n != 1 {
+	if n, _, err := s.Fold(t.Context(), now); err != nil || n != 1 {
 		t.Errorf("fold: %d, %v", n, err)
 	}
 	if done, err := owner.Retain(t.Context(), retention); err != nil || len(done) != 2 {

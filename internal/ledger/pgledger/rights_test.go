@@ -35,7 +35,7 @@ func settled(t *testing.T) (pg *testenv.PG, facts []string) {
 	if receipts, err := s.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
 		t.Fatalf("settle: %v, %v", receipts, err)
 	}
-	if n, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
+	if n, _, err := s.Fold(t.Context(), clock.Now()); err != nil || n != 1 {
 		t.Fatalf("fold: %d, %v", n, err)
 	}
 	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1}}, "r")
@@ -219,7 +219,7 @@ func TestMonthsAreMadeAhead(t *testing.T) {
 		t.Errorf("months: got %s, want %s", got, want)
 	}
 	clock.Advance(100 * 24 * time.Hour) // the servers were off until July
-	if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
+	if _, _, err := s.Fold(t.Context(), clock.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := months(), "2026-02 2026-03 2026-04 2026-05 2026-06 2026-07 2026-08 2026-09"; got != want {

@@ -12,20 +12,22 @@ import (
 )
 
 // Fold is ledger.Store's. Whoever has the write lock leads.
-func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
-	folded := 0
+func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool, err error) {
 	var block ledger.Block
 	var keys []ledger.Key
 	var touches []ledger.Touch
-	err := s.write(ctx, func(ctx context.Context, w *writer) error {
+	err = s.write(ctx, func(ctx context.Context, w *writer) error {
 		sealing := ledger.NewSealing(s.touches)
-		last, err := readPending(ctx, w, s.halved, sealing)
+		last, more, err := readPending(ctx, w, s.halved, sealing)
 		if err != nil {
 			return err
 		}
-		corrections, err := readCorrections(ctx, w.query, ledger.MaxSealed)
+		corrections, err := readCorrections(ctx, w.query, ledger.MaxSealed+1)
 		if err != nil || sealing.Reports()+len(corrections) == 0 {
 			return err
+		}
+		if len(corrections) > ledger.MaxSealed {
+			corrections, more = corrections[:ledger.MaxSealed], true
 		}
 		height, previous, err := lastBlock(ctx, w)
 		if err != nil {
@@ -55,7 +57,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 			_, e := w.exec(ctx, "DELETE FROM corrections_queue WHERE number = ?", corrections[i].Number)
 			err = errors.Join(err, e)
 		}
-		folded = sealing.Reports() + len(corrections)
+		folded, left = sealing.Reports()+len(corrections), more
 		return err
 	})
 	s.writing.Lock()
@@ -63,11 +65,11 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded): // it was too much, and would be again
 		s.halved = min(s.halved+1, ledger.MaxHalved)
-	case err == nil && folded == 0:
+	case err == nil && !left:
 		s.halved = leastHalved
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	for _, k := range keys {
 		s.keys.Add(k)
@@ -75,14 +77,14 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (int, error) {
 	for _, t := range touches {
 		s.touches.Add(t)
 	}
-	return folded, nil
+	return folded, left, nil
 }
 
 // readPending adds the oldest reports of the queue to a block, as many as it takes, its
-// bounds halved so many times, and returns the last one's id.
-func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealing) (last int64, err error) {
+// bounds halved so many times, and returns the last one's id, and whether there are more.
+func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealing) (last int64, more bool, err error) {
 	var queue []ledger.Waiting
-	rows, err := w.query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT ?", ledger.MaxBlockReports)
+	rows, err := w.query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT ?", ledger.MaxBlockReports+1)
 	err = each(rows, err, func(row scanner) error {
 		var q ledger.Waiting
 		err := row.Scan(&q.ID, &q.Rows, &q.Size)
@@ -90,7 +92,7 @@ func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealin
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	for _, page := range ledger.Pages(queue, halved) {
 		if into.Full(halved) {
@@ -106,10 +108,10 @@ func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealin
 			return into.Add(&p)
 		})
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return last, nil
+	return last, into.Reports() < len(queue), nil
 }
 
 const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held

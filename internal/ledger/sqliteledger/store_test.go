@@ -150,7 +150,7 @@ func TestFactsAreAppendOnly(t *testing.T) {
 	if _, err := s.Settle(t.Context(), []ledger.Report{r}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Fold(t.Context(), clock.Now()); err != nil {
+	if _, _, err := s.Fold(t.Context(), clock.Now()); err != nil {
 		t.Fatal(err)
 	}
 	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: ledgertest.Start.Unix(), Tenant: "acme", Limit: "requests", Admitted: 1}}, "r")

@@ -58,7 +58,7 @@ func OpenOwner(ctx context.Context, c *Config) (_ *Owner, err error) {
 	}
 	fold := func(ctx context.Context) error {
 		for {
-			if n, err := store.Fold(ctx, time.Now()); err != nil || n == 0 {
+			if _, left, err := store.Fold(ctx, time.Now()); err != nil || !left {
 				return err
 			}
 		}

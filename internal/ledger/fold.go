@@ -266,6 +266,3 @@ func (s *Seen[K]) Add(k K) {
 	}
 	s.set[k] = struct{}{}
 }
-
-// Remove forgets k.
-func (s *Seen[K]) Remove(k K) { delete(s.set, k) }

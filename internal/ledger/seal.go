@@ -55,7 +55,7 @@ func Pages(queue []Waiting, halved int) [][]int64 {
 
 // Sealing is a block in the making. Not safe for concurrent use.
 type Sealing struct {
-	known   *Seen[Touch]
+	known   *Notes
 	reports int
 	sums    *merged
 	sources map[Epoch]*Source
@@ -66,7 +66,7 @@ type Sealing struct {
 
 // NewSealing returns a block without reports, by an engine that holds the known notes.
 // It does not change what is known.
-func NewSealing(known *Seen[Touch]) *Sealing {
+func NewSealing(known *Notes) *Sealing {
 	return &Sealing{
 		known: known, sums: newMerged(), sources: map[Epoch]*Source{}, closed: map[Epoch]struct{}{},
 		touched: map[Touch]struct{}{}, settled: settled{},
@@ -83,10 +83,11 @@ func (s *Sealing) Add(p *Pending) error {
 	epoch := p.ID.Epoch
 	s.settled.add(epoch, table, rows)
 	rows = p.count(rows)
+	known := s.known.Of(epoch)
 	for i := range rows {
 		if t := rows[i].tenant; i == 0 || t != rows[i-1].tenant {
-			if touch := NewTouch(epoch, table[t]); !s.known.Has(touch) {
-				s.touched[touch] = struct{}{}
+			if !known.Has(table[t]) {
+				s.touched[NewTouch(epoch, table[t])] = struct{}{}
 			}
 		}
 	}

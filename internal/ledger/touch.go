@@ -2,8 +2,8 @@ package ledger
 
 import "unique"
 
-// Touch notes that an epoch settled usage of a tenant. Gateways times tenants of them
-// are remembered: two words each, and neither keeps the report alive that it was read in.
+// Touch notes that an epoch settled usage of a tenant: two words, neither of which keeps
+// the report alive that it was read in.
 type Touch struct {
 	epoch  unique.Handle[Epoch]
 	tenant unique.Handle[string]
@@ -17,3 +17,52 @@ func (t Touch) Epoch() Epoch { return t.epoch.Value() }
 
 // Tenant is who was touched.
 func (t Touch) Tenant() string { return t.tenant.Value() }
+
+// Notes remembers which touches the engine is known to hold already, so that only what is new is
+// written. Gateways times tenants of them are remembered, by epoch: a report, which is of one,
+// looks its tenants up in a map of that one's, and not in one of all. When full it forgets
+// epochs, whichever. Not safe for concurrent use.
+type Notes struct {
+	of     map[Epoch]Noted
+	n, max int
+}
+
+// Noted is the tenants that are noted of one epoch. The handles keep each name once, whoever
+// touched it.
+type Noted map[string]unique.Handle[string]
+
+// Has reports whether the tenant is noted.
+func (n Noted) Has(tenant string) bool { _, ok := n[tenant]; return ok }
+
+// NewNotes returns an empty set of at most max touches.
+func NewNotes(max int) *Notes { return &Notes{of: map[Epoch]Noted{}, max: max} }
+
+// Of returns what is noted of an epoch, until the next change of n.
+func (n *Notes) Of(e Epoch) Noted { return n.of[e] }
+
+// Add remembers t.
+func (n *Notes) Add(t Touch) {
+	epoch, tenant := t.Epoch(), t.Tenant()
+	if n.of[epoch].Has(tenant) {
+		return
+	}
+	for e := range n.of {
+		if n.n < n.max {
+			break
+		}
+		n.Forget(e)
+	}
+	of := n.of[epoch]
+	if of == nil {
+		of = Noted{}
+		n.of[epoch] = of
+	}
+	of[tenant] = t.tenant
+	n.n++
+}
+
+// Forget forgets an epoch.
+func (n *Notes) Forget(e Epoch) {
+	n.n -= len(n.of[e])
+	delete(n.of, e)
+}

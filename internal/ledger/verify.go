@@ -138,7 +138,7 @@ type RollupFault struct {
 //
 // It holds some hundred bytes for each epoch, and one block with one of its reports.
 func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified, error) {
-	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewSeen[Touch](seenTouches), sealed: map[int64]int64{}, units: settled{}}
+	v := &verification{s: s, progress: progress, epochs: map[Epoch]*verifiedEpoch{}, held: map[ReportID]keptRows{}, touches: NewNotes(seenTouches), sealed: map[int64]int64{}, units: settled{}}
 	if v.progress == nil {
 		v.progress = func(Progress) {}
 	}
@@ -170,7 +170,7 @@ type verification struct {
 	archives []Archive
 	epochs   map[Epoch]*verifiedEpoch
 	held     map[ReportID]keptRows // reports with rows in quarantine, until they are found there
-	touches  *Seen[Touch]
+	touches  *Notes
 	sealed   map[int64]int64 // the block of each correction
 	units    settled         // what blocks' reports add up to
 }

@@ -21,8 +21,9 @@ const (
 	holdPause = time.Second
 	// holdWidth is how many notes are under way at once.
 	holdWidth = 64
-	// mostHolders bounds what this server remembers to have noted, some hundred bytes each. What it forgets it notes again.
-	mostHolders = 200_000
+	// mostHolders bounds what this server remembers to have noted, agents times tenants, some forty bytes each. What it
+	// forgets it notes again, with each renewal where more are live than that.
+	mostHolders = 2_000_000
 )
 
 // holders has the ledger know who has leases of which tenants before it can spend of them, so that what is used of a
@@ -33,12 +34,12 @@ type holders struct {
 	width   chan struct{}
 
 	mu    sync.Mutex
-	known *ledger.Seen[ledger.Touch]
+	known *ledger.Notes
 	pause time.Time // until then the ledger is not asked
 }
 
 func newHolders(l ledger.Store, m *metrics) *holders {
-	return &holders{ledger: l, unnoted: m.unnoted, width: make(chan struct{}, holdWidth), known: ledger.NewSeen[ledger.Touch](mostHolders)}
+	return &holders{ledger: l, unnoted: m.unnoted, width: make(chan struct{}, holdWidth), known: ledger.NewNotes(mostHolders)}
 }
 
 // note begins to note an epoch as a holder of tenants' leases, those that it is not known to hold. What it
@@ -46,8 +47,9 @@ func newHolders(l ledger.Store, m *metrics) *holders {
 func (h *holders) note(epoch ledger.Epoch, tenants []string) (wait func()) {
 	hold := ledger.Hold{Epoch: epoch}
 	h.mu.Lock()
+	noted := h.known.Of(epoch)
 	for _, tenant := range tenants {
-		if !h.known.Has(ledger.NewTouch(epoch, tenant)) {
+		if !noted.Has(tenant) {
 			hold.Tenants = append(hold.Tenants, tenant)
 		}
 	}
@@ -83,12 +85,12 @@ func (h *holders) note(epoch ledger.Epoch, tenants []string) (wait func()) {
 func (h *holders) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.known = ledger.NewSeen[ledger.Touch](mostHolders)
+	h.known = ledger.NewNotes(mostHolders)
 }
 
 // write outlives the call that it is for, as the lease does. known is what was known to be noted when it began; if all is
 // forgotten by the time it ends, the ledger that noted it may be no more.
-func (h *holders) write(hold ledger.Hold, known *ledger.Seen[ledger.Touch]) error {
+func (h *holders) write(hold ledger.Hold, known *ledger.Notes) error {
 	ctx, cancel := context.WithTimeout(context.Background(), holdTimeout)
 	defer cancel()
 	err := h.ledger.Hold(ctx, hold)

@@ -32,8 +32,9 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	defer s.folding.Unlock()
 	var newKeys []ledger.Key
 	var newTouches []ledger.Touch
+	var closed []ledger.Epoch
 	err = s.write(ctx, func(tx pgx.Tx) error {
-		folded, left, newKeys, newTouches = 0, false, nil, nil
+		folded, left, newKeys, newTouches, closed = 0, false, nil, nil, nil
 		var leads bool
 		var server string
 		if err := tx.QueryRow(ctx, leaderLock).Scan(&leads, &server); err != nil || !leads {
@@ -41,7 +42,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 		}
 		if server != s.server {
 			s.server = server
-			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewSeen[ledger.Touch](seenTouches)
+			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewNotes(seenTouches)
 		}
 		sealing := ledger.NewSealing(s.touches)
 		ids, more, err := readPending(ctx, tx, s.halved, sealing)
@@ -76,7 +77,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 		if err == nil && tag.RowsAffected() != int64(len(ids)) {
 			err = fmt.Errorf("%w: %d reports left the queue, folded %d", ledger.ErrUnavailable, tag.RowsAffected(), len(ids))
 		}
-		folded, left = len(ids)+len(corrections), more
+		folded, left, closed = len(ids)+len(corrections), more, of.Closed
 		if err == nil && len(corrections) > 0 {
 			_, err = tx.Exec(ctx, "DELETE FROM corrections_queue WHERE number = ANY($1)", ledger.Numbers(corrections))
 		}
@@ -93,6 +94,9 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	}
 	for _, k := range newKeys {
 		s.keys.Add(k)
+	}
+	for _, e := range closed {
+		s.touches.Forget(e)
 	}
 	for _, t := range newTouches {
 		s.touches.Add(t)

@@ -64,7 +64,7 @@ type Store struct {
 	folding sync.Mutex // guards what follows: one fold of this server at a time
 	server  string     // the server of Postgres's that keys and touches are of
 	keys    *ledger.Seen[ledger.Key]
-	touches *ledger.Seen[ledger.Touch]
+	touches *ledger.Notes
 	halved  int // how many times the bounds of a block were, because it took too long
 }
 
@@ -104,7 +104,7 @@ func Open(ctx context.Context, url string, options ledger.Options) (*Store, erro
 	}
 	s := &Store{
 		options: options, pool: pool, desk: desk, books: stdlib.OpenDBFromPool(desk),
-		keys: ledger.NewSeen[ledger.Key](seenKeys), touches: ledger.NewSeen[ledger.Touch](seenTouches),
+		keys: ledger.NewSeen[ledger.Key](seenKeys), touches: ledger.NewNotes(seenTouches),
 	}
 	s.settler = ledger.NewSettler(intakeWidth, s.commit)
 	return s, nil

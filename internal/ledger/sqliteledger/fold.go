@@ -16,6 +16,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	var block ledger.Block
 	var keys []ledger.Key
 	var touches []ledger.Touch
+	var closed []ledger.Epoch
 	err = s.write(ctx, func(ctx context.Context, w *writer) error {
 		sealing := ledger.NewSealing(s.touches)
 		last, more, err := readPending(ctx, w, s.halved, sealing)
@@ -57,7 +58,7 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 			_, e := w.exec(ctx, "DELETE FROM corrections_queue WHERE number = ?", corrections[i].Number)
 			err = errors.Join(err, e)
 		}
-		folded, left = sealing.Reports()+len(corrections), more
+		folded, left, closed = sealing.Reports()+len(corrections), more, of.Closed
 		return err
 	})
 	s.writing.Lock()
@@ -73,6 +74,9 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	}
 	for _, k := range keys {
 		s.keys.Add(k)
+	}
+	for _, e := range closed {
+		s.touches.Forget(e)
 	}
 	for _, t := range touches {
 		s.touches.Add(t)

@@ -50,7 +50,7 @@ type Store struct {
 	probed  time.Time
 	window  ledger.Window
 	keys    *ledger.Seen[ledger.Key]
-	touches *ledger.Seen[ledger.Touch]
+	touches *ledger.Notes
 	halved  int // how many times the bounds of a block are
 }
 
@@ -75,7 +75,7 @@ func Open(ctx context.Context, path string, options ledger.Options) (*Store, err
 	s := &Store{
 		options: options, db: db, opened: "sqlite/" + rand.Text(),
 		keys:    ledger.NewSeen[ledger.Key](seenKeys),
-		touches: ledger.NewSeen[ledger.Touch](seenTouches), halved: leastHalved,
+		touches: ledger.NewNotes(seenTouches), halved: leastHalved,
 	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqliteledger: open %s: %w", path, err), db.Close())

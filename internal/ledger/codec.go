@@ -29,9 +29,13 @@ var ErrEncoding = errors.New("ledger: not the canonical encoding of rows")
 // CompareKey orders rows by slot, tenant, limit, meter, version and attributes,
 // bytewise: the order of payloads and of a block's entries.
 func (r *Row) CompareKey(o *Row) int {
+	if c := cmp.Compare(r.Slot, o.Slot); c != 0 {
+		return c
+	}
+	if c := strings.Compare(r.Tenant, o.Tenant); c != 0 {
+		return c // of most rows that are sorted: the rest is not looked at
+	}
 	return cmp.Or(
-		cmp.Compare(r.Slot, o.Slot),
-		strings.Compare(r.Tenant, o.Tenant),
 		strings.Compare(r.Limit, o.Limit),
 		strings.Compare(r.Meter, o.Meter),
 		cmp.Compare(r.Version, o.Version),
@@ -59,41 +63,52 @@ func EncodeRows(rows []Row) []byte {
 	if len(rows) == 0 {
 		return nil
 	}
-	rows = sortRows(rows)
-	index := make(map[string]int)
-	var table []string
+	rows = MergeRows(rows)
+	// A string that is the row's before is looked at once: rows are in order, so that most are.
+	found := make([]use, 0, 2*len(rows)+columns) // of most rows the tenant and the attributes are their own
 	size := 0
-	for i := range rows {
-		r := &rows[i]
-		for _, s := range [...]string{r.Tenant, r.Limit, r.Meter, r.Attributes} {
-			if _, ok := index[s]; !ok {
-				index[s] = 0
-				table = append(table, s)
-				size += len(s) + 2
+	for column := range columns {
+		last := ""
+		for i := range rows {
+			if s := rows[i].columns()[column]; i == 0 || s != last {
+				found = append(found, use{s, uint32(i*columns + column)})
+				last, size = s, size+len(s)+2
 			}
 		}
 	}
-	slices.Sort(table)
-	for i, s := range table {
-		index[s] = i
+	slices.SortFunc(found, func(a, b use) int { return strings.Compare(a.name, b.name) })
+	strs := 0
+	places := make([]uint32, len(rows)*columns) // in the table, from 1; 0 for the place of the row before
+	for i := range found {
+		if i == 0 || found[i].name != found[i-1].name {
+			found[strs].name = found[i].name // the first of each are the table
+			strs++
+		}
+		places[found[i].at] = uint32(strs)
 	}
 	b := make([]byte, 0, size+len(rows)*16+16)
 	b = append(b, codecVersion)
-	b = binary.AppendUvarint(b, uint64(len(table)))
-	for _, s := range table {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+	b = binary.AppendUvarint(b, uint64(strs))
+	for _, u := range found[:strs] {
+		b = binary.AppendUvarint(b, uint64(len(u.name)))
+		b = append(b, u.name...)
 	}
 	b = binary.AppendUvarint(b, uint64(len(rows)))
 	var slot int64
+	var at [columns]uint32
 	for i := range rows {
 		r := &rows[i]
+		for column := range at {
+			if place := places[i*columns+column]; place > 0 {
+				at[column] = place - 1
+			}
+		}
 		b = binary.AppendUvarint(b, uint64(r.Slot-slot))
-		b = binary.AppendUvarint(b, uint64(index[r.Tenant]))
-		b = binary.AppendUvarint(b, uint64(index[r.Limit]))
-		b = binary.AppendUvarint(b, uint64(index[r.Meter]))
+		b = binary.AppendUvarint(b, uint64(at[0]))
+		b = binary.AppendUvarint(b, uint64(at[1]))
+		b = binary.AppendUvarint(b, uint64(at[2]))
 		b = binary.AppendUvarint(b, uint64(r.Version))
-		b = binary.AppendUvarint(b, uint64(index[r.Attributes]))
+		b = binary.AppendUvarint(b, uint64(at[3]))
 		b = binary.AppendUvarint(b, uint64(r.Admitted))
 		b = binary.AppendUvarint(b, uint64(r.Overage))
 		b = binary.AppendUvarint(b, uint64(r.Denied))
@@ -102,9 +117,19 @@ func EncodeRows(rows []Row) []byte {
 	return b
 }
 
-// sortRows returns the rows in order, equal keys summed; the argument stays as it is.
-func sortRows(rows []Row) []Row {
-	byKey := func(a, b Row) int { return a.CompareKey(&b) }
+// columns are those of a row that are names.
+const columns = 4
+
+func (r *Row) columns() [columns]string { return [...]string{r.Tenant, r.Limit, r.Meter, r.Attributes} }
+
+// use is where a name is used: a row and a column of it.
+type use struct {
+	name string
+	at   uint32
+}
+
+// MergeRows returns the rows in order, equal keys summed; the argument stays as it is.
+func MergeRows(rows []Row) []Row {
 	strict := func(i int) bool { return rows[i-1].CompareKey(&rows[i]) < 0 }
 	ordered := true
 	for i := 1; i < len(rows) && ordered; i++ {
@@ -113,15 +138,18 @@ func sortRows(rows []Row) []Row {
 	if ordered {
 		return rows
 	}
-	sorted := slices.Clone(rows)
-	slices.SortStableFunc(sorted, byKey)
-	merged := sorted[:1]
-	for _, r := range sorted[1:] {
-		last := &merged[len(merged)-1]
-		if last.CompareKey(&r) != 0 {
-			merged = append(merged, r)
+	order := make([]*Row, len(rows)) // a row is large to be moved at each step of a sort
+	for i := range rows {
+		order[i] = &rows[i]
+	}
+	slices.SortFunc(order, (*Row).CompareKey)
+	merged := make([]Row, 0, len(rows))
+	for i, r := range order {
+		if i == 0 || order[i-1].CompareKey(r) != 0 {
+			merged = append(merged, *r)
 			continue
 		}
+		last := &merged[len(merged)-1]
 		last.Admitted += r.Admitted
 		last.Overage += r.Overage
 		last.Denied += r.Denied

@@ -220,18 +220,23 @@ func (b *book) activeLocked(now int64) { b.active = now/grain + 1 }
 
 // pairs writes name=value pairs as ledger.Row has them, without the one at skip.
 func pairs(names []string, values string, skip int) string {
-	if len(names) == 0 {
-		return ""
+	size := len(values)
+	for _, name := range names {
+		size += len(name) + len("=")
 	}
 	var b strings.Builder
-	for i, v := range strings.Split(values, valueSep) {
-		if i == skip || i >= len(names) {
+	for i, name := range names {
+		var v string
+		v, values, _ = strings.Cut(values, valueSep)
+		if i == skip {
 			continue
 		}
 		if b.Len() > 0 {
 			b.WriteString(ledger.AttributeSep)
+		} else {
+			b.Grow(size)
 		}
-		b.WriteString(names[i])
+		b.WriteString(name)
 		b.WriteByte('=')
 		b.WriteString(v)
 	}

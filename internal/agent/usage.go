@@ -15,10 +15,12 @@ type Usage struct {
 	// is not all here. The owner clears it before it collects.
 	Behind bool
 
-	rows    map[ledger.Row]counts
-	packed  [][]byte // those of earlier slots, as in reports: while the ledger is away a slot costs a tenth of the memory
-	within  int      // rows in packed
-	slot    int64    // of the last that was collected
+	rows    []ledger.Row // those merged first, then others as they came
+	merged  int          // of rows, in order and each key once
+	room    int          // for as many rows as the last Take had, and some more
+	packed  [][]byte     // those of earlier slots, as in reports: while the ledger is away a slot costs a tenth of the memory
+	within  int          // rows in packed
+	slot    int64        // of the last that was collected
 	units   int64
 	journal *Journal // nil without
 }
@@ -28,7 +30,7 @@ type counts struct{ admitted, overage, denied int64 }
 // MaxRows bounds the rows that wait to be frozen: some hundred MB.
 const MaxRows = 1 << 20
 
-// Rows returns how many rows wait.
+// Rows returns how many rows wait, those of one key that came apart included.
 func (u *Usage) Rows() int { return len(u.rows) + u.within }
 
 // Units returns how many admitted units wait.
@@ -36,25 +38,24 @@ func (u *Usage) Units() int64 { return u.units }
 
 // Take empties the usage into rows, in the order of reports.
 func (u *Usage) Take() []ledger.Row {
-	units := u.units
 	for _, b := range u.packed {
 		rows, _ := ledger.DecodeRows(b) // pack has seen that it can be
 		u.Return(rows)
 	}
-	u.packed, u.within, u.units = nil, 0, units
-	rows := u.sorted()
-	u.rows, u.units = nil, 0
+	u.packed, u.within = nil, 0
+	u.merge()
+	rows := u.rows
+	u.rows, u.merged, u.room, u.units = nil, 0, min(len(rows)+len(rows)/8, mergeFrom), 0
 	return rows
 }
 
-func (u *Usage) sorted() []ledger.Row {
-	rows := make([]ledger.Row, 0, len(u.rows))
-	for r, c := range u.rows {
-		r.Admitted, r.Overage, r.Denied = c.admitted, c.overage, c.denied
-		rows = append(rows, r)
-	}
-	slices.SortFunc(rows, func(a, b ledger.Row) int { return a.CompareKey(&b) })
-	return rows
+// mergeFrom is how many rows are worth merging before they are taken.
+const mergeFrom = 1 << 14
+
+// merge puts the rows in order, each key once.
+func (u *Usage) merge() {
+	u.rows = ledger.MergeRows(u.rows)
+	u.merged = len(u.rows)
 }
 
 // packFrom is how many rows are worth packing.
@@ -67,8 +68,9 @@ func (u *Usage) turn(slot int64) {
 	if u.slot = slot; slot == was || len(u.rows) < packFrom {
 		return
 	}
-	rows := u.sorted()
-	u.rows = nil
+	u.merge()
+	rows := u.rows
+	u.rows, u.merged = nil, 0
 	for _, part := range ledger.Split(rows) {
 		b := ledger.EncodeRows(part)
 		if again, err := ledger.DecodeRows(b); err != nil || len(again) != len(part) {
@@ -88,13 +90,28 @@ func (u *Usage) Return(rows []ledger.Row) {
 	}
 }
 
+// add adds to the row of a key. Most keys come once until they are taken, so that a row is looked for only among those that were
+// merged because more waited: then they are many for each key, as while the ledger is away.
 func (u *Usage) add(key ledger.Row, c counts) {
-	if u.rows == nil {
-		u.rows = make(map[ledger.Row]counts)
-	}
-	was := u.rows[key]
-	u.rows[key] = counts{was.admitted + c.admitted, was.overage + c.overage, was.denied + c.denied}
 	u.units += c.admitted
+	if at, ok := u.find(key); ok {
+		r := &u.rows[at]
+		r.Admitted, r.Overage, r.Denied = r.Admitted+c.admitted, r.Overage+c.overage, r.Denied+c.denied
+		return
+	}
+	if u.rows == nil {
+		u.rows = make([]ledger.Row, 0, u.room)
+	}
+	key.Admitted, key.Overage, key.Denied = c.admitted, c.overage, c.denied
+	u.rows = append(u.rows, key)
+	if len(u.rows)-u.merged >= max(u.merged, mergeFrom) {
+		u.merge()
+	}
+}
+
+// find returns where the row of a key is, of those that were merged.
+func (u *Usage) find(key ledger.Row) (at int, ok bool) {
+	return slices.BinarySearchFunc(u.rows[:u.merged], key, func(r, key ledger.Row) int { return r.CompareKey(&key) })
 }
 
 // Collected is what a look at a bucket came to.
@@ -155,7 +172,7 @@ func (u *Usage) book(e *Entry, b *book, slot int64) (c counts) {
 	case !ok, c == counts{}:
 		b.rowed, b.rowedDenied = max(b.rowed, b.rowed+own), denials
 		return counts{}
-	case u.Rows() >= MaxRows && !u.has(key):
+	case !u.fits(key):
 		u.Behind = true // kept in the book, for another time
 		return counts{}
 	}
@@ -165,9 +182,16 @@ func (u *Usage) book(e *Entry, b *book, slot int64) (c counts) {
 	return c
 }
 
-func (u *Usage) has(key ledger.Row) bool {
-	_, ok := u.rows[key]
-	return ok
+// fits reports whether there is room for a row of that key.
+func (u *Usage) fits(key ledger.Row) bool {
+	if u.Rows() < MaxRows {
+		return true
+	}
+	if u.merged < len(u.rows) {
+		u.merge()
+	}
+	_, ok := u.find(key)
+	return ok || u.Rows() < MaxRows
 }
 
 // unbookedLocked reports whether the bucket has usage that is in no row yet, or

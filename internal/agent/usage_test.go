@@ -93,3 +93,31 @@ func TestARowThatIsTooLargeWaitsAsItIs(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(rows), packFrom+1)
 	}
 }
+
+// Usage of the same keys that waits, while reports cannot be frozen, is a few rows for each key, and none of it is lost.
+func TestUsageThatComesAgainIsMerged(t *testing.T) {
+	const keys, times = mergeFrom / 4, 40
+	rng := rand.New(rand.NewPCG(4, 5))
+	var u Usage
+	want := make(map[ledger.Row]counts)
+	for range times {
+		for _, k := range rng.Perm(keys) {
+			key, c := usageRow(300, k), counts{admitted: 1 + rng.Int64N(5), overage: 1, denied: rng.Int64N(2)}
+			was := want[key]
+			want[key] = counts{was.admitted + c.admitted, was.overage + c.overage, was.denied + c.denied}
+			u.add(key, c)
+			if u.Rows() > 2*mergeFrom {
+				t.Fatalf("%d rows wait of %d keys", u.Rows(), keys)
+			}
+		}
+	}
+	rows := u.Take()
+	if len(rows) != keys || !slices.IsSortedFunc(rows, func(a, b ledger.Row) int { return a.CompareKey(&b) }) {
+		t.Errorf("%d rows, want %d, in order", len(rows), keys)
+	}
+	for _, r := range rows {
+		if got := (counts{r.Admitted, r.Overage, r.Denied}); got != want[r.Key()] {
+			t.Fatalf("%+v, want %+v", r, want[r.Key()])
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (s *memoScene) remember(i int) func() {
 // replace is what the owner does when it replaces a set.
 func (s *memoScene) replace(i int) func() {
 	return func() {
-		s.r.memo.pause()
+		s.r.memo.pause(s.sets[0])
 		s.sets[i].gone.Store(true)
 		s.r.memo.resume()
 	}
@@ -137,14 +137,14 @@ func TestInterleavingsFindWhatAMemoMustNotKnow(t *testing.T) {
 			s.remember(0)()
 			return s.scene(then(s.recall(0), s.recall(0)), func() {
 				s.sets[0].gone.Store(true)
-				s.r.memo.pause()
+				s.r.memo.pause(s.sets[0])
 				s.r.memo.resume()
 			})
 		},
 		"the table is given back before the set is gone": func() scene {
 			s := newMemoScene()
 			return s.scene(s.remember(0), func() {
-				s.r.memo.pause()
+				s.r.memo.pause(s.sets[0])
 				s.r.memo.resume()
 				s.sets[0].gone.Store(true)
 			}, s.recall(0))

@@ -46,6 +46,7 @@ const (
 	memoUse     = 0x0f    // for how many sweeps it stays without use
 	memoPlain   = 0x10    // Plain
 	memoShapeAt = 5       // its shape, of eight bits
+	memoMarkAt  = 13      // its set's mark, of three
 	memoBits    = 16      // of a way
 	memoOdd     = 1 << 32 // a writer is at it
 	memoUses    = memoUse | memoUse<<memoBits
@@ -263,7 +264,7 @@ func (g *memoGroup) put(at int, known *Resolution) {
 	var says uint64
 	if known != nil {
 		k, near = known.is, known.cells[known.near]
-		says = memoStay | uint64(known.shape)<<memoShapeAt
+		says = memoStay | uint64(known.shape)<<memoShapeAt | uint64(known.set.mark())<<memoMarkAt
 		if known.plain {
 			says |= memoPlain
 		}
@@ -275,6 +276,9 @@ func (g *memoGroup) put(at int, known *Resolution) {
 	g.more.Store(g.more.Load()&^(math.MaxUint32<<(32*at)) | k.more>>32<<(32*at))
 	g.state.Store((state+2*memoOdd)&^((1<<memoBits-1)<<(memoBits*at)) | says<<(memoBits*at))
 }
+
+// mark is its set's.
+func (g *memoGroup) mark(at int) uint8 { return uint8(g.state.Load()>>(memoBits*at+memoMarkAt)) & 7 }
 
 // stays is for how many sweeps a way stays without use.
 func (g *memoGroup) stays(at int) int { return int(g.state.Load() >> (memoBits * at) & memoUse) }

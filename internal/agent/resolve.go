@@ -83,8 +83,8 @@ func (r *Registry) Trial() int64 {
 
 // all makes every set anew.
 func (b *rebuild) all() Changes {
-	b.memo.pause()
 	s := b.set(nil, topOf(b.rules))
+	b.memo.pause(s)
 	if b.trial != nil {
 		b.try(s, topOf(b.trial))
 	}
@@ -335,10 +335,11 @@ func (b *rebuild) resolve(t *Tenant) {
 	}
 	delete(b.pending, t)
 	s.owner = t
-	if t.set.Load() != nil {
-		b.memo.pause()
+	old := t.set.Load()
+	if old != nil {
+		b.memo.pause(old)
 	}
-	old := t.set.Swap(s)
+	t.set.Store(s)
 	if t.ready != nil {
 		close(t.ready)
 		t.ready = nil

@@ -146,10 +146,14 @@ func (t *table[T]) remove(h uint64, p *T) bool {
 func (t *table[T]) each(f func(*T)) {
 	groups := *t.groups.Load()
 	for i := range groups {
-		for j := range groups[i].entries {
-			if p := groups[i].entries[j].Load(); p != nil {
-				f(p)
-			}
+		groups[i].each(f)
+	}
+}
+
+func (g *group[T]) each(f func(*T)) {
+	for i := range g.entries {
+		if p := g.entries[i].Load(); p != nil {
+			f(p)
 		}
 	}
 }

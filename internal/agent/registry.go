@@ -265,28 +265,27 @@ func Lookup(attributes []limit.Attribute, name string) string {
 	return ""
 }
 
-// ownScopes returns the scopes of the set that are the tenant's own, not an ancestor's
-// or the top level's.
-func (s *Set) ownScopes() []*Scope {
-	var scopes []*Scope
-	add := func(l *List) {
+// ownScopes calls f for the scopes of the set that are the tenant's own, not an ancestor's
+// or the top level's, until it returns false.
+func (s *Set) ownScopes(f func(*Scope) bool) {
+	lists := [...]*List{&s.List, nil, nil}
+	if s.Trial != nil {
+		lists[1], lists[2] = &s.Trial.Limits, &s.Trial.Version
+	}
+	for _, l := range lists {
+		if l == nil {
+			return
+		}
 		for i := range l.places {
 			if l.Items[i].whose != own {
 				continue
 			}
 			sc := l.places[i].scope
-			scopes = append(scopes, sc)
-			if sc.beyond != nil {
-				scopes = append(scopes, sc.beyond)
+			if !f(sc) || sc.beyond != nil && !f(sc.beyond) {
+				return
 			}
 		}
 	}
-	add(&s.List)
-	if s.Trial != nil {
-		add(&s.Trial.Limits)
-		add(&s.Trial.Version)
-	}
-	return scopes
 }
 
 // Entry returns the request's bucket of item i, or nil when it is not held yet.
@@ -552,7 +551,12 @@ func fetchLines(p unsafe.Pointer) {
 
 // holds reports whether there are buckets of the tenant's own limits.
 func (s *Set) holds() bool {
-	return slices.ContainsFunc(s.ownScopes(), func(sc *Scope) bool { return sc.entries > 0 })
+	for sc := range s.ownScopes {
+		if sc.entries > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Sweep forgets tenants that were not used between the last two calls of it, hold no
@@ -562,6 +566,7 @@ func (r *Registry) Sweep() {
 	defer r.mu.Unlock()
 	r.memo.sweep()
 	defer r.memo.resume()
+	var unused []*Tenant
 	inUse := make(map[string]bool) // ancestors
 	r.tenants.each(func(t *Tenant) {
 		if t.touched.Load() || t.asking {
@@ -570,28 +575,28 @@ func (r *Registry) Sweep() {
 		} else {
 			t.idle = min(t.idle+1, forgotten)
 		}
-		if s := t.set.Load(); s != nil && (t.idle < forgotten || s.holds()) {
+		s := t.set.Load()
+		holds := t.idle < forgotten || s != nil && s.holds()
+		if !holds {
+			unused = append(unused, t)
+		} else if r.nested && s != nil {
 			for _, id := range s.Chain[1:] {
 				inUse[id] = true
 			}
 		}
 	})
-	r.tenants.each(func(t *Tenant) {
-		s := t.set.Load()
-		if t.idle < forgotten || inUse[t.id] {
-			return
+	for _, t := range unused {
+		if inUse[t.id] {
+			continue
 		}
-		if s != nil {
-			if s.holds() {
-				return
-			}
+		if s := t.set.Load(); s != nil {
 			r.memo.pause(s)
 			s.gone.Store(true)
-			for _, sc := range s.ownScopes() {
+			for sc := range s.ownScopes {
 				r.forget(sc)
 			}
 		}
 		delete(r.pending, t)
 		r.tenants.remove(maphash.String(r.seed, t.id), t)
-	})
+	}
 }

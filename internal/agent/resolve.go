@@ -123,7 +123,7 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	}
 	var search map[*Scope]bool // for their buckets, of which values tell one from the other
 	r.below(changed, func(t *Tenant, s *Set) {
-		for _, sc := range s.ownScopes() {
+		for sc := range s.ownScopes {
 			if len(sc.names) > 0 && sc.entries > 0 {
 				if search == nil {
 					search = make(map[*Scope]bool)
@@ -348,7 +348,7 @@ func (b *rebuild) resolve(t *Tenant) {
 		return
 	}
 	old.gone.Store(true)
-	b.left = append(b.left, old.ownScopes()...)
+	b.left = slices.AppendSeq(b.left, old.ownScopes)
 }
 
 // try adds what the shadow version says of the set's requests.

@@ -350,7 +350,7 @@ func byGateways(part int) (f figure, err error) {
 	f = figure{
 		file: "gateways", title: "Gateways that share one saturated bucket", point: "gateways", charted: 2,
 		curves: named("renewals/s", "renewals/s a gateway", "renewed, % of requests", "error, %", "most ÷ bound"),
-		note:   "From the simulation: a limit of 10,000/s, asked for 11,000/s by all together, 20 s, ε 5 %. Renewals grow with gateways, for each has a lease of its own, and not with requests; each gateway's part gets smaller, and so does what it may hold. A renewal is a read and a write of its bucket in Redis. The ledger's rows do not grow with gateways: a key has an entry for each slot, twelve an hour.",
+		note:   "From the simulation: a limit of 10,000/s, asked for 11,000/s by all together, 20 s, ε 5 %. Renewals grow with gateways, for each has a lease of its own, and not with requests; each gateway's part gets smaller, and so does what it may hold. A renewal is a read and a write of its bucket in Redis. The ledger's rows do not grow with gateways: a key has an entry for each fold and slot that it is reported in, whoever reports it.",
 	}
 	seconds := int64(20 / min(part, 10))
 	for _, n := range []int{1, 3, 10, 30, 100, 300, 1000} {

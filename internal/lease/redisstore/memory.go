@@ -209,8 +209,11 @@ func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell 
 	unknown := begin && !known && !s.remembers(l.mark)
 	switch {
 	case !known:
-	case l.life != "" && l.life != was.life && !l.lost && l.forgot == was.forgot && l.history == was.history && l.evicted > was.evicted:
-		why = lease.Evicted // as another server saw first
+	case l.life != "" && l.life != was.life && !l.lost && l.forgot == was.forgot && l.history == was.history && l.evicted >= was.evicted:
+		// As another server saw first; or it found later than this one what was told of here.
+		if l.evicted > was.evicted {
+			why = lease.Evicted
+		}
 	case l.life != was.life:
 		// Another server may have found the mark gone first, and not have known of a loss.
 		why, lost, begin = lease.Emptied, true, begin || !l.lost

@@ -308,6 +308,26 @@ func TestAnotherMarkIsNoLoss(t *testing.T) {
 	}
 }
 
+// Of several servers that find dropped buckets the last to see the mark has told of them already, it may be: that nothing else
+// is lost the mark says.
+func TestWhatAnothersMarkTells(t *testing.T) {
+	for _, c := range []struct {
+		then, now    int64
+		lost, forgot bool
+		want         lease.Why
+	}{
+		{5, 5, false, false, ""},
+		{5, 7, false, false, lease.Evicted},
+		{5, 5, true, true, lease.Emptied},
+		{5, 7, true, true, lease.Emptied},
+	} {
+		got, err := redisstore.New(nil, "").JudgeOther(t.Context(), c.then, c.now, c.lost, c.forgot)
+		if err != nil || got != c.want {
+			t.Errorf("%d dropped, then %d, lost %v, forgot %v: got %q, %v; want %q", c.then, c.now, c.lost, c.forgot, got, err, c.want)
+		}
+	}
+}
+
 // Where buckets are dropped for want of memory, time and again, that is told, and agents are not: to renew all leases each time
 // would drop more.
 func TestDroppedBucketsAreRenewedInTheirTime(t *testing.T) {

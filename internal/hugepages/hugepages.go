@@ -1,8 +1,8 @@
 // Package hugepages asks the system for large pages for this process's heap.
 //
 // A gateway of many live buckets reads a line or two of memory for each decision, anywhere in gigabytes of it. In pages of
-// 4 KiB the processor has to look up first where each of them is, which takes longer than the line itself: a load of a million
-// live buckets makes several times as many decisions with pages of 2 MiB (docs/operations.md). Systems that give them to
+// 4 KiB the processor has to look up first where each of them is, which may take as long as the line itself; pages of 2 MiB are
+// so few that it knows where most are (docs/operations.md). Systems that give them to
 // all (always) do so without this package; those that give them to who asks (madvise), with it.
 package hugepages
 

@@ -67,11 +67,13 @@ type Registry struct {
 // NewRegistry returns a registry that knows no policy yet and holds at most max
 // buckets and as many tenants.
 func NewRegistry(max int) *Registry {
-	return &Registry{
+	r := &Registry{
 		seed: maphash.MakeSeed(), max: max,
-		tenants: newTable[Tenant](), entries: newTable[Entry](),
-		scopes: newTable[Scope](), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
+		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
 	}
+	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
+	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) }, (*Entry).fetch, (*Entry).fetchScope)
+	return r
 }
 
 // Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
@@ -226,12 +228,13 @@ func (r *Registry) find(id string) *Tenant {
 	at := home(hash, len(groups))
 	for range groups {
 		g := &groups[at]
-		for i := range inGroup {
-			if t := g.has(i, hash); t != nil && t.id == id {
+		tags := g.tags.Load()
+		for m := likely(tags, hash); m != 0; m &= m - 1 {
+			if t := g.entries[placed(m)].Load(); t != nil && t.id == id {
 				return t
 			}
 		}
-		if g.passed.Load() == 0 {
+		if last(tags) {
 			return nil
 		}
 		at = next(at, len(groups))
@@ -326,12 +329,13 @@ func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
 	at := home(hash, len(groups))
 	for range groups {
 		g := &groups[at]
-		for i := range inGroup {
-			if e := g.has(i, hash); e != nil && e.is(s) && e.values() == values {
+		tags := g.tags.Load()
+		for m := likely(tags, hash); m != 0; m &= m - 1 {
+			if e := g.entries[placed(m)].Load(); e != nil && e.is(s) && e.values() == values {
 				return e
 			}
 		}
-		if g.passed.Load() == 0 {
+		if last(tags) {
 			return nil
 		}
 		at = next(at, len(groups))

@@ -62,6 +62,8 @@ func newScope() *Scope {
 	return s
 }
 
+func (s *Scope) ownHash() uint64 { return s.hash }
+
 // held is the limit as the tenant has it now, but for the meter.
 func (s *Scope) held() limit.Held {
 	t := s.now.Load()

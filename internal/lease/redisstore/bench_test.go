@@ -62,7 +62,7 @@ func BenchmarkBesideBare(b *testing.B) {
 		}
 		args[i] = [2][]any{
 			{"hmget", key, "b", "r:gateway-1#1"},
-			{nil, nil, nil, key, state, 0, 0, "b", state, "r:gateway-1#1", record},
+			{nil, nil, nil, key, state[:headLen], 0, 0, "b", state, "r:gateway-1#1", record},
 		}
 	}
 	bare := func([]lease.Renewal) time.Duration {

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -74,6 +76,74 @@ func BenchmarkRedis(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/renewals, "us/renewal")
 		})
 	}
+}
+
+// BenchmarkCrowd measures the same of a crowd: 10,000 buckets, or with -short 1,000, of a hundred holders each, whose leases last for minutes, as
+// many gateways under strain have them. The holders come in turn, each to all buckets, 12 of them in a call and 16 calls at once, so that nothing is in a cache.
+func BenchmarkCrowd(b *testing.B) {
+	const holders, each, atOnce, apart = 100, 12, 16, 4_700_000
+	buckets := 10_000
+	if testing.Short() {
+		buckets = 1000
+	}
+	cluster := testenv.Redis(b)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	defer func() { _ = client.Close() }()
+	store := server.NewJoiner(redisstore.New(client, cluster.Prefix))
+	defer func() { _ = store.Close() }()
+	renewals, now := make([]lease.Renewal, buckets), time.Now().UnixMicro()
+	for i := range renewals {
+		renewals[i] = lease.Renewal{
+			Key: fmt.Sprint("requests\x00crowd-", i), Began: 1, Strain: lease.MaxStrain,
+			Spec: lease.Spec{Algorithm: limit.TokenBucket, Units: 60, Period: 1_000_000, Burst: 7200, EpsilonPPM: limit.DefaultEpsilonPPM},
+		}
+	}
+	turns := 0
+	turn := func(each int) {
+		r := rand.New(rand.NewPCG(1, uint64(turns)))
+		for i := range renewals {
+			next := &renewals[i]
+			next.Holder, next.Number, next.Now = fmt.Sprint("gateway-", turns%holders, "/1795399529325161"), int64(turns/holders)+1, now
+			next.Told = 40 * int64(max(turns/holders-1, 0))
+			next.Admitted = 40 * int64(turns/holders)
+			next.Waiting, next.Largest = next.Number%2, next.Number%2
+			next.Elapsed = holders * apart
+			next.Now += r.Int64N(apart)
+		}
+		turns, now = turns+1, now+apart
+		r.Shuffle(buckets, func(i, j int) { renewals[i], renewals[j] = renewals[j], renewals[i] })
+		calls := make(chan []lease.Renewal, buckets/each+1)
+		for call := range slices.Chunk(renewals, each) {
+			calls <- call
+		}
+		close(calls)
+		var all sync.WaitGroup
+		for range atOnce {
+			all.Go(func() {
+				for call := range calls {
+					for _, a := range store.Renew(b.Context(), call) {
+						if a.Err != nil {
+							b.Error(a.Err)
+						}
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	for range holders + holders/4 {
+		turn(60)
+	}
+	size := cluster.Client().HStrLen(b.Context(), cluster.Prefix+renewals[0].Key, "b").Val()
+	before, own := processor(b, cluster.Client()), ours(b)
+	for b.Loop() {
+		turn(each)
+	}
+	n := float64(b.N * buckets)
+	b.ReportMetric((ours(b)-own)*1e6/n, "own-us/renewal")
+	b.ReportMetric((processor(b, cluster.Client())-before)*1e6/n, "redis-us/renewal")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/n, "us/renewal")
+	b.ReportMetric(float64(size), "state-bytes")
 }
 
 // ours is the processor time that this process used, in seconds.

@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -35,14 +37,15 @@ func samples(t testing.TB) (all []sample) {
 
 // decode reads the fields of a bucket.
 func decode(fields map[string][]byte) (*lease.State, error) {
-	s, _, err := decodeState(string(fields[stateField]), string(fields[logField]))
-	if err != nil {
+	s := &lease.State{Ring: make(lease.Ring, 3)} // whose ring is written over
+	if _, err := decodeState(s, string(fields[stateField]), string(fields[logField])); err != nil {
 		return nil, err
 	}
 	s.Holders = make(map[string]*lease.Record)
 	for field, b := range fields {
 		if holder, ok := strings.CutPrefix(field, recordPrefix); ok {
-			if s.Holders[holder], err = decodeRecord(string(b)); err != nil {
+			s.Holders[holder] = &lease.Record{Lent: 1}
+			if err := decodeRecord(s.Holders[holder], string(b)); err != nil {
 				return nil, err
 			}
 		}
@@ -52,12 +55,12 @@ func decode(fields map[string][]byte) (*lease.State, error) {
 
 // encode is decode back.
 func encode(s *lease.State) map[string][]byte {
-	fields := map[string][]byte{stateField: encodeState(s, s.Last+1, 1)}
+	fields := map[string][]byte{stateField: encodeState(nil, s, s.Last+1, 1)}
 	if s.Algorithm == limit.SlidingWindowLog {
-		fields[logField] = encodeLog(s)
+		fields[logField] = encodeLog(nil, s)
 	}
 	for holder, r := range s.Holders {
-		fields[recordPrefix+holder] = encodeRecord(r)
+		fields[recordPrefix+holder] = encodeRecord(nil, r)
 	}
 	return fields
 }
@@ -138,6 +141,28 @@ func TestEveryStateCanBeRead(t *testing.T) {
 			}
 			if !reflect.DeepEqual(got, &want) {
 				t.Fatalf("seed %d, step %d:\n got %+v\nwant %+v", seed, number, got, &want)
+			}
+		}
+	}
+}
+
+// Numbers are written as everywhere, and read whatever follows them.
+func TestVarints(t *testing.T) {
+	for bit := range 64 {
+		for _, v := range []uint64{1<<bit - 1, 1 << bit, 1<<bit | 1, rand.Uint64() >> bit} {
+			want := binary.AppendUvarint([]byte("before"), v)
+			if got := appendUvarint([]byte("before"), v); !bytes.Equal(got, want) {
+				t.Errorf("%d: wrote %x, want %x", v, got, want)
+			}
+			for _, after := range []string{"", "\x80", "\x01\xff\xff\xff\xff\xff\xff\xff"} {
+				if got, n := uvarint(string(want[6:]) + after); got != v || n != len(want)-6 {
+					t.Errorf("%x: read %d of %d bytes, want %d of %d", want[6:], got, n, v, len(want)-6)
+				}
+			}
+			for cut := range len(want) - 6 {
+				if got, n := uvarint(string(want[6 : 6+cut])); n != 0 {
+					t.Errorf("%x: read %d of %d bytes, want none", want[6:6+cut], got, n)
+				}
 			}
 		}
 	}

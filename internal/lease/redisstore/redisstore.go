@@ -33,6 +33,7 @@ const reload = 100 * time.Millisecond
 // credentials and TLS come from o; the rest is set here. It connects to nothing yet.
 func Dial(o redis.UniversalOptions, cluster bool) redis.UniversalClient {
 	o.ContextTimeoutEnabled = true
+	o.Protocol = 2 // nothing is pushed here, and by 3 the client looks for that before each answer
 	o.DialerRetries = 1
 	o.DialTimeout = time.Second
 	o.ReadTimeout = time.Second

@@ -125,8 +125,9 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
 	s.read(ctx, visits, renewals)
 	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
+	d := newDesk(len(visits))
 	for _, v := range visits {
-		switch writing, err := v.step(ctx, renewals, answers); {
+		switch writing, err := v.step(ctx, d, renewals, answers); {
 		case errors.Is(err, errClock):
 			v.alone = true
 			again = append(again, v)
@@ -200,8 +201,46 @@ func (v *visit) readArgs(renewals []lease.Renewal, others ...any) []any {
 	return args
 }
 
+// desk is where the steps of one try are executed, one after the other. What they write stays, until it is sent.
+type desk struct {
+	state    lease.State
+	holders  map[string]*lease.Record
+	records  []lease.Record // holders' that were read
+	swept    lease.Record   // one that is looked at
+	executed []int
+	written  []byte // what lies before is never moved
+	args     []any
+}
+
+// At a time so much room is made for values, which take some hundred bytes each, and for arguments, of which a write has ten.
+const deskValues, deskArgs = 16 << 10, 10
+
+func newDesk(visits int) *desk {
+	return &desk{holders: make(map[string]*lease.Record, 1), args: make([]any, 0, visits*deskArgs)}
+}
+
+// value returns what encode appends to a buffer.
+func (d *desk) value(encode func(to []byte) []byte) []byte {
+	if cap(d.written)-len(d.written) < 1<<10 {
+		d.written = make([]byte, 0, deskValues)
+	}
+	begin := len(d.written)
+	d.written = encode(d.written)
+	return d.written[begin:len(d.written):len(d.written)]
+}
+
+// list returns an empty list for n arguments.
+func (d *desk) list(n int) []any {
+	if cap(d.args)-len(d.args) < n {
+		d.args = make([]any, 0, max(n, 32*deskArgs))
+	}
+	begin := len(d.args)
+	d.args = d.args[:begin+n]
+	return d.args[begin:begin:len(d.args)]
+}
+
 // step executes the renewals on what was read. It reports whether there is something to write.
-func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) (writing bool, err error) {
+func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, answers []lease.Answer) (writing bool, err error) {
 	values, err := v.reads.Slice()
 	if err != nil {
 		return false, err
@@ -213,29 +252,33 @@ func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []le
 	if err != nil {
 		return false, err
 	}
-	was, state, until := "", new(lease.State), int64(0)
+	was, state, until := "", &d.state, int64(0)
+	*state = lease.State{Ring: state.Ring[:0]}
 	if b, ok := values[0].(string); ok {
 		log := ""
 		if v.fields > 1+len(v.at) {
 			log, _ = values[v.fields-1].(string)
 		}
-		if state, until, err = decodeState(b, log); err != nil {
+		if until, err = decodeState(state, b, log); err != nil {
 			return false, fmt.Errorf("%s: %w", v.key, err)
 		}
-		was = b
+		was = written(b)
 	}
 	logged, offset := state.Algorithm == limit.SlidingWindowLog, state.Offset
-	state.Holders = make(map[string]*lease.Record, len(v.at))
-	executed, last := make([]int, 0, len(v.at)), int64(0)
+	clear(d.holders)
+	state.Holders, d.records = d.holders, slices.Grow(d.records[:0], len(v.at))
+	executed, last := d.executed[:0], int64(0)
 	for k, i := range v.at {
 		r, a, steps := &renewals[i], &answers[i], state.Steps
 		*a = lease.Answer{}
 		if b, ok := values[1+k].(string); ok && was != "" && state.Holders[r.Holder] == nil {
-			if state.Holders[r.Holder], a.Err = decodeRecord(b); a.Err != nil {
+			d.records = append(d.records, lease.Record{})
+			record := &d.records[len(d.records)-1]
+			if a.Err = decodeRecord(record, b); a.Err != nil {
 				a.Err = unavailable(fmt.Errorf("%s of %s: %w", r.Holder, v.key, a.Err))
-				delete(state.Holders, r.Holder)
 				continue
 			}
+			state.Holders[r.Holder] = record
 		}
 		at := now
 		if r.Now > 0 {
@@ -245,14 +288,14 @@ func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []le
 			executed, last = append(executed, k), at
 		}
 	}
-	if len(executed) == 0 {
+	if d.executed = executed; len(executed) == 0 {
 		return false, nil
 	}
-	gone := v.longGone(state)
+	gone := v.longGone(d)
 	if logged && state.Algorithm != limit.SlidingWindowLog {
 		gone = append(gone, logField)
 	}
-	args := make([]any, 3, 11+len(gone)+2*len(executed))
+	args := d.list(10 + len(gone) + 2*len(executed) + 2)[:3]
 	ttl := int64(0)
 	if until < state.Full || state.Offset != offset { // by a clock that leapt, or another node's, until then means another time
 		keep := state.Full - last
@@ -263,13 +306,15 @@ func (v *visit) step(ctx context.Context, renewals []lease.Renewal, answers []le
 	for _, field := range gone {
 		args = append(args, field)
 	}
-	args = append(args, stateField, encodeState(state, until, rand.Uint64()))
+	tag := rand.Uint64()
+	args = append(args, stateField, d.value(func(to []byte) []byte { return encodeState(to, state, until, tag) }))
 	if state.Algorithm == limit.SlidingWindowLog {
-		args = append(args, logField, encodeLog(state))
+		args = append(args, logField, d.value(func(to []byte) []byte { return encodeLog(to, state) }))
 	}
 	fields := v.reads.Args()[len(v.reads.Args())-v.fields:]
 	for _, k := range executed { // of a holder that came twice, twice the same
-		args = append(args, fields[1+k], encodeRecord(state.Holders[renewals[v.at[k]].Holder]))
+		record := state.Holders[renewals[v.at[k]].Holder]
+		args = append(args, fields[1+k], d.value(func(to []byte) []byte { return encodeRecord(to, record) }))
 	}
 	v.writes = scripted(ctx, writeScript, args)
 	return true, nil
@@ -292,7 +337,7 @@ func (v *visit) now() (int64, error) {
 }
 
 // longGone returns which of the fields that were looked at are records that may be dropped.
-func (v *visit) longGone(state *lease.State) (fields []string) {
+func (v *visit) longGone(d *desk) (fields []string) {
 	if v.sweep == nil {
 		return nil
 	}
@@ -312,10 +357,10 @@ func (v *visit) longGone(state *lease.State) (fields []string) {
 			}
 		}
 		holder, ok := strings.CutPrefix(field, recordPrefix)
-		if !ok || state.Holders[holder] != nil {
+		if !ok || d.state.Holders[holder] != nil {
 			continue
 		}
-		if r, err := decodeRecord(value); err == nil && state.Gone(r) {
+		if decodeRecord(&d.swept, value) == nil && d.state.Gone(&d.swept) {
 			fields = append(fields, field)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 const (
 	// joinWidth is how many batches are under way at once: one is answered while the
-	// next are on their way.
-	joinWidth = 4
+	// next is on its way. More would be smaller, and what a trip to a node costs it and this server is the same for any batch.
+	joinWidth = 2
 	// joinBatch is how many renewals go into a batch at most, and joinWaiting how many
 	// wait; beyond that they are answered unavailable, and their agents come again.
 	joinBatch   = 1_000

@@ -65,16 +65,17 @@ func TestTermsGrowFromWhatWasInUse(t *testing.T) {
 	}
 }
 
-// While all that is asked for is well within the rate, trickles leave little of it to nobody's use: who asks for more has it.
-func TestTricklesLeaveLittleUnused(t *testing.T) {
-	const begin, second = 1_760_000_000_000_000, 1_000_000
+// trickles returns what seven holders draw a second of a bucket of 1,000, of which each uses so many a second for five minutes.
+func trickles(t *testing.T, each, strain int64) int64 {
+	t.Helper()
+	const begin, every, rounds = 1_760_000_000_000_000, 5, 60
 	var s lease.State
-	for n := range int64(200) {
+	for n := range int64(rounds) {
 		for h := range int64(7) {
-			now := begin + n*second + h
+			now := begin + n*every*1_000_000 + h
 			r := lease.Renewal{
 				Key: "b", Holder: string(rune('a' + h)), Spec: leasetest.Bucket(1_000, 2_000), Now: now, Number: n + 1, Began: 1,
-				Admitted: n * 100, Told: max(n-1, 0) * 100, Elapsed: second,
+				Admitted: n * every * each, Told: max(n-1, 0) * every * each, Elapsed: every * 1_000_000, Strain: strain,
 			}
 			if n == 0 {
 				r.Waiting, r.Largest, r.Elapsed = 1, 1, 0
@@ -84,8 +85,22 @@ func TestTricklesLeaveLittleUnused(t *testing.T) {
 			}
 		}
 	}
-	if over := s.Out.Trickle/1_000_000 - 700; over < 0 || over > 15 {
-		t.Errorf("got trickles of %d a second for a demand of 700, of 1,000; want at most 15 more", over+700)
+	return s.Out.Trickle / 1_000_000
+}
+
+// While all that is asked for is well within the rate, trickles leave little of it to nobody's use: who asks for more has it. Those who
+// are strained draw more than they ask for, and leave others a fifth of the rate.
+func TestTricklesLeaveLittleUnused(t *testing.T) {
+	for _, c := range []struct{ each, strain, from, to int64 }{
+		{100, 0, 700, 715},
+		{100, 4, 790, 801},
+		{40, 0, 280, 295},
+		{40, 4, 540, 570},
+		{40, lease.MaxStrain, 600, 645},
+	} {
+		if got := trickles(t, c.each, c.strain); got < c.from || got > c.to {
+			t.Errorf("strain %d: got trickles of %d a second for a demand of %d, of 1,000; want %d to %d", c.strain, got, 7*c.each, c.from, c.to)
+		}
 	}
 }
 

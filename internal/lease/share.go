@@ -133,8 +133,7 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 	free := rate - x.Out.Trickle
 	ample := mine * 1200
 	if x.Algorithm == limit.TokenBucket {
-		// By its part of a hundredth of the rate: what long leases have beyond what is used is missed by those whose demand grows.
-		ample = min(ample, mine*1000+mulDiv(rate/100, mine, all))
+		ample = mine*1000 + mulDiv(x.spare(rate, all), mine, all)
 	}
 	trickle = min(ample, mulDiv(rate, mine, all), free)
 	if x.abides() {
@@ -178,6 +177,18 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 		return 0, 0
 	}
 	return trickle, pile
+}
+
+// spare is how much of the rate all holders together may draw beyond their demand: a hundredth, for what long leases have beyond what is
+// used is missed by those whose demand grows. A strained holder of known demand draws more where the rate is not wanted, half of what is
+// left at most, so that it need not ask as soon as its demand grows: its answer would take long.
+func (x *step) spare(rate, all int64) int64 {
+	wanted := all * 1000
+	least := min(rate/100, wanted/5)
+	if x.strain() == 1 || x.rec == nil || x.rec.Grant.TTL < LongTerm || x.Level <= x.burst/8 {
+		return least
+	}
+	return max(least, min((rate-wanted)/2, rate/100*80-wanted, wanted/4*x.strain()))
 }
 
 // remember takes note of the largest request that waits. One that was larger is forgotten by halves: of
@@ -265,6 +276,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use *= 4
 	case trickle < worth:
 		use = max(4*use*x.strain(), 2*limit.Micro)
+	}
+	if s := x.strain(); s > 1 && trickle > 0 && !x.next.Fresh {
+		use = max(use, (mine*1000-trickle)*s) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {

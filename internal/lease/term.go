@@ -106,8 +106,13 @@ func (x *step) pressedTerm(mine int64) int64 {
 }
 
 // overloaded reports whether so much more is asked for than the rate that what one holder does not use is missed by
-// none for long: near the rate every token left lying counts.
-func (x *step) overloaded(all int64) bool { return 5*all >= x.rate/1000*7 }
+// none for long: near the rate every token left lying counts, but less than what a strained holder's renewals cost.
+func (x *step) overloaded(all int64) bool {
+	if x.strain() > 1 {
+		return all >= x.rate/1000
+	}
+	return 5*all >= x.rate/1000*7
+}
 
 // idle reports whether a part of the rate is leased to nobody, with the trickle, and half of the burst is there.
 func (x *step) idle(trickle int64) bool {
@@ -156,7 +161,7 @@ func (x *step) leftFor(mine, all, trickle, term int64) int64 {
 		return 0
 	case trickle >= worth:
 		if term > ShortTerm && x.Level < x.rate/16 {
-			return term / 2
+			return min(term/2, 4*ShortTerm)
 		}
 	case mulDiv(x.Level, mine, all) < limit.Micro:
 		return term

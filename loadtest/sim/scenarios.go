@@ -400,7 +400,7 @@ func network() []Scenario {
 		{"a strained server, 100/s, a burst of two minutes", bucketLimit(100, time.Second, 12_000), 10 * minute},
 	} {
 		for _, strain := range []int64{4, lease.MaxStrain} {
-			out = append(out, at([]float64{0.9, 1.5, 3}, func(f float64) Scenario {
+			out = append(out, at([]float64{0.9, 1.1, 1.5, 3}, func(f float64) Scenario {
 				sc := of(section, fmt.Sprintf("%s, %d times", l.name, strain), 100, l.limit, f)
 				sc.Duration, sc.Faults.Strain = l.run, strain
 				sc.Promises = wrong(1)[:1] // the worst 10 s are printed

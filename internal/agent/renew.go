@@ -15,9 +15,10 @@ const (
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
 	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
-	// two checks; of what lies between, checks in a term.
+	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks.
 	checkEvery = lease.ShortTerm / 4
 	checkLong  = 500_000
+	longChecks = 64
 	// lowest is the part of a term within which a lease that runs low is renewed at
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
@@ -161,7 +162,7 @@ const stopped = 8
 func (b *book) nextCheckLocked(from int64) int64 { return b.nextCheck(from, b.slots || b.length > 0) }
 
 func (b *book) nextCheck(from int64, short bool) int64 {
-	every := min(max(b.term/checks, checkEvery), checkLong)
+	every := min(max(b.term/checks, checkEvery), max(checkLong, b.term/longChecks))
 	if short {
 		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
 	}

@@ -15,6 +15,9 @@ var (
 
 	readScript  = redis.NewScript(readSource)
 	writeScript = redis.NewScript(writeSource)
+
+	// Their hashes, as arguments.
+	readHash, writeHash any = readScript.Hash(), writeScript.Hash()
 )
 
 // command is one that no layer of the client repeats. A write may be executed again, and finds the bucket changed; but one
@@ -35,7 +38,10 @@ func plain(ctx context.Context, args ...any) command {
 
 // scripted is a script of one key. Three arguments are left free for what calls it, the key is the fourth.
 func scripted(ctx context.Context, script *redis.Script, args []any) command {
-	args[0], args[1], args[2] = "evalsha", script.Hash(), 1
+	args[0], args[1], args[2] = "evalsha", writeHash, 1
+	if script == readScript {
+		args[1] = readHash
+	}
 	c := command{redis.NewCmd(ctx, args...), script}
 	c.SetFirstKeyPos(3)
 	return c

@@ -43,6 +43,7 @@ var errClock = errors.New("redis: the node did not tell the time")
 // visit is what a batch has to do with one bucket.
 type visit struct {
 	key    string
+	arg    any    // the key, for commands
 	at     []int  // the renewals, as they were given
 	looks  int    // fields to look at for records of the long gone
 	fields int    // that are read
@@ -107,6 +108,7 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 		if v == nil {
 			v = &all[len(visits)]
 			v.key, v.at = s.key(r), first[len(visits):len(visits):len(visits)+1]
+			v.arg = v.key
 			byKey[r.Key] = v
 			visits = append(visits, v)
 		}
@@ -123,9 +125,9 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 
 // try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
 func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
-	s.read(ctx, visits, renewals)
-	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
 	d := newDesk(len(visits))
+	s.read(ctx, d, visits, renewals)
+	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
 	for _, v := range visits {
 		switch writing, err := v.step(ctx, d, renewals, answers); {
 		case errors.Is(err, errClock):
@@ -151,7 +153,7 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 
 // read reads the buckets. One of each node's is read by a script, which tells the node's time as well, and the others by a
 // plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
-func (s *Store) read(ctx context.Context, visits []*visit, renewals []lease.Renewal) {
+func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []lease.Renewal) {
 	commands := make([]*command, 0, len(visits)+len(visits)/8)
 	clocks := make(map[*redis.Client]*visit, 8)
 	for i := len(visits) - 1; i >= 0; i-- {
@@ -160,13 +162,13 @@ func (s *Store) read(ctx context.Context, visits []*visit, renewals []lease.Rene
 		v.clock = v
 		if clock := clocks[node]; known && clock != nil && !v.alone {
 			v.clock = clock
-			v.reads = plain(ctx, v.readArgs(renewals, "hmget", v.key)...)
+			v.reads = plain(ctx, v.readArgs(d, renewals, "hmget", v.arg)...)
 		} else {
 			clocks[node] = v
-			v.reads = scripted(ctx, readScript, v.readArgs(renewals, nil, nil, nil, v.key))
+			v.reads = scripted(ctx, readScript, v.readArgs(d, renewals, nil, nil, nil, v.arg))
 		}
 		if v.sweep = nil; v.looks > 0 {
-			sweep := plain(ctx, "hrandfield", v.key, v.looks, "withvalues")
+			sweep := plain(ctx, "hrandfield", v.arg, v.looks, "withvalues")
 			v.sweep, commands = &sweep, append(commands, &sweep)
 		}
 		commands = append(commands, &v.reads)
@@ -186,8 +188,8 @@ func (s *Store) node(ctx context.Context, key string) (node *redis.Client, known
 }
 
 // readArgs are the fields that the renewals need, after other arguments: the log is the last of them.
-func (v *visit) readArgs(renewals []lease.Renewal, others ...any) []any {
-	args := make([]any, 0, len(others)+len(v.at)+2)
+func (v *visit) readArgs(d *desk, renewals []lease.Renewal, others ...any) []any {
+	args := d.list(len(others) + len(v.at) + 2)
 	args = append(append(args, others...), stateField)
 	logged := false
 	for _, i := range v.at {
@@ -212,8 +214,8 @@ type desk struct {
 	args     []any
 }
 
-// At a time so much room is made for values, which take some hundred bytes each, and for arguments, of which a write has ten.
-const deskValues, deskArgs = 16 << 10, 10
+// At a time so much room is made for values, which take some hundred bytes each, and for arguments, of which a read and a write have 18.
+const deskValues, deskArgs = 16 << 10, 18
 
 func newDesk(visits int) *desk {
 	return &desk{holders: make(map[string]*lease.Record, 1), args: make([]any, 0, visits*deskArgs)}
@@ -295,14 +297,14 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 	if logged && state.Algorithm != limit.SlidingWindowLog {
 		gone = append(gone, logField)
 	}
-	args := d.list(10 + len(gone) + 2*len(executed) + 2)[:3]
+	args := d.list(11 + len(gone) + 2*len(executed))[:3]
 	ttl := int64(0)
 	if until < state.Full || state.Offset != offset { // by a clock that leapt, or another node's, until then means another time
 		keep := state.Full - last
 		keep += min(keep, spare)
 		ttl, until = keep/1000+1, last+keep
 	}
-	args = append(args, v.key, was, ttl, len(gone))
+	args = append(args, v.arg, was, ttl, len(gone))
 	for _, field := range gone {
 		args = append(args, field)
 	}

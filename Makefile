@@ -75,6 +75,7 @@ bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; take
 bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
 	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
+	$(GO) test -run '^$$' -bench BenchmarkCrowd -short -benchtime 150x -count 3 $(ARGS) ./internal/lease/redisstore
 
 # Five million decisions a second for a minute: 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
 HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5000000 --saturated 20 --burst 120s --cold 50 --changes 2s \

@@ -278,7 +278,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use = max(4*use*x.strain(), 2*limit.Micro)
 	}
 	if s := x.strain(); s > 1 && trickle > 0 && !x.next.Fresh {
-		use = max(use, (mine*1000-trickle)*s) // what the trickle leaves open, for about a term
+		use = max(use, (mine*1000-trickle)*s*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {

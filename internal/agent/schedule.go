@@ -1,45 +1,69 @@
 package agent
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // Schedule says when buckets are to be looked at. The owner's. It is a wheel: a slot for each span of time, which holds what is due in
 // it, in no order, and what is due whole rounds later. So to set a bucket and to take it out again reads hardly any other, where
 // each that is read is waited for in memory (BenchmarkSchedule).
+//
+// A bucket does not know where in its slot it is, for that would take three bytes of each: what is taken out or due elsewhere stays listed until its
+// slot comes, or until there are as many such as others in it.
 type Schedule struct {
-	slots [][]*Entry // none before the first is set
-	used  [wheel / 64]uint64
-	n     int
-	from  int64 // slots before are done with: what is due before is in this one
-	next  int64 // the first time that anything is due, where known; else 0
+	slots  []slot // none before the first is set
+	used   [wheel / 64]uint64
+	n      int
+	from   int64  // slots before are done with: what is due before is in this one
+	next   int64  // the first time that anything is due, where known; else 0
+	spare  *chunk // up to mostSpare
+	spares int
 }
 
-// when is when a bucket is to be looked at and, below that, its place in its slot, plus one; 0 where it is in none. Of the time there are
-// as many bits as tell apart what is due within twelve days: what is later is looked at then.
-type when uint64
+// slot is a list of buckets, the last in front. A bucket in it that is not due at such a time counts for nothing; one that left and came back
+// may be in it twice.
+type slot struct {
+	last *chunk // the others are full
+	n    int32  // in last
+	all  int32
+	left int32 // of all, how many left at most
+}
+
+// chunk is a part of a slot: in pieces of two cache lines, so that what a million buckets take for it is what they need.
+type chunk struct {
+	of   [inChunk]*Entry
+	more *chunk
+}
 
 const (
-	placeBits = 24
-	mostIn    = 1<<placeBits - 1 // of one slot
-	dueBits   = 64 - placeBits
+	inChunk   = 15
+	mostSpare = 64
+	// leftAlone is how many in a slot may have left it whatever remains.
+	leftAlone = 16
 )
 
-func (w when) place() int { return int(w & mostIn) }
+// when is when a bucket is to be looked at: of the time as many bits as tell apart what is due within 18 minutes, for what is later is
+// looked at then.
+type when uint32
 
-func (w when) slot() int { return slotOf(int64(w >> placeBits)) }
+const (
+	dueBits = 30
+	waits   = when(1) << 31 // it is in the schedule
+	seen    = when(1) << 30 // in a walk over a slot that is under way
+)
 
-func (w *when) set(due int64, place int) { *w = when(due)<<placeBits | when(place) }
+func (w when) in(slot int) bool { return w&waits != 0 && slotOf(int64(w)) == slot }
 
 // due is when a bucket in the schedule is due, which is not before the slot that is now.
 func (s *Schedule) due(e *Entry) int64 {
 	from := s.from << slotBits
-	return from + (int64(e.when>>placeBits)-from)&(1<<dueBits-1)
+	return from + (int64(e.when)-from)&(1<<dueBits-1)
 }
 
 const (
 	slotBits = 16  // of microseconds in a slot: 66 ms
 	wheel    = 512 // slots: half a minute, for few buckets wait longer
-	// keptRoom is how much room a slot that got empty keeps: more was of buckets that came together.
-	keptRoom = 256
 )
 
 func slotOf(due int64) int { return int(due >> slotBits & (wheel - 1)) }
@@ -52,29 +76,21 @@ func (s *Schedule) Set(e *Entry, due int64) {
 	}
 	from := s.from << slotBits
 	due = min(max(due, from), from+1<<dueBits-1) // what is over is due at once
-	for len(s.slots) > 0 && len(s.slots[slotOf(due)]) == mostIn {
-		due += 1 << slotBits
-	}
-	k, place := slotOf(due), e.when.place()
-	if place > 0 && e.when.slot() == k {
+	k := slotOf(due)
+	if e.when.in(k) {
 		s.forget(s.due(e))
 	} else {
 		s.Remove(e)
 		if s.slots == nil {
-			s.slots = make([][]*Entry, wheel)
+			s.slots = make([]slot, wheel)
 		}
-		slot := s.slots[k]
-		if n := len(slot); n == cap(slot) && n > keptRoom {
-			slot = append(make([]*Entry, 0, n+n/8), slot...) // of a great many, a quarter more is a good deal
-		}
-		place = len(slot) + 1
-		s.slots[k] = append(slot, e)
+		s.list(&s.slots[k], e)
 		s.used[k/64] |= 1 << (k % 64)
 		if s.n++; s.n == 1 {
 			s.next = due
 		}
 	}
-	e.when.set(due, place)
+	e.when = waits | when(due&(1<<dueBits-1))
 	if s.next > due {
 		s.next = due
 	}
@@ -89,25 +105,110 @@ func (s *Schedule) forget(due int64) {
 
 // Remove takes e out.
 func (s *Schedule) Remove(e *Entry) {
-	k, at := e.when.slot(), e.when.place()-1
-	if at < 0 {
+	if e.when == 0 {
 		return
 	}
-	slot := s.slots[k]
+	k := slotOf(int64(e.when))
+	s.take(e)
+	if at := &s.slots[k]; s.n == 0 {
+		s.empty()
+	} else if at.left++; at.left > leftAlone && 2*at.left > at.all {
+		s.sweep(k)
+	}
+}
+
+// take takes out what stays listed.
+func (s *Schedule) take(e *Entry) {
 	s.forget(s.due(e))
 	e.when = 0
-	end := len(slot) - 1
-	if last := slot[end]; last != e {
-		slot[at] = last
-		last.when = last.when&^mostIn | when(at+1)
-	}
-	slot[end] = nil
-	s.slots[k] = slot[:end]
 	s.n--
-	if end == 0 {
+}
+
+// empty forgets what is listed when nothing waits: it would keep buckets that are no more.
+func (s *Schedule) empty() {
+	for i, used := range s.used {
+		for ; used != 0; used &= used - 1 {
+			s.slots[64*i+bits.TrailingZeros64(used)] = slot{}
+		}
+		s.used[i] = 0
+	}
+}
+
+// sweep takes those out of a slot's list that left it.
+func (s *Schedule) sweep(k int) {
+	s.walk(k, func(e *Entry) bool {
+		if !e.when.in(k) || e.when&seen != 0 {
+			return false
+		}
+		e.when |= seen
+		return true
+	})
+	for e := range s.listed(k) {
+		e.when &^= seen
+	}
+	s.slots[k].left = 0
+}
+
+// list adds e to a slot's list.
+func (s *Schedule) list(at *slot, e *Entry) {
+	if at.last == nil || at.n == inChunk {
+		c := s.spare
+		if c == nil {
+			c = new(chunk)
+		} else {
+			s.spare, s.spares = c.more, s.spares-1
+		}
+		c.more = at.last
+		at.last, at.n = c, 0
+	}
+	at.last.of[at.n] = e
+	at.n++
+	at.all++
+}
+
+// unlist has the last in a slot's list take the place of another, which may be itself.
+func (s *Schedule) unlist(k int, place **Entry) {
+	at := &s.slots[k]
+	at.n--
+	at.all--
+	*place = at.last.of[at.n]
+	at.last.of[at.n] = nil
+	if at.n > 0 {
+		return
+	}
+	c := at.last
+	at.last, at.n = c.more, inChunk
+	if c.more = nil; s.spares < mostSpare {
+		c.more, s.spare, s.spares = s.spare, c, s.spares+1
+	}
+	if at.last == nil {
+		*at = slot{}
 		s.used[k/64] &^= 1 << (k % 64)
-		if cap(slot) > keptRoom {
-			s.slots[k] = nil
+	}
+}
+
+// walk goes over a slot's list, the last first, and takes out those for which stay is false.
+func (s *Schedule) walk(k int, stay func(*Entry) bool) {
+	for c, n := s.slots[k].last, s.slots[k].n; c != nil; n = inChunk {
+		more := c.more // it may be taken off the list
+		for i := n - 1; i >= 0; i-- {
+			if !stay(c.of[i]) {
+				s.unlist(k, &c.of[i]) // by one that was looked at
+			}
+		}
+		c = more
+	}
+}
+
+// listed is a slot's list.
+func (s *Schedule) listed(k int) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for c, n := s.slots[k].last, s.slots[k].n; c != nil; c, n = c.more, inChunk {
+			for _, e := range c.of[:n] {
+				if !yield(e) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -119,17 +220,38 @@ func (s *Schedule) Pop(now int64) *Entry {
 		s.from = max(s.from, until)
 	}
 	for s.n > 0 && (s.next == 0 || s.next <= now) {
-		slot := s.slots[s.from&(wheel-1)]
-		for i := len(slot) - 1; i >= 0; i-- {
-			if e := slot[i]; s.due(e) <= now {
-				s.Remove(e)
-				return e
-			}
+		if e := s.popFrom(int(s.from&(wheel-1)), now); e != nil {
+			return e
 		}
 		if s.from >= until {
 			return nil
 		}
 		s.from++
+	}
+	return nil
+}
+
+// popFrom takes out a bucket of a slot that is due, and what is listed there behind it and left.
+func (s *Schedule) popFrom(k int, now int64) *Entry {
+	for c, n := s.slots[k].last, s.slots[k].n; c != nil; n = inChunk {
+		more := c.more
+		for i := n - 1; i >= 0; i-- {
+			e := c.of[i]
+			left := !e.when.in(k)
+			if !left && s.due(e) > now {
+				continue
+			}
+			s.unlist(k, &c.of[i])
+			if left {
+				s.slots[k].left = max(s.slots[k].left-1, 0)
+				continue
+			}
+			if s.take(e); s.n == 0 {
+				s.empty()
+			}
+			return e
+		}
+		c = more
 	}
 	return nil
 }
@@ -158,8 +280,10 @@ func (s *Schedule) first() int64 {
 		if i >= wheel {
 			break
 		}
-		for _, e := range s.slots[k] {
-			least = min(least, s.due(e))
+		for e := range s.listed(k) {
+			if e.when.in(k) {
+				least = min(least, s.due(e))
+			}
 		}
 		if least>>slotBits <= s.from+int64(i) {
 			break // what is in later slots is due later
@@ -170,17 +294,22 @@ func (s *Schedule) first() int64 {
 
 // Near appends to found, up to most, the buckets that are due at a time, and leaves them where they are.
 func (s *Schedule) Near(at int64, most int, found []*Entry) []*Entry {
+	before := len(found)
 	last := min(at>>slotBits, s.from+wheel-1)
-	for slot := s.from; s.n > 0 && slot <= max(last, s.from); slot++ {
-		for _, e := range s.slots[slot&(wheel-1)] {
-			if s.due(e) > at {
-				continue
-			}
+	for slot := s.from; s.n > 0 && slot <= max(last, s.from) && len(found) < most; slot++ {
+		k := int(slot & (wheel - 1))
+		for e := range s.listed(k) {
 			if len(found) >= most {
-				return found
+				break
 			}
-			found = append(found, e)
+			if e.when.in(k) && e.when&seen == 0 && s.due(e) <= at {
+				e.when |= seen
+				found = append(found, e)
+			}
 		}
+	}
+	for _, e := range found[before:] {
+		e.when &^= seen
 	}
 	return found
 }

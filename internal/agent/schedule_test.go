@@ -11,16 +11,16 @@ import (
 
 // What is due in a month is looked at before that, and not at once.
 func TestScheduleFarAhead(t *testing.T) {
-	const day = 86_400_000_000
+	const minute, day = 60_000_000, 86_400_000_000
 	var s Schedule
 	e, now := new(Entry), int64(20*day)
 	s.Pop(now)
 	s.Set(e, now+30*day)
-	if got := s.Pop(now + day); got != nil {
-		t.Error("what is due in a month is popped after a day")
+	if got := s.Pop(now + 15*minute); got != nil {
+		t.Error("what is due in a month is popped after a quarter of an hour")
 	}
-	if at := s.Next(); at < now+12*day || at > now+30*day {
-		t.Errorf("what is due in 30 days is looked at in %d", (at-now)/day)
+	if at := s.Next(); at < now+15*minute || at > now+30*day {
+		t.Errorf("what is due in 30 days is looked at in %d minutes", (at-now)/minute)
 	} else if s.Pop(at) != e {
 		t.Error("it is not popped when it is to be looked at")
 	}
@@ -89,6 +89,42 @@ func TestScheduleOrders(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However often buckets are set for another time, or taken out, about as many are listed as wait; and no bucket once none does.
+func TestScheduleForgetsWhatLeft(t *testing.T) {
+	var s Schedule
+	r := rand.New(rand.NewPCG(1, 2))
+	all := make([]Entry, 3_000)
+	listed := func() (n int) {
+		for k := range s.slots {
+			for e := range s.listed(k) {
+				n++
+				if e.when&seen != 0 {
+					t.Fatal("a bucket is in a walk that has ended")
+				}
+			}
+		}
+		return n
+	}
+	for round := range 20 {
+		for i := range all {
+			due := r.Int64N(40_000_000)
+			if r.IntN(4) == 0 {
+				due = Never
+			}
+			s.Set(&all[i], due)
+		}
+		if n := listed(); n > 2*s.n+wheel*leftAlone {
+			t.Fatalf("round %d: %d are listed where %d wait", round, n, s.n)
+		}
+	}
+	for i := range all {
+		s.Remove(&all[i])
+	}
+	if n := listed(); n != 0 || s.n != 0 || s.used != [wheel / 64]uint64{} {
+		t.Errorf("%d are listed, and %d wait, when all are taken out", n, s.n)
+	}
 }
 
 // BenchmarkSchedule takes the first of 10,000 buckets and sets it for later, in a hundred schedules in turn, as a process does

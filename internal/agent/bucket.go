@@ -45,16 +45,15 @@ const askAgain = 60_000_000
 // There may be millions of buckets, so that bytes count (TestBytesPerBucket). The book is packed, and is read and written
 // whole (book.go); what few buckets have is apart (seldom).
 type Bucket struct {
-	packed  [packedBytes]byte
+	packed [packedBytes]byte
+	tags
 	mu      latch
 	working working
-	slow    atomic.Int32 // requests between a failed Take and its outcome
+	when    when // it is to be looked at; the schedule's
+	marks   marks
 	// What finds it reads the rest.
-	from  atomic.Pointer[scoped] // the scope, or what few buckets have
-	at    *hot                   // what requests touch; of a journal's cell, or on the heap
-	when  when                   // it is to be looked at; the schedule's
-	marks marks
-	tags
+	from atomic.Pointer[scoped] // the scope, or what few buckets have
+	at   *hot                   // what requests touch; of a journal's cell, or on the heap
 }
 
 // NewBucket returns a bucket for l without a lease: its first request waits for

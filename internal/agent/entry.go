@@ -2,6 +2,7 @@ package agent
 
 import (
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -24,11 +25,10 @@ type tags struct {
 	Flying bool
 	// Ready: it is to be renewed, and waits for a call. The owner's.
 	Ready  bool
-	missed bool  // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
 	length uint8 // of its values; longValues where they are elsewhere
 }
 
-// marks are flags of a bucket, and above them how many handles hold it.
+// marks are flags of a bucket, and above them how many requests are between a failed Take and its outcome.
 type marks struct{ atomic.Uint32 }
 
 const (
@@ -37,7 +37,9 @@ const (
 	lost                // its renewals have failed for a while
 	durable             // requests touch a cell of a journal's, not own; never written later
 	odd                 // it goes by its scope's odd terms; written under the mutex, by the owner
-	pin
+	missed              // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
+	pinned              // handles hold it: see pins
+	slow                // one request
 )
 
 func (of *Bucket) has(flag uint32) bool { return of.marks.has(flag) }
@@ -180,26 +182,48 @@ func (e *Entry) Inherit(n int64) {
 	e.counted().inherited.Add(n)
 }
 
+// pins are how many handles hold a bucket, of those that any does: few have one, so that a count in each would be for nothing.
+type pins struct {
+	mu sync.Mutex
+	of map[*Entry]int
+}
+
 // Pin keeps the entry from being dropped, for a handle; Unpin ends that.
-func (e *Entry) Pin() { e.marks.Add(pin) }
+func (e *Entry) Pin() {
+	p := &e.scope().registry.pins
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = make(map[*Entry]int)
+	}
+	p.of[e]++
+	e.marks.set(pinned, true)
+}
 
 // Unpin ends a Pin.
-func (e *Entry) Unpin() { e.marks.Add(^uint32(pin - 1)) }
+func (e *Entry) Unpin() {
+	p := &e.scope().registry.pins
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[e]--; p.of[e] == 0 {
+		delete(p.of, e)
+		e.marks.set(pinned, false)
+	}
+}
 
 // Enter announces that a request whose Take failed is about to ask Slow or
 // Enqueue. On false the bucket is no more, and the caller matches again.
 // On true it calls Leave when it has its answer or waits.
 func (e *Entry) Enter() bool {
-	e.slow.Add(1)
-	if e.marks.has(dead) {
-		e.slow.Add(-1)
+	if e.marks.Add(slow)&dead != 0 {
+		e.Leave()
 		return false
 	}
 	return true
 }
 
 // Leave ends an Enter.
-func (e *Entry) Leave() { e.slow.Add(-1) }
+func (e *Entry) Leave() { e.marks.Add(^uint32(slow - 1)) }
 
 // Queue marks the entry as waiting for its owner's attention and reports whether
 // it was not already.
@@ -280,4 +304,4 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 }
 
 // Quiet reports whether no request is between taking from the bucket and deciding.
-func (e *Entry) Quiet() bool { return e.slow.Load() == 0 && e.at.pending.Load() == 0 }
+func (e *Entry) Quiet() bool { return e.marks.Load() < slow && e.at.pending.Load() == 0 }

@@ -142,8 +142,8 @@ func (j *Journal) mount(e *Entry) *cell {
 
 // missed counts a bucket that feeds the ledger and has no cell, once.
 func (j *Journal) missed(e *Entry) {
-	if !e.missed {
-		e.missed = true
+	if !e.has(missed) {
+		e.marks.set(missed, true)
 		j.without.Add(1)
 	}
 }

@@ -4,8 +4,8 @@ import "encoding/binary"
 
 const (
 	// packedBytes is what a bucket has for its book: enough for nearly all with a lease of tokens, and an entry whose values
-	// take 16 bytes is two cache lines, of which the second has all that a decision reads.
-	packedBytes = 60
+	// take 16 bytes is one and a half cache lines.
+	packedBytes = 53
 	// moreBytes is what a book may take besides: enough for a window's.
 	moreBytes = 48
 	// grain is what active counts, in microseconds: idleness is of many seconds.
@@ -22,8 +22,8 @@ type packing struct {
 	bit     uint // written numbers
 	writing bool
 	full    bool
-	at      int
-	b       []byte
+	at      uint // in bits
+	room    [roomBytes]byte
 }
 
 const (
@@ -32,50 +32,85 @@ const (
 	wide     = 1 << common // there are others
 	head     = (common + 1) / 8
 	wideHead = 8
-	// midAge is about where times are that take six bytes for the first weeks of an agent's life.
+	// midAge is about where times are that take 42 bits for the first weeks of an agent's life.
 	midAge = 1 << 41
+	// further is how many bits more a number has at a time that does not go into those that it is said to take.
+	further = 6
+	// roomBytes has what is packed, the head of a wide one, and what is read and written beside a number, which is a word.
+	roomBytes = wideHead + packedBytes + moreBytes + 8
 )
 
-// num writes a number or reads it.
-func (p *packing) num(n *int64, usual int64) {
+// num writes a number or reads it. Of how far it is from what is usual as many bits are there in any case, beside one that says whether
+// there are others: so many that most have no others.
+func (p *packing) num(n *int64, usual int64, width uint) {
 	if p.bits&1 == 0 {
 		*n = usual
 	} else {
-		p.one(n, usual)
+		p.one(n, usual, width)
 	}
 	p.bits >>= 1
 }
 
-func (p *packing) one(n *int64, usual int64) {
+func (p *packing) one(n *int64, usual int64, width uint) {
 	if !p.writing {
-		d, size := binary.Varint(p.b[p.at:])
-		p.at += size
-		*n = usual + d
+		d, shift := uint64(0), uint(0)
+		for {
+			v := p.take(width + 1)
+			d |= v & (1<<width - 1) << shift
+			if v>>width == 0 {
+				break
+			}
+			shift += width
+			width = further
+		}
+		*n = usual + (int64(d>>1) ^ -int64(d&1))
 		return
 	}
-	d := *n - usual // it may wrap, and then so does what reads it
-	if d != 0 {
+	if d := *n - usual; d != 0 { // it may wrap, and then so does what reads it
 		p.differ |= 1 << p.bit
-		if p.full = p.full || p.at > len(p.b)-binary.MaxVarintLen64; !p.full {
-			p.at += binary.PutVarint(p.b[p.at:], d)
+		rest := uint64(d)<<1 ^ uint64(d>>63)
+		for {
+			v := rest & (1<<width - 1)
+			if rest >>= width; rest == 0 {
+				p.put(v, width+1)
+				break
+			}
+			p.put(v|1<<width, width+1)
+			width = further
 		}
 	}
 	p.bit++
 }
 
+// take reads so many bits, at most 56.
+func (p *packing) take(n uint) uint64 {
+	v := binary.LittleEndian.Uint64(p.room[min(p.at/8, roomBytes-8):]) >> (p.at % 8)
+	p.at += n
+	return v & (1<<n - 1)
+}
+
+// put writes so many bits, at most 56.
+func (p *packing) put(v uint64, n uint) {
+	if p.full = p.full || p.at/8 >= roomBytes-8; p.full {
+		return
+	}
+	to := p.room[p.at/8:]
+	binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(to)|v<<(p.at%8))
+	p.at += n
+}
+
 // small is num for what takes less than a word.
-func small[T ~uint8 | ~int32](p *packing, n *T) {
+func small[T ~uint8 | ~int32](p *packing, n *T, width uint) {
 	v := int64(*n)
-	p.num(&v, 0)
+	p.num(&v, 0, width)
 	*n = T(v)
 }
 
 // pack writes the book down, and reports false where there is no room.
 func (b *book) pack() bool {
-	var room [packedBytes + moreBytes]byte
-	p := packing{writing: true, bits: -1, b: room[:], at: wideHead}
+	p := packing{writing: true, bits: -1, at: 8 * wideHead}
 	b.walk(&p)
-	from := wideHead - head
+	from := uint(wideHead - head)
 	if b.rare() {
 		p.bits, p.bit = -1, common+1
 		b.walkUsual(&p)
@@ -83,11 +118,12 @@ func (b *book) pack() bool {
 		p.differ |= wide
 		from = 0
 	}
-	if p.full || p.at-from > len(room) {
+	end := (p.at + 7) / 8
+	if p.full || end-from > packedBytes+moreBytes {
 		return false
 	}
-	binary.LittleEndian.PutUint64(room[:], p.differ<<(8*from))
-	packed := room[from:p.at]
+	binary.LittleEndian.PutUint64(p.room[from:], p.differ|binary.LittleEndian.Uint64(p.room[from:]))
+	packed := p.room[from:end]
 	s := b.seldom()
 	if len(packed) <= packedBytes {
 		if s != nil {
@@ -106,20 +142,20 @@ func (b *book) pack() bool {
 
 // unpack reads what pack wrote into a book of zeros.
 func (b *book) unpack() {
-	p := packing{b: b.packed[:], at: head}
+	p := packing{at: 8 * head}
+	copy(p.room[:], b.packed[:])
 	if s := b.cell.apart; s != nil && s.more != nil {
-		var room [packedBytes + moreBytes]byte
-		copy(room[copy(room[:], b.packed[:]):], s.more[:])
-		p.b = room[:]
+		copy(p.room[packedBytes:], s.more[:])
 	}
-	bits := binary.LittleEndian.Uint64(p.b)
+	bits := binary.LittleEndian.Uint64(p.room[:])
 	p.bits = int64(bits & (wide - 1))
 	if bits&wide == 0 {
 		b.walk(&p)
-		b.walkUsual(&packing{})
+		p.bits = 0
+		b.walkUsual(&p)
 		return
 	}
-	p.at = wideHead
+	p.at = 8 * wideHead
 	b.walk(&p)
 	p.bits = int64(bits >> (common + 1))
 	b.walkUsual(&p)
@@ -141,61 +177,61 @@ func (b *book) walk(p *packing) {
 			flags |= 1 << i
 		}
 	}
-	p.num(&flags, usualFlags)
+	p.num(&flags, usualFlags, 7)
 	for i, f := range b.flags() {
 		*f = flags>>i&1 != 0
 	}
 	b.alone = alone(flags >> len(b.flags()))
 
 	// Times, most of which are those of the last renewal and its answer.
-	p.num(&b.lastAsk, midAge)
-	p.num(&b.answeredAt, b.lastAsk)
-	p.num(&b.checkedAt, b.lastAsk)
-	p.num(&b.last, b.lastAsk)
-	p.num(&b.term, 0)
-	p.num(&b.renewAt, b.answeredAt+b.term-b.leadLocked(b.term))
-	p.num(&b.denyUntil, 0)
-	p.num(&b.resetAt, b.last)
-	p.num(&b.active, b.lastAsk/grain)
+	p.num(&b.lastAsk, midAge, 42)
+	p.num(&b.answeredAt, b.lastAsk, 20)
+	p.num(&b.checkedAt, b.lastAsk, 22)
+	p.num(&b.last, b.lastAsk, 13)
+	p.num(&b.term, 0, 28)
+	p.num(&b.renewAt, b.answeredAt+b.term-b.leadLocked(b.term), 24)
+	p.num(&b.denyUntil, 0, 42)
+	p.num(&b.resetAt, b.last, 26)
+	p.num(&b.active, b.lastAsk/grain, 6)
 
 	// The lease.
-	p.num(&b.trickle, 0)
-	p.num(&b.room, 0)
-	p.num(&b.fraction, 0)
-	p.num(&b.granted, b.room+b.trickle/1000*(b.term/1000)/1_000_000)
-	p.num(&b.remaining, 0)
-	p.num(&b.generation, 1)
+	p.num(&b.trickle, 0, 31)
+	p.num(&b.room, 0, 12)
+	p.num(&b.fraction, 0, 21)
+	p.num(&b.granted, b.room+b.trickle/1000*(b.term/1000)/1_000_000, 9)
+	p.num(&b.remaining, 0, 18)
+	p.num(&b.generation, 1, 3)
 
 	// Counts, most of which are those that the last renewal told of.
-	p.num(&b.began, b.lastAsk)
-	p.num(&b.number, b.began)
-	p.num(&b.toldAdmitted, 0)
-	p.num(&b.toldDenied, 0)
-	p.num(&b.checked, b.toldAdmitted+b.toldDenied)
-	p.num(&b.spentBase, b.toldAdmitted)
-	p.num(&b.collectedAdmitted, b.toldAdmitted)
-	p.num(&b.collectedDenied, b.toldDenied)
-	p.num(&b.cell.folded, 0)
+	p.num(&b.began, b.lastAsk, 24)
+	p.num(&b.number, b.began, 6)
+	p.num(&b.toldAdmitted, 0, 10)
+	p.num(&b.toldDenied, 0, 10)
+	p.num(&b.checked, b.toldAdmitted+b.toldDenied, 8)
+	p.num(&b.spentBase, b.toldAdmitted, 8)
+	p.num(&b.collectedAdmitted, b.toldAdmitted, 8)
+	p.num(&b.collectedDenied, b.toldDenied, 8)
+	p.num(&b.cell.folded, 0, 8)
 	in := b.toldAdmitted + b.room
 	if b.has(durable) {
 		in = 0
 	}
-	p.num(&b.cell.in, in)
+	p.num(&b.cell.in, in, 9)
 
-	p.num(&b.asked, 0)
-	p.num(&b.within, b.term)
-	p.num(&b.checkAt, b.nextCheck(b.checkedAt, b.spans))
-	small(p, &b.uses)
+	p.num(&b.asked, 0, 8)
+	p.num(&b.within, 0, 25)
+	p.num(&b.checkAt, b.nextCheck(b.checkedAt, b.spans), 21)
+	small(p, &b.uses, 4)
 }
 
 // walkUsual is of numbers that hardly ever are not what follows from others.
 func (b *book) walkUsual(p *packing) {
-	p.num(&b.debt, 0)
-	p.num(&b.expires, b.usualEnd())
-	p.num(&b.answered, b.toldAdmitted)
-	p.num(&b.answeredDenied, b.toldDenied)
-	p.num(&b.rowed, b.collectedAdmitted)
-	p.num(&b.rowedDenied, b.collectedDenied)
+	p.num(&b.debt, 0, 14)
+	p.num(&b.expires, b.usualEnd(), 14)
+	p.num(&b.answered, b.toldAdmitted, 14)
+	p.num(&b.answeredDenied, b.toldDenied, 14)
+	p.num(&b.rowed, b.collectedAdmitted, 14)
+	p.num(&b.rowedDenied, b.collectedDenied, 14)
 }
 
 func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
@@ -212,26 +248,26 @@ func (b *book) walkRare(p *packing) {
 	if b.spans {
 		turnsAt = b.resetAt
 	}
-	p.num(&b.window, 0)
-	p.num(&b.length, 0)
-	p.num(&b.share, 0)
-	p.num(&b.turnAt, turnsAt)
-	p.num(&b.rest, 0)
-	p.num(&b.next, 0)
-	p.num(&b.edgeAsk, b.turnAt)
-	p.num(&b.turned, 0)
-	p.num(&b.offered, 0)
-	p.num(&b.line.Force, 0)
-	p.num(&b.line.Since, 0)
-	p.num(&b.line.Retry, 0)
-	small(p, &b.line.Fails)
-	small(p, &b.line.Hungry)
-	p.num(&b.all, 0)
-	p.num(&b.reserved, 0)
-	p.num(&b.reservedOf, b.window)
-	p.num(&b.outside, 0)
-	p.num(&b.hopeless, 0)
-	p.num(&b.opened, 0)
-	small(p, &b.touched)
-	small(p, &b.least)
+	p.num(&b.window, 0, 14)
+	p.num(&b.length, 0, 14)
+	p.num(&b.share, 0, 14)
+	p.num(&b.turnAt, turnsAt, 14)
+	p.num(&b.rest, 0, 14)
+	p.num(&b.next, 0, 14)
+	p.num(&b.edgeAsk, b.turnAt, 14)
+	p.num(&b.turned, 0, 14)
+	p.num(&b.offered, 0, 14)
+	p.num(&b.line.Force, 0, 14)
+	p.num(&b.line.Since, 0, 14)
+	p.num(&b.line.Retry, 0, 14)
+	small(p, &b.line.Fails, 8)
+	small(p, &b.line.Hungry, 8)
+	p.num(&b.all, 0, 14)
+	p.num(&b.reserved, 0, 14)
+	p.num(&b.reservedOf, b.window, 14)
+	p.num(&b.outside, 0, 14)
+	p.num(&b.hopeless, 0, 14)
+	p.num(&b.opened, 0, 14)
+	small(p, &b.touched, 8)
+	small(p, &b.least, 8)
 }

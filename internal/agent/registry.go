@@ -46,6 +46,7 @@ type Registry struct {
 	mode      atomic.Uint32
 	version   atomic.Int64
 	buckets   atomic.Int64
+	pins      pins
 
 	mu      sync.Mutex
 	rules   *limit.Rules

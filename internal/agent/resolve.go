@@ -606,11 +606,11 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 		}
 		e.Drain()
 	}
-	if e.marks.Load() >= pin || !e.empty() {
+	if e.marks.Load() >= pinned || !e.empty() {
 		return false
 	}
 	e.marks.set(dead, true)
-	if e.slow.Load() != 0 || e.marks.Load() >= pin || !e.empty() {
+	if e.marks.Load() >= pinned || !e.empty() {
 		e.marks.set(dead, false)
 		return false
 	}

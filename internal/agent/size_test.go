@@ -13,7 +13,7 @@ import (
 
 // bytesPerBucket bounds what a bucket with a live lease takes beyond its key: the aim is
 // 128, see docs/performance.md.
-const bytesPerBucket = 155
+const bytesPerBucket = 136
 
 // What a live bucket takes on the heap, in the registry's table and in the schedule: one that was just granted its first
 // lease, and one that has been in use on an agent that runs for a month.

@@ -183,12 +183,12 @@ func (c *coder) ring(s *lease.State) {
 	from, v := c.from, [6]uint64{}
 	for i := range s.Ring {
 		for k := range v {
-			length := 0
-			if v[k], length = uvarint(from); length <= 0 {
+			n, length := uvarint(from)
+			if length <= 0 {
 				c.bad = true
 				return
 			}
-			from = from[length:]
+			v[k], from = n, from[length:]
 		}
 		ahead := unzigzag(v[0])
 		if ahead < 1 || ahead > last-slot {

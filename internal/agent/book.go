@@ -180,6 +180,9 @@ func (of *Bucket) open(h *hand) *book {
 func (b *book) close() {
 	of := b.Bucket
 	s := of.seldom()
+	if s != nil && s.over() && s.refused.Load() != gathered {
+		b.cell.gather()
+	}
 	if s != nil && s.book == b {
 		if b.rests() && b.pack() {
 			kept := s.book // which is b, but one in hand is not to be taken for one that leaves the stack

@@ -157,7 +157,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		return b.outageLocked(n)
 	case b.capacity > 0 && n > b.capacity:
 		// Asking would bring all that there is here, where it is of no use.
-		b.cell.refused.Add(n)
+		b.cell.refuse(n)
 		b.hopeless += n
 		return Verdict{Outcome: Denied}
 	case b.touchLocked(now, n):
@@ -165,14 +165,14 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	case patient && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
 	case now < b.denyUntil && n >= int64(b.least) && now < b.lastAsk+askAgain, lost, b.paced && b.live && b.trickle > 0:
-		b.cell.refused.Add(n)
+		b.cell.refuse(n)
 		if b.paced && !lost {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
 		}
 		b.shutLocked(now, lost)
 		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early || again}
 	case b.queue != nil && len(b.queue.waiters)-b.patients() >= maxWaiting:
-		b.cell.refused.Add(n)
+		b.cell.refuse(n)
 		return Verdict{Outcome: Denied}
 	}
 	return Verdict{Outcome: Wait}
@@ -189,6 +189,7 @@ func (b *book) shutLocked(now int64, lost bool) {
 		until = min(until, b.turnAt)
 	}
 	s := b.rarely()
+	s.refused.CompareAndSwap(gathered, 0)
 	s.shutRetry.Store(until)
 	s.shutUntil.Store(min(until, b.lastAsk+askAgain))
 }
@@ -208,11 +209,12 @@ func (of *Bucket) Shut(now int64) (Verdict, bool) {
 	}
 	if d := s.denials.Load(); d != nil {
 		d.add()
-	} else if n := of.at.refused.Load(); !of.at.refused.CompareAndSwap(n, n+1) {
-		of.at.refused.Add(1)
-		if n >= denialsFrom && !of.has(durable) {
-			of.countApart()
-		}
+	} else if c := of.mapped(); c != nil {
+		c.refused.Add(1)
+	} else if n, ok := s.refuse(); !ok {
+		return Verdict{}, false
+	} else if n >= denialsFrom {
+		of.countApart()
 	}
 	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1)}, true
 }
@@ -243,7 +245,7 @@ func (b *book) outageLocked(n int64) Verdict {
 		}
 		return Verdict{Outcome: Admitted, Attend: first}
 	}
-	b.cell.refused.Add(n)
+	b.cell.refuse(n)
 	return Verdict{Outcome: Denied, RetryAfter: 1_000_000}
 }
 

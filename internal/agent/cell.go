@@ -15,7 +15,6 @@ package agent
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type hot struct {
 	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused
-	refused counter // units denied
 	back    counter // units put back by requests that another limit denied
 	pending counter // units taken by requests that another limit may still deny
 }
@@ -28,6 +27,7 @@ type hot struct {
 // compare-and-swap of tokens (commit). Of a bucket without a cell the book has what was put in.
 type cell struct {
 	hot
+	refused counter // units denied
 	// put is all units ever put into tokens, less those taken out unspent, by parity of tokens.
 	put [2]counter
 	// inherited is units taken for tenants below the bucket's own: admitted here, and
@@ -48,7 +48,7 @@ func newHot(alone bool) *hot {
 	if alone {
 		return &new(struct {
 			hot
-			_ [32]byte
+			_ [40]byte
 		}).hot
 	}
 	return new(hot)
@@ -97,10 +97,11 @@ func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pe
 // stock is what requests touch, with what their bucket knows of it besides. Whoever has it in hand holds the mutex.
 type stock struct {
 	*hot
-	cell   *cell   // of which it is; nil for none
-	in     int64   // all units ever put into tokens, less those taken out unspent, where there is no cell
-	folded int64   // units put back and slots given back that are spendable again, or nobody's
-	apart  *seldom // what requests share of it; nil where there is nothing
+	cell    *cell   // of which it is; nil for none
+	in      int64   // all units ever put into tokens, less those taken out unspent, where there is no cell
+	folded  int64   // units put back and slots given back that are spendable again, or nobody's
+	refused int64   // units denied, where there is no cell, but for those that requests counted apart
+	apart   *seldom // what requests share of it; nil where there is nothing
 }
 
 // commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
@@ -154,8 +155,29 @@ func (s *stock) taken() int64 {
 	return s.putIn(tokens) - max(tokens>>1, 0) - s.back.Load()
 }
 
-// denied returns the units denied so far, but for those that are counted apart.
-func (s *stock) denied() int64 { return s.refused.Load() }
+// refuse counts n units as denied.
+func (s *stock) refuse(n int64) {
+	if s.cell != nil {
+		s.cell.refused.Add(n)
+		return
+	}
+	s.refused += n
+}
+
+// denied returns the units denied so far, but for those that are counted by processor.
+func (s *stock) denied() int64 {
+	if s.cell != nil {
+		return s.cell.refused.Load()
+	}
+	n := s.refused
+	if s.apart != nil {
+		n += max(s.apart.refused.Load(), 0)
+	}
+	return n
+}
+
+// gather takes over what requests counted apart, and has them count no more there until it is 0 again.
+func (s *stock) gather() { s.refused += max(s.apart.refused.Swap(gathered), 0) }
 
 // due returns the units that came back and are not folded yet.
 func (s *stock) due() int64 {

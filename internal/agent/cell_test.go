@@ -32,7 +32,9 @@ func TestCellCountsExactly(t *testing.T) {
 				case ok:
 					admitted.Add(n)
 				default:
-					c.refused.Add(n) // as Slow does
+					mu.Lock()
+					c.refuse(n) // as Slow does
+					mu.Unlock()
 					refused.Add(n)
 				}
 				if hold {

@@ -55,12 +55,12 @@ func TestDenialsAreCountedApart(t *testing.T) {
 		if collected += d; collected != each*callers+1 {
 			t.Errorf("durable %v: collected %d denials, want %d", durable, collected, each*callers+1)
 		}
-		if in := b.at.refused.Load(); durable != (in == each*callers+1) {
+		if in := deniedOf(b); durable != (in == each*callers+1) {
 			t.Errorf("durable %v: the cell has %d of %d denials", durable, in, each*callers+1)
 		}
-		was := b.at.refused.Load()
+		was := deniedOf(b)
 		b.Shut(3)
-		if moved := b.at.refused.Load() != was; moved != durable {
+		if moved := deniedOf(b) != was; moved != durable {
 			t.Errorf("durable %v: one more is counted in the cell: %v", durable, moved)
 		}
 	}
@@ -76,8 +76,8 @@ func TestDenialsAreCountedApartWhereTheyMeet(t *testing.T) {
 	for range 10 * denialsFrom {
 		b.Shut(3)
 	}
-	if apart() || b.at.refused.Load() != 10*denialsFrom+1 {
-		t.Errorf("of one caller's denials the cell has %d of %d", b.at.refused.Load(), 10*denialsFrom+1)
+	if apart() || deniedOf(b) != 10*denialsFrom+1 {
+		t.Errorf("of one caller's denials the cell has %d of %d", deniedOf(b), 10*denialsFrom+1)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // or nobody is in another's way
 	end := time.Now().Add(20 * time.Second)

@@ -81,7 +81,7 @@ func (s *bucketScene) scene(actors ...func()) scene {
 			b := peek(s.b)
 			c := b.cell
 			out := []int64{
-				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
+				c.tokens.v, c.refused, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
 				s.granted, s.running, s.starts, s.left,
 			}
 			if b.live {
@@ -250,7 +250,7 @@ func interleavingsOfALease(t *testing.T, p parts) {
 				state: func() []int64 {
 					c := peek(b).cell
 					return append([]int64{
-						c.tokens.v, c.refused.v, c.back.v, c.in, peek(b).debt, taken, refused, left, r.Held, r.Admitted,
+						c.tokens.v, c.refused, c.back.v, c.in, peek(b).debt, taken, refused, left, r.Held, r.Admitted,
 					}, at.state()...)
 				},
 				always: func() string { return crashed(at, taken, flying) },
@@ -273,5 +273,76 @@ func interleavingsOfALease(t *testing.T, p parts) {
 		if fault != "" {
 			t.Errorf("final %v: %s", final, fault)
 		}
+	}
+}
+
+// A denial without the mutex is counted once in every order with others, and with answers after which none is certain any more: what
+// requests count in is then given up, and what they counted is the book's.
+func TestInterleavingsOfDenials(t *testing.T) {
+	for name, tokens := range map[string]int64{"nothing is certain any more": 0, "there is some again": 1} {
+		holds(t, name, func() scene {
+			b := newBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9}, nil)
+			answer := func(now, tokens, denyFor int64) {
+				b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, Tokens: tokens, TTL: 10_000_000, DenyFor: denyFor})
+			}
+			answer(sceneTime, 0, 5_000_000)
+			var denied, collected, left int64
+			ask := func() {
+				switch b.Slow(sceneTime, 1, false).Outcome {
+				case Denied:
+					denied++
+				default:
+					left++ // admitted, or it would wait
+				}
+			}
+			ask()
+			var seen [2]*seldom // by request: what it counts in
+			request := func(i int) func() {
+				return func() {
+					seen[i] = b.seldom()
+					if _, ok := b.Shut(sceneTime); ok {
+						denied++
+						return
+					}
+					ask()
+				}
+			}
+			collect := func() {
+				_, n := b.Collect()
+				collected += n
+			}
+			return scene{
+				actors: []func(){request(0), request(1), func() {
+					answer(sceneTime, tokens, 0)
+					collect()
+				}},
+				state: func() []int64 {
+					k := peek(b)
+					out := []int64{k.cell.tokens.v, k.cell.refused, k.cell.in, k.denyUntil, k.number, k.answeredAt, k.toldDenied, k.collectedDenied, denied, collected, left}
+					s := b.seldom()
+					for _, of := range append(seen[:], s) {
+						if of != nil {
+							out = append(out, of.refused.v, of.shutUntil.v)
+						}
+						if of == s {
+							out = append(out, -7)
+						}
+					}
+					return out
+				},
+				always: func() string {
+					if collected > denied+2 {
+						return fmt.Sprintf("%d are told to the ledger, %d were denied", collected, denied)
+					}
+					return ""
+				},
+				atEnd: func() string {
+					if collect(); collected != denied {
+						return fmt.Sprintf("%d denials are counted, %d were", collected, denied)
+					}
+					return ""
+				},
+			}
+		})
 	}
 }

@@ -60,7 +60,7 @@ type ghost struct {
 func (g *ghost) state() []int64 {
 	c := &g.c
 	return append(g.c.cell.state(),
-		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded,
+		c.tokens.v, c.refused, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded,
 		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
 	)
 }
@@ -112,7 +112,7 @@ func (g *ghost) request(p parts, n int64, finish bool) func() {
 			g.atMost -= n
 			g.refused += n
 			g.flying -= n
-			g.c.refused.Add(n) // as Slow does
+			g.c.refuse(n) // as Slow does
 			return
 		}
 		g.flying -= n
@@ -136,7 +136,7 @@ func (g *ghost) denied(p parts, n int64) func() {
 			return
 		}
 		g.refused += n
-		g.c.refused.Add(n)
+		g.c.refuse(n)
 		g.c.pending.Add(-n)
 	}
 }
@@ -355,7 +355,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							if !first.c.take(1) {
 								first.atMost--
 								first.refused++
-								first.c.refused.Add(1)
+								first.c.refuse(1)
 								first.c.pending.Add(-1)
 								return
 							}
@@ -363,7 +363,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							if !second.c.take(1) {
 								second.atMost--
 								second.refused++
-								second.c.refused.Add(1)
+								second.c.refuse(1)
 								first.c.back.Add(1)
 								first.atMost--
 								first.c.pending.Add(-1)

@@ -59,6 +59,7 @@ type Journal struct {
 type feed struct {
 	number  uint32
 	overage bool
+	old     bool       // see recordOldCells
 	key     ledger.Row // that it feeds, without the slot
 
 	rowed, rowedDenied int64 // of its counts, those booked
@@ -68,7 +69,8 @@ type feed struct {
 //
 // Of many buckets there are several, each of about maxRecord bytes, so that none is more than a reader takes.
 const (
-	recordCells    = 'c' // what row cells feed from now on: of each, a feed
+	recordCells    = 'C' // what row cells feed from now on: of each, a feed
+	recordOldCells = 'c' // of cells that have what was refused second
 	recordBooked   = 'b' // what was booked: the slot, and of each cell its number, admitted, denied, and the counts up to which
 	recordGone     = 'x' // of cells, by number: they feed nothing any more, whatever is in them
 	recordSlot     = 's' // the slot that usage is of from now on
@@ -401,10 +403,11 @@ var ErrRecord = errors.New("agent: no record of a journal")
 func (r *Recovery) Record(record []byte) error {
 	d := decoder{rest: record}
 	switch kind := d.byte(); kind {
-	case recordCells:
+	case recordCells, recordOldCells:
 		r.counted = true
 		for d.more() {
 			p := d.feed()
+			p.old = kind == recordOldCells
 			r.feeds[p.number] = p
 		}
 	case recordGone:
@@ -521,6 +524,9 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 
 // rest books what a cell has beyond what was booked. After a loss of power it may be behind that.
 func (r *Recovery) rest(p *feed, c *cell) {
+	if p.old {
+		c = c.reordered()
+	}
 	own, denied := max(c.takenOwn(), p.rowed), max(c.refused.Load()-c.excused.Load(), p.rowedDenied)
 	left := counts{denied: denied - p.rowedDenied}
 	if p.key.Meter != "" {
@@ -531,6 +537,20 @@ func (r *Recovery) rest(p *feed, c *cell) {
 	}
 	r.book(p, r.slot, left)
 	r.outbox.journal.bookedLocked(p, r.slot, left, own, denied)
+}
+
+// reordered is a copy of a cell that has what was refused second, where now what came back is.
+func (c *cell) reordered() *cell {
+	n := new(cell)
+	n.tokens.Store(c.tokens.Load())
+	n.refused.Store(c.back.Load())
+	n.back.Store(c.pending.Load())
+	n.pending.Store(c.refused.Load())
+	n.put[0].Store(c.put[0].Load())
+	n.put[1].Store(c.put[1].Load())
+	n.inherited.Store(c.inherited.Load())
+	n.excused.Store(c.excused.Load())
+	return n
 }
 
 // RecoveredLine is usage that a recovery is to settle, for people.

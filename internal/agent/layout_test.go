@@ -23,7 +23,7 @@ func TestLayout(t *testing.T) {
 		{"where an entry has its values from", unsafe.Offsetof(entryOf[string]{}.values), unsafe.Sizeof(e)},
 		{"a group of the table", unsafe.Sizeof(group[Entry]{}), 64},
 		{"a cell", unsafe.Sizeof(cell{}), 64},
-		{"what requests touch", unsafe.Sizeof(hot{}), 32},
+		{"what requests touch", unsafe.Sizeof(hot{}), 24},
 		{"what requests touch, in a cell", unsafe.Offsetof(cell{}.hot), 0},
 		{"a group of the memo", unsafe.Sizeof(memoGroup{}), 64},
 		{"what asking three limits needs of a resolution", unsafe.Offsetof(known.cells) + 3*unsafe.Sizeof(known.cells[0]), 32},

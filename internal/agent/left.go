@@ -44,6 +44,6 @@ func (of *Bucket) Capacity() int64 {
 func (of *Bucket) Refuse(n int64) {
 	b := of.open(new(hand))
 	defer b.close()
-	b.cell.refused.Add(n)
+	b.cell.refuse(n)
 	b.hopeless += n
 }

@@ -217,6 +217,11 @@ func (b *book) walk(p *packing) {
 		in = 0
 	}
 	p.num(&b.cell.in, in, 9)
+	refused := b.toldDenied
+	if b.has(durable) {
+		refused = 0
+	}
+	p.num(&b.cell.refused, refused, 8)
 
 	p.num(&b.asked, 0, 8)
 	p.num(&b.within, 0, 25)

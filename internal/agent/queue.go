@@ -80,7 +80,7 @@ func (b *book) enqueueLocked(w *Waiter, most int64) bool {
 		n = int64(len(b.queue.waiters)) - n
 	}
 	if n >= most {
-		b.cell.refused.Add(w.Units)
+		b.cell.refuse(w.Units)
 		b.emptyLocked()
 		return false
 	}
@@ -105,7 +105,7 @@ func (of *Bucket) Abandon(w *Waiter, denied bool) (served []*Waiter, was bool) {
 	b.queue.waiters = slices.Delete(b.queue.waiters, i, i+1)
 	b.leaveLocked(w)
 	if denied {
-		b.cell.refused.Add(w.Units)
+		b.cell.refuse(w.Units)
 	}
 	if b.emptyLocked() || b.patients() == 0 {
 		return nil, true
@@ -234,7 +234,7 @@ func (b *book) serveLocked(now int64) []*Waiter {
 		case !held && b.foldLocked() >= w.Units && b.cell.takeQuietly(w.Units):
 			w.verdict = Verdict{Outcome: Admitted}
 		case now < b.denyUntil:
-			b.cell.refused.Add(w.Units)
+			b.cell.refuse(w.Units)
 			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
 		default:
 			waiting = append(waiting, w)

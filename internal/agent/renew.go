@@ -424,7 +424,7 @@ func (of *Bucket) Fail(now int64) []*Waiter {
 			waiting = append(waiting, w)
 			continue
 		case !b.overLocked(now):
-			b.cell.refused.Add(w.Units)
+			b.cell.refuse(w.Units)
 			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
 		default:
 			w.verdict = b.outageLocked(w.Units)

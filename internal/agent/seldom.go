@@ -38,7 +38,8 @@ type seldom struct {
 	folded    counter // stock.folded; written under the mutex
 	inherited counter // cell.inherited, of a bucket without a cell, as what follows
 	excused   counter
-	denials   atomic.Pointer[denials] // nil while they are counted in hot
+	refused   counter                 // units denied without the mutex, of a bucket without a cell; gathered where none may count there
+	denials   atomic.Pointer[denials] // nil while they are counted in refused
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient flag
@@ -53,8 +54,30 @@ type seldom struct {
 
 // idle reports whether nothing in it is needed. The mutex is held.
 func (s *seldom) idle() bool {
-	return !s.stays.Load() && s.book == nil && s.more == nil && s.denials.Load() == nil && s.company.Load() == nil &&
+	return s.book == nil && s.more == nil && s.over() && s.refused.Load() == gathered
+}
+
+// over is idle, whatever the book needs of it.
+func (s *seldom) over() bool {
+	return !s.stays.Load() && s.denials.Load() == nil && s.company.Load() == nil &&
 		s.shutUntil.Load() == 0 && s.patient.Load() == 0
+}
+
+// gathered is what refused is while no request may count there: what it was is in the book.
+const gathered = -1 << 62
+
+// refuse counts a unit as denied, and returns how many were before where another request was in the way. It reports false where none may count.
+func (s *seldom) refuse() (met int64, ok bool) {
+	for met = -1; ; {
+		n := s.refused.Load()
+		if n < 0 {
+			return 0, false
+		}
+		if s.refused.CompareAndSwap(n, n+1) {
+			return met, true
+		}
+		met = n
+	}
 }
 
 // due returns the units that came back to a bucket and are not folded yet.

@@ -11,9 +11,9 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// bytesPerBucket bounds what a bucket with a live lease takes beyond its key: the aim is
-// 128, see docs/performance.md.
-const bytesPerBucket = 136
+// bytesPerBucket bounds what a bucket with a live lease takes beyond its key, see
+// docs/performance.md.
+const bytesPerBucket = 128
 
 // What a live bucket takes on the heap, in the registry's table and in the schedule: one that was just granted its first
 // lease, and one that has been in use on an agent that runs for a month.

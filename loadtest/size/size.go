@@ -37,7 +37,7 @@ const (
 	agentCPU    = 15e-6  // the gateway, a renewal
 	rowCPU      = 2.4e-6 // Postgres, a report row
 	rowServer   = 0.9e-6 // quota-server, a report row
-	bucketBytes = 150 + 201
+	bucketBytes = 142 + 201
 	entryBytes  = 200 // of Postgres: an entry with its indexes
 	rowBytes    = 7.3 // of Postgres: a report row
 	recordBytes = 450 // of Redis: a holder's record

@@ -59,6 +59,9 @@ var dense = []Promise{
 	{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, 0.5},
 }
 
+// sparing is for a server that is asked for too much: what it spares holders to ask is what it does it for.
+var sparing = Promise{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, 1}
+
 // apart is for small limits and quotas: units more or less than the ideal limiter.
 func apart(units float64) Promise {
 	return Promise{"units apart", func(r *Result) float64 { return math.Abs(float64(r.Admitted - r.Ideal)) }, units}

@@ -9,6 +9,10 @@ const fewest = 8
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
 const sparse = 32
 
+// bulk is the stock of a strained holder, in tokens, so that its requests refill seldom from its trickle: one that does takes ten
+// times as long as another, and finds there what the trickle brought since the last one did.
+const bulk = 256
+
 // TooLarge is how long a holder denies that has a request which is larger than all that is
 // there, in microseconds: a smaller one may find enough, and is to ask soon.
 const TooLarge = 5_000
@@ -270,8 +274,11 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use *= 10
 	case plenty && x.next.Fresh:
 		use = max(use, min(10*use, 2*fewest*limit.Micro)) // what is out counts as unspent until it is reported
+		if x.strain() > 1 && x.guesses() {
+			use = max(use, x.guess(can))
+		}
 	case plenty:
-		use = max(use/4, min(10*use, sparse*limit.Micro)) // room for noise, no more: it may lie there for minutes
+		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock)) // room for noise, no more: it may lie there for minutes
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
@@ -296,13 +303,32 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	}
 	if x.guesses() {
 		// What is out counts as unspent until it is reported: who asks for more than that says so at once.
-		stock = min(stock, x.r.Waiting*limit.Micro+noise*x.strain())
+		stock = min(stock, x.r.Waiting*limit.Micro+x.guess(can))
 	}
 	stock = min(stock, whole(x.apart(all)))
 	if x.large(mine) && stock < 2*x.next.Largest*limit.Micro {
 		stock = 0 // nor one that its next request would find too few
 	}
 	return max(min(stock, can), serve)
+}
+
+// supply is the stock that a strained holder has of its share where there is plenty, a second's use or 256 tokens, and a quarter of
+// the share at most: what lies with holders is missed by those that come later.
+func (x *step) supply(use, share int64) int64 {
+	if x.strain() == 1 {
+		return 0
+	}
+	return min(max(use, bulk*limit.Micro), share/16*min(x.strain(), 4))
+}
+
+// guess is the stock of a newcomer whose lease lasts long, where so much can be had: two tokens for each time of its strain, and
+// four times as many if they are little of what is there.
+func (x *step) guess(can int64) int64 {
+	least := noise * x.strain()
+	if least == noise {
+		return least
+	}
+	return max(least, min(whole(can/256), 4*least))
 }
 
 // serve is what of the tokens that can be had goes to the requests that wait. What none of them

@@ -13,18 +13,22 @@ var (
 	//go:embed write.lua
 	writeSource string
 
-	readScript  = redis.NewScript(readSource)
-	writeScript = redis.NewScript(writeSource)
-
-	// Their hashes, as arguments.
-	readHash, writeHash any = readScript.Hash(), writeScript.Hash()
+	readScript  = newScript(readSource)
+	writeScript = newScript(writeSource)
 )
+
+// script is one that a node is told by its hash, and by its source where it does not know it: both as arguments.
+type script struct {
+	source, hash any
+}
+
+func newScript(source string) *script { return &script{source, redis.NewScript(source).Hash()} }
 
 // command is one that no layer of the client repeats. A write may be executed again, and finds the bucket changed; but one
 // node that is gone must not keep the renewals of all others waiting while it is tried again.
 type command struct {
 	*redis.Cmd
-	script *redis.Script // nil for a plain command
+	script *script // nil for a plain command
 }
 
 // NoRetry implements redis.Cmder.
@@ -37,11 +41,8 @@ func plain(ctx context.Context, args ...any) command {
 }
 
 // scripted is a script of one key. Three arguments are left free for what calls it, the key is the fourth.
-func scripted(ctx context.Context, script *redis.Script, args []any) command {
-	args[0], args[1], args[2] = "evalsha", writeHash, 1
-	if script == readScript {
-		args[1] = readHash
-	}
+func scripted(ctx context.Context, script *script, args []any) command {
+	args[0], args[1], args[2] = "evalsha", script.hash, 1
 	c := command{redis.NewCmd(ctx, args...), script}
 	c.SetFirstKeyPos(3)
 	return c
@@ -57,19 +58,12 @@ func (s *Store) run(ctx context.Context, commands []*command) {
 			continue
 		}
 		args := c.Args()
-		args[0], args[1] = "eval", source(c.script)
+		args[0], args[1] = "eval", c.script.source
 		c.Cmd = redis.NewCmd(ctx, args...)
 		c.SetFirstKeyPos(3)
 		again = append(again, c)
 	}
 	s.pipe(ctx, again)
-}
-
-func source(script *redis.Script) string {
-	if script == readScript {
-		return readSource
-	}
-	return writeSource
 }
 
 func (s *Store) pipe(ctx context.Context, commands []*command) {

@@ -23,6 +23,6 @@ func (s *Store) JudgeOther(ctx context.Context, then, now int64, lost, forgot bo
 
 // The scripts' hashes.
 var (
-	ReadHash  = readScript.Hash()
-	WriteHash = writeScript.Hash()
+	ReadHash  = readScript.hash.(string)
+	WriteHash = writeScript.hash.(string)
 )

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/f4ee788f/quota/internal/lease"
 )
@@ -27,23 +26,3 @@ var (
 	ReadHash  = readScript.hash.(string)
 	WriteHash = writeScript.hash.(string)
 )
-
-// Doubts is how often another server's bucket has to be found as it was left.
-const Doubts = doubts
-
-// Left is how many records of a bucket are known.
-func (s *Store) Left(key string) int {
-	k := s.shelf.take(key)
-	defer s.shelf.put(k)
-	return len(k.records)
-}
-
-// StopClocks has the store know what nodes said the time is for an hour.
-func (s *Store) StopClocks() {
-	s.clocks.mu.Lock()
-	defer s.clocks.mu.Unlock()
-	for node, t := range s.clocks.told {
-		t.asked = time.Now().Add(time.Hour)
-		s.clocks.told[node] = t
-	}
-}

@@ -20,9 +20,7 @@ type Store struct {
 
 	memory atomic.Pointer[remembered] // nil before the first look
 	seen   map[string]seen            // by mark; Run's
-	shelf  *shelf
-	clocks *clocks
-	forgot int64 // the latest that a mark says leases may be forgotten of before; Run's
+	forgot int64                      // the latest that a mark says leases may be forgotten of before; Run's
 }
 
 // reload is how often a cluster's layout is looked up again. By default go-redis asks
@@ -52,10 +50,7 @@ func Dial(o redis.UniversalOptions, cluster bool) redis.UniversalClient {
 
 // New returns a store on client. Its keys begin with prefix, so that several may share a Redis.
 func New(client redis.UniversalClient, prefix string) *Store {
-	return &Store{
-		client: client, prefix: prefix, seen: make(map[string]seen),
-		shelf: newShelf(shelfSize), clocks: newClocks(),
-	}
+	return &Store{client: client, prefix: prefix, seen: make(map[string]seen)}
 }
 
 // Ping reports why no step could be executed now, or nil: every master must answer.

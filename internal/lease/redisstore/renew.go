@@ -19,7 +19,7 @@ import (
 // A step is done here, and not in Redis: the bucket is read, the renewals are executed on what was read, and it is written
 // if it is still what was read. If it is not, another server renewed it meanwhile, or the node forgot it, and all
 // begins again with what is there now. So every step is executed on what the one before left, and once: a write whose answer
-// is lost is found by the next read, in the holder's record. What this server wrote last stands for what would be read (shelf.go). Redis does a seventh of what a script of the step cost it.
+// is lost is found by the next read, in the holder's record. Redis does a seventh of what a script of the step cost it.
 
 const (
 	// tries is how often a bucket is read that others keep changing: each failed try is a step of theirs, and
@@ -28,8 +28,8 @@ const (
 	// pause is the longest before the second try; it doubles up to longestPause. They are drawn by lot.
 	pause, longestPause = time.Millisecond, 16 * time.Millisecond
 	// sweeps bounds how many fields are looked at for records of the long gone, at one read. A holder's first renewal
-	// looks at two, so that holders who come once and never again do not pile up, and one in 64 at four.
-	sweeps, sweepEvery = 16, 64
+	// looks at two, so that holders who come once and never again do not pile up, and one in sixteen at one.
+	sweeps, sweepEvery = 16, 16
 	// spare is how much longer than it has to be a bucket is kept, at most, in microseconds: so that most writes need not say
 	// anew until when, which a replica is told as well.
 	spare = 30_000_000
@@ -43,25 +43,15 @@ var errClock = errors.New("redis: the node did not tell the time")
 // visit is what a batch has to do with one bucket.
 type visit struct {
 	key    string
-	arg    any   // the key, for commands
-	at     []int // the renewals, as they were given
-	looks  int   // fields to look at for records of the long gone
-	kept   *kept // as this server left it, nil where it does not know
-	known  bool  // that has all that the renewals need: it is not read
-	values []any // what was read
-	fields int   // that are read
-	alone  bool  // it reads the time itself
-	clock  *clock
+	arg    any    // the key, for commands
+	at     []int  // the renewals, as they were given
+	looks  int    // fields to look at for records of the long gone
+	fields int    // that are read
+	alone  bool   // it reads the time itself
+	clock  *visit // whose read tells the time
 	reads  command
 	sweep  *command // reads some fields by lot, after reads; nil for none
 	writes command
-}
-
-// clock is a node's time, for the visits of a try.
-type clock struct {
-	node *redis.Client
-	now  int64  // Unix microseconds, 0 for not known
-	by   *visit // whose read tells it, nil for none
 }
 
 // renew answers a batch: all renewals of one bucket in one step.
@@ -127,18 +117,13 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 		case r.Number == r.Began:
 			v.looks = min(v.looks+2, sweeps)
 		case r.Number%sweepEvery == 0:
-			v.looks = min(v.looks+4, sweeps)
-		}
-	}
-	for _, v := range visits {
-		if v.kept = s.shelf.take(v.key); v.kept != nil {
-			v.known = v.kept.doubts == 0 && v.looks == 0 && v.kept.has(renewals, v.at)
+			v.looks = min(v.looks+1, sweeps)
 		}
 	}
 	return visits
 }
 
-// try reads the buckets that are not known, executes the renewals and writes. It returns those that are to be tried again.
+// try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
 func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
 	d := newDesk(len(visits))
 	s.read(ctx, d, visits, renewals)
@@ -152,11 +137,6 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 			fail([]*visit{v}, answers, err)
 		case writing:
 			writes, written = append(writes, &v.writes), append(written, v)
-		case v.known: // no write will tell whether it is as it was left
-			v.known = false
-			again = append(again, v)
-		case v.kept.b != "":
-			s.shelf.put(v.kept)
 		}
 	}
 	s.run(ctx, writes)
@@ -165,10 +145,7 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 		case err != nil:
 			fail([]*visit{v}, answers, err)
 		case done == 0:
-			v.known = false
 			again = append(again, v)
-		case v.keep():
-			s.shelf.put(v.kept)
 		}
 	}
 	return again
@@ -178,26 +155,16 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 // plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
 func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []lease.Renewal) {
 	commands := make([]*command, 0, len(visits)+len(visits)/8)
-	nodes, clocks := make(map[*redis.Client]*clock, 8), make([]*clock, 0, 8)
+	clocks := make(map[*redis.Client]*visit, 8)
 	for i := len(visits) - 1; i >= 0; i-- {
 		v := visits[i]
-		node, found := s.node(ctx, v.key)
-		v.clock = nodes[node]
-		if v.clock == nil || !found || v.alone {
-			v.clock = &clock{node: node}
-			if found {
-				v.clock.now = s.clocks.now(node)
-				nodes[node] = v.clock
-			}
-			clocks = append(clocks, v.clock)
-		}
-		if v.known = v.known && v.clock.now > 0; v.known {
-			continue
-		}
-		if v.clock.by != nil {
+		node, known := s.node(ctx, v.key)
+		v.clock = v
+		if clock := clocks[node]; known && clock != nil && !v.alone {
+			v.clock = clock
 			v.reads = plain(ctx, v.readArgs(d, renewals, "hmget", v.arg)...)
 		} else {
-			v.clock.by = v
+			clocks[node] = v
 			v.reads = scripted(ctx, readScript, v.readArgs(d, renewals, nil, nil, nil, v.arg))
 		}
 		if v.sweep = nil; v.looks > 0 {
@@ -207,17 +174,7 @@ func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []l
 		commands = append(commands, &v.reads)
 	}
 	slices.Reverse(commands) // what is swept is read after the bucket: while that is what it was, so are they
-	asked := time.Now()
 	s.run(ctx, commands)
-	answered := time.Now()
-	for _, c := range clocks {
-		if c.by == nil {
-			continue
-		}
-		if c.now = c.by.now(); c.now > 0 {
-			s.clocks.learn(c.node, told{c.now, asked, answered})
-		}
-	}
 }
 
 // node returns the node that a bucket is on, for all that is known here: it tells which of them share a clock.
@@ -286,30 +243,29 @@ func (d *desk) list(n int) []any {
 
 // step executes the renewals on what was read. It reports whether there is something to write.
 func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, answers []lease.Answer) (writing bool, err error) {
-	if !v.known {
-		if v.values, err = v.reads.Slice(); err != nil {
-			return false, err
-		}
-		if len(v.values) < v.fields {
-			return false, errCorrupt
-		}
+	values, err := v.reads.Slice()
+	if err != nil {
+		return false, err
 	}
-	if v.clock.now == 0 {
-		return false, errClock
+	if len(values) < v.fields {
+		return false, errCorrupt
+	}
+	now, err := v.clock.now()
+	if err != nil {
+		return false, err
 	}
 	was, state, until := "", &d.state, int64(0)
 	*state = lease.State{Ring: state.Ring[:0]}
-	if b, ok := v.state(); ok {
+	if b, ok := values[0].(string); ok {
 		log := ""
-		if !v.known && v.fields > 1+len(v.at) {
-			log, _ = v.values[v.fields-1].(string)
+		if v.fields > 1+len(v.at) {
+			log, _ = values[v.fields-1].(string)
 		}
 		if until, err = decodeState(state, b, log); err != nil {
 			return false, fmt.Errorf("%s: %w", v.key, err)
 		}
 		was = written(b)
 	}
-	v.compare(was)
 	logged, offset := state.Algorithm == limit.SlidingWindowLog, state.Offset
 	clear(d.holders)
 	state.Holders, d.records = d.holders, slices.Grow(d.records[:0], len(v.at))
@@ -317,7 +273,7 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 	for k, i := range v.at {
 		r, a, steps := &renewals[i], &answers[i], state.Steps
 		*a = lease.Answer{}
-		if b, ok := v.record(k, r.Holder); ok && was != "" && state.Holders[r.Holder] == nil {
+		if b, ok := values[1+k].(string); ok && was != "" && state.Holders[r.Holder] == nil {
 			d.records = append(d.records, lease.Record{})
 			record := &d.records[len(d.records)-1]
 			if a.Err = decodeRecord(record, b); a.Err != nil {
@@ -326,7 +282,7 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 			}
 			state.Holders[r.Holder] = record
 		}
-		at := v.clock.now
+		at := now
 		if r.Now > 0 {
 			at = r.Now
 		}
@@ -357,29 +313,29 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 	if state.Algorithm == limit.SlidingWindowLog {
 		args = append(args, logField, d.value(func(to []byte) []byte { return encodeLog(to, state) }))
 	}
+	fields := v.reads.Args()[len(v.reads.Args())-v.fields:]
 	for _, k := range executed { // of a holder that came twice, twice the same
-		holder := renewals[v.at[k]].Holder
-		record := state.Holders[holder]
-		args = append(args, recordPrefix+holder, d.value(func(to []byte) []byte { return encodeRecord(to, record) }))
+		record := state.Holders[renewals[v.at[k]].Holder]
+		args = append(args, fields[1+k], d.value(func(to []byte) []byte { return encodeRecord(to, record) }))
 	}
 	v.writes = scripted(ctx, writeScript, args)
 	return true, nil
 }
 
-// now returns the node's time as it was read with the bucket, in Unix microseconds, 0 where it was not.
-func (v *visit) now() int64 {
+// now returns the node's time as it was read with the bucket, in Unix microseconds.
+func (v *visit) now() (int64, error) {
 	values, err := v.reads.Slice()
 	if err != nil || len(values) < v.fields+2 {
-		return 0
+		return 0, errClock
 	}
 	seconds, _ := values[v.fields].(string)
 	micros, _ := values[v.fields+1].(string)
 	s, err := strconv.ParseInt(seconds, 10, 64)
 	us, wrong := strconv.ParseInt(micros, 10, 64)
 	if err != nil || wrong != nil {
-		return 0
+		return 0, errClock
 	}
-	return s*1_000_000 + us
+	return s*1_000_000 + us, nil
 }
 
 // longGone returns which of the fields that were looked at are records that may be dropped.

@@ -7,23 +7,34 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// numbers calls f for every number and truth of a book, whatever struct it is in.
-func numbers(v reflect.Value, f func(name string, v reflect.Value)) {
-	for i := range v.NumField() {
-		name, at := v.Type().Field(i).Name, v.Field(i)
-		at = reflect.NewAt(at.Type(), unsafe.Pointer(at.UnsafeAddr())).Elem()
-		switch at.Kind() {
+// number is a number or truth of a book, and where in the book it is.
+type number struct {
+	name string
+	at   uintptr
+	kind reflect.Type
+}
+
+// numbers are all of a book's, whatever struct they are in.
+var numbers = numbersOf(reflect.TypeFor[book](), 0)
+
+func numbersOf(in reflect.Type, from uintptr) (all []number) {
+	for f := range in.Fields() {
+		switch f.Type.Kind() {
 		case reflect.Struct:
-			numbers(at, f)
+			all = append(all, numbersOf(f.Type, from+f.Offset)...)
 		case reflect.Pointer:
 		default:
-			f(name, at)
+			all = append(all, number{f.Name, from + f.Offset, f.Type})
 		}
 	}
+	return all
+}
+
+func (n number) of(b *book) reflect.Value {
+	return reflect.NewAt(n.kind, unsafe.Add(unsafe.Pointer(b), n.at)).Elem()
 }
 
 // extremes are numbers at the ends of what a field holds.
@@ -39,10 +50,11 @@ func TestPackedIsUnpacked(t *testing.T) {
 		of := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 1})
 		b := of.open(new(hand))
 		each := 1 << r.IntN(8) // one number in so many
-		numbers(reflect.ValueOf(b).Elem(), func(_ string, v reflect.Value) {
+		for _, number := range numbers {
 			if r.IntN(each) > 0 {
-				return
+				continue
 			}
+			v := number.of(b)
 			n := extremes[r.IntN(len(extremes))]
 			if r.IntN(2) == 0 {
 				n = r.Int64() >> r.IntN(64)
@@ -57,7 +69,7 @@ func TestPackedIsUnpacked(t *testing.T) {
 			default:
 				v.SetInt(n)
 			}
-		})
+		}
 		want := *b
 		if b.pack() {
 			packed++
@@ -83,62 +95,9 @@ func TestPackedIsUnpacked(t *testing.T) {
 }
 
 func differ(t *testing.T, got, want book) {
-	var all []any
-	numbers(reflect.ValueOf(&want).Elem(), func(_ string, v reflect.Value) { all = append(all, v.Interface()) })
-	numbers(reflect.ValueOf(&got).Elem(), func(name string, v reflect.Value) {
-		if v.Interface() != all[0] {
-			t.Errorf("%s: got %v, want %v", name, v.Interface(), all[0])
-		}
-		all = all[1:]
-	})
-}
-
-// The bits of the common numbers end before that which says that there are rare ones.
-func TestPackedBits(t *testing.T) {
-	of := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket})
-	b := of.open(new(hand))
-	defer b.close()
-	p := packing{writing: true, bits: -1}
-	b.walk(&p)
-	usual := p.bit
-	p.bits = -1
-	b.walkUsual(&p)
-	p.bits = -1
-	if b.walkRare(&p); usual > common || p.bit-usual > 64-common-1 {
-		t.Errorf("%d common and %d rare numbers, want at most %d and %d", usual, p.bit-usual, common, 64-common-1)
-	}
-}
-
-// A book is open while a renewal is under way, while requests wait and while many need it, and packed at all other times;
-// nothing is left apart then.
-func TestBooksAreClosed(t *testing.T) {
-	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10}, Burst: 100})
-	is := func(what string, want bool) {
-		t.Helper()
-		s := b.seldom()
-		if open := s != nil && s.book != nil; open != want || !want && s != nil {
-			t.Errorf("%s: open %v, want %v; apart: %+v", what, open, want, s)
+	for _, n := range numbers {
+		if g, w := n.of(&got).Interface(), n.of(&want).Interface(); g != w {
+			t.Errorf("%s: got %v, want %v", n.name, g, w)
 		}
 	}
-	is("at first", false)
-	r := b.Renew(1_000_000, false)
-	is("renewed", true)
-	b.Apply(1_001_000, lease.Grant{Number: r.Number, Tokens: 5, TTL: 10_000_000, Trickle: 5_000_000, Pile: 3})
-	is("answered", false)
-	b.Ask(1_002_000, 8, false, true)
-	w := &Waiter{Units: 8, Done: func(Verdict) {}}
-	b.Join(w)
-	is("while one waits", true)
-	b.Abandon(w, true)
-	is("once none waits", false)
-	for range mostUses - 1 {
-		b.Slow(1_003_000, 1, false)
-		is("a few requests", false)
-	}
-	for range mostUses {
-		b.Slow(1_003_000, 1, false)
-	}
-	is("many requests", true)
-	b.Collect()
-	is("collected", false)
 }

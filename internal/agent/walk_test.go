@@ -5,7 +5,6 @@ package agent
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -190,14 +189,11 @@ func walk(t *testing.T, seed uint64) (packed int) {
 		if both[0].said != both[1].said {
 			t.Fatalf("seed %d step %d: packed it says %s; open %s", seed, i, both[0].said, both[1].said)
 		}
-		var open []any
-		numbers(reflect.ValueOf(&books[1]).Elem(), func(_ string, v reflect.Value) { open = append(open, v.Interface()) })
-		numbers(reflect.ValueOf(&books[0]).Elem(), func(name string, v reflect.Value) {
-			if v.Interface() != open[0] {
-				t.Fatalf("seed %d step %d: %s is %v packed and %v open", seed, i, name, v.Interface(), open[0])
+		for _, n := range numbers {
+			if packed, open := n.of(&books[0]).Interface(), n.of(&books[1]).Interface(); packed != open {
+				t.Fatalf("seed %d step %d: %s is %v packed and %v open", seed, i, n.name, packed, open)
 			}
-			open = open[1:]
-		})
+		}
 	}
 	return packed
 }

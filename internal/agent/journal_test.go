@@ -453,7 +453,7 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 
 // Records of many buckets are many records, of a bounded size each.
 func TestRecordsAreBounded(t *testing.T) {
-	const users = 6000
+	const users, bookings = 6000, 30
 	d := &disk{stop: func(string) {}, room: users}
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
@@ -477,24 +477,31 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	adopt(t, r, 2)
 	j.Follow(r)
-	for range 60 { // as many bookings as a disk that has not answered for long leaves
+	for range bookings { // as many as a disk that has not answered for long leaves
 		for _, e := range all {
 			e.Admit(1)
 			o.Usage.Collect(e, 300, 1)
 		}
 	}
 	j.Flush()
+	parts := map[byte]int{}
 	for i, record := range d.records {
+		if len(record) > 1<<19 {
+			parts[record[0]]++
+		}
 		if len(record) > 1<<20+1024 {
 			t.Errorf("record %d, of kind %q, has %d bytes, want a megabyte at most", i, record[:1], len(record))
 		}
+	}
+	if parts[recordCells] == 0 || parts[recordBooked] == 0 {
+		t.Errorf("the large records are %v: without those of cells and of bookings this proves little", parts)
 	}
 	back, err := d.recover("gw", 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := back.State().Units; n != 60*users {
-		t.Errorf("%d units are recovered, want %d", n, 60*users)
+	if n := back.State().Units; n != bookings*users {
+		t.Errorf("%d units are recovered, want %d", n, bookings*users)
 	}
 	runtime.KeepAlive(r)
 }

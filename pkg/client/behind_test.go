@@ -1,0 +1,39 @@
+package client
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// Usage that finds no room among the rows that wait is not said to be settled: no report says that it is complete up to a
+// time by which it was not collected. Once there is room it is billed, once.
+func TestUsageThatFindsNoRoomIsSettledLater(t *testing.T) {
+	bubble(t, metered(), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		admitted := drive(c, 1, 10, tenant("a"))
+		c.ask(func(l *loop) {
+			rows := make([]ledger.Row, agent.MaxRows)
+			for i := range rows {
+				rows[i].Slot, rows[i].Tenant = int64(i), "z"
+			}
+			u, before := &l.outbox.Usage, l.through
+			u.Return(rows)
+			time.Sleep(time.Second)
+			l.collect()
+			if !u.Behind || l.through != before || u.Rows() != agent.MaxRows {
+				t.Errorf("without room: behind %v, complete through %d, %d rows; want behind, through %d still, %d rows", u.Behind, l.through, u.Rows(), before, agent.MaxRows)
+			}
+			u.Take()
+			l.collect()
+			if u.Behind || l.through <= before || u.Rows() != 1 || u.Units() != admitted {
+				t.Errorf("with room: behind %v, complete through %d, %d units in %d rows; want all of %d units in one, and through more than %d",
+					u.Behind, l.through, u.Units(), u.Rows(), admitted, before)
+			}
+		})
+		shut(t, c)
+		wantBilled(t, s, admitted, "closed")
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -100,4 +101,54 @@ func differ(t *testing.T, got, want book) {
 			t.Errorf("%s: got %v, want %v", n.name, g, w)
 		}
 	}
+}
+
+// The bits of the common numbers end before that which says that there are rare ones.
+func TestPackedBits(t *testing.T) {
+	of := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket})
+	b := of.open(new(hand))
+	defer b.close()
+	p := packing{writing: true, bits: -1}
+	b.walk(&p)
+	usual := p.bit
+	p.bits = -1
+	b.walkUsual(&p)
+	p.bits = -1
+	if b.walkRare(&p); usual > common || p.bit-usual > 64-common-1 {
+		t.Errorf("%d common and %d rare numbers, want at most %d and %d", usual, p.bit-usual, common, 64-common-1)
+	}
+}
+
+// A book is open while a renewal is under way, while requests wait and while many need it, and packed at all other times;
+// nothing is left apart then.
+func TestBooksAreClosed(t *testing.T) {
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10}, Burst: 100})
+	is := func(what string, want bool) {
+		t.Helper()
+		s := b.seldom()
+		if open := s != nil && s.book != nil; open != want || !want && s != nil {
+			t.Errorf("%s: open %v, want %v; apart: %+v", what, open, want, s)
+		}
+	}
+	is("at first", false)
+	r := b.Renew(1_000_000, false)
+	is("renewed", true)
+	b.Apply(1_001_000, lease.Grant{Number: r.Number, Tokens: 5, TTL: 10_000_000, Trickle: 5_000_000, Pile: 3})
+	is("answered", false)
+	b.Ask(1_002_000, 8, false, true)
+	w := &Waiter{Units: 8, Done: func(Verdict) {}}
+	b.Join(w)
+	is("while one waits", true)
+	b.Abandon(w, true)
+	is("once none waits", false)
+	for range mostUses - 1 {
+		b.Slow(1_003_000, 1, false)
+		is("a few requests", false)
+	}
+	for range mostUses {
+		b.Slow(1_003_000, 1, false)
+	}
+	is("many requests", true)
+	b.Collect()
+	is("collected", false)
 }

@@ -165,7 +165,7 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
 	o.Keep(j)
-	r, set := registryOf(t, j)
+	r, set := registryOf(t, j, 100)
 	slot := int64(300)
 	j.Slot(slot)
 	now, version := int64(1_000_000), int64(1)
@@ -263,9 +263,9 @@ func crashEverywhere(t *testing.T, seed uint64) {
 }
 
 // registryOf is a registry with tenant a, whose limit by user feeds a meter.
-func registryOf(t *testing.T, j *Journal) (*Registry, *Set) {
+func registryOf(t *testing.T, j *Journal, most int) (*Registry, *Set) {
 	t.Helper()
-	r := NewRegistry(100)
+	r := NewRegistry(most)
 	r.Keep(j)
 	adopt(t, r, 1)
 	if _, _, err := r.Learn("a"); err != nil {
@@ -294,7 +294,7 @@ func TestARejectedReportStaysRejected(t *testing.T) {
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
 	o.Keep(j)
-	r, set := registryOf(t, j)
+	r, set := registryOf(t, j, 100)
 	for i, user := range []string{"u0", "u1"} {
 		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
 		if err != nil {
@@ -321,7 +321,7 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
 	o.Keep(j)
-	r, set := registryOf(t, j)
+	r, set := registryOf(t, j, 100)
 	touch := func(user string) *Entry {
 		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
 		if err != nil {
@@ -352,7 +352,7 @@ func TestACellThatWasGivenBackBillsNobody(t *testing.T) {
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
 	o.Keep(j)
-	r, set := registryOf(t, j)
+	r, set := registryOf(t, j, 100)
 	func() { // nothing keeps the bucket after this
 		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1)
 		if err != nil {
@@ -390,7 +390,7 @@ func TestALifeThatCountedNothingEnds(t *testing.T) {
 		d := &disk{stop: func(string) {}}
 		j := NewJournal(d)
 		j.Slot(300)
-		r, set := registryOf(t, j)
+		r, set := registryOf(t, j, 100)
 		if leased {
 			if _, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1); err != nil {
 				t.Fatal(err)
@@ -458,15 +458,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	j := NewJournal(d)
 	o := NewOutbox("gw", 7)
 	o.Keep(j)
-	r := NewRegistry(users)
-	r.Keep(j)
-	adopt(t, r, 1)
-	if _, _, err := r.Learn("a"); err != nil {
-		t.Fatal(err)
-	}
-	r.Unasked(1)
-	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
-	set := r.Find("a")
+	r, set := registryOf(t, j, users)
 	var all []*Entry
 	for i := range users {
 		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: fmt.Sprintf("%0240d", i)}}, 1)

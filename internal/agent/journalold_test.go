@@ -15,7 +15,7 @@ func TestCellsOfAnOldLog(t *testing.T) {
 	d := &disk{stop: func(string) {}}
 	j := NewJournal(d)
 	j.Slot(300)
-	r, set := registryOf(t, j)
+	r, set := registryOf(t, j, 100)
 	e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1)
 	if err != nil {
 		t.Fatal(err)

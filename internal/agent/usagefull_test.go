@@ -14,14 +14,7 @@ import (
 // Where no more rows fit, a bucket's usage stays in its book and the usage says that it is behind; what has a row is still
 // added to it. What stayed is booked later, under the slot that it is then, once.
 func TestUsageBeyondItsRowsStaysInTheBook(t *testing.T) {
-	r := NewRegistry(10)
-	adopt(t, r, 1)
-	if _, _, err := r.Learn("a"); err != nil {
-		t.Fatal(err)
-	}
-	r.Unasked(1)
-	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
-	set := r.Find("a")
+	r, set := registryOf(t, nil, 10)
 	var entries [3]*Entry
 	for i := range entries {
 		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: fmt.Sprint("u", i)}}, 1)

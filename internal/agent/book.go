@@ -166,6 +166,7 @@ func (of *Bucket) open(h *hand) *book {
 	of.mu.Lock()
 	s := of.seldom()
 	if s != nil && s.book != nil {
+		s.book.cell.tokens = of.tokens()
 		return s.book
 	}
 	b := &h.book

@@ -99,7 +99,7 @@ func (of *Bucket) mapped() *cell {
 
 // stock is what requests touch, with nothing known of it yet.
 func (of *Bucket) stock() stock {
-	return stock{hot: of.at, cell: of.mapped(), apart: of.seldom()}
+	return stock{hot: of.at, tokens: of.tokens(), cell: of.mapped(), apart: of.seldom()}
 }
 
 // foldLocked is cell.fold, after what came back has paid what is owed: units spent beyond the
@@ -111,7 +111,9 @@ func (b *book) foldLocked() int64 {
 
 // Take removes n units (at least 1) if they are there: one atomic subtraction
 // for a single unit. On false the caller asks Slow with the same n.
-func (of *Bucket) Take(n int64) bool { return of.at.take(n) }
+func (of *Bucket) Take(n int64) bool {
+	return take(&of.at.tokens, n) || of.has(lodged) && of.takeLodged(n)
+}
 
 // Hold announces that n units about to be taken may be put back, because another
 // limit of the request is asked later. Each Hold is followed by one Release,

@@ -14,7 +14,7 @@ package agent
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type hot struct {
-	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused
+	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused; below lodgedBelow: they are elsewhere
 	back    counter // units put back by requests that another limit denied
 	pending counter // units taken by requests that another limit may still deny
 }
@@ -60,28 +60,28 @@ const Unit = 2
 // take removes n units if they are there. For one unit it is a single
 // subtraction, and a refusal leaves a trace below zero, where one that follows stops at a look; for several it
 // looks first, so that a refused large request denies nobody else.
-func (c *hot) take(n int64) bool {
+func take(tokens *counter, n int64) bool {
 	if n == 1 {
-		return c.tokens.Load() >= 0 && c.tokens.Add(-Unit) >= 0
+		return tokens.Load() >= 0 && tokens.Add(-Unit) >= 0
 	}
-	return c.takeQuietly(n)
+	return takeQuietly(tokens, n)
 }
 
 // takeQuietly is take without a trace of a refusal.
-func (c *hot) takeQuietly(n int64) bool {
+func takeQuietly(tokens *counter, n int64) bool {
 	for {
-		v := c.tokens.Load()
+		v := tokens.Load()
 		if v>>1 < n {
 			return false
 		}
-		if c.tokens.CompareAndSwap(v, v-n*Unit) {
+		if tokens.CompareAndSwap(v, v-n*Unit) {
 			return true
 		}
 	}
 }
 
-// units returns what is spendable now.
-func (c *hot) units() int64 { return max(c.tokens.Load()>>1, 0) }
+// unitsOf returns what is spendable now.
+func unitsOf(tokens *counter) int64 { return max(tokens.Load()>>1, 0) }
 
 // taken returns the units that requests took and did not put back, whether or not they
 // may yet: all that were admitted, and some of requests under way. It is what a crash leaves.
@@ -97,12 +97,19 @@ func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pe
 // stock is what requests touch, with what their bucket knows of it besides. Whoever has it in hand holds the mutex.
 type stock struct {
 	*hot
-	cell    *cell   // of which it is; nil for none
-	in      int64   // all units ever put into tokens, less those taken out unspent, where there is no cell
-	folded  int64   // units put back and slots given back that are spendable again, or nobody's
-	refused int64   // units denied, where there is no cell, but for those that requests counted apart
-	apart   *seldom // what requests share of it; nil where there is nothing
+	tokens  *counter // hot's, or where they lodge
+	cell    *cell    // of which it is; nil for none
+	in      int64    // all units ever put into tokens, less those taken out unspent, where there is no cell
+	folded  int64    // units put back and slots given back that are spendable again, or nobody's
+	refused int64    // units denied, where there is no cell, but for those that requests counted apart
+	apart   *seldom  // what requests share of it; nil where there is nothing
 }
+
+// units returns what is spendable now.
+func (s *stock) units() int64 { return unitsOf(s.tokens) }
+
+// takeQuietly removes n units if they are there.
+func (s *stock) takeQuietly(n int64) bool { return takeQuietly(s.tokens, n) }
 
 // commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
 // stroke: false when a request took some since tokens was v.

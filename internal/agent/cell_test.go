@@ -7,11 +7,14 @@ import (
 	"testing"
 )
 
+// stockOf is what requests touch, where it is no bucket's.
+func stockOf(h *hot) stock { return stock{hot: h, tokens: &h.tokens} }
+
 // Requests take, are refused, hold and put back, while the owner credits, folds
 // and takes units out: in the end every unit is accounted for, exactly, and on
 // the way no unit is counted as admitted that was put back.
 func TestCellCountsExactly(t *testing.T) {
-	c := stock{hot: new(hot)}
+	c := stockOf(new(hot))
 	var mu sync.Mutex // stands for the bucket's
 	var admitted, refused, put atomic.Int64
 	var requests sync.WaitGroup
@@ -25,7 +28,7 @@ func TestCellCountsExactly(t *testing.T) {
 				if hold {
 					c.pending.Add(n)
 				}
-				switch ok := c.take(n); {
+				switch ok := take(c.tokens, n); {
 				case ok && hold && rng.IntN(2) == 0:
 					c.back.Add(n)
 					put.Add(n)
@@ -93,17 +96,17 @@ func TestCellCountsExactly(t *testing.T) {
 
 // A refused request for many units leaves what is there for the next one.
 func TestLargeRefusalDeniesNobodyElse(t *testing.T) {
-	c := stock{hot: new(hot)}
+	c := stockOf(new(hot))
 	c.credit(5)
-	if c.take(6) {
+	if take(c.tokens, 6) {
 		t.Fatal("took 6 of 5")
 	}
 	for i := range 5 {
-		if !c.take(1) {
+		if !take(c.tokens, 1) {
 			t.Fatalf("unit %d was denied after a refused request for 6", i)
 		}
 	}
-	if c.take(1) {
+	if take(c.tokens, 1) {
 		t.Error("took a sixth unit of 5")
 	}
 }
@@ -120,7 +123,7 @@ func BenchmarkCellNeighbours(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		c := cells[next.Add(1)%64]
 		for pb.Next() {
-			c.take(1)
+			take(&c.tokens, 1)
 		}
 	})
 }

@@ -38,7 +38,9 @@ const (
 	durable             // requests touch a cell of a journal's, not own; never written later
 	odd                 // it goes by its scope's odd terms; written under the mutex, by the owner
 	missed              // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
-	pinned              // handles hold it: see pins
+	lodged              // its tokens are in the memo; written under the mutex
+	several             // not one remembered request alone comes to it: its tokens are not to lodge; guarded by memo.mu
+	pinned              // handles hold it: see pins; from here on it is in use, and not dropped
 	slow                // one request
 )
 
@@ -54,18 +56,17 @@ func (m *marks) set(flag uint32, to bool) {
 	}
 }
 
-// Take is Bucket.Take, without the way through the bucket.
-func (e *Entry) Take(n int64) bool { return e.at.take(n) }
-
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
-func (e *Entry) Try(n int64) bool { return e.at.takeQuietly(n) }
+func (e *Entry) Try(n int64) bool {
+	return takeQuietly(&e.at.tokens, n) || e.has(lodged) && e.takeLodged(n)
+}
 
 // Near begins to bring what Take needs into the processor's cache: a plain load, which
 // waits for nothing, where the subtraction that follows would be waited for alone.
 func (e *Entry) Near() { e.at.tokens.Load() }
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
-// callers that cannot afford a call.
+// callers that cannot afford a call. They hold a Pin.
 func (e *Entry) Stock() *counter { return &e.at.tokens } //nolint:revive // an atomic.Int64, but in one test's build
 
 // Hold is Bucket.Hold.
@@ -198,6 +199,7 @@ func (e *Entry) Pin() {
 	}
 	p.of[e]++
 	e.marks.set(pinned, true)
+	e.scope().registry.memo.sendHome(e)
 }
 
 // Unpin ends a Pin.

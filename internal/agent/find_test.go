@@ -9,7 +9,7 @@ import (
 )
 
 func many(tb testing.TB, n int) (*Registry, *Set, []string) {
-	r := NewRegistry(2 * n)
+	r := NewRegistry(4 * n)
 	p := &limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{{Name: "per-user", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 1, Per: 1e9}}}}}}
 	rules, err := limit.CompilePolicy(p)
 	if err != nil {

@@ -19,7 +19,7 @@ type parts struct {
 var right = parts{
 	admitted: func(c *stock) int64 { return c.admitted() },
 	credit:   (*stock).credit,
-	take:     func(c *stock, n int64) bool { return c.take(n) },
+	take:     func(c *stock, n int64) bool { return take(c.tokens, n) },
 	// As a request of several limits does: announced before, taken back after.
 	putBack: func(c *stock, n int64) {
 		c.back.Add(n)
@@ -169,9 +169,10 @@ func then(fs ...func()) func() {
 }
 
 func newGhost(p parts, tokens int64) *ghost {
-	g := &ghost{granted: tokens, c: stock{hot: new(hot), apart: new(seldom)}}
+	g := &ghost{granted: tokens, c: stockOf(new(hot))}
+	g.c.apart = new(seldom)
 	if at := p.cell(); at != nil {
-		g.c.hot, g.c.cell = &at.hot, at
+		g.c.hot, g.c.tokens, g.c.cell = &at.hot, &at.tokens, at
 	}
 	g.c.credit(tokens)
 	return g
@@ -312,7 +313,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 		"several units are taken without a look back": func(p *parts) {
 			p.take = func(c *stock, n int64) bool {
 				if c.units() < n {
-					return n == 1 && c.take(1)
+					return n == 1 && take(c.tokens, 1)
 				}
 				c.tokens.Add(-n * Unit)
 				return true
@@ -352,7 +353,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							defer func() { first.flying--; second.flying-- }()
 							first.c.pending.Add(1)
 							first.atMost++
-							if !first.c.take(1) {
+							if !take(first.c.tokens, 1) {
 								first.atMost--
 								first.refused++
 								first.c.refuse(1)
@@ -360,7 +361,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 								return
 							}
 							second.atMost++
-							if !second.c.take(1) {
+							if !take(second.c.tokens, 1) {
 								second.atMost--
 								second.refused++
 								second.c.refuse(1)
@@ -421,7 +422,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 						g.c.pending.Add(n)
 						g.c.cell.inherited.Add(n)
 					}
-					if taken := g.c.take(n); denied || !taken {
+					if taken := take(g.c.tokens, n); denied || !taken {
 						if taken {
 							g.c.back.Add(n)
 						}
@@ -434,7 +435,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 			return scene{
 				actors: []func(){below(1, false), below(1, true), func() {
 					g.flying++
-					if g.c.take(1) {
+					if take(g.c.tokens, 1) {
 						own++
 					}
 					g.flying--

@@ -16,9 +16,10 @@ import (
 // It must not know what no longer holds: whoever replaces a set or forgets a tenant takes
 // the table away before (pause), and gives it back without what was resolved to what is gone (resume).
 //
-// A decision that finds its request here reads one cache line of the table and one of each bucket, its cell, and nothing
-// else that others do not read as well: beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
-// A table too large for a near cache has hints, so that these lines are waited for together: see memoHints.
+// A decision that finds its request here reads one cache line of the table, where mostly the tokens of its bucket are (lodge.go),
+// and nothing else that others do not read as well: beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
+// Where tokens are elsewhere it reads a line of each bucket besides, and a table too large for a near cache has hints, so
+// that these lines are waited for together: see memoHints.
 // So a request is known by 96 bits of two keyed hashes, and its attributes are not compared: see memoKey.
 //
 // Readers take no lock. A group says which version of it they have read, so that one which races with a
@@ -26,9 +27,10 @@ import (
 type memo struct {
 	table ref[memoTable] // nil: nothing is known, and nothing is to be remembered
 
-	mu     lock       // of writers
-	paused *memoTable // taken away meanwhile; nil for not
-	going  uint8      // marks of the sets for which it was, a bit each
+	mu     lock          // of writers
+	tables [2]*memoTable // in which tokens may lodge, by their numbers: written while none lodge in what was there
+	paused *memoTable    // taken away meanwhile; nil for not
+	going  uint8         // marks of the sets for which it was, a bit each
 	paths  map[string]*path
 	rest   int // sweeps to go until it is tried again, after it did not pay
 	rested int // of how many sweeps the last rest was
@@ -69,9 +71,9 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, plai
 	if t.hints.of != nil {
 		prefetch(t.hints.address(at, k))
 	}
-	known, near, state := t.groups[at].recall(t, k, attributes)
+	known, tokens := t.groups[at].recall(t, k, attributes)
 	if known == nil {
-		if known, near, state = t.recall(k, attributes); known == nil {
+		if known, tokens = t.recall(k, attributes); known == nil {
 			if k.sampled() && !t.pays() {
 				r.memo.setAside(t)
 				return nil, plain, false
@@ -82,10 +84,10 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, plai
 	if k.sampled() {
 		t.hits.Add(1)
 	}
-	if state&memoPlain != 0 {
-		return known, Cell{near}, false
+	if tokens == nil && known.plain {
+		tokens = &known.cells[0].tokens
 	}
-	return known, plain, false
+	return known, Cell{tokens}, false
 }
 
 // setAside has a table that does not pay go, for a while.
@@ -128,9 +130,14 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	for i, e := range entries {
 		known.cells[i] = e.at
 	}
-	if g, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); g != nil {
-		t.put(g, at, known)
+	if i, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); at >= 0 {
+		t.put(i, at, known)
 		return
+	}
+	for _, e := range entries {
+		if !p.plain || e.has(lodged) {
+			m.shareLocked(e)
+		}
 	}
 	m.addLocked(t, known, most)
 }
@@ -197,7 +204,7 @@ func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 		if 7*t.count >= 4*memoWays*len(t.groups) { // of more, too many are elsewhere than in their first group
 			t = m.resizeLocked(t, len(t.groups)+len(t.groups)/4*2)
 		}
-		if g, _ := t.add(known); g != nil {
+		if _, at := t.add(known); at >= 0 {
 			return
 		}
 	}
@@ -206,18 +213,29 @@ func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 
 // resizeLocked replaces a table by one of so many groups.
 func (m *memo) resizeLocked(t *memoTable, groups int) *memoTable {
-	next := newMemoTable(groups)
+	next := m.newTableLocked(groups, 1-t.number, 8*t.lodging < 7*t.count)
 	next.shapes, next.hints.base = t.shapes, t.hints.base
-	t.each(func(g *memoGroup, at int, known *Resolution) {
+	t.each(func(i uint32, at int, known *Resolution) {
 		if next.hints.base == 0 { // most of the others are near the first
 			next.hints.around(known)
 		}
-		if to, there := next.add(known); to != nil {
-			to.stay(there, g.stays(at))
+		t.sendHome(i, at)
+		if to, there := next.add(known); there >= 0 {
+			next.groups[to].stay(there, t.groups[i].stays(at))
 		}
 	})
 	m.table.Store(next)
+	m.tables[t.number] = nil
 	return next
+}
+
+// newTableLocked returns a table in which tokens may lodge; with hints where it is large and they are wanted.
+func (m *memo) newTableLocked(groups int, number uint8, hinted bool) *memoTable {
+	m.vacateLocked(number)
+	t := newMemoTable(groups, hinted)
+	t.number = number
+	m.tables[number] = t
+	return t
 }
 
 // Forget forgets a resolution if a bucket of it is no more.
@@ -229,8 +247,8 @@ func (r *Registry) Forget(known *Resolution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.table.Load(); t != nil {
-		if g, at := t.find(known, func(was *Resolution) bool { return was == known }); g != nil {
-			t.drop(g, at)
+		if i, at := t.find(known, func(was *Resolution) bool { return was == known }); at >= 0 {
+			t.drop(i, at)
 		}
 	}
 }
@@ -257,9 +275,9 @@ func (m *memo) resume() {
 	if t == nil {
 		return
 	}
-	t.each(func(g *memoGroup, at int, known *Resolution) {
-		if going>>g.mark(at)&1 != 0 && known.set.Gone() {
-			t.drop(g, at)
+	t.each(func(i uint32, at int, known *Resolution) {
+		if going>>t.groups[i].mark(at)&1 != 0 && known.set.Gone() {
+			t.drop(i, at)
 		}
 	})
 	m.table.Store(t)
@@ -271,7 +289,8 @@ func (m *memo) begin() {
 	defer m.mu.Unlock()
 	m.paused, m.going, m.rest, m.rested = nil, 0, 0, 0
 	m.paths = make(map[string]*path)
-	m.table.Store(newMemoTable(memoGroups))
+	m.vacateLocked(1)
+	m.table.Store(m.newTableLocked(memoGroups, 0, false))
 }
 
 // sweep forgets what was not used for a while, and says of the tenants of the rest that they are in use.
@@ -280,24 +299,30 @@ func (m *memo) sweep() {
 	defer m.mu.Unlock()
 	t := m.table.Load()
 	if t == nil {
+		m.vacateLocked(0) // what was set aside
+		m.vacateLocked(1)
 		if m.rest > 0 {
 			if m.rest--; m.rest == 0 {
-				m.table.Store(newMemoTable(memoGroups))
+				m.table.Store(m.newTableLocked(memoGroups, 0, false))
 			}
 		}
 		return
 	}
-	t.each(func(g *memoGroup, at int, known *Resolution) {
+	t.each(func(i uint32, at int, known *Resolution) {
+		g := &t.groups[i]
 		stays := g.stays(at)
 		if owner := known.set.owner; stays == memoStay && owner != nil && !owner.touched.Load() {
 			owner.touched.Store(true)
 		}
 		g.stay(at, stays-1) // over a use just now, which the next makes good
 		if stays == 1 || stays < memoStay && known.dead() {
-			t.drop(g, at)
+			t.drop(i, at)
 		}
 	})
-	if len(t.groups) > memoGroups && t.count < len(t.groups)*memoWays/6 {
+	switch {
+	case len(t.groups) > memoGroups && t.count < len(t.groups)*memoWays/6:
 		m.resizeLocked(t, max(len(t.groups)/4*2, memoGroups))
+	case t.spent > len(t.groups)*memoWays/memoSpent:
+		m.resizeLocked(t, len(t.groups)) // with ways as new
 	}
 }

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -14,21 +15,44 @@ type memoScene struct {
 	r      *Registry
 	groups []memoGroup
 	sets   [2]*Set // of tenants of a request each
+	of     [2]*Entry
+	taken  [2]int64 // units of each that its requests have
 	fault  string
+
+	asked, credited, in [2]int64
 }
 
+// stocked is the units that each bucket has to begin with.
+const stocked = 4
+
 func memoRequest(i int) []limit.Attribute {
-	return []limit.Attribute{{Name: "tenant", Value: string(rune('a' + i))}}
+	return []limit.Attribute{{Name: "tenant", Value: memoTenants[i]}}
 }
+
+// memoTenants are such that the first two are in one group of two: one may take the other's place.
+var memoTenants = func() []string {
+	t := &memoTable{groups: make([]memoGroup, 2)}
+	place := func(i int) uint32 {
+		k, _ := memoHash([]limit.Attribute{{Name: "tenant", Value: fmt.Sprint(i)}})
+		return t.place(k, 0)
+	}
+	rival := 1
+	for place(rival) != place(0) {
+		rival++
+	}
+	return []string{"0", fmt.Sprint(rival), "another"}
+}()
 
 func newMemoScene() *memoScene {
 	s := &memoScene{r: NewRegistry(10)}
 	for i := range s.sets {
 		s.sets[i] = &Set{List: List{shared: &shared{Items: make([]Item, 1)}}}
+		s.of[i] = entryOn(s.r)
+		s.of[i].at.tokens.Store(stocked * Unit)
 	}
 	s.r.memo.begin()
 	// Few groups, so that all share them.
-	s.r.memo.table.v = newMemoTable(2)
+	s.r.memo.table.v = s.r.memo.newTableLocked(2, 0, false)
 	s.groups = s.r.memo.table.v.groups
 	return s
 }
@@ -41,19 +65,22 @@ func (s *memoScene) recall(i int) func() {
 		known, plain, _ := s.r.Recall(memoRequest(i))
 		switch {
 		case known == nil:
-		case plain.at != known.cells[0]:
-			s.fault = "a request asks another's bucket"
 		case known.Set() != s.sets[i]:
 			s.fault = "a request is decided by what another came to"
 		case gone:
 			s.fault = "a request is decided by a set that was gone before"
+		default:
+			s.asked[i]++
+			if plain.Take(1) || plain.Moved() && known.Entry(0).Take(1) {
+				s.taken[i]++
+			}
 		}
 	}
 }
 
 func (s *memoScene) remember(i int) func() {
 	return func() {
-		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{{Bucket: Bucket{at: &hot{back: counter{int64(i)}}}}}, 0)
+		s.r.Remember(memoRequest(i), s.sets[i], []*Item{&s.sets[i].Items[0]}, []*Entry{s.of[i]}, 0)
 	}
 }
 
@@ -76,7 +103,20 @@ func (s *memoScene) scene(actors ...func()) scene {
 				g := &s.groups[i]
 				out = append(out, int64(g.state.v), int64(g.more.v))
 				for at := range g.ways {
-					out = append(out, int64(g.keys[at].v), identity(g.ways[at].known.v), identity(g.ways[at].near.v))
+					out = append(out, int64(g.keys[at].v), identity(g.ways[at].known.v), g.ways[at].tokens.v)
+				}
+			}
+			for i, e := range s.of {
+				out = append(out, e.at.tokens.v, int64(e.marks.Load()), s.taken[i], s.asked[i], s.credited[i])
+			}
+			for _, t := range m.tables {
+				if t == nil {
+					continue
+				}
+				out = append(out, int64(t.lodging), int64(t.spent))
+				for i := range t.groups {
+					g := &t.groups[i]
+					out = append(out, int64(g.state.v), identity(g.ways[0].known.v), g.ways[0].tokens.v, identity(g.ways[1].known.v), g.ways[1].tokens.v)
 				}
 			}
 			for _, set := range s.sets {
@@ -91,6 +131,12 @@ func (s *memoScene) scene(actors ...func()) scene {
 			for i, set := range s.sets {
 				if known, _, _ := s.r.Recall(memoRequest(i)); known != nil && set.Gone() {
 					return "what is gone is known at the end"
+				}
+				if e := s.of[i]; e.has(pinned) && e.has(lodged) {
+					return "a handle's tokens are elsewhere"
+				}
+				if has := unitsOf(s.of[i].tokens()); has+s.taken[i] != stocked+s.credited[i] {
+					return fmt.Sprintf("a bucket has %d units of %d, and its requests have %d", has, stocked, s.taken[i])
 				}
 			}
 			return ""

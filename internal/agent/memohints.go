@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// memoHints say where what a request needs is likely to be before its group has told: the cell of a request that is Plain, the
-// resolution of another. A decision beyond some ten thousand buckets is waiting for memory, and its group is in a line that it
+// memoHints say where what a request needs is likely to be before its group has told: the cell of a request that is Plain whose tokens do not lodge
+// in the group, the resolution of another. A decision beyond some ten thousand buckets is waiting for memory, and its group is in a line that it
 // waits for as long as for the cell. Hints are so small that they are in a nearer cache, and so both are waited for together.
 //
 // Nothing is decided by a hint. It is an address to prefetch, and may be of what is no more: that brings a line in vain.
 type memoHints struct {
-	of   []atomic.Uint64 // by group: 32 bits of each way; nil where the groups are in a near cache themselves
+	of   []atomic.Uint64 // by group: 32 bits of each way; nil where the groups are in a near cache themselves, or the tokens of nearly all lodge in them
 	base uint64          // addresses are counted from here
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// hintedRequests remembers so many requests, every other of which is of two limits.
+// hintedRequests remembers so many requests, every other of which is of two limits; of the others the tokens do not lodge.
 func hintedRequests(tb testing.TB, n int) (r *Registry, requests [][]limit.Attribute) {
 	tb.Helper()
 	r, set, _ := many(tb, 1)
@@ -18,9 +18,11 @@ func hintedRequests(tb testing.TB, n int) (r *Registry, requests [][]limit.Attri
 	for i := range n {
 		a := attributesOf("tenant", "a", "user", fmt.Sprint(i))
 		if i%2 == 0 {
-			remember(r, set, a)
+			e := entryOn(r)
+			e.marks.set(several, true)
+			r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
 		} else {
-			entries := []*Entry{{Bucket: Bucket{at: new(hot)}}, {Bucket: Bucket{at: new(hot)}}}
+			entries := []*Entry{entryOn(r), entryOn(r)}
 			r.Remember(a, set, []*Item{&set.Items[0], &set.Items[0]}, entries, 0)
 		}
 		requests = append(requests, a)
@@ -42,7 +44,7 @@ func TestHintsAreOfTheRequest(t *testing.T) {
 		}
 		want := uintptr(unsafe.Pointer(known))
 		if !plain.None() {
-			want = uintptr(unsafe.Pointer(plain.at))
+			want = uintptr(unsafe.Pointer(plain.tokens))
 		}
 		if table.hints.address(table.place(k, 0), k)>>hintLine == want>>hintLine {
 			right[i%2]++

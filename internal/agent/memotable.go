@@ -16,7 +16,12 @@ type memoTable struct {
 	shapes *[memoShapes]ref[shape]
 	hints  memoHints // to here a cache line
 	sights []word    // by group: hashes of two requests that were seen and are not known, the later one below
-	count  int       // resolutions; the writers'
+
+	// The writers'.
+	count   int   // resolutions
+	lodging int   // of which the bucket's tokens lodge here
+	spent   int   // ways in which some did
+	number  uint8 // among memo.tables
 
 	_      [56]byte // what is written away from what all read
 	hits   atomic.Int64
@@ -34,17 +39,16 @@ type memoGroup struct {
 	ways  [memoWays]memoWay
 }
 
-// memoWay has besides a resolution the cell of one of its buckets, so that both can be waited for at once, and the
-// former need not be where that bucket decides alone.
+// memoWay has besides a resolution, where that is Plain, mostly the tokens of its one bucket: see lodging.
 type memoWay struct {
-	known ref[Resolution]
-	near  ref[hot]
+	known  ref[Resolution]
+	tokens counter
 }
 
 // What a group's state says of a way, and its version.
 const (
 	memoUse     = 0x0f    // for how many sweeps it stays without use
-	memoPlain   = 0x10    // Plain
+	memoLodges  = 0x10    // the bucket's tokens are here
 	memoShapeAt = 5       // its shape, of eight bits
 	memoMarkAt  = 13      // its set's mark, of three
 	memoBits    = 16      // of a way
@@ -52,17 +56,17 @@ const (
 	memoUses    = memoUse | memoUse<<memoBits
 )
 
-// recall returns the resolution of a request, if the table has it elsewhere than in the first group.
-func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
+// recall returns the resolution of a request, and where its bucket's tokens lodge, if the table has it elsewhere than in the first group.
+func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
-	if known, near, way = b.recall(t, k, attributes); known != nil {
-		return known, near, way
+	if known, tokens = b.recall(t, k, attributes); known != nil {
+		return known, tokens
 	}
 	if !a.full() || !b.full() {
-		return nil, nil, 0
+		return nil, nil
 	}
-	if known, near, way = t.groups[t.place(k, 2)].recall(t, k, attributes); known != nil {
-		return known, near, way
+	if known, tokens = t.groups[t.place(k, 2)].recall(t, k, attributes); known != nil {
+		return known, tokens
 	}
 	return t.groups[t.place(k, 3)].recall(t, k, attributes)
 }
@@ -77,39 +81,39 @@ func (g *memoGroup) full() bool {
 	return true
 }
 
-// recall returns the resolution of a request, its cell, and what the state says of its way, if the group has it.
-func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
+// recall returns the resolution of a request, if the group has it, and where its bucket's tokens lodge; nil for elsewhere.
+func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	at := 0 // without a branch, for which of them it is cannot be foretold
 	if g.keys[1].Load() == k.key {
 		at = 1
 	}
-	if known, near, way = g.recallFrom(at, t, k, attributes); known != nil || at == 0 || g.keys[0].Load() != k.key {
-		return known, near, way
+	if known, tokens = g.recallFrom(at, t, k, attributes); known != nil || at == 0 || g.keys[0].Load() != k.key {
+		return known, tokens
 	}
 	return g.recallFrom(0, t, k, attributes) // there may be two of the same values, which name other attributes
 }
 
 // recallFrom is recall, of one way.
-func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, near *hot, way uint64) {
+func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	state := g.state.Load()
-	w := &g.ways[at&1]
-	if near = w.near.Load(); near != nil {
-		near.tokens.Load() // begins to bring it into the processor's cache
-	}
 	if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at)) != uint32(k.more>>32) {
-		return nil, nil, 0
+		return nil, nil
 	}
+	w := &g.ways[at&1]
 	known = w.known.Load()
-	way = state >> (memoBits * at)
+	way := state >> (memoBits * at)
 	s := t.shapes[uint8(way>>memoShapeAt)].Load()
 	// That nobody wrote meanwhile is seen last.
 	if known == nil || s == nil || !s.has(attributes) || (g.state.Load()^state)&^memoUses != 0 || state&memoOdd != 0 {
-		return nil, nil, 0
+		return nil, nil
 	}
 	if way&memoUse < memoStay {
 		g.used(at, state)
 	}
-	return known, near, way
+	if way&memoLodges != 0 {
+		tokens = &w.tokens
+	}
+	return known, tokens
 }
 
 // used notes that a way was used, unless the group is written meanwhile.
@@ -157,121 +161,129 @@ func (t *memoTable) pays() bool {
 	return misses < int64(len(t.groups))*4*memoWays/memoSample+memoSample || t.hits.Load() > misses
 }
 
-func newMemoTable(groups int) *memoTable {
+func newMemoTable(groups int, hinted bool) *memoTable {
 	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups)}
-	if groups >= memoHinted {
+	if hinted && groups >= memoHinted {
 		t.hints.of = make([]atomic.Uint64, groups)
 	}
 	return t
 }
 
-// find returns where a resolution of the same key is that f accepts.
-func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (g *memoGroup, at int) {
-	for i := range uint32(memoPlaces) {
-		g := &t.groups[t.place(known.is, i)]
-		for at := range g.ways {
-			if was := g.ways[at].known.Load(); was != nil && was.is == known.is && f(was) {
-				return g, at
+// find returns where a resolution of the same key is that f accepts: its group, and which of the ways; -1 for nowhere.
+func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (i uint32, at int) {
+	for place := range uint32(memoPlaces) {
+		i := t.place(known.is, place)
+		for at := range memoWays {
+			if was := t.groups[i].ways[at].known.Load(); was != nil && was.is == known.is && f(was) {
+				return i, at
 			}
 		}
 	}
-	return nil, 0
+	return 0, -1
 }
 
-// add puts a resolution in a free way, and returns where; nil where there was none.
-func (t *memoTable) add(known *Resolution) (*memoGroup, int) {
-	for i := range uint32(memoPlaces) {
-		g := &t.groups[t.place(known.is, i)]
-		for at := range g.ways {
-			if g.ways[at].known.Load() == nil {
-				t.put(g, at, known)
-				t.count++
-				return g, at
-			}
+// add puts a resolution in a free way, and returns where; -1 where there was none.
+func (t *memoTable) add(known *Resolution) (i uint32, at int) {
+	for place := range uint32(memoPlaces) {
+		if i = t.place(known.is, place); t.addTo(i, &at, known) {
+			return i, at
 		}
 	}
 	return t.makeRoom(known)
 }
 
+// addTo puts a resolution in a free way of a group, if there is one.
+func (t *memoTable) addTo(i uint32, at *int, known *Resolution) bool {
+	for way := range memoWays {
+		if t.groups[i].ways[way].known.Load() == nil {
+			t.put(i, way, known)
+			t.count++
+			*at = way
+			return true
+		}
+	}
+	return false
+}
+
 // makeRoom puts a resolution in place of one that another of its groups has a free way for; see add.
-func (t *memoTable) makeRoom(known *Resolution) (*memoGroup, int) {
-	for i := range uint32(memoPlaces) {
-		g := &t.groups[t.place(known.is, i)]
-		for at := range g.ways {
-			was := g.ways[at].known.Load()
-			for j := range uint32(memoPlaces) {
-				to := &t.groups[t.place(was.is, j)]
-				for there := range to.ways {
-					if to.ways[there].known.Load() == nil {
-						t.put(to, there, was) // a reader that misses it meanwhile finds it the long way
-						to.stay(there, g.stays(at))
-						t.put(g, at, known)
-						t.count++
-						return g, at
-					}
+func (t *memoTable) makeRoom(known *Resolution) (i uint32, at int) {
+	for place := range uint32(memoPlaces) {
+		i := t.place(known.is, place)
+		for at := range memoWays {
+			was := t.groups[i].ways[at].known.Load()
+			stays := t.groups[i].stays(at)
+			for other := range uint32(memoPlaces) {
+				to, there := t.place(was.is, other), 0
+				if t.groups[to].full() {
+					continue
 				}
+				t.sendHome(i, at)
+				t.addTo(to, &there, was) // a reader that misses it meanwhile finds it the long way
+				t.groups[to].stay(there, stays)
+				t.put(i, at, known)
+				return i, at
 			}
 		}
 	}
-	return nil, 0
+	return 0, -1
 }
 
 // replace puts a resolution in place of one that was not used lately, or else of any.
 func (t *memoTable) replace(known *Resolution) {
 	chance := rand.IntN(2 * memoWays)
-	for i := range 2 * memoWays {
-		g, at := &t.groups[t.place(known.is, uint32(i/memoWays))], i%memoWays
-		if g.ways[at].known.Load() != nil && (g.stays(at) < memoStay || i >= chance) {
-			t.put(g, at, known)
+	for n := range 2 * memoWays {
+		i, at := t.place(known.is, uint32(n/memoWays)), n%memoWays
+		g := &t.groups[i]
+		if g.ways[at].known.Load() != nil && (g.stays(at) < memoStay || n >= chance) {
+			t.put(i, at, known)
 			return
 		}
 	}
 }
 
 // put puts a resolution in a way, and says where what it needs is. The memo's mutex is held.
-func (t *memoTable) put(g *memoGroup, at int, known *Resolution) {
-	g.put(at, known)
-	if i := t.place(known.is, 0); t.hints.of != nil && g == &t.groups[i] {
+func (t *memoTable) put(i uint32, at int, known *Resolution) {
+	t.sendHome(i, at)
+	lodges := t.lodge(i, at, known)
+	t.groups[i].put(at, known, lodges)
+	if t.hints.of != nil && !lodges && i == t.place(known.is, 0) {
 		t.hints.note(i, at, known)
 	}
 }
 
-func (t *memoTable) each(f func(g *memoGroup, at int, known *Resolution)) {
+func (t *memoTable) each(f func(i uint32, at int, known *Resolution)) {
 	for i := range t.groups {
-		g := &t.groups[i]
-		for at := range g.ways {
-			if known := g.ways[at].known.Load(); known != nil {
-				f(g, at, known)
+		for at := range memoWays {
+			if known := t.groups[i].ways[at].known.Load(); known != nil {
+				f(uint32(i), at, known)
 			}
 		}
 	}
 }
 
 // drop empties a way.
-func (t *memoTable) drop(g *memoGroup, at int) {
-	g.put(at, nil)
+func (t *memoTable) drop(i uint32, at int) {
+	t.sendHome(i, at)
+	t.groups[i].put(at, nil, false)
 	t.count--
 }
 
 // put puts a resolution in a way, or nil. The memo's mutex is held.
-func (g *memoGroup) put(at int, known *Resolution) {
+func (g *memoGroup) put(at int, known *Resolution, lodges bool) {
 	state := g.state.Load()
 	for !g.state.CompareAndSwap(state, state+memoOdd) { // readers mark uses
 		state = g.state.Load()
 	}
 	var k memoKey
-	var near *hot
 	var says uint64
 	if known != nil {
-		k, near = known.is, known.cells[known.near]
+		k = known.is
 		says = memoStay | uint64(known.shape)<<memoShapeAt | uint64(known.set.mark())<<memoMarkAt
-		if known.plain {
-			says |= memoPlain
+		if lodges {
+			says |= memoLodges
 		}
 	}
-	w := &g.ways[at]
-	w.known.Store(known)
-	w.near.Store(near)
+	g.ways[at].known.Store(known)
 	g.keys[at].Store(k.key)
 	g.more.Store(g.more.Load()&^(math.MaxUint32<<(32*at)) | k.more>>32<<(32*at))
 	g.state.Store((state+2*memoOdd)&^((1<<memoBits-1)<<(memoBits*at)) | says<<(memoBits*at))

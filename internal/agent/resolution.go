@@ -83,13 +83,16 @@ func sameNames(names []string, attributes []limit.Attribute) bool {
 }
 
 // Cell is where a bucket's units are. The zero Cell is none.
-type Cell struct{ at *hot }
+type Cell struct{ tokens *counter }
 
 // None reports whether it is none.
-func (c Cell) None() bool { return c.at == nil }
+func (c Cell) None() bool { return c.tokens == nil }
 
-// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with.
-func (c Cell) Take(n int64) bool { return c.at.take(n) }
+// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with. Where it fails the units may have Moved.
+func (c Cell) Take(n int64) bool { return take(c.tokens, n) }
+
+// Moved reports whether the units are elsewhere by now: the bucket knows where.
+func (c Cell) Moved() bool { return c.tokens.Load() < lodgedBelow }
 
 // ownName returns a name in memory that nobody writes: for one with a meaning of its own the constant,
 // which a program has only once.
@@ -118,7 +121,7 @@ func (r *Resolution) Take(n int64) int {
 		if r.inherited[i&(memoLimits-1)] {
 			r.entries[i&(memoLimits-1)].Inherit(n)
 		}
-		if !c.take(n) {
+		if !take(&c.tokens, n) && !(Cell{&c.tokens}.Moved() && r.entries[i&(memoLimits-1)].Take(n)) {
 			return i
 		}
 	}

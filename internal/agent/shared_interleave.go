@@ -82,10 +82,6 @@ func identity(v any) int64 {
 		if v != nil {
 			return int64(v.is.key)
 		}
-	case *hot:
-		if v != nil {
-			return v.back.v + 1
-		}
 	case *memoTable:
 		if v != nil {
 			return int64(len(v.groups))

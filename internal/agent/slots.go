@@ -34,7 +34,7 @@ func (of *Bucket) Cancel(n int64) []*Waiter {
 // asks: the owner is to look at the bucket, which then gives them up. Whoever gave slots back asks.
 func (of *Bucket) Surplus() bool {
 	s := of.seldom()
-	if s == nil || s.due(of.at)+of.at.units() <= int64(s.keep.Load()) {
+	if s == nil || s.due(of.at)+unitsOf(&of.at.tokens) <= int64(s.keep.Load()) {
 		return false
 	}
 	b := of.open(new(hand))

@@ -50,7 +50,11 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		if plain.Take(n) {
 			return Decision{Allowed: true, by: known}
 		}
-		if e := known.Entry(0); n == 1 && !known.Item(0).Soft {
+		e := known.Entry(0)
+		if plain.Moved() && e.Take(n) {
+			return Decision{Allowed: true, by: known}
+		}
+		if n == 1 && !known.Item(0).Soft {
 			if v, shut := c.shut(e, c.now()); shut {
 				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: e}
 			}

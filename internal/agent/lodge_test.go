@@ -1,0 +1,211 @@
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// lodgers remembers so many requests, each of a bucket of its own that has so many units.
+func lodgers(tb testing.TB, n int, units int64) (r *Registry, set *Set, requests [][]limit.Attribute, entries []*Entry) {
+	tb.Helper()
+	r, set, _ = many(tb, 1)
+	r.buckets.Store(int64(n))
+	for i := range n {
+		requests = append(requests, attributesOf("tenant", "a", "user", fmt.Sprint(i)))
+		e := entryOn(r)
+		e.at.tokens.Store(units * Unit)
+		r.Remember(requests[i], set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+		entries = append(entries, e)
+	}
+	return r, set, requests, entries
+}
+
+func lodging(entries []*Entry) (n int) {
+	for _, e := range entries {
+		if e.has(lodged) {
+			n++
+		}
+	}
+	return n
+}
+
+// allHome fails the test unless each bucket has its units at home.
+func allHome(t *testing.T, entries []*Entry, units int64) {
+	t.Helper()
+	for i, e := range entries {
+		if e.has(lodged) || unitsOf(&e.at.tokens) != units {
+			t.Fatalf("bucket %d has %d units at home, want %d", i, unitsOf(&e.at.tokens), units)
+		}
+	}
+}
+
+// Of many requests that are remembered, the tokens of nearly all lodge, and no table has hints for the few others.
+func TestMostTokensLodge(t *testing.T) {
+	const n = 3 * memoHinted
+	r, _, requests, entries := lodgers(t, n, 3)
+	if got := lodging(entries); got < n*98/100 {
+		t.Errorf("the tokens of %d of %d lodge, want all but a few", got, n)
+	}
+	if r.memo.table.Load().hints.of != nil {
+		t.Error("there are hints, and little to say")
+	}
+	for i, a := range requests {
+		known, plain, _ := r.Recall(a)
+		if known != nil && (plain.tokens != entries[i].tokens() || !plain.Take(2) || plain.Take(2) || plain.Moved()) {
+			t.Fatalf("request %d is not of its bucket's three units", i)
+		}
+		if entries[i].Take(2) || !entries[i].Take(1) { // as a request does that is not remembered
+			t.Fatalf("bucket %d has not the unit that is left", i)
+		}
+	}
+}
+
+// A way lodges tokens once; when too many have, the table is replaced, and they lodge again.
+func TestTokensLodgeAgain(t *testing.T) {
+	const n = 1000
+	r, set, requests, entries := lodgers(t, n, 3)
+	slots := memoWays * len(r.memo.table.Load().groups)
+	for i := range n {
+		known, _, _ := r.Recall(requests[i])
+		entries[i].marks.set(dead, true)
+		r.Forget(known)
+		if entries[i] = entryOn(r); known != nil {
+			r.Remember(requests[i], set, []*Item{&set.Items[0]}, []*Entry{entries[i]}, 0)
+		}
+	}
+	was, spentWays := lodging(entries), r.memo.table.Load().spent
+	if spentWays < n*9/10 || was > slots-spentWays {
+		t.Fatalf("of %d ways %d are spent, and in %d are tokens", slots, spentWays, was)
+	}
+	r.memo.sweep()
+	if got := lodging(entries); got < n*95/100 {
+		t.Errorf("the tokens of %d of %d lodge after a sweep, %d before, want nearly all", got, n, was)
+	}
+}
+
+// What several requests come to, or requests of several limits, is at home from then on.
+func TestTokensOfSeveralAreAtHome(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 2, 3)
+	r.Remember(attributesOf("tenant", "a", "user", "0", "endpoint", "e"), set, []*Item{&set.Items[0]}, entries[:1], 0)
+	r.Remember(attributesOf("tenant", "a", "user", "1", "endpoint", "e"), set, []*Item{&set.Items[0], &set.Items[0]}, []*Entry{entries[1], entryOn(r)}, 0)
+	allHome(t, entries, 3)
+	for i, a := range requests {
+		if known, plain, _ := r.Recall(a); known == nil || plain.tokens != &entries[i].at.tokens || !plain.Take(3) {
+			t.Errorf("request %d has not its bucket's units", i)
+		}
+		r.Remember(a, set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
+		if entries[i].has(lodged) {
+			t.Errorf("the tokens of bucket %d are moved to and fro", i)
+		}
+	}
+}
+
+// A journal's cells are where a crash leaves them.
+func TestTokensOfAJournalAreAtHome(t *testing.T) {
+	r, set, _ := many(t, 1)
+	c := new(cell)
+	e := entryOn(r)
+	e.at = &c.hot
+	e.marks.set(durable, true)
+	r.Remember(attributesOf("tenant", "a"), set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+	if _, plain, _ := r.Recall(attributesOf("tenant", "a")); e.has(lodged) || plain.tokens != &c.tokens {
+		t.Error("the tokens are not in the cell")
+	}
+}
+
+// When a memo goes, all that lodges in it comes home.
+func TestTokensComeHome(t *testing.T) {
+	for name, end := range map[string]func(*Registry){
+		"it begins anew":  func(r *Registry) { r.memo.begin() },
+		"it is set aside": func(r *Registry) { r.memo.setAside(r.memo.table.Load()); r.memo.sweep() },
+		"requests stay away": func(r *Registry) {
+			for range memoStay + 1 {
+				r.memo.sweep()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, _, entries := lodgers(t, 1000, 3)
+			if lodging(entries) == 0 {
+				t.Fatal("none lodge")
+			}
+			end(r)
+			allHome(t, entries, 3)
+		})
+	}
+}
+
+// While tokens move all the time, each unit of each bucket is taken once, and by the bucket's own requests.
+func TestTokensMoveUnderLoad(t *testing.T) {
+	const buckets, units = 40, 2000
+	r, set, requests, entries := lodgers(t, buckets, units)
+	var taken [buckets]atomic.Int64
+	var granted [buckets]int64
+	for i := range granted {
+		granted[i] = units
+	}
+	var askers sync.WaitGroup
+	for g := range 2 * runtime.GOMAXPROCS(0) {
+		askers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 60_000 {
+				i := rng.IntN(buckets)
+				known, plain, _ := r.Recall(requests[i])
+				if known == nil && rng.IntN(8) == 0 {
+					r.Remember(requests[i], set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
+				}
+				if known != nil && plain.Take(1) || (known == nil || plain.Moved()) && entries[i].Take(1) {
+					taken[i].Add(1)
+				}
+			}
+		})
+	}
+	var owner sync.WaitGroup
+	stop := make(chan struct{})
+	owner.Go(func() {
+		rng := rand.New(rand.NewPCG(1, 2))
+		m := &r.memo
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			switch i := rng.IntN(buckets); rng.IntN(8) {
+			case 0:
+				m.begin()
+			case 1:
+				m.mu.Lock()
+				m.resizeLocked(m.table.Load(), memoGroups<<rng.IntN(3))
+				m.mu.Unlock()
+			case 2:
+				m.sendHome(entries[i])
+			default:
+				e := entries[i] // as its owner does
+				e.mu.Lock()
+				st := e.stock()
+				st.credit(1)
+				granted[i] += st.credit(-1) // which it fell short of
+				e.mu.Unlock()
+			}
+		}
+	})
+	askers.Wait()
+	close(stop)
+	owner.Wait()
+	for i, e := range entries {
+		had := taken[i].Load()
+		e.mu.Lock()
+		left := unitsOf(e.tokens())
+		e.mu.Unlock()
+		if had+left != granted[i] || had == 0 {
+			t.Errorf("bucket %d had %d units: %d were taken and %d are left", i, granted[i], had, left)
+		}
+	}
+}

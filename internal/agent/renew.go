@@ -15,8 +15,9 @@ const (
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
 	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
-	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. Terms that only a
-	// strained server has are of so many buckets that looking at them takes as much as renewing them: there it is checks again.
+	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. The longest are of where there
+	// is so much that what lies idle is missed by nobody soon, and of so many buckets that looking at them takes as much as renewing
+	// them: there it is checks again.
 	checkEvery = lease.ShortTerm / 4
 	checkLong  = 500_000
 	longChecks = 64
@@ -167,7 +168,7 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 	switch {
 	case short:
 		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
-	case b.term <= lease.LongestTerm:
+	case b.term < lease.LongestTerm:
 		every = min(every, max(checkLong, b.term/longChecks))
 	}
 	rate := b.rate()

@@ -87,6 +87,7 @@ type loop struct {
 	settleFails int
 	settleAt    time.Time
 	reportAt    time.Time
+	edgeAt      time.Time // when the last slot ended, as this loop saw it
 	sweptAt     int64
 	accounts    accounts       // of leases, by limit
 	urgent      []*agent.Entry // scratch
@@ -208,6 +209,7 @@ func (l *loop) step() time.Duration {
 	now, today := time.Now(), l.today()
 	if slot := l.slotOf(today); slot != l.current {
 		l.collect() // what was admitted until here is of the slot that ends
+		l.edgeAt = now
 		l.current = slot
 		c.keeper.records().Slot(slot)
 		// A slot's reports come soon after it, and not all agents' at once.
@@ -216,7 +218,7 @@ func (l *loop) step() time.Duration {
 		}
 	}
 	if !now.Before(l.reportAt) {
-		l.report()
+		l.report(now)
 		l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
 	}
 	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
@@ -355,9 +357,12 @@ func (l *loop) collectLimbo(now int64) {
 }
 
 // report collects and freezes, unless too many reports wait already: then usage
-// goes on being merged.
-func (l *loop) report() {
-	idle := l.collect()
+// goes on being merged. The report that follows a slot's end tells what was collected there: all agents have much to do then.
+func (l *loop) report(now time.Time) {
+	var idle []*agent.Entry
+	if now.Sub(l.edgeAt) > l.c.cfg.reportInterval/4 {
+		idle = l.collect()
+	}
 	if l.c.reg.Version() > 0 && !l.outbox.Full() {
 		l.outbox.Freeze(l.through, false)
 		l.tidy()

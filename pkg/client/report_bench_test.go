@@ -35,7 +35,7 @@ func BenchmarkReport(b *testing.B) {
 	}
 	report := func(c *Client) {
 		c.ask(func(l *loop) {
-			l.report()
+			l.report(time.Now())
 			for l.settle(time.Now()); l.settling; {
 				l.onSettled(<-l.settled)
 			}

@@ -3,8 +3,8 @@
 package agent
 
 import (
-	"fmt"
-	"hash/maphash"
+	"iter"
+	"slices"
 	"testing"
 )
 
@@ -21,20 +21,29 @@ type scene struct {
 // ended unwinds an actor whose run is given up.
 type ended struct{}
 
+// An actor is a coroutine, since a switch to one takes a fraction of what two channels and the scheduler do.
 type actor struct {
-	resume  chan bool // false gives the run up
-	wants   *lock     // goes on only when it is free
+	next    func() (struct{}, bool) // lets it go on to its next operation; false once it has none
+	stop    func()
+	yield   func(struct{}) bool // false gives the run up
+	wants   *lock               // goes on only when it is free
 	done    bool
-	history maphash.Hash // of all that it saw
+	history uint64 // a hash of all that it saw
 	steps   int
 }
 
 type explorer struct {
-	seed    maphash.Seed
 	visited map[uint64]bool
 	runs    int
 	current *actor
-	paused  chan struct{}
+	ready   []*actor // of the last choice
+}
+
+// mix adds v to the hash h: other values, or another order of them, give another hash.
+func mix(h, v uint64) uint64 {
+	h = (h ^ v) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
 }
 
 type choice struct{ taken, of int }
@@ -55,7 +64,7 @@ func holds(t *testing.T, name string, make func() scene) {
 // explore returns the first fault, or nothing, and how many runs it took.
 func explore(t *testing.T, make func() scene) (fault string, runs int) {
 	t.Helper()
-	x := &explorer{seed: maphash.MakeSeed(), visited: map[uint64]bool{}, paused: newPaused()}
+	x := &explorer{visited: map[uint64]bool{}}
 	step = x.step
 	saw = x.saw
 	defer func() { step, saw = func(*lock) {}, func(int64) {} }()
@@ -83,16 +92,13 @@ func explore(t *testing.T, make func() scene) (fault string, runs int) {
 	}
 }
 
-func newPaused() chan struct{} { return make(chan struct{}) }
-
 func (x *explorer) step(l *lock) {
 	a := x.current
 	if a == nil {
-		return // preparing, or checking
+		return // preparing, checking, or giving up
 	}
 	a.wants = l
-	x.paused <- struct{}{}
-	if !<-a.resume {
+	if !a.yield(struct{}{}) {
 		panic(ended{})
 	}
 	a.wants = nil
@@ -100,8 +106,8 @@ func (x *explorer) step(l *lock) {
 }
 
 func (x *explorer) saw(v int64) {
-	if x.current != nil {
-		fmt.Fprintf(&x.current.history, "%d,", v)
+	if a := x.current; a != nil {
+		a.history = mix(a.history, uint64(v))
 	}
 }
 
@@ -112,78 +118,78 @@ func (x *explorer) run(make func() scene, prefix []int) (trace []choice, fault s
 	s := make()
 	var actors []*actor
 	for _, f := range s.actors {
-		a := &actor{resume: newResume()}
-		a.history.SetSeed(x.seed)
-		actors = append(actors, a)
-		go func() {
+		a := new(actor)
+		a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
+			a.yield = yield
 			defer func() {
-				if e := recover(); e != nil {
-					if _, ok := e.(ended); !ok {
-						panic(e)
-					}
+				if e := recover(); e != nil && e != any(ended{}) {
+					panic(e)
 				}
-				a.done = true
-				x.paused <- struct{}{}
 			}()
-			if <-a.resume {
-				f()
-			}
-		}()
+			f()
+		})
+		actors = append(actors, a)
 	}
-	move := func(a *actor, on bool) {
+	move := func(a *actor) {
 		x.current = a
-		a.resume <- on
-		<-x.paused
+		_, more := a.next()
 		x.current = nil
+		a.done = !more
 	}
 	defer func() {
 		for _, a := range actors {
-			if !a.done {
-				move(a, false)
-			}
+			a.stop()
 		}
 	}()
+	trace = slices.Grow(trace, 2*len(prefix)+16)
 	for _, a := range actors {
-		move(a, true) // to its first operation
+		move(a) // to its first operation
 	}
 	for {
-		var ready []*actor
+		x.ready = x.ready[:0]
 		unfinished := false
 		for _, a := range actors {
 			unfinished = unfinished || !a.done
 			if !a.done && (a.wants == nil || !a.wants.held) {
-				ready = append(ready, a)
+				x.ready = append(x.ready, a)
 			}
 		}
 		if !unfinished {
 			return trace, s.atEnd()
 		}
-		if len(ready) == 0 {
+		if len(x.ready) == 0 {
 			return trace, "everyone waits for a lock"
 		}
 		k := 0
 		if len(trace) < len(prefix) {
 			k = prefix[len(trace)]
 		}
-		trace = append(trace, choice{k, len(ready)})
-		move(ready[k], true)
+		trace = append(trace, choice{k, len(x.ready)})
+		move(x.ready[k])
 		if fault := s.always(); fault != "" {
 			return trace, fault
 		}
 		if len(trace) < len(prefix) {
 			continue
 		}
-		var h maphash.Hash
-		h.SetSeed(x.seed)
-		fmt.Fprint(&h, s.state())
-		for _, a := range actors {
-			fmt.Fprint(&h, a.done, a.steps, a.history.Sum64(), a.wants != nil && a.wants.held)
+		h := uint64(0)
+		for _, v := range s.state() {
+			h = mix(h, uint64(v))
 		}
-		if x.visited[h.Sum64()] {
+		for _, a := range actors {
+			h = mix(h, a.history)
+			h = mix(h, uint64(a.steps)<<2|bit(a.done)<<1|bit(a.wants != nil && a.wants.held))
+		}
+		if x.visited[h] {
 			return trace, ""
 		}
-		x.visited[h.Sum64()] = true
+		x.visited[h] = true
 	}
 }
 
-func newResume() chan bool { return make(chan bool) }
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}

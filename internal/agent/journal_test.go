@@ -15,6 +15,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // model is a ledger: reports by epoch, in order, each once.
@@ -84,6 +85,7 @@ func (m *model) units() (billed map[string]int64, denied int64) {
 // itself killed everywhere, and done again. Where it is power that is lost, what was admitted before the last sync
 // is there, and nothing that was not.
 func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
+	unraced.Only(t)
 	for seed := range uint64(12) {
 		crashEverywhere(t, seed)
 	}
@@ -453,6 +455,7 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 
 // Records of many buckets are many records, of a bounded size each.
 func TestRecordsAreBounded(t *testing.T) {
+	unraced.Only(t)
 	const users, bookings = 6000, 30
 	d := &disk{stop: func(string) {}, room: users}
 	j := NewJournal(d)

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 func attributesOf(pairs ...string) []limit.Attribute {
@@ -154,6 +155,7 @@ func TestRecallOnSecondSight(t *testing.T) {
 
 // What is remembered is bounded, stays while it is used, and goes when it is not.
 func TestMemoIsBounded(t *testing.T) {
+	unraced.Only(t)
 	r, set, _ := many(t, 1)
 	request := func(i int) []limit.Attribute { return attributesOf("tenant", "a", "user", fmt.Sprint(i)) }
 	count := func() int { return r.memo.table.Load().count }
@@ -227,6 +229,7 @@ func TestMemoFindsMostAtFirst(t *testing.T) {
 // The halves of a key are independent, and tell apart requests that differ in little: of half a million each half,
 // and what is compared of the second, agrees in no more than chance has it.
 func TestMemoKeysTellApart(t *testing.T) {
+	unraced.Only(t)
 	var keys []memoKey
 	add := func(pairs ...string) {
 		k, ok := memoHash(attributesOf(pairs...))

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"os/exec"
 	"testing"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // The orders of operations on what requests and the owner share are run in a build of
 // their own (interleave_test.go), which replaces the atomic operations and the mutex.
 func TestEveryOrder(t *testing.T) {
+	unraced.Only(t)
 	if testing.Short() {
 		t.Skip("it builds another test binary")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // number is a number or truth of a book, and where in the book it is.
@@ -44,6 +45,7 @@ var extremes = []int64{0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt64, ma
 // What is packed is what is unpacked, of whatever numbers, at the ends of their ranges too; no field is left out. What has
 // no room is said to have none.
 func TestPackedIsUnpacked(t *testing.T) {
+	unraced.Only(t)
 	const seed = 4
 	r := rand.New(rand.NewPCG(seed, 1))
 	packed, narrow := 0, 0

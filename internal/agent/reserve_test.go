@@ -8,12 +8,14 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // Reservations of any history cost the bucket what was committed and no more, the store
 // never hands out what is reserved, and no count falls or is negative. The bucket hardly refills, so
 // that every unit can be accounted for.
 func TestReservationsCostWhatTheyCommit(t *testing.T) {
+	unraced.Only(t)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		l := bucketOf(1000, 1)
@@ -260,6 +262,7 @@ func TestNothingIsAskedAtAnEdge(t *testing.T) {
 // no more than the bucket has, beyond what single commits found nothing to pay with; and in the end nothing is paid
 // twice. Two agents, every algorithm that reserves.
 func TestOverCommitsArePaid(t *testing.T) {
+	unraced.Only(t)
 	for name, a := range map[string]limit.Algorithm{
 		"token_bucket": limit.TokenBucket, "fixed_window": limit.FixedWindow, "sliding_window_log": limit.SlidingWindowLog, "sliding_window": limit.SlidingWindow,
 	} {

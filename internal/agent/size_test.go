@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // bytesPerBucket bounds what a bucket with a live lease takes beyond its key, see
@@ -18,6 +19,7 @@ const bytesPerBucket = 128
 // What a live bucket takes on the heap, in the registry's table and in the schedule: one that was just granted its first
 // lease, and one that has been in use on an agent that runs for a month.
 func TestBytesPerBucket(t *testing.T) {
+	unraced.Only(t)
 	for _, c := range []struct {
 		name string
 		from int64

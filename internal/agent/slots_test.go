@@ -6,6 +6,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 func slotsLimit(slots, queue int64) *limit.Limit {
@@ -191,6 +192,7 @@ func (s *slotServer) renew(holder int, r lease.Renewal, rng *rand.Rand) (lease.G
 // Over many agents, with calls and answers that are lost, late or repeated, no
 // more requests have slots than there are; all slots are there again at the end.
 func TestSlotsAreInOneHand(t *testing.T) {
+	unraced.Only(t)
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		const slots, agents = 6, 3

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 type item struct{ key uint64 }
@@ -111,6 +113,7 @@ func TestTableReadersBesideAWriter(t *testing.T) {
 
 // Where far more have one hash than a group can say went past it, all are found, and none that was taken out.
 func TestTableOfOneHash(t *testing.T) {
+	unraced.Only(t)
 	const n = 3_000
 	tab, all := newTable(func(*item) uint64 { return 97 }), make([]*item, n)
 	for i := range all {

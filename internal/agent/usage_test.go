@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 func usageRow(slot int64, key int) ledger.Row {
@@ -17,6 +18,7 @@ func usageRow(slot int64, key int) ledger.Row {
 // Usage that waits for slot after slot is what was added, once, whatever was packed meanwhile: with a clock that steps
 // back, with rows that come back, and in small numbers and large.
 func TestUsageIsPackedAndWhole(t *testing.T) {
+	unraced.Only(t)
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		var u Usage
@@ -53,6 +55,7 @@ func TestUsageIsPackedAndWhole(t *testing.T) {
 
 // An outage of the ledger costs an agent little more with each slot: what waits is packed.
 func TestUsageOfSlotsIsSmall(t *testing.T) {
+	unraced.Only(t)
 	const keys, slots = 5000, 60
 	heap := func() int64 {
 		runtime.GC()

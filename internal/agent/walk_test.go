@@ -11,11 +11,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // A bucket whose book is packed whenever it can be does what one does whose book stays open, whatever requests, the owner, the
 // store and changes of policy do to both.
 func TestPackedAndOpenBooksDoTheSame(t *testing.T) {
+	unraced.Only(t)
 	packed := 0
 	for seed := range uint64(300) {
 		packed += walk(t, seed)

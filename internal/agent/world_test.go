@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // A world is a few agents on one bucket of the store in process, in virtual time, with calls
@@ -246,6 +247,7 @@ func TestSlotsOfACrashedAgentComeBack(t *testing.T) {
 // When a window turns no request waits: the agents have tokens of the next one. In no
 // window more is admitted than the limit says.
 func TestNobodyWaitsAtAnEdge(t *testing.T) {
+	unraced.Only(t)
 	for _, c := range []struct {
 		name   string
 		length time.Duration

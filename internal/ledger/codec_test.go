@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 func someRows() []Row {
@@ -140,6 +142,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 // Split's parts encode within the bounds and are all the rows.
 func TestSplit(t *testing.T) {
+	unraced.Only(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, 1000, MaxRows, MaxRows + 1, 3 * MaxRows} {
 		for _, length := range []int{1, 200, 2600} {

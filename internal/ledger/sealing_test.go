@@ -3,11 +3,14 @@ package ledger
 import (
 	"fmt"
 	"testing"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // TestABlockIsBoundedByNotes: agents that share tenants make few entries, and a note for
 // each agent and tenant: a block ends by those too, unless they are known already.
 func TestABlockIsBoundedByNotes(t *testing.T) {
+	unraced.Only(t)
 	const tenants = 10_000
 	rows := make([]Row, tenants)
 	for i := range rows {

@@ -3,11 +3,14 @@ package ledger
 import (
 	"testing"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // Days and months begin where their date does, in every half-hour of five years, in zones
 // that skip or repeat midnight, and pages begin where the ones before ended.
 func TestPeriods(t *testing.T) {
+	unraced.Only(t)
 	for _, name := range []string{"UTC", "America/Santiago", "America/Havana", "Atlantic/Azores", "Africa/Cairo", "Asia/Beirut",
 		"America/Sao_Paulo", "America/Goose_Bay", "America/Asuncion", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia", "Europe/Berlin"} {
 		zone, err := time.LoadLocation(name)

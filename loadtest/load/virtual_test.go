@@ -20,6 +20,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/server/boot"
+	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/loadtest/stack"
 )
 
@@ -50,6 +51,7 @@ func TestLoadInVirtualTime(t *testing.T) {
 // Of a server that can renew each lease every twenty seconds no more is asked, once agents know: leases last longer, and what requests wait
 // for comes. Without their telling it of their strain a third of the decisions were made, and three of four of these were denials.
 func TestLoadOfABusyServer(t *testing.T) {
+	unraced.Only(t) // the goroutines of it are those of TestLoadInVirtualTime, and five times as many
 	c := Config{Gateways: 20, Tenants: 250, Duration: 30 * time.Second, Warm: 30 * time.Second, Rate: 25_000, Shape: Zipf, Limits: 1, Burst: 2 * time.Minute}
 	virtually(t, c, c.Gateways*c.Tenants/20, func(r *Result) {
 		if r.DecisionsPerSecond < 0.5*float64(c.Rate) {

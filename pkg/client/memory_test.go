@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 var (
@@ -32,6 +34,7 @@ const bytesPerTenant = 1050
 // passes while something is done, however slow the machine: no slot and no lease ends meanwhile, the usage and renewals of
 // which would be measured as well.
 func TestBytesPerTenant(t *testing.T) {
+	unraced.Only(t)
 	if *memoryProfile != "" {
 		runtime.MemProfileRate = 4096
 	}

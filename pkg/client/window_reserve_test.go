@@ -13,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 var (
@@ -39,7 +40,7 @@ func TestReservationsAcrossWindows(t *testing.T) {
 	}
 	for name, l := range kinds {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(*windowSeeds) {
+			for seed := range uint64(unraced.Some(*windowSeeds)) {
 				if *windowSeed >= 0 {
 					seed = uint64(*windowSeed)
 				}

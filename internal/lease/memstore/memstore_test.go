@@ -8,6 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/leasetest"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 func TestSuite(t *testing.T) {
@@ -38,5 +39,6 @@ func TestIdleBucketsGo(t *testing.T) {
 
 // Honest holders keep the bounds of sliding windows, logs, slots and strict buckets at every instant.
 func TestBounds(t *testing.T) {
+	unraced.Only(t)
 	leasetest.Bounds(t, 200, func(*testing.T) lease.Store { return memstore.New() })
 }

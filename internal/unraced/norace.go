@@ -1,0 +1,6 @@
+//go:build !race
+
+package unraced
+
+// Watched says whether the race detector watches.
+const Watched = false

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,9 +55,23 @@ type visit struct {
 	writes command
 }
 
-// renew answers a batch: all renewals of one bucket in one step.
+// renew answers a batch: all renewals of one bucket in one step. The buckets of each node go beside those of the others: one executes what
+// it was sent while the steps of another's are executed here, and no write waits for a node that hangs.
 func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) {
-	left := s.visits(renewals, answers)
+	groups := s.byNode(ctx, s.visits(renewals, answers))
+	var others sync.WaitGroup
+	for i, visits := range groups {
+		if i == len(groups)-1 {
+			s.serve(ctx, visits, renewals, answers)
+		} else {
+			others.Go(func() { s.serve(ctx, visits, renewals, answers) })
+		}
+	}
+	others.Wait()
+}
+
+// serve answers the renewals of one node's buckets.
+func (s *Store) serve(ctx context.Context, left []*visit, renewals []lease.Renewal, answers []lease.Answer) {
 	for try := 0; len(left) > 0; try++ {
 		if try == tries || try > 0 && !rest(ctx, try) {
 			fail(left, answers, errors.Join(errContended, ctx.Err()))
@@ -151,40 +166,48 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 	return again
 }
 
-// read reads the buckets. One of each node's is read by a script, which tells the node's time as well, and the others by a
+// read reads the buckets. One is read by a script, which tells the node's time as well, and the others by a
 // plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
 func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []lease.Renewal) {
 	commands := make([]*command, 0, len(visits)+len(visits)/8)
-	clocks := make(map[*redis.Client]*visit, 8)
-	for i := len(visits) - 1; i >= 0; i-- {
-		v := visits[i]
-		node, known := s.node(ctx, v.key)
-		v.clock = v
-		if clock := clocks[node]; known && clock != nil && !v.alone {
-			v.clock = clock
+	clock := visits[len(visits)-1]
+	for _, v := range visits {
+		if v.clock = clock; v.alone {
+			v.clock = v
+		}
+		if v.clock != v {
 			v.reads = plain(ctx, v.readArgs(d, renewals, "hmget", v.arg)...)
 		} else {
-			clocks[node] = v
 			v.reads = scripted(ctx, readScript, v.readArgs(d, renewals, nil, nil, nil, v.arg))
 		}
-		if v.sweep = nil; v.looks > 0 {
+		commands = append(commands, &v.reads)
+		if v.sweep = nil; v.looks > 0 { // what is swept is read after the bucket: while that is what it was, so are they
 			sweep := plain(ctx, "hrandfield", v.arg, v.looks, "withvalues")
 			v.sweep, commands = &sweep, append(commands, &sweep)
 		}
-		commands = append(commands, &v.reads)
 	}
-	slices.Reverse(commands) // what is swept is read after the bucket: while that is what it was, so are they
 	s.run(ctx, commands)
 }
 
-// node returns the node that a bucket is on, for all that is known here: it tells which of them share a clock.
-func (s *Store) node(ctx context.Context, key string) (node *redis.Client, known bool) {
+// byNode returns visits by the node that their bucket is on, for all that is known here: those of one share a clock.
+func (s *Store) byNode(ctx context.Context, visits []*visit) [][]*visit {
 	c, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		return nil, true
+	if !ok || len(visits) == 1 {
+		return [][]*visit{visits}
 	}
-	node, err := c.MasterForKey(ctx, key)
-	return node, err == nil
+	groups, at := make([][]*visit, 0, 8), make(map[*redis.Client]int, 8)
+	for _, v := range visits {
+		node, err := c.MasterForKey(ctx, v.key)
+		v.alone = err != nil
+		i, ok := at[node]
+		if !ok {
+			i = len(groups)
+			at[node] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], v)
+	}
+	return groups
 }
 
 // readArgs are the fields that the renewals need, after other arguments: the log is the last of them.

@@ -78,7 +78,7 @@ func BenchmarkBesideBare(b *testing.B) {
 				}
 				cmds[i] = &c
 			}
-			s.pipe(ctx, cmds)
+			pipe(ctx, client, cmds)
 			for _, c := range cmds {
 				if c.Err() != nil || k == 1 && c.Val() != int64(1) {
 					b.Fatal(c)

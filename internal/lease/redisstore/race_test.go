@@ -74,6 +74,11 @@ type between struct {
 	do func()
 }
 
+// onto has it see what a client that did nothing yet sends.
+func (b *between) onto(client redis.UniversalClient) {
+	client.(*redis.ClusterClient).OnNewNode(func(node *redis.Client) { node.AddHook(b) })
+}
+
 func (*between) DialHook(next redis.DialHook) redis.DialHook          { return next }
 func (*between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -94,7 +99,7 @@ func TestWhatComesBetweenReadAndWrite(t *testing.T) {
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 	defer func() { _ = client.Close() }()
 	hook := new(between)
-	client.AddHook(hook)
+	hook.onto(client)
 	store, rival := redisstore.New(client, cluster.Prefix), redisstore.New(cluster.Client(), cluster.Prefix)
 	now := time.Now().UnixMicro()
 	renew := func(s *redisstore.Store, key, holder string, number, waiting int64) lease.Answer {
@@ -172,7 +177,7 @@ func TestABucketThatAlwaysChanges(t *testing.T) {
 		hook.do = change
 	}
 	hook.do = change
-	client.AddHook(hook)
+	hook.onto(client)
 	if a := renew(store, "a"); !errors.Is(a.Err, lease.ErrUnavailable) || number < 5 || number > 50 {
 		t.Errorf("after %d changes: got %+v, want %v", number, a, lease.ErrUnavailable)
 	}

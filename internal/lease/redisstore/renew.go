@@ -60,24 +60,24 @@ type visit struct {
 func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) {
 	groups := s.byNode(ctx, s.visits(renewals, answers))
 	var others sync.WaitGroup
-	for i, visits := range groups {
+	for i, g := range groups {
 		if i == len(groups)-1 {
-			s.serve(ctx, visits, renewals, answers)
+			s.serve(ctx, g.node, g.visits, renewals, answers)
 		} else {
-			others.Go(func() { s.serve(ctx, visits, renewals, answers) })
+			others.Go(func() { s.serve(ctx, g.node, g.visits, renewals, answers) })
 		}
 	}
 	others.Wait()
 }
 
 // serve answers the renewals of one node's buckets.
-func (s *Store) serve(ctx context.Context, left []*visit, renewals []lease.Renewal, answers []lease.Answer) {
+func (s *Store) serve(ctx context.Context, node pipeliner, left []*visit, renewals []lease.Renewal, answers []lease.Answer) {
 	for try := 0; len(left) > 0; try++ {
 		if try == tries || try > 0 && !rest(ctx, try) {
 			fail(left, answers, errors.Join(errContended, ctx.Err()))
 			return
 		}
-		left = s.try(ctx, left, renewals, answers)
+		left = s.try(ctx, node, left, renewals, answers)
 	}
 }
 
@@ -139,9 +139,9 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 }
 
 // try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
-func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
+func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
 	d := newDesk(len(visits))
-	s.read(ctx, d, visits, renewals)
+	s.read(ctx, node, d, visits, renewals)
 	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
 	for _, v := range visits {
 		switch writing, err := v.step(ctx, d, renewals, answers); {
@@ -154,7 +154,7 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 			writes, written = append(writes, &v.writes), append(written, v)
 		}
 	}
-	s.run(ctx, writes)
+	s.run(ctx, node, writes)
 	for _, v := range written {
 		switch done, err := v.writes.Int(); {
 		case err != nil:
@@ -168,7 +168,7 @@ func (s *Store) try(ctx context.Context, visits []*visit, renewals []lease.Renew
 
 // read reads the buckets. One is read by a script, which tells the node's time as well, and the others by a
 // plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
-func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []lease.Renewal) {
+func (s *Store) read(ctx context.Context, node pipeliner, d *desk, visits []*visit, renewals []lease.Renewal) {
 	commands := make([]*command, 0, len(visits)+len(visits)/8)
 	clock := visits[len(visits)-1]
 	for _, v := range visits {
@@ -186,26 +186,33 @@ func (s *Store) read(ctx context.Context, d *desk, visits []*visit, renewals []l
 			v.sweep, commands = &sweep, append(commands, &sweep)
 		}
 	}
-	s.run(ctx, commands)
+	s.run(ctx, node, commands)
 }
 
-// byNode returns visits by the node that their bucket is on, for all that is known here: those of one share a clock.
-func (s *Store) byNode(ctx context.Context, visits []*visit) [][]*visit {
+// group is the buckets that are on one node, for all that is known here: they share a clock.
+type group struct {
+	node   pipeliner
+	visits []*visit
+}
+
+func (s *Store) byNode(ctx context.Context, visits []*visit) []group {
 	c, ok := s.client.(*redis.ClusterClient)
-	if !ok || len(visits) == 1 {
-		return [][]*visit{visits}
+	if !ok {
+		return []group{{s.client, visits}}
 	}
-	groups, at := make([][]*visit, 0, 8), make(map[*redis.Client]int, 8)
+	groups, at := make([]group, 0, 8), make(map[*redis.Client]int, 8)
 	for _, v := range visits {
 		node, err := c.MasterForKey(ctx, v.key)
-		v.alone = err != nil
 		i, ok := at[node]
 		if !ok {
 			i = len(groups)
 			at[node] = i
-			groups = append(groups, nil)
+			groups = append(groups, group{node: node})
 		}
-		groups[i] = append(groups[i], v)
+		if err != nil { // the client may know more when it sends them
+			v.alone, groups[i].node = true, c
+		}
+		groups[i].visits = append(groups[i].visits, v)
 	}
 	return groups
 }

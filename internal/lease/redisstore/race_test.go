@@ -158,6 +158,65 @@ func TestWhatComesBetweenReadAndWrite(t *testing.T) {
 	}
 }
 
+// stalled holds up what a node is sent first, until another node was sent a write.
+type stalled struct {
+	once  sync.Once
+	wrote chan struct{}
+}
+
+func (*stalled) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*stalled) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		first := false
+		if s.once.Do(func() { first = true }); first {
+			select {
+			case <-s.wrote:
+			case <-ctx.Done():
+			}
+		}
+		err := next(ctx, cmds)
+		if args := cmds[0].Args(); err == nil && len(args) > 1 && args[1] == redisstore.WriteHash {
+			select {
+			case s.wrote <- struct{}{}:
+			default:
+			}
+		}
+		return err
+	}
+}
+
+// A node that hangs keeps no other's buckets waiting between their read and their write.
+func TestANodeThatHangs(t *testing.T) {
+	cluster := testenv.Redis(t)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	defer func() { _ = client.Close() }()
+	store := redisstore.New(client, cluster.Prefix)
+	rs := make([]lease.Renewal, 20) // on all nodes
+	for i := range rs {
+		rs[i] = lease.Renewal{Key: "hangs-" + strconv.Itoa(i), Spec: leasetest.Bucket(10, 10), Holder: "a", Number: 1, Began: 1, Waiting: 1}
+	}
+	hook := &stalled{wrote: make(chan struct{}, 1)}
+	for round := range 2 { // the nodes learn the scripts
+		if round == 1 {
+			err := client.(*redis.ClusterClient).ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error { node.AddHook(hook); return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range rs {
+			rs[i].Number++
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		for i, a := range store.Renew(ctx, rs) {
+			if a.Err != nil {
+				t.Errorf("round %d, bucket %d: %v", round, i, a.Err)
+			}
+		}
+		cancel()
+	}
+}
+
 // A bucket that others change at each try is unavailable in the end, and soon.
 func TestABucketThatAlwaysChanges(t *testing.T) {
 	cluster := testenv.Redis(t)

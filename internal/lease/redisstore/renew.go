@@ -140,7 +140,8 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 
 // try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
 func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
-	d := newDesk(len(visits))
+	d := newDesk()
+	defer d.back()
 	s.read(ctx, node, d, visits, renewals)
 	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
 	for _, v := range visits {
@@ -223,7 +224,7 @@ func (v *visit) readArgs(d *desk, renewals []lease.Renewal, others ...any) []any
 	args = append(append(args, others...), stateField)
 	logged := false
 	for _, i := range v.at {
-		args = append(args, recordPrefix+renewals[i].Holder)
+		args = append(args, d.recordOf(renewals[i].Holder))
 		logged = logged || renewals[i].Spec.Algorithm == limit.SlidingWindowLog
 	}
 	if logged {
@@ -233,29 +234,39 @@ func (v *visit) readArgs(d *desk, renewals []lease.Renewal, others ...any) []any
 	return args
 }
 
-// desk is where the steps of one try are executed, one after the other. What they write stays, until it is sent.
+// desk is where the steps of one try are executed, one after the other. What they read and write by lies there until it was sent, and
+// then another try's does: of a thousand buckets that is half a megabyte.
 type desk struct {
 	state    lease.State
 	holders  map[string]*lease.Record
 	records  []lease.Record // holders' that were read
 	swept    lease.Record   // one that is looked at
 	executed []int
-	written  []byte // what lies before is never moved
+	written  []byte
 	args     []any
+	holder   string // of whom field is
+	field    any
 }
 
-// At a time so much room is made for values, which take some hundred bytes each, and for arguments, of which a read and a write have 18.
-const deskValues, deskArgs = 16 << 10, 18
+var desks = sync.Pool{New: func() any { return new(desk) }}
 
-func newDesk(visits int) *desk {
-	return &desk{holders: make(map[string]*lease.Record, 1), args: make([]any, 0, visits*deskArgs)}
+func newDesk() *desk {
+	d := desks.Get().(*desk)
+	d.holders = make(map[string]*lease.Record, 1) // one that was large takes long to clear, for each bucket
+	return d
 }
 
-// value returns what encode appends to a buffer.
+// back gives the desk's room to others.
+func (d *desk) back() {
+	clear(d.args)
+	room := desk{records: d.records[:0], executed: d.executed[:0], written: d.written[:0], args: d.args[:0]}
+	room.state.Ring = d.state.Ring[:0]
+	*d = room
+	desks.Put(d)
+}
+
+// value returns what encode appends to a buffer. Where that grows, what was returned before stays in the one that it was in.
 func (d *desk) value(encode func(to []byte) []byte) []byte {
-	if cap(d.written)-len(d.written) < 1<<10 {
-		d.written = make([]byte, 0, deskValues)
-	}
 	begin := len(d.written)
 	d.written = encode(d.written)
 	return d.written[begin:len(d.written):len(d.written)]
@@ -263,12 +274,17 @@ func (d *desk) value(encode func(to []byte) []byte) []byte {
 
 // list returns an empty list for n arguments.
 func (d *desk) list(n int) []any {
-	if cap(d.args)-len(d.args) < n {
-		d.args = make([]any, 0, max(n, 32*deskArgs))
-	}
 	begin := len(d.args)
-	d.args = d.args[:begin+n]
+	d.args = slices.Grow(d.args, n)[:begin+n]
 	return d.args[begin:begin:len(d.args)]
+}
+
+// recordOf returns a holder's field. Most renewals beside each other are of one.
+func (d *desk) recordOf(holder string) any {
+	if d.field == nil || d.holder != holder {
+		d.holder, d.field = holder, recordPrefix+holder
+	}
+	return d.field
 }
 
 // step executes the renewals on what was read. It reports whether there is something to write.

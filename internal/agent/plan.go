@@ -9,6 +9,7 @@ type Plan struct {
 	turn    int64 // when it is to be looked at whether or not it may be renewed
 	kept    int64 // when its lease is over if it is not renewed
 	Pressed bool  // as Bucket.Pressed
+	renews  bool  // what is due then is a renewal at the term's end, and not a look at demand; see Bucket.Soon
 }
 
 // Plan returns it.
@@ -31,6 +32,7 @@ func (b *book) planLocked(now int64) Plan {
 	if !b.live || b.counting {
 		return p
 	}
+	p.renews = b.soonLocked(p.due)
 	if b.length > 0 && b.turnAt > now {
 		p.turn = min(p.turn, b.turnAt)
 	}

@@ -89,10 +89,12 @@ func (b *book) dueLocked(now int64) int64 {
 func (of *Bucket) Soon(now int64) bool {
 	b := of.open(new(hand))
 	defer b.close()
-	if b.counting || b.slots || b.length > 0 || !b.live || b.ask != nil || now < b.renewAt-b.leadLocked(b.term)/2 {
-		return false
-	}
-	return b.trickle > 0 || b.idle() > 0 || b.reservedLocked() > 0
+	return b.soonLocked(now) && (b.trickle > 0 || b.idle() > 0 || b.reservedLocked() > 0)
+}
+
+// soonLocked is Soon, whatever the lease holds.
+func (b *book) soonLocked(now int64) bool {
+	return !b.counting && !b.slots && b.length == 0 && b.live && b.ask == nil && now >= b.renewAt-b.leadLocked(b.term)/2
 }
 
 // dueLeaseLocked is Due for the lease's sake.

@@ -43,14 +43,15 @@ const (
 	leftAlone = 16
 )
 
-// when is when a bucket is to be looked at: of the time as many bits as tell apart what is due within 18 minutes, for what is later is
+// when is when a bucket is to be looked at: of the time as many bits as tell apart what is due within nine minutes, for what is later is
 // looked at then.
 type when uint32
 
 const (
-	dueBits = 30
+	dueBits = 29
 	waits   = when(1) << 31 // it is in the schedule
 	seen    = when(1) << 30 // in a walk over a slot that is under way
+	renews  = when(1) << 29 // its renewal may go with others then; see Near
 )
 
 func (w when) in(slot int) bool { return w&waits != 0 && slotOf(int64(w)) == slot }
@@ -93,6 +94,14 @@ func (s *Schedule) Set(e *Entry, due int64) {
 	e.when = waits | when(due&(1<<dueBits-1))
 	if s.next > due {
 		s.next = due
+	}
+}
+
+// Follow has e be looked at when its plan says.
+func (s *Schedule) Follow(e *Entry, p *Plan) {
+	s.Set(e, p.Look(e.Flying))
+	if p.renews && !e.Flying && e.when != 0 {
+		e.when |= renews
 	}
 }
 
@@ -292,7 +301,7 @@ func (s *Schedule) first() int64 {
 	return least
 }
 
-// Near appends to found, up to most, the buckets that are due at a time, and leaves them where they are.
+// Near appends to found, up to most, the buckets that are due at a time and are to be renewed then, as far as is known, and leaves them where they are.
 func (s *Schedule) Near(at int64, most int, found []*Entry) []*Entry {
 	before := len(found)
 	last := min(at>>slotBits, s.from+wheel-1)
@@ -302,7 +311,7 @@ func (s *Schedule) Near(at int64, most int, found []*Entry) []*Entry {
 			if len(found) >= most {
 				break
 			}
-			if e.when.in(k) && e.when&seen == 0 && s.due(e) <= at {
+			if e.when.in(k) && e.when&(seen|renews) == renews && s.due(e) <= at {
 				e.when |= seen
 				found = append(found, e)
 			}

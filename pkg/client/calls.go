@@ -108,7 +108,7 @@ func (l *loop) onRenewed(r renewResult) {
 			l.accounts.answered(e, &got, &a.Grant)
 			serve(got.Served)
 			if !e.Orphan() {
-				l.sched.Set(e, got.Plan.Look(false))
+				l.sched.Follow(e, &got.Plan)
 				continue
 			}
 			serve(e.Dismiss())

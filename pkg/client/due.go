@@ -144,7 +144,7 @@ func (l *loop) visit(e *agent.Entry, now int64, batch []*agent.Entry) []*agent.E
 		force(e, 0)
 	}
 	e.Flying = true // from here: another reason to look at it finds it so
-	l.sched.Set(e, plan.Look(true))
+	l.sched.Follow(e, &plan)
 	return append(batch, e)
 }
 
@@ -154,7 +154,7 @@ func (l *loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
 	serve(served)
 	l.count.excess.add(&l.count.decided, e, beyond{late: late})
 	if e.Flying || plan.Renew() > now {
-		l.sched.Set(e, plan.Look(e.Flying))
+		l.sched.Follow(e, &plan)
 		return plan, false
 	}
 	if at := plan.Line.Force; at > 0 && at <= now && !e.Orphan() && plan.Idle() {

@@ -278,7 +278,7 @@ func serve(waiters []*agent.Waiter) {
 // schedule says when a bucket is to be looked at next.
 func (l *loop) schedule(e *agent.Entry, now int64) {
 	plan := e.Plan(now)
-	l.sched.Set(e, plan.Look(e.Flying))
+	l.sched.Follow(e, &plan)
 }
 
 // force says when a bucket is to be renewed although nothing presses; 0 for never.

@@ -39,6 +39,7 @@ type TenantSpec struct {
 type Document struct {
 	file    string
 	text    string
+	doubts  Faults
 	zone    string
 	policy  limit.Policy              // version 0
 	tenants []TenantSpec              // by id
@@ -64,8 +65,12 @@ func Parse(file string, data []byte) (*Document, error) {
 	if err := p.f.err(); err != nil {
 		return nil, err
 	}
+	p.doc.doubts = p.f.warnings
 	return p.doc, nil
 }
+
+// Warnings returns what the document may say and cannot mean, by line. It is no reason to refuse one: versions that are stored say it too.
+func (d *Document) Warnings() Faults { return d.doubts }
 
 // File returns the name the document was read under.
 func (d *Document) File() string { return d.file }

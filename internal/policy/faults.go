@@ -19,8 +19,15 @@ type Faults = fault.Faults
 
 // faults collects what is wrong while a document is read.
 type faults struct {
-	file string
-	list Faults
+	file     string
+	list     Faults
+	warnings Faults // of what is allowed and cannot be meant; at most MaxFaults
+}
+
+func (f *faults) warn(line int, format string, args ...any) {
+	if len(f.warnings) < MaxFaults {
+		f.warnings = append(f.warnings, Fault{File: f.file, Line: line, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 func (f *faults) add(line int, format string, args ...any) {

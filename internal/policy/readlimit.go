@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -118,6 +119,12 @@ func (s *LimitSpec) conditions(f *faults, fd field, what, instead string) map[st
 		s.lines[fd.name+"."+c.name] = c.line
 		if p, ok := texts(f, c.node, fmt.Sprintf("%s in %s of %s", limit.Quote(c.name), fd.name, what), limit.MaxPatterns); ok {
 			all[c.name] = p
+			for _, pattern := range p {
+				if c.name == limit.AttrIP && limit.BeginsNoAddress(pattern) {
+					f.warn(c.line, "%s: no address begins with %s: a prefix is one of an address's shortest form (RFC 5952), in which 2001:0db8:0:0::1 is 2001:db8::1; write such a prefix, or a block such as 2001:db8::/32",
+						what, strings.TrimSuffix(pattern, "*"))
+				}
+			}
 		}
 	}
 	return all

@@ -152,6 +152,9 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 		resp, err = admin.ApplyPolicy(ctx, req)
 		return err
 	})
+	for _, w := range resp.GetWarnings() {
+		fmt.Fprintf(c.Err, "%s:%d: warning: %s\n", w.File, w.Line, w.Message)
+	}
 	return resp, err
 }
 

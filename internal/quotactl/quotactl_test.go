@@ -169,6 +169,14 @@ quotactl: nothing was changed
 	if out != "" || code != 1 {
 		t.Errorf("apply of a faulty file: got exit %d and %q, want 1 and nothing", code, out)
 	}
+	odd := e.file("odd.yaml", "limits:\n  - {name: odd, by: [tenant], rate: 1/minute, deny: {user: \"2001:0db8*\",\n     ip: [\"2001:db8*\", \"2001:0db8*\"]}}\nplans:\n  free: {}\n  paid: {}\n")
+	out, errs, code = e.run("apply", "-f", odd, "--dry-run")
+	e.want("apply of a prefix that no address begins with", errs, `odd.yaml:3: warning: limit odd: no address begins with 2001:0db8: a prefix is one of an address's shortest form (RFC 5952), `+
+		`in which 2001:0db8:0:0::1 is 2001:db8::1; write such a prefix, or a block such as 2001:db8::/32
+`)
+	if !strings.Contains(out, "dry run") || code != 0 {
+		t.Errorf("apply of a prefix that no address begins with: got exit %d and %q, want 0 and that it was a dry run", code, out)
+	}
 	binary := e.file("binary.yaml", "plans: \xff")
 	if _, errs, code := e.run("apply", "-f", os.DevNull); code != 1 || errs != "quotactl: "+os.DevNull+": this is empty, and a policy is not\n" {
 		t.Errorf("an empty file: got exit %d and %q, want 1 and that it is empty", code, errs)

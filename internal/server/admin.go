@@ -55,7 +55,14 @@ func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicy
 	} else {
 		applied, err = s.store.Apply(ctx, principalOf(ctx).name, doc, req.BaseVersion, req.DryRun)
 	}
-	return s.applied(ctx, applied, err, req.DryRun)
+	resp, err := s.applied(ctx, applied, err, req.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range doc.Warnings() {
+		resp.Warnings = append(resp.Warnings, &quotav1.Fault{File: w.File, Line: int32(w.Line), Message: w.Message})
+	}
+	return resp, nil
 }
 
 // GetShadow returns the version that is tried.

@@ -92,6 +92,9 @@ func (p *policyFile) apply(ctx context.Context) error {
 	}
 	if applied.Changed {
 		p.log.Info("policy applied", "file", name, "version", applied.Version, "changes", len(applied.Changes))
+		for _, w := range doc.Warnings() {
+			p.log.Warn("policy", "warning", w.String())
+		}
 	}
 	return nil
 }

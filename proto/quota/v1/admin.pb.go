@@ -335,7 +335,9 @@ type ApplyPolicyResponse struct {
 	// False when the document says what is in force already.
 	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
 	// The difference, a sentence each.
-	Changes       []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
+	Changes []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
+	// What in the document is allowed and cannot be meant.
+	Warnings      []*Fault `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,8 +393,15 @@ func (x *ApplyPolicyResponse) GetChanges() []string {
 	return nil
 }
 
+func (x *ApplyPolicyResponse) GetWarnings() []*Fault {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Fault is one thing wrong with a document; an INVALID_ARGUMENT status of
-// ApplyPolicy carries them as details.
+// ApplyPolicy carries them as details, and its answer those that are no reason to refuse it.
 type Fault struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
@@ -2338,11 +2347,12 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
 	"\fbase_version\x18\x04 \x01(\x03R\vbaseVersion\x12\x16\n" +
-	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"c\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"\x90\x01\n" +
 	"\x13ApplyPolicyResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
-	"\achanges\x18\x03 \x03(\tR\achanges\"I\n" +
+	"\achanges\x18\x03 \x03(\tR\achanges\x12+\n" +
+	"\bwarnings\x18\x04 \x03(\v2\x0f.quota.v1.FaultR\bwarnings\"I\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n" +
@@ -2557,69 +2567,70 @@ var file_quota_v1_admin_proto_goTypes = []any{
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
-	7,  // 1: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	43, // 2: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	41, // 3: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	21, // 4: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
-	44, // 5: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	42, // 6: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	29, // 7: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	31, // 8: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	31, // 9: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	45, // 10: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 11: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 12: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 13: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 14: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 15: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 16: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 17: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 18: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 19: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 20: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 21: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
-	22, // 22: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
-	23, // 23: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	24, // 24: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	25, // 25: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	26, // 26: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	28, // 27: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	32, // 28: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	34, // 29: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	35, // 30: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	37, // 31: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	38, // 32: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 33: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	39, // 34: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 35: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 36: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 37: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 38: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 39: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 40: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 41: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 42: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	44, // 43: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	44, // 44: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 45: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	44, // 46: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	44, // 47: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	44, // 48: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	44, // 49: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	27, // 50: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	30, // 51: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	33, // 52: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	31, // 53: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	36, // 54: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	45, // 55: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	45, // 56: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 57: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	40, // 58: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	35, // [35:59] is the sub-list for method output_type
-	11, // [11:35] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
+	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
+	43, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	41, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	21, // 5: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
+	44, // 6: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	42, // 7: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	29, // 8: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	31, // 9: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	31, // 10: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	45, // 11: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 12: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 13: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 14: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 15: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 16: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 17: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 18: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 19: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 20: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 21: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 22: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	22, // 23: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	23, // 24: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	24, // 25: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	25, // 26: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	26, // 27: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	28, // 28: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	32, // 29: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	34, // 30: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	35, // 31: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	37, // 32: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	38, // 33: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 34: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	39, // 35: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 36: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 37: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 38: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 39: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 40: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 41: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 42: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 43: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	44, // 44: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	44, // 45: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 46: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	44, // 47: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	44, // 48: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	44, // 49: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	44, // 50: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	27, // 51: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	30, // 52: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	33, // 53: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	31, // 54: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	36, // 55: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	45, // 56: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	45, // 57: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 58: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	40, // 59: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	36, // [36:60] is the sub-list for method output_type
+	12, // [12:36] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }

@@ -38,6 +38,7 @@ const (
 	maxSend       = 32          // reports of a Settle call
 	maxSendBytes  = 8 << 20     // of payloads
 	defaultSlot   = 5 * time.Minute
+	apart         = 0.5 // of the interval, by which reports differ after what all agents do at once: a fleet's beginning, a slot's end
 )
 
 // loop owns all that is not a decision. It never waits for the network: calls run
@@ -122,7 +123,7 @@ func (c *Client) run(ctx context.Context) {
 			k.run(ctx, c.log)
 		}()
 	}
-	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, 0.1))
+	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, apart))
 	l.calls.Add(1)
 	go func() {
 		defer l.calls.Done()
@@ -219,7 +220,11 @@ func (l *loop) step() time.Duration {
 	}
 	if !now.Before(l.reportAt) {
 		l.report(now)
-		l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
+		spread := 0.1
+		if l.followsEdge(now) {
+			spread = apart
+		}
+		l.reportAt = now.Add(jitter(c.cfg.reportInterval, spread))
 	}
 	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
 		c.pressed.Store(false)
@@ -360,7 +365,7 @@ func (l *loop) collectLimbo(now int64) {
 // goes on being merged. The report that follows a slot's end tells what was collected there: all agents have much to do then.
 func (l *loop) report(now time.Time) {
 	var idle []*agent.Entry
-	if now.Sub(l.edgeAt) > l.c.cfg.reportInterval/4 {
+	if !l.followsEdge(now) {
 		idle = l.collect()
 	}
 	if l.c.reg.Version() > 0 && !l.outbox.Full() {
@@ -370,6 +375,11 @@ func (l *loop) report(now time.Time) {
 	l.sweep(idle)
 	l.c.reg.Sweep()
 	l.c.sweepHandles(func(*Limiter) {})
+}
+
+// followsEdge reports whether a report is the one that a slot's end brought about.
+func (l *loop) followsEdge(now time.Time) bool {
+	return now.Sub(l.edgeAt) <= l.c.cfg.reportInterval/4
 }
 
 // idle is how long a bucket may be unused: shorter when room gets scarce.

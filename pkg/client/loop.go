@@ -38,7 +38,6 @@ const (
 	maxSend       = 32          // reports of a Settle call
 	maxSendBytes  = 8 << 20     // of payloads
 	defaultSlot   = 5 * time.Minute
-	apart         = 0.5 // of the interval, by which reports differ after what all agents do at once: a fleet's beginning, a slot's end
 )
 
 // loop owns all that is not a decision. It never waits for the network: calls run
@@ -123,7 +122,7 @@ func (c *Client) run(ctx context.Context) {
 			k.run(ctx, c.log)
 		}()
 	}
-	l.reportAt = time.Now().Add(jitter(c.cfg.reportInterval, apart))
+	l.reportAt = time.Now().Add(apart(c.cfg.reportInterval))
 	l.calls.Add(1)
 	go func() {
 		defer l.calls.Done()
@@ -220,11 +219,11 @@ func (l *loop) step() time.Duration {
 	}
 	if !now.Before(l.reportAt) {
 		l.report(now)
-		spread := 0.1
 		if l.followsEdge(now) {
-			spread = apart
+			l.reportAt = now.Add(apart(c.cfg.reportInterval))
+		} else {
+			l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
 		}
-		l.reportAt = now.Add(jitter(c.cfg.reportInterval, spread))
 	}
 	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
 		c.pressed.Store(false)
@@ -534,6 +533,10 @@ func (l *loop) apply(ch agent.Changes) {
 func jitter(d time.Duration, f float64) time.Duration {
 	return time.Duration(float64(d) * (1 + f*(2*rand.Float64()-1)))
 }
+
+// apart is how long until the next report after what all agents do at once, a fleet's beginning or a slot's end: half of the interval to
+// all of it, so that they do not report together from then on.
+func apart(interval time.Duration) time.Duration { return jitter(interval*3/4, 1./3) }
 
 // retryIn returns how long to wait after so many failures.
 func retryIn(fails int, first, last time.Duration) time.Duration {

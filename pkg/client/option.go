@@ -100,7 +100,8 @@ func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = 
 func WithRenewTimeout(d time.Duration) Option { return func(c *config) { c.renewTimeout = d } }
 
 // WithReportInterval is how often usage is reported, by default every ten
-// seconds, give or take a tenth.
+// seconds, give or take a tenth; the first time, and after the report at a slot's end, half of that to all of it, so
+// that those who began together do not report together.
 func WithReportInterval(d time.Duration) Option { return func(c *config) { c.reportInterval = d } }
 
 // WithIdle is how long a bucket may be unused before its lease goes back and its

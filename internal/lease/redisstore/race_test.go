@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -215,6 +216,82 @@ func TestANodeThatHangs(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+// frozen is a node that answers nothing until it thaws.
+type frozen struct {
+	asked chan struct{}
+	thaw  chan struct{}
+}
+
+func (*frozen) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*frozen) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (f *frozen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		select {
+		case <-f.thaw:
+			return next(ctx, cmds)
+		default:
+		}
+		f.asked <- struct{}{}
+		select {
+		case <-f.thaw:
+			return next(ctx, cmds)
+		case <-ctx.Done():
+			for _, c := range cmds {
+				c.SetErr(ctx.Err())
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// A node that hangs keeps one batch waiting at a time: others are answered without it, and once it answers, all are.
+func TestANodeThatHangsIsAskedByOneBatch(t *testing.T) {
+	cluster := testenv.Redis(t)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	defer func() { _ = client.Close() }()
+	store := redisstore.New(client, cluster.Prefix)
+	master := func(key string) *redis.Client {
+		node, err := client.(*redis.ClusterClient).MasterForKey(t.Context(), cluster.Prefix+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node
+	}
+	rs := make([]lease.Renewal, 20) // on all nodes
+	for i := range rs {
+		rs[i] = lease.Renewal{Key: "frozen-" + strconv.Itoa(i), Spec: leasetest.Bucket(10, 10), Holder: "a", Began: 1, Waiting: 1}
+	}
+	node := master(rs[0].Key)
+	renew := func(what string, within time.Duration, rs []lease.Renewal, served func(key string) bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		for i := range rs {
+			rs[i].Number++
+		}
+		for i, a := range store.Renew(ctx, rs) {
+			if got := a.Err == nil; got != served(rs[i].Key) || !got && !errors.Is(a.Err, lease.ErrUnavailable) || ctx.Err() != nil && len(rs) > 1 {
+				t.Errorf("%s, bucket %d: %v (in time: %v)", what, i, a.Err, ctx.Err())
+			}
+		}
+	}
+	all, none := func(string) bool { return true }, func(string) bool { return false }
+	renew("before", time.Minute, rs, all)
+	ice := &frozen{asked: make(chan struct{}, 100), thaw: make(chan struct{})}
+	node.AddHook(ice)
+	renew("the first that waits", 50*time.Millisecond, slices.Clone(rs[:1]), none)
+	<-ice.asked
+	var asking sync.WaitGroup
+	asking.Go(func() { renew("the one that asks", time.Minute, slices.Clone(rs[:1]), all) })
+	<-ice.asked
+	renew("beside it", 20*time.Second, rs[1:], func(key string) bool { return master(key) != node })
+	if len(ice.asked) > 0 {
+		t.Error("the node was asked by two batches at once")
+	}
+	close(ice.thaw)
+	asking.Wait()
+	renew("afterwards", time.Minute, rs[1:], all)
 }
 
 // A bucket that others change at each try is unavailable in the end, and soon.

@@ -18,9 +18,10 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 
-	memory atomic.Pointer[remembered] // nil before the first look
-	seen   map[string]seen            // by mark; Run's
-	forgot int64                      // the latest that a mark says leases may be forgotten of before; Run's
+	hanging hanging
+	memory  atomic.Pointer[remembered] // nil before the first look
+	seen    map[string]seen            // by mark; Run's
+	forgot  int64                      // the latest that a mark says leases may be forgotten of before; Run's
 }
 
 // reload is how often a cluster's layout is looked up again. By default go-redis asks

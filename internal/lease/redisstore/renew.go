@@ -72,12 +72,22 @@ func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []l
 
 // serve answers the renewals of one node's buckets.
 func (s *Store) serve(ctx context.Context, node pipeliner, left []*visit, renewals []lease.Renewal, answers []lease.Answer) {
+	if len(left) == 0 {
+		return
+	}
+	address, hangs := addressOf(node), false
+	asks, may := s.hanging.enter(address)
+	if !may {
+		fail(left, answers, errHangs)
+		return
+	}
+	defer func() { s.hanging.leave(address, asks, hangs) }()
 	for try := 0; len(left) > 0; try++ {
 		if try == tries || try > 0 && !rest(ctx, try) {
 			fail(left, answers, errors.Join(errContended, ctx.Err()))
 			return
 		}
-		left = s.try(ctx, node, left, renewals, answers)
+		left, hangs = s.try(ctx, node, left, renewals, answers)
 	}
 }
 
@@ -138,8 +148,8 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 	return visits
 }
 
-// try reads the buckets, executes the renewals and writes. It returns those that are to be tried again.
-func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit) {
+// try reads the buckets, executes the renewals and writes. It returns those that are to be tried again, and whether the node did not answer in time.
+func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit, hangs bool) {
 	d := newDesk()
 	defer d.back()
 	s.read(ctx, node, d, visits, renewals)
@@ -151,6 +161,7 @@ func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewa
 			again = append(again, v)
 		case err != nil:
 			fail([]*visit{v}, answers, err)
+			hangs = hangs || late(err)
 		case writing:
 			writes, written = append(writes, &v.writes), append(written, v)
 		}
@@ -160,11 +171,12 @@ func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewa
 		switch done, err := v.writes.Int(); {
 		case err != nil:
 			fail([]*visit{v}, answers, err)
+			hangs = hangs || late(err)
 		case done == 0:
 			again = append(again, v)
 		}
 	}
-	return again
+	return again, hangs
 }
 
 // read reads the buckets. One is read by a script, which tells the node's time as well, and the others by a

@@ -39,7 +39,7 @@ const (
 	odd                 // it goes by its scope's odd terms; written under the mutex, by the owner
 	missed              // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
 	lodged              // its tokens are in the memo; written under the mutex
-	several             // not one remembered request alone comes to it: its tokens are not to lodge; guarded by memo.mu
+	several             // not one remembered request alone comes to it, or a handle did: its tokens are not to lodge; guarded by memo.mu
 	pinned              // handles hold it: see pins; from here on it is in use, and not dropped
 	slow                // one request
 )
@@ -189,7 +189,8 @@ type pins struct {
 	of map[*Entry]int
 }
 
-// Pin keeps the entry from being dropped, for a handle; Unpin ends that.
+// Pin keeps the entry from being dropped, for a handle; Unpin ends that. Its tokens are at home from now on, past Unpin too: a
+// handle that is late subtracts there without a look.
 func (e *Entry) Pin() {
 	p := &e.scope().registry.pins
 	p.mu.Lock()
@@ -199,7 +200,7 @@ func (e *Entry) Pin() {
 	}
 	p.of[e]++
 	e.marks.set(pinned, true)
-	e.scope().registry.memo.sendHome(e)
+	e.scope().registry.memo.share(e)
 }
 
 // Unpin ends a Pin.

@@ -9,8 +9,8 @@ import "math"
 // before tokens were moved finds none where they were, neither then nor ever after, and asks the bucket. So a way lodges the tokens of one bucket
 // in its life, for a request with that bucket in hand must not take another's. Ways are as new in the next table.
 //
-// What a crash is not to take is a journal's, and does not lodge; nor what handles or several requests that are remembered come to, for
-// each but one of them would go by what is at home.
+// What a crash is not to take is a journal's, and does not lodge; nor what several requests that are remembered come to, for
+// each but one of them would go by what is at home; nor what a handle ever had, for it subtracts there without a look.
 
 const (
 	// lodgedBelow is less than tokens ever are: none are there, for they were moved.
@@ -58,7 +58,7 @@ func (of *Bucket) takeLodged(n int64) bool {
 func (t *memoTable) lodge(group uint32, way int, known *Resolution) bool {
 	tokens := &t.groups[group].ways[way].tokens
 	of := known.entries[0]
-	if !known.plain || tokens.Load() != 0 || of.has(durable|pinned|lodged|several) {
+	if !known.plain || tokens.Load() != 0 || of.has(durable|lodged|several) {
 		return false
 	}
 	of.mu.Lock()
@@ -99,11 +99,11 @@ func (g *memoGroup) lodgeNone(way int) {
 	}
 }
 
-// sendHome has a bucket's tokens be at home.
-func (m *memo) sendHome(of *Entry) {
+// share is shareLocked.
+func (m *memo) share(of *Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sendHomeLocked(of)
+	m.shareLocked(of)
 }
 
 func (m *memo) sendHomeLocked(of *Entry) {
@@ -113,7 +113,7 @@ func (m *memo) sendHomeLocked(of *Entry) {
 	}
 }
 
-// shareLocked has a bucket's tokens be at home from now on, for several requests come to it.
+// shareLocked has a bucket's tokens be at home from now on, for several requests come to it, or a handle.
 func (m *memo) shareLocked(of *Entry) {
 	of.marks.set(several, true)
 	m.sendHomeLocked(of)

@@ -106,6 +106,31 @@ func TestTokensOfSeveralAreAtHome(t *testing.T) {
 	}
 }
 
+// What a handle once held stays at home: one that is late subtracts from what is there without a look, as often as it likes.
+func TestTokensOfWhatAHandleHeldAreAtHome(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 2, 3)
+	late := entries[0]
+	late.Pin()
+	stock := late.Stock()
+	late.Unpin()
+	for _, remember := range []func(){
+		func() { r.Remember(requests[0], set, []*Item{&set.Items[0]}, entries[:1], 0) },
+		r.memo.begin,
+		func() { r.Remember(requests[0], set, []*Item{&set.Items[0]}, entries[:1], 0) },
+	} {
+		remember()
+		if late.has(lodged) || stock.Load() != 3*Unit {
+			t.Fatal("the tokens lodge, and a handle has their home in hand")
+		}
+	}
+	for range 1<<(lodgeTraces-1) + 1 {
+		stock.Add(-Unit)
+	}
+	if late.Take(1) || unitsOf(entries[1].tokens()) != 3 {
+		t.Error("what a handle was refused is another bucket's")
+	}
+}
+
 // A journal's cells are where a crash leaves them.
 func TestTokensOfAJournalAreAtHome(t *testing.T) {
 	r, set, _ := many(t, 1)
@@ -185,7 +210,9 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 				m.resizeLocked(m.table.Load(), memoGroups<<rng.IntN(3))
 				m.mu.Unlock()
 			case 2:
-				m.sendHome(entries[i])
+				m.mu.Lock()
+				m.sendHomeLocked(entries[i])
+				m.mu.Unlock()
 			default:
 				e := entries[i] // as its owner does
 				e.mu.Lock()

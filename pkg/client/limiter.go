@@ -39,13 +39,17 @@ func (s *settled) item() *agent.Item { return &s.set.Items[s.at] }
 
 // pins are the buckets that a handle keeps from being dropped.
 type pins struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // of what the handle goes by as well
 	entries []*agent.Entry
 }
 
 func (p *pins) swap(entries []*agent.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.swapLocked(entries)
+}
+
+func (p *pins) swapLocked(entries []*agent.Entry) {
 	for _, e := range entries {
 		e.Pin()
 	}
@@ -240,9 +244,7 @@ func (l *Limiter) settle() {
 	if err != nil {
 		return
 	}
-	l.pins.swap([]*agent.Entry{e})
-	l.entry.Store(&settled{e, set, only})
-	atomic.StorePointer(&l.fast, unsafe.Pointer(e.Stock()))
+	l.goBy(&settled{e, set, only})
 	// What changed before this point is seen here; what changes after it finds the
 	// handle in the list.
 	if set.Gone() || l.c.special.Load() || e.Dead() {
@@ -250,11 +252,22 @@ func (l *Limiter) settle() {
 	}
 }
 
+// goBy has the handle go by a bucket, which it pins as long: one that unsettles it comes before all of this, or after.
+func (l *Limiter) goBy(s *settled) {
+	l.pins.mu.Lock()
+	defer l.pins.mu.Unlock()
+	l.pins.swapLocked([]*agent.Entry{s.Entry})
+	l.entry.Store(s)
+	atomic.StorePointer(&l.fast, unsafe.Pointer(s.Stock()))
+}
+
 // unsettle takes the fast path away.
 func (l *Limiter) unsettle() {
+	l.pins.mu.Lock()
+	defer l.pins.mu.Unlock()
 	l.entry.Store(nil)
 	atomic.StorePointer(&l.fast, nil)
-	l.pins.swap(nil)
+	l.pins.swapLocked(nil)
 }
 
 // unsettleAll makes every handle resolve again, and forgets those that are no more.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,27 @@ func TestHandleReopenedAsItIsUnsettled(t *testing.T) {
 		}
 		if !l.Allow() || l.entry.Load() == nil {
 			t.Error("the handle does not settle again")
+		}
+		shut(t, c)
+	})
+}
+
+// Whatever settles a handle while something unsettles it, what it goes by is pinned.
+func TestHandleSettledAsItIsUnsettled(t *testing.T) {
+	bubble(t, plans(1, requests(100, 100)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20_000 {
+			var both sync.WaitGroup
+			both.Go(l.settle)
+			both.Go(l.unsettle)
+			both.Wait()
+			if settled, fast := l.entry.Load() != nil, atomic.LoadPointer(&l.fast) != nil; settled != fast || settled != (len(l.pins.entries) == 1) {
+				t.Fatalf("the handle goes by a bucket: %t, subtracts from its stock: %t, pins %d", settled, fast, len(l.pins.entries))
+			}
 		}
 		shut(t, c)
 	})

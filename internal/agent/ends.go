@@ -132,3 +132,11 @@ func (of *Bucket) Pressing() bool {
 	defer b.close()
 	return b.early || b.queue != nil
 }
+
+// Untold reports whether requests were admitted or denied that no renewal has told the store of. A lease of which nothing is left
+// lapses so: the next one's renewal tells it.
+func (of *Bucket) Untold() bool {
+	b := of.open(new(hand))
+	defer b.close()
+	return b.met && !b.counting && b.admittedLocked()+b.deniedLocked() > b.toldAdmitted+b.toldDenied
+}

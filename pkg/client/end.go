@@ -94,7 +94,7 @@ func (l *loop) wait(ctx context.Context, d time.Duration) {
 }
 
 // giveUp returns every lease: it drains the cells, so that nothing can be admitted,
-// and tells the server, if it answers within half of the time that there is: the rest is for usage, which waits
+// and tells the server, also of what was spent of leases that lapsed since, if it answers within half of the time that there is: the rest is for usage, which waits
 // until then. Requests that wait are denied.
 func (l *loop) giveUp(ctx context.Context) {
 	c := l.c
@@ -108,7 +108,7 @@ func (l *loop) giveUp(ctx context.Context) {
 	for _, e := range all {
 		serve(e.Dismiss())
 		e.Flying = false
-		if e.State(now).Live {
+		if e.State(now).Live || e.Untold() {
 			leased = append(leased, e)
 		} else {
 			e.Drain()

@@ -74,3 +74,32 @@ func TestCloseSettlesWhereLeasesGoBackSlowly(t *testing.T) {
 		}
 	})
 }
+
+// A client that ends tells the lease store what was spent of leases of which nothing is left as well, and which lapsed for that.
+func TestCloseTellsOfLeasesThatLapsed(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		s.set(func(f *fake) { f.chunk = 0 })
+		c := dial(t, s, WithReportInterval(time.Hour))
+		for range 5 {
+			if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {
+				t.Fatalf("denied: %v", d.Reason)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		told := func() (n int64) {
+			s.set(func(f *fake) {
+				for _, b := range f.buckets {
+					for _, spent := range b.spent {
+						n += spent
+					}
+				}
+			})
+			return n
+		}
+		before := told()
+		shut(t, c)
+		if got := told(); before >= 5 || got != 5 {
+			t.Errorf("the store was told of %d units before the end and %d at it, want fewer than 5, and 5", before, got)
+		}
+	})
+}

@@ -106,6 +106,22 @@ func TestTokensOfSeveralAreAtHome(t *testing.T) {
 	}
 }
 
+// A request that two remember at once, as its first ones do, has its tokens lodge as that which one remembers.
+func TestTokensOfARequestRememberedTwiceLodge(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 2, 3)
+	was, _, _ := r.Recall(requests[0])
+	r.Remember(requests[0], set, []*Item{&set.Items[0]}, entries[:1], 0)
+	if known, plain, _ := r.Recall(requests[0]); known != was || !entries[0].has(lodged) || plain.tokens != entries[0].tokens() {
+		t.Error("the tokens are at home")
+	}
+	dead := entries[1]
+	entries[1] = entryOn(r)
+	r.Remember(requests[1], set, []*Item{&set.Items[0]}, entries[1:], 0)
+	if known, _, _ := r.Recall(requests[1]); known == nil || known.Entry(0) != entries[1] || dead.has(lodged) {
+		t.Error("a request is known for the bucket that it came to before")
+	}
+}
+
 // What a handle once held stays at home: one that is late subtracts from what is there without a look, as often as it likes.
 func TestTokensOfWhatAHandleHeldAreAtHome(t *testing.T) {
 	r, set, requests, entries := lodgers(t, 2, 3)

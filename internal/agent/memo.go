@@ -131,7 +131,9 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 		known.cells[i] = e.at
 	}
 	if i, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); at >= 0 {
-		t.put(i, at, known)
+		if *t.groups[i].ways[at].known.Load() != *known { // or two found it at once
+			t.put(i, at, known)
+		}
 		return
 	}
 	for _, e := range entries {

@@ -28,6 +28,7 @@ type memo struct {
 	table ref[memoTable] // nil: nothing is known, and nothing is to be remembered
 
 	mu     lock          // of writers
+	long   flag          // above 0 while one has it who goes over all that is known
 	tables [2]*memoTable // in which tokens may lodge, by their numbers: written while none lodge in what was there
 	paused *memoTable    // taken away meanwhile; nil for not
 	going  uint8         // marks of the sets for which it was, a bit each
@@ -104,7 +105,8 @@ func (m *memo) setAside(t *memoTable) {
 }
 
 // Remember keeps what a request was resolved to: the limits that it meets, in the order of asking, and
-// their buckets. That must depend on the attributes and the set alone.
+// their buckets. That must depend on the attributes and the set alone. While all are gone over it keeps nothing, for no request
+// is to wait so long: one that comes again is remembered then.
 func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Item, entries []*Entry, strictest int) {
 	if len(items) == 0 || len(items) > memoLimits || set.Trying {
 		return
@@ -115,6 +117,9 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	}
 	most := max(memoFloor, memoEach*int(r.buckets.Load()))
 	m := &r.memo
+	if m.long.Load() > 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.table.Load()
@@ -215,6 +220,8 @@ func (m *memo) addLocked(t *memoTable, known *Resolution, most int) {
 
 // resizeLocked replaces a table by one of so many groups.
 func (m *memo) resizeLocked(t *memoTable, groups int) *memoTable {
+	m.long.Add(1)
+	defer m.long.Add(-1)
 	next := m.newTableLocked(groups, 1-t.number, 8*t.lodging < 7*t.count)
 	next.shapes, next.hints.base = t.shapes, t.hints.base
 	t.each(func(i uint32, at int, known *Resolution) {
@@ -240,12 +247,15 @@ func (m *memo) newTableLocked(groups int, number uint8, hinted bool) *memoTable 
 	return t
 }
 
-// Forget forgets a resolution if a bucket of it is no more.
+// Forget forgets a resolution if a bucket of it is no more; while all are gone over, the next that comes to it does, or a sweep.
 func (r *Registry) Forget(known *Resolution) {
 	if !known.dead() {
 		return
 	}
 	m := &r.memo
+	if m.long.Load() > 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.table.Load(); t != nil {
@@ -295,10 +305,13 @@ func (m *memo) begin() {
 	m.table.Store(m.newTableLocked(memoGroups, 0, false))
 }
 
-// sweep forgets what was not used for a while, and says of the tenants of the rest that they are in use.
+// sweep forgets what was not used for a while, and says of the tenants of the rest that they are in use. The owner's: the table is not
+// taken away meanwhile.
 func (m *memo) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.long.Add(1)
+	defer m.long.Add(-1)
 	t := m.table.Load()
 	if t == nil {
 		m.vacateLocked(0) // what was set aside

@@ -3,10 +3,12 @@ package agent
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -108,6 +110,40 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 			t.Errorf("%v is too large to be remembered, and is", a)
 		}
 	}
+}
+
+// While the memo is swept no request waits for it, neither one of a new bucket nor one that is to be remembered or forgotten.
+func TestNobodyWaitsForASweep(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 2, 3)
+	known, _, _ := r.Recall(requests[0])
+	entries[0].marks.set(dead, true)
+	r.memo.mu.Lock() // as one that is under way
+	r.memo.long.Add(1)
+	swept, asked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(swept)
+		r.Sweep()
+	}()
+	go func() {
+		defer close(asked)
+		for range 100 {
+			runtime.Gosched() // until the sweep has begun
+		}
+		r.Remember(attributesOf("tenant", "b"), set, []*Item{&set.Items[0]}, entries[1:], 0)
+		r.Forget(known)
+		if _, _, err := r.Learn("b"); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-asked:
+	case <-time.After(10 * time.Second):
+		t.Error("a request waits for a sweep")
+	}
+	r.memo.long.Add(-1)
+	r.memo.mu.Unlock()
+	<-asked
+	<-swept
 }
 
 // A memo against a map, over random requests that differ in little.

@@ -58,7 +58,13 @@ func (of *Bucket) takeLodged(n int64) bool {
 func (t *memoTable) lodge(group uint32, way int, known *Resolution) bool {
 	tokens := &t.groups[group].ways[way].tokens
 	of := known.entries[0]
-	if !known.plain || tokens.Load() != 0 || of.has(durable|lodged|several) {
+	if !known.plain {
+		return false
+	}
+	if of.has(lodged) { // for another request
+		of.scope().registry.memo.shareLocked(of)
+	}
+	if tokens.Load() != 0 || of.has(durable|several) {
 		return false
 	}
 	of.mu.Lock()

@@ -147,6 +147,22 @@ func TestTokensOfWhatAHandleHeldAreAtHome(t *testing.T) {
 	}
 }
 
+// Of two requests of one bucket the first may have been there when nothing lodged: the next table knows that they are two.
+func TestTokensOfSeveralAreAtHomeInTheNextTable(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 1, 3)
+	r.memo.mu.Lock()
+	r.memo.sendHomeLocked(entries[0])
+	r.memo.mu.Unlock()
+	r.Remember(attributesOf("tenant", "a", "user", "0", "endpoint", "e"), set, []*Item{&set.Items[0]}, entries, 0)
+	r.memo.mu.Lock()
+	r.memo.resizeLocked(r.memo.table.Load(), memoGroups)
+	r.memo.mu.Unlock()
+	allHome(t, entries, 3)
+	if _, plain, _ := r.Recall(requests[0]); plain.None() || plain.Moved() || !entries[0].has(several) {
+		t.Error("a request goes by where its bucket's tokens are not")
+	}
+}
+
 // A journal's cells are where a crash leaves them.
 func TestTokensOfAJournalAreAtHome(t *testing.T) {
 	r, set, _ := many(t, 1)

@@ -141,8 +141,8 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 		}
 		return
 	}
-	for _, e := range entries {
-		if !p.plain || e.has(lodged) {
+	if !p.plain {
+		for _, e := range entries {
 			m.shareLocked(e)
 		}
 	}

@@ -7,6 +7,7 @@
 // Read cell.go first: the one atomic subtraction that admits a request, and what
 // can be derived from it. Then bucket.go (the slow path: refill, expiry, denial)
 // and renew.go (what is asked for, and how a grant is put to use). Around buckets:
-// registry.go and resolve.go find those that hold a request, usage.go and outbox.go
+// registry.go and resolve.go find those that hold a request, memo.go knows requests
+// that come again, and lodge.go has the tokens of most lie there; usage.go and outbox.go
 // turn what was admitted into rows and reports.
 package agent

@@ -57,7 +57,7 @@ func TestMostTokensLodge(t *testing.T) {
 	}
 	for i, a := range requests {
 		known, plain, _ := r.Recall(a)
-		if known != nil && (plain.tokens != entries[i].tokens() || !plain.Take(2) || plain.Take(2) || plain.Moved()) {
+		if known != nil && (plain.tokens != entries[i].tokens() || !plain.Take(2) || plain.Take(2) || plain.moved()) {
 			t.Fatalf("request %d is not of its bucket's three units", i)
 		}
 		if entries[i].Take(2) || !entries[i].Take(1) { // as a request does that is not remembered
@@ -158,7 +158,7 @@ func TestTokensOfSeveralAreAtHomeInTheNextTable(t *testing.T) {
 	r.memo.resizeLocked(r.memo.table.Load(), memoGroups)
 	r.memo.mu.Unlock()
 	allHome(t, entries, 3)
-	if _, plain, _ := r.Recall(requests[0]); plain.None() || plain.Moved() || !entries[0].has(several) {
+	if _, plain, _ := r.Recall(requests[0]); plain.None() || plain.moved() || !entries[0].has(several) {
 		t.Error("a request goes by where its bucket's tokens are not")
 	}
 }
@@ -217,7 +217,7 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 				if known == nil && rng.IntN(8) == 0 {
 					r.Remember(requests[i], set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
 				}
-				if known != nil && plain.Take(1) || (known == nil || plain.Moved()) && entries[i].Take(1) {
+				if known != nil && plain.Take(1) || (known == nil || plain.moved()) && entries[i].Take(1) {
 					taken[i].Add(1)
 				}
 			}

@@ -194,9 +194,6 @@ func (m *memo) pathLocked(t *memoTable, attributes []limit.Attribute, items []*I
 	for i, it := range items {
 		p.slots = p.slots || it.Slots
 		p.holds[i], p.inherited[i] = it.Hold, it.Inherited
-		if it.values > items[p.near].values {
-			p.near = i
-		}
 	}
 	if len(m.paths) >= maxShared {
 		clear(m.paths)

@@ -71,7 +71,7 @@ func (s *memoScene) recall(i int) func() {
 			s.fault = "a request is decided by a set that was gone before"
 		default:
 			s.asked[i]++
-			if plain.Take(1) || plain.Moved() && known.Entry(0).Take(1) {
+			if plain.Take(1) || plain.moved() && known.Entry(0).Take(1) {
 				s.taken[i]++
 			}
 		}

@@ -62,7 +62,7 @@ func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Reso
 	if known, tokens = b.recall(t, k, attributes); known != nil {
 		return known, tokens
 	}
-	if !a.full() || !b.full() {
+	if a.free() >= 0 || b.free() >= 0 {
 		return nil, nil
 	}
 	if known, tokens = t.groups[t.place(k, 2)].recall(t, k, attributes); known != nil {
@@ -71,14 +71,14 @@ func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Reso
 	return t.groups[t.place(k, 3)].recall(t, k, attributes)
 }
 
-// full reports whether all ways are in use.
-func (g *memoGroup) full() bool {
+// free returns a way that is not in use; -1 for none.
+func (g *memoGroup) free() int {
 	for i := range g.ways {
 		if g.ways[i].known.Load() == nil {
-			return false
+			return i
 		}
 	}
-	return true
+	return -1
 }
 
 // recall returns the resolution of a request, if the group has it, and where its bucket's tokens lodge; nil for elsewhere.
@@ -185,24 +185,14 @@ func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (i uint32,
 // add puts a resolution in a free way, and returns where; -1 where there was none.
 func (t *memoTable) add(known *Resolution) (i uint32, at int) {
 	for place := range uint32(memoPlaces) {
-		if i = t.place(known.is, place); t.addTo(i, &at, known) {
+		i := t.place(known.is, place)
+		if at := t.groups[i].free(); at >= 0 {
+			t.put(i, at, known)
+			t.count++
 			return i, at
 		}
 	}
 	return t.makeRoom(known)
-}
-
-// addTo puts a resolution in a free way of a group, if there is one.
-func (t *memoTable) addTo(i uint32, at *int, known *Resolution) bool {
-	for way := range memoWays {
-		if t.groups[i].ways[way].known.Load() == nil {
-			t.put(i, way, known)
-			t.count++
-			*at = way
-			return true
-		}
-	}
-	return false
 }
 
 // makeRoom puts a resolution in place of one that another of its groups has a free way for; see add.
@@ -211,16 +201,17 @@ func (t *memoTable) makeRoom(known *Resolution) (i uint32, at int) {
 		i := t.place(known.is, place)
 		for at := range memoWays {
 			was := t.groups[i].ways[at].known.Load()
-			stays := t.groups[i].stays(at)
 			for other := range uint32(memoPlaces) {
-				to, there := t.place(was.is, other), 0
-				if t.groups[to].full() {
+				to := t.place(was.is, other)
+				there := t.groups[to].free()
+				if there < 0 {
 					continue
 				}
 				t.sendHome(i, at)
-				t.addTo(to, &there, was) // a reader that misses it meanwhile finds it the long way
-				t.groups[to].stay(there, stays)
+				t.put(to, there, was) // a reader that misses it meanwhile finds it the long way
+				t.groups[to].stay(there, t.groups[i].stays(at))
 				t.put(i, at, known)
+				t.count++
 				return i, at
 			}
 		}

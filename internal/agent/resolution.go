@@ -24,7 +24,6 @@ type path struct {
 	limits    int
 	strictest int
 	shape     int
-	near      int // the limit whose bucket the fewest requests share: it is the least likely to be at hand
 	plain     bool
 	slots     bool
 	holds     [memoLimits]bool // Item.Hold
@@ -88,11 +87,11 @@ type Cell struct{ tokens *counter }
 // None reports whether it is none.
 func (c Cell) None() bool { return c.tokens == nil }
 
-// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with. Where it fails the units may have Moved.
+// Take is Bucket.Take, for as long as the caller has in hand what it got the cell with. Where it fails the units may have moved: see Resolution.TakeMoved.
 func (c Cell) Take(n int64) bool { return take(c.tokens, n) }
 
-// Moved reports whether the units are elsewhere by now: the bucket knows where.
-func (c Cell) Moved() bool { return c.tokens.Load() < lodgedBelow }
+// moved reports whether the units are elsewhere by now: the bucket knows where.
+func (c Cell) moved() bool { return c.tokens.Load() < lodgedBelow }
 
 // ownName returns a name in memory that nobody writes: for one with a meaning of its own the constant,
 // which a program has only once.
@@ -104,6 +103,9 @@ func ownName(name string) string {
 	}
 	return strings.Clone(name)
 }
+
+// TakeMoved takes n units of the bucket of limit i whose cell had none, if they are elsewhere by now.
+func (r *Resolution) TakeMoved(c Cell, i int, n int64) bool { return c.moved() && r.entries[i].Take(n) }
 
 // Take takes n units of every bucket, in the order of asking, and says before it what has to be known of each (Item). It
 // returns how many buckets had them: where one did not, its units are announced, those of the ones before are in
@@ -121,7 +123,7 @@ func (r *Resolution) Take(n int64) int {
 		if r.inherited[i&(memoLimits-1)] {
 			r.entries[i&(memoLimits-1)].Inherit(n)
 		}
-		if !take(&c.tokens, n) && !(Cell{&c.tokens}.Moved() && r.entries[i&(memoLimits-1)].Take(n)) {
+		if cell := (Cell{&c.tokens}); !cell.Take(n) && !r.TakeMoved(cell, i&(memoLimits-1), n) {
 			return i
 		}
 	}

@@ -2,5 +2,5 @@
 
 package unraced
 
-// Watched says whether the race detector watches.
-const Watched = false
+// watched says whether the race detector watches.
+const watched = false

@@ -2,5 +2,5 @@
 
 package unraced
 
-// Watched says whether the race detector watches.
-const Watched = true
+// watched says whether the race detector watches.
+const watched = true

@@ -8,14 +8,14 @@ import "testing"
 // Only leaves a test to the run without the race detector.
 func Only(t testing.TB) {
 	t.Helper()
-	if Watched {
+	if watched {
 		t.Skip("the race detector has nothing to find in it: scripts/test runs it without")
 	}
 }
 
 // Some is how many of n histories are run: all, or a fourth under the race detector.
 func Some(n int) int {
-	if Watched {
+	if watched {
 		return (n + 3) / 4
 	}
 	return n

@@ -47,14 +47,10 @@ func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision
 		return c.allowAnew(ctx, n, a, again)
 	}
 	if !plain.None() {
-		if plain.Take(n) {
+		if plain.Take(n) || known.TakeMoved(plain, 0, n) {
 			return Decision{Allowed: true, by: known}
 		}
-		e := known.Entry(0)
-		if plain.Moved() && e.Take(n) {
-			return Decision{Allowed: true, by: known}
-		}
-		if n == 1 && !known.Item(0).Soft {
+		if e := known.Entry(0); n == 1 && !known.Item(0).Soft {
 			if v, shut := c.shut(e, c.now()); shut {
 				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: e}
 			}

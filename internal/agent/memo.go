@@ -136,10 +136,13 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 		known.cells[i] = e.at
 	}
 	if i, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); at >= 0 {
-		if *t.groups[i].ways[at].known.Load() != *known { // or two found it at once
-			t.put(i, at, known)
+		if !t.hides(i, known) {
+			if *t.groups[i].ways[at].known.Load() != *known { // or two found it at once
+				t.put(i, at, known)
+			}
+			return
 		}
-		return
+		t.drop(i, at)
 	}
 	if !p.plain {
 		for _, e := range entries {

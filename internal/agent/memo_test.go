@@ -242,6 +242,39 @@ func TestMemoIsBounded(t *testing.T) {
 	}
 }
 
+// A request that was put elsewhere, for its groups were full, is known again once it was remembered anew, though others of
+// its groups are gone by then.
+func TestRecallFindsWhatOthersMadeRoomFor(t *testing.T) {
+	const n = 10_000
+	r, set, requests, entries := lodgers(t, n, 3)
+	for i := 0; i < n; i += 4 {
+		if known, _, _ := r.Recall(requests[i]); known != nil {
+			entries[i].marks.set(dead, true)
+			r.Forget(known)
+		}
+	}
+	missed := 0
+	for i, a := range requests {
+		if known, _, _ := r.Recall(a); known != nil || entries[i].Dead() {
+			continue
+		}
+		missed++
+		r.Remember(a, set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
+		if known, plain, _ := r.Recall(a); known == nil || known.Entry(0) != entries[i] || !plain.Take(3) && !entries[i].Take(3) {
+			t.Fatalf("request %d is not known for its bucket's three units, though it was remembered", i)
+		}
+	}
+	if missed == 0 {
+		t.Error("all were known where they had been: this proves nothing")
+	}
+	table, count := r.memo.table.Load(), 0
+	table.each(func(uint32, int, *Resolution) { count++ })
+	if table.count != count {
+		t.Errorf("%d requests are remembered, and %d counted", count, table.count)
+	}
+	t.Logf("%d of %d had lost their place", missed, n-n/4)
+}
+
 // Most requests are in their first group, where the first look finds them.
 func TestMemoFindsMostAtFirst(t *testing.T) {
 	for _, n := range []int{300, 1000, 1500, 10_000} {

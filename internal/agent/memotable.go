@@ -182,6 +182,13 @@ func (t *memoTable) find(known *Resolution, f func(*Resolution) bool) (i uint32,
 	return 0, -1
 }
 
+// hides reports whether requests do not look where a resolution is: its first two groups were full as it was put elsewhere,
+// and one of them is not any more. It would be found the long way for as long as that lasts.
+func (t *memoTable) hides(group uint32, known *Resolution) bool {
+	a, b := t.place(known.is, 0), t.place(known.is, 1)
+	return group != a && group != b && (t.groups[a].free() >= 0 || t.groups[b].free() >= 0)
+}
+
 // add puts a resolution in a free way, and returns where; -1 where there was none.
 func (t *memoTable) add(known *Resolution) (i uint32, at int) {
 	for place := range uint32(memoPlaces) {

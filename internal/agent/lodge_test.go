@@ -111,6 +111,26 @@ func TestTokensOfSeveralAreAtHome(t *testing.T) {
 	}
 }
 
+// So it is where a request of several limits, that is known, is remembered for other buckets than before.
+func TestTokensOfSeveralAreAtHomeHoweverTheyCame(t *testing.T) {
+	r, set, requests, entries := lodgers(t, 1, 3)
+	both := attributesOf("tenant", "a", "user", "0", "endpoint", "e")
+	items := []*Item{&set.Items[0], &set.Items[0]}
+	other := entryOn(r)
+	r.Remember(both, set, items, []*Entry{entryOn(r), other}, 0)
+	if !entries[0].has(lodged) {
+		t.Fatal("the tokens of what one request alone came to are at home")
+	}
+	r.Remember(both, set, items, []*Entry{entries[0], other}, 0)
+	allHome(t, entries, 3)
+	if known, _, _ := r.Recall(both); known == nil || known.Entry(0) != entries[0] || known.cells[0].tokens.Load() != 3*Unit {
+		t.Error("the request of both limits is not known for the bucket's three units")
+	}
+	if _, plain, _ := r.Recall(requests[0]); plain.tokens != &entries[0].at.tokens {
+		t.Error("the other goes by where its bucket's tokens are not")
+	}
+}
+
 // A request that two remember at once, as its first ones do, has its tokens lodge as that which one remembers.
 func TestTokensOfARequestRememberedTwiceLodge(t *testing.T) {
 	r, set, requests, entries := lodgers(t, 2, 3)

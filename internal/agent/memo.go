@@ -135,6 +135,11 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	for i, e := range entries {
 		known.cells[i] = e.at
 	}
+	if !p.plain {
+		for _, e := range entries {
+			m.shareLocked(e)
+		}
+	}
 	if i, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); at >= 0 {
 		if !t.hides(i, known) {
 			if *t.groups[i].ways[at].known.Load() != *known { // or two found it at once
@@ -143,11 +148,6 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 			return
 		}
 		t.drop(i, at)
-	}
-	if !p.plain {
-		for _, e := range entries {
-			m.shareLocked(e)
-		}
 	}
 	m.addLocked(t, known, most)
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -76,6 +77,7 @@ type node struct {
 	client   *client.Client
 	metrics  *Metrics
 	registry *prometheus.Registry
+	dialing  bubbled.Dialing
 
 	mu     sync.Mutex
 	listen *bufconn.Listener // nil while it is away
@@ -88,15 +90,15 @@ type node struct {
 // startNode runs in a bubble, and ends with stop.
 func startNode(t *testing.T) (n *node, stop func()) {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
+	l, dialing := bufconn.Listen(1<<20), bubbled.NewDialing()
 	s := grpc.NewServer()
 	quotav1.RegisterLeaseServiceServer(s, leases{})
 	go func() { _ = s.Serve(l) }()
-	c, err := client.Dial(t.Context(), "passthrough:server", client.WithoutSlots(), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	c, err := client.Dial(t.Context(), "passthrough:server", client.WithoutSlots(), client.WithDialer(dialing.To(l)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n = &node{t: t, client: c, registry: prometheus.NewRegistry()}
+	n = &node{t: t, client: c, registry: prometheus.NewRegistry(), dialing: dialing}
 	if n.metrics, err = NewMetrics(n.registry); err != nil {
 		t.Fatal(err)
 	}
@@ -136,19 +138,22 @@ func (n *node) end() {
 
 func (n *node) dial(opts ...client.Option) *client.Thin {
 	n.t.Helper()
-	c, err := client.DialAgent(n.t.Context(), "agent:1", append(opts, client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		n.mu.Lock()
-		l := n.listen
-		n.mu.Unlock()
-		if l == nil {
-			return nil, net.ErrClosed
-		}
-		return l.DialContext(ctx)
-	}))...)
+	c, err := client.DialAgent(n.t.Context(), "agent:1", append(opts, client.WithDialer(n.connect))...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return c
+}
+
+// connect connects to the door, if it is there.
+func (n *node) connect(ctx context.Context, _ string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listen
+	n.mu.Unlock()
+	if l == nil {
+		return nil, net.ErrClosed
+	}
+	return n.dialing.Dial(ctx, l)
 }
 
 // freeze lets decisions hang, as in an agent that is stopped, until thaw.
@@ -398,8 +403,8 @@ func TestSilentConnectionIsLeft(t *testing.T) {
 		defer stop()
 		cut := make(chan struct{})
 		var dials atomic.Int64
-		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(200*time.Millisecond), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := n.listen.DialContext(ctx)
+		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(200*time.Millisecond), client.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := n.connect(ctx, addr)
 			if dials.Add(1) > 1 || err != nil {
 				return conn, err
 			}
@@ -432,9 +437,9 @@ func TestSilentAgentIsRedialledWithPauses(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
 		var dials atomic.Int64
-		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(8*time.Millisecond), client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(8*time.Millisecond), client.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			dials.Add(1)
-			return n.listen.DialContext(ctx)
+			return n.connect(ctx, addr)
 		}))
 		if err != nil {
 			t.Fatal(err)
@@ -518,7 +523,7 @@ func TestGeneratedCodeAsks(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
 		conn, err := grpc.NewClient("passthrough:agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return n.listen.DialContext(ctx) }))
+			grpc.WithContextDialer(n.connect))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/pkg/client"
 )
@@ -24,8 +25,10 @@ type newUser struct {
 	t      *testing.T
 	policy string
 	dir    string
-	lis    *bufconn.Listener
 	agent  *client.Client
+
+	dialing bubbled.Dialing
+	lis     *bufconn.Listener
 }
 
 // day has a server and an agent run while it is lived, over the files of the day before.
@@ -67,7 +70,7 @@ func (u *newUser) serve(dir string, ahead time.Duration, meanwhile func()) {
 }
 
 func (u *newUser) dial(ctx context.Context, _ string) (net.Conn, error) {
-	return u.lis.DialContext(ctx)
+	return u.dialing.Dial(ctx, u.lis)
 }
 
 // do does a line: quotactl runs; curl asks the agent.
@@ -133,7 +136,7 @@ func TestNewUser(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		u := &newUser{t: t, policy: filepath.Join("../..", file[1]), dir: t.TempDir()}
+		u := &newUser{t: t, policy: filepath.Join("../..", file[1]), dir: t.TempDir(), dialing: bubbled.NewDialing()}
 		wait := func(at time.Time) { time.Sleep(time.Until(at)) }
 		wait(time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC))
 		u.day(func() {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -45,11 +46,9 @@ type world struct {
 
 	lis  atomic.Pointer[bufconn.Listener] // gateways dial while a server starts anew
 	stop func()                           // the server; its stores stay
-	// dialing is held by who dials: in Go 1.26 timers of one bubble that are due as they are made, of which a connection has four,
-	// bring the race detector down where two goroutines make them at once.
-	dialing chan struct{}
 
-	conns []*grpc.ClientConn
+	dialing bubbled.Dialing
+	conns   []*grpc.ClientConn
 }
 
 // worldLedger is a ledger with its books.
@@ -82,7 +81,7 @@ func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(at))
-		w := &world{t: t, leases: memstore.New(), dialing: make(chan struct{}, 1)}
+		w := &world{t: t, leases: memstore.New(), dialing: bubbled.NewDialing()}
 		var judge *server.Judge
 		options := ledger.Options{Accept: func(r ledger.Row) error { return judge.Accept(r) }}
 		if pg == nil {
@@ -190,9 +189,7 @@ func (w *world) admin() quotav1.AdminServiceClient {
 }
 
 func (w *world) connect(ctx context.Context) (net.Conn, error) {
-	w.dialing <- struct{}{}
-	defer func() { <-w.dialing }()
-	return w.lis.Load().DialContext(ctx)
+	return w.dialing.Dial(ctx, w.lis.Load())
 }
 
 // dial is a connection of an operator's, which ends with f.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/server/boot"
@@ -75,14 +76,8 @@ func virtually(t *testing.T, c Config, capacity int, check func(*Result)) {
 			t.Fatal(err)
 		}
 		grpcs, https := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
-		// One at a time: in Go 1.26 timers of one bubble that are due as they are made, of which a connection has four, bring the race
-		// detector down where two goroutines make them at once.
-		dialing := make(chan struct{}, 1)
-		c.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
-			dialing <- struct{}{}
-			defer func() { <-dialing }()
-			return grpcs.DialContext(ctx)
-		}
+		dialing := bubbled.NewDialing()
+		c.Dial = dialing.To(grpcs)
 		var leases lease.Store
 		if capacity > 0 {
 			leases = &busy{Store: memstore.New(), each: time.Second / time.Duration(capacity)}
@@ -108,7 +103,7 @@ func virtually(t *testing.T, c Config, capacity int, check func(*Result)) {
 		if err := stack.Apply(t.Context(), conn, plans.Document); err != nil {
 			t.Fatal(err)
 		}
-		web := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return https.DialContext(ctx) }}}
+		web := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialing.Dial(ctx, https) }}}
 		defer web.CloseIdleConnections()
 		c.Observe = func(ctx context.Context) (Observation, error) {
 			var u syscall.Rusage

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -29,12 +30,10 @@ import (
 // rows: simple enough to be right at sight.
 type fake struct {
 	quotav1.UnimplementedLeaseServiceServer
-	t   testing.TB
-	lis *bufconn.Listener
-	srv *grpc.Server
-	// dialing is held by who dials: in Go 1.26 timers of one bubble that are due as they are made, of which a connection has four,
-	// bring the race detector down where two goroutines make them at once.
-	dialing chan struct{}
+	t       testing.TB
+	lis     *bufconn.Listener
+	srv     *grpc.Server
+	dialing bubbled.Dialing
 
 	mu       sync.Mutex
 	policy   *limit.Policy
@@ -105,7 +104,7 @@ func newFake(t testing.TB, p *limit.Policy) *fake {
 		chunk: 10, ttl: time.Second / 2, buckets: make(map[string]*central), asked: make(map[string]int),
 		seq: make(map[int64]int64), total: make(map[int64]int64), digest: make(map[string][32]byte),
 		rows: make(map[ledger.Row]ledger.Row), closed: make(map[int64]bool), ends: make(map[int64]ended), name: "one",
-		dialing: make(chan struct{}, 1),
+		dialing: bubbled.NewDialing(),
 	}
 	f.start()
 	return f
@@ -137,9 +136,7 @@ func (f *fake) dial(ctx context.Context, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	l := f.lis
 	f.mu.Unlock()
-	f.dialing <- struct{}{}
-	defer func() { <-f.dialing }()
-	return l.DialContext(ctx)
+	return f.dialing.Dial(ctx, l)
 }
 
 func (f *fake) set(g func(f *fake)) {

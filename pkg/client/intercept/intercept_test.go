@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/f4ee788f/quota/internal/bubbled"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
 	"github.com/f4ee788f/quota/pkg/client"
@@ -61,20 +62,21 @@ func (oneSlot) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.S
 	return resp, nil
 }
 
-func serve(t *testing.T, s *grpc.Server) (dial func(context.Context, string) (net.Conn, error)) {
+func serve(t *testing.T, s *grpc.Server, d bubbled.Dialing) (dial func(context.Context, string) (net.Conn, error)) {
 	lis := bufconn.Listen(1 << 20)
 	go func() { _ = s.Serve(lis) }()
 	t.Cleanup(s.Stop)
-	return func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
+	return d.To(lis)
 }
 
 // A call has its slot until it ends, a stream until the stream does; another one meanwhile
 // is told to come again.
 func TestCallsAndStreamsGiveTheirSlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		dialing := bubbled.NewDialing()
 		quota := grpc.NewServer(grpc.WaitForHandlers(true))
 		quotav1.RegisterLeaseServiceServer(quota, oneSlot{})
-		c, err := client.Dial(t.Context(), "passthrough:quota", client.WithDialer(serve(t, quota)))
+		c, err := client.Dial(t.Context(), "passthrough:quota", client.WithDialer(serve(t, quota, dialing)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,7 @@ func TestCallsAndStreamsGiveTheirSlotBack(t *testing.T) {
 				return nil
 			}}},
 		}, nil)
-		conn, err := grpc.NewClient("passthrough:app", grpc.WithContextDialer(serve(t, app)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient("passthrough:app", grpc.WithContextDialer(serve(t, app, dialing)), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,8 @@ import "github.com/f4ee788f/quota/internal/limit"
 //   - the store forgot it, which an agent proved or Memory says. Then what agents have not settled yet is missing
 //     from the figure: until one is complete through the loss, others get what epsilon allows, and
 //     agents what they declare. Should some agent stay silent, the ledger is complete only when that is lost too:
-//     after figureWait the figure counts as it is.
+//     a figure that was asked for figureWait later counts as it is. Only time in which agents could settle is
+//     waited: none is silent while the ledger is away, or all stand still.
 //   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). When nothing is left,
 //     nothing is out, and the ledger is complete past all of it, the figure is the truth: what it lacks is there
 //     to be granted. It may be of less than all that was used, where the limit's meter or the tenant's
@@ -19,7 +20,7 @@ import "github.com/f4ee788f/quota/internal/limit"
 // At any time no more may be granted than the window's units less the figure.
 
 const (
-	// figureWait is how long after a loss its figure has to be complete through it, in microseconds: agents
+	// figureWait is for how long after a loss its figure has to be complete through it, in microseconds: agents
 	// settle every ten seconds.
 	figureWait = 30_000_000
 	// figureSkew is how far the clocks of agents, by which the ledger is complete, and the store's may
@@ -68,7 +69,7 @@ func (x *step) hear() {
 	if x.void() && f.Whole && f.Through >= x.Moved+figureSkew {
 		x.Level, x.Lapsed, x.Returned = max(x.Level, x.burst-max(used, x.Spent)), false, x.t
 	}
-	if x.Unsure > 0 && (f.Through >= x.Unsure || x.now >= x.Unsure+figureWait) {
+	if x.Unsure > 0 && (f.Through >= x.Unsure || x.waited()) {
 		x.Unsure, x.Spent = 0, max(x.Spent, used)
 		if x.t >= x.Suspect {
 			x.releaseWithheld()
@@ -80,6 +81,14 @@ func (x *step) hear() {
 		x.Level = max(x.Level-(over-n), min(x.Level, x.floor()))
 		x.Spent = max(x.Spent, used)
 	}
+}
+
+// waited reports whether who could have settled by the figure, and did not, was silent for figureWait since the loss: it
+// was asked for so much later, and agents could settle all that time. The store's clock alone does not tell, for it goes
+// on while nobody lives.
+func (x *step) waited() bool {
+	f := &x.r.Figure
+	return min(x.now-f.Age-x.Unsure, f.Unbroken) >= figureWait
 }
 
 // void reports whether tokens of a window lapsed, and nothing of it is left or out: the ledger may know of some that

@@ -77,6 +77,9 @@ type Figure struct {
 	Used    int64 // units
 	Through int64 // all usage before this is in Used, Unix microseconds; 0: the ledger could not say
 	Whole   bool  // Used is all that there can be; false where other tenants' usage counts as well
+	// How long ago the ledger was asked, and for how long it could be settled with by then without a break, as far as
+	// who asked knows; microseconds.
+	Age, Unbroken int64
 }
 
 // Memory is how far back a store remembers.

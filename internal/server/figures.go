@@ -92,6 +92,7 @@ type figures struct {
 	policy  policy.Store
 	metrics *metrics
 	queue   chan *figure
+	there   unbroken // of the ledger, which can be settled with
 
 	mu    sync.Mutex
 	known map[string]*figure // by bucket
@@ -103,6 +104,7 @@ type figure struct {
 
 	mu    sync.Mutex
 	value lease.Figure
+	at    time.Time // by the wall clock, when the ledger was asked for value
 	asked time.Time
 	done  chan struct{} // closed when the question under way is answered; nil while there is none
 }
@@ -142,7 +144,7 @@ func (f *figures) of(key string) lease.Figure {
 	if time.Since(q.asked) > figureAge {
 		f.askLocked(q)
 	}
-	return q.value
+	return q.agedLocked()
 }
 
 // doubted notes whether the lease store would like to know more of a bucket.
@@ -185,7 +187,16 @@ func (f *figures) ask(ctx context.Context, key string, of counted) lease.Figure 
 	if q.value.Window == 0 {
 		return lease.Figure{Window: of.from.UnixMicro()}
 	}
-	return q.value
+	return q.agedLocked()
+}
+
+// agedLocked is the figure as it is told now.
+func (q *figure) agedLocked() lease.Figure {
+	v := q.value
+	if v.Window != 0 {
+		v.Age = max(wall().Sub(q.at), 0).Microseconds()
+	}
+	return v
 }
 
 // startLocked asks for a bucket for the first time.
@@ -219,11 +230,22 @@ func (f *figures) askLocked(q *figure) {
 	}
 }
 
+// ping asks the ledger whether it can settle. It is called each second (ready.go).
+func (f *figures) ping(ctx context.Context) error {
+	err := f.ledger.Ping(ctx)
+	if err == nil {
+		f.there.goesOn()
+	}
+	return err
+}
+
 // answer asks the ledger.
 func (f *figures) answer(ctx context.Context, q *figure) {
 	ctx, cancel := context.WithTimeout(ctx, figureTimeout)
+	at, unbroken := wall(), f.there.lasts()
 	v, err := f.read(ctx, &q.of)
 	cancel()
+	v.Unbroken = unbroken.Microseconds()
 	result := "known"
 	if err != nil {
 		result = "unknown"
@@ -232,7 +254,7 @@ func (f *figures) answer(ctx context.Context, q *figure) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err == nil {
-		q.value = v
+		q.value, q.at = v, at
 	}
 	close(q.done)
 	q.done = nil

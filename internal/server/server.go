@@ -414,7 +414,7 @@ func (s *Server) foldRest() {
 
 // parts are what readiness depends on.
 func (s *Server) parts() []part {
-	parts := []part{{"policy", s.view.check}, {"ledger", s.config.Ledger.Ping}}
+	parts := []part{{"policy", s.view.check}, {"ledger", s.figures.ping}}
 	if p, ok := s.config.Leases.(interface{ Ping(context.Context) error }); ok {
 		parts = append(parts, part{"leases", p.Ping})
 	}

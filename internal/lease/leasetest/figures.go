@@ -94,8 +94,36 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 			o.t.Errorf("got %+v, want epsilon's 50", g)
 		}
 		r = since(told(ask("b", spec, middle+31*second, 1, 5000), 400, middle-second), middle, true)
+		r.Figure.Unbroken = 30 * second
 		if g := o.one(r); g.Tokens != 550 {
 			o.t.Errorf("31 s later: got %+v, want the rest but the 400 used and the 50 granted", g)
+		}
+	})
+
+	run("nor is it let go in time in which no agent could settle", func(o renewer) {
+		lost := middle
+		// Before the loss the ledger could be settled with for an hour.
+		asked := func(number, at, age, unbroken int64) lease.Renewal {
+			r := since(told(ask("a", spec, at, number, 5000), 400, lost-second), lost, true)
+			r.Figure.Age, r.Figure.Unbroken = age, unbroken
+			return r
+		}
+		if g := o.one(asked(1, lost+1000, 0, 3600*second)); g.Tokens != 50 {
+			o.t.Errorf("got %+v, want epsilon's 50", g)
+		}
+		back := lost + 46*second // all stood still for 45 s
+		for i, r := range []lease.Renewal{
+			asked(2, back, 45*second, 3600*second),            // what it said before
+			asked(3, back+second, 0, 0),                       // it was asked again
+			asked(4, back+29*second, 0, 29*second),            // nobody was silent for as long as is waited
+			asked(5, back+90*second, 107*second, 3600*second), // what it said 29 s after the loss, told by another server
+		} {
+			if g := o.one(r); g.Tokens != 0 || g.Unsure == 0 || g.DenyFor > lease.ShortTerm {
+				o.t.Errorf("step %d: got %+v, want none yet, a figure asked for, and no long denial", i, g)
+			}
+		}
+		if g := o.one(asked(6, back+91*second, second, 30*second)); g.Tokens != 550 {
+			o.t.Errorf("an agent is silent: got %+v, want the rest but the 400 used and the 50 granted", g)
 		}
 	})
 

@@ -189,6 +189,7 @@ func (h *History) remember(r *lease.Renewal) {
 	if rng.IntN(4) > 0 {
 		r.Figure.Through = h.now - rng.Int64N(20_000_000) + 16_000_000
 	}
+	r.Figure.Age, r.Figure.Unbroken = rng.Int64N(10_000_000), rng.Int64N(60_000_000)
 }
 
 // another makes it another algorithm of the same units.

@@ -17,10 +17,12 @@ const (
 	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
 	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. The longest are of where there
 	// is so much that what lies idle is missed by nobody soon, and of so many buckets that looking at them takes as much as renewing
-	// them: there it is checks again.
+	// them: there it is longestChecks.
 	checkEvery = lease.ShortTerm / 4
 	checkLong  = 500_000
 	longChecks = 64
+	// longestChecks is how many checks there are in the longest terms.
+	longestChecks = 4
 	// lowest is the part of a term within which a lease that runs low is renewed at
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
@@ -172,6 +174,8 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
 	case b.term < lease.LongestTerm:
 		every = min(every, max(checkLong, b.term/longChecks))
+	default:
+		every = b.term / longestChecks
 	}
 	rate := b.rate()
 	if rate*float64(every) < enough*1e6 {

@@ -167,3 +167,45 @@ func TestStrainMakesLeasesLong(t *testing.T) {
 		}
 	}
 }
+
+// Of a large burst that lasts for some time whatever is asked for, leases grow though nearly all of the rate is leased and the burst is far
+// from full; of one that is nearly gone, and of a demand that is more than the rate, they stay short.
+func TestLeasesGrowOfWhatIsAmple(t *testing.T) {
+	const begin, rate = 1_760_000_000_000_000, 100
+	for _, c := range []struct {
+		name     string
+		left     int64 // units
+		demand   int64 // units a second
+		from, to int64 // of the term after some, in milliseconds
+	}{
+		{"25 s of the rate", 2_500, 93, 8_000, 40_000},
+		{"2 s of the rate", 200, 93, 500, 2_000},
+		{"25 s of the rate, and more is asked for", 2_500, 120, 500, 2_000},
+	} {
+		spec := leasetest.Bucket(rate, 12_000)
+		var s lease.State
+		other := lease.Renewal{Key: "b", Holder: "other", Spec: spec, Now: begin, Number: 1, Began: 1, Admitted: 12_000 - c.left, Largest: 1, Final: true}
+		if _, err := s.Renew(begin, &other); err != nil {
+			t.Fatal(err)
+		}
+		r := lease.Renewal{Key: "b", Holder: "a", Spec: spec, Now: begin, Began: 1, Largest: 1}
+		var g lease.Grant
+		for n := range int64(6) {
+			elapsed := max(g.TTL, 500_000)
+			if n > 0 {
+				r.Now += elapsed
+				r.Admitted += c.demand * elapsed / 1_000_000
+				r.Elapsed, r.Held = elapsed, g.Tokens/2
+			}
+			r.Number = n + 1
+			var err error
+			if g, err = s.Renew(r.Now, &r); err != nil {
+				t.Fatal(err)
+			}
+			r.Told = r.Admitted
+		}
+		if ms := g.TTL / 1000; ms < c.from || ms > c.to {
+			t.Errorf("%s: a lease lasts %d ms in the end, want %d to %d", c.name, ms, c.from, c.to)
+		}
+	}
+}

@@ -284,6 +284,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	case trickle < worth:
 		use = max(4*use*x.strain(), 2*limit.Micro)
 	}
+	if x.ample(all) && x.rec != nil && !x.next.Fresh {
+		use = max(use, min(stock/4, 2*fewest*limit.Micro)) // room for noise
+	}
 	if s := x.strain(); s > 1 && trickle > 0 && !x.next.Fresh {
 		use = max(use, (mine*1000-trickle)*s*4) // what the trickle leaves open, for about a term
 	}
@@ -298,7 +301,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle > 0 && trickle < worth {
 		stock = max(stock, min(whole(can/16), 2*limit.Micro)) // or it would never be had, shares being less
 	}
-	if trickle == 0 && stock < fewest*limit.Micro {
+	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
 	if x.guesses() {

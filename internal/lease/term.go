@@ -31,19 +31,35 @@ const (
 	pressedUnits = 32
 	// MaxStrain is the most that a holder may say of its strain.
 	MaxStrain = 16
+	// ampleFor is how long what is there has to last to be ample, in microseconds: some terms.
+	ampleFor = 32_000_000
 	// oneOf so many renewals for single tokens begins a trickle in a dry bucket.
 	oneOf = 128
 )
 
 // term is how long the lease is to last.
 func (x *step) term(mine, all, trickle int64) int64 {
+	term := x.usualTerm(mine, all, trickle)
+	if last := x.lastTerm(); last > 0 && x.steady && x.ample(all) {
+		term = max(term, min(x.dryIn()/8, 4*last, x.longest()))
+	}
+	return term
+}
+
+// lastTerm is how long the last lease did, as far as it was in use: one that was renewed at once tells nothing. 0 is for not known.
+func (x *step) lastTerm() int64 {
+	if x.rec == nil || x.rec.Fresh {
+		return 0
+	}
+	return min(x.rec.Grant.TTL, max(x.t-x.rec.Start, ShortTerm))
+}
+
+// usualTerm is how long the lease is to last whether or not what is there is ample.
+func (x *step) usualTerm(mine, all, trickle int64) int64 {
 	rec, next := x.rec, x.next
 	pressed := x.rate > 0 && (mulDiv(x.Out.Trickle+next.Lease.Trickle, 100, x.rate) > 85 || x.Level < x.burst/4)
-	known := rec != nil && !rec.Fresh && rec.Grant.TTL > 0
-	last := int64(0) // the last one, as far as it was in use: one that was renewed at once tells nothing
-	if known {
-		last = min(rec.Grant.TTL, max(x.t-rec.Start, ShortTerm))
-	}
+	last := x.lastTerm()
+	known := last > 0
 	switch {
 	case next.Fresh && x.rate > 0 && x.Level > x.burst/2:
 		return max(2*ShortTerm, x.lasting()) // a wrong guess costs little here, and a crowd of new buckets much
@@ -139,9 +155,21 @@ func (x *step) within(asked, elapsed int64) bool {
 // as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
 	return x.grows() && (all > seldom || x.strain() > 1) && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
-		(x.idle(trickle) || x.strain() > 1 && !x.dry() || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
+		(x.idle(trickle) || x.ample(all) || x.strain() > 1 && !x.dry() || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
 		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm*x.strain(), 1e6) >= limit.Micro
 }
+
+// dryIn is how long what is there lasts, in microseconds, were an eighth more asked for than the rate brings.
+func (x *step) dryIn() int64 {
+	if x.rate == 0 {
+		return 0
+	}
+	return lasts(max(x.Level, 0), float64(x.rate/8))
+}
+
+// ample reports whether no more is asked for than the rate brings, and were it more, what is there would last until what lies with holders is
+// back. Then nobody presses, though all of the rate may be leased and the burst be far from full.
+func (x *step) ample(all int64) bool { return x.grows() && all*1000 <= x.rate && x.dryIn() >= ampleFor }
 
 // settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or
 // with one of so many renewals. A token lies with each that does, half of the time; were they to begin all at once, that

@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/prefetch"
 )
 
 // memo is what requests were resolved to, by all that they say: the same attributes lead to the
@@ -71,7 +70,7 @@ func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, plai
 	}
 	at := t.place(k, 0)
 	if t.hints.of != nil {
-		prefetch.Line(t.hints.address(at, k))
+		prefetch(t.hints.address(at, k))
 	}
 	known, tokens := t.groups[at].recall(t, k, attributes)
 	if known == nil {

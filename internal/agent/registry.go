@@ -10,7 +10,6 @@ import (
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/prefetch"
 )
 
 var (
@@ -540,19 +539,19 @@ func (e *Entry) fetch() { fetchLines(unsafe.Pointer(e)) }
 
 // fetchScope follows, once that is there, with what requests touch and the scope.
 func (e *Entry) fetchScope() {
-	prefetch.Line(uintptr(unsafe.Pointer(e.at)))
+	prefetch(uintptr(unsafe.Pointer(e.at)))
 	fetchLines(unsafe.Pointer(e.from.Load()))
 }
 
 // fetchTerms follows with what the scope points to.
 func (e *Entry) fetchTerms() {
-	prefetch.Line(uintptr(unsafe.Pointer(e.goesBy())))
-	prefetch.Line(uintptr(unsafe.Pointer(unsafe.StringData(e.scope().tenant))))
+	prefetch(uintptr(unsafe.Pointer(e.goesBy())))
+	prefetch(uintptr(unsafe.Pointer(unsafe.StringData(e.scope().tenant))))
 }
 
 func fetchLines(p unsafe.Pointer) {
-	prefetch.Line(uintptr(p))
-	prefetch.Line(uintptr(p) + 64)
+	prefetch(uintptr(p))
+	prefetch(uintptr(p) + 64)
 }
 
 // holds reports whether there are buckets of the tenant's own limits.

@@ -120,7 +120,6 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 	}
 	mask := len(l.track) - 1
 	for i := range int(r.n) {
-		l.bring(int(r.from) + i)
 		attributes := l.of(int(l.track[(int(r.from)+i)&mask]))
 		if i == timed {
 			begin := time.Now()

@@ -12,11 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/f4ee788f/quota/internal/prefetch"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -123,20 +121,6 @@ type load struct {
 // of is what a gateway knows of a tenant's request.
 func (l *load) of(tenant int) []client.Attribute {
 	return l.attributes[tenant*l.Limits:][:l.Limits:l.Limits]
-}
-
-// ahead is how many requests before it is made one is brought near, in two steps: its attributes, and then their values.
-const ahead = 8
-
-// bring has the request that is at a place on the track, or soon after it, near when it is made: a gateway has just read its request, where
-// those of all gateways lie apart here.
-func (l *load) bring(place int) {
-	mask := len(l.track) - 1
-	next, soon := l.of(int(l.track[(place+2*ahead)&mask])), l.of(int(l.track[(place+ahead)&mask]))
-	for i := range soon {
-		prefetch.Line(uintptr(unsafe.Pointer(&next[i])))
-		prefetch.Line(uintptr(unsafe.Pointer(unsafe.StringData(soon[i].Value))))
-	}
 }
 
 // now is microseconds since the load began.

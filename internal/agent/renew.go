@@ -15,13 +15,13 @@ const (
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
 	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
-	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. The longest are of where there
-	// is so much that what lies idle is missed by nobody soon, and of so many buckets that looking at them takes as much as renewing
-	// them: there it is longestChecks.
+	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. The longest may be of so many
+	// buckets that looking at them takes as much as renewing them: there it is fewer, where what lies idle is missed by nobody so soon.
 	checkEvery = lease.ShortTerm / 4
 	checkLong  = 500_000
 	longChecks = 64
-	// longestChecks is how many checks there are in the longest terms.
+	// longestChecks is how many checks there are in the longest terms at least: more where half of what the whole bucket has left makes up
+	// for less than that of the trickle here.
 	longestChecks = 4
 	// lowest is the part of a term within which a lease that runs low is renewed at
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
@@ -141,11 +141,19 @@ func (b *book) checkLocked(now int64) {
 	seen := float64(asked - b.checked)
 	expected := b.rate() * float64(now-b.checkedAt) / 1e6
 	b.stopped = seen == 0 && expected >= stopped
-	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) {
+	if seen == 0 && expected >= enough || expected-seen > expected/2+2*math.Sqrt(expected) || b.missedLocked(now, expected, seen) {
 		b.early = true
 	}
 	b.checked, b.checkedAt = asked, now
 	b.checkAt = b.nextCheckLocked(now)
+}
+
+// missedLocked reports whether demand fell by less than half, and that would use up half of what the whole bucket has left before the end of a
+// term of minutes: others may ask for all of that.
+func (b *book) missedLocked(now int64, expected, seen float64) bool {
+	fell := expected - seen
+	return b.term > lease.LongTerm && fell > expected/8+4*math.Sqrt(expected) &&
+		fell*float64(b.renewAt-now) > float64(b.remaining/2)*float64(now-b.checkedAt)
 }
 
 // rate is the units asked for a second, as of the last renewal.
@@ -175,7 +183,7 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 	case b.term < lease.LongestTerm:
 		every = min(every, max(checkLong, b.term/longChecks))
 	default:
-		every = b.term / longestChecks
+		every = min(b.term/longestChecks, max(b.term/longChecks, b.lastsLocked()/2))
 	}
 	rate := b.rate()
 	if rate*float64(every) < enough*1e6 {
@@ -185,6 +193,14 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 		every = int64(stopped * 1e6 / rate) // a term is long enough to give back what is not used
 	}
 	return from + every
+}
+
+// lastsLocked is how long what the whole bucket has left makes up for the trickle here, were it of no use to anybody, in microseconds.
+func (b *book) lastsLocked() int64 {
+	if b.trickle == 0 {
+		return b.term
+	}
+	return int64(min(float64(b.remaining)*1e12/float64(b.trickle), float64(b.term)))
 }
 
 // Renew composes the next renewal. It fills everything but the bucket's key, the
@@ -339,7 +355,6 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.live = true
 	b.granted = g.Most()
 	b.term = g.TTL
-	b.checkAt = b.nextCheckLocked(p.sentAt)
 	b.trickle, b.room = g.Trickle, g.Pile
 	if !b.slots {
 		// The store counts as unspent, until it hears of it, what it granted for no request that waited: what is
@@ -374,6 +389,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.ended = false
 	b.generation = g.Generation
 	b.remaining = g.Remaining
+	b.checkAt = b.nextCheckLocked(p.sentAt)
 	b.resetAt = now + g.Reset
 	b.edgeLocked(now)
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder

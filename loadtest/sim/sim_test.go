@@ -46,6 +46,33 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// Of a gateway whose leases last for minutes all that is asked for moves to another that had none, or half of it, as traffic does that is sent
+// elsewhere: the burst is of two seconds, and what lies idle where it was is missed after that.
+func TestDemandMovesFromLongLeases(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ stays, other float64 }{{0, 0.8}, {0, 0.95}, {0.4, 0.4}, {0.5, 0.45}} {
+		const rate, moved = 1_000, 400 * second
+		sc := of("", "moves after minutes", 2, bucketLimit(rate, time.Second, 2*rate), 0.8)
+		sc.Varies, sc.Duration = true, moved+80*second
+		sc.Demand = func(a int, now int64) float64 {
+			switch {
+			case now < moved:
+				return []float64{0.8 * rate, 0}[a]
+			case a == 0:
+				return c.stays * rate
+			}
+			return c.other * rate
+		}
+		r := Run(sc, 1)
+		for _, b := range r.Broken() {
+			t.Errorf("%g of the rate stays, and %g is asked for elsewhere: %s", c.stays, c.other, b)
+		}
+		if r.RenewedPct > 0.1 {
+			t.Errorf("%g of the rate stays, and %g is asked for elsewhere: %.3f %% renewals, and leases were to be long", c.stays, c.other, r.RenewedPct)
+		}
+	}
+}
+
 // Slots have no room for an error, nor has a log.
 func TestBoundOfSlotsAndLogs(t *testing.T) {
 	b := newBound(&Scenario{Limit: limit.Limit{Algorithm: limit.Concurrency, Slots: 2, EpsilonPPM: 1_000_000}}, 0)

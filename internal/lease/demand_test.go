@@ -178,7 +178,7 @@ func TestLeasesGrowOfWhatIsAmple(t *testing.T) {
 		demand   int64 // units a second
 		from, to int64 // of the term after some, in milliseconds
 	}{
-		{"25 s of the rate", 2_500, 93, 8_000, 40_000},
+		{"25 s of the rate", 2_500, 93, 8_000, 10_000},
 		{"2 s of the rate", 200, 93, 500, 2_000},
 		{"25 s of the rate, and more is asked for", 2_500, 120, 500, 2_000},
 	} {

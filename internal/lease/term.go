@@ -41,7 +41,7 @@ const (
 func (x *step) term(mine, all, trickle int64) int64 {
 	term := x.usualTerm(mine, all, trickle)
 	if last := x.lastTerm(); last > 0 && x.steady && x.ample(all) {
-		term = max(term, min(x.dryIn()/8, 4*last, x.longest()))
+		term = max(term, min(x.dryIn()/8, 4*last, LongTerm*x.strain(), x.longest()))
 	}
 	return term
 }

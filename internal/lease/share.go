@@ -9,9 +9,12 @@ const fewest = 8
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
 const sparse = 32
 
-// bulk is the stock of a strained holder, in tokens, so that its requests refill seldom from its trickle: one that does takes ten
+// bulk is the stock of a holder where there is plenty of a large burst, in tokens, so that its requests refill seldom from its trickle: one that does takes ten
 // times as long as another, and finds there what the trickle brought since the last one did.
 const bulk = 256
+
+// largeBurst is how many seconds of the rate there are to be left of a burst that is large.
+const largeBurst = 16
 
 // TooLarge is how long a holder denies that has a request which is larger than all that is
 // there, in microseconds: a smaller one may find enough, and is to ask soon.
@@ -278,7 +281,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 			use = max(use, x.guess(can))
 		}
 	case plenty:
-		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock)) // room for noise, no more: it may lie there for minutes
+		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock, all)) // room for noise, no more: it may lie there for minutes
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
@@ -315,13 +318,17 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	return max(min(stock, can), serve)
 }
 
-// supply is the stock that a strained holder has of its share where there is plenty, a second's use or 256 tokens, and a quarter of
-// the share at most: what lies with holders is missed by those that come later.
-func (x *step) supply(use, share int64) int64 {
-	if x.strain() == 1 {
-		return 0
+// supply is the stock that a holder has of its share where there is plenty of a large burst, 16 seconds of the rate: half a minute's use or 256
+// tokens, while no more is asked for than the rate brings, and a quarter of the share at most, for what lies with holders is missed by those that come
+// later. A strained one has a second's use or 256 tokens at once, whatever is asked for.
+func (x *step) supply(use, share, all int64) int64 {
+	switch strain := x.strain(); {
+	case strain > 1:
+		return min(max(use, bulk*limit.Micro), share/16*min(strain, 4))
+	case x.grows() && all*1000 <= x.rate && x.Level >= largeBurst*x.rate:
+		return min(30*use, bulk*limit.Micro, share/4)
 	}
-	return min(max(use, bulk*limit.Micro), share/16*min(x.strain(), 4))
+	return 0
 }
 
 // guess is the stock of a newcomer whose lease lasts long, where so much can be had: two tokens for each time of its strain, and

@@ -9,14 +9,15 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// Strained holders have so much at once, where there is plenty, that few of their requests refill from a trickle; and no more
-// than a quarter of what is there lies with all of them.
-func TestStockOfTheStrained(t *testing.T) {
+// Holders have so much at once, where there is plenty of a large burst, that few of their requests refill from a trickle, strained ones more; and
+// no more than a quarter of what is there lies with all of them.
+func TestStockWhereThereIsPlenty(t *testing.T) {
 	const second, holders = 1_000_000, 20
 	for _, c := range []struct {
 		burst, strain, first, then int64
 	}{
-		{120_000, 1, 3, 32},
+		{120_000, 1, 3, 149}, // half a minute's use
+		{12_000, 1, 3, 32},   // of twelve seconds of the rate less
 		{120_000, lease.MaxStrain, 128, 256},
 		{12_000, lease.MaxStrain, 46, 108}, // a 256th of what is there; a quarter of its share of what the others left
 	} {

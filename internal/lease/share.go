@@ -281,7 +281,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 			use = max(use, x.guess(can))
 		}
 	case plenty:
-		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock, all)) // room for noise, no more: it may lie there for minutes
+		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock, all, trickle)) // room for noise, no more: it may lie there for minutes
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
@@ -320,12 +320,12 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 
 // supply is the stock that a holder has of its share where there is plenty of a large burst, 16 seconds of the rate: half a minute's use or 256
 // tokens, while no more is asked for than the rate brings, and a quarter of the share at most, for what lies with holders is missed by those that come
-// later. A strained one has a second's use or 256 tokens at once, whatever is asked for.
-func (x *step) supply(use, share, all int64) int64 {
+// later. One without a trickle, of small limits, has none of it. A strained one has a second's use or 256 tokens at once, whatever is asked for.
+func (x *step) supply(use, share, all, trickle int64) int64 {
 	switch strain := x.strain(); {
 	case strain > 1:
 		return min(max(use, bulk*limit.Micro), share/16*min(strain, 4))
-	case x.grows() && all*1000 <= x.rate && x.Level >= largeBurst*x.rate:
+	case x.grows() && trickle > 0 && all <= x.rate/1000 && x.Level >= largeBurst*x.rate:
 		return min(30*use, bulk*limit.Micro, share/4)
 	}
 	return 0

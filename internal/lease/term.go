@@ -168,8 +168,11 @@ func (x *step) dryIn() int64 {
 }
 
 // ample reports whether no more is asked for than the rate brings, and were it more, what is there would last until what lies with holders is
-// back. Then nobody presses, though all of the rate may be leased and the burst be far from full.
-func (x *step) ample(all int64) bool { return x.grows() && all*1000 <= x.rate && x.dryIn() >= ampleFor }
+// back. Then nobody presses, though all of the rate may be leased and the burst be far from full. Of what is asked for so seldom that each request may
+// ask the store nothing is ample: what lies with others is missed by one that comes with many.
+func (x *step) ample(all int64) bool {
+	return x.grows() && (all > seldom || x.strain() > 1) && all <= x.rate/1000 && x.dryIn() >= ampleFor
+}
 
 // settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or
 // with one of so many renewals. A token lies with each that does, half of the time; were they to begin all at once, that

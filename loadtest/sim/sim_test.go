@@ -73,6 +73,34 @@ func TestDemandMovesFromLongLeases(t *testing.T) {
 	}
 }
 
+// Of small limits no more than the rate is asked for over some agents for minutes, and then a burst by one of them: it has all that there is, as
+// it would of one limiter, and none lies with the others.
+func TestSmallLimitsHoldNothingBack(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		agents int
+		burst  int64
+		each   float64 // requests a second of each agent
+		came   float64 // of the one with the burst
+	}{{10, 120, 0.08, 30}, {3, 400, 0.3, 100}} {
+		for seed := range uint64(3) {
+			sc := of("", "a burst of a small limit", c.agents, bucketLimit(60, time.Minute, c.burst), 0.8)
+			const begins = 300 * second
+			sc.Varies, sc.Duration, sc.Promises = true, begins+40*second, []Promise{apart(1)}
+			sc.Demand = func(a int, now int64) float64 {
+				if a == 0 && now >= begins && now < begins+10*second {
+					return c.came
+				}
+				return c.each
+			}
+			r := Run(sc, seed+1)
+			for _, b := range r.Broken() {
+				t.Errorf("a burst of %d, seed %d: %s", c.burst, seed+1, b)
+			}
+		}
+	}
+}
+
 // Slots have no room for an error, nor has a log.
 func TestBoundOfSlotsAndLogs(t *testing.T) {
 	b := newBound(&Scenario{Limit: limit.Limit{Algorithm: limit.Concurrency, Slots: 2, EpsilonPPM: 1_000_000}}, 0)

@@ -41,7 +41,9 @@ const (
 func (x *step) term(mine, all, trickle int64) int64 {
 	term := x.usualTerm(mine, all, trickle)
 	if last := x.lastTerm(); last > 0 && x.steady && x.ample(all) {
-		term = max(term, min(x.dryIn()/8, 4*last, LongTerm*x.strain(), x.longest()))
+		// Should the holder be lost, what is there makes up for its trickle until the lease's end and the time that it is kept for it.
+		kept := (lasts(max(x.Level, 0), float64(trickle)) - 2*SlotLen) / 16 * 7
+		term = max(term, min(x.dryIn()/8, kept, 4*last, LongTerm*x.strain(), x.longest()))
 	}
 	return term
 }

@@ -101,6 +101,28 @@ func TestSmallLimitsHoldNothingBack(t *testing.T) {
 	}
 }
 
+// A gateway that has nearly all of the rate is lost without a word, and its traffic goes to another: of bursts of some seconds what is there makes
+// up for what is kept for it.
+func TestOneIsLostWithNearlyAllOfTheRate(t *testing.T) {
+	t.Parallel()
+	for _, burst := range []int64{5, 10, 20, 60} {
+		const rate, lost = 1_000, 400 * second
+		sc := of("", "one is lost", 2, bucketLimit(rate, time.Second, burst*rate), 0.95)
+		sc.Varies, sc.Duration = true, lost+80*second
+		sc.Faults.Crashes = []Crash{{At: lost, Agent: 0}}
+		sc.Demand = func(a int, now int64) float64 {
+			if (a == 0) == (now < lost) {
+				return 0.95 * rate
+			}
+			return 0
+		}
+		r := Run(sc, 1)
+		for _, b := range r.Broken() {
+			t.Errorf("a burst of %d s: %s", burst, b)
+		}
+	}
+}
+
 // Slots have no room for an error, nor has a log.
 func TestBoundOfSlotsAndLogs(t *testing.T) {
 	b := newBound(&Scenario{Limit: limit.Limit{Algorithm: limit.Concurrency, Slots: 2, EpsilonPPM: 1_000_000}}, 0)

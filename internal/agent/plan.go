@@ -12,13 +12,6 @@ type Plan struct {
 	renews  bool  // what is due then is a renewal at the term's end, and not a look at demand; see Bucket.Soon
 }
 
-// The owner comes to many buckets at a time where what is due afar from now is due together: coming takes it as long as looking at some of
-// them. That a renewal is late by so little its lead allows, and checks are not so exact; windows, slots and who waits keep to their times.
-const (
-	together = 1 << 17 // microseconds
-	afar     = 32 * together
-)
-
 // Plan returns it.
 func (e *Entry) Plan(now int64) Plan {
 	b := e.open(new(hand))
@@ -40,9 +33,6 @@ func (b *book) planLocked(now int64) Plan {
 		return p
 	}
 	p.renews = b.soonLocked(p.due)
-	if p.due != Never && p.due-now >= afar && b.length == 0 && !b.slots && b.queue == nil {
-		p.due += -p.due & (together - 1)
-	}
 	if b.length > 0 && b.turnAt > now {
 		p.turn = min(p.turn, b.turnAt)
 	}

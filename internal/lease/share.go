@@ -190,7 +190,7 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 // used is missed by those whose demand grows. A strained holder of known demand draws more where the rate is not wanted, half of what is
 // left at most, so that it need not ask as soon as its demand grows: its answer would take long.
 func (x *step) spare(rate, all int64) int64 {
-	wanted := all * 1000
+	wanted := min(all, rate/500+1) * 1000 // beyond twice the rate it is all the same, and of very many holders more than can be counted
 	least := min(rate/100, wanted/5)
 	if x.strain() == 1 || x.rec == nil || x.rec.Grant.TTL < LongTerm || x.Level <= x.burst/8 {
 		return least

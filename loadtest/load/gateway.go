@@ -115,7 +115,7 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 // ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time.
 func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
 	timed := -1
-	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.warmed.Load() != 0 {
+	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.timing.Load() {
 		timed = int(bits.Reverse8(uint8(w.chunks/(sampleEvery/chunk)))) % int(r.n)
 	}
 	mask := len(l.track) - 1

@@ -110,6 +110,7 @@ type load struct {
 	began      time.Time
 	beginning  atomic.Bool  // first touches are under way
 	warmed     atomic.Int64 // when what is measured began, microseconds since then; 0 before
+	timing     atomic.Bool  // it is measured now
 	track      []uint32
 	attributes []client.Attribute // of all tenants' requests, side by side: the generator is to need little of the cache
 	quotas     [][]change         // by tenant; the end of each grows while plans change
@@ -243,7 +244,9 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	if err == nil {
 		held = before.buckets
 		l.warmed.Store(l.now())
+		l.timing.Store(true)
 		sleep(ctx, c.Duration)
+		l.timing.Store(false) // what comes while all is counted is not measured
 		var after snapshot
 		if after, err = l.snapshot(ctx, clients); err == nil {
 			after.since(before, result)

@@ -19,8 +19,8 @@ func TestUnbroken(t *testing.T) {
 		}
 		wants("before anything was said", 0)
 		u.goesOn()
-		for _, pause := range []time.Duration{1, 1, 5, 1, 4} {
-			time.Sleep(pause * time.Second)
+		for _, seconds := range []int{1, 1, 5, 1, 4} {
+			time.Sleep(time.Duration(seconds) * time.Second)
 			u.goesOn()
 		}
 		wants("with an answer that took five seconds", 12*time.Second)

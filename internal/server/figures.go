@@ -104,7 +104,7 @@ type figure struct {
 
 	mu    sync.Mutex
 	value lease.Figure
-	at    time.Time // by the wall clock, when the ledger was asked for value
+	at    time.Time // when the ledger was asked for value
 	asked time.Time
 	done  chan struct{} // closed when the question under way is answered; nil while there is none
 }
@@ -194,7 +194,9 @@ func (f *figures) ask(ctx context.Context, key string, of counted) lease.Figure 
 func (q *figure) agedLocked() lease.Figure {
 	v := q.value
 	if v.Window != 0 {
-		v.Age = max(wall().Sub(q.at), 0).Microseconds()
+		// The wall clock may be set back, and the monotonic one stands while a machine is suspended.
+		now := time.Now()
+		v.Age = max(now.Sub(q.at), now.Round(0).Sub(q.at.Round(0))).Microseconds()
 	}
 	return v
 }
@@ -242,7 +244,7 @@ func (f *figures) ping(ctx context.Context) error {
 // answer asks the ledger.
 func (f *figures) answer(ctx context.Context, q *figure) {
 	ctx, cancel := context.WithTimeout(ctx, figureTimeout)
-	at, unbroken := wall(), f.there.lasts()
+	at, unbroken := time.Now(), f.there.lasts()
 	v, err := f.read(ctx, &q.of)
 	cancel()
 	v.Unbroken = unbroken.Microseconds()

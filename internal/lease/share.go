@@ -9,8 +9,8 @@ const fewest = 8
 // term while there is plenty, in tokens: its trickle alone leaves no room for noise.
 const sparse = 32
 
-// bulk is the stock of a holder where there is plenty of a large burst, in tokens, so that its requests refill seldom from its trickle: one that does takes ten
-// times as long as another, and finds there what the trickle brought since the last one did.
+// bulk is the stock of a holder where there is plenty of a large burst, in tokens, so that its requests refill seldom from its
+// trickle: one that does takes ten times as long as another, and finds there what the trickle brought since the last one did.
 const bulk = 256
 
 // largeBurst is how many seconds of the rate there are to be left of a burst that is large.
@@ -281,7 +281,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 			use = max(use, x.guess(can))
 		}
 	case plenty:
-		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock, all, trickle)) // room for noise, no more: it may lie there for minutes
+		use = max(use/4, min(10*use, sparse*limit.Micro), x.supply(use, stock, all, trickle)) // room for noise, and where it is missed by nobody soon for more: it may lie there for minutes
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
@@ -325,7 +325,7 @@ func (x *step) supply(use, share, all, trickle int64) int64 {
 	switch strain := x.strain(); {
 	case strain > 1:
 		return min(max(use, bulk*limit.Micro), share/16*min(strain, 4))
-	case x.grows() && trickle > 0 && all <= x.rate/1000 && x.Level >= largeBurst*x.rate:
+	case x.grows() && trickle > 0 && x.meets(all) && x.Level >= largeBurst*x.rate:
 		return min(30*use, bulk*limit.Micro, share/4)
 	}
 	return 0

@@ -169,11 +169,14 @@ func (x *step) dryIn() int64 {
 	return lasts(max(x.Level, 0), float64(x.rate/8))
 }
 
+// meets reports whether the rate brings all that is asked for.
+func (x *step) meets(all int64) bool { return all <= x.rate/1000 }
+
 // ample reports whether no more is asked for than the rate brings, and were it more, what is there would last until what lies with holders is
 // back. Then nobody presses, though all of the rate may be leased and the burst be far from full. Of what is asked for so seldom that each request may
 // ask the store nothing is ample: what lies with others is missed by one that comes with many.
 func (x *step) ample(all int64) bool {
-	return x.grows() && (all > seldom || x.strain() > 1) && all <= x.rate/1000 && x.dryIn() >= ampleFor
+	return x.grows() && (all > seldom || x.strain() > 1) && x.meets(all) && x.dryIn() >= ampleFor
 }
 
 // settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or

@@ -64,10 +64,11 @@ func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
 // worker is a goroutine that asks, one of several of a gateway, so that one that waits for a lease
 // keeps nobody else waiting.
 type worker struct {
-	records []record
-	times   times
-	chunks  int  // so far
-	away    bool // it waited, and another worker of the gateway may have the turn
+	records  []record
+	times    times
+	requests *requests // nil before the first
+	chunks   int       // so far
+	away     bool      // it waited, and another worker of the gateway may have the turn
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
@@ -118,9 +119,14 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.timing.Load() {
 		timed = int(bits.Reverse8(uint8(w.chunks/(sampleEvery/chunk)))) % int(r.n)
 	}
-	mask := len(l.track) - 1
+	if w.requests == nil {
+		w.requests = newRequests(l.Limits)
+	}
 	for i := range int(r.n) {
-		attributes := l.of(int(l.track[(int(r.from)+i)&mask]))
+		if i%ahead == 0 {
+			w.requests.read(l.track, int(r.from)+i, min(int(r.n)-i, ahead))
+		}
+		attributes := w.requests.of(i % ahead)
 		if i == timed {
 			begin := time.Now()
 			allowed := d.Allow(ctx, attributes...).Allowed

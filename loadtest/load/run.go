@@ -107,21 +107,15 @@ func (c *Config) Validate() error {
 // load is a run under way.
 type load struct {
 	Config
-	began      time.Time
-	beginning  atomic.Bool  // first touches are under way
-	warmed     atomic.Int64 // when what is measured began, microseconds since then; 0 before
-	timing     atomic.Bool  // it is measured now
-	track      []uint32
-	attributes []client.Attribute // of all tenants' requests, side by side: the generator is to need little of the cache
-	quotas     [][]change         // by tenant; the end of each grows while plans change
-	gateways   []*gateway
-	workers    []worker
-	cold       cold
-}
-
-// of is what a gateway knows of a tenant's request.
-func (l *load) of(tenant int) []client.Attribute {
-	return l.attributes[tenant*l.Limits:][:l.Limits:l.Limits]
+	began     time.Time
+	beginning atomic.Bool  // first touches are under way
+	warmed    atomic.Int64 // when what is measured began, microseconds since then; 0 before
+	timing    atomic.Bool  // it is measured now
+	track     []uint32
+	quotas    [][]change // by tenant; the end of each grows while plans change
+	gateways  []*gateway
+	workers   []worker
+	cold      cold
 }
 
 // now is microseconds since the load began.
@@ -147,9 +141,8 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	if err != nil {
 		return nil, err
 	}
-	l := &load{Config: c, track: draw(w, trackLen, c.Seed), attributes: make([]client.Attribute, 0, c.Tenants*c.Limits), quotas: make([][]change, c.Tenants)}
+	l := &load{Config: c, track: draw(w, trackLen, c.Seed), quotas: make([][]change, c.Tenants)}
 	for i := range l.quotas {
-		l.attributes = append(l.attributes, attributesOf(Tenant(i), c.Limits)...)
 		l.quotas[i] = []change{{0, plans.Quotas[i]}}
 	}
 	heap := heapInUse()
@@ -330,7 +323,7 @@ func (l *load) touch(ctx context.Context, w *worker) {
 					}
 					t := (first + n) % tenants
 					r := record{at: l.now(), n: 1, from: uint32(trackEnd + t)}
-					if g.client.Allow(asking, l.of(t)...).Allowed {
+					if g.client.Allow(asking, attributesOf(Tenant(t), l.Limits)...).Allowed {
 						r.admitted[0] = 1
 						g.allowed.Add(1)
 					} else {

@@ -1,0 +1,69 @@
+package load
+
+import (
+	"strconv"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// ahead is how many requests are written before the first of them is decided: so many that what was written is in the
+// processor's nearest cache by then, and not still on its way there, and few enough to stay in it.
+const ahead = 16
+
+// requests are what a gateway has read off the wire: in memory that was just written, and is used again. Kept ready for every tenant they
+// would take up as much of the processors' caches as the decisions do, which a gateway's requests do not.
+type requests struct {
+	limits     int
+	attributes []client.Attribute // of one request after the other
+	names      [ahead][]byte      // of the tenants
+	parts      [ahead][][]byte    // of the values beyond a request's first, the last four digits of the tenant
+}
+
+// newRequests returns room for requests that meet so many limits.
+func newRequests(limits int) *requests {
+	q := &requests{limits: max(limits, 1)}
+	for i := range q.names {
+		q.names[i] = append(make([]byte, 0, 32), Tenant(0)...)
+		a := attributesOf(text(q.names[i]), q.limits)
+		for k := range a[1:] {
+			value := []byte(a[1+k].Value)
+			a[1+k].Value = text(value)
+			q.parts[i] = append(q.parts[i], value[len(value)-4:])
+		}
+		q.attributes = append(q.attributes, a...)
+	}
+	return q
+}
+
+// text is b as it is until it is written again.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// of returns request i as it was written last.
+func (q *requests) of(i int) []client.Attribute { return q.attributes[i*q.limits:][:q.limits:q.limits] }
+
+// read writes the next n requests of a track.
+func (q *requests) read(track []uint32, from, n int) {
+	for i := range n {
+		q.write(i, track[(from+i)&(len(track)-1)])
+	}
+}
+
+// write makes request i one of a tenant.
+func (q *requests) write(i int, tenant uint32) {
+	const begin = len("tenant-")
+	name := q.names[i]
+	if tenant < 100_000 {
+		_ = name[begin+4]
+		name = name[:begin+5]
+		high, low := tenant/1000, tenant%1000
+		name[begin], name[begin+1] = byte('0'+high/10), byte('0'+high%10)
+		name[begin+2], name[begin+3], name[begin+4] = byte('0'+low/100), byte('0'+low/10%10), byte('0'+low%10)
+	} else {
+		name = strconv.AppendUint(name[:begin], uint64(tenant), 10)
+	}
+	q.attributes[i*q.limits].Value = text(name)
+	for _, part := range q.parts[i] {
+		copy(part, name[len(name)-4:])
+	}
+}

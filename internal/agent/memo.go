@@ -31,7 +31,7 @@ type memo struct {
 	long   flag          // above 0 while one has it who goes over all that is known
 	tables [2]*memoTable // in which tokens may lodge, by their numbers: written while none lodge in what was there
 	paused *memoTable    // taken away meanwhile; nil for not
-	going  uint8         // marks of the sets for which it was, a bit each
+	going  marked        // the sets for which it was
 	paths  map[string]*path
 	rest   int // sweeps to go until it is tried again, after it did not pay
 	rested int // of how many sweeps the last rest was
@@ -270,36 +270,44 @@ func (r *Registry) Forget(known *Resolution) {
 func (m *memo) pause(s *Set) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.going |= 1 << s.mark()
+	m.going.add(s.mark())
 	if t := m.table.Load(); t != nil {
 		m.table.Store(nil)
 		m.paused = t
 	}
 }
 
-// resume gives the table back, without what was resolved to sets that are gone. Where there are tens of thousands, looking at each one's
-// set is milliseconds of waiting for memory: the group says of seven of eight that it is another's.
+// resume gives the table back, without what was resolved to sets that are gone. Requests go the long way meanwhile, and looking at each
+// one's set would be tens of milliseconds of waiting for memory where there are a million: the marks beside the table, two bytes each, say
+// of nearly all that they are of others.
 func (m *memo) resume() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t, going := m.paused, m.going
-	m.paused, m.going = nil, 0
+	t := m.paused
 	if t == nil {
+		m.going = marked{}
 		return
 	}
-	t.each(func(i uint32, at int, known *Resolution) {
-		if going>>t.groups[i].mark(at)&1 != 0 && known.set.Gone() {
-			t.drop(i, at)
+	for way, mark := range t.marks {
+		if m.going.has(mark) {
+			t.dropGone(uint32(way/memoWays), way%memoWays)
 		}
-	})
+	}
+	m.paused, m.going = nil, marked{}
 	m.table.Store(t)
 }
+
+// marked are marks of sets, a bit each.
+type marked [1 << 16 / 64]uint64
+
+func (m *marked) add(mark uint16)      { m[mark/64] |= 1 << (mark % 64) }
+func (m *marked) has(mark uint16) bool { return m[mark/64]>>(mark%64)&1 != 0 }
 
 // begin has the memo begin anew, after all sets were replaced.
 func (m *memo) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.paused, m.going, m.rest, m.rested = nil, 0, 0, 0
+	m.paused, m.going, m.rest, m.rested = nil, marked{}, 0, 0
 	m.paths = make(map[string]*path)
 	m.vacateLocked(1)
 	m.table.Store(m.newTableLocked(memoGroups, 0, false))

@@ -628,3 +628,16 @@ func BenchmarkRecall(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkPlanChange replaces the set of one tenant of a hundred thousand requests' that are known: requests go the long way meanwhile.
+func BenchmarkPlanChange(b *testing.B) {
+	r, set, _ := many(b, 1)
+	for i := range 100_000 {
+		remember(r, set, benchRequest(i))
+	}
+	gone := &Set{List: List{hash: set.hash + 1<<60}}
+	for b.Loop() {
+		r.memo.pause(gone)
+		r.memo.resume()
+	}
+}

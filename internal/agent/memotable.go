@@ -18,12 +18,13 @@ type memoTable struct {
 	sights []word    // by group: hashes of two requests that were seen and are not known, the later one below
 
 	// The writers'.
-	count   int   // resolutions
-	lodging int   // of which the bucket's tokens lodge here
-	spent   int   // ways in which some did
-	number  uint8 // among memo.tables
+	marks   []uint16 // by way: its set's, whatever it is where there is no resolution
+	count   int      // resolutions
+	lodging int      // of which the bucket's tokens lodge here
+	spent   int      // ways in which some did
+	number  uint8    // among memo.tables
 
-	_      [56]byte // what is written away from what all read
+	_      [32]byte // what is written away from what all read
 	hits   atomic.Int64
 	_      [56]byte
 	misses atomic.Int64
@@ -50,7 +51,6 @@ const (
 	memoUse     = 0x0f    // for how many sweeps it stays without use
 	memoLodges  = 0x10    // the bucket's tokens are here
 	memoShapeAt = 5       // its shape, of eight bits
-	memoMarkAt  = 13      // its set's mark, of three
 	memoBits    = 16      // of a way
 	memoOdd     = 1 << 32 // a writer is at it
 	memoUses    = memoUse | memoUse<<memoBits
@@ -162,7 +162,7 @@ func (t *memoTable) pays() bool {
 }
 
 func newMemoTable(groups int, hinted bool) *memoTable {
-	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups)}
+	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups), marks: make([]uint16, groups*memoWays)}
 	if hinted && groups >= memoHinted {
 		t.hints.of = make([]atomic.Uint64, groups)
 	}
@@ -244,6 +244,7 @@ func (t *memoTable) put(i uint32, at int, known *Resolution) {
 	t.sendHome(i, at)
 	lodges := t.lodge(i, at, known)
 	t.groups[i].put(at, known, lodges)
+	t.marks[int(i)*memoWays+at] = known.set.mark()
 	if t.hints.of != nil && !lodges && i == t.place(known.is, 0) {
 		t.hints.note(i, at, known)
 	}
@@ -256,6 +257,13 @@ func (t *memoTable) each(f func(i uint32, at int, known *Resolution)) {
 				f(uint32(i), at, known)
 			}
 		}
+	}
+}
+
+// dropGone empties a way if what it has was resolved to a set that is gone.
+func (t *memoTable) dropGone(i uint32, at int) {
+	if known := t.groups[i].ways[at].known.Load(); known != nil && known.set.Gone() {
+		t.drop(i, at)
 	}
 }
 
@@ -276,7 +284,7 @@ func (g *memoGroup) put(at int, known *Resolution, lodges bool) {
 	var says uint64
 	if known != nil {
 		k = known.is
-		says = memoStay | uint64(known.shape)<<memoShapeAt | uint64(known.set.mark())<<memoMarkAt
+		says = memoStay | uint64(known.shape)<<memoShapeAt
 		if lodges {
 			says |= memoLodges
 		}
@@ -286,9 +294,6 @@ func (g *memoGroup) put(at int, known *Resolution, lodges bool) {
 	g.more.Store(g.more.Load()&^(math.MaxUint32<<(32*at)) | k.more>>32<<(32*at))
 	g.state.Store((state+2*memoOdd)&^((1<<memoBits-1)<<(memoBits*at)) | says<<(memoBits*at))
 }
-
-// mark is its set's.
-func (g *memoGroup) mark(at int) uint8 { return uint8(g.state.Load()>>(memoBits*at+memoMarkAt)) & 7 }
 
 // stays is for how many sweeps a way stays without use.
 func (g *memoGroup) stays(at int) int { return int(g.state.Load() >> (memoBits * at) & memoUse) }

@@ -41,6 +41,15 @@ func together(cores, n int, f func(worker, n int)) time.Duration {
 	return slices.Max(took)
 }
 
+// allocated returns how many objects a turn allocates.
+func allocated(cores, n int, f func(worker, n int)) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	together(cores, n, f)
+	runtime.ReadMemStats(&after)
+	return int64(after.Mallocs - before.Mallocs)
+}
+
 // figure is what was measured of a candidate.
 type figure struct {
 	ns     float64 // for one decision, whatever the number of cores: the lower quartile of the turns
@@ -68,21 +77,19 @@ func measure(cores, rounds int, all []candidate) []figure {
 	for i := range figures {
 		figures[i].allocs = math.Inf(1)
 	}
-	var before, after runtime.MemStats
+	own := allocated(cores, 1, func(int, int) {})
+	for range rounds {
+		own = min(own, allocated(cores, 1, func(int, int) {}))
+	}
 	for r := range rounds {
 		for i, c := range all {
-			count := r%4 == 0 // reading the counts stops the world
-			if count {
-				runtime.ReadMemStats(&before)
-			}
-			took[i] = append(took[i], float64(together(cores, n[i], c.do))/float64(n[i]))
-			if count {
+			if r%4 == 0 { // reading the counts stops the world
 				// What the client's loop allocates beside it can only add to the count, so the least
-				// of the turns is the decision's own.
-				runtime.ReadMemStats(&after)
-				a := float64(after.Mallocs-before.Mallocs) / float64(n[i])
+				// of the turns is the decision's own, and the turn's.
+				a := float64(max(allocated(cores, n[i], c.do)-own, 0)) / float64(n[i])
 				figures[i].allocs = min(figures[i].allocs, a)
 			}
+			took[i] = append(took[i], float64(together(cores, n[i], c.do))/float64(n[i]))
 		}
 	}
 	for i := range took {

@@ -48,12 +48,13 @@ type kindKey struct {
 	limit   string
 	by      string
 	counts  bool // has no rate
+	slots   bool // its units are slots: what was spent as tokens never ends, and is not in use
 	overage bool // the buckets of what a soft limit admits above itself
 	shadow  bool // of the shadow version
 }
 
 func keyOf(l *limit.Limit, shadow bool) kindKey {
-	return kindKey{limit: l.Name, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), shadow: shadow}
+	return kindKey{limit: l.Name, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), slots: l.Slots > 0, shadow: shadow}
 }
 
 func newScope() *Scope {

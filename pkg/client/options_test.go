@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -411,5 +412,35 @@ func TestSoftLimitsOnTrial(t *testing.T) {
 				t.Errorf("row %+v of the shadow version, want the 30 that the cap would have denied", r)
 			}
 		}
+	})
+}
+
+// A limit that becomes one of slots has all of them: what was spent before never ends, and is not in use.
+func TestALimitOfTokensBecomesOneOfSlots(t *testing.T) {
+	bubble(t, plans(1, limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: perSecond(1), Burst: 100}), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		drive(c, 1, 80, tenant("a"))
+		for i, l := range []limit.Limit{
+			{Name: "l", Algorithm: limit.Concurrency, Slots: 10},
+			{Name: "l", Algorithm: limit.TokenBucket, Rate: perSecond(10), Burst: 10},
+			{Name: "l", Algorithm: limit.Concurrency, Slots: 10},
+		} {
+			s.apply(plans(int64(i)+2, l))
+			time.Sleep(time.Minute)
+			var got []Decision
+			for range 20 {
+				if d := c.Allow(t.Context(), tenant("a")); d.Allowed {
+					got = append(got, d)
+				}
+			}
+			if len(got) != 10 {
+				t.Errorf("%v: admitted %d of 10", l.Algorithm, len(got))
+			}
+			for _, d := range got {
+				d.Done()
+			}
+		}
+		shut(t, c)
 	})
 }

@@ -60,3 +60,17 @@ func TestGrantedForNothing(t *testing.T) {
 		t.Errorf("got %d units held, want 40", again.Held)
 	}
 }
+
+// More may be waited for than any bucket has: the store is asked for no more than that, which it would not take.
+func TestMoreIsWaitedForThanThereIs(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: limit.MaxUnits, Per: time.Hour}, Burst: limit.MaxUnits})
+	for i := range 3 {
+		b.Enqueue(&Waiter{Units: 600_000_000, Reserves: i > 0})
+	}
+	r := b.Renew(now, false)
+	r.Key, r.Holder, r.Spec = "l", "a", lease.Spec{Algorithm: limit.TokenBucket, Units: limit.MaxUnits, Period: 3600_000_000, Burst: limit.MaxUnits}
+	if err := r.Check(); err != nil || r.Waiting != limit.MaxUnits || r.Largest != 600_000_000 || r.Reserved != limit.MaxUnits {
+		t.Errorf("got %d waiting, the largest of %d, %d of them to be reserved, and %v; want %d, 600000000, as many, and no fault", r.Waiting, r.Largest, r.Reserved, err, limit.MaxUnits)
+	}
+}

@@ -233,11 +233,13 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 		b.debt = min(b.debt, have)
 		held = have - b.debt
 	}
-	waiting, reserved := b.waitingLocked(), int64(0)
+	reserved := int64(0)
 	if !final {
 		reserved = b.reservedLocked()
 		held += reserved
 	}
+	// No bucket has more than that, however much is waited for: those who wait are told when it is gone.
+	waiting := max(min(b.waitingLocked(), limit.MaxUnits-reserved), 0)
 	before := b.toldAdmitted + b.toldDenied
 	b.toldAdmitted = max(b.admittedLocked(), b.toldAdmitted)
 	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
@@ -252,7 +254,7 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 		Held:       held,
 		Waiting:    waiting + reserved,
 		Largest:    max(b.largestLocked(), min(reserved, 1)), // of what is reserved any part is of use
-		Reserved:   reserved + b.reservingLocked(),
+		Reserved:   min(reserved+b.reservingLocked(), waiting+reserved),
 		InUse:      inUse,
 		Final:      final,
 		Alone:      b.alone != inContact,

@@ -157,7 +157,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	switch {
 	case lost && b.overLocked(now):
 		return b.outageLocked(n)
-	case b.capacity > 0 && n > b.capacity:
+	case b.hopelessLocked(n):
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refuse(n)
 		b.hopeless += n
@@ -377,6 +377,11 @@ func (b *book) retryAfterLocked(now, n int64) int64 {
 		}
 	}
 	return max(wait, 1)
+}
+
+// hopelessLocked reports whether n units are more than the whole bucket ever has.
+func (b *book) hopelessLocked(n int64) bool {
+	return b.capacity > 0 && n > b.capacity+b.rule.Limit.Borrow
 }
 
 // trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has

@@ -74,3 +74,15 @@ func TestMoreIsWaitedForThanThereIs(t *testing.T) {
 		t.Errorf("got %d waiting, the largest of %d, %d of them to be reserved, and %v; want %d, 600000000, as many, and no fault", r.Waiting, r.Largest, r.Reserved, err, limit.MaxUnits)
 	}
 }
+
+// What may be borrowed is part of the most that a request can have.
+func TestLargerThanTheBucketButForWhatIsBorrowed(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100, Borrow: 20})
+	if got := ask(b, now, 120, false); got != Wait {
+		t.Errorf("120 of 100 and 20 borrowed: got %v, want Wait", got)
+	}
+	if got := ask(b, now, 121, false); got != Denied {
+		t.Errorf("121 of 100 and 20 borrowed: got %v, want Denied", got)
+	}
+}

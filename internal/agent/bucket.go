@@ -376,12 +376,41 @@ func (b *book) retryAfterLocked(now, n int64) int64 {
 			wait = soon
 		}
 	}
-	return max(wait, 1)
+	return max(wait, b.lacksLocked(now, n), 1)
+}
+
+// RetryAfter is when n units that the bucket just refused may be there; 0 where it never has as many.
+func (of *Bucket) RetryAfter(now, n int64) int64 {
+	b := of.open(new(hand))
+	defer b.close()
+	if b.hopelessLocked(n) {
+		return 0
+	}
+	return b.retryAfterLocked(now, n)
 }
 
 // hopelessLocked reports whether n units are more than the whole bucket ever has.
 func (b *book) hopelessLocked(n int64) bool {
 	return b.capacity > 0 && n > b.capacity+b.rule.Limit.Borrow
+}
+
+// lacksLocked is about when the whole bucket has n units, as far as it is known here and if nobody else asks, where
+// more than one is asked for: what the store says is of the first. What others have given back by then is not in it.
+func (b *book) lacksLocked(now, n int64) int64 {
+	if n == 1 || b.slots || b.hopelessLocked(n) || b.answeredAt == 0 {
+		return 0
+	}
+	left := b.leftLocked(now)
+	lacks, reset := n-left-b.rule.Limit.Borrow, max(b.resetAt-now, 0)
+	switch {
+	case lacks <= 0:
+		return 0
+	case b.length > 0: // a window gains nothing before its end
+		return reset
+	case b.rule.Limit.Algorithm.Windowed(), b.rule.Limit.Algorithm == limit.SlidingWindowLog:
+		return int64(float64(reset) * float64(lacks) / float64(max(b.capacity-left, lacks))) // as what was used fades
+	}
+	return int64(min(math.Ceil(float64(lacks)*float64(b.terms.rate.Per.Microseconds())/float64(b.terms.rate.Units)), 1<<53))
 }
 
 // trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has

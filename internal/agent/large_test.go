@@ -86,3 +86,34 @@ func TestLargerThanTheBucketButForWhatIsBorrowed(t *testing.T) {
 		t.Errorf("121 of 100 and 20 borrowed: got %v, want Denied", got)
 	}
 }
+
+// A denial of several units says when the whole bucket may have them, not when it makes sense to ask for fewer.
+func TestRetryAfterOfSeveralUnits(t *testing.T) {
+	const now = 1_000_000
+	for _, c := range []struct {
+		name       string
+		limit      limit.Limit
+		validUntil int64
+		want       int64
+	}{
+		{"of 100 refilled ten a second 20 are left", limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100}, 0, 3_000_000},
+		{"what may be borrowed is there", limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Second}, Burst: 100, Borrow: 10}, 0, 2_000_000},
+		{"a window has no more before its end", limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: time.Minute}}, 60_000_000, 40_000_000},
+		{"of a log 80 leave within 40 s", limit.Limit{Algorithm: limit.SlidingWindowLog, Rate: limit.Rate{Units: 100, Per: time.Minute}}, 0, 15_000_000},
+	} {
+		b := NewBucket(&c.limit)
+		if ask(b, now, 50, false) != Wait {
+			t.Fatalf("%s: the request does not wait", c.name)
+		}
+		b.Enqueue(&Waiter{Units: 50})
+		served := b.Apply(now, lease.Grant{
+			Number: b.Renew(now, false).Number, TTL: 10_000_000, DenyFor: lease.TooLarge, Remaining: 20, Reset: 40_000_000, ValidUntil: c.validUntil,
+		})
+		if len(served) != 1 || served[0].Verdict() != (Verdict{Outcome: Denied, RetryAfter: c.want}) {
+			t.Errorf("%s: got %+v, want 50 denied for %d us", c.name, served, c.want)
+		}
+		if got := b.RetryAfter(now, 200); got != 0 {
+			t.Errorf("%s: 200 are denied for %d us, want 0: there are never as many", c.name, got)
+		}
+	}
+}

@@ -444,3 +444,32 @@ func TestALimitOfTokensBecomesOneOfSlots(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A denial above a soft limit says when the limit itself has something, if what it admits above has it later or never.
+func TestSoftLimitsDenyUntilTheySufficeThemselves(t *testing.T) {
+	l := limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 10, Per: time.Minute, Calendar: limit.Minute}, Burst: 10, Enforcement: limit.Soft, OveragePPM: 200_000}
+	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		h, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {
+				t.Fatalf("%+v, want 10 and 2 above them", d)
+			}
+		}
+		for name, decide := range map[string]func(n int64) Decision{
+			"by attributes": func(n int64) Decision { return c.AllowN(t.Context(), n, tenant("a")) },
+			"by a handle":   func(n int64) Decision { return h.Decide(t.Context(), n) },
+		} {
+			for n, want := range map[int64]time.Duration{1: 6 * time.Second, 5: 30 * time.Second, 11: 0} {
+				if d := decide(n); d.Allowed || d.RetryAfter != want {
+					t.Errorf("%s, %d units: %+v, want denied for %v", name, n, d, want)
+				}
+			}
+		}
+		shut(t, c)
+	})
+}

@@ -213,7 +213,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			continue
 		case wasDenied:
 			state = notAsked
-			if d, again, stop := r.exceed(ctx, len(r.holds)-1, agent.Verdict{Outcome: agent.Denied}); stop {
+			if d, again, stop := r.exceed(ctx, len(r.holds)-1); stop {
 				return d, again
 			}
 			continue
@@ -281,7 +281,7 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 					return d, again
 				}
 			case it.Soft && !(lost && c.closes(it, e)):
-				if d, again, stop := r.exceed(ctx, last, v); stop {
+				if d, again, stop := r.exceed(ctx, last); stop {
 					return d, again
 				}
 			default:
@@ -503,10 +503,15 @@ func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop 
 		case h.entry.Overage() && r.patient && !lost:
 			return r.comeDown(ctx)
 		case !h.entry.Overage() && h.entry != r.under:
-			return r.exceed(ctx, i, v)
+			return r.exceed(ctx, i)
 		}
+		under := r.under
 		r.giveBack(false)
-		return r.c.denial(h, v, lost), false, true
+		d = r.c.denial(h, v, lost)
+		if under != nil && h.entry.Overage() {
+			d = r.c.sooner(d, under, r.n)
+		}
+		return d, false, true
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // exceed asks the bucket of what a soft limit admits above itself in place of bucket i,
 // which denied. What the first refused is not denied there: the second decides, and
 // counts. stop says that the request was decided.
-func (r *request) exceed(ctx context.Context, i int, v agent.Verdict) (d Decision, again, stop bool) {
+func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bool) {
 	c, h := r.c, r.holds[i]
 	h.entry.Excuse(r.n)
 	r.leave(i)
@@ -50,12 +50,16 @@ func (r *request) exceed(ctx context.Context, i int, v agent.Verdict) (d Decisio
 			return r.comeDown(ctx)
 		}
 		r.giveBack(false)
-		d = c.denial(h, second, lost)
-		if v.RetryAfter > 0 && time.Duration(v.RetryAfter)*time.Microsecond < d.RetryAfter {
-			d.RetryAfter = time.Duration(v.RetryAfter) * time.Microsecond // the limit itself has something sooner
-		}
-		return d, false, true
+		return c.sooner(c.denial(h, second, lost), h.entry, r.n), false, true
 	}
+}
+
+// sooner has a denial by what a limit admits above itself say when the limit itself has the units, if that is sooner.
+func (c *Client) sooner(d Decision, under *agent.Entry, n int64) Decision {
+	if own := time.Duration(under.RetryAfter(c.now(), n)) * time.Microsecond; own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
+		d.RetryAfter = own
+	}
+	return d
 }
 
 // comeDown has a request that waits its turn wait at the last limit itself, of which nothing is to be had above it.

@@ -109,6 +109,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	x.turn()
 	x.slack = r.Spec.slack(x.rate, x.burst)
 	x.advance(t)
+	x.Locked = min(x.Locked, t+r.Spec.Lockout) // a lockout that was shortened, or is no more, does not last longer
 	if r.Spec.Sliding() {
 		x.rate = x.slidingRate()
 		x.flow = float64(x.rate)

@@ -66,6 +66,26 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a lockout that is shortened, or taken away, is over so much sooner", func(o renewer) {
+		for _, c := range []struct{ lockout, denied int64 }{{10_000_000, 10_000_000}, {0, 0}} {
+			spec := Bucket(5, 5)
+			spec.Lockout = 900_000_000
+			askOf := func(holder string, now, waiting int64) lease.Renewal {
+				r := ask(holder, spec, now, 1, waiting)
+				r.Key = fmt.Sprint("lockout ", c.lockout)
+				return r
+			}
+			o.one(askOf("a", start, 6))
+			spec.Lockout = c.lockout
+			if g := o.one(askOf("b", start+60_000_000, 1)); c.denied > 0 && g.DenyFor != c.denied || (g.Tokens > 0) != (c.denied == 0) {
+				o.t.Errorf("lockout of %d us: got %+v, want a denial for as long", c.lockout, g)
+			}
+			if g := o.one(askOf("c", start+71_000_000, 1)); g.Tokens < 1 {
+				o.t.Errorf("lockout of %d us, 11 s later: got %+v, want a token", c.lockout, g)
+			}
+		}
+	})
+
 	run("a window that changes is prorated if the limit says so", func(o renewer) {
 		used := ask("a", Window(100, minute, start), start, 1, 40)
 		o.one(used)

@@ -21,8 +21,8 @@ func (x *step) turn() {
 		x.turnSliding(start, end)
 		return
 	case start <= x.Window:
-		if end > x.WindowEnd {
-			x.WindowEnd = end // windows became longer: this one goes on
+		if end > x.Window { // else a clock is behind that says so
+			x.WindowEnd = end // windows became longer or shorter, or begin at other times: this one goes on until the next begins
 		}
 		return
 	}

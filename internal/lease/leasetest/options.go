@@ -86,6 +86,20 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a window that becomes shorter ends when the limit says", func(o renewer) {
+		spec := Window(10, 60*minute, start)
+		if g := o.one(ask("a", spec, start+minute, 1, 20)); g.DenyFor < 58*minute {
+			o.t.Fatalf("got %+v, want a denial for the hour", g)
+		}
+		spec = Window(10, 10*minute, start)
+		if g := o.one(ask("b", spec, start+2*minute, 1, 1)); g.Tokens != 0 || g.ValidUntil != start+10*minute || g.Reset != 8*minute {
+			o.t.Errorf("of ten minutes: got %+v, want nothing until its end", g)
+		}
+		if g := o.one(ask("b", spec, start+10*minute, 2, 20)); g.Tokens != 10 {
+			o.t.Errorf("in the next ten: got %+v, want 10", g)
+		}
+	})
+
 	run("a window that changes is prorated if the limit says so", func(o renewer) {
 		used := ask("a", Window(100, minute, start), start, 1, 40)
 		o.one(used)

@@ -473,3 +473,62 @@ func TestSoftLimitsDenyUntilTheySufficeThemselves(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A question about no units is answered as one unit would be decided, by lists, priorities, what is above a soft limit, lockouts and
+// switches, and takes nothing.
+func TestAQuestionIsAnsweredAsARequestIsDecided(t *testing.T) {
+	on := func(endpoint string, l limit.Limit) limit.Limit {
+		l.Name, l.Match, l.Meter = endpoint, []limit.Match{{Attribute: "endpoint", Patterns: []string{endpoint}}}, endpoint
+		return l
+	}
+	hour := limit.Rate{Units: 2, Per: time.Hour, Calendar: limit.Hour}
+	of := func(user string) []limit.Match { return []limit.Match{{Attribute: "user", Patterns: []string{user}}} }
+	p := plans(1,
+		on("hard", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 2}),
+		on("deny", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 2, Deny: of("bad")}),
+		on("allow", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 2, Allow: of("good")}),
+		on("soft", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 2, Enforcement: limit.Soft, OveragePPM: limit.Micro}),
+		on("boundless", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 2, Enforcement: limit.Soft}),
+		on("lock", limit.Limit{Algorithm: limit.TokenBucket, Rate: perSecond(2), Burst: 2, Lockout: time.Hour}),
+		on("prior", limit.Limit{Algorithm: limit.FixedWindow, Rate: hour, Reserve: limit.Reserve{LowPPM: 500_000}}),
+		on("paced", limit.Limit{Algorithm: limit.LeakyBucket, Rate: perSecond(10), Burst: 1}),
+		on("window", limit.Limit{Algorithm: limit.FixedWindow, Rate: hour}),
+		on("quick", limit.Limit{Algorithm: limit.TokenBucket, Rate: perSecond(100), Burst: 100}),
+	)
+	bubble(t, p, func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		at := func(endpoint, user string) []Attribute {
+			return []Attribute{tenant("a"), {"endpoint", endpoint}, {"user", user}, {AttrPriority, "low"}}
+		}
+		for _, endpoint := range []string{"hard", "deny", "allow", "soft", "boundless", "lock", "prior", "paced", "window", "quick"} {
+			for _, user := range []string{"u", "bad", "good"} {
+				for range 120 {
+					asked := c.AllowN(t.Context(), 0, at(endpoint, user)...)
+					if again := c.AllowN(t.Context(), 0, at(endpoint, user)...); again.Allowed != asked.Allowed || again.Reason != asked.Reason {
+						t.Errorf("%s, %s: %+v, and asked again %+v", endpoint, user, asked, again)
+					}
+					d := c.Allow(t.Context(), at(endpoint, user)...)
+					// What only the server knows, the first denial tells.
+					if asked.Allowed != d.Allowed && (!asked.Allowed || d.RetryAfter == 0 || c.AllowN(t.Context(), 0, at(endpoint, user)...).Allowed) {
+						t.Errorf("%s, %s: foreseen %+v, decided %+v by %q", endpoint, user, asked, d, d.Limit())
+						break
+					}
+				}
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if d := c.AllowN(t.Context(), 0, at("lock", "u")...); d.Allowed || d.RetryAfter < 59*time.Minute {
+			t.Errorf("locked, though full: %+v, want denied for the rest of the hour", d)
+		}
+		if d := c.AllowN(t.Context(), 0, at("quick", "u")...); !d.Allowed {
+			t.Errorf("full again: %+v, want allowed", d)
+		}
+		s.flip(limit.Switches{Mode: limit.ModeAllowAll})
+		time.Sleep(time.Second)
+		if d := c.AllowN(t.Context(), 0, at("hard", "u")...); !d.Allowed || d.Reason != ReasonSwitch {
+			t.Errorf("all are let in: %+v, want allowed by the switch", d)
+		}
+		shut(t, c)
+	})
+}

@@ -165,11 +165,11 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 // peek answers a question about no units.
 func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
-	now := c.now()
+	mode := c.reg.Mode()
 	rank := uint16(len(set.Items))
 	for i := range set.Items {
 		it := &set.Items[i]
-		if !it.Rule.Applies(a) {
+		if !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
 			continue
 		}
 		e := c.reg.Entry(&set.List, i, a)
@@ -177,14 +177,45 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 			rank = it.Rank
 			d.Reason, d.by = ReasonLimit, speaks(set, it, e)
 		}
-		if e == nil {
+		if mode != limit.ModeNormal {
 			continue
 		}
-		if s := e.State(now); s.Live && s.Tokens < 1 && s.Remaining < 1 && s.Trickle == 0 && !it.Queues {
-			return Decision{RetryAfter: time.Duration(s.ResetIn) * time.Microsecond, by: hold{it, e}.speaks()}
+		if denied, is := c.foresee(set, it, e, a); is {
+			return denied
 		}
 	}
+	if mode != limit.ModeNormal {
+		d.Reason = ReasonSwitch
+	}
 	return d
+}
+
+// foresee is the denial of one unit that is to be expected of a limit, if any is. Its bucket may be nil.
+func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []limit.Attribute) (d Decision, is bool) {
+	if e == nil {
+		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
+			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
+		}
+		return d, false // nothing is known of it
+	}
+	h := hold{it, e}
+	if it.Vet {
+		if reason := c.vetted(it, e, 1, a); reason != ReasonLimit {
+			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true
+		}
+	}
+	lost := c.lost.Load() || e.Lost()
+	v := e.Foresee(c.now(), lost)
+	if v.Outcome != agent.Denied {
+		return d, false
+	}
+	if it.Soft && !(lost && c.closes(it, e)) {
+		above := c.reg.Above(e)
+		if above == nil || above.Foresee(c.now(), lost).Outcome != agent.Denied {
+			return d, false
+		}
+	}
+	return c.denial(h, v, lost), true
 }
 
 // run asks the limits of set from item i on, whose bucket is the last of holds unless

@@ -68,6 +68,9 @@ func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 	b.all -= n
 	if window == b.reservedOf {
 		b.reserved -= n
+		if b.reserved == 0 && ours && !b.slots && b.trickle == 0 && b.idle() == 0 {
+			b.early = true // the lease would lapse, and the store take what was reserved for what is still out
+		}
 	}
 	if window != b.window {
 		b.outside += min(m, n)

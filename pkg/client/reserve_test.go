@@ -273,3 +273,28 @@ func TestReservationsHammer(t *testing.T) {
 		}
 	})
 }
+
+// What was reserved and spent to the last unit is told of before the lease lapses: or the store would take it for what is
+// still out, and after a long silence let the bucket refill for no longer than a lease lasts.
+func TestReservationsThatSpentAllAreToldOf(t *testing.T) {
+	l := limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 60, Per: time.Minute, Calendar: limit.Minute}, Burst: 240}
+	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		r, d := c.Reserve(t.Context(), 240, tenant("a"))
+		if r == nil {
+			t.Fatalf("%+v, want all of it reserved", d)
+		}
+		time.Sleep(time.Second)
+		if err := r.Commit(240); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		other := dial(t, s, WithAgent("gw-2"))
+		if d := other.AllowN(t.Context(), 240, tenant("a")); !d.Allowed {
+			t.Errorf("after five minutes at one a second: %+v with %d left, want all 240 again", d, d.Remaining())
+		}
+		shut(t, c)
+		shut(t, other)
+	})
+}

@@ -78,7 +78,7 @@ func (x *step) hear() {
 	if over := x.Level + x.Withheld - (x.burst - used); over > 0 && !x.r.Spec.Prorate {
 		n := min(over, x.Withheld)
 		x.Withheld -= n
-		x.Level = max(x.Level-(over-n), min(x.Level, x.floor()))
+		x.Level = max(x.Level-(over-n), x.floor())
 		x.Spent = max(x.Spent, used)
 	}
 }

@@ -100,8 +100,15 @@ func (x *step) clip(t int64) {
 }
 
 // floor is how far the level may be lowered by what was spent unasked: the bucket is in
-// debt for no longer than it takes to fill.
-func (x *step) floor() int64 { return -x.burst - x.r.Spec.Borrow*limit.Micro }
+// debt for no longer than it takes to fill. Of a window that shrank below what was used of it the level is
+// lower already, and stays so: what was used is not forgotten should the window grow again.
+func (x *step) floor() int64 {
+	floor := -x.burst - x.r.Spec.Borrow*limit.Micro
+	if x.r.Spec.Refills() {
+		return floor
+	}
+	return min(floor, x.Level)
+}
 
 // release takes a live lease out of the sums. The stock of a window that is over
 // is in them no more, but what was granted of the next one is.

@@ -89,7 +89,7 @@ func (x *step) slide(to int64) {
 	drawn := float64(float64(to-x.Last)*float64(x.drawn(x.slidingRate())))/1e6 + x.Carry
 	tokens := math.Floor(drawn)
 	x.Carry = drawn - tokens
-	x.Level = max(x.Level+gained-int64(min(tokens, 1<<52)), min(x.Level, x.floor()))
+	x.Level = max(x.Level+gained-int64(min(tokens, 1<<52)), x.floor())
 }
 
 // slidingTerm bounds a lease's term and hold, so that none outlives two edges.

@@ -117,6 +117,28 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("what was used is not forgotten by a limit that shrinks for a while", func(o renewer) {
+		for _, of := range []func(units int64) lease.Spec{
+			func(units int64) lease.Spec { return Window(units, minute, start) },
+			func(units int64) lease.Spec { return Sliding(units, minute, start) },
+			func(units int64) lease.Spec { return Log(units, minute) },
+		} {
+			algorithm := of(1000).Algorithm.String()
+			askOf := func(holder string, units, waiting int64) lease.Renewal {
+				r := ask(holder, of(units), start+1, 1, waiting)
+				r.Key = algorithm
+				return r
+			}
+			o.one(askOf("a", 1000, 900))
+			if g := o.one(askOf("b", 100, 1)); g.Tokens != 0 {
+				o.t.Errorf("%s: of 100 with 900 used: got %+v, want nothing", algorithm, g)
+			}
+			if g := o.one(askOf("c", 1000, 1000)); g.Tokens > 100 {
+				o.t.Errorf("%s: of 1000 again: got %+v, want the 100 that are left", algorithm, g)
+			}
+		}
+	})
+
 	run("the next window is leased ahead of the edge, once", func(o renewer) {
 		spec := Window(1000, minute, start)
 		r := ask("a", spec, start+58_000_000, 1, 50)

@@ -291,8 +291,13 @@ func (x *step) resize() {
 	}
 	before, by := x.Level, x.burst-x.Burst
 	if x.r.Spec.Prorate && x.r.Spec.Windowed() && x.WindowEnd > x.now {
-		// The old limit holds for the part of the window that is over.
-		by = whole(mulDiv(by, min(x.WindowEnd-x.now, x.WindowEnd-x.Window), x.WindowEnd-x.Window))
+		// The old limit holds for the part of the window that is over. Where that becomes shorter or longer too it is the part of the
+		// shorter one, either way: so servers that go by different versions for a while give nothing twice.
+		end := x.WindowEnd
+		if start, to := x.present(); start <= x.Window && to > x.now {
+			end = min(end, to)
+		}
+		by = whole(mulDiv(by, min(end-x.now, end-x.Window), end-x.Window))
 	}
 	x.Level += by
 	if x.r.Spec.Refills() && by < 0 {

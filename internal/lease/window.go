@@ -12,10 +12,7 @@ func (x *step) turn() {
 	if !p.Windowed() && !p.Sliding() {
 		return
 	}
-	start, end := p.WindowStart, p.WindowEnd
-	if x.now >= end {
-		start, end = end, p.NextWindowEnd
-	}
+	start, end := x.present()
 	switch {
 	case p.Sliding():
 		x.turnSliding(start, end)
@@ -43,6 +40,15 @@ func (x *step) turn() {
 	for i := range x.Ring {
 		x.Ring[i].Sums = x.Ring[i].turned()
 	}
+}
+
+// present is the window that the store's clock is in, by the limit.
+func (x *step) present() (start, end int64) {
+	p := &x.r.Spec
+	if x.now >= p.WindowEnd {
+		return p.WindowEnd, p.NextWindowEnd
+	}
+	return p.WindowStart, p.WindowEnd
 }
 
 // dropNext forgets what was granted of a window that is over by now.

@@ -139,6 +139,23 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a window that becomes shorter and longer again is prorated alike", func(o renewer) {
+		long, short := Window(100, 60*minute, start), Window(1000, minute, start)
+		long.Prorate, short.Prorate = true, true
+		o.one(ask("a", long, start, 1, 100))
+		admitted := int64(0)
+		for i := range int64(10) {
+			now := start + 30_000_000 + i*1_000
+			g := o.one(ask(fmt.Sprint("short ", i), short, now, 1, 1000))
+			admitted += g.Tokens
+			g = o.one(ask(fmt.Sprint("long ", i), long, now+500, 1, 1000))
+			admitted += g.Tokens
+		}
+		if admitted > 450+1 {
+			o.t.Errorf("admitted %d more than 100 of a window of 100 and 1000, want half of 1000, less half of 100", admitted)
+		}
+	})
+
 	run("the next window is leased ahead of the edge, once", func(o renewer) {
 		spec := Window(1000, minute, start)
 		r := ask("a", spec, start+58_000_000, 1, 50)

@@ -36,6 +36,9 @@ const endless = 1 << 60
 // had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip.
 const askAgain = 60_000_000
 
+// outageWait is how long to stay away from what is denied because the server is, in microseconds.
+const outageWait = 1_000_000
+
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
 // everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
@@ -172,7 +175,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
 		}
 		b.shutLocked(now, lost)
-		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n), Attend: b.early || again}
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n, lost), Attend: b.early || again}
 	case b.queue != nil && len(b.queue.waiters)-b.patients() >= maxWaiting:
 		b.cell.refuse(n)
 		return Verdict{Outcome: Denied}
@@ -186,7 +189,7 @@ func (b *book) shutLocked(now int64, lost bool) {
 	if lost || b.slots || b.paced || b.patients() > 0 || now >= b.denyUntil || b.least > 1 {
 		return
 	}
-	until := now + b.retryAfterLocked(now, 1)
+	until := now + b.retryAfterLocked(now, 1, false)
 	if b.length > 0 {
 		until = min(until, b.turnAt)
 	}
@@ -248,7 +251,7 @@ func (b *book) outageLocked(n int64) Verdict {
 		return Verdict{Outcome: Admitted, Attend: first}
 	}
 	b.cell.refuse(n)
-	return Verdict{Outcome: Denied, RetryAfter: 1_000_000}
+	return Verdict{Outcome: Denied, RetryAfter: outageWait}
 }
 
 // admitLocked admits n units whether or not they are there: they are spent at once and
@@ -367,8 +370,8 @@ func (b *book) noteLowLocked(now, have int64) {
 }
 
 // retryAfterLocked is when n units may be there: from the trickle, or when asking
-// makes sense again.
-func (b *book) retryAfterLocked(now, n int64) int64 {
+// makes sense again; lost says that nobody is there to be asked.
+func (b *book) retryAfterLocked(now, n int64, lost bool) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.room {
 		soon := b.trickleTakesLocked(n - b.cell.units() + b.missingLocked())
@@ -376,17 +379,20 @@ func (b *book) retryAfterLocked(now, n int64) int64 {
 			wait = soon
 		}
 	}
+	if lost && wait == 0 {
+		wait = outageWait
+	}
 	return max(wait, b.lacksLocked(now, n), 1)
 }
 
 // RetryAfter is when n units that the bucket just refused may be there; 0 where it never has as many.
-func (of *Bucket) RetryAfter(now, n int64) int64 {
+func (of *Bucket) RetryAfter(now, n int64, lost bool) int64 {
 	b := of.open(new(hand))
 	defer b.close()
 	if b.hopelessLocked(n) {
 		return 0
 	}
-	return b.retryAfterLocked(now, n)
+	return b.retryAfterLocked(now, n, lost)
 }
 
 // hopelessLocked reports whether n units are more than the whole bucket ever has.

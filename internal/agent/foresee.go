@@ -14,11 +14,11 @@ func (of *Bucket) Foresee(now int64, lost bool) Verdict {
 		if b.onOutage == limit.OutageOpen {
 			return Verdict{Outcome: Admitted}
 		}
-		return Verdict{Outcome: Denied, RetryAfter: 1_000_000}
+		return Verdict{Outcome: Denied, RetryAfter: outageWait}
 	case b.queues && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
 	case now < b.denyUntil && b.least <= 1 && now < b.lastAsk+askAgain, lost, b.paced && b.live && b.trickle > 0:
-		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, 1)}
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, 1, lost)}
 	}
 	return Verdict{Outcome: Wait}
 }

@@ -112,7 +112,7 @@ func TestRetryAfterOfSeveralUnits(t *testing.T) {
 		if len(served) != 1 || served[0].Verdict() != (Verdict{Outcome: Denied, RetryAfter: c.want}) {
 			t.Errorf("%s: got %+v, want 50 denied for %d us", c.name, served, c.want)
 		}
-		if got := b.RetryAfter(now, 200); got != 0 {
+		if got := b.RetryAfter(now, 200, false); got != 0 {
 			t.Errorf("%s: 200 are denied for %d us, want 0: there are never as many", c.name, got)
 		}
 	}

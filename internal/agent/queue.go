@@ -235,7 +235,7 @@ func (b *book) serveLocked(now int64) []*Waiter {
 			w.verdict = Verdict{Outcome: Admitted}
 		case now < b.denyUntil:
 			b.cell.refuse(w.Units)
-			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
+			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units, false)}
 		default:
 			waiting = append(waiting, w)
 			continue

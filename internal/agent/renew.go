@@ -454,7 +454,7 @@ func (of *Bucket) Fail(now int64) []*Waiter {
 			continue
 		case !b.overLocked(now):
 			b.cell.refuse(w.Units)
-			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units)}
+			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units, true)}
 		default:
 			w.verdict = b.outageLocked(w.Units)
 		}

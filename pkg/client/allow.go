@@ -198,7 +198,7 @@ func (c *Client) wasRefused(ctx context.Context, n int64, a []limit.Attribute, s
 	case agent.Admitted:
 		return d, true
 	case agent.Denied:
-		if h.item.Soft {
+		if h.item.Soft && !(lost && c.closes(h.item, h.entry)) {
 			state = wasDenied
 			break
 		}

@@ -187,7 +187,7 @@ func (l *Limiter) refill(ctx context.Context, e *settled, n int64) Decision {
 		case agent.Admitted:
 			return Decision{Allowed: true, by: hold{it, e}.speaks()}
 		case agent.Denied:
-			if it.Soft {
+			if it.Soft && !(lost && c.closes(it, e)) {
 				announce(it, e, n)
 				return c.continueSlow(ctx, n, a, set, []hold{{it, e}}, i, wasDenied)
 			}

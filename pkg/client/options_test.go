@@ -532,3 +532,48 @@ func TestAQuestionIsAnsweredAsARequestIsDecided(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A denial while the server is away says when it makes sense to come again, soft limit or not; and a soft limit that is closed then
+// denies, whether or not the request was known before.
+func TestDenialsWhileTheServerIsAway(t *testing.T) {
+	on := func(endpoint string, l limit.Limit) limit.Limit {
+		l.Name, l.Match = endpoint, []limit.Match{{Attribute: "endpoint", Patterns: []string{endpoint}}}
+		l.Rate, l.Burst = limit.Rate{Units: 100, Per: time.Hour, Calendar: limit.Hour}, 100
+		return l
+	}
+	p := plans(1, on("hard", limit.Limit{}), on("soft", limit.Limit{Enforcement: limit.Soft, OveragePPM: limit.Micro}),
+		on("closed", limit.Limit{Enforcement: limit.Soft, OnOutage: limit.OutageClosed}))
+	bubble(t, p, func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		at := func(endpoint string) []Attribute { return []Attribute{tenant("a"), {"endpoint", endpoint}} }
+		handles := make(map[string]*Limiter)
+		for _, endpoint := range []string{"hard", "soft", "closed"} {
+			for range 3 {
+				c.Allow(t.Context(), at(endpoint)...)
+			}
+			h, err := c.Limiter(t.Context(), at(endpoint)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			handles[endpoint] = h
+		}
+		s.set(func(f *fake) { f.down = true })
+		for _, after := range []time.Duration{3 * time.Second, time.Hour} {
+			time.Sleep(after)
+			for endpoint, h := range handles {
+				for range 120 {
+					c.Allow(t.Context(), at(endpoint)...)
+				}
+				for _, d := range []Decision{c.Allow(t.Context(), at(endpoint)...), h.Decide(t.Context(), 1)} {
+					if open := endpoint == "closed" && after < time.Hour; d.Allowed != open || !open && d.RetryAfter != time.Second {
+						t.Errorf("%s, %v later: %+v, want allowed %v, or denied for a second", endpoint, after, d, open)
+					}
+				}
+			}
+		}
+		s.set(func(f *fake) { f.down = false })
+		time.Sleep(3 * time.Second)
+		shut(t, c)
+	})
+}

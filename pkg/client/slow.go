@@ -540,7 +540,7 @@ func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop 
 		r.giveBack(false)
 		d = r.c.denial(h, v, lost)
 		if under != nil && h.entry.Overage() {
-			d = r.c.sooner(d, under, r.n)
+			d = r.c.sooner(d, under, r.n, lost)
 		}
 		return d, false, true
 	}

@@ -50,13 +50,13 @@ func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bo
 			return r.comeDown(ctx)
 		}
 		r.giveBack(false)
-		return c.sooner(c.denial(h, second, lost), h.entry, r.n), false, true
+		return c.sooner(c.denial(h, second, lost), h.entry, r.n, lost), false, true
 	}
 }
 
 // sooner has a denial by what a limit admits above itself say when the limit itself has the units, if that is sooner.
-func (c *Client) sooner(d Decision, under *agent.Entry, n int64) Decision {
-	if own := time.Duration(under.RetryAfter(c.now(), n)) * time.Microsecond; own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
+func (c *Client) sooner(d Decision, under *agent.Entry, n int64, lost bool) Decision {
+	if own := time.Duration(under.RetryAfter(c.now(), n, lost)) * time.Microsecond; own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
 		d.RetryAfter = own
 	}
 	return d

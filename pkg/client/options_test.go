@@ -533,6 +533,82 @@ func TestAQuestionIsAnsweredAsARequestIsDecided(t *testing.T) {
 	})
 }
 
+// Nor is a question answered otherwise than a request is decided where no limit holds it, by a handle without limits of slots, and
+// while the server is away.
+func TestAQuestionIsAnsweredAsARequestIsDecidedElsewhere(t *testing.T) {
+	on := func(endpoint string, l limit.Limit) limit.Limit {
+		l.Name, l.Match, l.By = endpoint, []limit.Match{{Attribute: "endpoint", Patterns: []string{endpoint}}}, []string{"user"}
+		return l
+	}
+	hour := limit.Rate{Units: 100, Per: time.Hour, Calendar: limit.Hour}
+	p := plans(1,
+		on("slots", limit.Limit{Algorithm: limit.Concurrency, Slots: 1}),
+		on("window", limit.Limit{Algorithm: limit.FixedWindow, Rate: hour}),
+		on("second", limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 1000, Per: time.Second, Calendar: limit.Second}}),
+		on("bucket", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100}),
+		on("open", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100, OnOutage: limit.OutageOpen}),
+		on("closed", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100, OnOutage: limit.OutageClosed}),
+		on("soft", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100, Enforcement: limit.Soft, OveragePPM: limit.Micro}),
+		on("boundless", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100, Enforcement: limit.Soft}),
+		on("boundless-closed", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 100, Enforcement: limit.Soft, OnOutage: limit.OutageClosed}),
+	)
+	bubble(t, p, func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		at := func(endpoint, user string) []Attribute {
+			return []Attribute{tenant("a"), {"endpoint", endpoint}, {"user", user}}
+		}
+		alike := func(a ...Attribute) {
+			t.Helper()
+			asked := c.AllowN(t.Context(), 0, a...)
+			d := c.Allow(t.Context(), a...)
+			if asked.Allowed != d.Allowed || asked.Reason != d.Reason && d.Reason != ReasonOverage || asked.RetryAfter != d.RetryAfter {
+				t.Errorf("%v: foreseen %+v, decided %+v", a, asked, d)
+			}
+		}
+		c.Allow(t.Context(), tenant("a"))
+		alike(tenant("a"))
+		alike(Attribute{"user", "u"})
+		d := c.Allow(t.Context(), at("slots", "u")...)
+		h, err := c.Limiter(t.Context(), at("slots", "u")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := c.Allow(t.Context(), at("slots", "u")...); again.Allowed {
+			t.Errorf("a second slot of one: %+v", again)
+		}
+		if asked, got := h.AllowN(0), h.AllowN(1); asked != got {
+			t.Errorf("a handle of slots: foreseen %v, decided %v", asked, got)
+		}
+		d.Done()
+		endpoints := []string{"window", "second", "bucket", "open", "closed", "soft", "boundless", "boundless-closed"}
+		for _, endpoint := range endpoints {
+			for range 3 {
+				c.Allow(t.Context(), at(endpoint, "known")...)
+			}
+		}
+		s.set(func(f *fake) { f.down = true })
+		time.Sleep(3 * time.Second)
+		for _, endpoint := range endpoints {
+			alike(at(endpoint, "new")...)
+		}
+		for range 4 {
+			for _, endpoint := range endpoints {
+				for range 120 {
+					alike(at(endpoint, "known")...)
+				}
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		s.flip(limit.Switches{Mode: limit.ModeShadowAll})
+		s.set(func(f *fake) { f.down = false })
+		time.Sleep(3 * time.Second)
+		alike(tenant("a"))
+		alike(at("window", "new")...)
+		shut(t, c)
+	})
+}
+
 // A denial while the server is away says when it makes sense to come again, soft limit or not; and a soft limit that is closed then
 // denies, whether or not the request was known before.
 func TestDenialsWhileTheServerIsAway(t *testing.T) {

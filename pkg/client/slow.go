@@ -76,7 +76,7 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 			return d
 		}
 		if r.n == 0 {
-			return c.peek(set, r.attrs)
+			return c.peek(set, r.attrs, r.endless)
 		}
 		if d, again := r.run(ctx, set, 0, notAsked); !again {
 			return d
@@ -162,14 +162,14 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 	return d, true
 }
 
-// peek answers a question about no units.
-func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
+// peek answers a question about no units; endless says that it passes limits of slots by.
+func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
 	mode := c.reg.Mode()
 	rank := uint16(len(set.Items))
 	for i := range set.Items {
 		it := &set.Items[i]
-		if !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
+		if endless && it.Slots || !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
 			continue
 		}
 		e := c.reg.Entry(&set.List, i, a)
@@ -184,8 +184,12 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute) Decision {
 			return denied
 		}
 	}
-	if mode != limit.ModeNormal {
+	held := rank < uint16(len(set.Items))
+	switch {
+	case mode == limit.ModeAllowAll || held && mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
+	case !held && agent.Lookup(a, AttrTenant) == "":
+		return Decision{Reason: ReasonNoTenant}
 	}
 	return d
 }
@@ -195,6 +199,9 @@ func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []lim
 	if e == nil {
 		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
 			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
+		}
+		if l := &it.Rule.Limit; c.lost.Load() && !l.CountsOnly() && (l.OnOutage == limit.OutageClosed || !opens(it)) {
+			return Decision{Reason: ReasonOutage, RetryAfter: time.Second, by: speaks(set, it, nil)}, true
 		}
 		return d, false // nothing is known of it
 	}
@@ -211,7 +218,7 @@ func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []lim
 	}
 	if it.Soft && !(lost && c.closes(it, e)) {
 		above := c.reg.Above(e)
-		if above == nil || above.Foresee(c.now(), lost).Outcome != agent.Denied {
+		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), lost).Outcome != agent.Denied {
 			return d, false
 		}
 	}

@@ -266,6 +266,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	stock := mulDiv(can, mine, all)
 	if x.r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
+		if x.next.Fresh {
+			stock /= 4 // others begin with it
+		}
 	}
 	plenty := x.Level > x.burst/2
 	use := mine * 1000 // a second's worth

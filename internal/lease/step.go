@@ -332,8 +332,11 @@ func (x *step) demand() (d int64, fresh bool) {
 		// Who waits for a slot waits through many renewals.
 		seen = mulDiv(x.spent+x.denied, 1e9, elapsed) + mulDiv(x.r.Waiting, 1e9, max(elapsed, guessPer))
 	}
-	if rec.Fresh && rec.Grant.TTL > 2*ShortTerm {
-		seen = mulDiv(max(asked-1, 0), 1e9, elapsed) // it began with a request: that one tells nothing
+	if rec.Fresh && x.Algorithm != limit.Concurrency {
+		if rec.Grant.TTL > 2*ShortTerm {
+			asked = max(asked-1, 0) // it began with a request: that one tells nothing
+		}
+		seen = mulDiv(asked, 1e9, max(elapsed, guessPer)) // nor do some within a millisecond tell of thousands a second
 	}
 	seen = min(seen, mostDemand)
 	if rec.Fresh {

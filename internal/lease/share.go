@@ -267,7 +267,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if x.r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
 		if x.next.Fresh {
-			stock /= 4 // others begin with it
+			stock /= 2 // others begin with it
 		}
 	}
 	plenty := x.Level > x.burst/2

@@ -169,7 +169,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		return Verdict{Outcome: Admitted, Attend: true}
 	case patient && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
-	case now < b.denyUntil && n >= int64(b.least) && now < b.lastAsk+askAgain, lost, b.paced && b.live && b.trickle > 0:
+	case b.deniesLocked(now, n, lost):
 		b.cell.refuse(n)
 		if b.paced && !lost {
 			b.noteLowLocked(now, have) // it asks for a larger trickle, if there is one
@@ -181,6 +181,13 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		return Verdict{Outcome: Denied}
 	}
 	return Verdict{Outcome: Wait}
+}
+
+// deniesLocked reports whether n units that are not here are denied without asking: the store said so, nobody is there to be asked, or
+// the trickle alone says when.
+func (b *book) deniesLocked(now, n int64, lost bool) bool {
+	said := now < b.denyUntil && n >= int64(b.least) && now < b.lastAsk+askAgain
+	return said || lost || b.paced && b.live && b.trickle > 0
 }
 
 // shutLocked notes how long one unit is denied for certain: the store said to deny, and
@@ -385,7 +392,8 @@ func (b *book) retryAfterLocked(now, n int64, lost bool) int64 {
 	return max(wait, b.lacksLocked(now, n), 1)
 }
 
-// RetryAfter is when n units that the bucket just refused may be there; 0 where it never has as many.
+// RetryAfter is when n units that the bucket just refused may be there; 0 where it never has as many. lost says that nobody is there to be
+// asked.
 func (of *Bucket) RetryAfter(now, n int64, lost bool) int64 {
 	b := of.open(new(hand))
 	defer b.close()

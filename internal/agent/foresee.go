@@ -17,7 +17,7 @@ func (of *Bucket) Foresee(now int64, lost bool) Verdict {
 		return Verdict{Outcome: Denied, RetryAfter: outageWait}
 	case b.queues && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
-	case now < b.denyUntil && b.least <= 1 && now < b.lastAsk+askAgain, lost, b.paced && b.live && b.trickle > 0:
+	case b.deniesLocked(now, 1, lost):
 		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, 1, lost)}
 	}
 	return Verdict{Outcome: Wait}

@@ -162,69 +162,6 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 	return d, true
 }
 
-// peek answers a question about no units; endless says that it passes limits of slots by.
-func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decision {
-	d := Decision{Allowed: true, Reason: ReasonUnlimited}
-	mode := c.reg.Mode()
-	rank := uint16(len(set.Items))
-	for i := range set.Items {
-		it := &set.Items[i]
-		if endless && it.Slots || !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
-			continue
-		}
-		e := c.reg.Entry(&set.List, i, a)
-		if it.Rank < rank {
-			rank = it.Rank
-			d.Reason, d.by = ReasonLimit, speaks(set, it, e)
-		}
-		if mode != limit.ModeNormal {
-			continue
-		}
-		if denied, is := c.foresee(set, it, e, a); is {
-			return denied
-		}
-	}
-	held := rank < uint16(len(set.Items))
-	switch {
-	case mode == limit.ModeAllowAll || held && mode != limit.ModeNormal:
-		d.Reason = ReasonSwitch
-	case !held && agent.Lookup(a, AttrTenant) == "":
-		return Decision{Reason: ReasonNoTenant}
-	}
-	return d
-}
-
-// foresee is the denial of one unit that is to be expected of a limit, if any is. Its bucket may be nil.
-func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []limit.Attribute) (d Decision, is bool) {
-	if e == nil {
-		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
-			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
-		}
-		if l := &it.Rule.Limit; c.lost.Load() && !l.CountsOnly() && (l.OnOutage == limit.OutageClosed || !opens(it)) {
-			return Decision{Reason: ReasonOutage, RetryAfter: time.Second, by: speaks(set, it, nil)}, true
-		}
-		return d, false // nothing is known of it
-	}
-	h := hold{it, e}
-	if it.Vet {
-		if reason := c.vetted(it, e, 1, a); reason != ReasonLimit {
-			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true
-		}
-	}
-	lost := c.lost.Load() || e.Lost()
-	v := e.Foresee(c.now(), lost)
-	if v.Outcome != agent.Denied {
-		return d, false
-	}
-	if it.Soft && !(lost && c.closes(it, e)) {
-		above := c.reg.Above(e)
-		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), lost).Outcome != agent.Denied {
-			return d, false
-		}
-	}
-	return c.denial(h, v, lost), true
-}
-
 // run asks the limits of set from item i on, whose bucket is the last of holds unless
 // it was not asked. again says that the buckets are no longer those in
 // force: nothing is held, and the caller matches again.

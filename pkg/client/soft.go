@@ -107,12 +107,3 @@ func (r *request) drop(i int) {
 func (c *Client) closes(it *agent.Item, e *agent.Entry) bool {
 	return it.Rule.Limit.OnOutage == limit.OutageClosed && !e.State(c.now()).Live
 }
-
-// opens reports whether a limit admits, out of contact, what comes to no bucket that is known: itself, or above itself without a bound.
-func opens(it *agent.Item) bool {
-	if it.Rule.Limit.OnOutage == limit.OutageOpen {
-		return true
-	}
-	above := it.Rule.Overage()
-	return above != nil && above.Limit.CountsOnly()
-}

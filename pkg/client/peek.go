@@ -1,0 +1,80 @@
+package client
+
+import (
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// peek answers a question about no units; endless says that it passes limits of slots by.
+func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decision {
+	d := Decision{Allowed: true, Reason: ReasonUnlimited}
+	mode := c.reg.Mode()
+	rank := uint16(len(set.Items))
+	for i := range set.Items {
+		it := &set.Items[i]
+		if endless && it.Slots || !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
+			continue
+		}
+		e := c.reg.Entry(&set.List, i, a)
+		if it.Rank < rank {
+			rank = it.Rank
+			d.Reason, d.by = ReasonLimit, speaks(set, it, e)
+		}
+		if mode != limit.ModeNormal {
+			continue
+		}
+		if denied, is := c.foresee(set, it, e, a); is {
+			return denied
+		}
+	}
+	held := rank < uint16(len(set.Items))
+	switch {
+	case mode == limit.ModeAllowAll || held && mode != limit.ModeNormal:
+		d.Reason = ReasonSwitch
+	case !held && agent.Lookup(a, AttrTenant) == "":
+		return Decision{Reason: ReasonNoTenant}
+	}
+	return d
+}
+
+// foresee is the denial of one unit that is to be expected of a limit, if any is. Its bucket may be nil.
+func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []limit.Attribute) (d Decision, is bool) {
+	if e == nil {
+		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
+			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
+		}
+		if l := &it.Rule.Limit; c.lost.Load() && !l.CountsOnly() && (l.OnOutage == limit.OutageClosed || !opens(it)) {
+			return Decision{Reason: ReasonOutage, RetryAfter: time.Second, by: speaks(set, it, nil)}, true
+		}
+		return d, false // nothing is known of it
+	}
+	h := hold{it, e}
+	if it.Vet {
+		if reason := c.vetted(it, e, 1, a); reason != ReasonLimit {
+			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true
+		}
+	}
+	lost := c.lost.Load() || e.Lost()
+	v := e.Foresee(c.now(), lost)
+	if v.Outcome != agent.Denied {
+		return d, false
+	}
+	if it.Soft && !(lost && c.closes(it, e)) {
+		above := c.reg.Above(e)
+		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), lost).Outcome != agent.Denied {
+			return d, false
+		}
+	}
+	return c.denial(h, v, lost), true
+}
+
+// opens reports whether a limit admits, out of contact, what comes to no bucket that is known: itself, or above itself without a bound.
+func opens(it *agent.Item) bool {
+	if it.Rule.Limit.OnOutage == limit.OutageOpen {
+		return true
+	}
+	above := it.Rule.Overage()
+	return above != nil && above.Limit.CountsOnly()
+}

@@ -55,6 +55,9 @@ func (x *step) grant(g *Grant) {
 	room := max(x.burst+x.slack-x.Out.Stock-x.Out.Pile-max(x.Level, 0), 0)
 	reserved := min(stock, r.Reserved*limit.Micro, room)
 	next.Lease.Stock = max(stock-waiting, 0) + reserved
+	if r.Spec.Ledgered && stock > 0 {
+		next.Lease.Stock = max(next.Lease.Stock, min(1, room)) // should the holder be lost, the ledger is to say what it spent
+	}
 	// All that may be spent at once has to fit, were the level lowered to nothing.
 	most := whole(x.burst + x.slack - x.Out.Stock - next.Lease.Stock - x.Out.Pile)
 	switch {
@@ -266,9 +269,6 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	stock := mulDiv(can, mine, all)
 	if x.r.Spec.Windowed() {
 		stock /= 2 // shrinking shares: the last of a window is handed out singly
-		if x.next.Fresh {
-			stock /= 2 // others begin with it
-		}
 	}
 	plenty := x.Level > x.burst/2
 	use := mine * 1000 // a second's worth
@@ -299,6 +299,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {
 		stock = min(stock, can/4) // nothing refills soon: whoever comes next has to find something
+	}
+	if trickle == 0 && x.next.Fresh || x.rec != nil && x.rec.Fresh && x.t-x.rec.Start < guessPer {
+		stock = min(stock, x.r.Waiting*limit.Micro+can/16) // others begin with it
 	}
 	if plenty && !x.r.Spec.Windowed() {
 		stock = max(stock, min(can/64, 2*fewest*limit.Micro))
@@ -377,7 +380,7 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	if x.Algorithm == limit.FixedWindow {
 		left := max(x.WindowEnd-x.now, 1_000)
 		switch {
-		case x.Out.Stock > 0 || x.t < x.Suspect || x.Unsure > 0:
+		case x.Out.Stock >= limit.Micro || x.t < x.Suspect || x.Unsure > 0:
 			return min(left, ShortTerm) // some of what is out may come back
 		case x.void():
 			return min(left, figureEvery)

@@ -233,6 +233,25 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("the ledger returns what a lost holder had for requests that waited", func(o renewer) {
+		lost := ask("lost", spec, middle, 1, 300)
+		lost.Largest = 300
+		had := o.one(lost) // its process ended before the answer came
+		rest := ask("a", spec, middle+second, 1, 5000)
+		g := o.one(rest)
+		if had.Tokens < 300 || had.Tokens+g.Tokens != 1000 {
+			o.t.Fatalf("granted %d and %d, want 300 at least and all 1000", had.Tokens, g.Tokens)
+		}
+		o.one(spent(rest, middle+2*second, g.Tokens))
+		asked := o.one(ask("b", spec, middle+60*second, 1, 5))
+		if asked.Unsure == 0 {
+			o.t.Fatalf("got %+v, want a figure asked for", asked)
+		}
+		if g := o.one(told(ask("b", spec, middle+90*second, 2, 5000), g.Tokens, asked.Unsure)); g.Tokens != had.Tokens {
+			o.t.Errorf("got %+v, want the %d that the lost holder did not spend", g, had.Tokens)
+		}
+	})
+
 	run("nor where what was used before a loss is known by a figure alone", func(o renewer) {
 		lost := ask("lost", spec, middle, 1, 0)
 		lost = since(told(lost, 700, middle+second), middle, false)

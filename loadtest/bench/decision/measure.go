@@ -83,7 +83,7 @@ func measure(cores, rounds int, all []candidate) []figure {
 	}
 	for r := range rounds {
 		for i, c := range all {
-			if r%4 == 0 { // reading the counts stops the world
+			if r%2 == 0 { // reading the counts stops the world
 				// What the client's loop allocates beside it can only add to the count, so the least
 				// of the turns is the decision's own, and the turn's.
 				a := float64(max(allocated(cores, n[i], c.do)-own, 0)) / float64(n[i])

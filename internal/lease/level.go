@@ -86,7 +86,10 @@ func (x *step) clip(t int64) {
 	out := x.Out.Stock + x.Out.Pile
 	full := min(x.burst, x.burst+x.slack-out)
 	if x.Level >= full {
-		x.Level = max(full, 0)
+		// More than the burst may be lent of a bucket that shrank: it is in debt until that is back.
+		to := min(max(full, min(x.burst-x.Out.Stock, 0)), x.Level)
+		x.Forgiven = max(x.Forgiven-(x.Level-to), 0)
+		x.Level = to
 		x.Carry = 0
 		if x.Out.Trickle <= 0 {
 			x.Since = t
@@ -100,14 +103,10 @@ func (x *step) clip(t int64) {
 }
 
 // floor is how far the level may be lowered by what was spent unasked: the bucket is in
-// debt for no longer than it takes to fill. Of a window that shrank below what was used of it the level is
-// lower already, and stays so: what was used is not forgotten should the window grow again.
+// debt for no longer than it takes to fill. Of a limit that shrank below what was used, or lent, the level is
+// lower already, and stays so: what was used is not forgotten should the limit grow again.
 func (x *step) floor() int64 {
-	floor := -x.burst - x.r.Spec.Borrow*limit.Micro
-	if x.r.Spec.Refills() {
-		return floor
-	}
-	return min(floor, x.Level)
+	return min(-x.burst-x.r.Spec.Borrow*limit.Micro, x.Level)
 }
 
 // release takes a live lease out of the sums. The stock of a window that is over

@@ -175,6 +175,7 @@ func (x *step) bucket(g *Grant) {
 		x.slideBack()
 	} else {
 		x.putBack()
+		x.owe()
 	}
 	if x.r.Spec.Ledgered {
 		x.hear()
@@ -282,14 +283,15 @@ func (s *State) begun() int64 {
 	return s.Edge
 }
 
-// resize follows a limit that changed: what was used stays used. A bucket that
-// shrinks below what was used is empty; a window is overdrawn until it turns, and slots
-// until enough are free.
+// resize follows a limit that changed: what was used stays used. A window that shrinks below what was used is
+// overdrawn until it turns, and slots until enough are free. A bucket is empty, and owes nothing: what it should owe is
+// Forgiven, and taken back when it grows again. So a limit that shrinks for a while, or that servers which know different versions of
+// it make larger and smaller by turns, gives no more than the larger one would have given all the time.
 func (x *step) resize() {
 	if x.burst == x.Burst {
 		return
 	}
-	before, by := x.Level, x.burst-x.Burst
+	by := x.burst - x.Burst
 	if x.r.Spec.Prorate && x.r.Spec.Windowed() && x.WindowEnd > x.now {
 		// The old limit holds for the part of the window that is over. Where that becomes shorter or longer too it is the part of the
 		// shorter one, either way: so servers that go by different versions for a while give nothing twice.
@@ -299,13 +301,36 @@ func (x *step) resize() {
 		}
 		by = whole(mulDiv(by, min(end-x.now, end-x.Window), end-x.Window))
 	}
-	x.Level += by
-	if x.r.Spec.Refills() && by < 0 {
-		// What is lent is part of what was not used: what comes back of it is not on top.
-		lent := x.Out.Stock
-		x.Level = max(before+lent+by, min(before+lent, 0)) - lent
-	}
 	x.Burst = x.burst
+	// What is lent is part of what was not used: what comes back of it is not on top.
+	unused := x.Level + x.Out.Stock
+	x.Level += by
+	if !x.r.Spec.Refills() {
+		return
+	}
+	if by > 0 {
+		back := min(x.Forgiven, by)
+		x.Forgiven -= back
+		x.Level -= back
+		return
+	}
+	x.forgive(min(unused, 0))
+	x.owe()
+}
+
+// forgive raises the level, with what is lent, to least, if it is lower.
+func (x *step) forgive(least int64) {
+	if over := least - x.Level - x.Out.Stock; over > 0 {
+		x.Forgiven = min(x.Forgiven+over, limit.MaxUnits*limit.Micro)
+		x.Level += over
+	}
+}
+
+// owe keeps what a bucket that shrank is in debt with to what one of its size may be. What was lent before may be more.
+func (x *step) owe() {
+	if x.r.Spec.Refills() {
+		x.forgive(-x.burst - x.r.Spec.Borrow*limit.Micro)
+	}
 }
 
 // demand estimates the holder's demand, and tells whether it is a guess.
@@ -376,5 +401,5 @@ func (x *step) untilFull() int64 {
 	case limit.Concurrency:
 		return keep
 	}
-	return max(keep, lasts(max(x.burst-x.Level, 0), x.flow))
+	return max(keep, lasts(max(x.burst-x.Level, 0)+x.Forgiven, x.flow))
 }

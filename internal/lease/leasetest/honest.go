@@ -32,6 +32,12 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 		w.period = 1_000_000
 		w.spec = Bucket(pick(100, 1000, 20_000), 0)
 		w.spec.Burst, w.spec.EpsilonPPM = w.spec.Units*pick(1, 2, 4)/2, 0
+	case 5:
+		// Servers know different versions of the limit for a while, or it shrinks and grows: never more than the larger one lets through.
+		w.period = 1_000_000
+		w.spec = Bucket(pick(100, 1000, 20_000), 0)
+		w.spec.Burst, w.spec.EpsilonPPM = w.spec.Units*pick(1, 2, 4), 0
+		w.smaller = w.spec.Burst / pick(2, 10)
 	}
 	n := 1 + w.rng.IntN(12)
 	if w.spec.Refills() {
@@ -61,7 +67,7 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 }
 
 // kinds is how many kinds of limit Honest plays.
-const kinds = 5
+const kinds = 6
 
 // silence has some holders ask for nothing for a time, so that what trickles to them goes unused.
 func (w *world) silence() {
@@ -82,6 +88,8 @@ type world struct {
 
 	owed  float64 // of what refills: admitted, less what the rate brought since
 	until int64   // as of then
+
+	smaller int64 // the burst that the limit has by turns; 0 for not
 }
 
 // honest is a holder as it should be: what it may spend, now and from its trickle.
@@ -164,6 +172,9 @@ func (w *world) refill(h *honest) {
 func (w *world) renew(h *honest, waiting int64) {
 	h.number++
 	spec := w.spec
+	if w.smaller > 0 && w.rng.IntN(3) == 0 {
+		spec.Burst = w.smaller
+	}
 	if spec.Windowed() || spec.Sliding() {
 		in(&spec, w.period, w.now)
 	}

@@ -139,6 +139,88 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("what was used of a bucket is not forgotten by a limit that shrinks for a while", func(o renewer) {
+		for _, algorithm := range []limit.Algorithm{limit.TokenBucket, limit.LeakyBucket} {
+			spec := func(burst int64) lease.Spec {
+				s := Bucket(1, burst)
+				s.Algorithm = algorithm
+				return s
+			}
+			n, now := int64(0), start
+			// have is what a newcomer gets that asks for all there is, and leaves with none of it unspent.
+			have := func(burst int64) int64 {
+				n++
+				r := ask(fmt.Sprint("agent-", n), spec(burst), now, 1, 5000)
+				r.Key = algorithm.String()
+				got := o.one(r).Tokens
+				o.one(ended(r, got))
+				return got
+			}
+			if got := have(1000); got != 1000 {
+				o.t.Fatalf("%s: got %d, want the burst of 1000", algorithm, got)
+			}
+			for range 5 {
+				if got := have(100); got != 0 {
+					o.t.Errorf("%s: of 100 with 1000 used: got %d, want nothing", algorithm, got)
+				}
+				if got := have(1000); got != 0 {
+					o.t.Errorf("%s: of 1000 again, all used: got %d, want nothing", algorithm, got)
+				}
+			}
+			have(100)
+			now += 10_000_000
+			if got := have(100); got != 10 {
+				o.t.Errorf("%s: of 100, 10 s later: got %d, want 10: it owes nothing", algorithm, got)
+			}
+			now += 1_000_000
+			if got := have(500); got != 1 { // 1009 were used in 11 s, and 900 of them do not fit
+				o.t.Errorf("%s: of 500: got %d, want the one that came since", algorithm, got)
+			}
+			if got := have(1500); got != 500 {
+				o.t.Errorf("%s: of 1500: got %d, want the 500 by which it is larger than ever", algorithm, got)
+			}
+			have(500)
+			now += 700_000_000 // 500 fill the bucket, and 200 more are of what it would lack were it larger
+			r := ask("idle", spec(500), now, 1, 0)
+			r.Key, r.Final = algorithm.String(), true
+			o.one(r)
+			if got := have(1500); got != 700 {
+				o.t.Errorf("%s: of 1500, 700 s after it was of 500 and empty: got %d, want 700", algorithm, got)
+			}
+		}
+	})
+
+	run("what is lent when a bucket shrinks for a while is had by nobody else", func(o renewer) {
+		for name, meanwhile := range map[string]func(r *lease.Renewal){
+			"it refills":          func(r *lease.Renewal) { r.Now += 60_000 },
+			"one spent on credit": func(r *lease.Renewal) { r.Admitted = 1 },
+		} {
+			for _, spent := range []int64{900, 0} {
+				askOf := func(holder string, now, number, waiting, burst int64) lease.Renewal {
+					r := ask(holder, Bucket(100, burst), start+now, number, waiting)
+					r.Key = fmt.Sprint(name, spent)
+					return r
+				}
+				first := askOf("a", 0, 1, 900, 1000)
+				first.Largest, first.Reserved = 900, 900
+				g := o.one(first)
+				r := askOf("b", 1, 1, 0, 100)
+				meanwhile(&r)
+				o.one(r)
+				last := askOf("a", 70_000, 2, 0, 100)
+				last.Admitted, last.Held, last.Final = spent, g.Tokens-spent, true
+				o.one(last)
+				want := 1000 - spent + 10 // which came in 0.1 s
+				if spent == 0 {
+					want = 1000
+				}
+				if got := o.one(askOf("c", 100_000, 1, 5000, 1000)).Tokens; g.Tokens != 900 || got > want || got < want-20 {
+					o.t.Errorf("%s: %d of 1000 were lent, and %d spent: another got %d, want %d", name, g.Tokens, spent, got, want)
+				}
+			}
+		}
+	})
+
 	run("a window that becomes shorter and longer again is prorated alike", func(o renewer) {
 		long, short := Window(100, 60*minute, start), Window(1000, minute, start)
 		long.Prorate, short.Prorate = true, true

@@ -40,5 +40,5 @@ func TestIdleBucketsGo(t *testing.T) {
 // Honest holders keep the bounds of sliding windows, logs, slots and strict buckets at every instant.
 func TestBounds(t *testing.T) {
 	unraced.Only(t)
-	leasetest.Bounds(t, 200, func(*testing.T) lease.Store { return memstore.New() })
+	leasetest.Bounds(t, 240, func(*testing.T) lease.Store { return memstore.New() })
 }

@@ -24,6 +24,9 @@ const (
 
 	// format is what this build writes. It has to stay below packed, which the records of the builds before begin with.
 	format = 102
+	// shrunk is the format of a state that has Forgiven too. Others are written without, as the builds before
+	// this one can read them: while servers are being replaced they pass over few buckets.
+	shrunk = 103
 	// ringSpan is how many slots ahead a lease may end: MaxHold and the longest term, and what is rounded up.
 	ringSpan = 1 << 14
 )
@@ -42,9 +45,15 @@ var errCorrupt = errors.New("redis: a bucket's value cannot be read")
 func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 	begin := len(to)
 	c := coder{to: append(to, head...), write: true}
+	if s.Forgiven != 0 {
+		c.to[begin+1] = shrunk
+	}
 	c.to = binary.BigEndian.AppendUint64(append(c.to, 0, 0, 0, 0), tag)
 	c.numbers(&until)
 	c.state(s)
+	if s.Forgiven != 0 {
+		c.numbers(&s.Forgiven)
+	}
 	binary.BigEndian.PutUint32(c.to[begin+3:], uint32(len(c.to)-begin-7))
 	return c.to
 }
@@ -52,7 +61,7 @@ func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 // written returns by what a write tells a field b that was read from all others: what begins it, up to the tag. Of the builds before that
 // is the whole of it.
 func written(b string) string {
-	if len(b) > headLen && b[:len(head)] == string(head) {
+	if len(b) > headLen && b[0] == head[0] && (b[1] == format || b[1] == shrunk) && b[2] == head[2] {
 		return b[:headLen]
 	}
 	return b
@@ -66,7 +75,7 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 	switch {
 	case m.bad:
 		return 0, errCorrupt
-	case f > format:
+	case f > shrunk:
 		return 0, lease.ErrFormat
 	case f < format:
 		old, err := unpackState(b, log)
@@ -81,6 +90,9 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 	*s = lease.State{Ring: s.Ring[:0]}
 	c.numbers(&until)
 	c.state(s)
+	if f == shrunk {
+		c.numbers(&s.Forgiven)
+	}
 	if s.Algorithm == limit.SlidingWindowLog && log != "" {
 		l := coder{from: log}
 		l.log(s)

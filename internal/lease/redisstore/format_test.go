@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,14 +45,14 @@ func TestFormatsOfOtherBuilds(t *testing.T) {
 		}
 		return found
 	}
-	// later makes a field one of the format after this build's.
+	// later makes a field one of a format after all of this build's.
 	later := func(name, field string, at int) {
 		t.Helper()
 		v, err := cluster.Client().HGet(t.Context(), key(name), field).Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
-		v[at]++
+		v[at] += 2
 		if err := cluster.Client().HSet(t.Context(), key(name), field, v).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +64,31 @@ func TestFormatsOfOtherBuilds(t *testing.T) {
 			t.Fatal(err)
 		}
 		return text
+	}
+
+	// What every bucket had in the format before is written in it; Forgiven is of this one.
+	shrinking := func(holder string, burst int64) byte {
+		t.Helper()
+		r := lease.Renewal{
+			Key: "shrinking", Spec: leasetest.Bucket(1, burst), Holder: holder, Number: 1, Began: 1, Waiting: burst, Largest: 1,
+			Now: 1_760_000_000_000_000,
+		}
+		if a := store.Renew(t.Context(), []lease.Renewal{r})[0]; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		v, err := cluster.Client().HGet(t.Context(), key("shrinking"), "b").Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v[1]
+	}
+	for i, c := range []struct {
+		burst int64
+		want  byte
+	}{{1000, 102}, {100, 103}, {1000, 102}} {
+		if got := shrinking(fmt.Sprint(i), c.burst); got != c.want {
+			t.Errorf("of %d, with 1000 used: written in format %d, want %d", c.burst, got, c.want)
+		}
 	}
 
 	for field, at := range map[string]int{"b": 1, "r:a": 0} {

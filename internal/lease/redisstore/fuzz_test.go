@@ -72,15 +72,22 @@ func TestFormats(t *testing.T) {
 		want.Steps = 0
 		unnamed := want
 		unnamed.Spent, unnamed.Returned = 0, 0 // which they did not keep
-		for how, fields := range map[string]map[string][]byte{"named": sample.Named, "unnamed": sample.Unnamed, "own": encode(&want)} {
+		shrunk := want
+		shrunk.Forgiven = 900 * limit.Micro
+		for how, fields := range map[string]map[string][]byte{
+			"named": sample.Named, "unnamed": sample.Unnamed, "own": encode(&want), "shrunk": encode(&shrunk),
+		} {
 			got, err := decode(fields)
 			if err != nil {
 				t.Errorf("sample %d, %s: %v", i, how, err)
 				continue
 			}
 			want := want
-			if how == "unnamed" {
+			switch how {
+			case "unnamed":
 				want = unnamed
+			case "shrunk":
+				want = shrunk
 			}
 			if len(want.Log) == 0 {
 				got.Log = want.Log
@@ -105,7 +112,7 @@ func TestEveryStateCanBeRead(t *testing.T) {
 		for number := int64(1); number <= 60; number++ {
 			now += rnd.Int64N(pick(1_000, 1_000_000, 20_000_000, 4_000_000_000)) - pick(0, 0, 5_000_000, 700_000_000)
 			holder, units := rnd.IntN(holders), pick(1, 1_000, limit.MaxUnits)
-			bucket := leasetest.Bucket(units, limit.MaxUnits)
+			bucket := leasetest.Bucket(units, pick(limit.MaxUnits, limit.MaxUnits, 1_000))
 			bucket.Period = period
 			specs := []lease.Spec{
 				bucket, leasetest.Window(units, period, now), leasetest.Sliding(units, period, now),
@@ -171,7 +178,9 @@ func TestVarints(t *testing.T) {
 // No value of a bucket makes a step panic or run for long, whoever wrote it; and what can be read is written as it was.
 func FuzzFormat(f *testing.F) {
 	for _, s := range samples(f) {
-		for _, fields := range []map[string][]byte{s.Named, encode(&s.Want)} {
+		shrunk := s.Want
+		shrunk.Forgiven = limit.Micro
+		for _, fields := range []map[string][]byte{s.Named, encode(&s.Want), encode(&shrunk)} {
 			for holder := range s.Want.Holders {
 				f.Add(fields[stateField], fields[logField], fields[recordPrefix+holder], s.Want.Last)
 				break

@@ -223,7 +223,7 @@ func (s *State) anchor(now int64, r *Renewal) {
 func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int64) {
 	t = now + s.Offset
 	most := int64(math.MaxInt64)
-	if s.Out.Stock+s.Out.Pile+s.Out.Trickle > 0 {
+	if s.Out.Stock >= limit.Micro || s.Out.Pile+s.Out.Trickle > 0 { // less than a token is but a sign of a lease (grant)
 		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.Ring.last()*SlotLen)
 	}
 	// The holder's own clock knows better how long ago its last step was. That its messages take their time makes

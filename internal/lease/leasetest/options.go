@@ -39,9 +39,11 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 	})
 
 	run("a bucket that was exceeded denies everything for the lockout", func(o renewer) {
-		for _, spec := range []lease.Spec{Bucket(5, 5), Log(5, 1_000_000), Window(5, minute, start), Sliding(5, minute, start)} {
+		ledgered := Window(5, 15*minute, start)
+		ledgered.Ledgered = true
+		for _, spec := range []lease.Spec{Bucket(5, 5), Log(5, 1_000_000), Window(5, minute, start), Sliding(5, minute, start), ledgered} {
 			spec.Lockout = 900_000_000
-			key := spec.Algorithm.String()
+			key := fmt.Sprint(spec.Algorithm, spec.Ledgered)
 			askOf := func(holder string, now, number, waiting int64) lease.Renewal {
 				if spec.WindowEnd > 0 {
 					in(&spec, spec.Period, now)

@@ -142,13 +142,18 @@ func (x *step) putBack() {
 	case x.windowed(rec.Window):
 	case x.windowed(rec.NextWindow):
 		// It went over to what it had of this window. What it spent in all beyond both its parts
-		// was not its own.
+		// was not its own; and of this one's it spent no more than in all, though it holds less where the limit shrank meanwhile.
 		held = min(held, rec.Lease.Next)
-		over := max(spent-rec.Lent-(rec.Lease.Next-held), 0)
-		if rec.Slot*SlotLen <= t {
+		over, back := max(spent-rec.Lent-(rec.Lease.Next-held), 0), max(rec.Lease.Next-held-spent, 0)
+		lapsed := rec.Slot*SlotLen <= t
+		if lapsed {
 			held = 0
 		}
-		x.Level = max(x.Level+held-over, x.floor())
+		if x.anew() || lapsed && rec.Start < x.Returned {
+			back = 0
+		}
+		x.Level = max(x.Level+held+back-over, x.floor())
+		x.clip(t)
 		return
 	default:
 		// Out of contact the holder went on with its share of each window, this one too:

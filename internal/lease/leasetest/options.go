@@ -261,6 +261,25 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("what a smaller limit cuts of a lease of the next window is not taken for spent", func(o renewer) {
+		spec := Window(10_000, minute, start)
+		first := o.one(ask("a", spec, start+58_000_000, 1, 50)).Tokens
+		r := ask("a", spec, start+59_000_000, 2, 50)
+		r.Admitted, r.Window = first, start
+		g := o.one(r)
+		if g.Next < 300 {
+			o.t.Fatalf("a second before the edge: got %+v, want many tokens of the next window", g)
+		}
+		// Of the window it spends 20. At the edge the limit falls to a hundredth, and the holder goes over to as much of what it has, of which it spends 2.
+		smaller := Window(100, minute, start+minute)
+		r = ask("a", smaller, start+minute+500_000, 3, 0)
+		r.Admitted, r.Window, r.Held, r.Final = first+20+2, start+minute, g.Next/100-2, true
+		o.one(r)
+		if got := o.one(ask("b", smaller, start+minute+501_000, 1, 2000)); got.Tokens < 100-2-20 || got.Tokens > 100-2 {
+			o.t.Errorf("b got %+v, want 98 of 100, but for the 20 spent of the window before", got)
+		}
+	})
+
 	run("a dead holder's part of the next window is not lost to those after it", func(o renewer) {
 		spec := Window(1000, minute, start)
 		r := ask("a", spec, start+58_000_000, 1, 50)

@@ -235,9 +235,10 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	}
 	reserved := int64(0)
 	if !final {
-		reserved = b.reservedLocked()
+		reserved = min(b.reservedLocked(), limit.MaxUnits) // on_outage may have given out more
 		held += reserved
 	}
+	held = min(held, limit.MaxUnits)
 	// No bucket has more than that, however much is waited for: those who wait are told when it is gone.
 	waiting := max(min(b.waitingLocked(), limit.MaxUnits-reserved), 0)
 	before := b.toldAdmitted + b.toldDenied
@@ -248,14 +249,14 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	r := lease.Renewal{
 		Number:     b.number,
 		Began:      b.began,
-		Admitted:   b.toldAdmitted,
-		Denied:     b.toldDenied,
-		Told:       b.answered,
+		Admitted:   sayable(b.toldAdmitted, b.answered),
+		Denied:     sayable(b.toldDenied, b.answeredDenied),
+		Told:       sayable(b.answered, b.answered),
 		Held:       held,
 		Waiting:    waiting + reserved,
 		Largest:    max(b.largestLocked(), min(reserved, 1)), // of what is reserved any part is of use
 		Reserved:   min(reserved+b.reservingLocked(), waiting+reserved),
-		InUse:      inUse,
+		InUse:      min(inUse, limit.MaxUnits),
 		Final:      final,
 		Alone:      b.alone != inContact,
 		Window:     b.window,
@@ -290,11 +291,17 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 		b.ask = renewals.Get().(*pendingRenewal)
 	}
 	*b.ask = pendingRenewal{
-		number: r.Number, final: final, told: r.Admitted, denied: r.Denied, sentAt: now,
+		number: r.Number, final: final, told: b.toldAdmitted, denied: b.toldDenied, sentAt: now,
 		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
 	}
 	return r
 }
+
+// said is how many units a conversation is about, at most, when it goes on: the protocol's counts are below twice that.
+const said = 1 << 52
+
+// sayable is how many of n units the conversation says, as of an answer: a bucket of large requests comes to more than it can.
+func sayable(n, answered int64) int64 { return min(n-answered/said*said, 2*said-1) }
 
 // Apply puts a grant to use and returns the requests that it decided, whose Done
 // the caller runs. A grant of another number than the one under way is ignored.
@@ -311,6 +318,9 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	p := *b.ask
 	b.endAskLocked()
 	b.failed, b.free, b.met, b.opened = false, false, true, 0
+	if p.told/said != b.answered/said || p.denied/said != b.answeredDenied/said {
+		b.began = b.number + 1 // a conversation whose counts are smaller
+	}
 	b.answered, b.answeredDenied, b.granted = p.told, p.denied, 0
 	if p.alone {
 		b.alone = inContact

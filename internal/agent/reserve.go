@@ -67,7 +67,7 @@ func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 	}
 	b.all -= n
 	if window == b.reservedOf {
-		b.reserved -= n
+		b.reserved = max(b.reserved-n, 0) // a window that is back after another has forgotten what was reserved of it
 		if b.reserved == 0 && ours && !b.slots && b.trickle == 0 && b.idle() == 0 {
 			b.early = true // the lease would lapse, and the store take what was reserved for what is still out
 		}

@@ -30,12 +30,23 @@ func (of *Bucket) follow(old *terms) {
 		b.rest, b.share, b.next = stock.of(b.rest), stock.of(b.share), stock.of(b.next)
 		b.turned = max(b.turned-cut, 0)
 	}
+	edges := old.edgesOf(b.terms)
+	if !edges {
+		b.next = 0 // of a window that never begins: the one under way goes on, or is another's
+	}
 	if b.ask != nil {
+		b.ask.noNext = b.ask.noNext || !edges
 		// Its answer may be of the old limit. What was cut is not part of what it replaces.
 		b.ask.stock -= cut
 		b.ask.inUse -= cut
 		b.ask.shrink(stock, flow)
 	}
+}
+
+// edgesOf reports whether windows begin and end when they do under the other terms.
+func (t *terms) edgesOf(o *terms) bool {
+	was, is := &t.rule.Limit, &o.rule.Limit
+	return was.Algorithm == is.Algorithm && was.Zone == is.Zone && t.rate.Per == o.rate.Per && t.rate.Calendar == o.rate.Calendar
 }
 
 // fraction is how much of something is left; the zero fraction, and more than all, is all.

@@ -96,6 +96,36 @@ func TestWindowsShrinkAtOnce(t *testing.T) {
 	}
 }
 
+// What was granted of a next window is of none once windows begin at other times: it is not spent beside what the window has that goes on.
+func TestWindowsThatChangeHaveNoNext(t *testing.T) {
+	const now, minute = 60_000_000_000, 60_000_000
+	of := func(per time.Duration) *limit.Limit {
+		return &limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 400, Per: per}}
+	}
+	bucket := bucketOf(400, 10)
+	zone := of(time.Minute)
+	zone.Zone = "Asia/Kathmandu"
+	for _, to := range []*limit.Limit{of(time.Hour), of(time.Second), zone, bucket} {
+		for _, flying := range []bool{false, true} {
+			b := NewBucket(of(time.Minute))
+			g := lease.Grant{Tokens: 20, TTL: 500_000, ValidFrom: now, ValidUntil: now + minute, Reset: 500_000, Next: 40, Remaining: 400}
+			g.Number = b.Renew(now, false).Number
+			if !flying {
+				b.Apply(now, g)
+			}
+			b.scope().goBy(termsAlone(to))
+			b.follow(termsAlone(of(time.Minute)))
+			if flying { // the answer is of the old limit
+				b.Apply(now, g)
+			}
+			b.Expire(now+500_000, false)
+			if s := b.State(now + 500_000); s.Tokens > 20 || s.Live && b.Window() != now {
+				t.Errorf("%v, answered after the change %t: %+v in the window of %d, want nothing of a next one", to.Rate, flying, s, b.Window()-now)
+			}
+		}
+	}
+}
+
 // A limit that grew asks anew, whatever the old one denied and for however long.
 func TestGrowsAtOnce(t *testing.T) {
 	const now = 1_000_000

@@ -51,6 +51,7 @@ type pendingRenewal struct {
 
 	// What the limit shrank to since it was sent; zero for not.
 	shrunkStock, shrunkFlow fraction
+	noNext                  bool // windows begin at other times since
 }
 
 func (p *pendingRenewal) shrink(stock, flow fraction) {
@@ -332,6 +333,9 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.answeredAt = p.sentAt
 	g.Tokens, g.Pile, g.Fallback = p.shrunkStock.of(g.Tokens), p.shrunkStock.of(g.Pile), p.shrunkFlow.of(g.Fallback)
 	g.Next, g.Trickle = p.shrunkStock.of(g.Next), p.shrunkFlow.of(g.Trickle)
+	if p.noNext {
+		g.Next = 0
+	}
 	have := b.refillLocked(now)
 	if g.ValidFrom != 0 || g.ValidUntil != 0 || g.Next != 0 {
 		b.spans = true

@@ -27,6 +27,9 @@ const (
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
 	checks = 16
+	// quiet is how long after its last renewal a bucket of which nothing is left tells of that, if no request asked for more: before
+	// the store's clock would go on without it (lease.MaxStep).
+	quiet = 15_000_000
 	// quota is the length of a window from which a request that comes while the edge is
 	// under way waits some of a round trip rather than be denied. In shorter ones edges are so
 	// many that nobody is to wait at them.
@@ -112,6 +115,8 @@ func (b *book) dueLeaseLocked(now int64) int64 {
 		return b.lastAsk + lease.ShortTerm // the store is to know of them
 	case !b.live && b.touched > 0 && !b.met:
 		return b.expires
+	case !b.live && !b.gone && b.heldOutLocked():
+		return b.lastAsk + quiet
 	case !b.live:
 		return Never
 	}
@@ -133,6 +138,12 @@ func (b *book) dueLeaseLocked(now int64) int64 {
 		return min(max(now, b.lastAsk+b.earlyEveryLocked()), b.renewAt)
 	}
 	return min(b.checkAt, b.renewAt)
+}
+
+// heldOutLocked reports whether the store takes some of what was spent for what is still out, and would have the bucket refill
+// for no longer than leases last once it does not hear of it: what was granted for no request that waited. Windows do not refill.
+func (b *book) heldOutLocked() bool {
+	return b.length == 0 && !b.slots && b.admittedLocked() > b.spentBase
 }
 
 // checkLocked asks for an early renewal when demand fell by more than half, and
@@ -505,6 +516,9 @@ func (b *book) unusedLocked() bool {
 	b.foldLocked()
 	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
+	}
+	if !b.live && b.heldOutLocked() {
+		return true
 	}
 	admitted, denied := b.admittedLocked(), b.denied()
 	if b.stopped && b.term <= lease.ShortTerm {

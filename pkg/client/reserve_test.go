@@ -298,3 +298,26 @@ func TestReservationsThatSpentAllAreToldOf(t *testing.T) {
 		shut(t, other)
 	})
 }
+
+// So is what was granted for requests to come, and was spent to the last unit: after a long silence the bucket is full.
+func TestStocksThatWereSpentToTheLastUnitAreToldOf(t *testing.T) {
+	for _, units := range []int64{600, 1200, 3600} {
+		for n := int64(10); n < 40; n++ {
+			l := limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: units, Per: time.Hour, Calendar: limit.Hour}, Burst: 50}
+			bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
+				c := dial(t, s)
+				for range n {
+					c.Allow(t.Context(), tenant("a"))
+				}
+				time.Sleep(10 * time.Minute)
+				other := dial(t, s, WithAgent("gw-2"))
+				if d := other.AllowN(t.Context(), 50, tenant("a")); !d.Allowed {
+					t.Errorf("%d an hour, ten minutes after %d: %+v with %d left, want all 50 again", units, n, d, d.Remaining())
+				}
+				shut(t, c)
+				shut(t, other)
+			})
+		}
+	}
+}

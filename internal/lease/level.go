@@ -88,7 +88,9 @@ func (x *step) clip(t int64) {
 	if x.Level >= full {
 		// More than the burst may be lent of a bucket that shrank: it is in debt until that is back.
 		to := min(max(full, min(x.burst-x.Out.Stock, 0)), x.Level)
-		x.Forgiven = max(x.Forgiven-(x.Level-to), 0)
+		if x.r.Spec.Refills() {
+			x.Forgiven = max(x.Forgiven-(x.Level-to), 0)
+		}
 		x.Level = to
 		x.Carry = 0
 		if x.Out.Trickle <= 0 {

@@ -21,7 +21,7 @@ type State struct {
 	Offset     int64
 	Since      int64 // trickle that went unused before this is void: the bucket was full
 	Burst      int64 // the capacity that Level is of, as the limit has it
-	Forgiven   int64 // of what refills: what was used beyond a limit that shrank, and is in Level no more; see resize
+	Forgiven   int64 // what was used beyond a limit that shrank: of what refills it is in Level no more, of a window it is; see resize
 	Window     int64 // start of the window, Unix microseconds; 0 and 0 without
 	WindowEnd  int64
 	Generation int64

@@ -176,6 +176,7 @@ func (x *step) bucket(g *Grant) {
 	} else {
 		x.putBack()
 		x.owe()
+		x.unborrowed()
 	}
 	if x.r.Spec.Ledgered {
 		x.hear()
@@ -284,7 +285,7 @@ func (s *State) begun() int64 {
 }
 
 // resize follows a limit that changed: what was used stays used. A window that shrinks below what was used is
-// overdrawn until it turns, and slots until enough are free. A bucket is empty, and owes nothing: what it should owe is
+// overdrawn until it turns, which is not borrowed of the next, and slots until enough are free. A bucket is empty, and owes nothing: what it should owe is
 // Forgiven, and taken back when it grows again. So a limit that shrinks for a while, or that servers which know different versions of
 // it make larger and smaller by turns, gives no more than the larger one would have given all the time.
 func (x *step) resize() {
@@ -303,19 +304,28 @@ func (x *step) resize() {
 	}
 	x.Burst = x.burst
 	// What is lent is part of what was not used: what comes back of it is not on top.
-	unused := x.Level + x.Out.Stock
+	before, unused := x.Level, x.Level+x.Out.Stock
 	x.Level += by
-	if !x.r.Spec.Refills() {
-		return
-	}
-	if by > 0 {
-		back := min(x.Forgiven, by)
+	back := min(x.Forgiven, max(by, 0))
+	switch {
+	case x.r.Spec.Windowed():
+		x.Forgiven += max(min(before+x.Forgiven, 0)-x.Level-x.Forgiven, 0) - back
+		x.unborrowed()
+	case !x.r.Spec.Refills():
+	case by > 0:
 		x.Forgiven -= back
 		x.Level -= back
-		return
+	default:
+		x.forgive(min(unused, 0))
+		x.owe()
 	}
-	x.forgive(min(unused, 0))
-	x.owe()
+}
+
+// unborrowed keeps what a window was forgiven to what it is overdrawn by.
+func (x *step) unborrowed() {
+	if x.r.Spec.Windowed() {
+		x.Forgiven = min(x.Forgiven, max(-x.Level, 0))
+	}
 }
 
 // forgive raises the level, with what is lent, to least, if it is lower.

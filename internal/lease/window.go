@@ -25,7 +25,7 @@ func (x *step) turn() {
 	}
 	// What was borrowed of the old window is taken out of the new one, and so is
 	// what was granted of the new one already.
-	borrowed := min(x.Level, 0)
+	borrowed := min(x.Level+x.Forgiven, 0)
 	if x.Window == 0 || p.Borrow == 0 {
 		borrowed = 0
 	}
@@ -34,7 +34,7 @@ func (x *step) turn() {
 	}
 	x.Window, x.WindowEnd = start, end
 	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next
-	x.Withheld = 0
+	x.Withheld, x.Forgiven = 0, 0
 	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0
 	x.Out = x.Out.turned()
 	for i := range x.Ring {

@@ -240,6 +240,40 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("what a window that shrank is overdrawn by was not borrowed", func(o renewer) {
+		for _, c := range []struct {
+			name              string
+			first, used, want int64   // of the first, and of the window after the next edge
+			then              []int64 // what it becomes
+		}{
+			{"nothing borrowed", 1000, 900, 100 + 50, []int64{100}},
+			{"some borrowed", 1000, 1020, 100 - 20 + 50, []int64{100}},
+			{"to and fro", 1000, 900, 100 + 50, []int64{100, 1000, 500, 100}},
+			{"to and fro, some borrowed", 1000, 1020, 100 - 20 + 50, []int64{100, 500, 100}},
+			{"borrowed, and grown beyond", 1000, 1020, 2000 + 50, []int64{100, 2000}},
+		} {
+			n := 0
+			askOf := func(units, now, waiting int64) lease.Grant {
+				n++
+				spec := Window(units, minute, start)
+				spec.Borrow = 50
+				r := ask(fmt.Sprint("agent-", n), spec, now, 1, waiting)
+				r.Key = c.name
+				return o.one(r)
+			}
+			if g := askOf(c.first, start, c.used); g.Tokens != c.used {
+				o.t.Fatalf("%s: got %+v, want %d", c.name, g, c.used)
+			}
+			units := c.first
+			for _, units = range c.then {
+				askOf(units, start+1, 0)
+			}
+			if g := askOf(units, start+minute, 5000); g.Tokens != c.want {
+				o.t.Errorf("%s: in the next window: got %d, want %d", c.name, g.Tokens, c.want)
+			}
+		}
+	})
+
 	run("the next window is leased ahead of the edge, once", func(o renewer) {
 		spec := Window(1000, minute, start)
 		r := ask("a", spec, start+58_000_000, 1, 50)

@@ -165,6 +165,21 @@ func (b *book) largestLocked() (n int64) {
 	return n
 }
 
+// wantedLocked returns the units that requests wait for, and those of the largest: fewer serve it not. Where they wait their turn
+// for slots it is the first that decides, for those after it do not overtake it: all are taken to be of its size, so that nothing
+// is granted that would not make up one. While it gathers them any slot is of use.
+func (b *book) wantedLocked() (waiting, largest int64) {
+	waiting = b.waitingLocked()
+	if !b.slots || waiting == 0 || !b.queue.waiters[0].patient {
+		return waiting, b.largestLocked()
+	}
+	if b.gathersLocked() {
+		return waiting, 1
+	}
+	first := b.queue.waiters[0].Units
+	return waiting - waiting%first, first
+}
+
 // reservingLocked returns the units that requests wait for which are to be reserved.
 func (b *book) reservingLocked() (n int64) {
 	if b.queue != nil {

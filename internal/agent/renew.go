@@ -252,7 +252,8 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	}
 	held = min(held, limit.MaxUnits)
 	// No bucket has more than that, however much is waited for: those who wait are told when it is gone.
-	waiting := max(min(b.waitingLocked(), limit.MaxUnits-reserved), 0)
+	wanted, largest := b.wantedLocked()
+	waiting := max(min(wanted, limit.MaxUnits-reserved), 0)
 	before := b.toldAdmitted + b.toldDenied
 	b.toldAdmitted = max(b.admittedLocked(), b.toldAdmitted)
 	b.toldDenied = max(b.deniedLocked(), b.toldDenied)
@@ -266,7 +267,7 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 		Told:       sayable(b.answered, b.answered),
 		Held:       held,
 		Waiting:    waiting + reserved,
-		Largest:    max(b.largestLocked(), min(reserved, 1)), // of what is reserved any part is of use
+		Largest:    max(largest, min(reserved, 1)), // of what is reserved any part is of use
 		Reserved:   min(reserved+b.reservingLocked(), waiting+reserved),
 		InUse:      min(inUse, limit.MaxUnits),
 		Final:      final,

@@ -3,6 +3,7 @@ package agent
 import (
 	"math"
 
+	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -16,6 +17,9 @@ import (
 // the answer says how much of it stays (offered). What is in use, or kept, no answer
 // takes away. What lies idle beyond what the store lets it keep (pile) is given up for good, soon. The
 // slots of an agent that is no more come back when its record's slot of the expiry ring has passed.
+//
+// A request of several slots gathers them here while it will have them within the agent's share. A larger one gives up at each
+// renewal what it has gathered, and waits until the store has all of its slots at once.
 
 // Finish gives back n slots of a request that was admitted and came to its end. It returns requests
 // whose turn came, whose Done the caller runs. It takes the mutex only where requests wait.
@@ -141,7 +145,36 @@ func (b *book) offerLocked(final bool) int64 {
 		}
 	}
 	b.offered += spare - b.cell.credit(-spare)
+	if !final && !b.failed && !b.gathersLocked() {
+		b.ungatherLocked()
+	}
 	return b.offered
+}
+
+// gathersLocked reports whether the first of those who wait their turn gathers slots over several renewals: it will have them within
+// the agent's share, and all shares together are no more than there are. Were a larger one to, two agents could each keep
+// what the other lacks, and neither ever begin.
+func (b *book) gathersLocked() bool {
+	if b.patients() == 0 || !b.queue.waiters[0].patient {
+		return true
+	}
+	share := b.share
+	if share >= lease.SlotOwn {
+		share -= share / 9 // the store adds an eighth
+	}
+	return b.cell.inUse()-b.gatheredLocked()+b.queue.waiters[0].Units <= share
+}
+
+// ungatherLocked gives up, for good, what those who wait their turn have gathered.
+func (b *book) ungatherLocked() {
+	for _, w := range b.queue.waiters {
+		if w.got > 0 {
+			b.cell.back.Add(w.got)
+			b.cell.pending.Add(-w.got)
+			b.cell.forfeit(w.got)
+			w.got = 0
+		}
+	}
 }
 
 // Busy reports whether requests have slots, so that the lease has to go on.

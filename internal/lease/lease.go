@@ -54,7 +54,7 @@ type Renewal struct {
 	Told     int64 // Admitted as of the last renewal that was answered, for a store that forgot
 	Held     int64 // units still held, which the new grant replaces
 	Waiting  int64 // units that requests wait for now
-	Largest  int64 // units of the largest request that waits, at most Waiting
+	Largest  int64 // units of the largest request that waits, at most Waiting; of slots, where they wait their turn, of the first, or 1 while it gathers them
 	Reserved int64 // units of Waiting that are, or will be, reserved for what requests may cost: they may come back unspent
 	InUse    int64 // of slots: units in flight now, which no grant takes away
 	Final    bool  // end the lease, grant nothing

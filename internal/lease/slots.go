@@ -19,10 +19,14 @@ import "github.com/f4ee788f/quota/internal/limit"
 // through the store costs two renewals. What is lost if a holder had its share of a slots to itself is Erlang's
 // B(a, a), about 0.8 ÷ √a: a twentieth from 200 on, a quarter of five. So holders with large shares keep them, and renew for
 // the term's sake; smaller ones keep an eighth of theirs idle and give back the rest at once.
+//
+// A request of several slots is served whole, or its holder gathers them within its share. So that small ones do not take for ever
+// what comes free, holders with smaller ones give way to it: their shares are of what it leaves. What a holder has beyond its share it gives up
+// as its requests end, for it is told that none is left.
 
 const (
-	// slotOwn is the share, in slots, from which on a holder has it to itself.
-	slotOwn = 200
+	// SlotOwn is the share, in slots, from which on a holder has it to itself.
+	SlotOwn = 200
 	// slotStart is how many spare slots a holder with little in flight may have while most are free.
 	slotStart = 16
 	// How long a holder denies for which no slot was free, in microseconds: at least part of a round trip, as long as it
@@ -31,6 +35,8 @@ const (
 	slotTrip = 1_000
 	slotAsk  = 100
 	slotWait = 50_000
+	// slotTurn is how long a request that is larger than its holder's share waits until others give way to it, in microseconds.
+	slotTurn = 1_000_000
 )
 
 // slots is the step of a concurrency limit.
@@ -66,8 +72,12 @@ func (x *step) slots(g *Grant) {
 	mine := max(next.Lease.Demand, 1)
 	all := x.Out.Demand + mine
 	share := mulDiv(x.burst, mine, all)
-	own := share >= slotOwn*limit.Micro || x.Out.Demand == 0
+	if x.larger() {
+		share = mulDiv(max(x.burst-x.Largest*limit.Micro, 0), mine, all) // of what that one leaves
+	}
+	own := share >= SlotOwn*limit.Micro || x.Out.Demand == 0
 	spare, keep := x.spareFor(mine, share, own, inUse, held, freed)
+	x.await(spare, share)
 	kept := max(spare, held)
 	x.Level -= kept
 	next.Lent = spare
@@ -94,6 +104,9 @@ func (x *step) slots(g *Grant) {
 	}
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((x.Level+spare)/limit.Micro, 0)
+	if x.Out.Demand > mine && x.t < x.LargestUntil && x.Level < x.Largest*limit.Micro {
+		g.Remaining = 0 // what there is, others wait for: none is to keep more than its share
+	}
 	if spare < r.Waiting*limit.Micro || spare == 0 && x.Level < limit.Micro {
 		g.DenyFor = min(max(slotTrip, mulDiv(slotAsk, all, mine), mulDiv(slotAsk, share, limit.Micro)), slotWait)
 		if own && inUse+spare >= share-share/8 {
@@ -106,6 +119,9 @@ func (x *step) slots(g *Grant) {
 // may lie idle: the others it gives back at once.
 func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (spare, keep int64) {
 	can := whole(max(x.Level, 0))
+	if x.larger() && (inUse > 0 || x.t-x.LastEdge >= slotTurn) {
+		can = min(can, whole(max(share-inUse, 0))) // beyond that they are for that one, after a second more even the first of this holder's
+	}
 	switch {
 	case mine <= 1: // nothing was asked for of late
 	case own:
@@ -128,9 +144,36 @@ func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (
 		spare = min(held, keep)
 	}
 	serve := x.serve(can)
-	if x.Out.Demand > 0 && serve < x.r.Waiting*limit.Micro {
-		// There are too few: what the holder itself gave back just now is for others first.
+	if x.Out.Demand > 0 && (serve < x.r.Waiting*limit.Micro || x.r.Largest > 1 && inUse+serve > share) {
+		// There are too few, or it is a large request's turn: what the holder itself gave back just now is for others first.
 		serve = x.serve(max(can-freed, 0))
 	}
+	if x.r.Largest > 1 && serve < x.r.Waiting*limit.Micro {
+		spare = min(spare, held) // more would serve none of those that wait
+	}
 	return max(whole(min(spare, can)), serve), keep
+}
+
+// await notes the largest request of several slots that found too few. Others give way to it from LastEdge on, while it goes on asking: at
+// once where it is about as large as its holder's share, and else a second after the last such one began.
+func (x *step) await(spare, share int64) {
+	size := x.r.Largest
+	if size <= 1 || size < x.Largest && x.t < x.LargestUntil {
+		return
+	}
+	if x.t >= x.LargestUntil || spare >= size*limit.Micro {
+		x.LastEdge = x.t + slotTurn
+	}
+	if spare >= size*limit.Micro {
+		return
+	}
+	x.Largest, x.LargestUntil = size, x.t+2*slotWait
+	if size*limit.Micro <= share+share/4 {
+		x.LastEdge = min(x.LastEdge, x.t)
+	}
+}
+
+// larger reports whether the holder gives way to a larger request than any of its own.
+func (x *step) larger() bool {
+	return x.Out.Demand > 0 && x.t < x.LargestUntil && x.r.Largest < x.Largest && x.t >= x.LastEdge
 }

@@ -43,7 +43,7 @@ type State struct {
 	Before   int64 // of a sliding window: what was used in the window before, and
 	Left     int64 // what of it still counts; see sliding.go
 	Edge     int64 // when the window began
-	LastEdge int64 // and the one before
+	LastEdge int64 // and the one before; of slots, from when on others give way to the request of Largest
 
 	Log []Entry // of a sliding window log, oldest first
 

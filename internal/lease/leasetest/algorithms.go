@@ -230,6 +230,35 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a holder gives way to another's larger request", func(o renewer) {
+		spec := Slots(10)
+		o.one(ask("a", spec, start, 1, 10))
+		a := func(at, number, inUse, admitted int64) lease.Grant {
+			r := ask("a", spec, start+at, number, 10)
+			r.InUse, r.Admitted, r.Largest = inUse, admitted, 1
+			return o.one(r)
+		}
+		b := func(at, number int64) lease.Grant {
+			r := ask("b", spec, start+at, number, 6)
+			r.Largest = 6
+			return o.one(r)
+		}
+		number := int64(1)
+		for at := int64(20_000); at <= 1_100_000; at, number = at+20_000, number+1 { // a's are always in use
+			if g := a(at, number+1, 10, 10); g.Tokens != 0 {
+				o.t.Fatalf("all are in use: a got %+v, want none", g)
+			}
+			if g := b(at+1_000, number); g.Tokens != 0 {
+				o.t.Fatalf("all are in use: b got %+v, want none", g)
+			}
+		}
+		got := a(1_102_000, number+1, 2, 10).Tokens // eight ended
+		got += a(1_104_000, number+2, 2+got, 10+got).Tokens
+		if g := b(1_106_000, number); g.Tokens != 6 {
+			o.t.Errorf("of 8 that came free a got %d, and b, who waits for 6 at once, %+v: want those", got, g)
+		}
+	})
+
 	run("a dead holder's slots come back, and are taken again if it lives", func(o renewer) {
 		spec := Slots(10)
 		o.one(ask("a", spec, start, 1, 10))

@@ -181,6 +181,21 @@ func TestWhatWasOutOfABucketBecomesSlots(t *testing.T) {
 	}
 }
 
+// What is leased of a bucket that becomes a fixed window is not there once more.
+func TestWhatWasOutOfABucketIsPartOfTheWindow(t *testing.T) {
+	var s lease.State
+	now := int64(1_760_000_400_000_000)
+	had, err := s.Renew(now, &lease.Renewal{Key: "b", Spec: leasetest.Bucket(1000, 1000), Holder: "a", Number: 1, Began: 1, Waiting: 600, Largest: 1})
+	if err != nil || had.Tokens < 600 {
+		t.Fatalf("got %+v, %v, want 600 tokens at least", had, err)
+	}
+	window := leasetest.Window(1000, 60_000_000, now)
+	got, err := s.Renew(now+1000, &lease.Renewal{Key: "b", Spec: window, Holder: "b", Number: 1, Began: 1, Waiting: 1000, Largest: 1})
+	if out := had.Tokens - 600 + had.Pile; err != nil || out <= 0 || got.Tokens != 1000-out {
+		t.Errorf("got %d tokens, %v, where %d are out, want 1000 in all", got.Tokens, err, out)
+	}
+}
+
 func BenchmarkStep(b *testing.B) {
 	var s lease.State
 	now := int64(1_760_000_000_000_000)

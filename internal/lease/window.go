@@ -26,14 +26,16 @@ func (x *step) turn() {
 	// What was borrowed of the old window is taken out of the new one, and so is
 	// what was granted of the new one already.
 	borrowed := min(x.Level+x.Forgiven, 0)
-	if x.Window == 0 || p.Borrow == 0 {
+	if p.Borrow == 0 {
 		borrowed = 0
 	}
 	if x.WindowEnd != start {
 		x.dropNext() // of a window that nobody saw
 	}
+	if x.Window > 0 { // else it begins with what change left it
+		x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next
+	}
 	x.Window, x.WindowEnd = start, end
-	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next
 	x.Withheld, x.Forgiven = 0, 0
 	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0
 	x.Out = x.Out.turned()

@@ -48,11 +48,7 @@ func guardedDecisions() []guarded {
 			l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
 			check(err)
 			l.Allow()
-			return []candidate{{"Limiter.Allow", func(_, n int) {
-				for range n {
-					must(l.Allow() == want)
-				}
-			}}, floor}
+			return []candidate{ofHandle(l, want), floor}
 		}
 	}
 	known := func(endpoint string, limits int, want bool) func(c *client.Client) []candidate {

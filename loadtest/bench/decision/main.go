@@ -140,11 +140,7 @@ func (r *report) handles(cores int) {
 		l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
 		check(err)
 		l.Allow()
-		return candidate{"Limiter.Allow", func(_, n int) {
-			for range n {
-				must(l.Allow() == want)
-			}
-		}}
+		return ofHandle(l, want)
 	}
 	r.table(name, cores, false, 0, ours("acme", true), atomicAdd(), timeRate(true), juju(true))
 	x := r.rows[len(r.rows)-1]

@@ -15,14 +15,13 @@ const (
 	// margin is taken off each term for the time that clocks and loops lose.
 	margin = 2_000
 	// checkEvery is how often a lease is held against its use at most, and checkLong the most time between
-	// two checks of all but long terms; of what lies between, checks in a term, and in a long one at least longChecks. The longest may be of so many
-	// buckets that looking at them takes as much as renewing them: there it is fewer, where what lies idle is missed by nobody so soon.
-	checkEvery = lease.ShortTerm / 4
-	checkLong  = 500_000
-	longChecks = 64
-	// longestChecks is how many checks there are in the longest terms at least: more where half of what the whole bucket has left makes up
-	// for less than that of the trickle here.
-	longestChecks = 4
+	// two checks of terms no longer than lease.LongTerm. Longer ones may be of so many buckets that looking at them takes more
+	// than renewing them: there it is longChecks in a term, where what lies idle is missed by nobody so soon, and up to
+	// scarceChecks where half of what the whole bucket has left makes up for less than that of the trickle here.
+	checkEvery   = lease.ShortTerm / 4
+	checkLong    = 500_000
+	longChecks   = 4
+	scarceChecks = 64
 	// lowest is the part of a term within which a lease that runs low is renewed at
 	// most once: a scarce bucket has no more to give before others have renewed theirs.
 	lowest = 5
@@ -192,10 +191,10 @@ func (b *book) nextCheck(from int64, short bool) int64 {
 	switch {
 	case short:
 		every = min(checkLong, b.term/4) // terms of slots and windows do not grow so
-	case b.term < lease.LongestTerm:
-		every = min(every, max(checkLong, b.term/longChecks))
+	case b.term <= lease.LongTerm:
+		every = min(every, checkLong)
 	default:
-		every = min(b.term/longestChecks, max(b.term/longChecks, b.lastsLocked()/2))
+		every = min(b.term/longChecks, max(b.term/scarceChecks, b.lastsLocked()/2))
 	}
 	rate := b.rate()
 	if rate*float64(every) < enough*1e6 {

@@ -11,6 +11,7 @@ import (
 // part of its stock, so that all stocks together are within the new burst, and trickles
 // within the new rate. The store learns of it at the next renewal, as of tokens that were not
 // spent. A limit that grew is renewed soon, and nothing that the old one denied stands.
+// Of slots nothing is spent by another algorithm, and into slots nothing trickles.
 func (of *Bucket) follow(old *terms) {
 	b := of.open(new(hand))
 	defer b.close()
@@ -22,6 +23,12 @@ func (of *Bucket) follow(old *terms) {
 	b.reopenLocked()
 	stock := fraction{b.capacity, old.capacity}
 	flow := ratio(float64(b.terms.rate.Units)*float64(old.rate.Per), float64(old.rate.Units)*float64(b.terms.rate.Per))
+	switch {
+	case old.slots && !b.slots:
+		stock = none // slots that nobody is in are nothing to spend
+	case b.slots && !old.slots:
+		flow = none // a slot comes back from a request, or from the store
+	}
 	have := b.foldLocked()
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short
@@ -51,6 +58,8 @@ func (t *terms) edgesOf(o *terms) bool {
 
 // fraction is how much of something is left; the zero fraction, and more than all, is all.
 type fraction struct{ part, whole int64 }
+
+var none = fraction{0, 1}
 
 // ratio is a to b, rounded down.
 func ratio(a, b float64) fraction {

@@ -126,6 +126,29 @@ func TestWindowsThatChangeHaveNoNext(t *testing.T) {
 	}
 }
 
+// Slots are not spent by another algorithm, and nothing trickles into slots: what a bucket had is taken by requests and given back.
+func TestSlotsAreNothingToSpend(t *testing.T) {
+	const now = 1_000_000
+	slots := &limit.Limit{Name: "requests", Algorithm: limit.Concurrency, Slots: 100}
+	for _, c := range []struct {
+		from, to *limit.Limit
+		tokens   int64
+	}{{slots, bucketOf(100, 100), 0}, {bucketOf(100, 100), slots, 20}} {
+		b := NewBucket(c.from)
+		g := lease.Grant{Tokens: 20, TTL: 500_000, Trickle: 10_000_000, Pile: 50}
+		if c.from == slots {
+			g.Trickle = 0
+		}
+		g.Number = b.Renew(now, false).Number
+		b.Apply(now, g)
+		b.scope().goBy(termsAlone(c.to))
+		b.follow(termsAlone(c.from))
+		if s := b.State(now + 300_000); s.Tokens != c.tokens || s.Trickle != 0 {
+			t.Errorf("from %v to %v: %d units are there, and %d trickle, want %d and none", c.from.Algorithm, c.to.Algorithm, s.Tokens, s.Trickle, c.tokens)
+		}
+	}
+}
+
 // A limit that grew asks anew, whatever the old one denied and for however long.
 func TestGrowsAtOnce(t *testing.T) {
 	const now = 1_000_000

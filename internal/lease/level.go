@@ -16,7 +16,7 @@ func (x *step) advance(to int64) {
 		x.refill(x.Ring[over].At * SlotLen)
 		x.Out.subtract(sums)
 		if x.Algorithm == limit.Concurrency {
-			x.Level += sums.Stock // the holder is gone, and what it had in flight with it
+			x.Level += sums.Stock + sums.Pile // the holder is gone, and what it had in flight with it
 		}
 		if x.r.Spec.Ledgered && sums.Stock > 0 {
 			x.Lapsed, x.Moved = true, x.now

@@ -63,6 +63,7 @@ func (x *step) turnAt(edge int64) {
 	x.advance(at)
 	x.Level += x.Left
 	x.Left = 0
+	x.Forgiven = max(x.Forgiven-x.burst, 0) // as much as a full window lets through
 	used := max(x.burst-x.Level, 0)
 	out := min(used, max(x.Out.Stock+x.Out.Pile-x.slidingSlack(), 0))
 	x.Before = used - out

@@ -22,6 +22,7 @@ type State struct {
 	Since      int64 // trickle that went unused before this is void: the bucket was full
 	Burst      int64 // the capacity that Level is of, as the limit has it
 	Forgiven   int64 // what was used beyond a limit that shrank: of what refills it is in Level no more, of a window it is; see resize
+	Changed    int64 // when leases were out at a change of algorithm for the first time of late; see change.go
 	Window     int64 // start of the window, Unix microseconds; 0 and 0 without
 	WindowEnd  int64
 	Generation int64
@@ -75,8 +76,8 @@ func (s *Sums) subtract(o Sums) {
 }
 
 // turned is what is left of the sums when the window turns: the next window's
-// tokens are this one's now.
-func (s Sums) turned() Sums { return Sums{Stock: s.Next, Demand: s.Demand} }
+// tokens are this one's now, and what another algorithm lent is out.
+func (s Sums) turned() Sums { return Sums{Stock: s.Next, Pile: s.Pile, Demand: s.Demand} }
 
 // Record is what a store knows of one holder: its last renewal, so that the same
 // number gets the same answer, and its lease.

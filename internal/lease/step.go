@@ -100,10 +100,14 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		born && r.Memory.Lost && now < r.Memory.Since+LongTerm
 	if s.Algorithm != r.Spec.Algorithm {
 		x.change()
+		t = x.t
+	}
+	if s.Changed > 0 && t >= s.Changed+RecordLife {
+		s.Changed = 0
 	}
 	changed := rec != nil && (rec.Algorithm != s.Algorithm || rec.Start < s.begun())
 	if changed {
-		x.rec = nil // its lease is in no sum any more
+		x.rec = nil // its lease is out as a pile until its slot is over
 	}
 	x.resize()
 	x.turn()
@@ -125,6 +129,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	if x.rec != nil && x.rec.Began == r.Began {
 		x.spent, x.denied = max(r.Admitted-x.rec.Admitted, 0), max(r.Denied-x.rec.Denied, 0)
 	} else if changed {
+		x.chargeOld(rec)
 		x.spent = 0
 	}
 	x.spent, x.denied = min(x.spent, limit.MaxUnits), min(x.denied, limit.MaxUnits)
@@ -148,7 +153,11 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	g.Out, g.Drawn = (s.Out.Stock+s.Out.Pile)/limit.Micro, s.Out.Trickle
 	next.Grant = g
 	s.record(r.Holder, &next)
-	s.Full = now + x.untilFull()
+	full := now + x.untilFull()
+	if s.Algorithm == limit.Concurrency && s.Forgiven > 0 {
+		full = max(full, s.Full) // what was used of the algorithm before is to be known for as long as it counts
+	}
+	s.Full = full
 	return g, nil
 }
 
@@ -256,27 +265,7 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 	return t, offset, ahead
 }
 
-// change begins another algorithm: full, less what is out of the old one. Records
-// stay, for repeated numbers.
-func (x *step) change() {
-	out, last := x.Out.Stock+x.Out.Pile, max(x.Ring.last(), x.t/SlotLen+1)
-	*x.State = State{
-		Algorithm: x.r.Spec.Algorithm, Level: max(x.burst-out, 0), Burst: x.burst,
-		Last: x.t, Since: x.t, Edge: x.t, LastEdge: x.t, Offset: x.Offset, Generation: following(x.Generation),
-		Locked: x.Locked, Holders: x.Holders, Steps: x.Steps,
-	}
-	// Neither refills: what is out is to come back.
-	switch out = min(out, x.burst); {
-	case x.Algorithm == limit.SlidingWindowLog:
-		x.Level = x.burst
-		x.note(mulDiv(out+limit.Micro-1, 1, limit.Micro))
-	case x.Algorithm == limit.Concurrency && out > 0:
-		x.Out.Stock = out
-		x.Ring.Add(last, x.Out)
-	}
-}
-
-// begun is when the bucket began, or became of its algorithm: what was leased before is in no sum.
+// begun is when the bucket began, or became of its algorithm: what was leased before is a pile in the ring.
 func (s *State) begun() int64 {
 	if s.Algorithm == limit.SlidingWindow {
 		return s.Since // of these the edge moves, and of all others this does

@@ -123,7 +123,7 @@ func TestInvariantControl(t *testing.T) {
 }
 
 // Servers learn of a change one after the other, or it is taken back: a bucket becomes of another algorithm and of its own again
-// while leases of before live. These are in no sum any more, and nothing of them is taken out of the sums when they are renewed.
+// while leases of before live. These are piles until their slots are over, and nothing of them is taken out of the sums when they are renewed.
 func TestAnAlgorithmThatChangesToAndFro(t *testing.T) {
 	const start = 1_760_000_000_000_000
 	specs := map[string]lease.Spec{
@@ -150,7 +150,23 @@ func TestAnAlgorithmThatChangesToAndFro(t *testing.T) {
 				for _, holder := range []string{"a", "b", "c"} {
 					renew(spec, holder, number+1)
 				}
-				broken := invariant(&s, &spec)
+				bare := s // less the piles of before, which no record has
+				bare.Out, bare.Ring = lease.Sums{}, nil
+				for _, slot := range s.Ring {
+					if slot.Pile = 0; slot.Sums == (lease.Sums{}) {
+						continue
+					}
+					bare.Ring = append(bare.Ring, slot)
+					bare.Out = plus(bare.Out, slot.Sums)
+				}
+				for _, rec := range s.Holders {
+					if rec.Algorithm != s.Algorithm || rec.Start <= s.Changed {
+						continue
+					}
+					bare.Ring.Add(rec.Slot, lease.Sums{Pile: rec.Lease.Pile})
+					bare.Out.Pile += rec.Lease.Pile
+				}
+				broken := invariant(&bare, &spec)
 				if held := s.Holders["a"].Lease.Stock + s.Holders["b"].Lease.Stock + s.Holders["c"].Lease.Stock; own == "slots" && s.Out.Stock >= held {
 					broken = "" // what is out of before may be slots in use, until its leases end
 				}
@@ -181,18 +197,42 @@ func TestWhatWasOutOfABucketBecomesSlots(t *testing.T) {
 	}
 }
 
-// What is leased of a bucket that becomes a fixed window is not there once more.
+// What was used and is leased of a bucket that becomes a fixed window is not there once more.
 func TestWhatWasOutOfABucketIsPartOfTheWindow(t *testing.T) {
 	var s lease.State
 	now := int64(1_760_000_400_000_000)
-	had, err := s.Renew(now, &lease.Renewal{Key: "b", Spec: leasetest.Bucket(1000, 1000), Holder: "a", Number: 1, Began: 1, Waiting: 600, Largest: 1})
-	if err != nil || had.Tokens < 600 {
+	had, err := s.Renew(now, &lease.Renewal{Key: "b", Spec: leasetest.Bucket(100, 1000), Holder: "a", Number: 1, Began: 1, Waiting: 600, Largest: 1})
+	if err != nil || had.Tokens < 600 || had.Tokens >= 1000 {
 		t.Fatalf("got %+v, %v, want 600 tokens at least", had, err)
 	}
 	window := leasetest.Window(1000, 60_000_000, now)
 	got, err := s.Renew(now+1000, &lease.Renewal{Key: "b", Spec: window, Holder: "b", Number: 1, Began: 1, Waiting: 1000, Largest: 1})
-	if out := had.Tokens - 600 + had.Pile; err != nil || out <= 0 || got.Tokens != 1000-out {
-		t.Errorf("got %d tokens, %v, where %d are out, want 1000 in all", got.Tokens, err, out)
+	// Its trickle brought a token meanwhile.
+	if err != nil || had.Tokens+got.Tokens != 999 {
+		t.Errorf("got %d tokens, %v, where %d are leased, want 999 in all", got.Tokens, err, had.Tokens)
+	}
+}
+
+// What a lease's trickle brought after its bucket became a window is taken out of that when its holder renews.
+func TestATrickleAfterAChangeIsCharged(t *testing.T) {
+	var s lease.State
+	now := int64(1_760_000_400_000_000)
+	renew := func(at int64, r lease.Renewal) lease.Grant {
+		t.Helper()
+		r.Key, r.Began = "b", 1
+		g, err := s.Renew(now+at, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	window := leasetest.Window(1000, 60_000_000, now)
+	had := renew(0, lease.Renewal{Spec: leasetest.Bucket(100, 1000), Holder: "a", Number: 1, Waiting: 10, Largest: 1})
+	renew(1000, lease.Renewal{Spec: window, Holder: "b", Number: 1})
+	before, drawn := s.Level, had.Trickle/1000 // in the first millisecond
+	renew(150_000, lease.Renewal{Spec: window, Holder: "a", Number: 2, Admitted: had.Tokens + 10, Final: true})
+	if got, want := before-s.Level, 10*limit.Micro-drawn; had.Trickle == 0 || got != want {
+		t.Errorf("10 beyond what was lent at once, a trickle of %d: %d are taken out, want %d", had.Trickle, got, want)
 	}
 }
 

@@ -32,9 +32,7 @@ func (x *step) turn() {
 	if x.WindowEnd != start {
 		x.dropNext() // of a window that nobody saw
 	}
-	if x.Window > 0 { // else it begins with what change left it
-		x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next
-	}
+	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next - x.Out.Pile
 	x.Window, x.WindowEnd = start, end
 	x.Withheld, x.Forgiven = 0, 0
 	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0

@@ -42,3 +42,8 @@ func TestBounds(t *testing.T) {
 	unraced.Only(t)
 	leasetest.Bounds(t, 240, func(*testing.T) lease.Store { return memstore.New() })
 }
+
+// A limit that changes its algorithm again and again admits no more than one that does not.
+func TestChanges(t *testing.T) {
+	leasetest.Changes(t, 200, func(*testing.T) lease.Store { return memstore.New() })
+}

@@ -27,6 +27,8 @@ const (
 	// shrunk is the format of a state that has Forgiven too. Others are written without, as the builds before
 	// this one can read them: while servers are being replaced they pass over few buckets.
 	shrunk = 103
+	// changed is the format of a state that has Changed as well.
+	changed = 104
 	// ringSpan is how many slots ahead a lease may end: MaxHold and the longest term, and what is rounded up.
 	ringSpan = 1 << 14
 )
@@ -45,14 +47,22 @@ var errCorrupt = errors.New("redis: a bucket's value cannot be read")
 func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 	begin := len(to)
 	c := coder{to: append(to, head...), write: true}
-	if s.Forgiven != 0 {
-		c.to[begin+1] = shrunk
+	f := byte(format)
+	switch {
+	case s.Changed != 0:
+		f = changed
+	case s.Forgiven != 0:
+		f = shrunk
 	}
+	c.to[begin+1] = f
 	c.to = binary.BigEndian.AppendUint64(append(c.to, 0, 0, 0, 0), tag)
 	c.numbers(&until)
 	c.state(s)
-	if s.Forgiven != 0 {
+	if f >= shrunk {
 		c.numbers(&s.Forgiven)
+	}
+	if f >= changed {
+		c.numbers(&s.Changed)
 	}
 	binary.BigEndian.PutUint32(c.to[begin+3:], uint32(len(c.to)-begin-7))
 	return c.to
@@ -61,7 +71,7 @@ func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 // written returns by what a write tells a field b that was read from all others: what begins it, up to the tag. Of the builds before that
 // is the whole of it.
 func written(b string) string {
-	if len(b) > headLen && b[0] == head[0] && (b[1] == format || b[1] == shrunk) && b[2] == head[2] {
+	if len(b) > headLen && b[0] == head[0] && b[1] >= format && b[1] <= changed && b[2] == head[2] {
 		return b[:headLen]
 	}
 	return b
@@ -75,7 +85,7 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 	switch {
 	case m.bad:
 		return 0, errCorrupt
-	case f > shrunk:
+	case f > changed:
 		return 0, lease.ErrFormat
 	case f < format:
 		old, err := unpackState(b, log)
@@ -90,8 +100,11 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 	*s = lease.State{Ring: s.Ring[:0]}
 	c.numbers(&until)
 	c.state(s)
-	if f == shrunk {
+	if f >= shrunk {
 		c.numbers(&s.Forgiven)
+	}
+	if f >= changed {
+		c.numbers(&s.Changed)
 	}
 	if s.Algorithm == limit.SlidingWindowLog && log != "" {
 		l := coder{from: log}

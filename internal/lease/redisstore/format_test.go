@@ -52,7 +52,7 @@ func TestFormatsOfOtherBuilds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v[at] += 2
+		v[at] += 3
 		if err := cluster.Client().HSet(t.Context(), key(name), field, v).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -89,6 +89,15 @@ func TestFormatsOfOtherBuilds(t *testing.T) {
 		if got := shrinking(fmt.Sprint(i), c.burst); got != c.want {
 			t.Errorf("of %d, with 1000 used: written in format %d, want %d", c.burst, got, c.want)
 		}
+	}
+
+	// Changed is of one more.
+	r := lease.Renewal{Key: "shrinking", Spec: leasetest.Slots(1000), Holder: "0", Number: 2, Began: 1, Now: 1_760_000_000_100_000}
+	if a := store.Renew(t.Context(), []lease.Renewal{r})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if v, err := cluster.Client().HGet(t.Context(), key("shrinking"), "b").Bytes(); err != nil || v[1] != 104 {
+		t.Errorf("a bucket that changed its algorithm: %v, written in format %d, want 104", err, v[1])
 	}
 
 	for field, at := range map[string]int{"b": 1, "r:a": 0} {

@@ -39,6 +39,18 @@ func TestAnswersAreThoseOfMemory(t *testing.T) {
 	})
 }
 
+// A limit that changes its algorithm again and again admits no more than one that does not.
+func TestChanges(t *testing.T) {
+	cluster := testenv.Redis(t)
+	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	defer func() { _ = client.Close() }()
+	n := 0
+	leasetest.Changes(t, 10, func(*testing.T) lease.Store {
+		n++
+		return redisstore.New(client, cluster.Prefix+strconv.Itoa(n)+":")
+	})
+}
+
 // A node of a cluster that is taken for a single Redis would answer for a third of the
 // buckets: readiness says so.
 func TestPingTellsANodeOfACluster(t *testing.T) {

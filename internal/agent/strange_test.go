@@ -7,7 +7,6 @@ import (
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
-	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // Whatever a bucket went through, its renewal is one that the server takes: it would refuse all of a call's for one that is not.
@@ -98,7 +97,7 @@ func TestRenewalsAreWithinBounds(t *testing.T) {
 				}
 				p := wire.RenewalToProto(r)
 				p.Limit = "l"
-				if err := wire.CheckRenew(&quotav1.RenewRequest{Agent: "gw", Epoch: 1, Renewals: []*quotav1.Renewal{p}}); err != nil {
+				if err := wire.CheckRenewal(p); err != nil {
 					t.Error(err)
 				}
 			}

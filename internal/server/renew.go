@@ -47,7 +47,8 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 	if req.PolicyVersion > now.version() {
 		s.view.wake() // another server told the agent first
 	}
-	who := s.tenantsOf(ctx, req)
+	wrong := wrongRenewals(req)
+	who := s.tenantsOf(ctx, req, wrong)
 	resp := &quotav1.RenewResponse{
 		Grants:        make([]*quotav1.Grant, len(req.Renewals)),
 		Tenants:       make([]*quotav1.Tenant, len(req.Tenants)),
@@ -65,12 +66,27 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		}
 		resp.Tenants[i] = wire.TenantToProto(r.tenant)
 	}
-	s.grant(ctx, req, now, &who, resp)
+	s.grant(ctx, req, now, &who, wrong, resp)
 	return resp, nil
 }
 
-// tenantsOf resolves every tenant that the call names, each once.
-func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest) tenantsByID {
+// wrongRenewals returns the renewals that break a bound, by their places, and what is wrong with them. They hold back
+// no other of the call: an agent asks for hundreds of buckets at once, and again with the same of them.
+func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
+	var wrong map[int]error
+	for i, r := range req.Renewals {
+		if err := wire.CheckRenewal(r); err != nil {
+			if wrong == nil {
+				wrong = make(map[int]error)
+			}
+			wrong[i] = err
+		}
+	}
+	return wrong
+}
+
+// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals.
+func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, wrong map[int]error) tenantsByID {
 	most := len(req.Tenants) + len(req.Renewals)
 	who := tenantsByID{places: make(map[string]int, most)}
 	ids := make([]string, 0, most)
@@ -83,8 +99,10 @@ func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest)
 	for _, id := range req.Tenants {
 		ask(id)
 	}
-	for _, r := range req.Renewals {
-		ask(r.Tenant)
+	for i, r := range req.Renewals {
+		if wrong[i] == nil {
+			ask(r.Tenant)
+		}
 	}
 	who.all = s.view.tenants(ctx, ids)
 	return who
@@ -100,7 +118,7 @@ type tenantsByID struct {
 func (t *tenantsByID) of(id string) *resolved { return &t.all[t.places[id]] }
 
 // grant fills in the grants.
-func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who *tenantsByID, resp *quotav1.RenewResponse) {
+func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who *tenantsByID, wrong map[int]error, resp *quotav1.RenewResponse) {
 	holder := holderName(req.Agent, req.Epoch)
 	at := s.now()
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
@@ -108,6 +126,11 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	var inLedger map[int]*limit.Rule // the renewals of windows that the ledger counts
 	var held []string                // the tenants that these count for
 	for i, r := range req.Renewals {
+		if err := wrong[i]; err != nil {
+			resp.Grants[i] = wire.RefusedToProto(r, err, now.version())
+			s.metrics.renewals.WithLabelValues("", "INVALID").Inc()
+			continue
+		}
 		rule, status := find(now, who, r)
 		if status == quotav1.Grant_UNKNOWN && req.PolicyVersion > now.version() {
 			status = quotav1.Grant_UNAVAILABLE // it may be known under the agent's newer version

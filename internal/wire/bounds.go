@@ -24,6 +24,7 @@ const (
 	MaxDocument     = 1 << 20  // bytes of a policy document
 	MaxFile         = 4096     // bytes of its file name
 	MaxNote         = 256      // bytes of a key's note
+	MaxReason       = 512      // bytes of a Grant's reason
 	MaxTTL          = 600_000  // ms of a lease's term
 	MaxPage         = 1000     // elements of a page
 	DefaultPage     = 100      // where none is asked for
@@ -90,7 +91,8 @@ func first(errs ...error) error {
 	return nil
 }
 
-// CheckRenew checks a request's bounds. Errors wrap fault.ErrInvalid, and refuse the whole.
+// CheckRenew checks a request's bounds, but for those of each renewal, which CheckRenewal has: one that breaks a bound is
+// refused by itself. Errors wrap fault.ErrInvalid, and refuse the whole.
 func CheckRenew(r *quotav1.RenewRequest) error {
 	if err := first(AgentID(r.GetAgent()), ranged(
 		bound{"epoch", r.GetEpoch(), 1, maxCount},
@@ -106,15 +108,11 @@ func CheckRenew(r *quotav1.RenewRequest) error {
 			return fmt.Errorf("tenant %d: %w", i, err)
 		}
 	}
-	for i, n := range r.Renewals {
-		if err := checkRenewal(n); err != nil {
-			return fmt.Errorf("renewal %d: %w", i, err)
-		}
-	}
 	return nil
 }
 
-func checkRenewal(r *quotav1.Renewal) error {
+// CheckRenewal checks one renewal's bounds. Errors wrap fault.ErrInvalid.
+func CheckRenewal(r *quotav1.Renewal) error {
 	if r == nil {
 		return invalid("it is absent")
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/lease"
@@ -33,7 +34,7 @@ func WriteRenewal(p *quotav1.Renewal, r *lease.Renewal) {
 }
 
 // RenewalFromProto leaves Key, Spec, Holder and Now to the caller. Bounds are
-// checked by CheckRenew.
+// checked by CheckRenewal.
 func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 	return lease.Renewal{
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
@@ -57,7 +58,9 @@ func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
 	if a.Err != nil {
 		*out = quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
 		switch {
-		case errors.Is(a.Err, ErrUnknown), errors.Is(a.Err, lease.ErrInvalid):
+		case errors.Is(a.Err, lease.ErrInvalid):
+			out.Status, out.Reason = quotav1.Grant_UNKNOWN, reason(a.Err)
+		case errors.Is(a.Err, ErrUnknown):
 			out.Status = quotav1.Grant_UNKNOWN
 		case errors.Is(a.Err, lease.ErrStale):
 			out.Status = quotav1.Grant_STALE
@@ -73,15 +76,32 @@ func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
 	}
 }
 
+// RefusedToProto answers a renewal, which may be nil, that breaks a bound: err says which.
+func RefusedToProto(r *quotav1.Renewal, err error, version int64) *quotav1.Grant {
+	return &quotav1.Grant{Status: quotav1.Grant_UNKNOWN, Number: r.GetNumber(), PolicyVersion: version, Reason: reason(err)}
+}
+
+// reason is what an error says, no longer than a Grant has room for.
+func reason(err error) string {
+	s := err.Error()
+	if len(s) <= MaxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxReason], "")
+}
+
 // GrantFromProto reads an answer and checks its bounds. Answer.Err is ErrUnknown,
-// lease.ErrStale or lease.ErrUnavailable where nothing was granted, and wraps
-// lease.ErrInvalid where the message breaks a bound.
+// lease.ErrStale or lease.ErrUnavailable where nothing was granted. It wraps
+// lease.ErrInvalid where the message breaks a bound, and beside ErrUnknown where the renewal did: it says which.
 func GrantFromProto(p *quotav1.Grant) lease.Answer {
 	a := lease.Answer{Grant: lease.Grant{Number: p.GetNumber()}}
 	switch p.GetStatus() {
 	case quotav1.Grant_GRANTED:
 	case quotav1.Grant_UNKNOWN:
 		a.Err = ErrUnknown
+		if p.Reason != "" {
+			a.Err = fmt.Errorf("%w: %w: %s", ErrUnknown, lease.ErrInvalid, p.Reason)
+		}
 		return a
 	case quotav1.Grant_STALE:
 		a.Err = lease.ErrStale

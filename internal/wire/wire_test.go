@@ -165,7 +165,7 @@ func TestLeaseRound(t *testing.T) {
 			t.Errorf("%v arrives as %+v", want, got)
 		}
 	}
-	if got := GrantFromProto(GrantToProto(lease.Answer{Err: lease.ErrInvalid}, 1)); !errors.Is(got.Err, ErrUnknown) {
+	if got := GrantFromProto(GrantToProto(lease.Answer{Err: lease.ErrInvalid}, 1)); !errors.Is(got.Err, ErrUnknown) || !errors.Is(got.Err, lease.ErrInvalid) {
 		t.Errorf("an invalid renewal arrives as %v, want %v: the agent drops the bucket", got.Err, ErrUnknown)
 	}
 	if got := GrantFromProto(&quotav1.Grant{Status: quotav1.Grant_GRANTED, TtlMs: MaxTTL + 1}); !errors.Is(got.Err, lease.ErrInvalid) {
@@ -266,41 +266,11 @@ func TestFaultsRound(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	renewal := func(change func(*quotav1.Renewal)) proto.Message {
-		r := &quotav1.Renewal{Limit: "requests", Tenant: "acme", Values: []string{"ann"}, Number: 2, Began: 1, Admitted: 5, Told: 4}
-		change(r)
-		return &quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: []*quotav1.Renewal{r}}
-	}
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		in   proto.Message
 		says string // empty: within bounds
 	}{
-		{renewal(func(*quotav1.Renewal) {}), ""},
-		{renewal(func(r *quotav1.Renewal) { r.Tenant, r.Values = "", []string{"", long(256)} }), ""},
-		{renewal(func(r *quotav1.Renewal) { r.Limit = "" }), "limit"},
-		{renewal(func(r *quotav1.Renewal) { r.Limit = long(65) }), "limit"},
-		{renewal(func(r *quotav1.Renewal) { r.Tenant = "a b" }), "tenant"},
-		{renewal(func(r *quotav1.Renewal) { r.Tenant = long(129) }), "tenant"},
-		{renewal(func(r *quotav1.Renewal) { r.Values = make([]string, 9) }), "values"},
-		{renewal(func(r *quotav1.Renewal) { r.Values = []string{long(257)} }), "values"},
-		{renewal(func(r *quotav1.Renewal) { r.Values = []string{"a\x1fb"} }), "values"},
-		{renewal(func(r *quotav1.Renewal) { r.Number = 0 }), "number"},
-		{renewal(func(r *quotav1.Renewal) { r.Began = 3 }), "began"},
-		{renewal(func(r *quotav1.Renewal) { r.Admitted = -1 }), "admitted"},
-		{renewal(func(r *quotav1.Renewal) { r.Admitted = 1 << 53 }), "admitted"},
-		{renewal(func(r *quotav1.Renewal) { r.Told = 6 }), "told"},
-		{renewal(func(r *quotav1.Renewal) { r.Denied = -1 }), "denied"},
-		{renewal(func(r *quotav1.Renewal) { r.Overage = -1 }), "overage"},
-		{renewal(func(r *quotav1.Renewal) { r.Held = -1 }), "held"},
-		{renewal(func(r *quotav1.Renewal) { r.Waiting = -1 }), "waiting"},
-		{renewal(func(r *quotav1.Renewal) { r.Reserved = -1 }), "reserved"},
-		{renewal(func(r *quotav1.Renewal) { r.Window = -1 }), "window"},
-		{renewal(func(r *quotav1.Renewal) { r.Trickle = 1 << 53 }), "trickle"},
-		{renewal(func(r *quotav1.Renewal) { r.ExpiresInMs = MaxTTL + 1 }), "expires_in_ms"},
-		{renewal(func(r *quotav1.Renewal) { r.Generation = -1 }), "generation"},
-		{renewal(func(r *quotav1.Renewal) { r.ElapsedUs = -1 }), "elapsed_us"},
-		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: make([]*quotav1.Renewal, 1)}, "absent"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: make([]*quotav1.Renewal, MaxRenewals+1)}, "renewals"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Tenants: make([]string, MaxTenants+1)}, "tenants"},
 		{&quotav1.RenewRequest{Agent: "a", Epoch: 1, Tenants: []string{""}}, "tenants"},
@@ -368,6 +338,61 @@ func TestBounds(t *testing.T) {
 	}
 	if err := CheckSettleResponse(&quotav1.SettleRequest{Reports: make([]*quotav1.Report, 1)}, &quotav1.SettleResponse{}); !errors.Is(err, fault.ErrInvalid) {
 		t.Errorf("no receipt for a report: %v, want %v", err, fault.ErrInvalid)
+	}
+}
+
+// Each bound of a renewal is its own to break: the request it comes in is within bounds.
+func TestRenewalBounds(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	renewal := func(change func(*quotav1.Renewal)) *quotav1.Renewal {
+		r := &quotav1.Renewal{Limit: "requests", Tenant: "acme", Values: []string{"ann"}, Number: 2, Began: 1, Admitted: 5, Told: 4}
+		change(r)
+		return r
+	}
+	for _, c := range []struct {
+		in   *quotav1.Renewal
+		says string // empty: within bounds
+	}{
+		{nil, "absent"},
+		{renewal(func(*quotav1.Renewal) {}), ""},
+		{renewal(func(r *quotav1.Renewal) { r.Tenant, r.Values = "", []string{"", long(256)} }), ""},
+		{renewal(func(r *quotav1.Renewal) { r.Limit = "" }), "limit"},
+		{renewal(func(r *quotav1.Renewal) { r.Limit = long(65) }), "limit"},
+		{renewal(func(r *quotav1.Renewal) { r.Tenant = "a b" }), "tenant"},
+		{renewal(func(r *quotav1.Renewal) { r.Tenant = long(129) }), "tenant"},
+		{renewal(func(r *quotav1.Renewal) { r.Values = make([]string, 9) }), "values"},
+		{renewal(func(r *quotav1.Renewal) { r.Values = []string{long(257)} }), "values"},
+		{renewal(func(r *quotav1.Renewal) { r.Values = []string{"a\x1fb"} }), "values"},
+		{renewal(func(r *quotav1.Renewal) { r.Number = 0 }), "number"},
+		{renewal(func(r *quotav1.Renewal) { r.Began = 3 }), "began"},
+		{renewal(func(r *quotav1.Renewal) { r.Admitted = -1 }), "admitted"},
+		{renewal(func(r *quotav1.Renewal) { r.Admitted = 1 << 53 }), "admitted"},
+		{renewal(func(r *quotav1.Renewal) { r.Told = 6 }), "told"},
+		{renewal(func(r *quotav1.Renewal) { r.Denied = -1 }), "denied"},
+		{renewal(func(r *quotav1.Renewal) { r.Overage = -1 }), "overage"},
+		{renewal(func(r *quotav1.Renewal) { r.Held = -1 }), "held"},
+		{renewal(func(r *quotav1.Renewal) { r.Waiting = -1 }), "waiting"},
+		{renewal(func(r *quotav1.Renewal) { r.Reserved = -1 }), "reserved"},
+		{renewal(func(r *quotav1.Renewal) { r.Window = -1 }), "window"},
+		{renewal(func(r *quotav1.Renewal) { r.Trickle = 1 << 53 }), "trickle"},
+		{renewal(func(r *quotav1.Renewal) { r.ExpiresInMs = MaxTTL + 1 }), "expires_in_ms"},
+		{renewal(func(r *quotav1.Renewal) { r.Generation = -1 }), "generation"},
+		{renewal(func(r *quotav1.Renewal) { r.ElapsedUs = -1 }), "elapsed_us"},
+	} {
+		err := CheckRenewal(c.in)
+		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%v: got %v, want an error that names %q", c.in, err, c.says)
+		}
+		if err := CheckRenew(&quotav1.RenewRequest{Agent: "a", Epoch: 1, Renewals: []*quotav1.Renewal{c.in}}); err != nil {
+			t.Errorf("a request with %v: %v, want none", c.in, err)
+		}
+	}
+	if got := GrantFromProto(over(t, RefusedToProto(&quotav1.Renewal{Number: 3}, errors.New("é"+long(1000)), 1))); !errors.Is(got.Err, ErrUnknown) ||
+		!errors.Is(got.Err, lease.ErrInvalid) || !strings.Contains(got.Err.Error(), long(MaxReason-2)) || got.Grant.Number != 3 {
+		t.Errorf("a refused renewal arrives as %+v", got)
+	}
+	if got := RefusedToProto(nil, errors.New(long(MaxReason-1)+"é"), 1).Reason; got != long(MaxReason-1) {
+		t.Errorf("a reason of %d bytes and a half letter, want it cut before that", len(got))
 	}
 }
 

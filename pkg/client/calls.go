@@ -113,6 +113,9 @@ func (l *loop) onRenewed(r renewResult) {
 			}
 			serve(e.Dismiss())
 		case errors.Is(a.Err, wire.ErrUnknown):
+			if errors.Is(a.Err, lease.ErrInvalid) {
+				l.refused(e, a.Err)
+			}
 			e.Forget()
 			if e.Orphan() {
 				serve(e.Dismiss())
@@ -166,6 +169,14 @@ func (l *loop) onRenewed(r renewResult) {
 		}
 		l.unresolved = append(l.unresolved, left...)
 		l.inform(infos)
+	}
+}
+
+// refused logs a renewal that broke a bound, which is a fault of this client or of the server, every refusedEvery at most.
+func (l *loop) refused(e *agent.Entry, err error) {
+	if t := time.Now(); t.Sub(l.refusedAt) >= refusedEvery {
+		l.refusedAt = t
+		l.c.log.Error("the server refuses a renewal as not valid; its bucket begins anew", "limit", e.Limit(), "tenant", e.Tenant(), "error", err)
 	}
 }
 

@@ -56,6 +56,7 @@ type fake struct {
 	// Faults.
 	down      bool              // every call fails
 	dark      bool              // the lease store cannot answer
+	wrong     error             // refuses each renewal as one that breaks a bound
 	blank     bool              // tenants cannot be resolved
 	loseRenew int               // this many Renew replies are lost after execution
 	loseTell  int               // likewise of Settle
@@ -168,7 +169,7 @@ func (f *fake) rules(p *limit.Policy, tenant, name string) *limit.Limit {
 
 func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
 	if err := wire.CheckRenew(req); err != nil {
-		f.t.Errorf("a renewal breaks a bound: %v", err)
+		f.t.Errorf("a request breaks a bound: %v", err)
 	}
 	f.mu.Lock()
 	f.calls++
@@ -203,6 +204,13 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 			f.t.Errorf("a call has two renewals of %s", of)
 		} else {
 			once[of] = true
+		}
+		if err := wire.CheckRenewal(r); err != nil {
+			f.t.Errorf("a renewal breaks a bound: %v", err)
+		}
+		if f.wrong != nil {
+			resp.Grants = append(resp.Grants, wire.RefusedToProto(r, f.wrong, f.policy.Version))
+			continue
 		}
 		resp.Grants = append(resp.Grants, f.renew(req.Agent, r))
 	}

@@ -25,6 +25,7 @@ const (
 	maxNear       = 1024    // that are looked at there
 	minGather     = 1_000   // µs; see loop.gather
 	maxGather     = 100_000
+	refusedEvery  = 10 * time.Second       // between logs of renewals that break a bound
 	lookEvery     = 5_000                  // µs between looks at what is due while nothing is sent
 	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
 	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
@@ -79,6 +80,7 @@ type loop struct {
 	unresolved []*agent.Tenant // that the server's answers left out; logged once
 	askFails   int             // times in a row that some were, and
 	askAt      int64           // when these are asked for again: others do not wait for them
+	refusedAt  time.Time       // when a renewal that broke a bound was last logged
 
 	past        []*past // lives of the journal that are not settled
 	recovered   int64   // units of those that are

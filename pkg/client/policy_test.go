@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -211,6 +212,32 @@ func TestTenantsThatCannotBeResolved(t *testing.T) {
 		shut(t, c)
 		if n := strings.Count(log.String(), "cannot look up tenants"); n != 1 || strings.Contains(log.String(), "not valid") {
 			t.Errorf("the log was told %d times, want once and nothing of invalid answers:\n%s", n, log.String())
+		}
+	})
+}
+
+// A renewal that the server refuses as not valid is logged with what is wrong with it, once in ten seconds however often it is
+// refused, and the bucket goes on when it is refused no more.
+func TestARefusedRenewalIsLogged(t *testing.T) {
+	bubble(t, plans(1, requests(1, 10)), func(t *testing.T, s *fake) {
+		var log bytes.Buffer
+		c := dial(t, s, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		s.set(func(f *fake) { f.wrong = errors.New("admitted is -1; it must be 0 to 9") })
+		for begun := time.Now(); time.Since(begun) < 15*time.Second; time.Sleep(100 * time.Millisecond) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if d := c.Allow(ctx, tenant("a")); d.Allowed {
+				t.Errorf("%+v of a bucket whose renewals are refused, want denied", d)
+			}
+			cancel()
+		}
+		s.set(func(f *fake) { f.wrong = nil })
+		time.Sleep(2 * time.Second)
+		if d := c.Allow(t.Context(), tenant("a")); !d.Allowed {
+			t.Errorf("when its renewals are valid again: %+v, want allowed", d)
+		}
+		shut(t, c)
+		if n := strings.Count(log.String(), "refuses a renewal"); n != 2 || strings.Count(log.String(), "admitted is -1; it must be 0 to 9") != n || !strings.Contains(log.String(), "limit=requests tenant=a") {
+			t.Errorf("the log was told %d times, want twice in 15 s, of limit, tenant and reason:\n%s", n, log.String())
 		}
 	})
 }

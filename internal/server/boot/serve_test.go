@@ -193,8 +193,6 @@ func TestBoundsAreRefusedByName(t *testing.T) {
 			}
 		}), "renewals"},
 		{"too many tenants", renew(func(r *quotav1.RenewRequest) { r.Tenants = make([]string, wire.MaxTenants+1) }), "tenants"},
-		{"a negative count", renew(func(r *quotav1.RenewRequest) { r.Renewals[0].Admitted = -1 }), "admitted"},
-		{"a value with a control character", renew(func(r *quotav1.RenewRequest) { r.Renewals[0].Values = []string{"a\x1fb"} }), "values"},
 		{"a watcher without a name", watch("not a name"), "agent"},
 		{"a page too large", page, "page_size"},
 		{"a role that is none", role, "role"},

@@ -83,7 +83,8 @@ const (
 	// The fields below hold the new lease.
 	Grant_GRANTED Grant_Status = 1
 	// The limit, its tenant or its values are not known under the policy in
-	// force: drop the bucket and match again.
+	// force: drop the bucket and match again. So is a renewal that breaks a bound, which
+	// holds back no other of its request: `reason` says what was wrong.
 	Grant_UNKNOWN Grant_Status = 2
 	// A later number was executed already: this answer is void.
 	Grant_STALE Grant_Status = 3
@@ -1018,7 +1019,9 @@ type Grant struct {
 	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
 	// Units of the window after valid_until, to be spent from then on, so that no
 	// request waits when a window turns.
-	NextTokens    int64 `protobuf:"varint,16,opt,name=next_tokens,json=nextTokens,proto3" json:"next_tokens,omitempty"`
+	NextTokens int64 `protobuf:"varint,16,opt,name=next_tokens,json=nextTokens,proto3" json:"next_tokens,omitempty"`
+	// Of UNKNOWN where the renewal broke a bound: which, and what is allowed. At most 512 bytes.
+	Reason        string `protobuf:"bytes,17,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1163,6 +1166,13 @@ func (x *Grant) GetNextTokens() int64 {
 		return x.NextTokens
 	}
 	return 0
+}
+
+func (x *Grant) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // Tenant is what an agent needs to know of a tenant to match its limits.
@@ -2927,7 +2937,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xc2\x04\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xda\x04\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
@@ -2951,7 +2961,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\tremaining\x18\x0e \x01(\x03R\tremaining\x12\x19\n" +
 	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x1f\n" +
 	"\vnext_tokens\x18\x10 \x01(\x03R\n" +
-	"nextTokens\"V\n" +
+	"nextTokens\x12\x16\n" +
+	"\x06reason\x18\x11 \x01(\tR\x06reason\"V\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aGRANTED\x10\x01\x12\v\n" +

@@ -77,9 +77,10 @@ bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALS
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 	$(GO) test -run '^$$' -bench BenchmarkCrowd -short -benchtime 150x -count 3 $(ARGS) ./internal/lease/redisstore
 
-# Five million decisions a second for a minute: 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
-HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5000000 --saturated 20 --burst 120s --cold 50 --changes 2s \
-  --warm 90s --duration 60s --report-interval 30s
+# Five million decisions a second for a minute, of five and a half that are asked for: a loop without reserve makes less than it is asked
+# for in some seconds. 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
+HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5500000 --saturated 20 --burst 120s --cold 50 --changes 2s \
+  --warm 60s --duration 60s --report-interval 30s
 
 .PHONY: loadtest
 loadtest: build ## the headline load on real engines (JSON=FILE HTML=FILE; ARGS="--gateways 20 …" for another load)

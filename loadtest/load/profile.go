@@ -12,6 +12,9 @@ func profile(dir, name string) (end func(), err error) {
 	if dir == "" {
 		return func() {}, nil
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("load: profile: %w", err)
+	}
 	f, err := os.Create(filepath.Join(dir, name+".pprof"))
 	if err != nil {
 		return nil, fmt.Errorf("load: profile: %w", err)

@@ -43,9 +43,29 @@ func BenchmarkCrowded(b *testing.B) {
 					g, at = (g+1)%gateways, at+12345
 				}
 				at = (at + 1) % draws
-				if _, c, _ := all[g].Recall(requests[track[at]]); !c.None() {
+				if _, c, _ := recall(all[g], requests[track[at]]); !c.None() {
 					c.Take(1)
 				}
+			}
+		})
+		b.Run(fmt.Sprint(n, ", sixteen at hand"), func(b *testing.B) {
+			const atHand = 16
+			var keys [atHand]Key
+			g, at := 0, 0
+			for i := 0; i < b.N; i += atHand {
+				if i%turn == 0 {
+					g, at = (g+1)%gateways, at+12345
+				}
+				for j := range keys {
+					keys[j] = KeyOf(requests[track[(at+j)%draws]])
+					all[g].Near(keys[j])
+				}
+				for j := range keys {
+					if _, c, _ := all[g].Recall(keys[j], requests[track[(at+j)%draws]]); !c.None() {
+						c.Take(1)
+					}
+				}
+				at = (at + atHand) % draws
 			}
 		})
 		runtime.KeepAlive(all)

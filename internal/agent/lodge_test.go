@@ -56,7 +56,7 @@ func TestMostTokensLodge(t *testing.T) {
 		t.Error("there are hints, and little to say")
 	}
 	for i, a := range requests {
-		known, plain, _ := r.Recall(a)
+		known, plain, _ := recall(r, a)
 		if known != nil && (plain.tokens != entries[i].tokens() || !plain.Take(2) || plain.Take(2) || plain.moved()) {
 			t.Fatalf("request %d is not of its bucket's three units", i)
 		}
@@ -72,10 +72,10 @@ func TestTokensLodgeAgain(t *testing.T) {
 	r, set, requests, entries := lodgers(t, n, 3)
 	slots := memoWays * len(r.memo.table.Load().groups)
 	for i := range n {
-		known, _, _ := r.Recall(requests[i])
+		known, _, _ := recall(r, requests[i])
 		if known == nil { // a way came free in a group that was full as the request was put elsewhere
 			r.Remember(requests[i], set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
-			if known, _, _ = r.Recall(requests[i]); known == nil {
+			if known, _, _ = recall(r, requests[i]); known == nil {
 				t.Fatalf("request %d is not known, though it was remembered just now", i)
 			}
 		}
@@ -101,7 +101,7 @@ func TestTokensOfSeveralAreAtHome(t *testing.T) {
 	r.Remember(attributesOf("tenant", "a", "user", "1", "endpoint", "e"), set, []*Item{&set.Items[0], &set.Items[0]}, []*Entry{entries[1], entryOn(r)}, 0)
 	allHome(t, entries, 3)
 	for i, a := range requests {
-		if known, plain, _ := r.Recall(a); known == nil || plain.tokens != &entries[i].at.tokens || !plain.Take(3) {
+		if known, plain, _ := recall(r, a); known == nil || plain.tokens != &entries[i].at.tokens || !plain.Take(3) {
 			t.Errorf("request %d has not its bucket's units", i)
 		}
 		r.Remember(a, set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
@@ -123,10 +123,10 @@ func TestTokensOfSeveralAreAtHomeHoweverTheyCame(t *testing.T) {
 	}
 	r.Remember(both, set, items, []*Entry{entries[0], other}, 0)
 	allHome(t, entries, 3)
-	if known, _, _ := r.Recall(both); known == nil || known.Entry(0) != entries[0] || known.cells[0].tokens.Load() != 3*Unit {
+	if known, _, _ := recall(r, both); known == nil || known.Entry(0) != entries[0] || known.cells[0].tokens.Load() != 3*Unit {
 		t.Error("the request of both limits is not known for the bucket's three units")
 	}
-	if _, plain, _ := r.Recall(requests[0]); plain.tokens != &entries[0].at.tokens {
+	if _, plain, _ := recall(r, requests[0]); plain.tokens != &entries[0].at.tokens {
 		t.Error("the other goes by where its bucket's tokens are not")
 	}
 }
@@ -134,15 +134,15 @@ func TestTokensOfSeveralAreAtHomeHoweverTheyCame(t *testing.T) {
 // A request that two remember at once, as its first ones do, has its tokens lodge as that which one remembers.
 func TestTokensOfARequestRememberedTwiceLodge(t *testing.T) {
 	r, set, requests, entries := lodgers(t, 2, 3)
-	was, _, _ := r.Recall(requests[0])
+	was, _, _ := recall(r, requests[0])
 	r.Remember(requests[0], set, []*Item{&set.Items[0]}, entries[:1], 0)
-	if known, plain, _ := r.Recall(requests[0]); known != was || !entries[0].has(lodged) || plain.tokens != entries[0].tokens() {
+	if known, plain, _ := recall(r, requests[0]); known != was || !entries[0].has(lodged) || plain.tokens != entries[0].tokens() {
 		t.Error("the tokens are at home")
 	}
 	dead := entries[1]
 	entries[1] = entryOn(r)
 	r.Remember(requests[1], set, []*Item{&set.Items[0]}, entries[1:], 0)
-	if known, _, _ := r.Recall(requests[1]); known == nil || known.Entry(0) != entries[1] || dead.has(lodged) {
+	if known, _, _ := recall(r, requests[1]); known == nil || known.Entry(0) != entries[1] || dead.has(lodged) {
 		t.Error("a request is known for the bucket that it came to before")
 	}
 }
@@ -183,7 +183,7 @@ func TestTokensOfSeveralAreAtHomeInTheNextTable(t *testing.T) {
 	r.memo.resizeLocked(r.memo.table.Load(), memoGroups)
 	r.memo.mu.Unlock()
 	allHome(t, entries, 3)
-	if _, plain, _ := r.Recall(requests[0]); plain.None() || plain.moved() || !entries[0].has(several) {
+	if _, plain, _ := recall(r, requests[0]); plain.None() || plain.moved() || !entries[0].has(several) {
 		t.Error("a request goes by where its bucket's tokens are not")
 	}
 }
@@ -196,7 +196,7 @@ func TestTokensOfAJournalAreAtHome(t *testing.T) {
 	e.at = &c.hot
 	e.marks.set(durable, true)
 	r.Remember(attributesOf("tenant", "a"), set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
-	if _, plain, _ := r.Recall(attributesOf("tenant", "a")); e.has(lodged) || plain.tokens != &c.tokens {
+	if _, plain, _ := recall(r, attributesOf("tenant", "a")); e.has(lodged) || plain.tokens != &c.tokens {
 		t.Error("the tokens are not in the cell")
 	}
 }
@@ -238,7 +238,7 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 60_000 {
 				i := rng.IntN(buckets)
-				known, plain, _ := r.Recall(requests[i])
+				known, plain, _ := recall(r, requests[i])
 				if known == nil && rng.IntN(8) == 0 {
 					r.Remember(requests[i], set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
 				}

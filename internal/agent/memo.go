@@ -20,7 +20,7 @@ import (
 // and nothing else that others do not read as well: beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
 // Where tokens are elsewhere it reads a line of each bucket besides, and a table too large for a near cache has hints, so
 // that these lines are waited for together: see memoHints.
-// So a request is known by 96 bits of two keyed hashes, and its attributes are not compared: see memoKey.
+// So a request is known by 96 bits of two keyed hashes, and its attributes are not compared: see Key.
 //
 // Readers take no lock. A group says which version of it they have read, so that one which races with a
 // writer misses, or finds what was right when it looked.
@@ -57,15 +57,24 @@ const (
 	memoMaxRest = 64 // sweeps
 )
 
-// Recall returns what a request of these attributes came to before, and where that is Plain its one bucket's cell; nil where
-// that is not known; again then says that it is worth remembering.
-func (r *Registry) Recall(attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
+// Near begins to bring what Recall of a request will read into the processor's cache, and waits for nothing.
+func (r *Registry) Near(k Key) {
 	t := r.memo.table.Load()
 	if t == nil {
-		return nil, plain, false
+		return
 	}
-	k, ok := memoHash(attributes)
-	if !ok {
+	at := t.place(k, 0)
+	prefetch(uintptr(unsafe.Pointer(&t.groups[at])))
+	if t.hints.of != nil {
+		prefetch(t.hints.address(at, k))
+	}
+}
+
+// Recall returns what a request of this key and these attributes came to before, and where that is Plain its one bucket's cell; nil where
+// that is not known; again then says that it is worth remembering.
+func (r *Registry) Recall(k Key, attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
+	t := r.memo.table.Load()
+	if t == nil || k.none() {
 		return nil, plain, false
 	}
 	at := t.place(k, 0)
@@ -111,8 +120,8 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	if len(items) == 0 || len(items) > memoLimits || set.Trying {
 		return
 	}
-	k, ok := memoHash(attributes)
-	if !ok {
+	k := KeyOf(attributes)
+	if k.none() {
 		return
 	}
 	most := max(memoFloor, memoEach*int(r.buckets.Load()))

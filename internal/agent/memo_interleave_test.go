@@ -33,7 +33,7 @@ func memoRequest(i int) []limit.Attribute {
 var memoTenants = func() []string {
 	t := &memoTable{groups: make([]memoGroup, 2)}
 	place := func(i int) uint32 {
-		k, _ := memoHash([]limit.Attribute{{Name: "tenant", Value: fmt.Sprint(i)}})
+		k := KeyOf([]limit.Attribute{{Name: "tenant", Value: fmt.Sprint(i)}})
 		return t.place(k, 0)
 	}
 	rival := 1
@@ -62,7 +62,7 @@ func newMemoScene() *memoScene {
 func (s *memoScene) recall(i int) func() {
 	return func() {
 		gone := s.sets[i].Gone()
-		known, plain, _ := s.r.Recall(memoRequest(i))
+		known, plain, _ := recall(s.r, memoRequest(i))
 		switch {
 		case known == nil:
 		case known.Set() != s.sets[i]:
@@ -129,7 +129,7 @@ func (s *memoScene) scene(actors ...func()) scene {
 		always: func() string { return s.fault },
 		atEnd: func() string {
 			for i, set := range s.sets {
-				if known, _, _ := s.r.Recall(memoRequest(i)); known != nil && set.Gone() {
+				if known, _, _ := recall(s.r, memoRequest(i)); known != nil && set.Gone() {
 					return "what is gone is known at the end"
 				}
 				if e := s.of[i]; e.has(pinned) && e.has(lodged) {
@@ -164,7 +164,7 @@ func TestInterleavingsOfTheMemo(t *testing.T) {
 		"forgotten while it is looked up": func() scene {
 			s := newMemoScene()
 			s.remember(0)()
-			known, _, _ := s.r.Recall(memoRequest(0))
+			known, _, _ := recall(s.r, memoRequest(0))
 			return s.scene(s.recall(0), then(func() {
 				known.Entry(0).marks.set(dead, true)
 				s.r.Forget(known)

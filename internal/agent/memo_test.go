@@ -76,7 +76,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 	}
 	var entries []*Entry
 	for _, a := range requests {
-		if known, _, _ := r.Recall(a); known != nil {
+		if known, _, _ := recall(r, a); known != nil {
 			t.Fatalf("%v is known before it was remembered", a)
 		}
 		entries = append(entries, remember(r, set, a))
@@ -88,7 +88,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 			for _, at := range a {
 				own = append(own, limit.Attribute{Name: strings.Clone(at.Name), Value: strings.Clone(at.Value)})
 			}
-			if known, _, _ := r.Recall(own); known == nil || known.Entry(0) != entries[i] {
+			if known, _, _ := recall(r, own); known == nil || known.Entry(0) != entries[i] {
 				t.Errorf("%v is not known for what it came to", a)
 			}
 		}
@@ -96,7 +96,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 	check()
 	// Names and values may be in memory that is written again.
 	copy(mutable, "origin")
-	if known, _, _ := r.Recall(requests[len(requests)-1]); known != nil {
+	if known, _, _ := recall(r, requests[len(requests)-1]); known != nil {
 		t.Error("a request that names another attribute is known")
 	}
 	copy(mutable, "region")
@@ -106,7 +106,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 		attributesOf("1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", ""),
 	} {
 		remember(r, set, a)
-		if known, _, again := r.Recall(a); known != nil || again && len(a) > memoAttributes {
+		if known, _, again := recall(r, a); known != nil || again && len(a) > memoAttributes {
 			t.Errorf("%v is too large to be remembered, and is", a)
 		}
 	}
@@ -115,7 +115,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 // While the memo is swept no request waits for it, neither one of a new bucket nor one that is to be remembered or forgotten.
 func TestNobodyWaitsForASweep(t *testing.T) {
 	r, set, requests, entries := lodgers(t, 2, 3)
-	known, _, _ := r.Recall(requests[0])
+	known, _, _ := recall(r, requests[0])
 	entries[0].marks.set(dead, true)
 	r.memo.mu.Lock() // as one that is under way
 	r.memo.long.Add(1)
@@ -173,15 +173,15 @@ func TestRecallAgainstAMap(t *testing.T) {
 			a = append(a, limit.Attribute{Name: []string{"tenant", "user", "region"}[rng.IntN(3)], Value: v})
 			key += a[len(a)-1].Name + "=" + v + ";"
 		}
-		if known, _, _ := r.Recall(a); known != nil && known.Entry(0) != ref[key] {
+		if known, _, _ := recall(r, a); known != nil && known.Entry(0) != ref[key] {
 			t.Fatalf("%v is known for what another came to", a)
 		}
 		if rng.IntN(3) == 0 {
 			ref[key] = remember(r, set, a)
-		} else if known, _, _ := r.Recall(a); known != nil && rng.IntN(8) == 0 {
+		} else if known, _, _ := recall(r, a); known != nil && rng.IntN(8) == 0 {
 			known.Entry(0).marks.set(dead, true)
 			r.Forget(known)
-			if known, _, _ := r.Recall(a); known != nil {
+			if known, _, _ := recall(r, a); known != nil {
 				t.Fatalf("%v is known after it was forgotten", a)
 			}
 		}
@@ -193,7 +193,7 @@ func TestRecallOnSecondSight(t *testing.T) {
 	r, _, _ := many(t, 1)
 	a := attributesOf("tenant", "a")
 	for i, want := range []bool{false, true, true} {
-		if _, _, again := r.Recall(a); again != want {
+		if _, _, again := recall(r, a); again != want {
 			t.Errorf("sight %d: worth remembering %v, want %v", i+1, again, want)
 		}
 	}
@@ -217,7 +217,7 @@ func TestMemoIsBounded(t *testing.T) {
 	}
 	known := 0
 	for i := range 3 * memoFloor {
-		if k, _, _ := r.Recall(request(i)); k != nil {
+		if k, _, _ := recall(r, request(i)); k != nil {
 			known++
 		}
 	}
@@ -234,7 +234,7 @@ func TestMemoIsBounded(t *testing.T) {
 	used := func() int {
 		n := 0
 		for i := range 100 {
-			if k, _, _ := r.Recall(request(i)); k != nil {
+			if k, _, _ := recall(r, request(i)); k != nil {
 				n++
 			}
 		}
@@ -258,19 +258,19 @@ func TestRecallFindsWhatOthersMadeRoomFor(t *testing.T) {
 	const n = 10_000
 	r, set, requests, entries := lodgers(t, n, 3)
 	for i := 0; i < n; i += 4 {
-		if known, _, _ := r.Recall(requests[i]); known != nil {
+		if known, _, _ := recall(r, requests[i]); known != nil {
 			entries[i].marks.set(dead, true)
 			r.Forget(known)
 		}
 	}
 	missed := 0
 	for i, a := range requests {
-		if known, _, _ := r.Recall(a); known != nil || entries[i].Dead() {
+		if known, _, _ := recall(r, a); known != nil || entries[i].Dead() {
 			continue
 		}
 		missed++
 		r.Remember(a, set, []*Item{&set.Items[0]}, entries[i:i+1], 0)
-		if known, plain, _ := r.Recall(a); known == nil || known.Entry(0) != entries[i] || !plain.Take(3) && !entries[i].Take(3) {
+		if known, plain, _ := recall(r, a); known == nil || known.Entry(0) != entries[i] || !plain.Take(3) && !entries[i].Take(3) {
 			t.Fatalf("request %d is not known for its bucket's three units, though it was remembered", i)
 		}
 	}
@@ -309,10 +309,10 @@ func TestMemoFindsMostAtFirst(t *testing.T) {
 // and what is compared of the second, agrees in no more than chance has it.
 func TestMemoKeysTellApart(t *testing.T) {
 	unraced.Only(t)
-	var keys []memoKey
+	var keys []Key
 	add := func(pairs ...string) {
-		k, ok := memoHash(attributesOf(pairs...))
-		if !ok {
+		k := KeyOf(attributesOf(pairs...))
+		if k.none() {
 			t.Fatal(pairs)
 		}
 		keys = append(keys, k)
@@ -337,15 +337,15 @@ func TestMemoKeysTellApart(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		of   func(memoKey) uint64
+		of   func(Key) uint64
 		most int
 	}{
-		"the first half":           {func(k memoKey) uint64 { return k.key }, 0},
-		"the second half":          {func(k memoKey) uint64 { return k.more }, 0},
-		"32 bits of the first":     {func(k memoKey) uint64 { return k.key >> 32 }, 100},
-		"32 others":                {func(k memoKey) uint64 { return k.key & 0xffff_ffff }, 100},
-		"what is compared besides": {func(k memoKey) uint64 { return k.more >> 32 }, 100},
-		"what tells the place":     {func(k memoKey) uint64 { return k.more & 0xffff_ffff }, 100},
+		"the first half":           {func(k Key) uint64 { return k.key }, 0},
+		"the second half":          {func(k Key) uint64 { return k.more }, 0},
+		"32 bits of the first":     {func(k Key) uint64 { return k.key >> 32 }, 100},
+		"32 others":                {func(k Key) uint64 { return k.key & 0xffff_ffff }, 100},
+		"what is compared besides": {func(k Key) uint64 { return k.more >> 32 }, 100},
+		"what tells the place":     {func(k Key) uint64 { return k.more & 0xffff_ffff }, 100},
 	} {
 		seen := make(map[uint64]bool)
 		same := 0
@@ -371,7 +371,7 @@ func TestMemoOfManyShapes(t *testing.T) {
 	}
 	known := 0
 	for name, e := range entries {
-		if k, plain, _ := r.Recall(attributesOf(name, name)); k != nil {
+		if k, plain, _ := recall(r, attributesOf(name, name)); k != nil {
 			known++
 			if k.Entry(0) != e || plain.tokens != e.tokens() {
 				t.Errorf("%s is known for what another came to", name)
@@ -394,7 +394,7 @@ func TestMemoStepsAside(t *testing.T) {
 			if asked > 10_000_000 {
 				t.Fatal("it is asked for ever")
 			}
-			r.Recall(attributesOf("tenant", "a", "id", fmt.Sprint(i)))
+			recall(r, attributesOf("tenant", "a", "id", fmt.Sprint(i)))
 		}
 		return asked
 	}
@@ -417,7 +417,7 @@ func TestMemoStepsAside(t *testing.T) {
 		counted := 0
 		for i := 0; len(list) < n; i++ {
 			a := attributesOf("tenant", "a", name, fmt.Sprint(i))
-			switch hash, _ := memoHash(a); {
+			switch hash := KeyOf(a); {
 			case hash.sampled() && counted < n/memoSample:
 				counted++
 			case hash.sampled() || len(list)-counted == n-n/memoSample:
@@ -432,9 +432,9 @@ func TestMemoStepsAside(t *testing.T) {
 		remember(r, set, a)
 	}
 	for i := range 200_000 {
-		r.Recall(remembered[i%len(remembered)])
+		recall(r, remembered[i%len(remembered)])
 		if i%2 == 0 {
-			r.Recall(vainly[i/2%len(vainly)])
+			recall(r, vainly[i/2%len(vainly)])
 		}
 	}
 	if r.memo.table.Load() == nil {
@@ -454,7 +454,7 @@ func TestRecallKeepsTheTenant(t *testing.T) {
 	a := attributesOf("tenant", "a")
 	remember(r, set, a)
 	for range 2 * memoStay {
-		if known, _, _ := r.Recall(a); known == nil {
+		if known, _, _ := recall(r, a); known == nil {
 			t.Fatal("not known")
 		}
 		r.Sweep()
@@ -482,7 +482,7 @@ func TestRecallAfterAChange(t *testing.T) {
 		{"a tenant switched off", func(r *Registry) { r.Switch(limit.Switches{Denied: []string{"b"}}) }, true, false},
 		{"tenants forgotten", func(r *Registry) {
 			for range 4 { // of both, only a goes on being used
-				r.Recall(attributesOf("tenant", "a"))
+				recall(r, attributesOf("tenant", "a"))
 				r.Each(func(e *Entry) { r.Drop(e, func(*Entry) {}) })
 				r.Sweep()
 			}
@@ -502,12 +502,12 @@ func TestRecallAfterAChange(t *testing.T) {
 		}
 		c.change(r)
 		for id, want := range map[string]bool{"a": c.a, "b": c.b} {
-			if known, _, _ := r.Recall(attributesOf("tenant", id)); (known != nil) != want {
+			if known, _, _ := recall(r, attributesOf("tenant", id)); (known != nil) != want {
 				t.Errorf("%s: what %s came to is known: %v, want %v", c.what, id, known != nil, want)
 			}
 			if !want {
 				remember(r, sets[id], attributesOf("tenant", id))
-				if known, _, _ := r.Recall(attributesOf("tenant", id)); known != nil {
+				if known, _, _ := recall(r, attributesOf("tenant", id)); known != nil {
 					t.Errorf("%s: what %s came to before is remembered", c.what, id)
 				}
 			}
@@ -551,7 +551,7 @@ func TestRecallUnderChange(t *testing.T) {
 				i := rng.IntN(tenants)
 				a := attributesOf("tenant", name(i), "user", fmt.Sprint(rng.IntN(50)))
 				least, dead := version.Load(), off[i].Load()
-				known, _, _ := r.Recall(a)
+				known, _, _ := recall(r, a)
 				if known == nil {
 					set := r.Find(name(i))
 					if set == nil || set.Refusal != NotRefused {
@@ -606,6 +606,11 @@ func benchRequest(i int) []limit.Attribute {
 		"ip", fmt.Sprintf("10.%d.%d.%d", 100+i&127, 100+i>>7&127, 100+i>>14&127))
 }
 
+// recall is Recall of a request by its attributes.
+func recall(r *Registry, a []limit.Attribute) (known *Resolution, plain Cell, again bool) {
+	return r.Recall(KeyOf(a), a)
+}
+
 // BenchmarkRecall looks up what one of 1,000 requests came to before.
 func BenchmarkRecall(b *testing.B) {
 	r, set, _ := many(b, 1)
@@ -618,13 +623,13 @@ func BenchmarkRecall(b *testing.B) {
 		s := uint32(1)
 		for b.Loop() {
 			s = s*1664525 + 1013904223
-			r.Recall(requests[s>>8%1000])
+			recall(r, requests[s>>8%1000])
 		}
 	})
 	b.Run("unknown", func(b *testing.B) {
 		a := attributesOf("tenant", "a", "user", "nobody of them", "endpoint", "GET /items/17", "ip", "10.1.2.3")
 		for b.Loop() {
-			r.Recall(a)
+			recall(r, a)
 		}
 	})
 }

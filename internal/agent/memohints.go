@@ -52,7 +52,7 @@ func (h *memoHints) note(group uint32, way int, known *Resolution) {
 }
 
 // address is where what a request needs is likely to be, if the group has it.
-func (h *memoHints) address(group uint32, k memoKey) uintptr {
+func (h *memoHints) address(group uint32, k Key) uintptr {
 	w := h.of[group].Load()
 	if w>>hintBits&0xf != k.key>>60 {
 		w >>= 32

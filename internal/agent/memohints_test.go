@@ -36,9 +36,9 @@ func TestHintsAreOfTheRequest(t *testing.T) {
 	r, requests := hintedRequests(t, n)
 	right := [2]int{}
 	for i, a := range requests {
-		k, _ := memoHash(a)
+		k := KeyOf(a)
 		table := r.memo.table.Load()
-		known, plain, _ := r.Recall(a)
+		known, plain, _ := recall(r, a)
 		if known == nil {
 			continue
 		}
@@ -62,7 +62,7 @@ func TestHintsDecideNothing(t *testing.T) {
 	r, requests := hintedRequests(t, 2*memoHinted)
 	var was []*Resolution
 	for _, a := range requests {
-		known, _, _ := r.Recall(a)
+		known, _, _ := recall(r, a)
 		was = append(was, known)
 	}
 	h := &r.memo.table.Load().hints
@@ -72,7 +72,7 @@ func TestHintsDecideNothing(t *testing.T) {
 			h.of[i].Store(rand.Uint64())
 		}
 		for i, a := range requests {
-			if known, _, _ := r.Recall(a); known != was[i] {
+			if known, _, _ := recall(r, a); known != was[i] {
 				t.Fatalf("%v came to something else", a)
 			}
 		}

@@ -8,14 +8,15 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// memoKey tells requests of the same names apart, and says where in a table they are. Of each half all but nothing is known to
+// Key tells requests of the same names apart, and says where in a memo they are; the zero Key is of one that is too large to be
+// remembered. Of each half all but nothing is known to
 // those who do not know this process's seeds: values that differ agree in one sum with a chance of 2^-64 (it is the
 // hash NH of two independent keys), and all 64 bits of the one half and 32 of the other are compared, besides those that tell
 // the place. A billion different requests a second for a century, each beside all the others in its group, come to one
 // chance in two billion that one of them is ever decided by another's buckets.
 // What a value of more than 16 bytes has between its ends is hashed by multiplying and folding with keys of its own: no collision
 // of it is known, and no bound like that one is proven.
-type memoKey struct{ key, more uint64 }
+type Key struct{ key, more uint64 }
 
 // shortEnds is a value's first and last eight bytes, which overlap in a short one: with the length they say all of
 // up to sixteen. It is for values of fewer than eight.
@@ -51,10 +52,10 @@ func folded(a, b uint64) uint64 {
 	return high ^ low
 }
 
-// memoHash returns the key of a request's values; false for a request that is too large to be remembered.
-func memoHash(attributes []limit.Attribute) (k memoKey, ok bool) {
+// KeyOf returns the key of a request. It depends on the attributes alone, for as long as the process lives.
+func KeyOf(attributes []limit.Attribute) (k Key) {
 	if len(attributes) > memoAttributes {
-		return k, false
+		return k
 	}
 	var aHigh, aLow, bHigh, bLow, carry, lengths, names uint64
 	for i := range attributes {
@@ -77,7 +78,7 @@ func memoHash(attributes []limit.Attribute) (k memoKey, ok bool) {
 		bHigh, _ = bits.Add64(bHigh, high, carry)
 		if len(v) > 16 {
 			if len(v) > memoValue {
-				return k, false
+				return k
 			}
 			a, b := betweenEnds(v, seed)
 			aLow, bLow = aLow+a, bLow+b
@@ -90,7 +91,7 @@ func memoHash(attributes []limit.Attribute) (k memoKey, ok bool) {
 	high, low = bits.Mul64(lengths+seed[2], names+seed[3])
 	bLow, carry = bits.Add64(bLow, low, 0)
 	bHigh, _ = bits.Add64(bHigh, high, carry)
-	return memoKey{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}, true
+	return Key{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}
 }
 
 // betweenEnds is two hashes of what a long value has between its first and last eight bytes.
@@ -105,4 +106,7 @@ func betweenEnds(v string, seed *[4]uint64) (a, b uint64) {
 	return a, b
 }
 
-func (k memoKey) sampled() bool { return k.key%memoSample == 0 }
+// none reports whether it is of a request that is not remembered.
+func (k Key) none() bool { return k == Key{} }
+
+func (k Key) sampled() bool { return k.key%memoSample == 0 }

@@ -57,7 +57,7 @@ const (
 )
 
 // recall returns the resolution of a request, and where its bucket's tokens lodge, if the table has it elsewhere than in the first group.
-func (t *memoTable) recall(k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
+func (t *memoTable) recall(k Key, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
 	if known, tokens = b.recall(t, k, attributes); known != nil {
 		return known, tokens
@@ -82,7 +82,7 @@ func (g *memoGroup) free() int {
 }
 
 // recall returns the resolution of a request, if the group has it, and where its bucket's tokens lodge; nil for elsewhere.
-func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
+func (g *memoGroup) recall(t *memoTable, k Key, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	at := 0 // without a branch, for which of them it is cannot be foretold
 	if g.keys[1].Load() == k.key {
 		at = 1
@@ -94,7 +94,7 @@ func (g *memoGroup) recall(t *memoTable, k memoKey, attributes []limit.Attribute
 }
 
 // recallFrom is recall, of one way.
-func (g *memoGroup) recallFrom(at int, t *memoTable, k memoKey, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
+func (g *memoGroup) recallFrom(at int, t *memoTable, k Key, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	state := g.state.Load()
 	if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at)) != uint32(k.more>>32) {
 		return nil, nil
@@ -135,7 +135,7 @@ func (g *memoGroup) used(at int, state uint64) {
 const memoPlaces = 4
 
 // place is the i-th group where a request may be.
-func (t *memoTable) place(k memoKey, i uint32) uint32 {
+func (t *memoTable) place(k Key, i uint32) uint32 {
 	x := uint32(k.more)
 	if i >= 2 {
 		x = bits.ReverseBytes32(x * 0x9e37_79b1)
@@ -144,7 +144,7 @@ func (t *memoTable) place(k memoKey, i uint32) uint32 {
 }
 
 // seen notes that a request was seen, and reports whether it was before.
-func (t *memoTable) seen(k memoKey) bool {
+func (t *memoTable) seen(k Key) bool {
 	sight, hash := &t.sights[t.place(k, 0)], uint32(k.key)
 	s := sight.Load()
 	if uint32(s>>32) == hash || uint32(s) == hash {
@@ -280,7 +280,7 @@ func (g *memoGroup) put(at int, known *Resolution, lodges bool) {
 	for !g.state.CompareAndSwap(state, state+memoOdd) { // readers mark uses
 		state = g.state.Load()
 	}
-	var k memoKey
+	var k Key
 	var says uint64
 	if known != nil {
 		k = known.is

@@ -15,7 +15,7 @@ type Resolution struct {
 	cells   [memoLimits]*hot // of entries
 	entries [memoLimits]*Entry
 	set     *Set
-	is      memoKey
+	is      Key
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.

@@ -16,7 +16,29 @@ const behind = 100_000 // microseconds
 
 // decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
 type decider interface {
-	Allow(ctx context.Context, attributes ...client.Attribute) client.Decision
+	// ready prepares a request that is at hand, and decide decides it.
+	ready(p *client.Prepared, attributes []client.Attribute)
+	decide(ctx context.Context, p *client.Prepared, attributes []client.Attribute) client.Decision
+}
+
+// batches is a gateway that prepares the requests that it has at hand before it decides them.
+type batches struct{ *client.Client }
+
+func (b batches) ready(p *client.Prepared, attributes []client.Attribute) {
+	*p = b.Prepare(attributes...)
+}
+
+func (b batches) decide(ctx context.Context, p *client.Prepared, _ []client.Attribute) client.Decision {
+	return p.Allow(ctx)
+}
+
+// singly is a gateway that decides each request as if it were the only one.
+type singly struct{ *client.Client }
+
+func (singly) ready(*client.Prepared, []client.Attribute) {}
+
+func (s singly) decide(ctx context.Context, _ *client.Prepared, attributes []client.Attribute) client.Decision {
+	return s.Allow(ctx, attributes...)
 }
 
 // gateway is one client and the requests that come to it, a chunk at a time.
@@ -66,9 +88,10 @@ func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
 type worker struct {
 	records  []record
 	times    times
-	requests *requests // nil before the first
-	chunks   int       // so far
-	away     bool      // it waited, and another worker of the gateway may have the turn
+	requests *requests              // nil before the first
+	prepared [ahead]client.Prepared // of these
+	chunks   int                    // so far
+	away     bool                   // it waited, and another worker of the gateway may have the turn
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
@@ -113,7 +136,8 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 	return slept
 }
 
-// ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time.
+// ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time, in what it asks of the
+// gateway: preparing, where that is done, and deciding.
 func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
 	timed := -1
 	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.timing.Load() {
@@ -122,19 +146,30 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 	if w.requests == nil {
 		w.requests = newRequests(l.Limits)
 	}
+	var preparing time.Duration
 	for i := range int(r.n) {
 		if i%ahead == 0 {
-			w.requests.read(l.track, int(r.from)+i, min(int(r.n)-i, ahead))
+			n := min(int(r.n)-i, ahead)
+			w.requests.read(l.track, int(r.from)+i, n)
+			for j := range n {
+				if i+j == timed {
+					begin := time.Now()
+					d.ready(&w.prepared[j], w.requests.of(j))
+					preparing = time.Since(begin)
+					continue
+				}
+				d.ready(&w.prepared[j], w.requests.of(j))
+			}
 		}
 		attributes := w.requests.of(i % ahead)
 		if i == timed {
 			begin := time.Now()
-			allowed := d.Allow(ctx, attributes...).Allowed
-			w.times.add(time.Since(begin))
+			allowed := d.decide(ctx, &w.prepared[i%ahead], attributes).Allowed
+			w.times.add(preparing + time.Since(begin))
 			if allowed {
 				r.admitted[i/64] |= 1 << (i % 64)
 			}
-		} else if d.Allow(ctx, attributes...).Allowed {
+		} else if d.decide(ctx, &w.prepared[i%ahead], attributes).Allowed {
 			r.admitted[i/64] |= 1 << (i % 64)
 		}
 		if w.away {

@@ -10,13 +10,6 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// yes admits everything.
-type yes struct{}
-
-func (yes) Allow(context.Context, ...client.Attribute) client.Decision {
-	return client.Decision{Allowed: true}
-}
-
 func TestGatewaysKeepTheRate(t *testing.T) {
 	for _, rate := range []float64{1, 7, 1000, 50_000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -27,7 +20,7 @@ func TestGatewaysKeepTheRate(t *testing.T) {
 			var group sync.WaitGroup
 			workers := make([]worker, 3)
 			for i := range workers {
-				group.Go(func() { workers[i].drive(ctx, g, yes{}, l) })
+				group.Go(func() { workers[i].drive(ctx, g, nothing{}, l) })
 			}
 			group.Wait()
 			total, from := int64(0), make(map[int64]bool)
@@ -65,11 +58,12 @@ func TestAGatewayForgetsAStall(t *testing.T) {
 
 // slow waits for the server once.
 type slow struct {
+	nothing
 	w *worker
 	g *gateway
 }
 
-func (s slow) Allow(context.Context, ...client.Attribute) client.Decision {
+func (s slow) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
 	s.w.leave(s.g)
 	time.Sleep(time.Second)
 	return client.Decision{Allowed: true}
@@ -84,9 +78,9 @@ func TestOneWorkerAsksWhileAnotherWaits(t *testing.T) {
 		g := newGateway(nil, 1000, 0, 0)
 		workers := make([]worker, 2)
 		var group sync.WaitGroup
-		group.Go(func() { workers[0].drive(ctx, g, slow{&workers[0], g}, l) })
+		group.Go(func() { workers[0].drive(ctx, g, slow{w: &workers[0], g: g}, l) })
 		synctest.Wait()
-		group.Go(func() { workers[1].drive(ctx, g, yes{}, l) })
+		group.Go(func() { workers[1].drive(ctx, g, nothing{}, l) })
 		group.Wait()
 		if n := g.allowed.Load(); n < 900 || n > 1100 {
 			t.Errorf("got %d requests in a second in which one waited, want about 1,000", n)

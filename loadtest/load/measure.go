@@ -27,7 +27,7 @@ func (l *load) recordBytes() (n int64) {
 }
 
 func (l *load) buckets(clients []*client.Client) (n int64) {
-	for _, s := range statsOf(clients) {
+	for _, s := range pulses(clients) {
 		n += s.Buckets
 	}
 	return n
@@ -50,8 +50,9 @@ func (l *load) ownCost() float64 {
 // nothing decides nothing.
 type nothing struct{}
 
-// Allow admits.
-func (nothing) Allow(context.Context, ...client.Attribute) client.Decision {
+func (nothing) ready(*client.Prepared, []client.Attribute) {}
+
+func (nothing) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
 	return client.Decision{Allowed: true}
 }
 
@@ -64,12 +65,12 @@ type snapshot struct {
 	seen                       Observation
 }
 
-// statsOf asks all clients at once: each answers when its loop comes to it.
-func statsOf(clients []*client.Client) []client.Stats {
+// pulses asks all clients at once: each answers when its loop comes to it.
+func pulses(clients []*client.Client) []client.Stats {
 	all := make([]client.Stats, len(clients))
 	var group sync.WaitGroup
 	for i, c := range clients {
-		group.Go(func() { all[i] = c.Stats() })
+		group.Go(func() { all[i] = c.Pulse() })
 	}
 	group.Wait()
 	return all
@@ -80,7 +81,7 @@ func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapsh
 	for _, g := range l.gateways {
 		s.decided += g.allowed.Load() + g.refused.Load()
 	}
-	for _, n := range statsOf(clients) {
+	for _, n := range pulses(clients) {
 		s.calls += n.RenewCalls + n.SettleCalls
 		s.failed += n.RenewFailed + n.SettleFailed
 		s.renewals += n.Renewals

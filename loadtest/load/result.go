@@ -23,6 +23,7 @@ type Result struct {
 	TouchSeconds       float64 `json:"touch_seconds"` // until every tenant had asked at every gateway, before the warming
 	FirstLeases        int64   `json:"first_leases"`  // that were begun in these
 	RateAsked          int64   `json:"rate_asked"`    // a second; 0 for as many as possible
+	Prepared           bool    `json:"prepared"`      // gateways prepared the requests that they had at hand
 	Decisions          int64   `json:"decisions"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
 	AdmittedShare      float64 `json:"admitted_share"`
@@ -51,7 +52,7 @@ type Result struct {
 	OverBound      int64   `json:"over_bound"`       // windows of 1, 2 and 10 s above (1 + ε)(rate × W + burst), of the whole load
 	Windows        int64   `json:"windows"`          // that were looked at
 
-	DecisionNS          Times              `json:"decision_ns"`  // sampled, waiting for the server included
+	DecisionNS          Times              `json:"decision_ns"`  // of the calls that one takes; sampled, waiting for the server included
 	GeneratorNS         float64            `json:"generator_ns"` // a decision's, besides the decision
 	CPUSeconds          map[string]float64 `json:"cpu_seconds"`
 	Processors          int                `json:"processors"`
@@ -177,7 +178,11 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	line("gateways × tenants", "%d × %d, %s, engines %s, limits a request: %d", r.Gateways, r.Tenants, r.Shape, r.Engines, r.LimitsPerRequest)
 	line("first leases", "%d in %.1f s, %.0f a second; %.0f s more until they were not new", r.FirstLeases, r.TouchSeconds, float64(r.FirstLeases)/max(r.TouchSeconds, 0.001), r.WarmSeconds)
-	line("load", "%.1f s: %d decisions, %.0f a second", r.Seconds, r.Decisions, r.DecisionsPerSecond)
+	how := "one by one"
+	if r.Prepared {
+		how = "up to sixteen prepared together"
+	}
+	line("load", "%.1f s: %d decisions, %.0f a second, %s", r.Seconds, r.Decisions, r.DecisionsPerSecond, how)
 	line("admitted", "%.2f %%; %d denied (%d tenants saturated)", 100*r.AdmittedShare, r.Denied, r.Saturated)
 	line("calls to the server", "%d, %.5f %% of decisions; %d failed", r.RPCs, 100*r.RPCRatio, r.RPCsFailed)
 	line("renewed buckets", "%d, %.0f a second, %.5f %% of decisions", r.RenewedBuckets, r.RenewedPerSecond, 100*r.RenewedRatio)

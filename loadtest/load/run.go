@@ -40,6 +40,7 @@ type Config struct {
 	Changes   time.Duration // a tenant's plan changes so often; 0 for never
 	Report    time.Duration // the gateways' report interval; 0 for the client's own
 	Touch     bool          // each tenant asks once at each gateway before anything is measured
+	Prepare   bool          // gateways prepare the requests that they have at hand, up to sixteen, before they decide them
 
 	// Dial is how the gateways connect; nil for the network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -154,7 +155,7 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
 	result := &Result{
-		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate,
+		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate, Prepared: c.Prepare,
 		Processors: runtime.GOMAXPROCS(0), GeneratorNS: l.ownCost(),
 	}
 	if err := l.drive(ctx, clients, plans, result, heap); err != nil {
@@ -213,7 +214,11 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	for i := range len(l.workers) - 1 {
 		group.Go(func() {
 			g := l.gateways[i%c.Gateways]
-			l.workers[i].drive(running, g, g.client, l)
+			var d decider = singly{g.client}
+			if c.Prepare {
+				d = batches{g.client}
+			}
+			l.workers[i].drive(running, g, d, l)
 		})
 	}
 	if err := l.begin(ctx, &l.workers[len(l.workers)-1], result); err != nil {
@@ -223,7 +228,7 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	changed := make(chan error, 1)
 	group.Go(func() { changed <- l.changePlans(running, plans) })
 	result.WarmSeconds = l.warm(ctx, func() (n float64) {
-		for _, s := range statsOf(clients) {
+		for _, s := range pulses(clients) {
 			n += float64(s.Renewals)
 		}
 		return n
@@ -403,7 +408,7 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 				return fmt.Errorf("load: gateway %d: %w", i, err)
 			}
 			clients[i] = g
-			if g.Stats().PolicyVersion == 0 {
+			if g.Pulse().PolicyVersion == 0 {
 				return fmt.Errorf("load: gateway %d: no policy from %s", i, c.Target)
 			}
 			return nil

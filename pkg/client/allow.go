@@ -11,7 +11,8 @@ import (
 
 // Allow asks for one unit; see AllowN.
 func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
-	return c.allow(ctx, 1, attributes)
+	a := attributesOf(attributes)
+	return c.allow(ctx, 1, a, agent.KeyOf(a))
 }
 
 // AllowN decides a request that costs n units: all limits that hold it must have
@@ -24,7 +25,8 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 // The attributes are not kept. It allocates nothing while leases last, but for slots, and for what tells of several limits where
 // they did not allow a request together before.
 func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	return c.allow(ctx, n, attributes)
+	a := attributesOf(attributes)
+	return c.allow(ctx, n, a, agent.KeyOf(a))
 }
 
 // onStack is how many limits a request may meet without allocating.
@@ -36,13 +38,12 @@ type hold struct {
 	entry *agent.Entry
 }
 
-// allow decides a request.
-func (c *Client) allow(ctx context.Context, n int64, attrs []Attribute) Decision {
-	a := attributesOf(attrs)
+// allow decides a request of this key.
+func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute, k agent.Key) Decision {
 	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
 		return c.allowSlow(ctx, n, a)
 	}
-	known, plain, again := c.reg.Recall(a)
+	known, plain, again := c.reg.Recall(k, a)
 	if known == nil {
 		return c.allowAnew(ctx, n, a, again)
 	}

@@ -232,12 +232,23 @@ func (c *Client) ask(f func(*loop)) bool {
 	}
 }
 
-// Stats returns a snapshot. It visits every bucket: for metrics and tests, not for
-// each request.
+// Stats returns a snapshot. It visits every bucket, of which a million take a second, and nothing is renewed meanwhile: for
+// metrics and tests, not for each request.
 func (c *Client) Stats() Stats {
 	var s Stats
 	if !c.ask(func(l *loop) { s = l.stats() }) {
 		s = c.final
+	}
+	return s
+}
+
+// Pulse is Stats without what each bucket has to be asked for: Admitted, Denied, Billed, Overage and Trials are empty. It takes some
+// microseconds, however many buckets there are.
+func (c *Client) Pulse() Stats {
+	var s Stats
+	if !c.ask(func(l *loop) { s = l.pulse() }) {
+		s = c.final
+		s.Admitted, s.Denied, s.Billed, s.Overage, s.Trials = 0, 0, 0, 0, nil
 	}
 	return s
 }

@@ -25,14 +25,14 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 				}
 				admitted++
 			}
-			if known, _, _ := c.reg.Recall(attributesOf(request)); known == nil || known.Limits() != 3 || known.Entry(0).Dead() {
+			if known, _, _ := recalled(c, request); known == nil || known.Limits() != 3 || known.Entry(0).Dead() {
 				t.Fatal("the request is not known, with the buckets that there are, after 20 of it")
 			}
 			time.Sleep(time.Minute)
 			c.ask(func(l *loop) { l.collect() })
 			time.Sleep(time.Second)
 			c.ask(func(l *loop) { l.sweep(l.collect()) })
-			known, _, _ := c.reg.Recall(attributesOf(request))
+			known, _, _ := recalled(c, request)
 			if known == nil || !known.Entry(0).Dead() || !known.Entry(2).Dead() || c.Stats().Buckets != 0 {
 				t.Fatal("want the request known, and its buckets no more")
 			}

@@ -204,7 +204,8 @@ func (l *Limiter) refill(ctx context.Context, e *settled, n int64) Decision {
 
 // decide goes the common way, and then tries to resolve the handle again.
 func (l *Limiter) decide(ctx context.Context, n int64) Decision {
-	d := l.c.allow(ctx, n, l.attrs)
+	a := attributesOf(l.attrs)
+	d := l.c.allow(ctx, n, a, agent.KeyOf(a))
 	l.resettle()
 	return d
 }

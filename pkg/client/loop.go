@@ -550,12 +550,25 @@ func retryIn(fails int, first, last time.Duration) time.Duration {
 }
 
 func (l *loop) stats() Stats {
-	c, o := l.c, l.outbox.State()
 	sum := l.count.decided
 	sum.trials = maps.Clone(sum.trials)
-	c.reg.Each(sum.add)
+	l.c.reg.Each(sum.add)
+	s := l.pulse()
+	s.Admitted, s.Denied, s.Billed, s.Overage = sum.admitted, sum.denied, sum.billed, sum.overage
+	for k, t := range sum.trials {
+		s.Trials = append(s.Trials, Trial{Limit: k.limit, Version: k.version, Admitted: t.admitted, WouldDeny: t.denied})
+	}
+	slices.SortFunc(s.Trials, func(a, b Trial) int {
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), btoi(a.Version)-btoi(b.Version))
+	})
+	return s
+}
+
+// pulse is stats without what buckets have to be asked for.
+func (l *loop) pulse() Stats {
+	c, o := l.c, l.outbox.State()
 	s := Stats{
-		Admitted: sum.admitted, Denied: sum.denied, Billed: sum.billed, Overage: sum.overage, Waited: c.waited.Load(),
+		Waited:  c.waited.Load(),
 		Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
@@ -578,12 +591,6 @@ func (l *loop) stats() Stats {
 	if o.Through > 0 {
 		s.Through = time.UnixMilli(o.Through)
 	}
-	for k, t := range sum.trials {
-		s.Trials = append(s.Trials, Trial{Limit: k.limit, Version: k.version, Admitted: t.admitted, WouldDeny: t.denied})
-	}
-	slices.SortFunc(s.Trials, func(a, b Trial) int {
-		return cmp.Or(strings.Compare(a.Limit, b.Limit), btoi(a.Version)-btoi(b.Version))
-	})
 	return s
 }
 

@@ -162,6 +162,41 @@ func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
 	}}
 }
 
+// atOnce is ours of requests that are at hand, so many at a time: all are prepared before the first is decided.
+func atOnce(c *client.Client, r *requests, endpoint string) candidate {
+	const atHand = 16
+	type hand struct {
+		workers    [atHand]worker
+		attributes [atHand][4]client.Attribute
+		prepared   [atHand]client.Prepared
+	}
+	hands := make([]hand, len(r.workers))
+	for g := range hands {
+		for i := range hands[g].workers {
+			w := &hands[g].workers[i]
+			*w = worker{at: (g*atHand + i) * len(r.order) / (atHand * len(hands))}
+			w.buf[atTenant+tenantLen] = 0x1f
+			r.next(w)
+			hands[g].attributes[i] = [4]client.Attribute{{Name: client.AttrTenant, Value: w.tenant}, {Name: client.AttrUser, Value: w.user},
+				{Name: client.AttrEndpoint, Value: endpoint}, {Name: client.AttrIP, Value: w.ip}}
+		}
+	}
+	return candidate{"Prepare, then Allow", func(g, n int) {
+		h := &hands[g]
+		for ; n > 0; n -= atHand {
+			n := min(n, atHand)
+			for i := range n {
+				r.next(&h.workers[i])
+				h.prepared[i] = c.Prepare(h.attributes[i][:]...)
+			}
+			for i := range n {
+				d := h.prepared[i].Allow(ctx)
+				must(d.Allowed)
+			}
+		}
+	}}
+}
+
 // fill makes all buckets live, in company, and lets each request come often enough to be known: what is
 // measured is a gateway that has run for a while.
 func fill(c *client.Client, r *requests, endpoint string, want bool) {
@@ -259,6 +294,9 @@ func (r *report) keyed(buckets, limits int) {
 		}
 		if buckets == 100_000 && !zipf {
 			r.table(name+", 2 cores", 2, true, float64(limits), all...)
+		}
+		if buckets >= 100_000 && !zipf {
+			r.table(name+", sixteen at hand", 1, true, float64(limits), atOnce(c, q, endpoint), all[1], all[2])
 		}
 	}
 	if c != nil {

@@ -40,6 +40,7 @@ type memo struct {
 const (
 	memoAttributes = 8   // of a request that is remembered
 	memoValue      = 64  // bytes of a value
+	memoName       = 255 // bytes of a name
 	memoLimits     = 4   // that it meets
 	memoShapes     = 256 // lists of names of attributes; requests of further ones are not remembered
 
@@ -177,7 +178,8 @@ func (m *memo) shapeLocked(t *memoTable, attributes []limit.Attribute) int {
 	if free >= 0 {
 		s := new(shape)
 		for i := range attributes {
-			s.names = append(s.names, ownName(attributes[i].Name))
+			name := ownName(attributes[i].Name)
+			s.names, s.at[i] = append(s.names, name), address(name)
 		}
 		t.shapes[free].Store(s)
 	}

@@ -72,6 +72,9 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 		attributesOf("tenant", long, "user", long[:20]+"x"+long[21:]),
 		attributesOf("tenant", "a", "user", "b", "ip", "c", "endpoint", "d", "method", "e", "priority", "f", "g", "h", "i", "j"),
 		attributesOf("tenant", long, "user", long, "endpoint", long, "ip", long),
+		attributesOf("tenant", "same"),
+		attributesOf("tenant"[:5], "same"), // at the same place
+		attributesOf("tenant"[:1], "same"),
 		attributesOf(unsafe.String(&mutable[0], 6), "a"),
 	}
 	var entries []*Entry
@@ -103,6 +106,7 @@ func TestRecallIsOfTheSameRequest(t *testing.T) {
 	check()
 	for _, a := range [][]limit.Attribute{
 		attributesOf("tenant", long+"12345"), // too long
+		attributesOf(strings.Repeat("tenant", 50), "a"),
 		attributesOf("1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", ""),
 	} {
 		remember(r, set, a)

@@ -57,7 +57,36 @@ func KeyOf(attributes []limit.Attribute) (k Key) {
 	if len(attributes) > memoAttributes {
 		return k
 	}
-	var aHigh, aLow, bHigh, bLow, carry, lengths, names uint64
+	var lengths, names, long uint64
+	for i := range attributes {
+		value, name := uint64(len(attributes[i].Value)), uint64(len(attributes[i].Name)) // for there are requests of the same values
+		lengths = lengths<<8 | value
+		names = names<<8 | name
+		long |= value | name
+	}
+	if long > 16 && !memorable(attributes) {
+		return k
+	}
+	aHigh, aLow, bHigh, bLow := sumsOf(attributes)
+	var carry uint64
+	if long > 16 {
+		a, b := betweenAll(attributes)
+		aLow, bLow = aLow+a, bLow+b
+	}
+	last, whole := &memoSeeds.ends[memoAttributes], &memoSeeds.whole
+	high, low := bits.Mul64(lengths+last[0], names+last[1])
+	aLow, carry = bits.Add64(aLow, low, 0)
+	aHigh, _ = bits.Add64(aHigh, high, carry)
+	high, low = bits.Mul64(lengths+last[2], names+last[3])
+	bLow, carry = bits.Add64(bLow, low, 0)
+	bHigh, _ = bits.Add64(bHigh, high, carry)
+	return Key{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}
+}
+
+// sumsOf is the hash NH, by two keys, of what values of up to sixteen bytes are, and of the ends of longer ones. It is apart, and what their
+// lengths add is added elsewhere, so that all it has in hand is in registers: with one more in its loop each is written and read again.
+func sumsOf(attributes []limit.Attribute) (aHigh, aLow, bHigh, bLow uint64) {
+	var carry uint64
 	for i := range attributes {
 		v := attributes[i].Value
 		p := unsafe.Pointer(unsafe.StringData(v))
@@ -67,31 +96,36 @@ func KeyOf(attributes []limit.Attribute) (k Key) {
 		} else {
 			first, last = shortEnds(v)
 		}
-		seed := &memoSeeds.ends[i%memoAttributes]
-		lengths = lengths<<8 | uint64(len(v))
-		names = names<<8 | uint64(len(attributes[i].Name)) // for there are requests of the same values
-		high, low := bits.Mul64(first+seed[0], last+seed[1])
+		s := &memoSeeds.ends[i%memoAttributes]
+		high, low := bits.Mul64(first+s[0], last+s[1])
 		aLow, carry = bits.Add64(aLow, low, 0)
 		aHigh, _ = bits.Add64(aHigh, high, carry)
-		high, low = bits.Mul64(first+seed[2], last+seed[3])
+		high, low = bits.Mul64(first+s[2], last+s[3])
 		bLow, carry = bits.Add64(bLow, low, 0)
 		bHigh, _ = bits.Add64(bHigh, high, carry)
-		if len(v) > 16 {
-			if len(v) > memoValue {
-				return k
-			}
-			a, b := betweenEnds(v, seed)
-			aLow, bLow = aLow+a, bLow+b
+	}
+	return aHigh, aLow, bHigh, bLow
+}
+
+// memorable reports whether no value or name is too long to be remembered.
+func memorable(attributes []limit.Attribute) bool {
+	for i := range attributes {
+		if len(attributes[i].Value) > memoValue || len(attributes[i].Name) > memoName {
+			return false
 		}
 	}
-	seed, whole := &memoSeeds.ends[memoAttributes], &memoSeeds.whole
-	high, low := bits.Mul64(lengths+seed[0], names+seed[1])
-	aLow, carry = bits.Add64(aLow, low, 0)
-	aHigh, _ = bits.Add64(aHigh, high, carry)
-	high, low = bits.Mul64(lengths+seed[2], names+seed[3])
-	bLow, carry = bits.Add64(bLow, low, 0)
-	bHigh, _ = bits.Add64(bHigh, high, carry)
-	return Key{folded(aLow^whole[0], aHigh^whole[1]), folded(bLow^whole[2], bHigh^whole[3])}
+	return true
+}
+
+// betweenAll is betweenEnds of all values that have something there.
+func betweenAll(attributes []limit.Attribute) (a, b uint64) {
+	for i := range attributes {
+		if v := attributes[i].Value; len(v) > 16 {
+			x, y := betweenEnds(v, &memoSeeds.ends[i%memoAttributes])
+			a, b = a+x, b+y
+		}
+	}
+	return a, b
 }
 
 // betweenEnds is two hashes of what a long value has between its first and last eight bytes.

@@ -87,33 +87,30 @@ func (g *memoGroup) recall(t *memoTable, k Key, attributes []limit.Attribute) (k
 	if g.keys[1].Load() == k.key {
 		at = 1
 	}
-	if known, tokens = g.recallFrom(at, t, k, attributes); known != nil || at == 0 || g.keys[0].Load() != k.key {
-		return known, tokens
+	for {
+		state := g.state.Load()
+		if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at&63)) != uint32(k.more>>32) {
+			return nil, nil
+		}
+		w := &g.ways[at&1]
+		known = w.known.Load()
+		way := state >> (memoBits * at & 63)
+		s := t.shapes[uint8(way>>memoShapeAt)].Load()
+		// That nobody wrote meanwhile is seen last.
+		if known != nil && s != nil && s.has(attributes) && (g.state.Load()^state)&^memoUses == 0 && state&memoOdd == 0 {
+			if way&memoUse < memoStay {
+				g.used(at, state)
+			}
+			if way&memoLodges != 0 {
+				tokens = &w.tokens
+			}
+			return known, tokens
+		}
+		if at == 0 {
+			return nil, nil
+		}
+		at = 0 // there may be two of the same values, which name other attributes
 	}
-	return g.recallFrom(0, t, k, attributes) // there may be two of the same values, which name other attributes
-}
-
-// recallFrom is recall, of one way.
-func (g *memoGroup) recallFrom(at int, t *memoTable, k Key, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
-	state := g.state.Load()
-	if g.keys[at&1].Load() != k.key || uint32(g.more.Load()>>(32*at)) != uint32(k.more>>32) {
-		return nil, nil
-	}
-	w := &g.ways[at&1]
-	known = w.known.Load()
-	way := state >> (memoBits * at)
-	s := t.shapes[uint8(way>>memoShapeAt)].Load()
-	// That nobody wrote meanwhile is seen last.
-	if known == nil || s == nil || !s.has(attributes) || (g.state.Load()^state)&^memoUses != 0 || state&memoOdd != 0 {
-		return nil, nil
-	}
-	if way&memoUse < memoStay {
-		g.used(at, state)
-	}
-	if way&memoLodges != 0 {
-		tokens = &w.tokens
-	}
-	return known, tokens
 }
 
 // used notes that a way was used, unless the group is written meanwhile.

@@ -76,17 +76,63 @@ func main() {
 
 func (r *report) wants(name string) bool { return strings.Contains(name, r.only) }
 
-// table measures ours (first), the floor (second), what the loop itself costs (third, where there is
-// one; it is taken off all) and peers.
-func (r *report) table(name string, cores int, loop bool, limits float64, all ...candidate) {
-	figures := measure(cores, r.rounds, all)
-	if loop {
-		for i := range figures {
-			if i != 2 {
-				figures[i].ns -= figures[2].ns
-			}
+// bound is what a decision may take beside its floor.
+type bound struct {
+	what string
+	of   func(ours, floor float64) float64
+	most float64
+}
+
+// unbound is of tables that have none.
+var unbound = bound{of: func(float64, float64) float64 { return 0 }}
+
+// floors is a bound in floors.
+func floors(what string, most float64) bound {
+	return bound{what, func(ours, floor float64) float64 { return ours / floor }, most}
+}
+
+// faults of what was measured: what is beyond its bound, peers that are faster, and what allocates.
+func faults(name string, b bound, all []candidate, loop bool, figures []figure) (list []string) {
+	ours := figures[0]
+	for i, f := range figures {
+		if (i > 2 || !loop && i > 1) && f.ns < 0.95*ours.ns {
+			list = append(list, fmt.Sprintf("%s: %s is faster: %.2f × ours", name, all[i].name, f.ns/ours.ns))
 		}
 	}
+	if ours.allocs > 0 {
+		list = append(list, fmt.Sprintf("%s: %.3f allocations", name, ours.allocs))
+	}
+	if got := b.of(ours.ns, figures[1].ns); got > b.most {
+		list = append(list, fmt.Sprintf("%s, %s: %.2f, want at most %.2f", name, b.what, got, b.most))
+	}
+	return list
+}
+
+// tries is how often a table is measured at most while one of its bounds is missed. That one counts in which the floor took the least
+// time: the machine did the least besides then, whatever ours took.
+const tries = 3
+
+// table measures ours (first), the floor (second), what the loop itself costs (third, where there is
+// one; it is taken off all) and peers.
+func (r *report) table(name string, cores int, loop bool, limits float64, b bound, all ...candidate) {
+	var figures []figure
+	for range tries {
+		again := measure(cores, r.rounds, all)
+		if loop {
+			for i := range again {
+				if i != 2 {
+					again[i].ns -= again[2].ns
+				}
+			}
+		}
+		if figures == nil || again[1].ns < figures[1].ns {
+			figures = again
+		}
+		if len(faults(name, b, all, loop, figures)) == 0 {
+			break
+		}
+	}
+	r.faults = append(r.faults, faults(name, b, all, loop, figures)...)
 	ours, floor := figures[0], figures[1]
 	fmt.Printf("\n%s\n", name)
 	for i, c := range all {
@@ -105,24 +151,12 @@ func (r *report) table(name string, cores int, loop bool, limits float64, all ..
 			x := row{Name: name, NsPerOp: ours.ns, Allocs: ours.allocs, Floor: all[1].name, FloorNs: floor.ns, FloorRatio: ours.ns / floor.ns}
 			if peer {
 				x.Peer, x.PeerRatio = c.name, f.ns/ours.ns
-				if x.PeerRatio < 0.95 {
-					r.faults = append(r.faults, fmt.Sprintf("%s: %s is faster: %.2f × ours", name, c.name, x.PeerRatio))
-				}
 			}
 			r.rows = append(r.rows, x)
 		}
 	}
 	if limits > 0 {
 		fmt.Printf("  per limit: %.1f ns beside a map read of %.1f ns\n", ours.ns/limits, floor.ns/limits)
-	}
-	if ours.allocs > 0 {
-		r.faults = append(r.faults, fmt.Sprintf("%s: %.3f allocations", name, ours.allocs))
-	}
-}
-
-func (r *report) bound(what string, got, most float64) {
-	if got > most {
-		r.faults = append(r.faults, fmt.Sprintf("%s: %.2f, want at most %.2f", what, got, most))
 	}
 }
 
@@ -142,10 +176,8 @@ func (r *report) handles(cores int) {
 		l.Allow()
 		return ofHandle(l, want)
 	}
-	r.table(name, cores, false, 0, ours("acme", true), atomicAdd(), timeRate(true), juju(true))
-	x := r.rows[len(r.rows)-1]
-	r.bound(name+", × one atomic add", x.FloorRatio, 1.5)
-	r.table(name+", denied", cores, false, 0, ours(bench.Denied, false), atomicAdd(), timeRate(false), juju(false))
+	r.table(name, cores, false, 0, floors("× one atomic add", 1.5), ours("acme", true), atomicAdd(), timeRate(true), juju(true))
+	r.table(name+", denied", cores, false, 0, unbound, ours(bench.Denied, false), atomicAdd(), timeRate(false), juju(false))
 	check(stop())
 }
 
@@ -285,18 +317,16 @@ func (r *report) keyed(buckets, limits int) {
 				all = append(all, behind(d, q, limits, true))
 			}
 		}
-		r.table(name, 1, true, float64(limits), all...)
-		x := r.rows[len(r.rows)-1]
-		if buckets >= 100_000 {
-			r.bound(name+", × a map read", x.FloorRatio, 1.3)
-		} else {
-			r.bound(name+", ns beyond a map read for each limit", (x.NsPerOp-x.FloorNs)/float64(limits), 15)
+		b := floors("× a map read", 1.3)
+		if buckets < 100_000 {
+			b = bound{"ns beyond a map read for each limit", func(ours, floor float64) float64 { return (ours - floor) / float64(limits) }, 15}
 		}
+		r.table(name, 1, true, float64(limits), b, all...)
 		if buckets == 100_000 && !zipf {
-			r.table(name+", 2 cores", 2, true, float64(limits), all...)
+			r.table(name+", 2 cores", 2, true, float64(limits), unbound, all...)
 		}
 		if buckets >= 100_000 && !zipf {
-			r.table(name+", sixteen at hand", 1, true, float64(limits), atOnce(c, q, endpoint), all[1], all[2])
+			r.table(name+", sixteen at hand", 1, true, float64(limits), unbound, atOnce(c, q, endpoint), all[1], all[2])
 		}
 	}
 	if c != nil {
@@ -320,9 +350,7 @@ func (r *report) tenants(n int) {
 			all = append(all, behind(d, q, 1, true))
 		}
 	}
-	r.table(name, 1, true, 1, all...)
-	x := r.rows[len(r.rows)-1]
-	r.bound(name+", × a map read", x.FloorRatio, 1.3)
+	r.table(name, 1, true, 1, floors("× a map read", 1.3), all...)
 	check(stop())
 }
 
@@ -384,7 +412,7 @@ func (r *report) aside() {
 		q := newRequests(buckets, false, false)
 		fill(c, q, endpoint, true)
 		all := []candidate{anew(c, q, endpoint), goMap(q, limits), anewAlone(q)}
-		r.table(name, 1, true, float64(limits), all...)
+		r.table(name, 1, true, float64(limits), unbound, all...)
 		check(stop())
 	}
 }
@@ -416,7 +444,9 @@ func (r *report) memory(buckets int) {
 	say("each beyond its key", each)
 	say("what is remembered of a request, each", float64(known-firstKnown-live+first)/float64(buckets-tenants))
 	say("a tenant with its limits, and a part of the client", float64(first)/float64(tenants)-each-userLen)
-	r.bound(name+", bytes each beyond its key", each, 128)
+	if each > 128 {
+		r.faults = append(r.faults, fmt.Sprintf("%s, bytes each beyond its key: %.0f, want at most 128", name, each))
+	}
 	runtime.KeepAlive(q)
 }
 
@@ -446,7 +476,7 @@ func (r *report) denied() {
 			all = append(all, behind(d, q, 1, false))
 		}
 	}
-	r.table(name, 1, true, 1, all...)
+	r.table(name, 1, true, 1, unbound, all...)
 	check(stop())
 }
 
@@ -461,7 +491,7 @@ func (r *report) large() {
 	l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: bench.Scarce})
 	check(err)
 	l.Allow()
-	r.table(name, 1, false, 0, candidate{"Limiter.AllowN", func(_, n int) {
+	r.table(name, 1, false, 0, unbound, candidate{"Limiter.AllowN", func(_, n int) {
 		for i := range n {
 			if i&1 == 0 {
 				must(l.Allow())

@@ -88,10 +88,9 @@ func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
 type worker struct {
 	records  []record
 	times    times
-	requests *requests              // nil before the first
-	prepared [ahead]client.Prepared // of these
-	chunks   int                    // so far
-	away     bool                   // it waited, and another worker of the gateway may have the turn
+	requests *requests // nil before the first
+	chunks   int       // so far
+	away     bool      // it waited, and another worker of the gateway may have the turn
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
@@ -152,24 +151,24 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 			n := min(int(r.n)-i, ahead)
 			w.requests.read(l.track, int(r.from)+i, n)
 			for j := range n {
-				if i+j == timed {
-					begin := time.Now()
-					d.ready(&w.prepared[j], w.requests.of(j))
-					preparing = time.Since(begin)
+				if i+j != timed {
+					d.ready(&w.requests.prepared[j], w.requests.of(j))
 					continue
 				}
-				d.ready(&w.prepared[j], w.requests.of(j))
+				begin := time.Now()
+				d.ready(&w.requests.prepared[j], w.requests.of(j))
+				preparing = time.Since(begin)
 			}
 		}
-		attributes := w.requests.of(i % ahead)
+		prepared, attributes := &w.requests.prepared[i%ahead], w.requests.of(i%ahead)
 		if i == timed {
 			begin := time.Now()
-			allowed := d.decide(ctx, &w.prepared[i%ahead], attributes).Allowed
+			allowed := d.decide(ctx, prepared, attributes).Allowed
 			w.times.add(preparing + time.Since(begin))
 			if allowed {
 				r.admitted[i/64] |= 1 << (i % 64)
 			}
-		} else if d.decide(ctx, &w.prepared[i%ahead], attributes).Allowed {
+		} else if d.decide(ctx, prepared, attributes).Allowed {
 			r.admitted[i/64] |= 1 << (i % 64)
 		}
 		if w.away {

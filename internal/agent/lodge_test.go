@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -111,6 +112,104 @@ func TestTokensOfSeveralAreAtHome(t *testing.T) {
 	}
 }
 
+// ofThree remembers so many requests of three limits each: two buckets of their own, with so many units each, and between them one that ten share.
+func ofThree(tb testing.TB, n int, units int64) (r *Registry, remember func(i int), requests [][]limit.Attribute, own, all []*Entry) {
+	tb.Helper()
+	r, set, _ := many(tb, 1)
+	r.buckets.Store(int64(2 * n))
+	items := []*Item{&set.Items[0], &set.Items[0], &set.Items[0]}
+	remember = func(i int) { r.Remember(requests[i], set, items, all[3*i:3*i+3], 0) }
+	for i := range n {
+		requests = append(requests, attributesOf("tenant", "a", "user", fmt.Sprint(i)))
+		a, b := entryOn(r), entryOn(r)
+		a.at.tokens.Store(units * Unit)
+		b.at.tokens.Store(units * Unit)
+		if i%10 == 0 {
+			all = append(all, a, entryOn(r), b)
+			all[3*i+1].at.tokens.Store(1 << 40)
+		} else {
+			all = append(all, a, all[3*(i-1)+1], b)
+		}
+		own = append(own, a, b)
+		remember(i)
+	}
+	return r, remember, requests, own, all
+}
+
+// Of many requests of several limits the tokens of those buckets lodge that no other comes to, and the request reads a line for them all.
+func TestTokensOfSeveralLimitsLodge(t *testing.T) {
+	const n = 3 * memoHinted
+	r, _, requests, own, all := ofThree(t, n, 3)
+	if got := lodging(own); got < 2*n*98/100 {
+		t.Errorf("the tokens of %d of %d lodge, want all but a few", got, 2*n)
+	}
+	if r.memo.table.Load().hints.of == nil {
+		t.Error("there are no hints, though no tokens lodge where requests look first")
+	}
+	for i, a := range requests {
+		known, plain, _ := recall(r, a)
+		if known == nil {
+			continue
+		}
+		if uintptr(unsafe.Pointer(known))%64 != 0 {
+			t.Fatal("a resolution is not where a cache line begins")
+		}
+		for j, e := range all[3*i : 3*i+3] {
+			if within := known.at[j].Load() == &known.lodge[j]; within == (j == 1) || known.at[j].Load() != e.tokens() {
+				t.Fatalf("request %d, limit %d: the tokens lodge: %v", i, j, within)
+			}
+		}
+		if !plain.None() || known.Take(2) != 3 || known.Take(2) != 0 {
+			t.Fatalf("request %d is not of its buckets' three units", i)
+		}
+		if own[2*i+1].Take(2) || !own[2*i+1].Take(1) || known.Take(1) != 2 {
+			t.Fatalf("request %d was not refused for its third limit", i)
+		}
+	}
+	r.memo.begin()
+	for i, e := range own {
+		if e.has(lodged) {
+			t.Fatalf("the tokens of bucket %d are where nobody looks", i)
+		}
+	}
+}
+
+// What requests touch besides tokens is at home, and so are the tokens of such buckets.
+func TestTokensOfWhatIsAnnouncedAreAtHome(t *testing.T) {
+	for name, c := range map[string]struct {
+		item Item
+		mark uint32
+		want bool
+	}{
+		"of nothing":   {want: true},
+		"of Hold":      {item: Item{Hold: true}},
+		"of Inherit":   {item: Item{Inherited: true}},
+		"of slots":     {item: Item{Slots: true}},
+		"of a journal": {mark: durable},
+		"of a handle":  {mark: several},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, set, _ := many(t, 1)
+			e := entryOn(r)
+			e.marks.set(c.mark, true)
+			entries := []*Entry{entryOn(r), e, entryOn(r), entryOn(r)}
+			r.Remember(attributesOf("tenant", "a"), set, []*Item{&set.Items[0], &c.item, &set.Items[0], &set.Items[0]}, entries, 0)
+			known, _, _ := recall(r, attributesOf("tenant", "a"))
+			for i, e := range entries {
+				want := c.want && i == 1 || !c.item.Slots && (i == 0 || i == 2)
+				if e.has(lodged) != want || e.tokens() != known.at[i].Load() {
+					t.Errorf("limit %d lodges: %v", i, !want)
+				}
+			}
+			if c.item.Hold {
+				if entries[0].tokens().Store(Unit); known.Take(1) != 1 || e.at.pending.Load() != 1 || e.Quiet() {
+					t.Error("what is announced is not where the owner looks")
+				}
+			}
+		})
+	}
+}
+
 // So it is where a request of several limits, that is known, is remembered for other buckets than before.
 func TestTokensOfSeveralAreAtHomeHoweverTheyCame(t *testing.T) {
 	r, set, requests, entries := lodgers(t, 1, 3)
@@ -123,7 +222,7 @@ func TestTokensOfSeveralAreAtHomeHoweverTheyCame(t *testing.T) {
 	}
 	r.Remember(both, set, items, []*Entry{entries[0], other}, 0)
 	allHome(t, entries, 3)
-	if known, _, _ := recall(r, both); known == nil || known.Entry(0) != entries[0] || known.cells[0].tokens.Load() != 3*Unit {
+	if known, _, _ := recall(r, both); known == nil || known.Entry(0) != entries[0] || known.at[0].Load().Load() != 3*Unit {
 		t.Error("the request of both limits is not known for the bucket's three units")
 	}
 	if _, plain, _ := recall(r, requests[0]); plain.tokens != &entries[0].at.tokens {
@@ -289,6 +388,88 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 		had := taken[i].Load()
 		e.mu.Lock()
 		left := unitsOf(e.tokens())
+		e.mu.Unlock()
+		if had+left != granted[i] || had == 0 {
+			t.Errorf("bucket %d had %d units: %d were taken and %d are left", i, granted[i], had, left)
+		}
+	}
+}
+
+// So it is with requests of several limits, which put back what they took where another bucket refuses.
+func TestTokensOfSeveralLimitsMoveUnderLoad(t *testing.T) {
+	const asked, units = 20, 1000
+	r, remember, requests, own, _ := ofThree(t, asked, units)
+	var taken [asked]atomic.Int64
+	granted, folded := make([]int64, len(own)), make([]int64, len(own))
+	for i := range granted {
+		granted[i] = units
+	}
+	var askers sync.WaitGroup
+	for g := range 2 * runtime.GOMAXPROCS(0) {
+		askers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 3))
+			for range 30_000 {
+				i := rng.IntN(asked)
+				known, _, _ := recall(r, requests[i])
+				if known == nil {
+					if rng.IntN(8) == 0 {
+						remember(i)
+					}
+					continue
+				}
+				switch had := known.Take(1); had {
+				case 3:
+					taken[i].Add(1)
+				default:
+					for j := range had {
+						known.Entry(j).PutBack(1)
+					}
+				}
+			}
+		})
+	}
+	var owner sync.WaitGroup
+	stop := make(chan struct{})
+	owner.Go(func() {
+		rng := rand.New(rand.NewPCG(3, 4))
+		m := &r.memo
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			switch i := rng.IntN(len(own)); rng.IntN(8) {
+			case 0:
+				m.begin()
+			case 1:
+				m.mu.Lock()
+				if t := m.table.Load(); t != nil {
+					m.resizeLocked(t, memoGroups<<rng.IntN(3))
+				}
+				m.mu.Unlock()
+			case 2:
+				m.mu.Lock()
+				m.sendHomeLocked(own[i])
+				m.mu.Unlock()
+			default:
+				e := own[i]
+				e.mu.Lock()
+				st := e.stock()
+				st.folded = folded[i]
+				granted[i] += 1 + st.credit(1)
+				folded[i] = st.folded
+				e.mu.Unlock()
+			}
+		}
+	})
+	askers.Wait()
+	close(stop)
+	owner.Wait()
+	for i, e := range own {
+		had := taken[i/2].Load()
+		e.mu.Lock()
+		left := unitsOf(e.tokens()) + e.at.back.Load() - folded[i]
 		e.mu.Unlock()
 		if had+left != granted[i] || had == 0 {
 			t.Errorf("bucket %d had %d units: %d were taken and %d are left", i, granted[i], had, left)

@@ -17,7 +17,8 @@ import (
 // the table away before (pause), and gives it back without what was resolved to what is gone (resume).
 //
 // A decision that finds its request here reads one cache line of the table, where mostly the tokens of its bucket are (lodge.go),
-// and nothing else that others do not read as well: beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
+// and nothing else that others do not read as well; of several limits it reads one more, of what the request came to, where those of its buckets
+// are. Beyond some ten thousand buckets, lines are what it costs (docs/performance.md).
 // Where tokens are elsewhere it reads a line of each bucket besides, and a table too large for a near cache has hints, so
 // that these lines are waited for together: see memoHints.
 // So a request is known by 96 bits of two keyed hashes, and its attributes are not compared: see Key.
@@ -42,6 +43,7 @@ const (
 	memoValue      = 64  // bytes of a value
 	memoName       = 255 // bytes of a name
 	memoLimits     = 4   // that it meets
+	memoLodged     = 3   // of which the tokens may lodge in a resolution: as many as its first cache line has room for
 	memoShapes     = 256 // lists of names of attributes; requests of further ones are not remembered
 
 	// memoFloor is how many requests may be remembered however few buckets there are, and
@@ -96,7 +98,7 @@ func (r *Registry) Recall(k Key, attributes []limit.Attribute) (known *Resolutio
 		t.hits.Add(1)
 	}
 	if tokens == nil && known.plain {
-		tokens = &known.cells[0].tokens
+		tokens = known.at[0].Load()
 	}
 	return known, Cell{tokens}, false
 }
@@ -143,16 +145,11 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 	known := &Resolution{path: p, set: set, is: k}
 	copy(known.entries[:], entries)
 	for i, e := range entries {
-		known.cells[i] = e.at
-	}
-	if !p.plain {
-		for _, e := range entries {
-			m.shareLocked(e)
-		}
+		known.at[i].Store(&e.at.tokens)
 	}
 	if i, at := t.find(known, func(was *Resolution) bool { return was.shape == p.shape }); at >= 0 {
 		if !t.hides(i, known) {
-			if *t.groups[i].ways[at].known.Load() != *known { // or two found it at once
+			if !t.groups[i].ways[at].known.Load().same(known) { // or two found it at once
 				t.put(i, at, known)
 			}
 			return

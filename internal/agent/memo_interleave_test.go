@@ -19,7 +19,8 @@ type memoScene struct {
 	taken  [2]int64 // units of each that its requests have
 	fault  string
 
-	asked, credited, in [2]int64
+	asked, credited, in, folded [2]int64
+	resolutions                 []*Resolution // that were ever known
 }
 
 // stocked is the units that each bucket has to begin with.
@@ -46,10 +47,11 @@ var memoTenants = func() []string {
 func newMemoScene() *memoScene {
 	s := &memoScene{r: NewRegistry(10)}
 	for i := range s.sets {
-		s.sets[i] = &Set{List: List{shared: &shared{Items: make([]Item, 1)}}}
+		s.sets[i] = &Set{List: List{shared: &shared{Items: make([]Item, 2)}}}
 		s.of[i] = entryOn(s.r)
 		s.of[i].at.tokens.Store(stocked * Unit)
 	}
+	atHome = func(c *counter) bool { return c == &s.of[0].at.tokens || c == &s.of[1].at.tokens }
 	s.r.memo.begin()
 	// Few groups, so that all share them.
 	s.r.memo.table.v = s.r.memo.newTableLocked(2, 0, false)
@@ -107,7 +109,7 @@ func (s *memoScene) scene(actors ...func()) scene {
 				}
 			}
 			for i, e := range s.of {
-				out = append(out, e.at.tokens.v, int64(e.marks.Load()), s.taken[i], s.asked[i], s.credited[i])
+				out = append(out, e.at.tokens.v, e.at.back.v, e.at.pending.v, int64(e.marks.Load()), s.taken[i], s.asked[i], s.credited[i], s.folded[i])
 			}
 			for _, t := range m.tables {
 				if t == nil {
@@ -117,6 +119,11 @@ func (s *memoScene) scene(actors ...func()) scene {
 				for i := range t.groups {
 					g := &t.groups[i]
 					out = append(out, int64(g.state.v), identity(g.ways[0].known.v), g.ways[0].tokens.v, identity(g.ways[1].known.v), g.ways[1].tokens.v)
+				}
+			}
+			for _, known := range s.known() {
+				for i := range known.lodge {
+					out = append(out, identity(known.at[i].v), known.lodge[i].v)
 				}
 			}
 			for _, set := range s.sets {
@@ -135,11 +142,11 @@ func (s *memoScene) scene(actors ...func()) scene {
 				if e := s.of[i]; e.has(pinned) && e.has(lodged) {
 					return "a handle's tokens are elsewhere"
 				}
-				if has := unitsOf(s.of[i].tokens()); has+s.taken[i] != stocked+s.credited[i] {
-					return fmt.Sprintf("a bucket has %d units of %d, and its requests have %d", has, stocked, s.taken[i])
+				if has := unitsOf(s.of[i].tokens()) + s.of[i].at.back.v - s.folded[i]; has+s.taken[i] != stocked+s.credited[i] {
+					return fmt.Sprintf("a bucket has %d units of %d, and its requests have %d", has, stocked+s.credited[i], s.taken[i])
 				}
 			}
-			return ""
+			return s.astray()
 		},
 	}
 }

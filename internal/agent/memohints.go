@@ -30,7 +30,7 @@ const (
 // hinted is what a hint of it is to bring.
 func (r *Resolution) hinted() uintptr {
 	if r.plain {
-		return uintptr(unsafe.Pointer(r.cells[0]))
+		return uintptr(unsafe.Pointer(r.at[0].Load()))
 	}
 	return uintptr(unsafe.Pointer(r))
 }

@@ -20,7 +20,7 @@ type memoTable struct {
 	// The writers'.
 	marks   []uint16 // by way: its set's, whatever it is where there is no resolution
 	count   int      // resolutions
-	lodging int      // of which the bucket's tokens lodge here
+	lodging int      // of which the bucket's tokens lodge in their way
 	spent   int      // ways in which some did
 	number  uint8    // among memo.tables
 
@@ -51,6 +51,7 @@ const (
 	memoUse     = 0x0f    // for how many sweeps it stays without use
 	memoLodges  = 0x10    // the bucket's tokens are here
 	memoShapeAt = 5       // its shape, of eight bits
+	memoWithin  = 0x2000  // its resolution is where tokens may lodge, for it is of several limits
 	memoBits    = 16      // of a way
 	memoOdd     = 1 << 32 // a writer is at it
 	memoUses    = memoUse | memoUse<<memoBits
@@ -245,6 +246,9 @@ func (t *memoTable) put(i uint32, at int, known *Resolution) {
 	if t.hints.of != nil && !lodges && i == t.place(known.is, 0) {
 		t.hints.note(i, at, known)
 	}
+	if !known.plain {
+		t.lodgeWithin(i, at, known) // once it is there, for what is at home of the tokens names the way
+	}
 }
 
 func (t *memoTable) each(f func(i uint32, at int, known *Resolution)) {
@@ -284,6 +288,9 @@ func (g *memoGroup) put(at int, known *Resolution, lodges bool) {
 		says = memoStay | uint64(known.shape)<<memoShapeAt
 		if lodges {
 			says |= memoLodges
+		}
+		if !known.plain {
+			says |= memoWithin
 		}
 	}
 	g.ways[at].known.Store(known)

@@ -8,14 +8,17 @@ import (
 )
 
 // Resolution is what a request came to: the limits that it meets in the order of asking, and their
-// buckets. It is immutable. What asking needs is in front: of up to three limits it is half a cache line, and in one
-// wherever the allocator puts it.
+// buckets. It is immutable, but for where their tokens are. What asking needs is in front, in a cache line of its own, for the allocator puts
+// what takes two where one begins: of a bucket whose tokens lodge there nothing else is read.
 type Resolution struct {
 	*path
-	cells   [memoLimits]*hot // of entries
+	at    [memoLimits]ref[counter] // the tokens of entries: at home, or in lodge; written with the memo's mutex
+	lodge [memoLodged]counter      // of those that lodge here: see lodging
+
 	entries [memoLimits]*Entry
 	set     *Set
 	is      Key
+	_       [8]byte
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.
@@ -117,27 +120,30 @@ func (r *Resolution) TakeMoved(c Cell, i int, n int64) bool { return c.moved() &
 func (r *Resolution) Take(n int64) int {
 	limits := r.limits
 	for i := range limits {
-		r.cells[i&(memoLimits-1)].tokens.Load() // all are waited for together
+		r.at[i&(memoLimits-1)].Load().Load() // all are waited for together
 	}
 	for i := range limits {
-		c := r.cells[i&(memoLimits-1)]
 		if r.holds[i&(memoLimits-1)] {
-			c.pending.Add(n)
+			r.hot(i & (memoLimits - 1)).pending.Add(n)
 		}
 		if r.inherited[i&(memoLimits-1)] {
 			r.entries[i&(memoLimits-1)].Inherit(n)
 		}
-		if cell := (Cell{&c.tokens}); !cell.Take(n) && !r.TakeMoved(cell, i&(memoLimits-1), n) {
+		if c := (Cell{r.at[i&(memoLimits-1)].Load()}); !c.Take(n) && !r.TakeMoved(c, i&(memoLimits-1), n) {
 			return i
 		}
 	}
 	for i := range limits {
 		if r.holds[i&(memoLimits-1)] {
-			r.cells[i&(memoLimits-1)].pending.Add(-n)
+			r.hot(i & (memoLimits - 1)).pending.Add(-n)
 		}
 	}
 	return limits
 }
+
+// hot is what requests touch of the bucket of limit i, whose tokens do not lodge: they are in front of it. Its entry, which knows it too, is
+// in another line.
+func (r *Resolution) hot(i int) *hot { return (*hot)(unsafe.Pointer(r.at[i].Load())) }
 
 // dead reports whether a bucket is no more.
 func (r *Resolution) dead() bool {
@@ -147,4 +153,9 @@ func (r *Resolution) dead() bool {
 		}
 	}
 	return false
+}
+
+// same reports whether two are of the same request and came to the same.
+func (r *Resolution) same(other *Resolution) bool {
+	return r.path == other.path && r.set == other.set && r.is == other.is && r.entries == other.entries
 }

@@ -27,6 +27,9 @@ var (
 	saw  = func(int64) {}
 )
 
+// atHome reports whether a counter is a bucket's own, of those that a scene has.
+var atHome = func(*counter) bool { return false }
+
 func (c *counter) Load() int64 { step(nil); saw(c.v); return c.v }
 
 func (c *counter) Store(v int64) { step(nil); c.v = v }
@@ -81,6 +84,10 @@ func identity(v any) int64 {
 	case *Resolution:
 		if v != nil {
 			return int64(v.is.key)
+		}
+	case *counter:
+		if v != nil && atHome(v) {
+			return 1
 		}
 	case *memoTable:
 		if v != nil {

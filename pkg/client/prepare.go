@@ -7,7 +7,8 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// Prepared is a request that is about to be decided; see Client.Prepare. Its methods are safe for concurrent use.
+// Prepared is a request that is about to be decided; see Client.Prepare, which makes it: the zero Prepared cannot be asked. Its methods
+// are safe for concurrent use.
 type Prepared struct {
 	c          *Client
 	attributes []limit.Attribute

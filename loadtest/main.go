@@ -74,6 +74,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	c := load.Config{Progress: stdout}
 	var server, adminKey, engines, file, page string
 	var apply, showVersion bool
+	var fold time.Duration
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
@@ -102,6 +103,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
+	f.DurationVar(&fold, "fold-interval", 0, "of a server that is started: how often it folds reports into the ledger's blocks; 0 for the server's own")
 	f.StringVar(&file, "json", "", "file to write the result to")
 	f.StringVar(&page, "html", "", "file to write a page with charts over time to")
 	f.StringVar(&c.Profile, "profile", "", "directory to write processor profiles of this process to, of the first leases and of what is measured")
@@ -138,7 +140,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if program == "" && engines != stack.Memory {
 			fmt.Fprintln(stdout, "quota-server is not beside this program: the server runs in this process")
 		}
-		s, err := stack.Start(ctx, engines, stack.Server{Policy: plans.Document, Program: program}, stdout)
+		s, err := stack.Start(ctx, engines, stack.Server{Policy: plans.Document, Program: program, FoldEvery: fold}, stdout)
 		if err != nil {
 			return err
 		}
@@ -235,9 +237,12 @@ func together(f *flag.FlagSet, server string, apply bool) error {
 			if server == "" {
 				faults = append(faults, fmt.Errorf("--%s is for the server of --server, which is not given", set.Name))
 			}
-		case "engines":
+		case "engines", "fold-interval":
 			if server != "" {
 				faults = append(faults, fmt.Errorf("--%s is for a server that is started; --server names one that runs", set.Name))
+			}
+			if f := set.Value.(flag.Getter).Get(); set.Name == "fold-interval" && f.(time.Duration) < 0 {
+				faults = append(faults, fmt.Errorf("--fold-interval: 0 or more, got %s", f))
 			}
 		case "saturated":
 			if server != "" && !apply {

@@ -54,7 +54,7 @@ func document(t *testing.T, tenants int) string {
 func TestLoadOverEmbeddedEngines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	var out bytes.Buffer
-	args := []string{"--engines", "memory", "--gateways", "2", "--tenants", "10", "--duration", "2s", "--distribution", "zipf", "--json", file}
+	args := []string{"--engines", "memory", "--gateways", "2", "--tenants", "10", "--duration", "2s", "--distribution", "zipf", "--fold-interval", "1s", "--json", file}
 	if err := run(t.Context(), args, &out, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -184,7 +184,7 @@ func TestFaultyFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--gateways", "0"}, {"--tenants", "-1"}, {"--duration", "0s"}, {"--rate", "-1"}, {"--distribution", "gauss"},
 		{"--engines", "steam"}, {"--nonsense"}, {"extra"}, {"--workers", "-3"},
-		{"--apply"}, {"--key", "k"}, {"--admin-key", "k"}, {"--server", "a:1", "--engines", "real"}, {"--json", "/nowhere/at/all/r.json"},
+		{"--apply"}, {"--key", "k"}, {"--admin-key", "k"}, {"--server", "a:1", "--engines", "real"}, {"--server", "a:1", "--fold-interval", "1s"}, {"--fold-interval", "-1s"}, {"--json", "/nowhere/at/all/r.json"},
 	} {
 		var out bytes.Buffer
 		if err := run(t.Context(), args, &out, &out); !errors.Is(err, errUsage) || out.Len() == 0 {

@@ -28,13 +28,17 @@ const startTimeout = 60 * time.Second
 // Embedded starts a server with leases in memory and a SQLite ledger, in a directory
 // of its own that Stop removes.
 func Embedded(ctx context.Context, policy string) (*Stack, error) {
+	return embedded(ctx, Server{Policy: policy})
+}
+
+func embedded(ctx context.Context, server Server) (*Stack, error) {
 	s := &Stack{Engines: Memory}
 	dir, err := os.MkdirTemp("", "quota-")
 	if err != nil {
 		return nil, fmt.Errorf("stack: %w", err)
 	}
 	s.stops = append(s.stops, func() error { return os.RemoveAll(dir) })
-	return s.finish(s.serve(ctx, boot.Config{DataDir: dir}, policy))
+	return s.finish(s.serve(ctx, boot.Config{DataDir: dir, FoldInterval: server.FoldEvery}, server.Policy))
 }
 
 // startReal starts the engines, and a server on both, as the role of the database that owns nothing.
@@ -83,8 +87,9 @@ func (s *Stack) startReal(ctx context.Context, server Server, progress io.Writer
 	}
 	s.Redis, s.postgres = redis.Addrs(), postgres.URL("postgres", "", "")
 	c := boot.Config{
-		LeaseStore: "redis://" + strings.Join(s.Redis, ","),
-		Ledger:     postgres.URL("postgres", migrations.AppRole, password),
+		LeaseStore:   "redis://" + strings.Join(s.Redis, ","),
+		Ledger:       postgres.URL("postgres", migrations.AppRole, password),
+		FoldInterval: server.FoldEvery,
 	}
 	if server.Program == "" {
 		return s.serve(ctx, c, server.Policy)
@@ -107,7 +112,8 @@ func (s *Stack) launch(ctx context.Context, program, dir string, c boot.Config, 
 	}
 	s.Addr, s.HTTP = addrs[0], addrs[1]
 	// The password is in a file, not in the arguments that everybody can list.
-	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\n", c.Ledger, c.LeaseStore, s.Addr, s.HTTP)
+	config := fmt.Sprintf("ledger %s\nlease-store %s\ngrpc-addr %s\nhttp-addr %s\nlog-level error\nfold-interval %s\n",
+		c.Ledger, c.LeaseStore, s.Addr, s.HTTP, c.FoldInterval)
 	if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(config), 0o600); err != nil {
 		return fmt.Errorf("stack: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/engines"
 )
@@ -53,6 +54,8 @@ func (s *Stack) Stop() error {
 type Server struct {
 	Policy  string // the document in force
 	Program string // on real engines, a process of its own; "" for a server in this process
+	// FoldEvery is how often it folds reports into blocks; 0 for its own interval.
+	FoldEvery time.Duration
 }
 
 // Start starts engines, by their word, and a server, and says on progress what it
@@ -71,7 +74,7 @@ func Start(ctx context.Context, word string, server Server, progress io.Writer) 
 		}
 	}
 	if word == Memory {
-		return Embedded(ctx, server.Policy)
+		return embedded(ctx, server)
 	}
 	return startReal(ctx, server, progress)
 }

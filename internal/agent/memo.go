@@ -52,6 +52,9 @@ const (
 	memoEach  = 2
 
 	memoGroups = 64 // of the first table
+	// memoSights is where requests that were seen are noted, two in each place, at the least: so many that a table which is small because it
+	// is young comes to know those that are seldom as well, before others have taken their places.
+	memoSights = memoFloor / 2
 	memoWays   = 2  // of a group, which is a cache line
 	memoStay   = 12 // sweeps that a resolution stays without use: some two minutes, as a bucket
 
@@ -232,6 +235,9 @@ func (m *memo) resizeLocked(t *memoTable, groups int) *memoTable {
 	defer m.long.Add(-1)
 	next := m.newTableLocked(groups, 1-t.number, 8*t.lodging < 7*t.count)
 	next.shapes, next.hints.base = t.shapes, t.hints.base
+	if len(next.sights) == len(t.sights) {
+		next.sights = t.sights // what was seen once stays so
+	}
 	t.each(func(i uint32, at int, known *Resolution) {
 		if next.hints.base == 0 { // most of the others are near the first
 			next.hints.around(known)

@@ -203,6 +203,30 @@ func TestRecallOnSecondSight(t *testing.T) {
 	}
 }
 
+// Requests that come as often as ten thousand others are remembered by the third time, though the table begins small.
+func TestMemoComesToKnowTheSeldom(t *testing.T) {
+	r, set, _ := many(t, 1)
+	rng := rand.New(rand.NewPCG(1, 2))
+	unknown := 0
+	for round := range 4 {
+		unknown = 0
+		for _, i := range rng.Perm(10_000) {
+			a := attributesOf("tenant", fmt.Sprint(i))
+			known, _, again := recall(r, a)
+			if known == nil {
+				unknown++
+			}
+			if again && known == nil {
+				remember(r, set, a)
+			}
+		}
+		t.Logf("round %d: %d of 10000 are not known", round+1, unknown)
+	}
+	if unknown > 2_000 {
+		t.Errorf("the fourth time that ten thousand requests come, %d are not known, want at most 2,000", unknown)
+	}
+}
+
 // What is remembered is bounded, stays while it is used, and goes when it is not.
 func TestMemoIsBounded(t *testing.T) {
 	unraced.Only(t)

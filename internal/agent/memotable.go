@@ -143,7 +143,7 @@ func (t *memoTable) place(k Key, i uint32) uint32 {
 
 // seen notes that a request was seen, and reports whether it was before.
 func (t *memoTable) seen(k Key) bool {
-	sight, hash := &t.sights[t.place(k, 0)], uint32(k.key)
+	sight, hash := &t.sights[uint64(uint32(k.more))*uint64(len(t.sights))>>32], uint32(k.key)
 	s := sight.Load()
 	if uint32(s>>32) == hash || uint32(s) == hash {
 		return true
@@ -156,11 +156,11 @@ func (t *memoTable) seen(k Key) bool {
 // is so a few times; a memo that goes on knowing less often than not is not worth the look.
 func (t *memoTable) pays() bool {
 	misses := t.misses.Add(1)
-	return misses < int64(len(t.groups))*4*memoWays/memoSample+memoSample || t.hits.Load() > misses
+	return misses < int64(max(len(t.groups)*memoWays, memoFloor))*4/memoSample+memoSample || t.hits.Load() > misses
 }
 
 func newMemoTable(groups int, hinted bool) *memoTable {
-	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, groups), marks: make([]uint16, groups*memoWays)}
+	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, max(groups, memoSights)), marks: make([]uint16, groups*memoWays)}
 	if hinted && groups >= memoHinted {
 		t.hints.of = make([]atomic.Uint64, groups)
 	}

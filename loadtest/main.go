@@ -122,7 +122,11 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintf(stderr, "loadtest: unexpected argument %q\n", f.Arg(0))
 		return errUsage
 	}
-	if err := errors.Join(c.Validate(), stack.Check(engines), together(f, server, apply), writable("json", file), writable("html", page)); err != nil {
+	var negative error
+	if fold < 0 {
+		negative = fmt.Errorf("fold-interval: 0 or more, got %s", fold)
+	}
+	if err := errors.Join(c.Validate(), negative, stack.Check(engines), together(f, server, apply), writable("json", file), writable("html", page)); err != nil {
 		fmt.Fprintf(stderr, "loadtest: %v\n", err)
 		return errUsage
 	}
@@ -240,9 +244,6 @@ func together(f *flag.FlagSet, server string, apply bool) error {
 		case "engines", "fold-interval":
 			if server != "" {
 				faults = append(faults, fmt.Errorf("--%s is for a server that is started; --server names one that runs", set.Name))
-			}
-			if f := set.Value.(flag.Getter).Get(); set.Name == "fold-interval" && f.(time.Duration) < 0 {
-				faults = append(faults, fmt.Errorf("--fold-interval: 0 or more, got %s", f))
 			}
 		case "saturated":
 			if server != "" && !apply {

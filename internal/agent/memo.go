@@ -51,10 +51,11 @@ const (
 	memoFloor = 16_384
 	memoEach  = 2
 
-	memoGroups = 64 // of the first table
-	// memoSights is where requests that were seen are noted, two in each place, at the least: so many that a table which is small because it
-	// is young comes to know those that are seldom as well, before others have taken their places.
+	// memoSights is in how many places, at the least, requests are noted that were seen, two in each: so that a table which is
+	// small because it is young comes to know seldom ones too, before others have taken their places.
 	memoSights = memoFloor / 2
+
+	memoGroups = 64 // of the first table
 	memoWays   = 2  // of a group, which is a cache line
 	memoStay   = 12 // sweeps that a resolution stays without use: some two minutes, as a bucket
 

@@ -203,7 +203,7 @@ func TestRecallOnSecondSight(t *testing.T) {
 	}
 }
 
-// Requests that come as often as ten thousand others are remembered by the third time, though the table begins small.
+// Most requests that come as often as ten thousand others are remembered by the fourth time, though the table begins small.
 func TestMemoComesToKnowTheSeldom(t *testing.T) {
 	r, set, _ := many(t, 1)
 	rng := rand.New(rand.NewPCG(1, 2))

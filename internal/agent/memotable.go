@@ -15,7 +15,7 @@ type memoTable struct {
 	groups []memoGroup // an even number
 	shapes *[memoShapes]ref[shape]
 	hints  memoHints // to here a cache line
-	sights []word    // by group: hashes of two requests that were seen and are not known, the later one below
+	sights []word    // by hash, see memoSights: of two requests that were seen and are not known, the later one below
 
 	// The writers'.
 	marks   []uint16 // by way: its set's, whatever it is where there is no resolution
@@ -152,7 +152,7 @@ func (t *memoTable) seen(k Key) bool {
 	return false
 }
 
-// pays counts a request that is not known. Where there is room for all that are in use, each
+// pays counts a request that is not known. Where there is room for all that are in use, as there always is for memoFloor, each
 // is so a few times; a memo that goes on knowing less often than not is not worth the look.
 func (t *memoTable) pays() bool {
 	misses := t.misses.Add(1)

@@ -293,8 +293,8 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if x.ample(all) && x.rec != nil && !x.next.Fresh {
 		use = max(use, min(stock/4, 2*fewest*limit.Micro)) // room for noise
 	}
-	if s := x.strain(); s > 1 && trickle > 0 && !x.next.Fresh {
-		use = max(use, (mine*1000-trickle)*s*4) // what the trickle leaves open, for about a term
+	if (x.spared(all) || x.strain() > 1 && trickle > 0) && !x.next.Fresh {
+		use = max(use, (mine*1000-trickle)*x.strain()*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
 	if trickle == 0 && !x.r.Spec.Windowed() {
@@ -310,7 +310,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle > 0 && trickle < worth {
 		stock = max(stock, min(whole(can/16), 2*limit.Micro)) // or it would never be had, shares being less
 	}
-	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) {
+	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) && !x.spared(all) {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
 	if x.guesses() {

@@ -99,6 +99,10 @@ func (x *step) strain() int64 {
 	return max(x.r.Strain, 1)
 }
 
+// spared reports whether the store is to be spared what the holder could ask it for: it is strained, and more is asked for than each request may
+// ask for.
+func (x *step) spared(all int64) bool { return x.strain() > 1 && all > seldom }
+
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
 // missed by nobody before that. It is 0 where a guess may be missed at once.
 func (x *step) lasting() int64 {
@@ -189,11 +193,18 @@ func (x *step) settles(mine, all int64) bool {
 // dry reports whether there is next to nothing.
 func (x *step) dry() bool { return x.Level < x.burst/64 }
 
-// leftFor reports whether what is there is so little that it is to be left to renewals at their time: the
-// holder's share is less than a token, and the bucket is far from full.
+// leftFor is how long what is there is to be left to renewals at their time, for it is so little: the holder's share is less than a token, and
+// the bucket is far from full. A strained holder has had its share of what is left, and each renewal before its time would bring less.
 func (x *step) leftFor(mine, all, trickle, term int64) int64 {
 	switch {
-	case trickle == 0 || !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4:
+	case !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4:
+		return 0
+	case trickle < worth && x.spared(all):
+		if trickle == 0 {
+			return term / 4 // it has nothing else
+		}
+		return term
+	case trickle == 0:
 		return 0
 	case trickle >= worth:
 		if term > ShortTerm && x.Level < x.rate/16 {

@@ -154,6 +154,9 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.noteLowLocked(now, have)
+			if now < b.denyUntil && b.cell.units() == 0 {
+				b.shutLocked(now, lost) // until the trickle brings another the store is not to be asked
+			}
 			return Verdict{Outcome: Admitted, Attend: b.early || again}
 		}
 	}

@@ -154,8 +154,8 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.noteLowLocked(now, have)
-			if now < b.denyUntil && b.cell.units() == 0 {
-				b.shutLocked(now, lost) // until the trickle brings another the store is not to be asked
+			if b.cell.units() == 0 {
+				b.shutLocked(now, lost) // or the next would open it to be denied
 			}
 			return Verdict{Outcome: Admitted, Attend: b.early || again}
 		}

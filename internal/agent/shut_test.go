@@ -72,6 +72,24 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 	}
 }
 
+// A bucket whose trickle brought one token is shut until it brings the next, from the request on that took it.
+func TestShutOnceTheTokenIsTaken(t *testing.T) {
+	l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100}
+	b := NewBucket(l)
+	now := int64(1_000_000)
+	b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 60_000_000, Trickle: limit.Micro, Pile: 2})
+	now += 1_200_000
+	if b.Take(1) || b.Slow(now, 1, false).Outcome != Admitted {
+		t.Fatal("the trickle brought nothing")
+	}
+	if v, ok := b.Shut(now + 700_000); !ok || v.Outcome != Denied {
+		t.Errorf("0.7 s later, of a token a second: got %+v, %t, want a denial", v, ok)
+	}
+	if _, ok := b.Shut(now + 900_000); ok {
+		t.Error("denied 0.9 s later, when the next token is there")
+	}
+}
+
 // deniedOf is what a bucket has denied, but for what is counted by processor.
 func deniedOf(of *Bucket) int64 {
 	b := of.open(new(hand))

@@ -293,7 +293,8 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if x.ample(all) && x.rec != nil && !x.next.Fresh {
 		use = max(use, min(stock/4, 2*fewest*limit.Micro)) // room for noise
 	}
-	if (x.spared(all) || x.strain() > 1 && trickle > 0) && !x.next.Fresh {
+	strained := x.strain() > 1
+	if strained && (trickle > 0 || all > seldom) && !x.next.Fresh {
 		use = max(use, (mine*1000-trickle)*x.strain()*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
@@ -310,7 +311,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle > 0 && trickle < worth {
 		stock = max(stock, min(whole(can/16), 2*limit.Micro)) // or it would never be had, shares being less
 	}
-	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) && !x.spared(all) {
+	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) && !(strained && all > seldom) {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
 	if x.guesses() {

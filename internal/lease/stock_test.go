@@ -52,3 +52,53 @@ func TestStockWhereThereIsPlenty(t *testing.T) {
 		}
 	}
 }
+
+// Of a bucket beyond its rate, an eighth full, a heavily strained holder lives on its share for its term. Less strained ones ask, and so do
+// those of large requests, which have no share to live on.
+func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
+	const second, holders, rounds = 1_000_000, 100, 4
+	for _, c := range []struct {
+		name            string
+		strain, largest int64
+		lives           bool
+	}{
+		{"heavily strained", lease.MaxStrain, 1, true},
+		{"strained", 4, 1, false},
+		{"not strained", 1, 1, false},
+		{"large requests", lease.MaxStrain, 30, false},
+	} {
+		s := memstore.New()
+		r := lease.Renewal{
+			Key: "k", Spec: lease.Spec{Algorithm: limit.TokenBucket, Units: 100, Period: second, Burst: 12_000, EpsilonPPM: 50_000},
+			Number: 1, Began: 1, Waiting: c.largest, Largest: c.largest, Strain: c.strain, Now: 1_760_000_000_000_000,
+		}
+		renew := func(r lease.Renewal) lease.Grant {
+			a := s.Renew(t.Context(), []lease.Renewal{r})[0]
+			if a.Err != nil {
+				t.Fatalf("%s: %v", c.name, a.Err)
+			}
+			return a.Grant
+		}
+		before := r
+		before.Holder, before.Admitted, before.Waiting, before.Largest, before.Final = "before", 10_500, 0, 0, true
+		renew(before)
+		lives := 0
+		for round := range rounds {
+			for i := range holders {
+				r.Holder = fmt.Sprint("h", i)
+				g := renew(r)
+				if round == rounds-1 && g.Tokens > 0 && g.DenyFor >= g.TTL {
+					lives++
+				}
+				if c.largest > 1 && g.DenyFor > lease.TooLarge {
+					t.Errorf("%s: denied for %d us, of a bucket that has some", c.name, g.DenyFor)
+				}
+			}
+			r.Now += 5 * second
+			r.Number, r.Denied, r.Waiting, r.Largest = r.Number+1, r.Denied+10*c.largest, 0, 0 // two requests a second each
+		}
+		if lives > holders/2 != c.lives || !c.lives && lives > 0 {
+			t.Errorf("%s: %d of %d have a stock and deny beyond it for their term", c.name, lives, holders)
+		}
+	}
+}

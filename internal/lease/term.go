@@ -99,10 +99,6 @@ func (x *step) strain() int64 {
 	return max(x.r.Strain, 1)
 }
 
-// spared reports whether the store is to be spared what the holder could ask it for: it is strained, and more is asked for than each request may
-// ask for.
-func (x *step) spared(all int64) bool { return x.strain() > 1 && all > seldom }
-
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
 // missed by nobody before that. It is 0 where a guess may be missed at once.
 func (x *step) lasting() int64 {
@@ -194,18 +190,20 @@ func (x *step) settles(mine, all int64) bool {
 func (x *step) dry() bool { return x.Level < x.burst/64 }
 
 // leftFor is how long what is there is to be left to renewals at their time, for it is so little: the holder's share is less than a token, and
-// the bucket is far from full. A strained holder has had its share of what is left, and each renewal before its time would bring less.
+// the bucket is far from full. A holder that is heavily strained has had its share of what is left; what a renewal before its time would bring
+// is less. Large requests ask, for they get no share that they could live on.
 func (x *step) leftFor(mine, all, trickle, term int64) int64 {
+	heavily := x.strain() >= MaxStrain/2 && all > seldom && x.next.Largest <= 1
 	switch {
 	case !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4:
 		return 0
-	case trickle < worth && x.spared(all):
-		if trickle == 0 {
-			return term / 4 // it has nothing else
-		}
-		return term
 	case trickle == 0:
+		if heavily && x.next.Lease.Stock > 0 {
+			return min(term/4, LongTerm) // it has nothing else
+		}
 		return 0
+	case heavily && trickle < worth:
+		return term
 	case trickle >= worth:
 		if term > ShortTerm && x.Level < x.rate/16 {
 			return min(term/2, 4*ShortTerm)

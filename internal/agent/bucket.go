@@ -33,8 +33,17 @@ const endless = 1 << 60
 
 // askAgain is how long requests are denied without asking, whatever the store said, in microseconds: what
 // was exhausted until a window's end may have some again, because another agent did not use what it
-// had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip.
+// had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip. A bucket that
+// draws a trickle waits for its lease's end, which is at hand.
 const askAgain = 60_000_000
+
+// deniesUntilLocked returns until when what is not here is denied without asking, for the store said so.
+func (b *book) deniesUntilLocked() int64 {
+	if b.live && b.trickle > 0 {
+		return b.denyUntil
+	}
+	return min(b.denyUntil, b.lastAsk+askAgain)
+}
 
 // outageWait is how long to stay away from what is denied because the server is, in microseconds.
 const outageWait = 1_000_000
@@ -189,7 +198,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 // deniesLocked reports whether n units that are not here are denied without asking: the store said so, nobody is there to be asked, or
 // the trickle alone says when.
 func (b *book) deniesLocked(now, n int64, lost bool) bool {
-	said := now < b.denyUntil && n >= int64(b.least) && now < b.lastAsk+askAgain
+	said := now < b.deniesUntilLocked() && n >= int64(b.least)
 	return said || lost || b.paced && b.live && b.trickle > 0
 }
 
@@ -206,7 +215,7 @@ func (b *book) shutLocked(now int64, lost bool) {
 	s := b.rarely()
 	s.refused.CompareAndSwap(gathered, 0)
 	s.shutRetry.Store(until)
-	s.shutUntil.Store(min(until, b.lastAsk+askAgain))
+	s.shutUntil.Store(min(until, b.deniesUntilLocked()))
 }
 
 // Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:

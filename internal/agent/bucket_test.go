@@ -310,6 +310,37 @@ func TestLongDenialsAreAskedAbout(t *testing.T) {
 	}
 }
 
+// Who draws a trickle is not to ask before its time what the store said that it need not: what others do not use it gets with its next lease.
+func TestATrickleIsLivedOnUntilTheStoreSaid(t *testing.T) {
+	const term, deny = 240_000_000, 180_000_000
+	at := int64(1_000_000)
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1, Per: time.Second}, Burst: 120})
+	r := b.Renew(at, false)
+	b.Apply(at, lease.Grant{Number: r.Number, Trickle: 50_000, Pile: 2, TTL: term, DenyFor: deny})
+	admitted := 0
+	for end := at + deny; at < end; at += 500_000 {
+		switch v, shut := b.Shut(at); {
+		case shut:
+		case b.Take(1):
+			admitted++
+		default:
+			if v = b.Slow(at, 1, false); v.Outcome == Wait || v.Attend {
+				t.Fatalf("%d s after the grant it asks", (at-end+deny)/1_000_000)
+			}
+			if v.Outcome == Admitted {
+				admitted++
+			}
+		}
+	}
+	if admitted != 8 && admitted != 9 {
+		t.Errorf("%d admitted of a trickle of a token in 20 s, in 180 s", admitted)
+	}
+	b.Slow(at, 1, false) // the last token that the trickle brought
+	if v := b.Slow(at, 1, false); v.Outcome != Wait {
+		t.Errorf("then: %v, want it to ask", v.Outcome)
+	}
+}
+
 // An owner that comes late to a lease's end loses nothing of it while the store keeps it, and nothing was spent late: what
 // is spent of a lease that then lapses, empty, was spent in time. Of one that comes later still, what was spent may have been.
 func TestLateToALeasesEnd(t *testing.T) {

@@ -338,7 +338,7 @@ func (b *book) dueQueueLocked(now int64) int64 {
 	case b.impatientLocked():
 		return now
 	case now < b.denyUntil:
-		return min(b.denyUntil, b.lastAsk+askAgain)
+		return b.deniesUntilLocked()
 	case b.queue.unheard && b.trickle > 0:
 		return max(now, b.lastAsk+earlyEvery)
 	case b.queue.unheard:

@@ -392,8 +392,11 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	if x.Out.Trickle > 0 && 2*trickle < mulDiv(x.rate, mine, all) || x.t < x.Suspect {
 		term = min(term, FirstTerm/2) // others have its part of the rate now; they may not keep it
 	}
-	wait := term
-	if own > 0 {
+	wait, abstains := term, x.abstains(all, trickle, term)
+	switch {
+	case trickle > 0 && abstains > 0:
+		wait = abstains
+	case own > 0:
 		wait = lasts(limit.Micro-level, own)
 		if x.Algorithm == limit.LeakyBucket && x.Out.Trickle > 0 {
 			return max(min(wait, term), 1_000) // its own trickle gives one at a time: the next may be here sooner

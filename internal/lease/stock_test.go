@@ -53,7 +53,7 @@ func TestStockWhereThereIsPlenty(t *testing.T) {
 	}
 }
 
-// Of a bucket beyond its rate, an eighth full, a heavily strained holder lives on its share for its term. Less strained ones ask, and so do
+// Of a bucket beyond its rate, an eighth full, a heavily strained holder lives on its share for most of its term. Less strained ones ask, and so do
 // those of large requests, which have no share to live on.
 func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
 	const second, holders, rounds = 1_000_000, 100, 4
@@ -87,7 +87,7 @@ func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
 			for i := range holders {
 				r.Holder = fmt.Sprint("h", i)
 				g := renew(r)
-				if round == rounds-1 && g.Tokens > 0 && g.DenyFor >= g.TTL {
+				if round == rounds-1 && g.Tokens > 0 && g.DenyFor >= g.TTL/2 {
 					lives++
 				}
 				if c.largest > 1 && g.DenyFor > lease.TooLarge {
@@ -98,7 +98,7 @@ func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
 			r.Number, r.Denied, r.Waiting, r.Largest = r.Number+1, r.Denied+10*c.largest, 0, 0 // two requests a second each
 		}
 		if lives > holders/2 != c.lives || !c.lives && lives > 0 {
-			t.Errorf("%s: %d of %d have a stock and deny beyond it for their term", c.name, lives, holders)
+			t.Errorf("%s: %d of %d have a stock and deny beyond it for half of their term and more", c.name, lives, holders)
 		}
 	}
 }

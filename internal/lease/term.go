@@ -190,28 +190,41 @@ func (x *step) settles(mine, all int64) bool {
 func (x *step) dry() bool { return x.Level < x.burst/64 }
 
 // leftFor is how long what is there is to be left to renewals at their time, for it is so little: the holder's share is less than a token, and
-// the bucket is far from full. A holder that is heavily strained has had its share of what is left; what a renewal before its time would bring
-// is less. Large requests ask, for they get no share that they could live on.
+// the bucket is far from full.
 func (x *step) leftFor(mine, all, trickle, term int64) int64 {
-	heavily := x.strain() >= MaxStrain/2 && all > seldom && x.next.Largest <= 1
-	switch {
-	case !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4:
+	if !x.grows() || !x.overloaded(all) || x.Level >= x.burst/4 {
 		return 0
+	}
+	if abstains := x.abstains(all, trickle, term); abstains > 0 {
+		return abstains
+	}
+	switch share := mulDiv(x.Level, mine, all); {
 	case trickle == 0:
-		if heavily && x.next.Lease.Stock > 0 {
-			return min(term/4, LongTerm) // it has nothing else
-		}
-		return 0
-	case heavily && trickle < worth:
-		return term
 	case trickle >= worth:
 		if term > ShortTerm && x.Level < x.rate/16 {
 			return min(term/2, 4*ShortTerm)
 		}
-	case mulDiv(x.Level, mine, all) < limit.Micro:
+	case share < limit.Micro:
 		return term
-	case mulDiv(x.Level, mine, all) < 2*limit.Micro:
+	case share < 2*limit.Micro:
 		return term / 4
+	}
+	return 0
+}
+
+// abstains is how long a holder that is heavily strained lives on what it has where more is asked for than the rate brings: it has had its
+// share of what is left, and what a renewal before its time would bring is less. What nobody leases in that time is missed until terms end, so it
+// is a part of the term. It is 0 for others, and for large requests: these get no share that they could live on.
+func (x *step) abstains(all, trickle, term int64) int64 {
+	switch {
+	case x.strain() < MaxStrain/2 || all <= seldom || x.next.Largest > 1 || !x.overloaded(all):
+		return 0
+	case trickle >= worth:
+		return term / 2
+	case trickle > 0:
+		return term / 4 * 3
+	case x.next.Lease.Stock > 0:
+		return min(term/4, LongTerm) // it has nothing else
 	}
 	return 0
 }

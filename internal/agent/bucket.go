@@ -33,8 +33,8 @@ const endless = 1 << 60
 
 // askAgain is how long requests are denied without asking, whatever the store said, in microseconds: what
 // was exhausted until a window's end may have some again, because another agent did not use what it
-// had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip. A bucket that
-// draws a trickle waits for its lease's end, which is at hand.
+// had, a reservation was cancelled, or usage was corrected. One request a minute pays for it with a round trip. Where a
+// trickle is drawn the store does not say to deny for longer than the lease lasts, which asks by itself.
 const askAgain = 60_000_000
 
 // deniesUntilLocked returns until when what is not here is denied without asking, for the store said so.

@@ -330,20 +330,24 @@ func TestTokensComeHome(t *testing.T) {
 	}
 }
 
+// moves is how often tokens are moved under load: requests come for as long as that lasts, however fast they are.
+const moves = 5_000
+
 // While tokens move all the time, each unit of each bucket is taken once, and by the bucket's own requests.
 func TestTokensMoveUnderLoad(t *testing.T) {
-	const buckets, units = 40, 2000
+	const buckets, units = 40, 200_000
 	r, set, requests, entries := lodgers(t, buckets, units)
 	var taken [buckets]atomic.Int64
 	var granted [buckets]int64
 	for i := range granted {
 		granted[i] = units
 	}
+	var over atomic.Bool
 	var askers sync.WaitGroup
 	for g := range 2 * runtime.GOMAXPROCS(0) {
 		askers.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
-			for range 60_000 {
+			for !over.Load() {
 				i := rng.IntN(buckets)
 				known, plain, _ := recall(r, requests[i])
 				if known == nil && rng.IntN(8) == 0 {
@@ -355,43 +359,33 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	var owner sync.WaitGroup
-	stop := make(chan struct{})
-	owner.Go(func() {
-		rng := rand.New(rand.NewPCG(1, 2))
-		m := &r.memo
-		for {
-			select {
-			case <-stop:
-				return
-			default:
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := &r.memo
+	for range moves {
+		switch i := rng.IntN(buckets); rng.IntN(8) {
+		case 0:
+			m.begin()
+		case 1:
+			m.mu.Lock()
+			if t := m.table.Load(); t != nil { // it may not pay, where so many are not known
+				m.resizeLocked(t, memoGroups<<rng.IntN(3))
 			}
-			switch i := rng.IntN(buckets); rng.IntN(8) {
-			case 0:
-				m.begin()
-			case 1:
-				m.mu.Lock()
-				if t := m.table.Load(); t != nil { // it may not pay, where so many are not known
-					m.resizeLocked(t, memoGroups<<rng.IntN(3))
-				}
-				m.mu.Unlock()
-			case 2:
-				m.mu.Lock()
-				m.sendHomeLocked(entries[i])
-				m.mu.Unlock()
-			default:
-				e := entries[i] // as its owner does
-				e.mu.Lock()
-				st := e.stock()
-				st.credit(1)
-				granted[i] += st.credit(-1) // which it fell short of
-				e.mu.Unlock()
-			}
+			m.mu.Unlock()
+		case 2:
+			m.mu.Lock()
+			m.sendHomeLocked(entries[i])
+			m.mu.Unlock()
+		default:
+			e := entries[i] // as its owner does
+			e.mu.Lock()
+			st := e.stock()
+			st.credit(1)
+			granted[i] += st.credit(-1) // which it fell short of
+			e.mu.Unlock()
 		}
-	})
+	}
+	over.Store(true)
 	askers.Wait()
-	close(stop)
-	owner.Wait()
 	for i, e := range entries {
 		had := taken[i].Load()
 		e.mu.Lock()
@@ -405,18 +399,19 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 
 // So it is with requests of several limits, which put back what they took where another bucket refuses.
 func TestTokensOfSeveralLimitsMoveUnderLoad(t *testing.T) {
-	const asked, units = 20, 1000
+	const asked, units = 20, 100_000
 	r, remember, requests, own, _ := ofThree(t, asked, units)
 	var taken [asked]atomic.Int64
 	granted, folded := make([]int64, len(own)), make([]int64, len(own))
 	for i := range granted {
 		granted[i] = units
 	}
+	var over atomic.Bool
 	var askers sync.WaitGroup
 	for g := range 2 * runtime.GOMAXPROCS(0) {
 		askers.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 3))
-			for range 30_000 {
+			for !over.Load() {
 				i := rng.IntN(asked)
 				known, _, _ := recall(r, requests[i])
 				if known == nil {
@@ -436,44 +431,34 @@ func TestTokensOfSeveralLimitsMoveUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	var owner sync.WaitGroup
-	stop := make(chan struct{})
-	owner.Go(func() {
-		rng := rand.New(rand.NewPCG(3, 4))
-		m := &r.memo
-		for {
-			select {
-			case <-stop:
-				return
-			default:
+	rng := rand.New(rand.NewPCG(3, 4))
+	m := &r.memo
+	for range moves {
+		switch i := rng.IntN(len(own)); rng.IntN(8) {
+		case 0:
+			m.begin()
+		case 1:
+			m.mu.Lock()
+			if t := m.table.Load(); t != nil {
+				m.resizeLocked(t, memoGroups<<rng.IntN(3))
 			}
-			switch i := rng.IntN(len(own)); rng.IntN(8) {
-			case 0:
-				m.begin()
-			case 1:
-				m.mu.Lock()
-				if t := m.table.Load(); t != nil {
-					m.resizeLocked(t, memoGroups<<rng.IntN(3))
-				}
-				m.mu.Unlock()
-			case 2:
-				m.mu.Lock()
-				m.sendHomeLocked(own[i])
-				m.mu.Unlock()
-			default:
-				e := own[i]
-				e.mu.Lock()
-				st := e.stock()
-				st.folded = folded[i]
-				granted[i] += 1 + st.credit(1)
-				folded[i] = st.folded
-				e.mu.Unlock()
-			}
+			m.mu.Unlock()
+		case 2:
+			m.mu.Lock()
+			m.sendHomeLocked(own[i])
+			m.mu.Unlock()
+		default:
+			e := own[i]
+			e.mu.Lock()
+			st := e.stock()
+			st.folded = folded[i]
+			granted[i] += 1 + st.credit(1)
+			folded[i] = st.folded
+			e.mu.Unlock()
 		}
-	})
+	}
+	over.Store(true)
 	askers.Wait()
-	close(stop)
-	owner.Wait()
 	for i, e := range own {
 		had := taken[i/2].Load()
 		e.mu.Lock()

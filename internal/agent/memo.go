@@ -44,6 +44,7 @@ const (
 	memoName       = 255 // bytes of a name
 	memoLimits     = 4   // that it meets
 	memoLodged     = 3   // of which the tokens may lodge in a resolution: as many as its first cache line has room for
+	memoNear       = 64  // shapes that are found by their last name
 	memoShapes     = 256 // lists of names of attributes; requests of further ones are not remembered
 
 	// memoFloor is how many requests may be remembered however few buckets there are, and
@@ -79,24 +80,65 @@ func (r *Registry) Near(k Key) {
 
 // Recall returns what a request of this key and these attributes came to before, and where that is Plain its one bucket's cell; nil where
 // that is not known; again then says that it is worth remembering.
+//
+// Nearly all that is known is in the first group that is looked at, was used since the last sweep, and names its attributes by the strings
+// that are kept. That is decided here, without a call, for which all that is in hand would be written and read again; the rest is recall's.
 func (r *Registry) Recall(k Key, attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
 	t := r.memo.table.Load()
-	if t == nil || k.none() {
-		return nil, plain, false
+	if t == nil || k.key%memoSample == 0 {
+		return r.recall(t, k, attributes)
+	}
+	last := len(attributes) - 1
+	if last < 0 {
+		return r.recall(t, k, attributes)
+	}
+	s := t.shapes.near[t.shapes.place(attributes[last].Name, len(attributes))].Load()
+	if s == nil || !s.isOf(attributes) {
+		return r.recall(t, k, attributes)
 	}
 	at := t.place(k, 0)
 	if t.hints.of != nil {
 		prefetch(t.hints.address(at, k))
 	}
-	known, tokens := t.groups[at].recall(t, k, attributes)
-	if known == nil {
-		if known, tokens = t.recall(k, attributes); known == nil {
-			if k.sampled() && !t.pays() {
-				r.memo.setAside(t)
-				return nil, plain, false
-			}
-			return nil, plain, t.seen(k)
+	g := &t.groups[at]
+	way := 0 // without a branch, for which of them it is cannot be foretold
+	if g.keys[1].Load() == k.key {
+		way = 1
+	}
+	state := g.state.Load()
+	if g.keys[way&1].Load() != k.key || uint32(g.more.Load()>>(32*way&63)) != uint32(k.more>>32) {
+		return r.recall(t, k, attributes)
+	}
+	w := &g.ways[way&1]
+	known = w.known.Load()
+	says := state >> (memoBits * way & 63)
+	if known == nil || uint8(says>>memoShapeAt) != s.number || says&memoUse != memoStay {
+		return r.recall(t, k, attributes)
+	}
+	plain.tokens = &w.tokens
+	if says&memoLodges == 0 {
+		if plain.tokens = nil; known.plain {
+			plain.tokens = known.at[0].Load()
 		}
+	}
+	if g.state.Load() != state || state&memoOdd != 0 { // that nobody wrote meanwhile is seen last
+		return r.recall(t, k, attributes)
+	}
+	return known, plain, false
+}
+
+// recall is Recall of what may be anywhere.
+func (r *Registry) recall(t *memoTable, k Key, attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
+	if t == nil || k.none() {
+		return nil, plain, false
+	}
+	known, tokens := t.recall(k, attributes)
+	if known == nil {
+		if k.sampled() && !t.pays() {
+			r.memo.setAside(t)
+			return nil, plain, false
+		}
+		return nil, plain, t.seen(k)
 	}
 	if k.sampled() {
 		t.hits.Add(1)
@@ -166,23 +208,24 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 // shapeLocked returns the number of a request's shape, and makes it if there is none; -1 where there is no room.
 func (m *memo) shapeLocked(t *memoTable, attributes []limit.Attribute) int {
 	free := -1
-	for i := range t.shapes {
-		s := t.shapes[i].Load()
+	for i := range t.shapes.all {
+		s := t.shapes.all[i].Load()
 		if s == nil {
 			free = i
 			break
 		}
-		if len(s.names) == len(attributes) && sameNames(s.names, attributes) {
+		if sameNames(s.names, attributes) {
 			return i
 		}
 	}
-	if free >= 0 {
-		s := new(shape)
+	if free >= 0 && len(attributes) > 0 {
+		s := &shape{number: uint8(free)}
 		for i := range attributes {
 			name := ownName(attributes[i].Name)
 			s.names, s.at[i] = append(s.names, name), address(name)
 		}
-		t.shapes[free].Store(s)
+		t.shapes.all[free].Store(s)
+		t.shapes.near[t.shapes.place(s.names[len(s.names)-1], len(s.names))].Store(s)
 	}
 	return free
 }

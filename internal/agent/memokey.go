@@ -96,7 +96,7 @@ func sumsOf(attributes []limit.Attribute) (aHigh, aLow, bHigh, bLow uint64) {
 		} else {
 			first, last = shortEnds(v)
 		}
-		s := &memoSeeds.ends[i%memoAttributes]
+		s := &memoSeeds.ends[i&(memoAttributes-1)]
 		high, low := bits.Mul64(first+s[0], last+s[1])
 		aLow, carry = bits.Add64(aLow, low, 0)
 		aHigh, _ = bits.Add64(aHigh, high, carry)
@@ -121,7 +121,7 @@ func memorable(attributes []limit.Attribute) bool {
 func betweenAll(attributes []limit.Attribute) (a, b uint64) {
 	for i := range attributes {
 		if v := attributes[i].Value; len(v) > 16 {
-			x, y := betweenEnds(v, &memoSeeds.ends[i%memoAttributes])
+			x, y := betweenEnds(v, &memoSeeds.ends[i&(memoAttributes-1)])
 			a, b = a+x, b+y
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // beside it, which the processor brings with it, or where these are full in one of two others.
 type memoTable struct {
 	groups []memoGroup // an even number
-	shapes *[memoShapes]ref[shape]
+	shapes *shapes
 	hints  memoHints // to here a cache line
 	sights []word    // by hash, see memoSights: of two requests that were seen and are not known, the later one below
 
@@ -57,9 +57,12 @@ const (
 	memoUses    = memoUse | memoUse<<memoBits
 )
 
-// recall returns the resolution of a request, and where its bucket's tokens lodge, if the table has it elsewhere than in the first group.
+// recall returns the resolution of a request, and where its bucket's tokens lodge, if the table has it.
 func (t *memoTable) recall(k Key, attributes []limit.Attribute) (known *Resolution, tokens *counter) {
 	a, b := &t.groups[t.place(k, 0)], &t.groups[t.place(k, 1)]
+	if known, tokens = a.recall(t, k, attributes); known != nil {
+		return known, tokens
+	}
 	if known, tokens = b.recall(t, k, attributes); known != nil {
 		return known, tokens
 	}
@@ -96,7 +99,7 @@ func (g *memoGroup) recall(t *memoTable, k Key, attributes []limit.Attribute) (k
 		w := &g.ways[at&1]
 		known = w.known.Load()
 		way := state >> (memoBits * at & 63)
-		s := t.shapes[uint8(way>>memoShapeAt)].Load()
+		s := t.shapes.all[uint8(way>>memoShapeAt)].Load()
 		// That nobody wrote meanwhile is seen last.
 		if known != nil && s != nil && s.has(attributes) && (g.state.Load()^state)&^memoUses == 0 && state&memoOdd == 0 {
 			if way&memoUse < memoStay {
@@ -160,7 +163,7 @@ func (t *memoTable) pays() bool {
 }
 
 func newMemoTable(groups int, hinted bool) *memoTable {
-	t := &memoTable{groups: make([]memoGroup, groups), shapes: new([memoShapes]ref[shape]), sights: make([]word, max(groups, memoSights)), marks: make([]uint16, groups*memoWays)}
+	t := &memoTable{groups: make([]memoGroup, groups), shapes: new(shapes), sights: make([]word, max(groups, memoSights)), marks: make([]uint16, groups*memoWays)}
 	if hinted && groups >= memoHinted {
 		t.hints.of = make([]atomic.Uint64, groups)
 	}

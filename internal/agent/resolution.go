@@ -35,8 +35,22 @@ type path struct {
 
 // shape is a list of names of attributes.
 type shape struct {
-	names []string
-	at    [memoAttributes]uintptr // where they are
+	at     [memoAttributes]uintptr // where they are
+	names  []string
+	number uint8
+}
+
+// shapes are all shapes by their numbers, and those that are looked for first by where the last name is: that is known while the request's key
+// is still to be made, and so a hit waits for one after the other neither for its group, which says the number, nor for the shape.
+type shapes struct {
+	all  [memoShapes]ref[shape]
+	near [memoNear]ref[shape]
+}
+
+// place is where a shape is among those that are near.
+func (*shapes) place(name string, names int) uint8 {
+	at := address(name)
+	return uint8(at^at>>6^uintptr(names)) % memoNear
 }
 
 // Limits returns how many limits the request meets: at least one.
@@ -61,25 +75,30 @@ func (r *Resolution) Entry(i int) *Entry { return r.entries[i] }
 // Set returns the set that held the request.
 func (r *Resolution) Set() *Set { return r.set }
 
-// has reports whether a request names the same attributes. How long its names are is in its key, and not looked at again. Inlined it
-// would take registers from what it is inlined into, and twice the time.
-//
-//go:noinline
+// has reports whether a request names the same attributes. How long its names are is in its key, and not looked at again.
 func (s *shape) has(attributes []limit.Attribute) bool {
+	return s.isOf(attributes) || sameNames(s.names, attributes)
+}
+
+// isOf reports whether a request names the same attributes by the strings that are kept: one that does not may name their like.
+func (s *shape) isOf(attributes []limit.Attribute) bool {
 	if len(s.names) != len(attributes) {
 		return false
 	}
-	var elsewhere uintptr // a name is not the one that is kept, but may be its like
+	var elsewhere uintptr
 	for i := range attributes {
-		elsewhere |= s.at[i%memoAttributes] ^ address(attributes[i].Name)
+		elsewhere |= s.at[i&(memoAttributes-1)] ^ address(attributes[i].Name)
 	}
-	return elsewhere == 0 || sameNames(s.names, attributes)
+	return elsewhere == 0
 }
 
 // address is where a string is. Names are kept where nobody writes, so one at the same place is the same.
 func address(s string) uintptr { return uintptr(unsafe.Pointer(unsafe.StringData(s))) }
 
 func sameNames(names []string, attributes []limit.Attribute) bool {
+	if len(names) != len(attributes) {
+		return false
+	}
 	for i := range attributes {
 		if attributes[i].Name != names[i] {
 			return false

@@ -10,9 +10,22 @@ import (
 )
 
 // Allow asks for one unit; see AllowN.
+//
+// It is allow of one unit, written out: a call would have to carry all that is in hand.
 func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 	a := attributesOf(attributes)
-	return c.allow(ctx, 1, a, agent.KeyOf(a))
+	k := agent.KeyOf(a)
+	if c.special.Load() { // closed, or a switch is on
+		return c.allowSlow(ctx, 1, a)
+	}
+	known, plain, again := c.reg.Recall(k, a)
+	if known == nil {
+		return c.allowAnew(ctx, 1, a, again)
+	}
+	if !plain.None() && plain.Take(1) {
+		return Decision{Allowed: true, by: known}
+	}
+	return c.allowRecalled(ctx, 1, a, known, plain)
 }
 
 // AllowN decides a request that costs n units: all limits that hold it must have
@@ -47,8 +60,16 @@ func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute, k agen
 	if known == nil {
 		return c.allowAnew(ctx, n, a, again)
 	}
+	if !plain.None() && plain.Take(n) {
+		return Decision{Allowed: true, by: known}
+	}
+	return c.allowRecalled(ctx, n, a, known, plain)
+}
+
+// allowRecalled decides a request that is known; where it is Plain its one bucket's cell had not the units.
+func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
 	if !plain.None() {
-		if plain.Take(n) || known.TakeMoved(plain, 0, n) {
+		if known.TakeMoved(plain, 0, n) {
 			return Decision{Allowed: true, by: known}
 		}
 		if e := known.Entry(0); n == 1 && !known.Item(0).Soft {

@@ -23,7 +23,7 @@ type Attribute struct{ Name, Value string }
 // attributesOf hands the caller's attributes to the core without copying them: the
 // two types have one layout, which the conversion below lets the compiler check.
 func attributesOf(a []Attribute) []limit.Attribute {
-	return unsafe.Slice((*limit.Attribute)(unsafe.Pointer(unsafe.SliceData(a))), len(a))
+	return *(*[]limit.Attribute)(unsafe.Pointer(&a))
 }
 
 var _ = limit.Attribute(Attribute{})

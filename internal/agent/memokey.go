@@ -57,19 +57,18 @@ func KeyOf(attributes []limit.Attribute) (k Key) {
 	if len(attributes) > memoAttributes {
 		return k
 	}
-	var lengths, names, long uint64
+	aHigh, aLow, bHigh, bLow := sumsOf(attributes)
+	var lengths, names, long, carry uint64
 	for i := range attributes {
 		value, name := uint64(len(attributes[i].Value)), uint64(len(attributes[i].Name)) // for there are requests of the same values
 		lengths = lengths<<8 | value
 		names = names<<8 | name
 		long |= value | name
 	}
-	if long > 16 && !memorable(attributes) {
-		return k
-	}
-	aHigh, aLow, bHigh, bLow := sumsOf(attributes)
-	var carry uint64
 	if long > 16 {
+		if !memorable(attributes) {
+			return k
+		}
 		a, b := betweenAll(attributes)
 		aLow, bLow = aLow+a, bLow+b
 	}

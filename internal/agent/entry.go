@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -64,6 +65,15 @@ func (e *Entry) Try(n int64) bool {
 // Near begins to bring what Take needs into the processor's cache: a plain load, which
 // waits for nothing, where the subtraction that follows would be waited for alone.
 func (e *Entry) Near() { e.at.tokens.Load() }
+
+// NearAll begins to bring all that is read of a bucket whose Take failed, so that it is waited for together.
+func (e *Entry) NearAll() {
+	prefetch(uintptr(unsafe.Pointer(e))) // the book; what is loaded here is behind it
+	if s := e.seldom(); s != nil {
+		s.shutUntil.Load()
+	}
+	e.at.tokens.Load()
+}
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call. They hold a Pin.

@@ -69,15 +69,7 @@ func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute, k agen
 // allowRecalled decides a request that is known; where it is Plain its one bucket's cell had not the units.
 func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
 	if !plain.None() {
-		if known.TakeMoved(plain, 0, n) {
-			return Decision{Allowed: true, by: known}
-		}
-		if e := known.Entry(0); n == 1 && !known.Item(0).Soft {
-			if v, shut := c.shut(e, c.now()); shut {
-				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: e}
-			}
-		}
-		return c.allowKnown(ctx, n, a, known, 0)
+		return c.allowPlain(ctx, n, a, known, plain)
 	}
 	if !known.Slots() {
 		taken := known.Take(n)
@@ -87,6 +79,37 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 		return c.allowKnown(ctx, n, a, known, taken)
 	}
 	return c.allowKnown(ctx, n, a, known, -1)
+}
+
+// allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
+func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
+	h := hold{known.Item(0), known.Entry(0)}
+	h.entry.NearAll() // before the clock, which waits for it all
+	if known.TakeMoved(plain, 0, n) {
+		return Decision{Allowed: true, by: known}
+	}
+	if h.item.Soft {
+		return c.allowKnown(ctx, n, a, known, 0)
+	}
+	now := c.now()
+	if n == 1 {
+		if v, shut := c.shut(h.entry, now); shut {
+			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
+		}
+	}
+	state := isGone // the bucket is no more
+	switch v, lost := c.refillAt(h.entry, now, n, false); v.Outcome {
+	case agent.Admitted:
+		return Decision{Allowed: true, by: known}
+	case agent.Denied:
+		return c.denial(h, v, lost)
+	case agent.Wait:
+		state = toldToWait
+	}
+	set := known.Set()
+	d := c.continueSlow(ctx, n, a, set, []hold{h}, set.Place(h.item), state)
+	c.reg.Forget(known)
+	return d
 }
 
 // allowAnew finds the buckets of a request that is not known; again says that it is to be from now on.
@@ -279,6 +302,11 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict,
 			return v, false
 		}
 	}
+	return c.refillAt(e, now, n, patient)
+}
+
+// refillAt is refill of a bucket that does not deny for certain.
+func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v agent.Verdict, lost bool) {
 	if !e.Enter() {
 		return agent.Verdict{Outcome: agent.Rematch}, false
 	}

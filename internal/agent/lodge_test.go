@@ -333,6 +333,27 @@ func TestTokensComeHome(t *testing.T) {
 // moves is how often tokens are moved under load: requests come for as long as that lasts, however fast they are.
 const moves = 5_000
 
+// moved moves tokens, all or those of one bucket, three times of eight, and reports whether it did.
+func (m *memo) moved(rng *rand.Rand, of *Entry) bool {
+	switch rng.IntN(8) {
+	case 0:
+		m.begin()
+	case 1:
+		m.mu.Lock()
+		if t := m.table.Load(); t != nil { // it may not pay, where so many are not known
+			m.resizeLocked(t, memoGroups<<rng.IntN(3))
+		}
+		m.mu.Unlock()
+	case 2:
+		m.mu.Lock()
+		m.sendHomeLocked(of)
+		m.mu.Unlock()
+	default:
+		return false
+	}
+	return true
+}
+
 // While tokens move all the time, each unit of each bucket is taken once, and by the bucket's own requests.
 func TestTokensMoveUnderLoad(t *testing.T) {
 	const buckets, units = 40, 200_000
@@ -360,23 +381,9 @@ func TestTokensMoveUnderLoad(t *testing.T) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	m := &r.memo
 	for range moves {
-		switch i := rng.IntN(buckets); rng.IntN(8) {
-		case 0:
-			m.begin()
-		case 1:
-			m.mu.Lock()
-			if t := m.table.Load(); t != nil { // it may not pay, where so many are not known
-				m.resizeLocked(t, memoGroups<<rng.IntN(3))
-			}
-			m.mu.Unlock()
-		case 2:
-			m.mu.Lock()
-			m.sendHomeLocked(entries[i])
-			m.mu.Unlock()
-		default:
-			e := entries[i] // as its owner does
+		i := rng.IntN(buckets)
+		if e := entries[i]; !r.memo.moved(rng, e) { // as its owner does
 			e.mu.Lock()
 			st := e.stock()
 			st.credit(1)
@@ -432,23 +439,9 @@ func TestTokensOfSeveralLimitsMoveUnderLoad(t *testing.T) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
-	m := &r.memo
 	for range moves {
-		switch i := rng.IntN(len(own)); rng.IntN(8) {
-		case 0:
-			m.begin()
-		case 1:
-			m.mu.Lock()
-			if t := m.table.Load(); t != nil {
-				m.resizeLocked(t, memoGroups<<rng.IntN(3))
-			}
-			m.mu.Unlock()
-		case 2:
-			m.mu.Lock()
-			m.sendHomeLocked(own[i])
-			m.mu.Unlock()
-		default:
-			e := own[i]
+		i := rng.IntN(len(own))
+		if e := own[i]; !r.memo.moved(rng, e) {
 			e.mu.Lock()
 			st := e.stock()
 			st.folded = folded[i]

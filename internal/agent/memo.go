@@ -85,11 +85,8 @@ func (r *Registry) Near(k Key) {
 // that are kept. That is decided here, without a call, for which all that is in hand would be written and read again; the rest is recall's.
 func (r *Registry) Recall(k Key, attributes []limit.Attribute) (known *Resolution, plain Cell, again bool) {
 	t := r.memo.table.Load()
-	if t == nil || k.key%memoSample == 0 {
-		return r.recall(t, k, attributes)
-	}
 	last := len(attributes) - 1
-	if last < 0 {
+	if t == nil || last < 0 || k.sampled() { // which is counted
 		return r.recall(t, k, attributes)
 	}
 	s := t.shapes.near[t.shapes.place(attributes[last].Name, len(attributes))].Load()
@@ -170,7 +167,7 @@ func (r *Registry) Remember(attributes []limit.Attribute, set *Set, items []*Ite
 		return
 	}
 	k := KeyOf(attributes)
-	if k.none() {
+	if k.none() || len(attributes) == 0 {
 		return
 	}
 	most := max(memoFloor, memoEach*int(r.buckets.Load()))
@@ -218,7 +215,7 @@ func (m *memo) shapeLocked(t *memoTable, attributes []limit.Attribute) int {
 			return i
 		}
 	}
-	if free >= 0 && len(attributes) > 0 {
+	if free >= 0 {
 		s := &shape{number: uint8(free)}
 		for i := range attributes {
 			name := ownName(attributes[i].Name)

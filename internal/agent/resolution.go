@@ -40,8 +40,8 @@ type shape struct {
 	number uint8
 }
 
-// shapes are all shapes by their numbers, and those that are looked for first by where the last name is: that is known while the request's key
-// is still to be made, and so a hit waits for one after the other neither for its group, which says the number, nor for the shape.
+// shapes are all shapes by their numbers, and some by where their last name is. That is known while the request's key is still to be made,
+// so that a hit looks at its names meanwhile, and of its group's line only compares the number.
 type shapes struct {
 	all  [memoShapes]ref[shape]
 	near [memoNear]ref[shape]

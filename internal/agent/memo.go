@@ -78,6 +78,30 @@ func (r *Registry) Near(k Key) {
 	}
 }
 
+// Nearer goes on where Near left off, once what that began to bring is there: what a decision will read besides, for the request's units
+// are not in the index or not enough of them are, it begins to bring too. It changes nothing, and what it goes by need not hold any more.
+func (r *Registry) Nearer(k Key) {
+	t := r.memo.table.Load()
+	if t == nil {
+		return
+	}
+	g := &t.groups[t.place(k, 0)]
+	way := 0
+	if g.keys[1].Load() == k.key {
+		way = 1
+	}
+	w := &g.ways[way&1]
+	known := w.known.Load()
+	if known == nil || g.keys[way&1].Load() != k.key {
+		return
+	}
+	if g.state.Load()>>(memoBits*way&63)&memoLodges == 0 {
+		known.near()
+	} else if w.tokens.Load() < Unit {
+		known.entries[0].NearAll()
+	}
+}
+
 // Recall returns what a request of this key and these attributes came to before, and where that is Plain its one bucket's cell; nil where
 // that is not known; again then says that it is worth remembering.
 //

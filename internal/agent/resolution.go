@@ -160,6 +160,16 @@ func (r *Resolution) Take(n int64) int {
 	return limits
 }
 
+// near begins to bring the tokens of all limits, and of buckets that have none what else will be read.
+func (r *Resolution) near() {
+	limits := r.limits
+	for i := range limits {
+		if r.at[i&(memoLimits-1)].Load().Load() < Unit {
+			r.entries[i&(memoLimits-1)].NearAll()
+		}
+	}
+}
+
 // hot is what requests touch of the bucket of limit i, whose tokens do not lodge: they are in front of it. Its entry, which knows it too, is
 // in another line.
 func (r *Resolution) hot(i int) *hot { return (*hot)(unsafe.Pointer(r.at[i].Load())) }

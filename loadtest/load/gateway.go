@@ -16,8 +16,9 @@ const behind = 100_000 // microseconds
 
 // decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
 type decider interface {
-	// ready prepares a request that is at hand, and decide decides it.
+	// ready prepares a request that is at hand, fetch fetches what it will need besides, and decide decides it.
 	ready(p *client.Prepared, attributes []client.Attribute)
+	fetch(p *client.Prepared)
 	decide(ctx context.Context, p *client.Prepared, attributes []client.Attribute) client.Decision
 }
 
@@ -28,6 +29,8 @@ func (b batches) ready(p *client.Prepared, attributes []client.Attribute) {
 	*p = b.Prepare(attributes...)
 }
 
+func (b batches) fetch(p *client.Prepared) { p.Fetch() }
+
 func (b batches) decide(ctx context.Context, p *client.Prepared, _ []client.Attribute) client.Decision {
 	return p.Allow(ctx)
 }
@@ -36,6 +39,8 @@ func (b batches) decide(ctx context.Context, p *client.Prepared, _ []client.Attr
 type singly struct{ *client.Client }
 
 func (singly) ready(*client.Prepared, []client.Attribute) {}
+
+func (singly) fetch(*client.Prepared) {}
 
 func (s singly) decide(ctx context.Context, _ *client.Prepared, attributes []client.Attribute) client.Decision {
 	return s.Allow(ctx, attributes...)
@@ -136,7 +141,8 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 }
 
 // ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time, in what it asks of the
-// gateway: preparing, where that is done, and deciding.
+// gateway: preparing, where that is done, its part of what is fetched for all that are at hand, and deciding. Fetching is not timed one by one,
+// for a clock that is read waits for all that was asked of memory before, which nothing else waits for there.
 func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
 	timed := -1
 	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.timing.Load() {
@@ -159,6 +165,13 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 				d.ready(&w.requests.prepared[j], w.requests.of(j))
 				preparing = time.Since(begin)
 			}
+			if timed < i || timed >= i+n {
+				w.fetch(d, n)
+			} else {
+				begin := time.Now()
+				w.fetch(d, n)
+				preparing += time.Since(begin) / time.Duration(n)
+			}
 		}
 		prepared, attributes := &w.requests.prepared[i%ahead], w.requests.of(i%ahead)
 		if i == timed {
@@ -175,6 +188,13 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 			<-g.turn
 			w.away = false
 		}
+	}
+}
+
+// fetch has the first n of the requests at hand fetch what they will need.
+func (w *worker) fetch(d decider, n int) {
+	for i := range n {
+		d.fetch(&w.requests.prepared[i])
 	}
 }
 

@@ -30,6 +30,13 @@ func (c *Client) Prepare(attributes ...Attribute) Prepared {
 	return p
 }
 
+// Fetch goes on with what Prepare began. Called some tenth of a microsecond or more after it, and before the decision, it looks at whether
+// the request's units are at hand, and where they are not, begins to bring what the decision will need then: a request of a bucket that has run
+// dry, or lives on what a trickle brings, waits for several pieces of memory, each of which says where the next is. A server that has
+// several requests at hand prepares them all, fetches for each, and then decides each. It decides and takes nothing, it waits only for what Prepare
+// asked for, and need not be called. It allocates nothing.
+func (p *Prepared) Fetch() { p.c.reg.Nearer(p.key) }
+
 // Allow asks for one unit, as Client.Allow does.
 func (p *Prepared) Allow(ctx context.Context) Decision { return p.c.allow(ctx, 1, p.attributes, p.key) }
 

@@ -33,7 +33,7 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 		at("listed", limit.Limit{Algorithm: limit.TokenBucket, Rate: hour, Burst: 20, Deny: of("bad"), Allow: of("good")}),
 		at("slots", limit.Limit{Algorithm: limit.Concurrency, Slots: 4}),
 	)
-	decide := func(t *testing.T, seed uint64, batch int) (all []string) {
+	decide := func(t *testing.T, seed uint64, batch int, fetch bool) (all []string) {
 		bubble(t, p, func(t *testing.T, s *fake) {
 			s.leases = memstore.New()
 			c := dial(t, s)
@@ -52,6 +52,9 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 					if i%batch == 0 && batch > 1 {
 						for j := i; j < min(i+batch, len(requests)); j++ {
 							prepared[j] = c.Prepare(requests[j]...)
+						}
+						for j := i; j < min(i+batch, len(requests)) && fetch; j++ {
+							prepared[j].Fetch()
 						}
 					}
 					var d Decision
@@ -72,14 +75,17 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 		return all
 	}
 	for seed := range uint64(3) {
-		want := decide(t, seed, 1)
+		want := decide(t, seed, 1, false)
 		denied := 0
-		for _, batch := range []int{2, 16} {
-			for i, got := range decide(t, seed, batch) {
+		for _, how := range []struct {
+			batch int
+			fetch bool
+		}{{2, false}, {2, true}, {16, true}} {
+			for i, got := range decide(t, seed, how.batch, how.fetch) {
 				if got != want[i] {
-					t.Fatalf("seed %d, prepared by %d, request %d:\n got %s\nwant %s", seed, batch, i, got, want[i])
+					t.Fatalf("seed %d, prepared so: %+v, request %d:\n got %s\nwant %s", seed, how, i, got, want[i])
 				}
-				if batch == 2 && got[len(got)-len(", limit"):] == ", limit" {
+				if how.batch == 2 && !how.fetch && got[len(got)-len(", limit"):] == ", limit" {
 					denied++
 				}
 			}
@@ -99,6 +105,7 @@ func TestPreparedBeforeAChange(t *testing.T) {
 		early := c.Prepare(tenant("a"))
 		allowed := func(n int) (allowed int) {
 			for range n {
+				early.Fetch()
 				if early.Allow(t.Context()).Allowed {
 					allowed++
 				}
@@ -124,7 +131,7 @@ func TestPreparedBeforeAChange(t *testing.T) {
 	})
 }
 
-// Preparing allocates nothing, nor does a decision on what is prepared.
+// Preparing allocates nothing, nor does fetching, nor a decision on what is prepared.
 func TestPreparedDoNotAllocate(t *testing.T) {
 	p := newPlenty()
 	p.tokens = 1 << 20
@@ -138,6 +145,9 @@ func TestPreparedDoNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		for i := range prepared {
 			prepared[i] = c.Prepare(requests[i]...)
+		}
+		for i := range prepared {
+			prepared[i].Fetch()
 		}
 		for i := range prepared {
 			prepared[i].Allow(ctx)
@@ -162,6 +172,7 @@ func TestPreparedByMany(t *testing.T) {
 		group.Go(func() {
 			for range rounds {
 				for i := range prepared {
+					prepared[i].Fetch()
 					if d := prepared[i].Allow(t.Context()); !d.Allowed {
 						t.Errorf("%v is denied: %v", requests[i], d.Reason)
 					}

@@ -89,6 +89,7 @@ type loop struct {
 	settleFails int
 	settleAt    time.Time
 	reportAt    time.Time
+	sign        bool      // the next report is a sign of life: the first, which a fleet that begins sends all at once
 	edgeAt      time.Time // when the last slot ended, as this loop saw it
 	sweptAt     int64
 	accounts    accounts       // of leases, by limit
@@ -221,7 +222,8 @@ func (l *loop) step() time.Duration {
 	}
 	if !now.Before(l.reportAt) {
 		l.report(now)
-		if l.followsEdge(now) {
+		if l.followsEdge(now) || l.sign {
+			l.sign = false
 			l.reportAt = now.Add(apart(c.cfg.reportInterval))
 		} else {
 			l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
@@ -487,7 +489,7 @@ func (l *loop) onWatched(e watchEvent) {
 		c.log.Info("policy in force", "version", e.rules.Policy.Version)
 		if first {
 			close(c.policied)
-			l.reportAt = time.Now().Add(jitter(min(c.cfg.reportInterval, time.Second), 1)) // a sign of life
+			l.sign, l.reportAt = true, time.Now().Add(jitter(min(c.cfg.reportInterval, time.Second), 1))
 		}
 	}
 	if e.trial != nil && e.trial.Policy.Version != c.reg.Trial() {

@@ -30,12 +30,12 @@ type Load struct {
 // docs/sizing.md says how each was measured.
 const (
 	decisionCPU = 110e-9 // a limit's, by attributes
-	stepCPU     = 50e-6  // Redis, a renewal of a bucket
-	replicaCPU  = 12e-6  // a replica's part of it; not measured alone
-	serverCPU   = 6e-6   // quota-server, a renewal
+	stepCPU     = 25e-6  // Redis, a renewal of a bucket
+	replicaCPU  = 8e-6   // a replica's part of it; not measured alone
+	serverCPU   = 16e-6  // quota-server, a renewal
 	callCPU     = 150e-6 // quota-server, a call
 	agentCPU    = 15e-6  // the gateway, a renewal
-	rowCPU      = 2.4e-6 // Postgres, a report row
+	rowCPU      = 1.5e-6 // Postgres, a report row
 	rowServer   = 0.9e-6 // quota-server, a report row
 	bucketBytes = 142 + 201
 	entryBytes  = 200 // of Postgres: an entry with its indexes

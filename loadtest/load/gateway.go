@@ -154,24 +154,8 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 	var preparing time.Duration
 	for i := range int(r.n) {
 		if i%ahead == 0 {
-			n := min(int(r.n)-i, ahead)
-			w.requests.read(l.track, int(r.from)+i, n)
-			for j := range n {
-				if i+j != timed {
-					d.ready(&w.requests.prepared[j], w.requests.of(j))
-					continue
-				}
-				begin := time.Now()
-				d.ready(&w.requests.prepared[j], w.requests.of(j))
-				preparing = time.Since(begin)
-			}
-			if timed < i || timed >= i+n {
-				w.fetch(d, n)
-			} else {
-				begin := time.Now()
-				w.fetch(d, n)
-				preparing += time.Since(begin) / time.Duration(n)
-			}
+			w.requests.read(l.track, int(r.from)+i, min(int(r.n)-i, ahead))
+			preparing += w.prepare(d, min(int(r.n)-i, ahead), timed-i)
 		}
 		prepared, attributes := &w.requests.prepared[i%ahead], w.requests.of(i%ahead)
 		if i == timed {
@@ -189,6 +173,27 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 			w.away = false
 		}
 	}
+}
+
+// prepare prepares the first n of the requests at hand, and fetches for them. It returns what that took of the one that is timed, 0 where it is none
+// of them.
+func (w *worker) prepare(d decider, n, timed int) (took time.Duration) {
+	for j := range n {
+		if j != timed {
+			d.ready(&w.requests.prepared[j], w.requests.of(j))
+			continue
+		}
+		begin := time.Now()
+		d.ready(&w.requests.prepared[j], w.requests.of(j))
+		took = time.Since(begin)
+	}
+	if timed < 0 || timed >= n {
+		w.fetch(d, n)
+		return 0
+	}
+	begin := time.Now()
+	w.fetch(d, n)
+	return took + time.Since(begin)/time.Duration(n)
 }
 
 // fetch has the first n of the requests at hand fetch what they will need.

@@ -80,7 +80,7 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 		for _, how := range []struct {
 			batch int
 			fetch bool
-		}{{2, false}, {2, true}, {16, true}} {
+		}{{2, false}, {2, true}, {16, false}, {16, true}} {
 			for i, got := range decide(t, seed, how.batch, how.fetch) {
 				if got != want[i] {
 					t.Fatalf("seed %d, prepared so: %+v, request %d:\n got %s\nwant %s", seed, how, i, got, want[i])

@@ -75,6 +75,24 @@ func (e *Entry) NearAll() {
 	e.at.tokens.Load()
 }
 
+// NearBook, NearScope and NearTerms begin to bring what Held and State read: each what the one before it said where it is.
+func (e *Entry) NearBook() { near(unsafe.Pointer(e)) }
+
+// NearScope goes on after NearBook.
+func (e *Entry) NearScope() {
+	near(unsafe.Pointer(e.from.Load()))
+	near(unsafe.Pointer(e.at))
+}
+
+// NearTerms goes on after NearScope.
+func (e *Entry) NearTerms() { near(unsafe.Pointer(e.scope().now.Load())) }
+
+// near begins to bring two lines.
+func near(at unsafe.Pointer) {
+	prefetch(uintptr(at))
+	prefetch(uintptr(at) + 64)
+}
+
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
 // callers that cannot afford a call. They hold a Pin.
 func (e *Entry) Stock() *counter { return &e.at.tokens } //nolint:revive // an atomic.Int64, but in one test's build

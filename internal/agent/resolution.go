@@ -160,6 +160,9 @@ func (r *Resolution) Take(n int64) int {
 	return limits
 }
 
+// NearEntries begins to bring the resolution itself, which knows the entries.
+func (r *Resolution) NearEntries() { near(unsafe.Pointer(r)) }
+
 // near begins to bring the tokens of all limits, and of buckets that have none what else will be read.
 func (r *Resolution) near() {
 	limits := r.limits

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/ask"
-	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -24,7 +23,7 @@ const maxWaiting = 4 * ask.MaxQuestions
 // Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
 // a gRPC server with ask.Codec, or Lines. It is safe for concurrent use.
 //
-// One goroutine of a stream leads: it reads a message, decides its questions one after the other, and
+// One goroutine of a stream leads: it reads a message, decides its questions, some at a time, and
 // writes one answer to all. A decision that has to wait for the server makes another goroutine the
 // leader before it does, with what is left of the message, and is answered by itself. So what is
 // decided here, which is nearly all, costs no goroutine, and waits for nobody.
@@ -71,7 +70,9 @@ func (d *Decide) serve(s *stream) error {
 	d.metrics.streams.Inc()
 	defer d.metrics.streams.Dec()
 	ended := make(chan struct{})
-	s.leading.Go(newLeader(s).lead)
+	first := newLeader(s)
+	first.in, first.out, first.batch = new(ask.Frame), new(ask.Frame), new(batch)
+	s.leading.Go(first.lead)
 	go func() {
 		s.leading.Wait()
 		close(ended)
@@ -113,18 +114,18 @@ type leader struct {
 	context.Context // the stream's, or with the time of the question that waits
 	stream          *stream
 	in, out         *ask.Frame
-	question        ask.Question
-	attributes      []client.Attribute // its own
-	reading         bool               // a message was read, and is not answered
-	asking          context.Context    // itself, with what it does before it waits
-	parted          bool               // another leads now
+	batch           *batch
+	reading         bool            // a message was read, and is not answered
+	asking          context.Context // itself, with what it does before it waits
+	timeout         int64           // of the question at hand, in microseconds
+	parted          bool            // another leads now
 	cancel          context.CancelFunc
-	answer          ask.Answer
 	counts          counts
 }
 
+// newLeader returns one with nothing of a message in hand.
 func newLeader(s *stream) *leader {
-	l := &leader{Context: s.ctx, stream: s, in: new(ask.Frame), out: new(ask.Frame)}
+	l := &leader{Context: s.ctx, stream: s}
 	l.asking = client.BeforeWait(l, l.part)
 	return l
 }
@@ -134,24 +135,17 @@ func (l *leader) lead() {
 	s := l.stream
 	for {
 		for {
-			ok, err := l.in.Question(&l.question)
+			if !l.decide() { // what is in hand; of the leader before, where that question waits
+				return
+			}
+			l.batch.answer(l.out)
+			ok, err := l.batch.read(s.door.client, l.in)
 			if err != nil {
 				s.fail(status.Error(codes.InvalidArgument, err.Error()))
 				return
 			}
 			if !ok {
 				break
-			}
-			l.decide()
-			if l.parted {
-				l.cancel()
-				s.door.metrics.add(&l.counts)
-				s.send(l.out)
-				s.mu.Lock()
-				s.waiting--
-				s.room.Signal()
-				s.mu.Unlock()
-				return
 			}
 		}
 		if l.reading {
@@ -181,6 +175,35 @@ func (l *leader) lead() {
 	}
 }
 
+// decide decides what the batch has left. It reports false where a question waited, so that another leads: that question is answered then.
+func (l *leader) decide() bool {
+	for b := l.batch; !b.asked(); {
+		id, d := b.decide(l)
+		l.counts.add(d)
+		if l.parted { // with the batch, which was another's meanwhile
+			l.cancel()
+			l.answerAlone(id, d)
+			return false
+		}
+		b.decided(id, d)
+	}
+	return true
+}
+
+// answerAlone answers a question that waited.
+func (l *leader) answerAlone(id uint64, d client.Decision) {
+	s := l.stream
+	var f ask.Frame
+	t := d.Details()
+	f.Answer(answerOf(id, &d, &t))
+	s.door.metrics.add(&l.counts)
+	s.send(&f)
+	s.mu.Lock()
+	s.waiting--
+	s.room.Signal()
+	s.mu.Unlock()
+}
+
 // part makes another goroutine the leader: this one's question is going to wait. Its attributes were copied by
 // then, so that this one reads the frame no more.
 func (l *leader) part() {
@@ -192,34 +215,12 @@ func (l *leader) part() {
 	s.waiting++
 	s.mu.Unlock()
 	next := newLeader(s)
-	next.in, next.out, next.counts, next.reading = l.in, l.out, l.counts, true
-	l.parted, l.in, l.out, l.counts = true, nil, new(ask.Frame), counts{}
-	if t := l.question.Timeout; t > 0 {
-		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(t, int64(time.Hour/time.Microsecond)))*time.Microsecond)
+	next.in, next.out, next.batch, next.counts, next.reading = l.in, l.out, l.batch, l.counts, true
+	l.parted, l.in, l.out, l.batch, l.counts = true, nil, nil, nil, counts{}
+	if l.timeout > 0 {
+		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(l.timeout, int64(time.Hour/time.Microsecond)))*time.Microsecond)
 	} else {
 		l.cancel = func() {}
 	}
 	s.leading.Go(next.lead)
-}
-
-// decide decides the question at hand, and adds the answer.
-func (l *leader) decide() {
-	q := &l.question
-	id := q.ID
-	var d client.Decision
-	if q.Units < 0 || q.Units > limit.MaxUnits {
-		d.Reason = client.ReasonInvalid
-	} else {
-		l.attributes = l.attributes[:0]
-		for _, a := range q.Attributes {
-			l.attributes = append(l.attributes, client.Attribute(a))
-		}
-		d = l.stream.door.client.AllowN(l.asking, q.Units, l.attributes...)
-	}
-	a := &l.answer
-	*a = ask.Answer{ID: id, Allowed: d.Allowed, Reason: uint8(d.Reason), RetryAfter: d.RetryAfter.Microseconds()}
-	t := d.Details()
-	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = t.Limit, t.Quota, t.Window.Microseconds(), t.Remaining, t.Reset.Microseconds()
-	l.out.Answer(a)
-	l.counts.add(d)
 }

@@ -3,7 +3,10 @@ package doors
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/ask"
 	"github.com/f4ee788f/quota/internal/bubbled"
@@ -84,7 +88,7 @@ type node struct {
 	lines  *Lines
 	door   *Decide
 	server *grpc.Server
-	frozen chan struct{} // what AllowN waits for; nil
+	frozen chan struct{} // what decisions wait for; nil
 }
 
 // startNode runs in a bubble, and ends with stop.
@@ -171,13 +175,22 @@ func (n *node) thaw() {
 }
 
 func (n *node) AllowN(ctx context.Context, units int64, attributes ...client.Attribute) client.Decision {
+	n.thawed()
+	return n.client.AllowN(ctx, units, attributes...)
+}
+
+func (n *node) Prepare(attributes ...client.Attribute) client.Prepared {
+	n.thawed()
+	return n.client.Prepare(attributes...)
+}
+
+func (n *node) thawed() {
 	n.mu.Lock()
 	frozen := n.frozen
 	n.mu.Unlock()
 	if frozen != nil {
 		<-frozen
 	}
-	return n.client.AllowN(ctx, units, attributes...)
 }
 
 func (n *node) PolicyVersion() int64       { return n.client.PolicyVersion() }
@@ -561,6 +574,71 @@ func TestGeneratedCodeAsks(t *testing.T) {
 		}
 		if _, err := stream.Recv(); err == nil {
 			t.Error("the agent goes on after the end")
+		}
+	})
+}
+
+// A message of several batches is answered question by question, each once, wherever in it some wait or cannot be asked.
+func TestMessageOfSeveralBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		conn, err := grpc.NewClient("passthrough:agent", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(n.connect))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		stream, err := quotav1.NewDecisionServiceClient(conn).Decide(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for round := range 40 {
+			request, want := &quotav1.DecideRequest{}, map[uint64]string{}
+			for id := range uint64(rng.IntN(3*maxBatch) + 1) {
+				q := &quotav1.Question{Id: id}
+				tenant := "acme"
+				switch want[id] = "true LIMIT"; rng.IntN(8) {
+				case 0:
+					tenant, want[id] = "poor", "false LIMIT"
+				case 1:
+					q.Units, want[id] = proto.Int64(-1), "false INVALID"
+				case 2: // nobody has asked of it, and so it waits
+					tenant = fmt.Sprintf("new-%d-%d", round, id)
+				case 3:
+					want[id] = "false NO_TENANT"
+					request.Questions = append(request.Questions, q)
+					continue
+				}
+				q.Attributes = []*quotav1.Attribute{{Name: "tenant", Value: tenant}}
+				request.Questions = append(request.Questions, q)
+			}
+			if err := stream.Send(request); err != nil {
+				t.Fatal(err)
+			}
+			got := map[uint64]string{}
+			for done := false; !done || len(got) < len(want); {
+				answer, err := stream.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = done || answer.Done
+				for _, a := range answer.Answers {
+					if was, twice := got[a.Id]; twice {
+						t.Fatalf("round %d: question %d is answered %q, and again %v", round, a.Id, was, a)
+					}
+					got[a.Id] = fmt.Sprint(a.Allowed, " ", a.Reason)
+					if (a.Limit == "requests") != strings.HasSuffix(want[a.Id], "LIMIT") {
+						t.Errorf("round %d: question %d is told of limit %q", round, a.Id, a.Limit)
+					}
+				}
+			}
+			if !maps.Equal(got, want) {
+				t.Fatalf("round %d: got %v, want %v", round, got, want)
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 // Client is what a door asks: a client.Client.
 type Client interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
+	Prepare(attributes ...client.Attribute) client.Prepared
 	PolicyVersion() int64
 	Gateways() []client.Gateway
 }

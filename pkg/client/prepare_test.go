@@ -40,7 +40,8 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			pick := func(of ...string) string { return of[rng.IntN(len(of))] }
 			for range 48 {
-				requests, units, prepared := make([][]Attribute, 16), make([]int64, 16), make([]Prepared, 16)
+				requests, units, prepared := make([][]Attribute, 20), make([]int64, 20), make([]Prepared, 20)
+				decisions, details := make([]Decision, 20), make([]Details, 20)
 				for i := range requests {
 					requests[i] = []Attribute{tenant(pick("a", "b", "c", "a tenant that cannot be")), {"endpoint", pick("one", "soft", "listed", "slots", "")}, {"user", pick("u", "bad", "good")}}
 					for range rng.IntN(2) * rng.IntN(10) { // more than what is remembered, at times
@@ -68,6 +69,13 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 					}
 					all = append(all, fmt.Sprintf("%d units of %v: %v by %q, %v", units[i], requests[i], d.Allowed, d.Limit(), d.Reason))
 					d.Done()
+					decisions[i] = d
+				}
+				DetailsOf(decisions, details)
+				for i, d := range decisions {
+					if details[i] != d.Details() {
+						t.Fatalf("%v by %v: together with others %+v, alone %+v", requests[i], d.by, details[i], d.Details())
+					}
 				}
 			}
 			shut(t, c)

@@ -124,17 +124,23 @@ func run(ctx context.Context) (err error) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Redis, PoolSize: *callers})
 	defer cluster.Close()
 	limiter, script := redis_rate.NewLimiter(cluster), redis.NewScript(bucket)
-	keys := make([]string, tenants)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("tenant-%05d", i)
+	// Each candidate has tenants of its own: two agents that are asked of the same ones in turns would measure how leases
+	// wander between them.
+	keysOf := func(candidate string) []string {
+		keys := make([]string, tenants)
+		for i := range keys {
+			keys[i] = fmt.Sprintf("%s-%05d", candidate, i)
+		}
+		return keys
 	}
+	keys := keysOf("redis")
 	ours := []string{agentName, serverName, redisName}
 	candidates := []candidate{
-		{"quota-agent, thin client, Unix", ours, a.thinly(unixDoor, keys)},
-		{"quota-agent, thin client, TCP", ours, a.thinly(tcpDoor, keys)},
-		{"quota-agent, Envoy, Unix", ours, asker(a.calls[unixDoor], keys)},
-		{"quota-agent, Envoy, TCP", ours, asker(a.calls[tcpDoor], keys)},
-		{"quota-agent, HTTP /check, Unix", ours, a.check(keys)},
+		{"quota-agent, thin client, Unix", ours, a.thinly(unixDoor, keysOf("thin-unix"))},
+		{"quota-agent, thin client, TCP", ours, a.thinly(tcpDoor, keysOf("thin-tcp"))},
+		{"quota-agent, Envoy, Unix", ours, asker(a.calls[unixDoor], keysOf("envoy-unix"))},
+		{"quota-agent, Envoy, TCP", ours, asker(a.calls[tcpDoor], keysOf("envoy-tcp"))},
+		{"quota-agent, HTTP /check, Unix", ours, a.check(keysOf("check-unix"))},
 		{"redis_rate", []string{redisName}, func(ctx context.Context, t int) (bool, error) {
 			r, err := limiter.Allow(ctx, keys[t], redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second})
 			return err == nil && r.Allowed > 0, err

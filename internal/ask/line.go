@@ -25,7 +25,7 @@ const helloWait = 5 * time.Second
 // third of what gRPC's framing, flow control and goroutines take, of which a frame of fourteen
 // questions is worth half of a decision for each (make bench-peers). Recv is for one goroutine, Send for any.
 type Line struct {
-	conn net.Conn
+	conn io.ReadWriteCloser
 	in   []byte // read, and from at not yet taken
 	at   int
 
@@ -36,7 +36,7 @@ type Line struct {
 // NewLine returns the line over conn whose first bytes are read already. It says hello.
 func NewLine(conn net.Conn, read []byte) (*Line, error) {
 	l := &Line{conn: conn, in: append(make([]byte, 0, 16<<10), read...)}
-	if err := errors.Join(conn.SetDeadline(time.Now().Add(helloWait)), l.write([]byte(Hello))); err != nil {
+	if err := errors.Join(conn.SetDeadline(time.Now().Add(helloWait)), l.write([]byte(Hello), nil)); err != nil {
 		return nil, err
 	}
 	for len(l.in) < len(Hello) {
@@ -51,10 +51,16 @@ func NewLine(conn net.Conn, read []byte) (*Line, error) {
 	return l, conn.SetDeadline(time.Time{})
 }
 
-func (l *Line) write(b []byte) error {
+func (l *Line) write(b []byte, stalls func()) error {
+	if d, ok := l.conn.(interface{ writeOr([]byte, func()) error }); ok {
+		return d.writeOr(b, stalls)
+	}
 	_, err := l.conn.Write(b)
 	return err
 }
+
+// Close ends the line: whoever reads or writes is woken.
+func (l *Line) Close() error { return l.conn.Close() }
 
 // more reads what there is, at least a byte.
 func (l *Line) more() error {
@@ -73,7 +79,10 @@ func (l *Line) more() error {
 	return err
 }
 
-// Recv reads the next frame into f; io.EOF where the other side sends no more.
+// ErrAgain means that nothing more is there yet; see Line.Direct.
+var ErrAgain = errors.New("ask: nothing more is there yet")
+
+// Recv reads the next frame into f; io.EOF where the other side sends no more, and ErrAgain where it may later, of a line that is Direct.
 func (l *Line) Recv(f *Frame) error {
 	f.Reset()
 	for {
@@ -102,12 +111,20 @@ func (l *Line) Recv(f *Frame) error {
 }
 
 // Send writes a frame, which may be used again when it returns.
-func (l *Line) Send(f *Frame) error {
-	l.mu.Lock()
+func (l *Line) Send(f *Frame) error { return l.SendOr(f, nil) }
+
+// SendOr is Send that calls stalls, if that is not nil, before it waits for the other side to read, of a line that is Direct, or for another Send.
+func (l *Line) SendOr(f *Frame, stalls func()) error {
+	if !l.mu.TryLock() {
+		if stalls != nil {
+			stalls()
+		}
+		l.mu.Lock()
+	}
 	defer l.mu.Unlock()
 	l.out = binary.BigEndian.AppendUint32(l.out[:0], uint32(len(f.buf)))
 	l.out = append(l.out, f.buf...)
-	return l.write(l.out)
+	return l.write(l.out, stalls)
 }
 
 // CloseSend says that nothing more is sent: an empty frame, which means nothing else.

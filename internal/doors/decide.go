@@ -20,6 +20,9 @@ import (
 // read, until one of them is answered. Each takes a goroutine.
 const maxWaiting = 4 * ask.MaxQuestions
 
+// maxTurn is about how many questions are decided in a turn, before other lines have theirs: some half a millisecond.
+const maxTurn = ask.MaxQuestions
+
 // Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
 // a gRPC server with ask.Codec, or Lines. It is safe for concurrent use.
 //
@@ -50,12 +53,14 @@ type stream struct {
 	ctx     context.Context // ends what waits when the client is gone
 	hangup  func()          // ends ctx; nil where that ends by itself
 	carrier ask.Carrier
+	led     *led // by a turner; nil where a goroutine of its own leads
 
 	leading sync.WaitGroup // leaders, and those that were and wait still
 
 	mu      sync.Mutex
 	room    sync.Cond // signalled when waiting falls
 	waiting int
+	full    bool  // nobody leads, until waiting falls
 	err     error // the first; what the stream ends with
 }
 
@@ -72,7 +77,11 @@ func (d *Decide) serve(s *stream) error {
 	ended := make(chan struct{})
 	first := newLeader(s)
 	first.in, first.out, first.batch = new(ask.Frame), new(ask.Frame), new(batch)
-	s.leading.Go(first.lead)
+	if s.led != nil {
+		s.led.begin(first)
+	} else {
+		s.leading.Go(func() { first.lead() })
+	}
 	go func() {
 		s.leading.Wait()
 		close(ended)
@@ -130,19 +139,29 @@ func newLeader(s *stream) *leader {
 	return l
 }
 
-// lead reads and answers until the stream ends, or another leads.
-func (l *leader) lead() {
-	s := l.stream
+// outcome is why a leader leads no more.
+type outcome uint8
+
+const (
+	ended   outcome = iota // the stream did
+	hasLeft                // another leads, and what waited is answered
+	isIdle                 // nothing more is there yet
+	isFull                 // as many questions wait as may
+)
+
+// lead reads and answers as long as there is something to.
+func (l *leader) lead() outcome {
+	s, asked := l.stream, 0
 	for {
 		for {
 			if !l.decide() { // what is in hand; of the leader before, where that question waits
-				return
+				return hasLeft
 			}
 			l.batch.answer(l.out)
 			ok, err := l.batch.read(s.door.client, l.in)
 			if err != nil {
 				s.fail(status.Error(codes.InvalidArgument, err.Error()))
-				return
+				return ended
 			}
 			if !ok {
 				break
@@ -151,28 +170,72 @@ func (l *leader) lead() {
 		if l.reading {
 			l.out.End(true, false)
 			s.door.metrics.add(&l.counts)
-			s.send(l.out)
+			l.send()
+			asked += l.in.Len()
 			l.out.Reset()
 			l.reading = false
 		}
-		s.mu.Lock()
-		for s.waiting >= maxWaiting {
-			s.room.Wait()
+		if s.led != nil && asked >= maxTurn {
+			s.led.stalls() // others have waited long enough
 		}
-		failed := s.err != nil
-		s.mu.Unlock()
-		if failed {
-			return
+		if may, why := s.mayRead(); !may {
+			return why
 		}
 		if err := s.carrier.Recv(l.in); err != nil {
+			if errors.Is(err, ask.ErrAgain) {
+				return isIdle
+			}
 			if !errors.Is(err, io.EOF) {
 				s.fail(err)
 			}
-			return
+			return ended
 		}
 		l.reading = true
 		s.door.metrics.frames.Inc()
 	}
+}
+
+// mayRead waits for room for what may wait, or tells a turner that there is none.
+func (s *stream) mayRead() (may bool, why outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting >= maxWaiting && s.err == nil {
+		if s.led != nil {
+			return false, isFull
+		}
+		s.room.Wait()
+	}
+	return s.err == nil, ended
+}
+
+// rests reports whether as many questions wait as may: then nobody leads until one does not any more.
+func (s *stream) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = s.waiting >= maxWaiting
+	return s.full
+}
+
+// hasRoom says that a question waits no more.
+func (s *stream) hasRoom() {
+	s.mu.Lock()
+	s.waiting--
+	s.room.Signal()
+	resume := s.full
+	s.full = false
+	s.mu.Unlock()
+	if resume {
+		go s.led.goOn(nil)
+	}
+}
+
+// send sends what is answered.
+func (l *leader) send() {
+	if g := l.stream.led; g != nil {
+		g.send(l.out)
+		return
+	}
+	l.stream.send(l.out)
 }
 
 // decide decides what the batch has left. It reports false where a question waited, so that another leads: that question is answered then.
@@ -198,10 +261,7 @@ func (l *leader) answerAlone(id uint64, d client.Decision) {
 	f.Answer(answerOf(id, &d, &t))
 	s.door.metrics.add(&l.counts)
 	s.send(&f)
-	s.mu.Lock()
-	s.waiting--
-	s.room.Signal()
-	s.mu.Unlock()
+	s.hasRoom()
 }
 
 // part makes another goroutine the leader: this one's question is going to wait. Its attributes were copied by
@@ -222,5 +282,9 @@ func (l *leader) part() {
 	} else {
 		l.cancel = func() {}
 	}
-	s.leading.Go(next.lead)
+	if s.led != nil {
+		s.led.pass(next)
+	} else {
+		s.leading.Go(func() { next.lead() })
+	}
 }

@@ -9,5 +9,6 @@
 // private network, never in front of the public.
 //
 // Read attributes.go for how an HTTP request becomes attributes, check.go for the
-// answer; mapping.go and envoy.go are the same two steps for Envoy; decide.go serves thin clients.
+// answer; mapping.go and envoy.go are the same two steps for Envoy; decide.go serves thin
+// clients, batch.go decides their questions together, and turner_linux.go says on which thread.
 package doors

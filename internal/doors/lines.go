@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ask"
@@ -13,24 +15,32 @@ import (
 // sortWait bounds how long a connection may take to show its protocol.
 const sortWait = 5 * time.Second
 
+// maxTurners bounds the threads that lead lines. One decides a million and more questions a second.
+const maxTurners = 16
+
 // Lines is a listener for two protocols on one address, told apart by a connection's first byte: thin
 // clients' lines, which it serves itself, and all else, which Accept returns. Close ends listening and leaves
 // lines that are open; Wait and Kill end them.
 type Lines struct {
 	net.Listener
-	door   *Decide
-	others chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-	life   context.Context
-	cancel context.CancelFunc
-	group  sync.WaitGroup
+	door        *Decide
+	others      chan net.Conn
+	closed      chan struct{}
+	once, ended sync.Once
+	life        context.Context
+	cancel      context.CancelFunc
+	group       sync.WaitGroup
+	turners     []*turner
+	last        atomic.Uint32
 }
 
 // NewLines takes l over, and begins to accept.
 func NewLines(l net.Listener, door *Decide) *Lines {
 	s := &Lines{Listener: l, door: door, others: make(chan net.Conn), closed: make(chan struct{})}
 	s.life, s.cancel = context.WithCancel(context.Background())
+	for range max(1, min(runtime.GOMAXPROCS(0)/2, maxTurners)) {
+		s.turners = append(s.turners, new(turner))
+	}
 	s.group.Go(s.accept)
 	return s
 }
@@ -72,7 +82,7 @@ func (s *Lines) sort(conn net.Conn) {
 	switch {
 	case err != nil:
 	case first[0] == ask.Hello[0]:
-		s.door.line(s.life, conn, first)
+		s.line(conn, first)
 	default:
 		stop()
 		select {
@@ -106,7 +116,14 @@ func (s *Lines) Close() error {
 }
 
 // Wait waits until every line has ended.
-func (s *Lines) Wait() { s.group.Wait() }
+func (s *Lines) Wait() {
+	s.group.Wait()
+	s.ended.Do(func() {
+		for _, t := range s.turners {
+			t.end()
+		}
+	})
+}
 
 // Kill ends every line at once.
 func (s *Lines) Kill() { s.cancel() }
@@ -128,13 +145,18 @@ func (b *begun) Read(p []byte) (int, error) {
 }
 
 // line serves a thin client over a connection of its own, until it ends.
-func (d *Decide) line(ctx context.Context, conn net.Conn, read []byte) {
+func (s *Lines) line(conn net.Conn, read []byte) {
 	l, err := ask.NewLine(conn, read)
 	if err != nil {
 		return // not a client of ours, or of another version: it sees the connection end
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(s.life)
 	defer cancel()
+	stream := &stream{ctx: ctx, hangup: cancel, carrier: l}
+	if n := uint32(len(s.turners)); n > 0 && s.turners[s.last.Add(1)%n].lead(stream, l) == nil {
+		defer l.Free()
+		defer context.AfterFunc(s.life, func() { _ = l.Close() })()
+	}
 	// What ends it is of no use here: the client sees the connection end too.
-	_ = d.serve(&stream{ctx: ctx, hangup: cancel, carrier: l})
+	_ = s.door.serve(stream)
 }

@@ -1,0 +1,127 @@
+package ask
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// direct is a connection that is read and written without waiting, and that the runtime's poller does not know.
+type direct struct {
+	fd      int
+	drained bool // what was there is read; the reader's
+	ending  bool // something besides bytes may be there, which drained does not tell; the reader's
+
+	mu     sync.Mutex
+	closed bool // fd is no more
+}
+
+// HasDescriptor reports whether Direct may be called.
+func (l *Line) HasDescriptor() bool {
+	_, ok := l.conn.(syscall.Conn)
+	return ok
+}
+
+// Direct takes the line off the runtime's poller: from now on Recv returns ErrAgain where it would wait, and whoever reads
+// has to find out otherwise when it is worth while, from the descriptor that Direct returns. It fails where the connection has
+// none; the line is as it was then. Before the first Recv. Free gives the descriptor back.
+func (l *Line) Direct() (fd int, err error) {
+	c, ok := l.conn.(syscall.Conn)
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	if err := raw.Control(func(old uintptr) { fd, failed = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); err != nil || failed != nil {
+		return 0, errors.Join(err, failed)
+	}
+	_ = l.conn.(net.Conn).Close() // nothing was written that could be lost: the descriptor has it all
+	l.conn = &direct{fd: fd}
+	return fd, nil
+}
+
+// Stirred says that the descriptor became ready; ending that it may be for more than bytes.
+func (l *Line) Stirred(ending bool) {
+	if d, ok := l.conn.(*direct); ok {
+		d.drained, d.ending = false, ending
+	}
+}
+
+// Free gives back the descriptor of a line that nobody uses any more.
+func (l *Line) Free() {
+	d, ok := l.conn.(*direct)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.closed = true
+		_ = unix.Close(d.fd)
+	}
+}
+
+// Read implements io.Reader. What does not fill p was all there was: that spares the system call which would say so.
+func (d *direct) Read(p []byte) (int, error) {
+	if d.drained {
+		return 0, ErrAgain
+	}
+	for {
+		n, err := unix.Read(d.fd, p)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			d.drained = true
+			return 0, ErrAgain
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		d.drained = n < len(p) && !d.ending
+		return n, nil
+	}
+}
+
+// Write implements io.Writer.
+func (d *direct) Write(p []byte) (int, error) { return len(p), d.writeOr(p, nil) }
+
+func (d *direct) writeOr(p []byte, stalls func()) error {
+	for len(p) > 0 {
+		n, err := unix.Write(d.fd, p)
+		switch {
+		case err == nil:
+			p = p[n:]
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			if stalls != nil {
+				stalls()
+			}
+			set := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLOUT}}
+			if _, err := unix.Poll(set, -1); err != nil && !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements io.Closer: whoever waits is woken. The descriptor stays until Free.
+func (d *direct) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return net.ErrClosed
+	}
+	return unix.Shutdown(d.fd, unix.SHUT_RDWR)
+}

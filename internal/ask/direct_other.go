@@ -1,0 +1,6 @@
+//go:build !linux
+
+package ask
+
+// Free gives back nothing here.
+func (l *Line) Free() {}

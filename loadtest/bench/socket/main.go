@@ -99,7 +99,7 @@ func run(ctx context.Context) (err error) {
 	out := flag.String("json", "", "write the rows to this file")
 	callers := flag.Int("callers", 16, "requests under way at a time")
 	turn := flag.Duration("turn", 3*time.Second, "how long a candidate's turn is")
-	warm := flag.Duration("warm", 2*time.Second, "how long each turn runs before it is measured: leases adapt to what others' turns changed")
+	warm := flag.Duration("warm", 15*time.Second, "how long each turn runs before it is measured: leases that ended since its last turn grow again")
 	only := flag.String("only", "", "candidates whose name has this in it")
 	turns := flag.Int("turns", 3, "turns of each")
 	flag.Parse()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 
@@ -105,15 +106,23 @@ func (d *direct) writeOr(p []byte, stalls func()) error {
 			if stalls != nil {
 				stalls()
 			}
-			set := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLOUT}}
-			if _, err := unix.Poll(set, -1); err != nil && !errors.Is(err, unix.EINTR) {
-				return err
-			}
+			return d.writeParked(p)
 		default:
 			return err
 		}
 	}
 	return nil
+}
+
+// writeParked writes with the runtime's poller, which waits without a thread: there may be many who do not read.
+func (d *direct) writeParked(p []byte) error {
+	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "line")
+	_, err = f.Write(p)
+	return errors.Join(err, f.Close())
 }
 
 // Close implements io.Closer: whoever waits is woken. The descriptor stays until Free.

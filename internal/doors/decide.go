@@ -125,6 +125,7 @@ type leader struct {
 	in, out         *ask.Frame
 	batch           *batch
 	reading         bool            // a message was read, and is not answered
+	asked           int             // questions since the line's turn began, a message of none as one
 	asking          context.Context // itself, with what it does before it waits
 	timeout         int64           // of the question at hand, in microseconds
 	parted          bool            // another leads now
@@ -151,7 +152,7 @@ const (
 
 // lead reads and answers as long as there is something to.
 func (l *leader) lead() outcome {
-	s, asked := l.stream, 0
+	s := l.stream
 	for {
 		for {
 			if !l.decide() { // what is in hand; of the leader before, where that question waits
@@ -171,12 +172,13 @@ func (l *leader) lead() outcome {
 			l.out.End(true, false)
 			s.door.metrics.add(&l.counts)
 			l.send()
-			asked += l.in.Len()
+			l.asked += max(l.in.Len(), 1)
 			l.out.Reset()
 			l.reading = false
 		}
-		if s.led != nil && asked >= maxTurn {
+		if s.led != nil && l.asked >= maxTurn {
 			s.led.stalls() // others have waited long enough
+			l.asked = 0
 		}
 		if may, why := s.mayRead(); !may {
 			return why
@@ -221,8 +223,8 @@ func (s *stream) hasRoom() {
 	s.mu.Lock()
 	s.waiting--
 	s.room.Signal()
-	resume := s.full
-	s.full = false
+	resume := s.full && s.waiting < maxWaiting
+	s.full = s.full && !resume
 	s.mu.Unlock()
 	if resume {
 		go s.led.goOn(nil)
@@ -275,7 +277,7 @@ func (l *leader) part() {
 	s.waiting++
 	s.mu.Unlock()
 	next := newLeader(s)
-	next.in, next.out, next.batch, next.counts, next.reading = l.in, l.out, l.batch, l.counts, true
+	next.in, next.out, next.batch, next.counts, next.reading, next.asked = l.in, l.out, l.batch, l.counts, true, l.asked
 	l.parted, l.in, l.out, l.batch, l.counts = true, nil, nil, nil, counts{}
 	if l.timeout > 0 {
 		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(l.timeout, int64(time.Hour/time.Microsecond)))*time.Microsecond)

@@ -38,7 +38,8 @@ type Lines struct {
 func NewLines(l net.Listener, door *Decide) *Lines {
 	s := &Lines{Listener: l, door: door, others: make(chan net.Conn), closed: make(chan struct{})}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	for range max(1, min(runtime.GOMAXPROCS(0)/2, maxTurners)) {
+	// With one processor none: what is ready to run would wait there while a turner waits for the system.
+	for range min(runtime.GOMAXPROCS(0)/2, maxTurners) {
 		s.turners = append(s.turners, new(turner))
 	}
 	s.group.Go(s.accept)

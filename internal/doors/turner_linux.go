@@ -41,10 +41,13 @@ func (t *turner) begin() error {
 		if t.epoll, t.fault = unix.EpollCreate1(unix.EPOLL_CLOEXEC); t.fault != nil {
 			return
 		}
-		if t.woken, t.fault = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); t.fault != nil {
-			return
+		if t.woken, t.fault = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); t.fault == nil {
+			if t.fault = t.watch(t.woken); t.fault != nil {
+				_ = unix.Close(t.woken)
+			}
 		}
-		if t.fault = t.watch(t.woken); t.fault != nil {
+		if t.fault != nil {
+			_ = unix.Close(t.epoll)
 			return
 		}
 		t.done.Add(1)
@@ -181,6 +184,7 @@ func (g *led) goOn(has *turn) bool {
 			}
 			g.turn = has
 		case isIdle:
+			g.leader.asked = 0
 			has, g.turn = g.turn, nil // before another may lead
 			if g.rests() {
 				return has != nil

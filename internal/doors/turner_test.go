@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -189,6 +190,44 @@ func TestOneLineHoldsUpNoOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who does not read takes no thread.
+func TestThoseWhoDoNotReadTakeNoThread(t *testing.T) {
+	threads := func() int {
+		d, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	socketsOf(t, func(t *testing.T, _ *Lines, addr string) {
+		if !strings.HasPrefix(addr, "unix:") {
+			return // a kernel takes seconds to fill what it has for TCP
+		}
+		before := threads()
+		var group sync.WaitGroup
+		for range 60 {
+			r := rawLineTo(t, addr)
+			defer r.Close()
+			if err := r.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			group.Go(func() {
+				for i := 0; r.ask(i*100, 100, "acme") == nil; i++ { // until the agent reads no more, for it cannot write
+				}
+			})
+		}
+		group.Wait()
+		if after := threads(); after > before+20 {
+			t.Errorf("%d threads, %d before", after, before)
+		}
+		thin := thinOf(t, addr)
+		defer closeThin(t, thin)
+		if d := thin.Allow(t.Context(), of("acme")); !d.Allowed {
+			t.Errorf("another line: %+v", d)
+		}
+	})
 }
 
 // A line that ends in the midst of a frame, at once, or by what is no frame, ends; the door goes on.

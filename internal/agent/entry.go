@@ -75,7 +75,7 @@ func (e *Entry) NearAll() {
 	e.at.tokens.Load()
 }
 
-// NearBook, NearScope and NearTerms begin to bring what Held and State read: each what the one before it said where it is.
+// NearBook begins to bring what Held and State read, and NearScope and NearTerms go on: each brings what the one before said where it is.
 func (e *Entry) NearBook() { near(unsafe.Pointer(e)) }
 
 // NearScope goes on after NearBook.

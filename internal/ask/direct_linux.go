@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,10 +58,12 @@ func (l *Line) Stirred(ending bool) {
 
 // Free gives back the descriptor of a line that nobody uses any more.
 func (l *Line) Free() {
-	d, ok := l.conn.(*direct)
-	if !ok {
-		return
+	if f, ok := l.conn.(interface{ free() }); ok {
+		f.free()
 	}
+}
+
+func (d *direct) free() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed {
@@ -75,7 +78,7 @@ func (d *direct) Read(p []byte) (int, error) {
 		return 0, ErrAgain
 	}
 	for {
-		n, err := unix.Read(d.fd, p)
+		n, err := readNow(d.fd, p)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -97,7 +100,7 @@ func (d *direct) Write(p []byte) (int, error) { return len(p), d.writeOr(p, nil)
 
 func (d *direct) writeOr(p []byte, stalls func()) error {
 	for len(p) > 0 {
-		n, err := unix.Write(d.fd, p)
+		n, err := writeNow(d.fd, p)
 		switch {
 		case err == nil:
 			p = p[n:]
@@ -133,4 +136,18 @@ func (d *direct) Close() error {
 		return net.ErrClosed
 	}
 	return unix.Shutdown(d.fd, unix.SHUT_RDWR)
+}
+
+// readNow and writeNow are the system calls of a descriptor that does not wait, without telling Go's scheduler, which would find another
+// thread for the goroutines that the caller keeps waiting for some microseconds at most.
+func readNow(fd int, p []byte) (int, error) { return now(unix.SYS_READ, fd, p) }
+
+func writeNow(fd int, p []byte) (int, error) { return now(unix.SYS_WRITE, fd, p) }
+
+func now(call uintptr, fd int, p []byte) (int, error) {
+	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }

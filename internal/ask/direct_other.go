@@ -4,3 +4,5 @@ package ask
 
 // Free gives back nothing here.
 func (l *Line) Free() {}
+
+func (l *Line) quiet() {}

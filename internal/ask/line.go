@@ -130,11 +130,13 @@ func (l *Line) SendOr(f *Frame, stalls func()) error {
 // CloseSend says that nothing more is sent: an empty frame, which means nothing else.
 func (l *Line) CloseSend() error { return l.Send(new(Frame)) }
 
-// Carrier carries frames: a Line, or a stream of gRPC. Recv is for one goroutine, Send for any.
+// Carrier carries frames: a Line, or a stream of gRPC. Recv is for one goroutine, Send for any, and Free for whoever knows that
+// nobody uses it any more.
 type Carrier interface {
 	Recv(*Frame) error
 	Send(*Frame) error
 	CloseSend() error
+	Free()
 }
 
 // Stream is a Carrier over a stream of gRPC, whose codec is Codec.
@@ -164,7 +166,10 @@ func (s *Stream) CloseSend() error {
 	return nil
 }
 
-// Connect returns the line that a dialler's connection makes. It is closed when ctx ends.
+// Free implements Carrier: a stream has nothing that does not end with its call.
+func (s *Stream) Free() {}
+
+// Connect returns the line that a dialler's connection makes. It is closed when ctx ends; Free is the caller's to call.
 func Connect(ctx context.Context, dial func(context.Context) (net.Conn, error)) (*Line, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -172,9 +177,13 @@ func Connect(ctx context.Context, dial func(context.Context) (net.Conn, error)) 
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	l, err := NewLine(conn, nil)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
-		stop()
 		return nil, errors.Join(err, conn.Close())
 	}
+	l.quiet()
+	context.AfterFunc(ctx, func() { _ = l.Close() })
 	return l, nil
 }

@@ -370,6 +370,7 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 	leaving := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() { t.write(ctx, stream, leaving, cancel) })
+	defer stream.Free()
 	defer writer.Wait()
 	defer cancel()
 	t.rouse()

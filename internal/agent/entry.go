@@ -164,8 +164,8 @@ func (e *Entry) Limit() string { return e.scope().limit }
 // Held is the limit as it is now, but for the meter.
 func (e *Entry) Held() limit.Held { return e.scope().held() }
 
-// Now is the clock that the bucket is told; see Registry.Now.
-func (e *Entry) Now() int64 { return e.scope().registry.Now() }
+// Registry is where the bucket is, whose clock it is told.
+func (e *Entry) Registry() *Registry { return e.scope().registry }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
 func (e *Entry) Tenant() string { return e.scope().tenant }

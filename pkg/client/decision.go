@@ -122,8 +122,10 @@ type Details struct {
 }
 
 // Details returns what the methods above do, looked up at once.
-func (d Decision) Details() Details {
-	s := d.speaker()
+func (d Decision) Details() Details { return d.detailsAt(new(moment)) }
+
+func (d *Decision) detailsAt(m *moment) Details {
+	s := d.speakerAt(m)
 	return Details{s.name(), s.quota(), s.window(), s.remaining(), s.reset()}
 }
 
@@ -131,11 +133,12 @@ func (d Decision) Details() Details {
 // more live buckets than a processor's cache holds, that takes half of the time or less. It allocates nothing.
 func DetailsOf(decisions []Decision, to []Details) {
 	_ = to[:len(decisions)]
+	var m moment
 	for len(decisions) > 0 {
 		n := min(len(decisions), detailsTogether)
 		nearDetails(decisions[:n])
 		for i := range n {
-			to[i] = decisions[i].Details()
+			to[i] = decisions[i].detailsAt(&m)
 		}
 		decisions, to = decisions[n:], to[n:]
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // twoEnds returns both ends of a line over a Unix socket, that of who connected first.
-func twoEnds(t *testing.T, ctx context.Context) (client, server *Line) {
+func twoEnds(ctx context.Context, t *testing.T) (client, server *Line) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "line.sock"))
 	if err != nil {
@@ -68,7 +68,7 @@ func received(t *testing.T, l *Line) uint64 {
 
 func TestWhoConnectedIsNotToldOfRoom(t *testing.T) {
 	t.Parallel()
-	client, server := twoEnds(t, t.Context())
+	client, server := twoEnds(t.Context(), t)
 	q, ok := client.conn.(*quiet)
 	if !ok {
 		t.Fatalf("a line over a Unix socket is a %T", client.conn)
@@ -108,7 +108,7 @@ func TestWhoConnectedIsNotToldOfRoom(t *testing.T) {
 func TestWhoConnectedReads(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	client, server := twoEnds(t, ctx)
+	client, server := twoEnds(ctx, t)
 	got := make(chan uint64)
 	ended := make(chan error)
 	go func() {
@@ -162,7 +162,7 @@ func TestALineGivesItsDescriptorsBack(t *testing.T) { // not in parallel: it cou
 	}
 	run := func() {
 		ctx, cancel := context.WithCancel(t.Context())
-		client, server := twoEnds(t, ctx)
+		client, server := twoEnds(ctx, t)
 		cancel()
 		var f Frame
 		if err := client.Recv(&f); !errors.Is(err, io.EOF) {

@@ -77,21 +77,24 @@ func (d *direct) Read(p []byte) (int, error) {
 	if d.drained {
 		return 0, ErrAgain
 	}
+	n, err := d.readNow(p)
+	d.drained = err == nil && n < len(p) && !d.ending || errors.Is(err, ErrAgain)
+	return n, err
+}
+
+// readNow reads what is there; ErrAgain where nothing is.
+func (d *direct) readNow(p []byte) (int, error) {
 	for {
-		n, err := readNow(d.fd, p)
+		n, err := unscheduled(unix.SYS_READ, d.fd, p)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			d.drained = true
 			return 0, ErrAgain
-		case err != nil:
-			return 0, err
-		case n == 0:
+		case err == nil && n == 0:
 			return 0, io.EOF
 		}
-		d.drained = n < len(p) && !d.ending
-		return n, nil
+		return n, err
 	}
 }
 
@@ -100,7 +103,7 @@ func (d *direct) Write(p []byte) (int, error) { return len(p), d.writeOr(p, nil)
 
 func (d *direct) writeOr(p []byte, stalls func()) error {
 	for len(p) > 0 {
-		n, err := writeNow(d.fd, p)
+		n, err := unscheduled(unix.SYS_WRITE, d.fd, p)
 		switch {
 		case err == nil:
 			p = p[n:]
@@ -138,13 +141,9 @@ func (d *direct) Close() error {
 	return unix.Shutdown(d.fd, unix.SHUT_RDWR)
 }
 
-// readNow and writeNow are the system calls of a descriptor that does not wait, without telling Go's scheduler, which would find another
-// thread for the goroutines that the caller keeps waiting for some microseconds at most.
-func readNow(fd int, p []byte) (int, error) { return now(unix.SYS_READ, fd, p) }
-
-func writeNow(fd int, p []byte) (int, error) { return now(unix.SYS_WRITE, fd, p) }
-
-func now(call uintptr, fd int, p []byte) (int, error) {
+// unscheduled reads or writes a descriptor that never waits, without telling Go's scheduler: it would get ready to hand the processor on, for a
+// call of some microseconds.
+func unscheduled(call uintptr, fd int, p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	if errno != 0 {
 		return 0, errno

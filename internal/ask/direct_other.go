@@ -5,4 +5,5 @@ package ask
 // Free gives back nothing here.
 func (l *Line) Free() {}
 
+// quiet changes nothing here: the line is the runtime's to watch.
 func (l *Line) quiet() {}

@@ -2,7 +2,6 @@ package ask
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"syscall"
@@ -65,23 +64,14 @@ func quieted(c *net.UnixConn) (q *quiet, err error) {
 
 // Read implements io.Reader.
 func (q *quiet) Read(p []byte) (n int, err error) {
-	if e := q.reader.Read(func(uintptr) bool {
-		for {
-			n, err = readNow(q.fd, p)
-			if !errors.Is(err, unix.EINTR) {
-				return !errors.Is(err, unix.EAGAIN)
-			}
-		}
-	}); e != nil {
-		return 0, e
+	closed := q.reader.Read(func(uintptr) bool {
+		n, err = q.readNow(p)
+		return !errors.Is(err, ErrAgain)
+	})
+	if closed != nil {
+		return 0, closed
 	}
-	switch {
-	case err != nil:
-		return 0, err
-	case n == 0:
-		return 0, io.EOF
-	}
-	return n, nil
+	return n, err
 }
 
 func (q *quiet) free() {

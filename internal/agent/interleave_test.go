@@ -4,7 +4,8 @@ package agent
 
 import (
 	"iter"
-	"slices"
+	"math/bits"
+	"runtime/debug"
 	"testing"
 )
 
@@ -23,6 +24,7 @@ type ended struct{}
 
 // An actor is a coroutine, since a switch to one takes a fraction of what two channels and the scheduler do.
 type actor struct {
+	number  int
 	next    func() (struct{}, bool) // lets it go on to its next operation; false once it has none
 	stop    func()
 	yield   func(struct{}) bool // false gives the run up
@@ -36,7 +38,9 @@ type explorer struct {
 	visited map[uint64]bool
 	runs    int
 	current *actor
-	ready   []*actor // of the last choice
+	trace   []choice // of the run before, up to a choice that is another now
+	at      int      // how many of them are made
+	again   int      // of how many what follows was seen before
 }
 
 // mix adds v to the hash h: other values, or another order of them, give another hash.
@@ -46,7 +50,11 @@ func mix(h, v uint64) uint64 {
 	return h ^ h>>33
 }
 
-type choice struct{ taken, of int }
+// A choice is who goes on, and who may instead, as yet untried: a bit each.
+type choice struct {
+	taken   int
+	instead uint
+}
 
 // holds fails unless every order of a scene is without a fault, and there are enough of them to tell.
 func holds(t *testing.T, name string, make func() scene) {
@@ -64,31 +72,29 @@ func holds(t *testing.T, name string, make func() scene) {
 // explore returns the first fault, or nothing, and how many runs it took.
 func explore(t *testing.T, make func() scene) (fault string, runs int) {
 	t.Helper()
+	// What is alive is little, and each run leaves a scene behind.
+	defer debug.SetGCPercent(debug.SetGCPercent(2000))
 	x := &explorer{visited: map[uint64]bool{}}
 	step = x.step
 	saw = x.saw
 	defer func() { step, saw = func(*lock) {}, func(int64) {} }()
-	var prefix []int
 	for {
 		x.runs++
 		if x.runs > 2_000_000 {
 			t.Fatal("too many orders: make the scene smaller")
 		}
-		trace, fault := x.run(make, prefix)
-		if fault != "" {
+		if fault := x.run(make); fault != "" {
 			return fault, x.runs
 		}
-		for len(trace) > 0 && trace[len(trace)-1].taken+1 >= trace[len(trace)-1].of {
-			trace = trace[:len(trace)-1]
+		for len(x.trace) > 0 && x.trace[len(x.trace)-1].instead == 0 {
+			x.trace = x.trace[:len(x.trace)-1]
 		}
-		if len(trace) == 0 {
+		if len(x.trace) == 0 {
 			return "", x.runs
 		}
-		prefix = prefix[:0]
-		for _, c := range trace {
-			prefix = append(prefix, c.taken)
-		}
-		prefix[len(prefix)-1]++
+		last := &x.trace[len(x.trace)-1]
+		last.taken = bits.TrailingZeros(last.instead)
+		last.instead &= last.instead - 1
 	}
 }
 
@@ -97,12 +103,16 @@ func (x *explorer) step(l *lock) {
 	if a == nil {
 		return // preparing, checking, or giving up
 	}
+	a.steps++
+	if x.at < x.again && x.trace[x.at].taken == a.number {
+		x.at++ // it is known to be the next, and that what it wants is free: no need to leave it
+		return
+	}
 	a.wants = l
 	if !a.yield(struct{}{}) {
 		panic(ended{})
 	}
 	a.wants = nil
-	a.steps++
 }
 
 func (x *explorer) saw(v int64) {
@@ -111,14 +121,14 @@ func (x *explorer) saw(v int64) {
 	}
 }
 
-// run makes the choices of prefix and then always the first, until the end or until all is as it
+// run makes the choices of the trace and then always the first, until the end or until all is as it
 // was before in another order.
-func (x *explorer) run(make func() scene, prefix []int) (trace []choice, fault string) {
-	x.current = nil
+func (x *explorer) run(make func() scene) (fault string) {
+	x.current, x.at, x.again = nil, 0, 0
 	s := make()
 	var actors []*actor
-	for _, f := range s.actors {
-		a := new(actor)
+	for i, f := range s.actors {
+		a := &actor{number: i}
 		a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
 			a.yield = yield
 			defer func() {
@@ -141,36 +151,36 @@ func (x *explorer) run(make func() scene, prefix []int) (trace []choice, fault s
 			a.stop()
 		}
 	}()
-	trace = slices.Grow(trace, 2*len(prefix)+16)
 	for _, a := range actors {
 		move(a) // to its first operation
 	}
+	for x.again = max(len(x.trace)-1, 0); x.at < x.again; {
+		a := actors[x.trace[x.at].taken]
+		x.at++
+		move(a)
+	}
 	for {
-		x.ready = x.ready[:0]
-		unfinished := false
-		for _, a := range actors {
-			unfinished = unfinished || !a.done
-			if !a.done && (a.wants == nil || !a.wants.held) {
-				x.ready = append(x.ready, a)
+		if x.at == len(x.trace) {
+			ready, unfinished := uint(0), false
+			for i, a := range actors {
+				unfinished = unfinished || !a.done
+				if !a.done && (a.wants == nil || !a.wants.held) {
+					ready |= 1 << i
+				}
 			}
+			if !unfinished {
+				return s.atEnd()
+			}
+			if ready == 0 {
+				return "everyone waits for a lock"
+			}
+			x.trace = append(x.trace, choice{bits.TrailingZeros(ready), ready & (ready - 1)})
 		}
-		if !unfinished {
-			return trace, s.atEnd()
-		}
-		if len(x.ready) == 0 {
-			return trace, "everyone waits for a lock"
-		}
-		k := 0
-		if len(trace) < len(prefix) {
-			k = prefix[len(trace)]
-		}
-		trace = append(trace, choice{k, len(x.ready)})
-		move(x.ready[k])
+		a := actors[x.trace[x.at].taken]
+		x.at++
+		move(a)
 		if fault := s.always(); fault != "" {
-			return trace, fault
-		}
-		if len(trace) < len(prefix) {
-			continue
+			return fault
 		}
 		h := uint64(0)
 		for _, v := range s.state() {
@@ -181,7 +191,7 @@ func (x *explorer) run(make func() scene, prefix []int) (trace []choice, fault s
 			h = mix(h, uint64(a.steps)<<2|bit(a.done)<<1|bit(a.wants != nil && a.wants.held))
 		}
 		if x.visited[h] {
-			return trace, ""
+			return ""
 		}
 		x.visited[h] = true
 	}

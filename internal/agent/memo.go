@@ -52,10 +52,6 @@ const (
 	memoFloor = 16_384
 	memoEach  = 2
 
-	// memoSights is in how many places, at the least, requests are noted that were seen, two in each: so that a table which is
-	// small because it is young comes to know seldom ones too, before others have taken their places.
-	memoSights = memoFloor / 2
-
 	memoGroups = 64 // of the first table
 	memoWays   = 2  // of a group, which is a cache line
 	memoStay   = 12 // sweeps that a resolution stays without use: some two minutes, as a bucket

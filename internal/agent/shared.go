@@ -47,3 +47,7 @@ func stripe() uint32 {
 	var here byte
 	return uint32(uintptr(unsafe.Pointer(&here))>>11) * 0x9e37_79b1 >> 16
 }
+
+// memoSights is in how many places, at the least, requests are noted that were seen, two in each: so that a table which is
+// small because it is young comes to know seldom ones too, before others have taken their places.
+const memoSights = memoFloor / 2

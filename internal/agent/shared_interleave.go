@@ -108,3 +108,6 @@ func (l *lock) Lock() {
 }
 
 func (l *lock) Unlock() { l.held = false }
+
+// memoSights is few: every run of a scene makes tables of its own, and none notes what it saw.
+const memoSights = 2

@@ -62,12 +62,16 @@ const (
 	redisName  = "redis-server"
 )
 
-// candidate answers whether a tenant's request is allowed.
+// candidate is one way to ask.
 type candidate struct {
 	name    string
 	servers []string // the programs that answer, whatever else they do included
-	ask     func(ctx context.Context, tenant int) (bool, error)
+	door    int      // of the agent that each turn begins with
+	asks    func(a *sidecar) ask
 }
+
+// ask reports whether a tenant's request is allowed.
+type ask func(ctx context.Context, tenant int) (bool, error)
 
 // row is what one candidate came to: medians of its turns.
 type row struct {
@@ -99,7 +103,7 @@ func run(ctx context.Context) (err error) {
 	out := flag.String("json", "", "write the rows to this file")
 	callers := flag.Int("callers", 16, "requests under way at a time")
 	turn := flag.Duration("turn", 3*time.Second, "how long a candidate's turn is")
-	warm := flag.Duration("warm", 15*time.Second, "how long each turn runs before it is measured: leases that ended since its last turn grow again")
+	warm := flag.Duration("warm", 15*time.Second, "how long each turn runs before it is measured: its leases begin and grow")
 	only := flag.String("only", "", "candidates whose name has this in it")
 	turns := flag.Int("turns", 3, "turns of each")
 	flag.Parse()
@@ -115,39 +119,34 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	a, err := startAgents(ctx, filepath.Join(dir, "quota-agent"), s.Addr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.stop()) }()
+	program := filepath.Join(dir, "quota-agent")
 
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Redis, PoolSize: *callers})
 	defer cluster.Close()
 	limiter, script := redis_rate.NewLimiter(cluster), redis.NewScript(bucket)
-	// Each candidate has tenants of its own: two agents that are asked of the same ones in turns would measure how leases
-	// wander between them.
-	keysOf := func(candidate string) []string {
-		keys := make([]string, tenants)
-		for i := range keys {
-			keys[i] = fmt.Sprintf("%s-%05d", candidate, i)
-		}
-		return keys
+	keys := make([]string, tenants)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("tenant-%05d", i)
 	}
-	keys := keysOf("redis")
 	ours := []string{agentName, serverName, redisName}
+	theirs := []string{redisName}
 	candidates := []candidate{
-		{"quota-agent, thin client, Unix", ours, a.thinly(unixDoor, keysOf("thin-unix"))},
-		{"quota-agent, thin client, TCP", ours, a.thinly(tcpDoor, keysOf("thin-tcp"))},
-		{"quota-agent, Envoy, Unix", ours, asker(a.calls[unixDoor], keysOf("envoy-unix"))},
-		{"quota-agent, Envoy, TCP", ours, asker(a.calls[tcpDoor], keysOf("envoy-tcp"))},
-		{"quota-agent, HTTP /check, Unix", ours, a.check(keysOf("check-unix"))},
-		{"redis_rate", []string{redisName}, func(ctx context.Context, t int) (bool, error) {
-			r, err := limiter.Allow(ctx, keys[t], redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second})
-			return err == nil && r.Allowed > 0, err
+		{"quota-agent, thin client, Unix", ours, unixDoor, func(a *sidecar) ask { return thinly(a.thin, keys) }},
+		{"quota-agent, thin client, TCP", ours, tcpDoor, func(a *sidecar) ask { return thinly(a.thin, keys) }},
+		{"quota-agent, Envoy, Unix", ours, unixDoor, func(a *sidecar) ask { return asker(a.conn, keys) }},
+		{"quota-agent, Envoy, TCP", ours, tcpDoor, func(a *sidecar) ask { return asker(a.conn, keys) }},
+		{"quota-agent, HTTP /check, Unix", ours, unixDoor, func(a *sidecar) ask { return check(a.http, keys) }},
+		{"redis_rate", theirs, noDoor, func(*sidecar) ask {
+			return func(ctx context.Context, t int) (bool, error) {
+				r, err := limiter.Allow(ctx, keys[t], redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second})
+				return err == nil && r.Allowed > 0, err
+			}
 		}},
-		{"plain Lua bucket", []string{redisName}, func(ctx context.Context, t int) (bool, error) {
-			n, err := script.Run(ctx, cluster, []string{"lua:" + keys[t]}, 1_000_000, 1_000_000).Int()
-			return n == 1, err
+		{"plain Lua bucket", theirs, noDoor, func(*sidecar) ask {
+			return func(ctx context.Context, t int) (bool, error) {
+				n, err := script.Run(ctx, cluster, []string{"lua:" + keys[t]}, 1_000_000, 1_000_000).Int()
+				return n == 1, err
+			}
 		}},
 	}
 	candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return !strings.Contains(c.name, *only) })
@@ -158,12 +157,7 @@ func run(ctx context.Context) (err error) {
 	taken := make([][]row, len(candidates))
 	for range *turns {
 		for i, c := range candidates {
-			if *warm > 0 {
-				if _, err := c.measure(ctx, *callers, *warm); err != nil {
-					return fmt.Errorf("%s: %w", c.name, err)
-				}
-			}
-			r, err := c.measure(ctx, *callers, *turn)
+			r, err := c.take(ctx, program, s.Addr, *callers, *warm, *turn)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -206,22 +200,41 @@ func run(ctx context.Context) (err error) {
 	return os.WriteFile(*out, append(b, '\n'), 0o644)
 }
 
-// Doors of agents.
+// take is a turn. It has an agent of its own, which gives its leases back at the end: what others would still hold, server and Redis would
+// take back at the cost of who comes next.
+func (c *candidate) take(ctx context.Context, program, server string, callers int, warm, turn time.Duration) (r row, err error) {
+	a := &sidecar{}
+	if c.door != noDoor {
+		if a, err = startSidecar(ctx, program, server, c.door); err != nil {
+			return r, err
+		}
+	}
+	defer func() { err = errors.Join(err, a.stop()) }()
+	asks := c.asks(a)
+	if warm > 0 {
+		if _, err := c.measure(ctx, asks, callers, warm); err != nil {
+			return r, err
+		}
+	}
+	return c.measure(ctx, asks, callers, turn)
+}
+
+// Doors of an agent, by their kind of socket.
 const (
-	unixDoor = iota
+	noDoor = iota
+	unixDoor
 	tcpDoor
-	doorCount
 )
 
-// agents are quota-agent processes, one for each kind of socket, and connections to their doors.
-type agents struct {
-	calls [doorCount]*grpc.ClientConn
-	thin  [doorCount]*client.Thin
-	http  *http.Client // of the Unix socket
+// sidecar is a quota-agent process, and connections to its doors.
+type sidecar struct {
+	conn  *grpc.ClientConn
+	thin  *client.Thin
+	http  *http.Client // of a Unix socket
 	stops []func() error
 }
 
-func (a *agents) stop() error {
+func (a *sidecar) stop() error {
 	var errs []error
 	for _, f := range slices.Backward(a.stops) {
 		errs = append(errs, f())
@@ -229,44 +242,41 @@ func (a *agents) stop() error {
 	return errors.Join(errs...)
 }
 
-func startAgents(ctx context.Context, program, server string) (a *agents, err error) {
+func startSidecar(ctx context.Context, program, server string, door int) (a *sidecar, err error) {
 	dir, err := engines.TempDir("socket")
 	if err != nil {
 		return nil, err
 	}
-	a = &agents{}
+	a = &sidecar{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.stop())
 		}
 	}()
-	web := filepath.Join(dir, "web.sock")
-	for i, addr := range [doorCount]string{unixDoor: "unix:" + filepath.Join(dir, "agent.sock"), tcpDoor: "127.0.0.1:7691"} {
-		name, check := fmt.Sprintf("agent-%d", i), ""
-		if i == unixDoor {
-			check = "unix:" + web
-		}
-		unit, err := engines.Start(ctx, engines.Command{
-			Name: name, Path: program, Dir: dir, Quit: syscall.SIGTERM,
-			Args: []string{"--server", server, "--agent-id", name, "--http-addr", check, "--grpc-addr", addr, "--log-level", "error"},
-		})
-		if err != nil {
-			return a, err
-		}
-		a.stops = append(a.stops, func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			defer cancel()
-			return unit.Quit(ctx)
-		})
-		if a.calls[i], err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-			return a, err
-		}
-		a.stops = append(a.stops, a.calls[i].Close)
-		if a.thin[i], err = client.DialAgent(ctx, addr, client.WithFirstWait(0)); err != nil {
-			return a, err
-		}
-		a.stops = append(a.stops, func() error { return a.thin[i].Close(context.Background()) })
+	web, addr, httpAddr := filepath.Join(dir, "web.sock"), "127.0.0.1:7691", ""
+	if door == unixDoor {
+		addr, httpAddr = "unix:"+filepath.Join(dir, "agent.sock"), "unix:"+web
 	}
+	unit, err := engines.Start(ctx, engines.Command{
+		Name: "agent", Path: program, Dir: dir, Quit: syscall.SIGTERM,
+		Args: []string{"--server", server, "--agent-id", "agent", "--http-addr", httpAddr, "--grpc-addr", addr, "--log-level", "error"},
+	})
+	if err != nil {
+		return a, err
+	}
+	a.stops = append(a.stops, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		return unit.Quit(ctx)
+	})
+	if a.conn, err = grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return a, err
+	}
+	a.stops = append(a.stops, a.conn.Close)
+	if a.thin, err = client.DialAgent(ctx, addr, client.WithFirstWait(0)); err != nil {
+		return a, err
+	}
+	a.stops = append(a.stops, func() error { return a.thin.Close(context.Background()) })
 	a.http = &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: 1024,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -275,20 +285,18 @@ func startAgents(ctx context.Context, program, server string) (a *agents, err er
 		},
 	}}
 	a.stops = append(a.stops, func() error { a.http.CloseIdleConnections(); return nil })
-	for i := range a.thin { // the agents are up once they decide
-		for !a.thin[i].Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "first"}).Allowed {
-			if ctx.Err() != nil {
-				return a, ctx.Err()
-			}
-			time.Sleep(10 * time.Millisecond)
+	// It is up once it decides.
+	for !a.thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "first"}).Allowed {
+		if ctx.Err() != nil {
+			return a, ctx.Err()
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return a, nil
 }
 
 // thinly asks an agent as a process does that holds no leases: all callers share one connection.
-func (a *agents) thinly(door int, keys []string) func(ctx context.Context, tenant int) (bool, error) {
-	thin := a.thin[door]
+func thinly(thin *client.Thin, keys []string) ask {
 	return func(ctx context.Context, tenant int) (bool, error) {
 		d := thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: keys[tenant]})
 		if d.Reason != client.ReasonLimit {
@@ -299,14 +307,14 @@ func (a *agents) thinly(door int, keys []string) func(ctx context.Context, tenan
 }
 
 // check asks an agent as nginx does.
-func (a *agents) check(keys []string) func(ctx context.Context, tenant int) (bool, error) {
+func check(door *http.Client, keys []string) ask {
 	return func(ctx context.Context, tenant int) (bool, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/check", nil)
 		if err != nil {
 			return false, err
 		}
 		r.Header.Set("X-Tenant", keys[tenant])
-		answer, err := a.http.Do(r)
+		answer, err := door.Do(r)
 		if err != nil {
 			return false, err
 		}
@@ -316,7 +324,7 @@ func (a *agents) check(keys []string) func(ctx context.Context, tenant int) (boo
 }
 
 // asker asks an agent as Envoy does.
-func asker(conn *grpc.ClientConn, keys []string) func(ctx context.Context, tenant int) (bool, error) {
+func asker(conn *grpc.ClientConn, keys []string) ask {
 	requests := make([]*rls.RateLimitRequest, len(keys))
 	for i, k := range keys {
 		requests[i] = &rls.RateLimitRequest{Domain: "edge", Descriptors: []*rlcommon.RateLimitDescriptor{
@@ -331,7 +339,7 @@ func asker(conn *grpc.ClientConn, keys []string) func(ctx context.Context, tenan
 }
 
 // measure asks for a turn's length.
-func (c *candidate) measure(ctx context.Context, callers int, turn time.Duration) (r row, err error) {
+func (c *candidate) measure(ctx context.Context, asks ask, callers int, turn time.Duration) (r row, err error) {
 	before, err := stack.CPU()
 	if err != nil {
 		return r, err
@@ -346,7 +354,7 @@ func (c *candidate) measure(ctx context.Context, callers int, turn time.Duration
 				if start.Sub(begin) > turn {
 					return
 				}
-				allowed, err := c.ask(ctx, rand.IntN(tenants))
+				allowed, err := asks(ctx, rand.IntN(tenants))
 				if err == nil && !allowed {
 					err = errors.New("denied, where nothing is to be")
 				}

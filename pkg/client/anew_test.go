@@ -7,11 +7,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // Leases of two minutes live when the lease store forgets them. Told of that, the agent renews all of them within a second,
 // and once: whichever server says it, however often, and also one that says it of an earlier loss.
 func TestLeasesAreRenewedAfterALoss(t *testing.T) {
+	unraced.Only(t) // one goroutine asks, for minutes
 	const keys = 200
 	l := limit.Limit{Name: "calls", By: []string{AttrUser}, Rate: perSecond(1000), Burst: 2000}
 	bubble(t, plans(1, l), func(t *testing.T, s *fake) {

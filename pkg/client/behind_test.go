@@ -6,11 +6,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // Usage that finds no room among the rows that wait is not said to be settled: no report says that it is complete up to a
 // time by which it was not collected. Once there is room it is billed, once.
 func TestUsageThatFindsNoRoomIsSettledLater(t *testing.T) {
+	unraced.Only(t) // of many rows, which the loop alone has
 	bubble(t, metered(), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		admitted := drive(c, 1, 10, tenant("a"))

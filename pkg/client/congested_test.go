@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // One of two servers hangs, so that every second call is not answered: it takes no others with it.
@@ -107,6 +108,7 @@ func TestTurnsComeWhileNoCallIsAnswered(t *testing.T) {
 
 // What is left of a window is not spent in the next one, however many buckets there are to be renewed at its edge.
 func TestAnEdgeComesWhileTheServerIsBusy(t *testing.T) {
+	unraced.Only(t) // what meets in it meets in TestHammer
 	const users, quota = 500, 100
 	window := limit.Limit{Name: "window", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: quota, Per: 30 * time.Second}, By: []string{"user"}}
 	bubble(t, plans(1, window), func(t *testing.T, s *fake) {

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // hourly is a limit that hardly refills while a test runs.
@@ -218,7 +219,7 @@ func TestReservationsHammer(t *testing.T) {
 			wg.Go(func() {
 				rng := rand.New(rand.NewPCG(11, uint64(g)))
 				mine := make(map[string]int64)
-				for range 800 {
+				for range unraced.Some(800) {
 					id := []string{"a", "a/b"}[rng.IntN(2)]
 					method := []string{"GET", "POST"}[rng.IntN(2)]
 					attrs := []Attribute{tenant(id), {AttrUser, fmt.Sprint(rng.IntN(20))}, {AttrMethod, method}}
@@ -301,6 +302,7 @@ func TestReservationsThatSpentAllAreToldOf(t *testing.T) {
 
 // So is what was granted for requests to come, and was spent to the last unit: after a long silence the bucket is full.
 func TestStocksThatWereSpentToTheLastUnitAreToldOf(t *testing.T) {
+	unraced.Only(t) // one goroutine asks
 	for _, units := range []int64{600, 1200, 3600} {
 		for n := int64(10); n < 40; n++ {
 			l := limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: units, Per: time.Hour, Calendar: limit.Hour}, Burst: 50}

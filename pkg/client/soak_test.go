@@ -12,12 +12,13 @@ import (
 	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // Whatever servers do, and however policies and overrides change meanwhile: when that is over every bucket is leased again, no request
 // waits for one that nobody looks at, and what was admitted is billed, once.
 func TestAllIsWellOnceServersAre(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(unraced.Some(4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { unrest(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }

@@ -6,11 +6,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/unraced"
 )
 
 // More new buckets than a server can lease in a call's time wait for it in the agents, without a call in vain: each is leased once,
 // and no agent takes a server that is busy for one that is lost.
 func TestABusyServerIsNotAskedInVain(t *testing.T) {
+	unraced.Only(t) // what meets in it meets in TestHammer
 	const agents, buckets = 4, 5_000
 	each := requests(100, 1000)
 	each.By = []string{"user"}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -57,6 +58,7 @@ tenants: [{id: acme, plan: p}]
 // documentation states, for a reason of its own, and told of once; it goes on when its cap is raised, when a
 // credit comes, and when the period turns. An operator's suspension is none of the cap's.
 func TestSpendingCapStops(t *testing.T) {
+	unraced.Only(t) // what meets in it meets in TestSpendingCapThrottles
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/unraced"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -346,7 +347,10 @@ func (m *midway) Raise(ctx context.Context, found []alert.Found) ([]alert.Event,
 
 // A round that breaks off between tenants, because the database is gone or the server is, is made to its end by the
 // next one, on this server or another: everything is told once, and no tenant is left out.
-func TestAlertsGoOnWhereARoundBrokeOff(t *testing.T) { onEngines(t, testAlertsGoOnWhereARoundBrokeOff) }
+func TestAlertsGoOnWhereARoundBrokeOff(t *testing.T) {
+	unraced.Only(t) // one goroutine does everything
+	onEngines(t, testAlertsGoOnWhereARoundBrokeOff)
+}
 
 func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on engine) {
 	const tenants = 600 // more than are kept at once

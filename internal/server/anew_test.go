@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
 // A gateway forgets a bucket that is idle, and what it spent of it. The limit holds all the same: of requests that come
 // one in three minutes five are admitted in an hour, and what refills.
 func TestSeldomRequests(t *testing.T) {
+	unraced.Only(t) // one goroutine asks, for an hour
 	want := map[string]int{"sliding_window_log": 5, "fixed_window": 5, "sliding_window": 5, "token_bucket": 5 + 4}
 	// A plan of each kind, and its only tenant, of the same name.
 	var plans, tenants strings.Builder

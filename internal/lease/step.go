@@ -386,12 +386,16 @@ func (x *step) hang(term, hold int64) {
 	x.Ring.Add(next.Slot, next.Lease)
 }
 
-// untilFull is how long the bucket has to be kept: until it is full, its window is over, and no
-// lease can be live.
+// untilFull is how long the bucket has to be kept: until it is full, its window is over, and the next
+// too where that is owed or leased already, and no lease can be live.
 func (x *step) untilFull() int64 {
 	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t, x.Ring.last()*SlotLen+2*SlotLen-x.t)
 	switch x.Algorithm {
 	case limit.FixedWindow:
+		if x.Out.Next > 0 || x.r.Spec.Borrow > 0 && x.Level+x.Forgiven < 0 {
+			// The next window begins with less: forgotten at the edge, it would be whole.
+			keep = max(keep, x.r.Spec.NextWindowEnd-x.now, 2*x.WindowEnd-x.Window-x.now)
+		}
 		return max(keep, x.WindowEnd-x.now)
 	case limit.SlidingWindow:
 		return max(keep, x.r.Spec.NextWindowEnd-x.now, 2*x.WindowEnd-x.Window-x.now)

@@ -13,6 +13,7 @@ type SealedQuery struct {
 	Tenant string
 	Height int64 // entries of blocks up to it; 0 for the newest block
 	Since  int64 // tells entries of blocks above it apart
+	Late   bool  // asks for the earliest late slot too
 	// Slots in [From, To), Unix seconds.
 	From, To int64
 	Except   []int64 // policy versions left out: those that were only tried beside another
@@ -39,7 +40,7 @@ func (q *SealedQuery) Divided() []int64 {
 type SealedSums struct {
 	Block KeptBlockInfo // zero where nothing was ever folded
 	Usage []SealedUsage // by slot, meter, version, and those that are late after others
-	// Late is the earliest slot before From with an entry above Since; 0 for none, or with no Since.
+	// Late is the earliest slot before From with an entry above Since, where that was asked for; 0 for none.
 	Late int64
 	// Complete says through when all usage of the tenant is in blocks up to this one, and
 	// Lagging which agents hold it back. They are of the newest block only.

@@ -328,7 +328,7 @@ func (s *statementService) usage(ctx context.Context, in *billing.Input) (ledger
 }
 
 func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadows, cut []int64) (ledger.SealedSums, error) {
-	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, From: in.Period.From, To: in.Period.To, Except: shadows, Hourly: true, Cut: cut}
+	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, Late: len(in.Earlier) > 0, From: in.Period.From, To: in.Period.To, Except: shadows, Hourly: true, Cut: cut}
 	sums, err := s.books.Sealed(ctx, q)
 	if err != nil {
 		return sums, ledgerError(err)
@@ -342,7 +342,7 @@ func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadow
 	// Earlier periods are read from the first that late usage is of, at the same block.
 	periods := slices.DeleteFunc(slices.Clone(in.Earlier), func(p billing.Period) bool { return sums.Late == 0 || p.To <= sums.Late })
 	if len(periods) > 0 {
-		q.Hourly = false // for it is told apart by what came late
+		q.Hourly, q.Late = false, false // for it is told apart by what came late
 		q.Height, q.From, q.To = sums.Block.Height, periods[len(periods)-1].From, in.Period.From
 		late, err := s.books.Sealed(ctx, q)
 		if err != nil {

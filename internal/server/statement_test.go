@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -305,5 +306,40 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 		if named, err := b.close("2026-11", ""); err != nil || named.Digest != got.Digest {
 			t.Errorf("%s, by name: %v, %v", what, named, err)
 		}
+	}
+}
+
+// A period is closed before anything was ever folded: what comes of it later is on the next statement all the same.
+func TestLateUsageAfterAStatementOfNoBlock(t *testing.T) {
+	b := newBilled(t)
+	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+		t.Fatal(err)
+	}
+	october := b.at.AddDate(0, 0, 3)
+	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.settle("idle", october, 0, b.at) // a sign of life, and no usage: no block is made of it
+	if s, err := b.close("2026-10", ""); err != nil || s.Height != 0 || s.Forced != "" {
+		t.Fatalf("closed without a block: %v, %v", s, err)
+	}
+	b.settle("gw", october, 5000, b.at)
+	b.at = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
+	b.settle("gw", b.at.AddDate(0, 0, -20), 7, b.at)
+	b.settle("idle", october, 0, b.at)
+	s, err := b.close("2026-11", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st billing.Statement
+	if err := json.Unmarshal([]byte(s.Document), &st); err != nil {
+		t.Fatal(err)
+	}
+	late := int64(0)
+	for _, l := range st.Lines {
+		if l.Period == "2026-10" {
+			late += l.Units
+		}
+	}
+	if late != 5000 {
+		t.Errorf("November's statement has %d late units of October, want 5000: %+v", late, st.Lines)
 	}
 }

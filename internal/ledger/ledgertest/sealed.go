@@ -78,11 +78,19 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	if got, want := list(read(first)), "+0 egress v1 9/0 true; +0 requests v1 5/0 true; +0 requests v2 7/3 true; "; got != want {
 		t.Errorf("at the first block:\n got %s\nwant %s", got, want)
 	}
-	after := ledger.SealedQuery{From: slot(second), To: slot(second) + 1, Since: 1}
+	after := ledger.SealedQuery{From: slot(second), To: slot(second) + 1, Since: 1, Late: true}
 	if got := read(after); got.Late != slot(start) || len(got.Usage) != 1 || got.Block.Height != 2 {
 		t.Errorf("late usage before the range: %+v, want it from %d on", got, slot(start))
 	}
-	after.Since = 2
+	after.Since = 0
+	if got := read(after); got.Late != slot(start) {
+		t.Errorf("since before any block, late usage is from %d on, want %d", got.Late, slot(start))
+	}
+	after.Late = false
+	if got := read(after); got.Late != 0 {
+		t.Errorf("nobody asked for late usage: %+v", got)
+	}
+	after.Since, after.Late = 2, true
 	if got := read(after); got.Late != 0 {
 		t.Errorf("without late usage: %+v", got)
 	}

@@ -152,9 +152,9 @@ func (d *dialect) late(q *ledger.SealedQuery, height int64) string {
 	return "SELECT coalesce(min(e.slot), 0) " + d.sealedEntries(q, 0, q.From, height) + fmt.Sprintf(" AND e.height > %d", q.Since)
 }
 
-// sealedLate is that slot. Without a height to tell by, it would be the tenant's first.
+// sealedLate is that slot. A height of zero tells as any other does: a statement may have been made before any block.
 func (d *dialect) sealedLate(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (slot int64, err error) {
-	if q.Since == 0 {
+	if !q.Late {
 		return 0, nil
 	}
 	err = tx.QueryRowContext(ctx, d.late(q, height), q.Tenant).Scan(&slot)

@@ -125,11 +125,31 @@ func (s *Store) look(ctx context.Context, tell func(lease.Loss)) {
 	}
 	memories := make(map[string]lease.Memory, len(looks))
 	for mark, l := range looks {
+		if s.moved(l, layout, looks) {
+			continue
+		}
 		if m, err := s.judge(ctx, l, alive, tell); err == nil {
 			memories[mark] = m
 		}
 	}
 	s.remember(layout, memories)
+}
+
+// moved reports whether the mark's slot went, while it was looked at, to a node that another mark of the layout is for. The node
+// that it came from was not looked at then, though it is as it was: the next look has a layout that says so.
+func (s *Store) moved(l *look, layout map[string][]shard, looks map[string]*look) bool {
+	if was, known := s.seen[l.mark]; !known || was.history == l.history {
+		return false
+	}
+	for mark := range layout {
+		if mark == l.mark {
+			continue
+		}
+		if other, ok := looks[mark]; ok && other.history == l.history || !ok && s.seen[mark].history == l.history {
+			return true
+		}
+	}
+	return false
 }
 
 // layout returns the slots of each shard by its mark's key: the first of a row of keys that is in one of them. What

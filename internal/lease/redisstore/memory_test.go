@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,8 +29,11 @@ type watched struct {
 	forgot int64 // leases granted before may be forgotten, as last said
 }
 
-func watch(t *testing.T, cluster *testenv.RedisCluster) *watched {
+func watch(t *testing.T, cluster *testenv.RedisCluster, hooks ...redis.Hook) *watched {
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
+	for _, h := range hooks {
+		client.AddHook(h)
+	}
 	w := &watched{Store: redisstore.New(client, cluster.Prefix), t: t}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -265,12 +269,61 @@ func TestARestartWithoutDataIsNoticed(t *testing.T) {
 	t.Log(w.seen())
 }
 
-// A slot that has a shard's mark goes to another master: the shard has another mark then, and no lease was forgotten.
+// A slot that has a shard's mark goes to another master: the shard has another mark then, and no lease was forgotten. Also
+// not where it goes after the look asked for the layout.
 func TestAnotherMarkIsNoLoss(t *testing.T) {
-	cluster := testenv.PrivateRedis(t)
-	w := watch(t, cluster)
-	w.looked(cluster)
-	before := w.forgotBefore()
+	for _, within := range []bool{false, true} {
+		cluster := testenv.PrivateRedis(t)
+		var hook afterLayout
+		w := watch(t, cluster, &hook)
+		w.looked(cluster)
+		before := w.forgotBefore()
+		from := cluster.Masters()[0]
+		node := redis.NewClient(&redis.Options{Addr: from})
+		defer func() { _ = node.Close() }()
+		keys, err := node.Keys(t.Context(), cluster.Prefix+"memory*").Result()
+		if err != nil || len(keys) != 1 {
+			t.Fatalf("marks of a shard: %v, %v", keys, err)
+		}
+		if within {
+			moved := make(chan struct{})
+			hook.Store(new(sync.OnceFunc(func() { defer close(moved); moveSlot(t, cluster, keys[0]) })))
+			<-moved
+		} else {
+			moveSlot(t, cluster, keys[0])
+		}
+		w.wait("the shard has another mark", func() bool {
+			now, err := node.Keys(t.Context(), cluster.Prefix+"memory*").Result()
+			return err == nil && len(now) == 1 && now[0] != keys[0]
+		})
+		w.look(2)
+		if got := w.forgotBefore(); got != before || len(w.seen()) != 0 {
+			t.Errorf("within a look %v: leases before %d are forgotten, losses %v; want %d still, and none", within, got, w.seen(), before)
+		}
+	}
+}
+
+// afterLayout does what it holds each time that the cluster has said its layout.
+type afterLayout struct{ atomic.Pointer[func()] }
+
+func (h *afterLayout) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *afterLayout) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *afterLayout) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if do := h.Load(); do != nil && cmd.FullName() == "cluster shards" {
+			(*do)()
+		}
+		return err
+	}
+}
+
+// moveSlot gives the slot of a key, the only one in it, from the first master to the second.
+func moveSlot(t *testing.T, cluster *testenv.RedisCluster, key string) {
 	masters, ids := cluster.Masters(), make(map[string]string)
 	nodes := make(map[string]*redis.Client)
 	for _, addr := range masters {
@@ -278,33 +331,19 @@ func TestAnotherMarkIsNoLoss(t *testing.T) {
 		defer func() { _ = nodes[addr].Close() }()
 		ids[addr] = nodes[addr].Do(t.Context(), "cluster", "myid").Val().(string)
 	}
-	from := masters[0]
-	keys, err := nodes[from].Keys(t.Context(), cluster.Prefix+"memory*").Result()
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("marks of a shard: %v, %v", keys, err)
-	}
-	slot := nodes[from].ClusterKeySlot(t.Context(), keys[0]).Val()
+	from, to := masters[0], masters[1]
+	slot := nodes[from].ClusterKeySlot(t.Context(), key).Val()
 	do := func(addr string, args ...any) {
-		t.Helper()
 		if err := nodes[addr].Do(t.Context(), args...).Err(); err != nil {
-			t.Fatalf("%v: %v", args, err)
+			t.Errorf("%v: %v", args, err)
 		}
 	}
-	to := masters[1]
 	do(to, "cluster", "setslot", slot, "importing", ids[from])
 	do(from, "cluster", "setslot", slot, "migrating", ids[to])
 	host, port, _ := strings.Cut(to, ":")
-	do(from, "migrate", host, port, keys[0], 0, 1000)
+	do(from, "migrate", host, port, key, 0, 1000)
 	for _, addr := range []string{to, from, masters[2]} {
 		do(addr, "cluster", "setslot", slot, "node", ids[to])
-	}
-	w.wait("the shard has another mark", func() bool {
-		now, err := nodes[from].Keys(t.Context(), cluster.Prefix+"memory*").Result()
-		return err == nil && len(now) == 1 && now[0] != keys[0]
-	})
-	w.look(2)
-	if got := w.forgotBefore(); got != before || len(w.seen()) != 0 {
-		t.Errorf("leases before %d are forgotten, losses %v; want %d still, and none", got, w.seen(), before)
 	}
 }
 

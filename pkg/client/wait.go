@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 // Wait asks for one unit and waits for it; see WaitN.
@@ -36,7 +37,7 @@ func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
 
 // WaitN takes n units, and waits for them; see Client.WaitN.
 func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
-	if e := l.entry.Load(); e != nil && n >= 1 {
+	if e := l.entry.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
 		if e.Try(n) {
 			return Decision{Allowed: true, by: e.Entry}
 		}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -311,5 +312,25 @@ func TestWaitAtASoftLimit(t *testing.T) {
 				t.Errorf("row %+v, want %d admitted, %d of them above the limit, and %d denied", r, 40-gone, 5+overage.Load(), gone)
 			}
 		}
+	})
+}
+
+// A handle waits for no more units than a request may cost.
+func TestALimiterWaitsForNoMoreThanMayBeAsked(t *testing.T) {
+	bubble(t, plans(1, requests(limit.MaxUnits, limit.MaxUnits)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		l, err := c.Limiter(t.Context(), tenant("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := l.WaitN(t.Context(), 1); !d.Allowed {
+			t.Fatalf("one unit: %v, want allowed", d.Reason)
+		}
+		for _, n := range []int64{-1, limit.MaxUnits + 1, 1 << 31, 1<<32 + 1, 1<<48 + 1, math.MaxInt64} {
+			if d := l.WaitN(t.Context(), n); d.Allowed || d.Reason != ReasonInvalid {
+				t.Errorf("%d units: %+v, want denied as invalid", n, d)
+			}
+		}
+		shut(t, c)
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
-	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -190,11 +189,19 @@ func TestBackfillHasItsOwnRole(t *testing.T) {
 // Who is stopped by a cap is told apart from who was suspended.
 func TestGetCappedTenants(t *testing.T) {
 	e, db := book(t)
-	e.ok("tenant", "create", "spent", "--plan", "free")
-	if _, err := db.ExecContext(t.Context(), "UPDATE tenants SET capped = ? WHERE id = 'spent'", policy.Capped{At: policy.CapStop}.Text()); err != nil {
-		t.Fatal(err)
+	capped := strings.Replace(policyText, "    price:", "    spending_cap: {amount: 1.00 USD, at: stop}\n    price:", 1)
+	e.ok("apply", "-f", e.file("capped.yaml", capped))
+	e.settle(ledger.Row{Slot: e.now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1000})
+	folded(t, db)
+	// The server looks at who has new usage by itself.
+	var out string
+	for range 600 {
+		if out = e.ok("get", "tenants", "-o", "csv"); strings.Contains(out, "spending cap") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	if out := e.ok("get", "tenants", "-o", "csv"); !strings.Contains(out, "\nspent,free,,,spending cap,") {
+	if !strings.Contains(out, "\nacme,paid,,,spending cap,") {
 		t.Errorf("get tenants printed\n%s", out)
 	}
 	if out := e.ok("get", "tenants", "-o", "json"); !strings.Contains(out, `"capped": true`) {

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -94,8 +93,8 @@ type worker struct {
 	records  []record
 	times    times
 	requests *requests // nil before the first
-	chunks   int       // so far
-	away     bool      // it waited, and another worker of the gateway may have the turn
+	sampler  sampler
+	away     bool // it waited, and another worker of the gateway may have the turn
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
@@ -140,13 +139,13 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 	return slept
 }
 
-// ask makes a chunk's requests. Of what is measured, every so many chunks one of them is timed, another each time, in what it asks of the
+// ask makes a chunk's requests. Of what is measured, some are timed, in what they ask of the
 // gateway: preparing, where that is done, its part of what is fetched for all that are at hand, and deciding. Fetching is not timed one by one,
 // for a clock that is read waits for all that was asked of memory before, which nothing else waits for there.
 func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
 	timed := -1
-	if w.chunks++; w.chunks%(sampleEvery/chunk) == 0 && l.timing.Load() {
-		timed = int(bits.Reverse8(uint8(w.chunks/(sampleEvery/chunk)))) % int(r.n)
+	if l.timing.Load() {
+		timed = w.sampler.next(int(r.n))
 	}
 	if w.requests == nil {
 		w.requests = newRequests(l.Limits)
@@ -162,6 +161,7 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 			begin := time.Now()
 			allowed := d.decide(ctx, prepared, attributes).Allowed
 			w.times.add(preparing + time.Since(begin))
+			preparing, timed = 0, w.sampler.after(i, int(r.n))
 			if allowed {
 				r.admitted[i/64] |= 1 << (i % 64)
 			}

@@ -37,23 +37,30 @@ func (s *series) ideal(from, to int) (units int64) {
 	return units
 }
 
-// over counts the windows of so many bins in which more was admitted than the limit's
-// bound, (1 + ε) × (rate × window + burst). While a change is on its way, a second each side, the larger of both holds.
-func (s *series) over(window int) (n int64) {
-	sum := int64(0)
+// over counts the windows of so many bins in which more was asked than the limit's bound, (1 + ε) × (rate × window + burst),
+// for no others can break it, and those of them in which more was admitted. While a change is on its way, a second each side,
+// the larger of both limits holds.
+func (s *series) over(window int) (tested, over int64) {
+	asked, sum := int64(0), int64(0)
 	for i, units := range s.admitted {
+		asked += int64(s.arrived[i])
 		sum += int64(units)
 		if i >= window {
+			asked -= int64(s.arrived[i-window])
 			sum -= int64(s.admitted[i-window])
 		}
 		if i < window-1 {
 			continue
 		}
-		if float64(sum) > (1+Epsilon)*s.most(i-window+1, i) {
-			n++
+		bound := (1 + Epsilon) * s.most(i-window+1, i)
+		if float64(asked) > bound {
+			tested++
+		}
+		if float64(sum) > bound {
+			over++
 		}
 	}
-	return n
+	return tested, over
 }
 
 // settling is how long a change of plan may take until it is in force everywhere.

@@ -31,23 +31,30 @@ func TestIdealIsATokenBucket(t *testing.T) {
 }
 
 func TestOverFindsWindowsAboveTheBound(t *testing.T) {
-	s := series{admitted: evenly(1000, 1), quotas: []change{{0, Quota{100, 50}}}}
+	s := series{arrived: evenly(1000, 1), admitted: evenly(1000, 1), quotas: []change{{0, Quota{100, 50}}}}
 	for _, window := range []int{100, 200, 1000} {
-		if n := s.over(window); n != 0 {
-			t.Errorf("at the limit, windows of %d: got %d over", window, n)
+		if tested, n := s.over(window); n != 0 || tested != 0 {
+			t.Errorf("at the limit, windows of %d: got %d over, %d tested; nobody asked for more", window, n, tested)
 		}
 	}
 	s.admitted[500] += 59 // 100 + 59 > 1.05 × 150
-	if n := s.over(100); n != 100 {
-		t.Errorf("one unit above: got %d windows, want the 100 that hold it", n)
+	s.arrived = evenly(1000, 2)
+	s.arrived[500] = 60
+	if tested, n := s.over(100); n != 100 || tested != 901 {
+		t.Errorf("one unit above: got %d windows of %d tested, want the 100 that hold it, of 901", n, tested)
+	}
+	// Whom the burst covers for the whole window cannot break the bound, and is not counted as having kept it.
+	s = series{arrived: evenly(1000, 2), admitted: evenly(1000, 2), quotas: []change{{0, Quota{100, 1000}}}}
+	if tested, n := s.over(100); n != 0 || tested != 0 {
+		t.Errorf("twice the rate under a burst of ten seconds of it: got %d over of %d tested, want none of none", n, tested)
 	}
 	// A plan that changed meanwhile allows the larger of both for a second.
 	s.admitted = evenly(1000, 2)
 	s.quotas = []change{{0, Quota{200, 10}}, {300, Quota{100, 10}}}
 	first := 0
 	for i := 100; i <= 1000; i++ {
-		cut := series{admitted: s.admitted[:i], quotas: s.quotas}
-		if cut.over(100) > 0 {
+		cut := series{arrived: s.admitted[:i], admitted: s.admitted[:i], quotas: s.quotas}
+		if _, n := cut.over(100); n > 0 {
 			first = i
 			break
 		}

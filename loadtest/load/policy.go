@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -60,17 +61,12 @@ func NewPlans(c Config) (*Plans, error) {
 	p := &Plans{Quotas: make([]Quota, c.Tenants)}
 	r := rand.New(rand.NewPCG(c.Seed, 5))
 	demand := func(i int) float64 { return w[i] * float64(c.Rate) }
-	saturated := func(i int) bool { return (i+1)*c.Saturated/100 > i*c.Saturated/100 }
 	quota := func(rate float64) Quota {
 		perMinute := max(int64(rate*60), 1)
 		return Quota{float64(perMinute) / 60, max(int64(rate*c.Burst.Seconds()), 1)}
 	}
-	change := make(map[int]bool)
-	for i := c.Tenants / 10; i < min(c.Tenants, namedTenants) && len(p.Changing) < changing && c.Changes > 0; i++ {
-		if !saturated(i) {
-			change[i] = true
-			p.Changing = append(p.Changing, i)
-		}
+	if c.Changes > 0 {
+		p.Changing = c.changing()
 	}
 	if len(p.Changing) > 0 {
 		d := demand(p.Changing[len(p.Changing)/2])
@@ -97,11 +93,11 @@ func NewPlans(c Config) (*Plans, error) {
 		switch x := r.Float64(); {
 		case i >= namedTenants:
 			continue
-		case change[i]:
+		case slices.Contains(p.Changing, i):
 			p.Quotas[i] = p.High
 			fmt.Fprintf(&b, "  - {id: %s, plan: %s}\n", Tenant(i), highPlan)
 			continue
-		case saturated(i):
+		case c.saturated(i):
 			p.Quotas[i] = quota(demand(i) / (1.5 + 1.5*x))
 		default:
 			p.Quotas[i] = quota(demand(i) / (0.25 + 0.5*x))
@@ -110,6 +106,19 @@ func NewPlans(c Config) (*Plans, error) {
 	}
 	p.Document = b.String()
 	return p, nil
+}
+
+// saturated reports whether the i-th tenant is one of those that ask for more than their limit.
+func (c *Config) saturated(i int) bool { return (i+1)*c.Saturated/100 > i*c.Saturated/100 }
+
+// changing lists the tenants that change their plans: of those that are not saturated, the first after the busiest tenth.
+func (c *Config) changing() (tenants []int) {
+	for i := c.Tenants / 10; i < min(c.Tenants, namedTenants) && len(tenants) < changing; i++ {
+		if !c.saturated(i) {
+			tenants = append(tenants, i)
+		}
+	}
+	return tenants
 }
 
 // String is the quota as a policy has it.

@@ -3,6 +3,7 @@ package load
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,24 @@ func TestPlansSizedToDemand(t *testing.T) {
 		}
 		if got, want := byID[Tenant(4)], p.Quotas[4].Rate; math.Abs(got-want) > 1e-6*want {
 			t.Errorf("tenant 4: the document says %v a second, the plans %v", got, want)
+		}
+	}
+}
+
+// A load that would not do what its flags say is refused, and why.
+func TestLoadsThatWouldSayNothing(t *testing.T) {
+	valid := Config{Gateways: 1, Tenants: 100, Duration: time.Second, Rate: 1000, Shape: Zipf, Limits: 1, Saturated: 20, Burst: time.Second, Changes: time.Second}
+	if err := valid.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for why, change := range map[string]func(*Config){
+		"20 % of 4 tenants are none":     func(c *Config) { c.Tenants = 4 },
+		"beyond the busiest tenth there": func(c *Config) { c.Saturated = 99 },
+	} {
+		c := valid
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("got %v, want that %s", err, why)
 		}
 	}
 }

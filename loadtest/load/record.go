@@ -43,9 +43,6 @@ func (r *record) each(track []uint32, f func(tenant uint32, at int64, admitted b
 	}
 }
 
-// sampleEvery is one of how many decisions is timed; the clock is read twice for it.
-const sampleEvery = 1024
-
 // times counts durations by size, in steps of a sixteenth.
 type times struct {
 	counts [64 * 16]int64

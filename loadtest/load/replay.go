@@ -15,10 +15,11 @@ type tally struct {
 	decisions, taken int64
 	ideal            int64
 	// Of the tenants that were denied at least once, or would ideally have been.
-	scarceTaken, scarceIdeal int64
-	apart                    int64 // Σ |admitted − ideal|, tenant by tenant
-	windows, over            int64 // all, and those above the bound
-	saturated                int   // tenants denied at least once
+	scarceTaken, scarceIdeal  int64
+	apart                     int64 // Σ |admitted − ideal|, tenant by tenant
+	saturated, idealSaturated int   // tenants denied at least once, and those that would ideally have been
+
+	windows, tested, over int64 // of the whole load: all, those in which more was asked than the bound, and those above it
 }
 
 // second is one of a load.
@@ -72,8 +73,10 @@ func (t *tally) add(o *tally, first int) {
 	t.scarceIdeal += o.scarceIdeal
 	t.apart += o.apart
 	t.windows += o.windows
+	t.tested += o.tested
 	t.over += o.over
 	t.saturated += o.saturated
+	t.idealSaturated += o.idealSaturated
 }
 
 // overWindows are the windows held to the bound, in bins: 1, 2 and 10 seconds.
@@ -125,11 +128,14 @@ func (t *tally) count(s *series, i, from, to int) {
 	}
 	t.decisions += arrived
 	t.taken += admitted
-	if t.denied[i] > 0 {
+	if admitted < arrived {
 		t.saturated++
 	}
 	ideal := s.ideal(from, to)
 	t.ideal += ideal
+	if ideal < arrived {
+		t.idealSaturated++
+	}
 	if ideal < arrived || admitted < arrived {
 		t.scarceTaken += admitted
 		t.scarceIdeal += ideal
@@ -137,6 +143,8 @@ func (t *tally) count(s *series, i, from, to int) {
 	t.apart += max(admitted-ideal, ideal-admitted)
 	for _, w := range overWindows {
 		t.windows += max(int64(len(s.admitted)-w+1), 0)
-		t.over += s.over(w)
+		tested, over := s.over(w)
+		t.tested += tested
+		t.over += over
 	}
 }

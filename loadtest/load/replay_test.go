@@ -20,8 +20,8 @@ func TestReplay(t *testing.T) {
 		records = append(records, r)
 	}
 	got := l.replay([][]record{records[:700], records[700:]}, 200, 100, 200)
-	if got.decisions != 4000 || got.taken != 3000 || got.saturated != 1 {
-		t.Errorf("in the second second: got %d decisions, %d admitted, %d saturated; want 4000, 3000, 1", got.decisions, got.taken, got.saturated)
+	if got.decisions != 4000 || got.taken != 3000 || got.saturated != 1 || got.idealSaturated != 3 {
+		t.Errorf("in the second second: got %d decisions, %d admitted, %d saturated, ideally %d; want 4000, 3000, 1, 3", got.decisions, got.taken, got.saturated, got.idealSaturated)
 	}
 	for i, want := range []int64{4000, 0, 2000} {
 		if got.admitted[i] != want || got.denied[i] != int64(2000*(i%2)) {
@@ -31,8 +31,9 @@ func TestReplay(t *testing.T) {
 	if got.ideal < 297 || got.ideal > 303 {
 		t.Errorf("ideal of three tenants at 100 a second: got %d", got.ideal)
 	}
-	if want := int64(2 * (101 + 1)); got.over != want || got.windows != 3*(101+1) {
-		t.Errorf("windows: got %d over of %d, want %d of %d", got.over, got.windows, want, 3*102)
+	// All three ask for far more than the bound; tenant 1 has nothing of it.
+	if want := int64(2 * (101 + 1)); got.over != want || got.tested != 3*(101+1) || got.windows != 3*(101+1) {
+		t.Errorf("windows: got %d over of %d tested of %d, want %d of %d of %d", got.over, got.tested, got.windows, want, 3*102, 3*102)
 	}
 	if s := got.seconds[1]; s.admitted != 3000 || s.denied != 1000 {
 		t.Errorf("second 1: got %+v", s)

@@ -28,7 +28,8 @@ type Result struct {
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
 	AdmittedShare      float64 `json:"admitted_share"`
 	Denied             int64   `json:"denied"`
-	Saturated          int     `json:"saturated_tenants"` // tenants that were denied at least once, in the whole load
+	Saturated          int     `json:"saturated_tenants"`       // tenants that were denied at least once
+	IdealSaturated     int     `json:"ideal_saturated_tenants"` // tenants that one ideal limiter would have denied at least once
 
 	RPCs                   int64   `json:"rpcs"` // calls of all gateways to the server, of every kind
 	RPCRatio               float64 `json:"rpc_ratio"`
@@ -50,6 +51,7 @@ type Result struct {
 	ScarceErrorPct float64 `json:"scarce_error_pct"` // of tenants that were, or ideally would be, denied something
 	ApartPct       float64 `json:"apart_pct"`        // Σ |admitted − ideal| ÷ Σ ideal, tenant by tenant
 	OverBound      int64   `json:"over_bound"`       // windows of 1, 2 and 10 s above (1 + ε)(rate × W + burst), of the whole load
+	WindowsTested  int64   `json:"windows_tested"`   // in which more was asked than that: no others can be above it
 	Windows        int64   `json:"windows"`          // that were looked at
 
 	DecisionNS          Times              `json:"decision_ns"`  // of the calls that one takes; sampled, waiting for the server included
@@ -107,8 +109,8 @@ func (l *load) count(r *Result) map[string]int64 {
 	from := min(int(l.warmed.Load()/binLen)+1, bins)
 	to := min(int((l.warmed.Load()+l.Duration.Microseconds())/binLen), bins)
 	t := l.replay(records, bins, from, to)
-	r.Decisions, r.Denied, r.Saturated = t.decisions, t.decisions-t.taken, t.saturated
-	r.OverBound, r.Windows = t.over, t.windows
+	r.Decisions, r.Denied, r.Saturated, r.IdealSaturated = t.decisions, t.decisions-t.taken, t.saturated, t.idealSaturated
+	r.OverBound, r.WindowsTested, r.Windows = t.over, t.tested, t.windows
 	if to > from {
 		r.DecisionsPerSecond = float64(t.decisions) / (float64(to-from) * binLen / 1e6)
 	}
@@ -183,12 +185,12 @@ func (r *Result) WriteTable(w io.Writer) error {
 		how = "up to sixteen prepared together"
 	}
 	line("load", "%.1f s: %d decisions, %.0f a second, %s", r.Seconds, r.Decisions, r.DecisionsPerSecond, how)
-	line("admitted", "%.2f %%; %d denied (%d tenants saturated)", 100*r.AdmittedShare, r.Denied, r.Saturated)
+	line("admitted", "%.2f %%; %d denied, of %d tenants; ideally of %d", 100*r.AdmittedShare, r.Denied, r.Saturated, r.IdealSaturated)
 	line("calls to the server", "%d, %.5f %% of decisions; %d failed", r.RPCs, 100*r.RPCRatio, r.RPCsFailed)
 	line("renewed buckets", "%d, %.0f a second, %.5f %% of decisions", r.RenewedBuckets, r.RenewedPerSecond, 100*r.RenewedRatio)
 	line("waited for the server", "%d, %.5f %% of decisions", r.Waited, 100*r.WaitedRatio)
 	line("against one ideal limiter", "%+.3f %%; of saturated tenants %+.3f %%; apart, tenant by tenant, %.3f %%", r.ErrorPct, r.ScarceErrorPct, r.ApartPct)
-	line("windows above the bound", "%d of %d", r.OverBound, r.Windows)
+	line("windows above the bound", "%d of %d in which more was asked than it lets, of %d", r.OverBound, r.WindowsTested, r.Windows)
 	line("a decision", "p50 %d ns, p99 %d ns, p99.9 %d ns, most %d ns, of %d; the generator's own part %.1f ns", r.DecisionNS.P50, r.DecisionNS.P99, r.DecisionNS.P999, r.DecisionNS.Max, r.DecisionNS.Samples, r.GeneratorNS)
 	line("live buckets", "%d, %.0f bytes each", r.Buckets, r.AgentBytesPerBucket)
 	if len(r.CPUSeconds) > 0 {

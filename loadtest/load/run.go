@@ -94,10 +94,12 @@ func (c *Config) Validate() error {
 	check(c.Saturated >= 0 && c.Saturated <= 100, "saturated: 0 to 100 percent, got %d", c.Saturated)
 	check(c.Saturated == 0 || c.Rate > 0, "saturated: limits are sized to the rate, which must be given")
 	check(c.Saturated == 0 || c.Tenants <= namedTenants, "saturated: limits are sized for at most %d tenants", namedTenants)
+	check(c.Saturated == 0 || c.Tenants*c.Saturated >= 100, "saturated: %d %% of %d tenants are none of them", c.Saturated, c.Tenants)
 	check(c.Saturated == 0 || c.Burst > 0 && c.Burst <= time.Hour, "burst: above 0 and at most an hour, got %v", c.Burst)
 	check(c.Cold >= 0 && c.Cold <= 10_000, "cold: 0 to 10,000 a second, got %d", c.Cold)
 	check(c.Changes == 0 || c.Changes >= 100*time.Millisecond, "changes: 0, or at least 100ms apart, got %v", c.Changes)
 	check(c.Changes == 0 || c.Saturated > 0, "changes: only of limits that are sized to the rate; give saturated too")
+	check(c.Changes == 0 || len(c.changing()) > 0, "changes: only tenants that are not saturated change their plans, and beyond the busiest tenth there are none")
 	check(c.Report >= 0, "report interval: at least 0, got %v", c.Report)
 	if c.Shape != Uniform && c.Shape != Zipf {
 		faults = append(faults, fmt.Errorf("%w: %q; write %s or %s", ErrShape, c.Shape, Uniform, Zipf))

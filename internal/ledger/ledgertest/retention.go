@@ -14,6 +14,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
+	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // year is a ledger of fourteen months, March 2026 to April 2027, with an epoch that goes
@@ -465,15 +466,10 @@ func retentionRefused(t *testing.T, fresh func(testing.TB) Engine) {
 	// Tenants that are billed need their entries until their statements are made.
 	e.Tamper(t, "INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('acme', 0, 'paid'), ('zeta', 0, 'paid')")
 	refused("before statements", "of tenants acme, zeta", retention(dir, date(2026, 7)))
-	statement := func(tenant string, to time.Time, height int) {
-		t.Helper()
-		e.Tamper(t, fmt.Sprintf(`INSERT INTO statements (tenant, number, period, from_s, to_s, height, block_hash, digest, document, complete_ms, forced, actor, at_ms)
-			VALUES ('%s', (SELECT count(*) + 1 FROM statements), '%s', 0, %d, %d, '', '', '', 0, '', 'me', 0)`, tenant, to.Format("2006-01"), to.Unix(), height))
-	}
-	statement("acme", date(2026, 7), 1000)
-	statement("zeta", date(2026, 6), 1000)
+	stated(t, e, "acme", date(2026, 7), 1000)
+	stated(t, e, "zeta", date(2026, 6), 1000)
 	refused("before a statement", "2026-06, of tenants zeta", retention(dir, date(2026, 7)))
-	statement("zeta", date(2026, 7), 3)
+	stated(t, e, "zeta", date(2026, 7), 3)
 	if got := state(); got != was {
 		t.Errorf("what was refused changed the ledger: from %s to %s", was, got)
 	}
@@ -482,7 +478,7 @@ func retentionRefused(t *testing.T, fresh func(testing.TB) Engine) {
 		return text(e.Query(t, "SELECT (SELECT count(*) FROM months), (SELECT count(*) FROM retired)"))
 	}
 	open := retired()
-	statement("zeta", date(2026, 8), 1000)
+	stated(t, e, "zeta", date(2026, 8), 1000)
 	e.Tamper(t, "INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('late', 0, 'paid')")
 	late := agent{id: "late"}
 	if err := wantStatus(t.Context(), s, late.report(clock.Now(), row(date(2026, 5), "late", 1)), ledger.Settled); err != nil {
@@ -517,6 +513,56 @@ func retentionRefused(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	verify(t, s)
 	checkArchives(t, o, other)
+}
+
+// stated closes a statement of a tenant through a time, as of a block.
+func stated(t testing.TB, e Engine, tenant string, to time.Time, height int) {
+	t.Helper()
+	e.Tamper(t, fmt.Sprintf(`INSERT INTO statements (tenant, number, period, from_s, to_s, height, block_hash, digest, document, complete_ms, forced, actor, at_ms)
+		VALUES ('%s', (SELECT count(*) + 1 FROM statements), '%s', 0, %d, %d, '', '', '', 0, '', 'me', 0)`, tenant, to.Format(time.DateOnly), to.Unix(), height))
+}
+
+// retainedMembers: usage of tenants whose parents pay is on the statements of whoever pays for them, however far
+// above. They have none of their own, and archiving waits for none.
+func retainedMembers(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock, s := year(t, fresh)
+	o, dir := e.Owner(t, clock.Now), t.TempDir()
+	pays := policy.Billing{ParentPays: true}.Text()
+	e.Tamper(t, fmt.Sprintf(`INSERT INTO tenants (id, plan, parent, overrides, suspended, change, billing)
+		VALUES ('org', 'paid', '', '', 0, 1, ''), ('zeta', 'paid', 'org', '', 0, 2, '%s'), ('acme', 'paid', 'zeta', '', 0, 3, '%[1]s')`, pays))
+	e.Tamper(t, "INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('org', 0, 'paid'), ('zeta', 0, 'paid'), ('acme', 0, 'paid')")
+	refused := func(name, want string) {
+		t.Helper()
+		if _, err := o.Retain(t.Context(), retention(dir, date(2026, 7))); !errors.Is(err, ledger.ErrRetention) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want it refused for %q", name, err, want)
+		}
+	}
+	newest := func() (height int) {
+		t.Helper()
+		if _, err := fmt.Sscan(text(e.Query(t, "SELECT max(height) FROM blocks")), &height); err != nil {
+			t.Fatal(err)
+		}
+		return height
+	}
+	refused("before statements", "2026-03, of tenants org:")
+	stated(t, e, "org", date(2026, 6), newest())
+	refused("before a statement", "2026-06, of tenants org:")
+	// Of a statement that ends in the month that stays: what of that month came after it would have it rated again.
+	stated(t, e, "org", date(2026, 7).AddDate(0, 0, 14), newest())
+	late := agent{id: "late"}
+	if err := wantStatus(t.Context(), s, late.report(clock.Now(), row(date(2026, 7), "acme", 1)), ledger.Settled); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	refused("before late usage is on a statement", "2026-07, of tenants org:")
+	stated(t, e, "org", date(2026, 8), newest())
+	done, err := o.Retain(t.Context(), retention(dir, date(2026, 7)))
+	if err != nil || len(done) != 2*5 {
+		t.Errorf("with the payer's statements: got %v, %v, want five months archived", done, err)
+	}
+	verify(t, s)
 }
 
 // retiredAtOnce: what a server judged by months that are retired meanwhile is judged again,

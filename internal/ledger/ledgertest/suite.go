@@ -74,6 +74,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("RetainedDamaged", func(t *testing.T) { retainedDamaged(t, fresh) })
 	t.Run("ArchivedUnderABreakdown", func(t *testing.T) { archivedUnderABreakdown(t, fresh) })
 	t.Run("RetentionRefused", func(t *testing.T) { retentionRefused(t, fresh) })
+	t.Run("RetainedMembers", func(t *testing.T) { retainedMembers(t, fresh) })
 	t.Run("RetiredAtOnce", func(t *testing.T) { retiredAtOnce(t, fresh) })
 	t.Run("Closed", func(t *testing.T) { closed(t, fresh) })
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/archive"
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // Owner does what the owner of the tables does, and no server: it puts whole months of
@@ -220,31 +222,45 @@ func (o *Owner) identity(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%x", first), err
 }
 
+// parentPays is the billing of a tenant whose parent pays for it, as it is stored.
+var parentPays = policy.Billing{ParentPays: true}.Text()
+
+// payersSQL are the tenants that others above pay for, and who does: their usage is on its statements, and they
+// have none. $3 is parentPays, $4 how far up it is looked.
+const payersSQL = `WITH RECURSIVE above(tenant, payer, level) AS (
+		SELECT id, parent, 1 FROM tenants WHERE billing = $3 AND parent <> ''
+		UNION ALL
+		SELECT a.tenant, t.parent, a.level + 1 FROM above a JOIN tenants t ON t.id = a.payer WHERE t.billing = $3 AND t.parent <> '' AND a.level <= $4
+	), payers AS (
+		SELECT a.tenant, a.payer FROM above a WHERE NOT EXISTS (SELECT 1 FROM tenants t WHERE t.id = a.payer AND t.billing = $3 AND t.parent <> '')
+	) `
+
 // billed refuses months with entries that a statement is still to be made of: those of
-// tenants whose last statement ends before them, or was made before they came; and late
+// tenants whose payer's last statement ends before them, or was made before they came; and late
 // ones after the cut of a closed period that began before it, for it is rated again.
 func (o *Owner) billed(ctx context.Context, r *Retention, months []time.Time) error {
 	if r.Unbilled {
 		return nil
 	}
-	month := o.b.d.month("$1")
 	for _, m := range months {
-		err := o.unbilled(ctx, m, `LEFT JOIN (SELECT tenant, max(to_s) AS to_s, max(height) AS height FROM statements GROUP BY tenant) AS s ON s.tenant = k.tenant
-			WHERE e.month = `+month+" AND (s.tenant IS NULL OR e.slot >= s.to_s OR e.height > s.height)")
+		err := o.unbilled(ctx, m, "LEFT JOIN (SELECT tenant, max(to_s) AS to_s, max(height) AS height FROM statements GROUP BY tenant)",
+			"(s.tenant IS NULL OR e.slot >= s.to_s OR e.height > s.height)")
 		if err != nil {
 			return err
 		}
 	}
-	return o.unbilled(ctx, r.Before, `JOIN (SELECT tenant, max(CASE WHEN from_s < $1 THEN to_s ELSE 0 END) AS to_s, max(height) AS height FROM statements GROUP BY tenant) AS s
-		ON s.tenant = k.tenant WHERE e.month = `+month+" AND e.slot < s.to_s AND e.height > s.height")
+	return o.unbilled(ctx, r.Before, "JOIN (SELECT tenant, max(CASE WHEN from_s < $1 THEN to_s ELSE 0 END) AS to_s, max(height) AS height FROM statements GROUP BY tenant)",
+		"e.slot < s.to_s AND e.height > s.height")
 }
 
-// unbilled refuses a month with metered entries e of keys k that are chosen by which, whose
-// $1 is the month.
-func (o *Owner) unbilled(ctx context.Context, month time.Time, which string) error {
+// unbilled refuses a month, $1, with metered entries e for which a condition holds; the statements of who pays for
+// them are joined as s. It names those who pay.
+func (o *Owner) unbilled(ctx context.Context, month time.Time, statements, condition string) error {
 	var tenants []string
-	rows, err := o.b.db.QueryContext(ctx, "SELECT k.tenant FROM entries e JOIN keys k ON k.key = e.key "+which+
-		" AND k.meter <> '' AND EXISTS (SELECT 1 FROM subscriptions b WHERE b.tenant = k.tenant) GROUP BY k.tenant ORDER BY k.tenant LIMIT $2", month.Unix(), maxTold+1)
+	rows, err := o.b.db.QueryContext(ctx, payersSQL+`SELECT coalesce(p.payer, k.tenant) AS payer
+		FROM entries e JOIN keys k ON k.key = e.key LEFT JOIN payers p ON p.tenant = k.tenant `+statements+` AS s ON s.tenant = coalesce(p.payer, k.tenant)
+		WHERE e.month = `+o.b.d.month("$1")+" AND "+condition+` AND k.meter <> '' AND EXISTS (SELECT 1 FROM subscriptions b WHERE b.tenant = k.tenant)
+		GROUP BY 1 ORDER BY 1 LIMIT $2`, month.Unix(), maxTold+1, parentPays, limit.MaxTenantLevels)
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var t string
 		err := rows.Scan(&t)

@@ -109,9 +109,9 @@ func (e *Entry) PutBack(n int64) { e.at.back.Add(n) }
 // Line is what the owner's loop keeps of a bucket that wants more than its schedule. No one else touches it.
 type Line struct {
 	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
-	Since  int64 // when a call first did not answer it
+	Since  int64 // when a call first did not answer it; 0 where the last did
 	Retry  int64 // not to be asked for before this; 0 for no such time
-	Fails  int32 // calls in a row that did not answer it
+	Fails  int32 // calls in a row that brought it no lease
 	Hungry int32 // answers in a row that left requests waiting
 }
 

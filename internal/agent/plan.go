@@ -99,7 +99,7 @@ func (e *Entry) Answer(now int64, g lease.Grant, hungry func(times int32) int64)
 	}
 	a.Ended, a.WasEnded = b.endedLocked(g.Number)
 	times := b.line.Hungry
-	b.line.Fails, b.line.Retry, b.line.Hungry = 0, 0, 0
+	b.line.Since, b.line.Fails, b.line.Retry, b.line.Hungry = 0, 0, 0, 0
 	a.Served = b.applyLocked(now, g)
 	if len(a.Served) == 0 && b.impatientLocked() {
 		b.line.Hungry = times + 1

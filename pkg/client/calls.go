@@ -122,17 +122,14 @@ func (l *loop) onRenewed(r renewResult) {
 				break
 			}
 			// The server has another policy or another plan of the tenant: it is pushed,
-			// and asked for besides. Who waits goes on waiting.
-			line := e.Line()
-			line.Fails++
-			line.Retry = now + retryIn(int(line.Fails), 2*firstRetry, lastRetry).Microseconds()
-			e.SetLine(line)
+			// and asked for besides.
+			heard(e, now)
 			if id := e.Tenant(); id != "" {
 				l.c.reg.Ask(id)
 			}
 		case errors.Is(a.Err, lease.ErrStale):
 			e.Skip(now)
-			l.unanswered(e, now)
+			heard(e, now)
 		default:
 			l.unanswered(e, now)
 		}
@@ -239,12 +236,26 @@ func untilLost(retry, failing time.Duration) time.Duration {
 	return retry
 }
 
+// heard notes that a bucket's renewal was answered, if not with a lease: it is in contact. Who waits goes on waiting, and it is
+// asked for again after a while, soon where it was given up as lost.
+func heard(e *agent.Entry, now int64) {
+	line := e.Line()
+	if e.Lost() {
+		e.SetLost(false)
+		line.Fails = 0
+	}
+	line.Since = 0
+	line.Fails++
+	line.Retry = now + retryIn(int(line.Fails), 2*firstRetry, lastRetry).Microseconds()
+	e.SetLine(line)
+}
+
 // unanswered notes that a bucket's renewal was not answered. After a while
 // nobody waits for it any more: it is decided as in an outage.
 func (l *loop) unanswered(e *agent.Entry, now int64) {
 	line := e.Line()
 	e.Flying = false
-	if line.Fails == 0 {
+	if line.Since == 0 {
 		line.Since = now
 	}
 	line.Fails++

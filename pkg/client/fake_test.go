@@ -54,16 +54,18 @@ type fake struct {
 	finals   int
 
 	// Faults.
-	down      bool              // every call fails
-	dark      bool              // the lease store cannot answer
-	wrong     error             // refuses each renewal as one that breaks a bound
-	blank     bool              // tenants cannot be resolved
-	loseRenew int               // this many Renew replies are lost after execution
-	loseTell  int               // likewise of Settle
-	ledgerOff bool              // the ledger is away
-	arrived   func(epoch int64) // is told when reports arrive; nil for nobody
-	twice     bool              // every Settle is executed twice
-	verdict   ledger.Status     // instead of settling, if not 0
+	down      bool                 // every call fails
+	dark      bool                 // the lease store cannot answer
+	darkOnce  bool                 // it cannot answer one renewal
+	wrong     error                // refuses each renewal as one that breaks a bound
+	answers   quotav1.Grant_Status // of each renewal, instead of a lease, if not 0
+	blank     bool                 // tenants cannot be resolved
+	loseRenew int                  // this many Renew replies are lost after execution
+	loseTell  int                  // likewise of Settle
+	ledgerOff bool                 // the ledger is away
+	arrived   func(epoch int64)    // is told when reports arrive; nil for nobody
+	twice     bool                 // every Settle is executed twice
+	verdict   ledger.Status        // instead of settling, if not 0
 	delay     time.Duration
 	work      time.Duration // of each renewal, one after the other
 	busy      time.Time     // until then it works
@@ -243,8 +245,12 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		l, name = &o, name+"+overage"
 	}
 	switch {
-	case f.dark:
+	case f.dark, f.darkOnce:
+		f.darkOnce = false
 		g.Status = quotav1.Grant_UNAVAILABLE
+		return g
+	case f.answers != 0:
+		g.Status = f.answers
 		return g
 	case l == nil || len(l.By) != len(r.Values) || l.CountsOnly():
 		g.Status = quotav1.Grant_UNKNOWN

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func requests(rate, burst int64) limit.Limit {
@@ -189,6 +191,58 @@ func TestStoreAway(t *testing.T) {
 		}
 		shut(t, c)
 	})
+}
+
+// A server that answers for a bucket, if only that it does not know it, or that the renewal is an older one, is not away:
+// requests wait for what it says next, and are not decided as in an outage, and least of all for ever.
+func TestABucketThatIsAnsweredIsInContact(t *testing.T) {
+	for _, status := range []quotav1.Grant_Status{quotav1.Grant_UNKNOWN, quotav1.Grant_STALE} {
+		for _, onOutage := range []limit.Outage{limit.OutageFallback, limit.OutageOpen} {
+			t.Run(fmt.Sprintf("%v, %v", status, onOutage), func(t *testing.T) {
+				l := requests(100, 1000)
+				l.OnOutage = onOutage
+				bubble(t, plans(1, l), func(t *testing.T, s *fake) {
+					s.dark = true
+					c := dial(t, s)
+					drive(c, 1, 2, tenant("a"))
+					if d := c.Allow(t.Context(), tenant("a")); d.Allowed != (onOutage == limit.OutageOpen) {
+						t.Fatalf("%+v with the store away, want what on_outage says", d)
+					}
+					s.set(func(f *fake) { f.dark, f.answers = false, status })
+					time.Sleep(3 * time.Second)
+					if d := c.Allow(t.Context(), tenant("a")); d.Reason != ReasonDeadline {
+						t.Errorf("%+v with the store back, want it to wait for a lease", d)
+					}
+					s.set(func(f *fake) { f.answers = 0 })
+					if d := c.Allow(t.Context(), tenant("a")); !d.Allowed || s.spent("requests|a|") == 0 {
+						t.Errorf("%+v, want it allowed by a lease", d)
+					}
+					shut(t, c)
+				})
+			})
+		}
+	}
+}
+
+// How long a bucket is not answered counts from its last answer, whatever that was: one call that the store does not
+// answer is no outage.
+func TestOneCallUnansweredAfterAnAnswerIsNoOutage(t *testing.T) {
+	for _, status := range []quotav1.Grant_Status{quotav1.Grant_UNKNOWN, quotav1.Grant_STALE} {
+		t.Run(status.String(), func(t *testing.T) {
+			bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+				s.answers = status
+				c := dial(t, s, WithMaxWait(20*time.Second))
+				said := make(chan Decision)
+				go func() { said <- c.Allow(context.Background(), tenant("a")) }()
+				time.Sleep(5 * time.Second)
+				s.set(func(f *fake) { f.answers, f.darkOnce = 0, true })
+				if d := <-said; !d.Allowed {
+					t.Errorf("%+v after one call that the store did not answer, want allowed by the next", d)
+				}
+				shut(t, c)
+			})
+		})
+	}
 }
 
 func TestCloseSaysWhatIsUnsettled(t *testing.T) {

@@ -25,12 +25,12 @@ type Recorded struct {
 	Spent    int64 // as renewals told
 }
 
-// Add adds o.
+// Add adds o, as far as MaxSum: what is returned and spent is what an agent tells.
 func (r *Recorded) Add(o Recorded) {
-	r.Granted += o.Granted
-	r.Unrun += o.Unrun
-	r.Returned += o.Returned
-	r.Spent += o.Spent
+	r.Granted = addUp(r.Granted, o.Granted)
+	r.Unrun = addUp(r.Unrun, o.Unrun)
+	r.Returned = addUp(r.Returned, o.Returned)
+	r.Spent = addUp(r.Spent, o.Spent)
 }
 
 // Said is the same from the agent's side, as it said last, in units of its whole epoch.
@@ -163,4 +163,7 @@ type Account struct {
 	ID       AccountID
 	Recorded Recorded // since the last time
 	Said     *Said    // the last; nil where there is none
+	// Claimed is set where only the agent says that there is such a limit: what it says is kept with
+	// what servers recorded of it, and makes no account by itself.
+	Claimed bool
 }

@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+// An agent chooses what it tells: sums of it end at MaxSum, and do not come round.
+func TestRecordedEndsAtMaxSum(t *testing.T) {
+	r := Recorded{Granted: MaxSum - 1, Unrun: 1, Returned: MaxSum, Spent: -MaxSum}
+	r.Add(Recorded{Granted: 2, Unrun: 1, Returned: MaxSum, Spent: -5})
+	if want := (Recorded{Granted: MaxSum, Unrun: 2, Returned: MaxSum, Spent: -MaxSum}); r != want {
+		t.Errorf("got %+v, want %+v", r, want)
+	}
+}
+
 // Every difference between the two sides has a name that says what it came of.
 func TestDifferences(t *testing.T) {
 	agrees := Said{Number: 1, Granted: 100, Unrun: 10, Returned: 20, Told: 55, Spent: 55, Held: 5, Booked: 55}

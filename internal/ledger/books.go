@@ -71,7 +71,8 @@ type Books interface {
 
 	// Record writes what a server noted of accounts since the last time, and what agents
 	// said last. server is new with every start of one, number counts its records: the
-	// same one again adds nothing.
+	// same one again adds nothing. Sums end at MaxSum. An error that is not ErrUnavailable is
+	// the accounts' own: they would be refused again.
 	Record(ctx context.Context, server string, number int64, accounts []Account) error
 	// Backlog is what waits to be folded, and what is in quarantine.
 	Backlog(ctx context.Context) (Backlog, error)

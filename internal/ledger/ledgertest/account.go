@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -99,4 +100,46 @@ func accounts(t *testing.T, fresh func(testing.TB) Engine) {
 		}
 	}
 	verify(t, s)
+}
+
+// hostileAccounts: an agent that says it gave back more than can be counted is kept at that, and so are all others
+// beside it; and a name that only an agent gives makes no account, while what servers granted is kept by its name.
+func hostileAccounts(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	books := booksOf(e.Open(t, ledger.Options{Now: clock.Now}))
+	of := func(agent, limit string) ledger.AccountID {
+		return ledger.AccountID{Epoch: ledger.Epoch{Agent: agent, Epoch: 1}, Limit: limit}
+	}
+	const most = ledger.MaxSum
+	for number, r := range []ledger.Recorded{{Granted: 1, Returned: most - 1, Spent: most}, {Granted: 1, Returned: 3, Spent: most}, {Spent: -1}} {
+		if err := books.Record(t.Context(), "one", int64(number)+1, []ledger.Account{
+			{ID: of("a", "requests"), Recorded: r}, {ID: of("b", "requests"), Recorded: ledger.Recorded{Granted: 5}},
+		}); err != nil {
+			t.Fatalf("record %d: %v", number+1, err)
+		}
+	}
+	said := &ledger.Said{Number: 1, Spent: 9}
+	if err := books.Record(t.Context(), "one", 4, []ledger.Account{
+		{ID: of("a", "made up"), Said: said, Claimed: true}, {ID: of("a", "requests"), Said: said, Claimed: true}, {ID: of("a", "unlimited"), Said: said},
+		{ID: of("b", "override"), Recorded: ledger.Recorded{Granted: 1}, Said: said, Claimed: true},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := books.Reconcile(t.Context(), ledger.ReconcileQuery{N: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[ledger.AccountID]ledger.Recorded{}
+	for _, r := range found {
+		got[r.ID] = r.Recorded
+		if says := r.Said != nil; says != (r.ID != of("b", "requests")) || says && *r.Said != *said {
+			t.Errorf("%+v: it said %+v", r.ID, r.Said)
+		}
+	}
+	if want := map[ledger.AccountID]ledger.Recorded{
+		of("a", "requests"): {Granted: 2, Returned: most, Spent: most - 1}, of("a", "unlimited"): {},
+		of("b", "requests"): {Granted: 15}, of("b", "override"): {Granted: 1},
+	}; !maps.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -39,8 +40,8 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		add, err := tx.PrepareContext(ctx, `INSERT INTO leases (agent, epoch, limit_name, granted, unrun, returned, spent,
 				said_number, said_granted, said_unrun, said_returned, said_told, said_spent, said_beyond, said_held, said_booked)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = leases.granted + excluded.granted,
-				unrun = leases.unrun + excluded.unrun, returned = leases.returned + excluded.returned, spent = leases.spent + excluded.spent`)
+			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = `+added("granted")+", unrun = "+added("unrun")+
+			", returned = "+added("returned")+", spent = "+added("spent"))
 		if err != nil {
 			return err
 		}
@@ -54,7 +55,10 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		defer say.Close()
 		for i := range accounts {
 			id, r, s := accounts[i].ID, accounts[i].Recorded, accounts[i].Said
-			_, err := add.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, r.Granted, r.Unrun, r.Returned, r.Spent)
+			var err error
+			if !accounts[i].Claimed || r != (ledger.Recorded{}) {
+				_, err = add.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, r.Granted, r.Unrun, r.Returned, r.Spent)
+			}
 			if err == nil && s != nil {
 				_, err = say.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, s.Number, s.Granted, s.Unrun, s.Returned, s.Told, s.Spent, s.Beyond, s.Held, s.Booked)
 			}
@@ -64,6 +68,15 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		}
 		return nil
 	})
+}
+
+// added is what a count of leases becomes, within ledger.MaxSum either way. The outer CASE keeps the differences of
+// the inner ones within a bigint.
+func added(count string) string {
+	return strings.ReplaceAll(`CASE
+		WHEN excluded.? > 0 THEN CASE WHEN leases.? > `+maxSum+` - excluded.? THEN `+maxSum+` ELSE leases.? + excluded.? END
+		WHEN excluded.? < 0 THEN CASE WHEN leases.? < -`+maxSum+` - excluded.? THEN -`+maxSum+` ELSE leases.? + excluded.? END
+		ELSE leases.? END`, "?", count)
 }
 
 // Reconcile is ledger.Books'.

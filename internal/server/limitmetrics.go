@@ -133,6 +133,13 @@ func (m *limitMetrics) keyLocked(name, kind string) limitKind {
 	return limitKind{name, kind}
 }
 
+// names reports whether a policy names a limit.
+func (m *limitMetrics) names(limit string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.named[limit]
+}
+
 // follow drops the counters of limits that no policy names any more.
 func (m *limitMetrics) follow(policies ...*limit.Rules) {
 	named := make(map[string]bool)

@@ -167,6 +167,7 @@ func New(c Config) (*Server, error) {
 		if s.tally, err = newTally(c.Books, c.Log, c.Registerer); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
+		s.tally.named = m.limits.names
 		if s.backlog, err = newBacklogWatch(c.Books, c.Registerer); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -34,8 +36,10 @@ const (
 type tally struct {
 	books       ledger.Books
 	log         *slog.Logger
-	server      string // new with every start
+	server      string                  // new with every start
+	named       func(limit string) bool // whether the policy names it
 	left        prometheus.Counter
+	refused     prometheus.Counter
 	differences *prometheus.GaugeVec // name
 
 	mu    sync.Mutex
@@ -50,15 +54,19 @@ type tally struct {
 func newTally(books ledger.Books, log *slog.Logger, r prometheus.Registerer) (*tally, error) {
 	t := &tally{
 		books: books, log: log, server: rand.Text(), noted: map[ledger.AccountID]*ledger.Account{},
+		named: func(string) bool { return true },
 		left: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_server_unrecorded_renewals_total", Help: "Renewals that reconciliation misses, because too many accounts waited to be written.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_refused_accounts_total", Help: "Accounts of leases that reconciliation misses, because the ledger refused to write them for what they or others beside them hold.",
 		}),
 		differences: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "quota_server_reconciliation_units",
 			Help: "Units that do not agree between servers' records, agents' accounts and the ledger, by the difference's name, over the epochs that settled of late.",
 		}, []string{"difference"}),
 	}
-	for _, c := range []prometheus.Collector{t.left, t.differences} {
+	for _, c := range []prometheus.Collector{t.left, t.refused, t.differences} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -87,11 +95,13 @@ func (t *tally) answered(agent string, epoch int64, requests []*quotav1.Renewal,
 				continue
 			}
 		}
+		a.Claimed = false
 		a.Recorded.Add(ledger.Recorded{Granted: answers[j].Grant.Most(), Unrun: r.Unrun(), Returned: r.Held, Spent: max(r.Admitted-r.Told, 0)})
 	}
 }
 
-// say notes what an agent says of its leases.
+// say notes what an agent says of its leases. Limits that the policy does not name may be of overrides, or gone, or
+// made up: of those only what servers granted by is kept.
 func (t *tally) say(said map[ledger.AccountID]ledger.Said) {
 	if t == nil {
 		return
@@ -99,7 +109,12 @@ func (t *tally) say(said map[ledger.AccountID]ledger.Said) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, s := range said {
-		if a := t.accountLocked(id); a != nil && (a.Said == nil || a.Said.Number < s.Number) {
+		_, there := t.noted[id]
+		a := t.accountLocked(id)
+		if a != nil && !there {
+			a.Claimed = !t.named(id.Limit)
+		}
+		if a != nil && (a.Said == nil || a.Said.Number < s.Number) {
 			a.Said = &s
 		}
 	}
@@ -132,7 +147,8 @@ func (t *tally) run(ctx context.Context) {
 }
 
 // flush writes what was noted. What could not be written is written again, under the
-// same number: where it was written after all, it is not added twice.
+// same number: where it was written after all, it is not added twice. What the ledger refuses
+// for what it holds it would refuse for ever, and all that comes after it would wait: it is left out.
 func (t *tally) flush(ctx context.Context) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -152,6 +168,12 @@ func (t *tally) flush(ctx context.Context) error {
 		c, cancel := context.WithTimeout(ctx, tallyTimeout)
 		err := t.books.Record(c, t.server, t.number, t.under)
 		cancel()
+		if err != nil && !errors.Is(err, ledger.ErrUnavailable) && ctx.Err() == nil {
+			t.refused.Add(float64(len(t.under)))
+			t.log.Error("the ledger refuses what leases came to; reconciliation misses it", "accounts", len(t.under), "error", err)
+			t.under = nil
+			continue
+		}
 		if failing := err != nil; failing != t.failing && ctx.Err() == nil {
 			t.failing = failing
 			t.log.Info("what leases came to cannot be written, or can again; reconciliation lags", "error", err)
@@ -166,7 +188,7 @@ func (t *tally) flush(ctx context.Context) error {
 // measure sets the metric.
 func (t *tally) measure(ctx context.Context) {
 	q := ledger.ReconcileQuery{N: 1000, Since: time.Now().Add(-reconciledFor).UnixMilli()}
-	units := map[string]int64{}
+	units := map[string]float64{} // which do not overflow
 	for _, name := range ledger.DifferenceNames {
 		units[name] = 0
 	}
@@ -177,7 +199,7 @@ func (t *tally) measure(ctx context.Context) {
 		}
 		for i := range found {
 			for _, d := range found[i].Differences() {
-				units[d.Name] += max(d.Units, -d.Units)
+				units[d.Name] += math.Abs(float64(d.Units))
 			}
 		}
 		if len(found) < q.N {
@@ -186,6 +208,6 @@ func (t *tally) measure(ctx context.Context) {
 		q.After = found[len(found)-1].ID
 	}
 	for name, n := range units {
-		t.differences.WithLabelValues(name).Set(float64(n))
+		t.differences.WithLabelValues(name).Set(n)
 	}
 }

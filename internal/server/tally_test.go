@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,9 +20,11 @@ import (
 type written struct {
 	ledger.Books
 	fail, lose bool // the writing; only its answer
+	refuse     bool // what is written, whenever it is
 	number     int64
 	sum        ledger.Recorded
 	said       ledger.Said
+	accounts   []ledger.Account // of the last record
 	found      []ledger.Reconciled
 }
 
@@ -41,6 +44,10 @@ func (w *written) Record(_ context.Context, _ string, number int64, accounts []l
 	if w.fail {
 		return ledger.ErrUnavailable
 	}
+	if w.refuse {
+		return errors.New("bigint out of range")
+	}
+	w.accounts = accounts
 	if number > w.number {
 		w.number = number
 		for _, a := range accounts {
@@ -144,6 +151,61 @@ func TestTheLastAccountIsWrittenAtOnce(t *testing.T) {
 		if got := w.said.Spent; closed != (got == 7) {
 			t.Errorf("closed %t: %d units are written", closed, got)
 		}
+	}
+}
+
+// What the ledger refuses for what it holds would be refused for ever: it is left out, counted, and keeps nobody
+// else's accounts from being written.
+func TestTallyLeavesOutWhatIsRefused(t *testing.T) {
+	w, registry := &written{}, prometheus.NewRegistry()
+	tally, err := newTally(w, slog.New(slog.DiscardHandler), registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func() {
+		tally.answered("a", 1, []*quotav1.Renewal{{Limit: "l"}, {Limit: "m"}}, []int{0, 1}, []lease.Renewal{{Held: 4}, {Held: 4}}, make([]lease.Answer, 2))
+	}
+	note()
+	w.refuse = true
+	if err := tally.flush(t.Context()); err != nil {
+		t.Errorf("flush of what is refused: %v", err)
+	}
+	w.refuse = false
+	note()
+	if err := tally.flush(t.Context()); err != nil {
+		t.Errorf("flush: %v", err)
+	}
+	if w.sum.Returned != 8 {
+		t.Errorf("got %d units written, want the 8 that came after", w.sum.Returned)
+	}
+	if got := gathered(t, registry, "quota_server_refused_accounts_total")[""]; got != 2 {
+		t.Errorf("counted: got %v accounts, want 2", got)
+	}
+}
+
+// Names of limits that the policy has make accounts; of others that an agent says only what servers granted by them.
+func TestTallyTellsClaimsApart(t *testing.T) {
+	w := &written{}
+	tally, err := newTally(w, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tally.named = func(limit string) bool { return limit == "named" }
+	said := map[ledger.AccountID]ledger.Said{}
+	for _, name := range []string{"named", "granted", "made up"} {
+		said[ledger.AccountID{Epoch: ledger.Epoch{Agent: "a", Epoch: 1}, Limit: name}] = ledger.Said{Number: 1, Spent: 7}
+	}
+	tally.say(said)
+	tally.answered("a", 1, []*quotav1.Renewal{{Limit: "granted"}}, []int{0}, []lease.Renewal{{Held: 4}}, make([]lease.Answer, 1))
+	if err := tally.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	claimed := map[string]bool{}
+	for _, a := range w.accounts {
+		claimed[a.ID.Limit] = a.Claimed
+	}
+	if want := map[string]bool{"named": false, "granted": false, "made up": true}; !maps.Equal(claimed, want) {
+		t.Errorf("claimed: got %v, want %v", claimed, want)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -73,6 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c := load.Config{Progress: stdout}
 	var server, adminKey, engines, file, page string
+	var metrics, redis, postgres string
 	var apply, showVersion bool
 	var fold time.Duration
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
@@ -102,6 +104,10 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
+	f.StringVar(&metrics, "metrics", "", "where --server tells its metrics, HOST:PORT, several with commas between: renewals and its processor's time are read there")
+	f.StringVar(&redis, "redis", "", "the nodes of --server's lease store, HOST:PORT with commas between: commands and their processor's time are read there")
+	f.StringVar(&postgres, "postgres", "", "URL of --server's ledger: report rows are counted there")
+	f.StringVar(&c.Prefix, "tenant-prefix", "tenant-", "what the tenants' ids begin with: loads beside each other on one server have tenants of their own")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
 	f.DurationVar(&fold, "fold-interval", 0, "of a server that is started: how often it folds reports into the ledger's blocks; 0 for the server's own")
 	f.StringVar(&file, "json", "", "file to write the result to")
@@ -126,7 +132,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if fold < 0 {
 		negative = fmt.Errorf("fold-interval: 0 or more, got %s", fold)
 	}
-	if err := errors.Join(c.Validate(), negative, stack.Check(engines), together(f, server, apply), writable("json", file), writable("html", page)); err != nil {
+	if err := errors.Join(c.Validate(), negative, stack.Check(engines), together(f, server, apply, c.Saturated), writable("json", file), writable("html", page)); err != nil {
 		fmt.Fprintf(stderr, "loadtest: %v\n", err)
 		return errUsage
 	}
@@ -139,6 +145,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 
 	c.Target = server
+	var parts stack.Parts
 	if server == "" {
 		program := beside("quota-server")
 		if program == "" && engines != stack.Memory {
@@ -148,24 +155,29 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		if err != nil {
 			return err
 		}
-		c.Target, engines = s.Addr, s.Engines
+		c.Target, engines, c.Shared = s.Addr, s.Engines, s.Shared
 		defer func() {
 			if err := s.Stop(); err != nil {
 				fmt.Fprintf(stderr, "loadtest: %v\n", err)
 			}
 		}()
-		o, err := s.Observe(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() {
-			if err := o.Close(); err != nil {
-				fmt.Fprintf(stderr, "loadtest: %v\n", err)
-			}
-		}()
-		c.Observe = observe(o)
+		parts = s.Parts()
 	} else {
-		engines = given
+		engines, c.Unknown = given, !apply
+		parts = stack.Parts{Servers: list(metrics), Redis: list(redis), Postgres: postgres}
+	}
+	o, err := stack.Observe(ctx, parts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := o.Close(); err != nil {
+			fmt.Fprintf(stderr, "loadtest: %v\n", err)
+		}
+	}()
+	c.Observe = observe(o, server != "")
+	if _, err := c.Observe(ctx); err != nil { // now, and not after the load
+		return err
 	}
 	first, _, _ := strings.Cut(c.Target, ",")
 	conn, err := grpc.NewClient(first, grpc.WithTransportCredentials(insecure.NewCredentials()), stack.Bearer(adminKey))
@@ -216,28 +228,53 @@ func loadAverage() string {
 	return first
 }
 
-// observe puts together what a stack's parts have done; two may ask at a time.
-func observe(o *stack.Observer) func(ctx context.Context) (load.Observation, error) {
+// list is the words between commas.
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+// observe puts together what the parts have done; two may ask at a time. What does not run below this process tells its processor's time itself.
+func observe(o *stack.Observer, apart bool) func(ctx context.Context) (load.Observation, error) {
 	var mu sync.Mutex
 	return func(ctx context.Context) (seen load.Observation, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		var faults [4]error
-		seen.CPU, faults[0] = stack.CPU()
-		seen.Commands, seen.Scripts, seen.ScriptTime, faults[1] = o.Redis(ctx)
-		seen.Renewed, faults[2] = o.Renewed(ctx)
-		seen.Rows, faults[3] = o.Rows(ctx)
-		return seen, errors.Join(faults[:]...)
+		var redis *stack.RedisDone
+		var servers *stack.ServersDone
+		group, asking := errgroup.WithContext(ctx) // all at the same moment, as far as they answer
+		group.Go(func() (err error) { seen.CPU, err = stack.CPU(); return err })
+		group.Go(func() (err error) { redis, err = o.Redis(asking); return err })
+		group.Go(func() (err error) { servers, err = o.Servers(asking); return err })
+		group.Go(func() (err error) { seen.Rows, err = o.Rows(asking); return err })
+		if err := group.Wait(); err != nil {
+			return seen, err
+		}
+		if redis != nil {
+			seen.Redis = &load.RedisDone{Commands: redis.Commands, Scripts: redis.Scripts, ScriptTime: redis.ScriptTime}
+			if apart {
+				seen.CPU["redis-server"] = redis.CPU
+			}
+		}
+		if servers != nil {
+			seen.Renewed = &servers.Renewed
+			if apart {
+				seen.CPU["quota-server"] = servers.CPU
+			}
+		}
+		return seen, nil
 	}
 }
 
 // together refuses flags that would say nothing, or wrong: those of a given server without one,
 // engines where none are started, and limits that are sized for a server that has others.
-func together(f *flag.FlagSet, server string, apply bool) error {
+func together(f *flag.FlagSet, server string, apply bool, saturated int) error {
 	var faults []error
 	f.Visit(func(set *flag.Flag) {
 		switch set.Name {
-		case "apply", "key", "admin-key":
+		case "apply", "key", "admin-key", "metrics", "redis", "postgres":
 			if server == "" {
 				faults = append(faults, fmt.Errorf("--%s is for the server of --server, which is not given", set.Name))
 			}
@@ -248,6 +285,10 @@ func together(f *flag.FlagSet, server string, apply bool) error {
 		case "saturated":
 			if server != "" && !apply {
 				faults = append(faults, errors.New("--saturated sizes the load's own policy; give --apply to put it in force on --server"))
+			}
+		case "burst":
+			if saturated == 0 {
+				faults = append(faults, errors.New("--burst is of limits that are sized to the rate; give --saturated too"))
 			}
 		}
 	})
@@ -263,6 +304,9 @@ func writable(name, file string) error {
 	if err == nil && !dir.IsDir() {
 		err = fmt.Errorf("%s is no directory", filepath.Dir(file))
 	}
+	if there, gone := os.Stat(file); gone == nil && there.IsDir() {
+		err = fmt.Errorf("%s is a directory", file)
+	}
 	if err != nil {
 		return fmt.Errorf("--%s: %w", name, err)
 	}
@@ -276,7 +320,7 @@ func held(ctx context.Context, c load.Config, plans *load.Plans, conn grpc.Clien
 	if engines == given {
 		names := make([]string, c.Tenants)
 		for i := range names {
-			names[i] = load.Tenant(i)
+			names[i] = c.Tenant(i)
 		}
 		var err error
 		if before, err = stack.Usage(ctx, conn, load.Meter, names); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,8 +103,38 @@ func TestLoadAgainstAGivenServer(t *testing.T) {
 		if r.Decisions > 2100 || r.Decisions < 100 { // fewer where the machine is busy
 			t.Errorf("run %d: %d decisions at 2,000 a second for a second", i+1, r.Decisions)
 		}
-		if !r.LedgerEqual || r.Engines != "given" {
+		if !r.LedgerEqual || r.Engines != "given" || r.Compared == nil || r.OfRedis != nil || r.ReportRowsPerSecond != nil {
 			t.Errorf("run %d: got %+v", i+1, r)
+		}
+	}
+}
+
+// Two loads beside each other on one server: each finds its own tenants' units in the ledger, and says nothing of limits that are the server's own.
+func TestLoadsBesideEachOther(t *testing.T) {
+	s, err := stack.Embedded(t.Context(), document(t, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	dir := t.TempDir()
+	var group sync.WaitGroup
+	for _, prefix := range []string{"a-", "b-"} {
+		group.Go(func() {
+			var out bytes.Buffer
+			args := []string{"--server", s.Addr, "--metrics", s.HTTP, "--tenant-prefix", prefix, "--gateways", "2", "--tenants", "4", "--duration", "1s", "--rate", "2000", "--json", filepath.Join(dir, prefix)}
+			if err := run(t.Context(), args, &out, &out); err != nil {
+				t.Errorf("%v\n%s", err, out.String())
+			}
+		})
+	}
+	group.Wait()
+	for _, prefix := range []string{"a-", "b-"} {
+		if r := read(t, filepath.Join(dir, prefix)); !r.LedgerEqual || r.Compared != nil || r.CPUSeconds["quota-server"] <= 0 {
+			t.Errorf("%s: got %+v", prefix, r)
 		}
 	}
 }
@@ -155,11 +186,12 @@ func TestGatewayLeavesARecord(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	var c load.Config
 	file := filepath.Join(t.TempDir(), "record")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	args := []string{"gateway", "--server", s.Addr, "--agent", "g", "--demand", load.Tenant(0) + "=200," + load.Tenant(1) + "=100", "--record", file}
+	args := []string{"gateway", "--server", s.Addr, "--agent", "g", "--demand", c.Tenant(0) + "=200," + c.Tenant(1) + "=100", "--record", file}
 	if err := run(ctx, args, &out, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -171,7 +203,7 @@ func TestGatewayLeavesARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	totals := r.Totals()
-	if n := totals[load.Tenant(0)]; n < 20 || n > 500 {
+	if n := totals[c.Tenant(0)]; n < 20 || n > 500 {
 		t.Errorf("200 a second for two seconds: %d admitted", n)
 	}
 	var check bytes.Buffer
@@ -184,7 +216,8 @@ func TestFaultyFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--gateways", "0"}, {"--tenants", "-1"}, {"--duration", "0s"}, {"--rate", "-1"}, {"--distribution", "gauss"},
 		{"--engines", "steam"}, {"--nonsense"}, {"extra"}, {"--workers", "-3"},
-		{"--apply"}, {"--key", "k"}, {"--admin-key", "k"}, {"--server", "a:1", "--engines", "real"}, {"--server", "a:1", "--fold-interval", "1s"}, {"--fold-interval", "-1s"}, {"--json", "/nowhere/at/all/r.json"},
+		{"--apply"}, {"--key", "k"}, {"--admin-key", "k"}, {"--server", "a:1", "--engines", "real"}, {"--server", "a:1", "--fold-interval", "1s"}, {"--fold-interval", "-1s"}, {"--json", "/nowhere/at/all/r.json"}, {"--json", os.TempDir()},
+		{"--metrics", "a:1"}, {"--redis", "a:1"}, {"--postgres", "postgres://a"}, {"--burst", "1s"}, {"--tenant-prefix", "a b"}, {"--rate", "1000", "--saturated", "20", "--tenants", "4"},
 	} {
 		var out bytes.Buffer
 		if err := run(t.Context(), args, &out, &out); !errors.Is(err, errUsage) || out.Len() == 0 {

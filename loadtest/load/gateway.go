@@ -148,7 +148,7 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *rec
 		timed = w.sampler.next(int(r.n))
 	}
 	if w.requests == nil {
-		w.requests = newRequests(l.Limits)
+		w.requests = newRequests(&l.Config)
 	}
 	var preparing time.Duration
 	for i := range int(r.n) {

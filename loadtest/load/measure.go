@@ -58,13 +58,18 @@ func (nothing) decide(context.Context, *client.Prepared, []client.Attribute) cli
 	return client.Decision{Allowed: true}
 }
 
-// snapshot is what was counted until a moment.
+// snapshot is what was done until a moment, each gateway's part until a moment of its own: it answers when its loop comes to it.
 type snapshot struct {
-	at                         time.Time
-	calls, renewals, buckets   int64
-	waited, decided            int64
-	late, outage, failed, lost int64
-	seen                       Observation
+	gateways []counted
+	seen     Observation
+	at       time.Time // when it was seen
+}
+
+// counted is what a gateway has done until a moment.
+type counted struct {
+	client.Stats
+	at      time.Time
+	decided int64
 }
 
 // pulses asks all clients at once: each answers when its loop comes to it.
@@ -79,51 +84,68 @@ func pulses(clients []*client.Client) []client.Stats {
 }
 
 func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapshot, err error) {
-	s.at = time.Now()
-	for _, g := range l.gateways {
-		s.decided += g.allowed.Load() + g.refused.Load()
-	}
-	for _, n := range pulses(clients) {
-		s.calls += n.RenewCalls + n.SettleCalls
-		s.failed += n.RenewFailed + n.SettleFailed
-		s.renewals += n.Renewals
-		s.buckets += n.Buckets
-		s.waited += n.Waited
-		s.late += n.LateSpends
-		s.outage += n.OutageUnits
-		if n.Lost {
-			s.lost++
-		}
+	s.gateways = make([]counted, len(clients))
+	var group sync.WaitGroup
+	for i, c := range clients {
+		group.Go(func() {
+			g := l.gateways[i]
+			s.gateways[i] = counted{Stats: c.Pulse(), at: time.Now(), decided: g.allowed.Load() + g.refused.Load()}
+		})
 	}
 	if l.Observe != nil {
+		s.at = time.Now()
 		s.seen, err = l.Observe(context.WithoutCancel(ctx))
+		s.at = s.at.Add(time.Since(s.at) / 2)
 	}
+	group.Wait()
 	return s, err
 }
 
-// since fills in what happened since the snapshot before.
-func (s *snapshot) since(before snapshot, r *Result) {
-	seconds := s.at.Sub(before.at).Seconds()
-	r.Seconds = seconds
-	r.RPCs = s.calls - before.calls
-	r.RPCsFailed = s.failed - before.failed
-	r.RenewedBuckets = s.renewals - before.renewals
-	r.RenewedPerSecond = float64(r.RenewedBuckets) / seconds
-	r.Waited = s.waited - before.waited
-	r.LateSpends, r.OutageUnits = s.late-before.late, s.outage-before.outage
-	r.Buckets = s.buckets
-	if decided := float64(s.decided - before.decided); decided > 0 {
-		r.RPCRatio = float64(r.RPCs) / decided
-		r.RenewedRatio = float64(r.RenewedBuckets) / decided
-		r.WaitedRatio = float64(r.Waited) / decided
+func (s *snapshot) buckets() (n int64) {
+	for i := range s.gateways {
+		n += s.gateways[i].Buckets
+	}
+	return n
+}
+
+// since fills in what happened since the snapshot before, each rate by the seconds that its own counts are of.
+func (s *snapshot) since(before *snapshot, r *Result) {
+	decided := int64(0)
+	for i := range s.gateways {
+		g, was := &s.gateways[i], &before.gateways[i]
+		seconds := g.at.Sub(was.at).Seconds()
+		renewed := g.Renewals - was.Renewals
+		r.RPCs += g.RenewCalls + g.SettleCalls - was.RenewCalls - was.SettleCalls
+		r.RPCsFailed += g.RenewFailed + g.SettleFailed - was.RenewFailed - was.SettleFailed
+		r.RenewedBuckets += renewed
+		r.RenewedPerSecond += float64(renewed) / seconds
+		r.Waited += g.Waited - was.Waited
+		r.LateSpends += g.LateSpends - was.LateSpends
+		r.OutageUnits += g.OutageUnits - was.OutageUnits
+		r.Buckets += g.Buckets
+		r.CountedSeconds += seconds / float64(len(s.gateways))
+		decided += g.decided - was.decided
+	}
+	if decided > 0 {
+		r.RPCRatio = float64(r.RPCs) / float64(decided)
+		r.RenewedRatio = float64(r.RenewedBuckets) / float64(decided)
+		r.WaitedRatio = float64(r.Waited) / float64(decided)
+	}
+	r.ObservedSeconds = s.at.Sub(before.at).Seconds()
+	if now, was := s.seen.Redis, before.seen.Redis; now != nil && was != nil {
+		r.OfRedis = &OfRedis{
+			RedisCommandsPerSecond: float64(now.Commands-was.Commands) / r.ObservedSeconds,
+			RedisScriptsPerSecond:  float64(now.Scripts-was.Scripts) / r.ObservedSeconds,
+		}
+		if n := now.Scripts - was.Scripts; n > 0 {
+			r.RedisScriptUS = float64(now.ScriptTime-was.ScriptTime) / float64(n)
+		}
+	}
+	if now, was := s.seen.Rows, before.seen.Rows; now != nil && was != nil {
+		perSecond := float64(*now-*was) / r.ObservedSeconds
+		r.ReportRowsPerSecond = &perSecond
 	}
 	if s.seen.CPU != nil {
-		r.RedisCommandsPerSecond = float64(s.seen.Commands-before.seen.Commands) / seconds
-		r.RedisScriptsPerSecond = float64(s.seen.Scripts-before.seen.Scripts) / seconds
-		if n := s.seen.Scripts - before.seen.Scripts; n > 0 {
-			r.RedisScriptUS = float64(s.seen.ScriptTime-before.seen.ScriptTime) / float64(n)
-		}
-		r.ReportRowsPerSecond = float64(s.seen.Rows-before.seen.Rows) / seconds
 		r.CPUSeconds = make(map[string]float64)
 		for name, v := range s.seen.CPU {
 			r.CPUSeconds[name] = v - before.seen.CPU[name]
@@ -136,8 +158,8 @@ type Sample struct {
 	Second    float64            `json:"second"` // since the load began
 	Decisions float64            `json:"decisions_per_second"`
 	Denied    float64            `json:"denied_per_second"`
-	Renewed   float64            `json:"renewed_buckets_per_second"`
-	Commands  float64            `json:"redis_commands_per_second"`
+	Renewed   *float64           `json:"renewed_buckets_per_second,omitempty"` // as the server counts them
+	Commands  *float64           `json:"redis_commands_per_second,omitempty"`
 	CPU       map[string]float64 `json:"processors,omitempty"` // processors in use, by program
 }
 
@@ -179,23 +201,44 @@ func (w *watch) run(ctx context.Context) {
 			phase = "  (warming)"
 		}
 		say(w.Progress, "%4.0f s  %11.0f decisions/s  %5.1f %% denied", s.Second, s.Decisions, 100*s.Denied/max(s.Decisions, 1))
-		if w.Observe != nil {
-			if o, err := w.Observe(ctx); err == nil {
-				s.Renewed = float64(o.Renewed-seen.Renewed) / seconds
-				s.Commands = float64(o.Commands-seen.Commands) / seconds
-				s.CPU = make(map[string]float64)
-				for name, v := range o.CPU {
-					s.CPU[name] = (v - seen.CPU[name]) / seconds
-				}
-				if seen.CPU != nil { // the first is since the start of all
-					w.samples = append(w.samples, s)
-				}
-				seen = o
-				say(w.Progress, "  %8.0f buckets renewed/s  %8.0f Redis commands/s  processors%s", s.Renewed, s.Commands, processors(s.CPU))
-			}
-		} else {
+		if w.Observe == nil {
 			w.samples = append(w.samples, s)
+		} else if o, err := w.Observe(ctx); err == nil {
+			s.see(&o, &seen, seconds)
+			if first := seen.CPU == nil && seen.Renewed == nil && seen.Redis == nil; !first { // it is since the start of all
+				w.samples = append(w.samples, s)
+				w.tell(&s)
+			}
+			seen = o
 		}
 		say(w.Progress, "%s\n", phase)
+	}
+}
+
+// see fills in what the parts did in the seconds from one observation to another.
+func (s *Sample) see(now, was *Observation, seconds float64) {
+	if now.Renewed != nil && was.Renewed != nil {
+		v := float64(*now.Renewed-*was.Renewed) / seconds
+		s.Renewed = &v
+	}
+	if now.Redis != nil && was.Redis != nil {
+		v := float64(now.Redis.Commands-was.Redis.Commands) / seconds
+		s.Commands = &v
+	}
+	s.CPU = make(map[string]float64)
+	for name, v := range now.CPU {
+		s.CPU[name] = (v - was.CPU[name]) / seconds
+	}
+}
+
+func (w *watch) tell(s *Sample) {
+	if s.Renewed != nil {
+		say(w.Progress, "  %8.0f buckets renewed/s", *s.Renewed)
+	}
+	if s.Commands != nil {
+		say(w.Progress, "  %8.0f Redis commands/s", *s.Commands)
+	}
+	if len(s.CPU) > 0 {
+		say(w.Progress, "  processors%s", processors(s.CPU))
 	}
 }

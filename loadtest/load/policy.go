@@ -95,14 +95,14 @@ func NewPlans(c Config) (*Plans, error) {
 			continue
 		case slices.Contains(p.Changing, i):
 			p.Quotas[i] = p.High
-			fmt.Fprintf(&b, "  - {id: %s, plan: %s}\n", Tenant(i), highPlan)
+			fmt.Fprintf(&b, "  - {id: %s, plan: %s}\n", c.Tenant(i), highPlan)
 			continue
 		case c.saturated(i):
 			p.Quotas[i] = quota(demand(i) / (1.5 + 1.5*x))
 		default:
 			p.Quotas[i] = quota(demand(i) / (0.25 + 0.5*x))
 		}
-		fmt.Fprintf(&b, "  - {id: %s, plan: %s, limits: [{name: requests, %s}]}\n", Tenant(i), [...]string{"free", "paid", "enterprise"}[i%3], p.Quotas[i])
+		fmt.Fprintf(&b, "  - {id: %s, plan: %s, limits: [{name: requests, %s}]}\n", c.Tenant(i), [...]string{"free", "paid", "enterprise"}[i%3], p.Quotas[i])
 	}
 	p.Document = b.String()
 	return p, nil
@@ -149,7 +149,7 @@ func fixedPlans(c Config) *Plans {
 		}
 		p.Quotas[i] = quotas[plan]
 		if i < namedTenants {
-			fmt.Fprintf(&b, "  - {id: %s, plan: %s}\n", Tenant(i), plan)
+			fmt.Fprintf(&b, "  - {id: %s, plan: %s}\n", c.Tenant(i), plan)
 		}
 	}
 	p.Document = b.String()

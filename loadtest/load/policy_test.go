@@ -70,7 +70,7 @@ func TestPlansSizedToDemand(t *testing.T) {
 				byID[l.ID] = float64(l.Overrides[0].Rate.Units) / l.Overrides[0].Rate.Per.Seconds()
 			}
 		}
-		if got, want := byID[Tenant(4)], p.Quotas[4].Rate; math.Abs(got-want) > 1e-6*want {
+		if got, want := byID[c.Tenant(4)], p.Quotas[4].Rate; math.Abs(got-want) > 1e-6*want {
 			t.Errorf("tenant 4: the document says %v a second, the plans %v", got, want)
 		}
 	}

@@ -15,17 +15,19 @@ const ahead = 16
 // would take up as much of the processors' caches as the decisions do, which a gateway's requests do not.
 type requests struct {
 	limits     int
+	begin      int                // where a tenant's number begins in its name
 	attributes []client.Attribute // of one request after the other
 	names      [ahead][]byte      // of the tenants
 	parts      [ahead][][]byte    // of the values beyond a request's first, the last four digits of the tenant
 	prepared   [ahead]client.Prepared
 }
 
-// newRequests returns room for requests that meet so many limits.
-func newRequests(limits int) *requests {
-	q := &requests{limits: max(limits, 1)}
+// newRequests returns room for a load's requests.
+func newRequests(c *Config) *requests {
+	name := c.Tenant(0)
+	q := &requests{limits: max(c.Limits, 1), begin: len(name) - len("00000")}
 	for i := range q.names {
-		q.names[i] = append(make([]byte, 0, 32), Tenant(0)...)
+		q.names[i] = append(make([]byte, 0, len(name)+8), name...)
 		a := attributesOf(text(q.names[i]), q.limits)
 		for k := range a[1:] {
 			value := []byte(a[1+k].Value)
@@ -52,8 +54,7 @@ func (q *requests) read(track []uint32, from, n int) {
 
 // write makes request i one of a tenant.
 func (q *requests) write(i int, tenant uint32) {
-	const begin = len("tenant-")
-	name := q.names[i]
+	name, begin := q.names[i], q.begin
 	if tenant < 100_000 {
 		_ = name[begin+4]
 		name = name[:begin+5]

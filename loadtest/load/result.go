@@ -28,38 +28,32 @@ type Result struct {
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
 	AdmittedShare      float64 `json:"admitted_share"`
 	Denied             int64   `json:"denied"`
-	Saturated          int     `json:"saturated_tenants"`       // tenants that were denied at least once
-	IdealSaturated     int     `json:"ideal_saturated_tenants"` // tenants that one ideal limiter would have denied at least once
+	Saturated          int     `json:"saturated_tenants"` // tenants that were denied at least once
 
-	RPCs                   int64   `json:"rpcs"` // calls of all gateways to the server, of every kind
-	RPCRatio               float64 `json:"rpc_ratio"`
-	RPCsFailed             int64   `json:"rpcs_failed"`
-	RenewedBuckets         int64   `json:"renewed_buckets"`
-	RenewedPerSecond       float64 `json:"renewed_buckets_per_second"`
-	RenewedRatio           float64 `json:"renewed_ratio"`
-	Waited                 int64   `json:"waited"` // requests that waited for the server
-	WaitedRatio            float64 `json:"waited_ratio"`
-	LateSpends             int64   `json:"late_spends"`
-	OutageUnits            int64   `json:"outage_units"`
-	RedisCommandsPerSecond float64 `json:"redis_commands_per_second"` // those that scripts call included
-	RedisScriptsPerSecond  float64 `json:"redis_scripts_per_second"`
-	RedisScriptUS          float64 `json:"redis_script_us"` // that one took by Redis's own clock, microseconds
-	ReportRowsPerSecond    float64 `json:"report_rows_per_second"`
+	RPCs             int64   `json:"rpcs"` // calls of all gateways to the server, of every kind
+	RPCRatio         float64 `json:"rpc_ratio"`
+	RPCsFailed       int64   `json:"rpcs_failed"`
+	RenewedBuckets   int64   `json:"renewed_buckets"`
+	RenewedPerSecond float64 `json:"renewed_buckets_per_second"`
+	RenewedRatio     float64 `json:"renewed_ratio"`
+	Waited           int64   `json:"waited"` // requests that waited for the server
+	WaitedRatio      float64 `json:"waited_ratio"`
+	LateSpends       int64   `json:"late_spends"`
+	OutageUnits      int64   `json:"outage_units"`
+	CountedSeconds   float64 `json:"counted_seconds"` // that calls, renewals and waits are of: a busy gateway says late what it has done
 
-	// Against one ideal central limiter for each tenant, on the same arrivals.
-	ErrorPct       float64 `json:"error_pct"`        // (Σ admitted − Σ ideal) ÷ Σ ideal
-	ScarceErrorPct float64 `json:"scarce_error_pct"` // of tenants that were, or ideally would be, denied something
-	ApartPct       float64 `json:"apart_pct"`        // Σ |admitted − ideal| ÷ Σ ideal, tenant by tenant
-	OverBound      int64   `json:"over_bound"`       // windows of 1, 2 and 10 s above (1 + ε)(rate × W + burst), of the whole load
-	WindowsTested  int64   `json:"windows_tested"`   // in which more was asked than that: no others can be above it
-	Windows        int64   `json:"windows"`          // that were looked at
+	*OfRedis                     // nil where Redis was not seen
+	ReportRowsPerSecond *float64 `json:"report_rows_per_second,omitempty"` // nil where the ledger was not seen
+
+	*Compared // nil where the limits in force are not known
 
 	DecisionNS          Times              `json:"decision_ns"`  // of the calls that one takes; sampled, waiting for the server included
 	GeneratorNS         float64            `json:"generator_ns"` // a decision's, besides the decision
-	CPUSeconds          map[string]float64 `json:"cpu_seconds"`
+	CPUSeconds          map[string]float64 `json:"cpu_seconds,omitempty"`
+	ObservedSeconds     float64            `json:"observed_seconds,omitempty"` // that these are of
 	Processors          int                `json:"processors"`
-	Buckets             int64              `json:"buckets"` // live, of all gateways
-	AgentBytesPerBucket float64            `json:"agent_bytes_per_bucket"`
+	Buckets             int64              `json:"buckets"`                          // live, of all gateways
+	AgentBytesPerBucket *float64           `json:"agent_bytes_per_bucket,omitempty"` // nil where the server's memory cannot be told from the gateways'
 
 	// Of the whole load, cold tenants included.
 	AdmittedUnits int64  `json:"admitted_units"` // as the load counted them itself
@@ -73,6 +67,24 @@ type Result struct {
 
 	Differences []Difference `json:"differences,omitempty"` // at most maxDifferences
 	Samples     []Sample     `json:"samples,omitempty"`
+}
+
+// Compared is a run beside one ideal central limiter for each tenant, on the same arrivals.
+type Compared struct {
+	ErrorPct       float64 `json:"error_pct"`               // (Σ admitted − Σ ideal) ÷ Σ ideal
+	ScarceErrorPct float64 `json:"scarce_error_pct"`        // of tenants that were, or ideally would be, denied something
+	ApartPct       float64 `json:"apart_pct"`               // Σ |admitted − ideal| ÷ Σ ideal, tenant by tenant
+	IdealSaturated int     `json:"ideal_saturated_tenants"` // tenants that it would have denied at least once
+	OverBound      int64   `json:"over_bound"`              // windows of 1, 2 and 10 s above (1 + ε)(rate × W + burst), of the whole load
+	WindowsTested  int64   `json:"windows_tested"`          // in which more was asked than that: no others can be above it
+	Windows        int64   `json:"windows"`                 // that were looked at
+}
+
+// OfRedis is what its masters did.
+type OfRedis struct {
+	RedisCommandsPerSecond float64 `json:"redis_commands_per_second"` // those that scripts call included
+	RedisScriptsPerSecond  float64 `json:"redis_scripts_per_second"`
+	RedisScriptUS          float64 `json:"redis_script_us"` // that one took by Redis's own clock, microseconds
 }
 
 // Times are of sampled decisions, in nanoseconds.
@@ -109,10 +121,10 @@ func (l *load) count(r *Result) map[string]int64 {
 	from := min(int(l.warmed.Load()/binLen)+1, bins)
 	to := min(int((l.warmed.Load()+l.Duration.Microseconds())/binLen), bins)
 	t := l.replay(records, bins, from, to)
-	r.Decisions, r.Denied, r.Saturated, r.IdealSaturated = t.decisions, t.decisions-t.taken, t.saturated, t.idealSaturated
-	r.OverBound, r.WindowsTested, r.Windows = t.over, t.tested, t.windows
+	r.Decisions, r.Denied, r.Saturated = t.decisions, t.decisions-t.taken, t.saturated
 	if to > from {
-		r.DecisionsPerSecond = float64(t.decisions) / (float64(to-from) * binLen / 1e6)
+		r.Seconds = float64(to-from) * binLen / 1e6
+		r.DecisionsPerSecond = float64(t.decisions) / r.Seconds
 	}
 	percent := func(a, b int64) float64 {
 		if b == 0 {
@@ -121,14 +133,17 @@ func (l *load) count(r *Result) map[string]int64 {
 		return 100 * float64(a) / float64(b)
 	}
 	r.AdmittedShare = percent(t.taken, t.decisions) / 100
-	r.ErrorPct = percent(t.taken-t.ideal, t.ideal)
-	r.ScarceErrorPct = percent(t.scarceTaken-t.scarceIdeal, t.scarceIdeal)
-	r.ApartPct = percent(t.apart, t.ideal)
+	if !l.Unknown {
+		r.Compared = &Compared{
+			ErrorPct: percent(t.taken-t.ideal, t.ideal), ScarceErrorPct: percent(t.scarceTaken-t.scarceIdeal, t.scarceIdeal), ApartPct: percent(t.apart, t.ideal),
+			IdealSaturated: t.idealSaturated, OverBound: t.over, WindowsTested: t.tested, Windows: t.windows,
+		}
+	}
 	r.DecisionNS = Times{latency.at(0.5).Nanoseconds(), latency.at(0.99).Nanoseconds(), latency.at(0.999).Nanoseconds(), latency.most.Nanoseconds(), latency.total()}
 	admitted := maps.Clone(l.cold.admitted)
 	r.ColdTenants = len(admitted)
 	for i, n := range t.admitted {
-		admitted[Tenant(i)] = n
+		admitted[l.Tenant(i)] = n
 		r.PlanChanges += len(l.quotas[i]) - 1
 	}
 	return admitted
@@ -185,20 +200,40 @@ func (r *Result) WriteTable(w io.Writer) error {
 		how = "up to sixteen prepared together"
 	}
 	line("load", "%.1f s: %d decisions, %.0f a second, %s", r.Seconds, r.Decisions, r.DecisionsPerSecond, how)
-	line("admitted", "%.2f %%; %d denied, of %d tenants; ideally of %d", 100*r.AdmittedShare, r.Denied, r.Saturated, r.IdealSaturated)
+	ideally := ""
+	if r.Compared != nil {
+		ideally = fmt.Sprintf("; ideally of %d", r.IdealSaturated)
+	}
+	line("admitted", "%.2f %%; %d denied, of %d tenants%s", 100*r.AdmittedShare, r.Denied, r.Saturated, ideally)
 	line("calls to the server", "%d, %.5f %% of decisions; %d failed", r.RPCs, 100*r.RPCRatio, r.RPCsFailed)
 	line("renewed buckets", "%d, %.0f a second, %.5f %% of decisions", r.RenewedBuckets, r.RenewedPerSecond, 100*r.RenewedRatio)
 	line("waited for the server", "%d, %.5f %% of decisions", r.Waited, 100*r.WaitedRatio)
-	line("against one ideal limiter", "%+.3f %%; of saturated tenants %+.3f %%; apart, tenant by tenant, %.3f %%", r.ErrorPct, r.ScarceErrorPct, r.ApartPct)
-	line("windows above the bound", "%d of %d in which more was asked than it lets, of %d", r.OverBound, r.WindowsTested, r.Windows)
+	if r.Compared == nil {
+		line("against one ideal limiter", "not known: the server has limits of its own")
+	} else {
+		line("against one ideal limiter", "%+.3f %%; of saturated tenants %+.3f %%; apart, tenant by tenant, %.3f %%", r.ErrorPct, r.ScarceErrorPct, r.ApartPct)
+		line("windows above the bound", "%d of %d in which more was asked than it lets, of %d", r.OverBound, r.WindowsTested, r.Windows)
+	}
 	line("a decision", "p50 %d ns, p99 %d ns, p99.9 %d ns, most %d ns, of %d; the generator's own part %.1f ns", r.DecisionNS.P50, r.DecisionNS.P99, r.DecisionNS.P999, r.DecisionNS.Max, r.DecisionNS.Samples, r.GeneratorNS)
-	line("live buckets", "%d, %.0f bytes each", r.Buckets, r.AgentBytesPerBucket)
-	if len(r.CPUSeconds) > 0 {
+	each := "; the server's memory is among the gateways'"
+	if r.AgentBytesPerBucket != nil {
+		each = fmt.Sprintf(", %.0f bytes each", *r.AgentBytesPerBucket)
+	}
+	line("live buckets", "%d%s", r.Buckets, each)
+	if r.OfRedis != nil {
 		line("Redis", "%.0f scripts/s of %.1f µs, %.0f commands/s", r.RedisScriptsPerSecond, r.RedisScriptUS, r.RedisCommandsPerSecond)
-		line("report rows", "%.0f a second", r.ReportRowsPerSecond)
+	} else {
+		line("Redis", "not seen")
+	}
+	if r.ReportRowsPerSecond != nil {
+		line("report rows", "%.0f a second", *r.ReportRowsPerSecond)
+	} else {
+		line("report rows", "not seen")
+	}
+	if len(r.CPUSeconds) > 0 {
 		perSecond := make(map[string]float64)
 		for name, v := range r.CPUSeconds {
-			perSecond[name] = v / r.Seconds
+			perSecond[name] = v / r.ObservedSeconds
 		}
 		line("processors used", "%s of %d", strings.TrimSpace(processors(perSecond)), r.Processors)
 	}

@@ -66,6 +66,11 @@ func TestResultIsWrittenForScriptsAndPeople(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
+	for _, name := range []string{"over_bound", "error_pct", "redis_commands_per_second", "report_rows_per_second", "cpu_seconds", "agent_bytes_per_bucket"} {
+		if v, there := fields[name]; there {
+			t.Errorf("%s: got %v of what was not seen", name, v)
+		}
+	}
 	r.Samples = []Sample{{Second: 1, Decisions: 500, CPU: map[string]float64{"redis-server": 0.5}}, {Second: 2, Decisions: 700}}
 	page := filepath.Join(t.TempDir(), "r.html")
 	if err := r.WriteHTML(page); err != nil {
@@ -74,7 +79,7 @@ func TestResultIsWrittenForScriptsAndPeople(t *testing.T) {
 	if b, err = os.ReadFile(page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"admitted 100, ledger 99", "<polyline", "redis-server"} {
+	for _, want := range []string{"admitted 100, ledger 99", "<polyline", "redis-server", ">800<", ">0.6<", ">2 s<"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %q in\n%s", want, b)
 		}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ type Config struct {
 	Key      string // agent key; empty for none
 	Gateways int
 	Tenants  int
+	Prefix   string        // of the tenants' ids; empty for Prefix
 	Duration time.Duration // of what is measured
 	Warm     time.Duration // of the same load before that, while leases are new; at most
 	Rate     int64         // decisions a second of all gateways; 0 for as many as possible
@@ -49,19 +52,27 @@ type Config struct {
 
 	// SetPlan changes a tenant's plan; needed for Changes.
 	SetPlan func(ctx context.Context, tenant, plan string) error
-	// Observe tells what the parts of the system have done until now; nil where they cannot be seen.
+	// Unknown says that the limits in force are not those of the plans: nothing can be said of an ideal.
+	Unknown bool
+	// Shared says that the server is in this process: its memory cannot be told from the gateways'.
+	Shared bool
+	// Observe tells what the parts of the system have done until now; nil where none can be seen.
 	Observe func(ctx context.Context) (Observation, error)
 }
 
-// Observation is what the parts have done until now.
+// Observation is what the parts have done until now; nil is what cannot be seen.
 type Observation struct {
-	CPU      map[string]float64 // seconds by program, generator included
-	Commands int64              // of Redis, those of scripts included
-	Scripts  int64              // of Redis
-	Renewed  int64              // buckets, as the server counts them
-	Rows     int64              // of reports in the ledger
+	CPU     map[string]float64 // seconds by program, generator included
+	Redis   *RedisDone
+	Renewed *int64 // buckets, as the server counts them
+	Rows    *int64 // of reports in the ledger
+}
 
-	ScriptTime int64 // that Redis's scripts took, microseconds
+// RedisDone is what the masters of a Redis Cluster have done until now.
+type RedisDone struct {
+	Commands   int64 // those of scripts included
+	Scripts    int64
+	ScriptTime int64 // that these took, microseconds
 }
 
 const (
@@ -73,8 +84,13 @@ const (
 	closeWait = 2 * time.Minute
 )
 
+// Prefix is what the ids of a load's tenants begin with, where it says nothing else.
+const Prefix = "tenant-"
+
 // Tenant is the id of a load's i-th tenant.
-func Tenant(i int) string { return fmt.Sprintf("tenant-%05d", i) }
+func (c *Config) Tenant(i int) string { return fmt.Sprintf("%s%05d", cmp.Or(c.Prefix, Prefix), i) }
+
+var prefixes = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$`)
 
 // Validate reports every fault.
 func (c *Config) Validate() error {
@@ -86,6 +102,7 @@ func (c *Config) Validate() error {
 	}
 	check(c.Gateways >= 1 && c.Gateways <= 10_000, "gateways: 1 to 10,000, got %d", c.Gateways)
 	check(c.Tenants >= 1 && c.Tenants <= 1_000_000, "tenants: 1 to 1,000,000, got %d", c.Tenants)
+	check(prefixes.MatchString(cmp.Or(c.Prefix, Prefix)), "tenant-prefix: 1 to 40 letters, digits, -, _ and ., got %q", c.Prefix)
 	check(c.Duration > 0 && c.Duration <= time.Hour, "duration: above 0 and at most an hour, got %v", c.Duration)
 	check(c.Warm >= 0 && c.Warm <= time.Hour, "warm: 0 to an hour, got %v", c.Warm)
 	check(c.Rate >= 0 && c.Rate <= 1_000_000_000, "rate: 0 to 1,000,000,000, got %d", c.Rate)
@@ -242,14 +259,14 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	var held int64
 	before, err := l.snapshot(ctx, clients)
 	if err == nil {
-		held = before.buckets
+		held = before.buckets()
 		l.warmed.Store(l.now())
 		l.timing.Store(true)
 		sleep(ctx, c.Duration)
 		l.timing.Store(false) // what comes while all is counted is not measured
 		var after snapshot
 		if after, err = l.snapshot(ctx, clients); err == nil {
-			after.since(before, result)
+			after.since(&before, result)
 		}
 	}
 	end()
@@ -258,8 +275,9 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	stop()
 	watchers.Wait()
 	result.Samples = watch.samples
-	if held > 0 {
-		result.AgentBytesPerBucket = float64(heapInUse()-heap-l.recordBytes()) / float64(max(l.buckets(clients), 1))
+	if held > 0 && !c.Shared {
+		each := float64(heapInUse()-heap-l.recordBytes()) / float64(max(l.buckets(clients), 1))
+		result.AgentBytesPerBucket = &each
 	}
 	return errors.Join(err, <-changed)
 }
@@ -333,7 +351,7 @@ func (l *load) touch(ctx context.Context, w *worker) {
 					}
 					t := (first + n) % tenants
 					r := record{at: l.now(), n: 1, from: uint32(trackEnd + t)}
-					if g.client.Allow(asking, attributesOf(Tenant(t), l.Limits)...).Allowed {
+					if g.client.Allow(asking, attributesOf(l.Tenant(t), l.Limits)...).Allowed {
 						r.admitted[0] = 1
 						g.allowed.Add(1)
 					} else {
@@ -378,8 +396,8 @@ func (l *load) changePlans(ctx context.Context, plans *Plans) error {
 			plan, quota = highPlan, plans.High
 		}
 		begin := l.now()
-		if err := l.SetPlan(context.WithoutCancel(ctx), Tenant(i), plan); err != nil {
-			return fmt.Errorf("load: change the plan of %s: %w", Tenant(i), err)
+		if err := l.SetPlan(context.WithoutCancel(ctx), l.Tenant(i), plan); err != nil {
+			return fmt.Errorf("load: change the plan of %s: %w", l.Tenant(i), err)
 		}
 		l.quotas[i] = append(l.quotas[i], change{int((begin + l.now()) / 2 / binLen), quota})
 	}

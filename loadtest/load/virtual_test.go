@@ -43,7 +43,7 @@ var (
 func TestLoadInVirtualTime(t *testing.T) {
 	c := Config{Gateways: *gateways, Tenants: *tenants, Duration: *duration, Warm: *warm, Rate: *rate, Shape: *shape, Limits: *limits, Burst: *burst}
 	virtually(t, c, *capacity, func(r *Result) {
-		if n := r.DecisionsPerSecond / float64(c.Rate); n < 0.99 || n > 1.01 {
+		if n := r.DecisionsPerSecond / float64(c.Rate); *capacity == 0 && (n < 0.99 || n > 1.01) { // a server that can do less may slow the load
 			t.Errorf("got %.0f decisions a second, asked were %d", r.DecisionsPerSecond, c.Rate)
 		}
 	})
@@ -110,8 +110,8 @@ func virtually(t *testing.T, c Config, capacity int, check func(*Result)) {
 			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 				return Observation{}, err
 			}
-			renewed, err := stack.Renewed(ctx, &web, "load")
-			return Observation{Renewed: renewed, CPU: map[string]float64{"all": time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()}}, err
+			done, err := stack.ServerDone(ctx, &web, "load")
+			return Observation{Renewed: &done.Renewed, CPU: map[string]float64{"all": time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()}}, err
 		}
 		r, err := Run(t.Context(), c, plans, func(ctx context.Context, names []string) (map[string]int64, error) {
 			return stack.Usage(ctx, conn, Meter, names)
@@ -129,7 +129,10 @@ func virtually(t *testing.T, c Config, capacity int, check func(*Result)) {
 		}
 		check(r)
 		if r.OverBound > 0 {
-			t.Errorf("%d windows of %d above the bound", r.OverBound, r.Windows)
+			t.Errorf("%d windows of %d above the bound", r.OverBound, r.WindowsTested)
+		}
+		if c.Burst <= 10*time.Second && r.WindowsTested == 0 {
+			t.Errorf("of %d windows none could have been above the bound", r.Windows)
 		}
 	})
 }

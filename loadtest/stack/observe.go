@@ -17,30 +17,42 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Observer reads what the parts of a stack have done. It is for one goroutine at a time.
+// Parts are where the parts of a system tell what they do; empty is what cannot be asked.
+type Parts struct {
+	Servers  []string // HOST:PORT of each server's metrics
+	Redis    []string // HOST:PORT of each node; replicas are passed over
+	Postgres string   // URL
+}
+
+// Observer reads what the parts of a system have done. Each method is for one goroutine at a time.
 type Observer struct {
-	s        *Stack
+	servers  []string
 	redis    []*redis.Client
 	postgres *pgx.Conn
 	http     *http.Client
 }
 
 // Observe returns an observer; Close ends it.
-func (s *Stack) Observe(ctx context.Context) (*Observer, error) {
-	o := &Observer{s: s, http: &http.Client{Transport: &http.Transport{}}}
-	for _, addr := range s.Redis {
+func Observe(ctx context.Context, p Parts) (*Observer, error) {
+	o := &Observer{servers: p.Servers, http: &http.Client{Transport: &http.Transport{}}}
+	for _, addr := range p.Redis {
 		o.redis = append(o.redis, redis.NewClient(&redis.Options{
 			Addr: addr, PoolSize: 1, ContextTimeoutEnabled: true,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		}))
 	}
-	if s.postgres != "" {
+	if p.Postgres != "" {
 		var err error
-		if o.postgres, err = pgx.Connect(ctx, s.postgres); err != nil {
+		if o.postgres, err = pgx.Connect(ctx, p.Postgres); err != nil {
 			return nil, errors.Join(fmt.Errorf("stack: observe: %w", err), o.Close())
 		}
 	}
 	return o, nil
+}
+
+// Parts are those of the stack.
+func (s *Stack) Parts() Parts {
+	return Parts{Servers: []string{s.HTTP}, Redis: s.Redis, Postgres: s.postgres}
 }
 
 // Close ends the observer's connections.
@@ -56,30 +68,47 @@ func (o *Observer) Close() error {
 	return errors.Join(errs...)
 }
 
-// Redis returns how many commands the masters have executed, those of scripts included, how many scripts, and the
-// microseconds that these took.
-func (o *Observer) Redis(ctx context.Context) (commands, scripts, took int64, err error) {
+// RedisDone is what the masters of a Redis Cluster have done.
+type RedisDone struct {
+	Commands, Scripts int64 // commands with those of scripts
+	ScriptTime        int64 // that scripts took, microseconds
+	CPU               float64
+}
+
+// Redis returns what the masters have done; nil where there is no Redis to ask.
+func (o *Observer) Redis(ctx context.Context) (*RedisDone, error) {
+	if len(o.redis) == 0 {
+		return nil, nil
+	}
+	done := new(RedisDone)
 	for _, c := range o.redis {
-		info, err := c.Info(ctx, "replication", "stats", "commandstats").Result()
+		info, err := c.Info(ctx, "replication", "stats", "cpu", "commandstats").Result()
 		if err != nil {
-			return 0, 0, 0, fmt.Errorf("stack: observe: %w", err)
+			return nil, fmt.Errorf("stack: observe: %w", err)
+		}
+		for _, name := range []string{"used_cpu_user:", "used_cpu_sys:"} {
+			seconds, err := strconv.ParseFloat(field(info, name), 64)
+			if err != nil {
+				return nil, fmt.Errorf("stack: observe: %w", err)
+			}
+			done.CPU += seconds
 		}
 		if field(info, "role:") != "master" {
 			continue // a replica executes what its master did once more
 		}
 		n, err := strconv.ParseInt(field(info, "total_commands_processed:"), 10, 64)
 		if err != nil {
-			return 0, 0, 0, fmt.Errorf("stack: observe: %w", err)
+			return nil, fmt.Errorf("stack: observe: %w", err)
 		}
-		commands += n
+		done.Commands += n
 		for _, name := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls=", "cmdstat_fcall:calls="} {
 			var calls, usec int64
 			if n, _ := fmt.Sscanf(field(info, name), "%d,usec=%d,", &calls, &usec); n == 2 { // none was called otherwise
-				scripts, took = scripts+calls, took+usec
+				done.Scripts, done.ScriptTime = done.Scripts+calls, done.ScriptTime+usec
 			}
 		}
 	}
-	return commands, scripts, took, nil
+	return done, nil
 }
 
 // field is what follows the name on the line that begins with it; empty where there is none.
@@ -92,45 +121,73 @@ func field(info, name string) string {
 	return ""
 }
 
-// Rows returns how many rows of reports the ledger has taken; 0 where it is not a Postgres.
-func (o *Observer) Rows(ctx context.Context) (rows int64, err error) {
+// Rows returns how many rows of reports the ledger has taken; nil where there is no Postgres to ask.
+func (o *Observer) Rows(ctx context.Context) (*int64, error) {
 	if o.postgres == nil {
-		return 0, nil
+		return nil, nil
 	}
-	if err := o.postgres.QueryRow(ctx, "SELECT coalesce(sum(row_count), 0) FROM reports").Scan(&rows); err != nil {
-		return 0, fmt.Errorf("stack: observe: %w", err)
+	rows := new(int64)
+	if err := o.postgres.QueryRow(ctx, "SELECT coalesce(sum(row_count), 0) FROM reports").Scan(rows); err != nil {
+		return nil, fmt.Errorf("stack: observe: %w", err)
 	}
 	return rows, nil
 }
 
-// Renewed returns how many renewals of buckets the server has answered.
-func (o *Observer) Renewed(ctx context.Context) (int64, error) {
-	return Renewed(ctx, o.http, o.s.HTTP)
+// ServersDone is what servers have done.
+type ServersDone struct {
+	Renewed int64 // buckets whose renewals they answered
+	CPU     float64
 }
 
-// Renewed returns how many renewals of buckets the server at an address has answered.
-func Renewed(ctx context.Context, c *http.Client, address string) (n int64, err error) {
+// Servers returns what the servers have done; nil where there is none to ask.
+func (o *Observer) Servers(ctx context.Context) (*ServersDone, error) {
+	if len(o.servers) == 0 {
+		return nil, nil
+	}
+	done := new(ServersDone)
+	for _, address := range o.servers {
+		one, err := ServerDone(ctx, o.http, address)
+		if err != nil {
+			return nil, err
+		}
+		done.Renewed += one.Renewed
+		done.CPU += one.CPU
+	}
+	return done, nil
+}
+
+// ServerDone returns what the server with metrics at an address has done.
+func ServerDone(ctx context.Context, c *http.Client, address string) (done ServersDone, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
-		return 0, fmt.Errorf("stack: observe: %w", err)
+		return done, fmt.Errorf("stack: observe: %w", err)
 	}
 	answer, err := c.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("stack: observe: %w", err)
+		return done, fmt.Errorf("stack: observe: %w", err)
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return done, fmt.Errorf("stack: observe: metrics of %s: %s", address, answer.Status)
+	}
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), "quota_server_renewals_total{") {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		renewals, cpu := strings.HasPrefix(name, "quota_server_renewals_total{"), name == "process_cpu_seconds_total"
+		if !ok || !renewals && !cpu {
 			continue
 		}
-		v, err := strconv.ParseFloat(lines.Text()[strings.LastIndexByte(lines.Text(), ' ')+1:], 64)
+		v, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
 		if err != nil {
-			return 0, fmt.Errorf("stack: observe: %w", err)
+			return done, fmt.Errorf("stack: observe: %w", err)
 		}
-		n += int64(v)
+		if cpu {
+			done.CPU = v
+		} else {
+			done.Renewed += int64(v)
+		}
 	}
-	return n, lines.Err()
+	return done, lines.Err()
 }
 
 // tick is the unit of a process's times in /proc, everywhere Linux runs.

@@ -41,16 +41,19 @@ func TestObserveEmbedded(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	o, err := s.Observe(t.Context())
+	o, err := Observe(t.Context(), s.Parts())
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewed, err := o.Renewed(t.Context())
-	if err != nil || renewed != 0 {
-		t.Errorf("got %d renewals and %v, want none", renewed, err)
+	done, err := o.Servers(t.Context())
+	if err != nil || done == nil || done.Renewed != 0 || done.CPU <= 0 {
+		t.Errorf("got %+v and %v of the server, want no renewals and some of the processor", done, err)
 	}
-	if rows, err := o.Rows(t.Context()); err != nil || rows != 0 {
-		t.Errorf("got %d rows and %v, want none", rows, err)
+	if rows, err := o.Rows(t.Context()); err != nil || rows != nil {
+		t.Errorf("got %v rows and %v, want that they are not seen", rows, err)
+	}
+	if done, err := o.Redis(t.Context()); err != nil || done != nil {
+		t.Errorf("got %v and %v of Redis, want that it is not seen", done, err)
 	}
 	if err := o.Close(); err != nil {
 		t.Error(err)

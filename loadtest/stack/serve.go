@@ -143,7 +143,7 @@ func (s *Stack) serve(ctx context.Context, c boot.Config, policy string) error {
 	if c.HTTP, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return errors.Join(fmt.Errorf("stack: %w", err), c.GRPC.Close())
 	}
-	s.Addr, s.HTTP = c.GRPC.Addr().String(), c.HTTP.Addr().String()
+	s.Addr, s.HTTP, s.Shared = c.GRPC.Addr().String(), c.HTTP.Addr().String(), true
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)

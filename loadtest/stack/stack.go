@@ -35,6 +35,7 @@ type Stack struct {
 	HTTP    string // of metrics and REST
 	Engines string // Real or Memory
 	Redis   []string
+	Shared  bool // the server is in this process
 	stops   []func() error
 
 	postgres string // URL, of the one that owns all

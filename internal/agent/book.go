@@ -144,6 +144,7 @@ type book struct {
 
 	line     Line
 	opened   int64 // slots that on_outage gave out since the last answer
+	nobodys  int64 // units admitted that were nobody's, and that no answered renewal told of, less those that came back
 	hopeless int64 // units refused for being more than the capacity, no demand that a lease could serve
 	reserves
 }

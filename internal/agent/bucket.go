@@ -261,7 +261,7 @@ func (b *book) overLocked(now int64) bool {
 // know as soon as it can: the caller has the owner attend.
 func (b *book) outageLocked(n int64) Verdict {
 	if b.onOutage == limit.OutageOpen {
-		b.admitLocked(n)
+		b.admitFreeLocked(n)
 		first := !b.free
 		b.free = true
 		if b.slots {
@@ -279,6 +279,15 @@ func (b *book) admitLocked(n int64) {
 	b.cell.admit(n)
 	if b.slots {
 		b.debt += n // what comes back of them is nobody's
+	}
+}
+
+// admitFreeLocked is admitLocked for a request that another limit may still deny: then n units come back that were nobody's, and are
+// to be nobody's again.
+func (b *book) admitFreeLocked(n int64) {
+	b.admitLocked(n)
+	if !b.slots && !b.counting {
+		b.nobodys += n
 	}
 }
 

@@ -420,3 +420,73 @@ func TestALeaseThatBringsNothingIsOver(t *testing.T) {
 		})
 	}
 }
+
+// What on_outage or a switch admitted although it was not there, and goes back since a later limit denied, is nothing that
+// anybody may spend: it was taken from nobody.
+func TestWhatWasTakenFromNobodyGoesBackToNobody(t *testing.T) {
+	const now = 1_000_000
+	open := func() *Bucket {
+		return NewBucket(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 100, Per: time.Minute}, OnOutage: limit.OutageOpen, Algorithm: limit.TokenBucket, Burst: 100})
+	}
+	spent := func() *Bucket {
+		b := open()
+		b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, Tokens: 2, TTL: 1_000_000})
+		ask(b, now, 2, false)
+		return b
+	}
+	const later = now + 1_200_000
+	for name, bucket := range map[string]func() *Bucket{"never leased": open, "of a lease that brings nothing": spent} {
+		for name2, admit := range map[string]func(b *Bucket){
+			"on_outage": func(b *Bucket) { ask(b, later, 5, true) },
+			"who waited": func(b *Bucket) {
+				b.Enqueue(&Waiter{Units: 5})
+				b.Fail(later)
+			},
+			"a switch": func(b *Bucket) { b.Admit(5) },
+		} {
+			for name3, back := range map[string]func(b *Bucket){
+				"PutBack": func(b *Bucket) { b.PutBack(5) }, "Cancel": func(b *Bucket) { b.Cancel(5) }, "PutBackOf": func(b *Bucket) { b.PutBackOf(5, 0) },
+			} {
+				t.Run(name+", "+name2+", "+name3, func(t *testing.T) {
+					b := bucket()
+					before, _ := b.Collect()
+					admit(b)
+					back(b)
+					if got := ask(b, later, 1, false); got != Wait {
+						t.Errorf("the next request: got %v, want Wait for a lease", got)
+					}
+					if a, _ := b.Collect(); a != 0 {
+						t.Errorf("%d are counted as admitted, want none", a)
+					}
+					if r := b.Renew(later, false); r.Held != 0 || r.Admitted != before {
+						t.Errorf("the store is told of %d held and %d admitted, want none and %d", r.Held, r.Admitted, before)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Once the store was told of what was taken from nobody, units of a lease that go back can be spent again; those that were
+// admitted while the answer was on its way are nobody's still.
+func TestWhatTheStoreWasToldOfGoesBackToTheLease(t *testing.T) {
+	const now = 1_000_000
+	b := NewBucket(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 100, Per: time.Minute}, OnOutage: limit.OutageOpen, Algorithm: limit.TokenBucket, Burst: 100})
+	ask(b, now, 50, true)
+	r := b.Renew(now, false)
+	ask(b, now, 3, true)
+	b.Apply(now, lease.Grant{Number: r.Number, Tokens: 10, TTL: 10_000_000})
+	if got := ask(b, now, 4, false); got != Admitted || r.Admitted != 50 {
+		t.Fatalf("got %v after %d were told of, want Admitted after 50", got, r.Admitted)
+	}
+	b.PutBack(3 + 4)
+	if got := b.State(now).Tokens; got != 6 {
+		t.Errorf("%d are there before it is looked at, want 6", got)
+	}
+	if a, _ := b.Collect(); a != 50 {
+		t.Errorf("%d are counted as admitted, want 50", a)
+	}
+	if got := b.State(now).Tokens; got != 10 {
+		t.Errorf("%d are there, want the 10 of the lease", got)
+	}
+}

@@ -8,7 +8,7 @@ package agent
 func (of *Bucket) Admit(n int64) {
 	b := of.open(new(hand))
 	defer b.close()
-	b.admitLocked(n)
+	b.admitFreeLocked(n)
 }
 
 // Drain takes out all units that are left, so that every later Take fails, and

@@ -244,7 +244,7 @@ func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
 	return b.debt != 0 || b.expires != b.usualEnd() || b.answered != b.toldAdmitted || b.answeredDenied != b.toldDenied ||
-		b.rowed != b.collectedAdmitted || b.rowedDenied != b.collectedDenied || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 ||
+		b.rowed != b.collectedAdmitted || b.rowedDenied != b.collectedDenied || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 ||
 		b.touched != 0 || b.least != 0
 }
 
@@ -273,6 +273,7 @@ func (b *book) walkRare(p *packing) {
 	p.num(&b.outside, 0, 14)
 	p.num(&b.hopeless, 0, 14)
 	p.num(&b.opened, 0, 14)
+	p.num(&b.nobodys, 0, 14)
 	small(p, &b.touched, 8)
 	small(p, &b.least, 8)
 }

@@ -49,6 +49,7 @@ type pendingRenewal struct {
 	inUse    int64 // slots that stay here whatever the answer
 	window   int64 // that it spoke of
 	unrun    int64 // of the lease that it ends: what its trickle would still have brought
+	nobodys  int64 // as of then, which it told of: the store took them out, and what comes back of them is the bucket's
 	alone    bool  // as it said
 
 	// What the limit shrank to since it was sent; zero for not.
@@ -304,7 +305,7 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	}
 	*b.ask = pendingRenewal{
 		number: r.Number, final: final, told: b.toldAdmitted, denied: b.toldDenied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, nobodys: b.nobodys, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
 	}
 	return r
 }
@@ -330,6 +331,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	p := *b.ask
 	b.endAskLocked()
 	b.failed, b.free, b.met, b.opened = false, false, true, 0
+	b.nobodys = max(b.nobodys-p.nobodys, 0)
 	if p.told/said != b.answered/said || p.denied/said != b.answeredDenied/said {
 		b.began = b.number + 1 // a conversation whose counts are smaller
 	}

@@ -93,6 +93,7 @@ func (of *Bucket) SettleAdmitted(n, m, window int64) {
 	b := of.open(new(hand))
 	defer b.close()
 	b.settleLocked(n, m, false)
+	b.nobodys = max(b.nobodys-n, 0) // none of them comes back any more
 	if window != b.window {
 		b.outside -= max(n-m, 0)
 	}

@@ -90,13 +90,16 @@ func (of *Bucket) wake() []*Waiter {
 	return b.serveLocked(Never)
 }
 
-// payLocked lets what came back pay what is owed, slots for those in use beyond the lease. While none of these
+// payLocked takes out of what came back what was nobody's, and lets the rest pay what is owed, slots for those in use beyond the lease. While none of these
 // is free anywhere, those beyond the agent's share are nobody's until the next renewal tells of
 // fewer, and do not go to the next request here: or an agent that is always busy would never let
 // others have one.
 func (b *book) payLocked() {
 	switch {
 	case !b.slots:
+		if b.nobodys > 0 {
+			b.nobodys -= b.cell.forfeit(b.nobodys)
+		}
 		if b.debt > 0 {
 			b.debt -= b.cell.forfeit(b.debt)
 		}

@@ -94,8 +94,8 @@ func (r *Reservation) Units() int64 {
 
 // Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. More than
 // was reserved is admitted beyond: counted, billed, and taken from what the
-// limits have next. It fails with ErrReservation and settles nothing where the reservation has ended:
-// after its expiry, what the request did is in no count.
+// limits have next. Of slots, which all come back, m count as started, and no more than were reserved. It fails with
+// ErrReservation and settles nothing where the reservation has ended: after its expiry, what the request did is in no count.
 func (r *Reservation) Commit(m int64) error {
 	if m < 0 || m > limit.MaxUnits {
 		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
@@ -115,8 +115,14 @@ func (r *Reservation) Cancel() error { return r.Commit(0) }
 func (r *Reservation) settle(m int64) {
 	for i, h := range r.holds {
 		if r.slots[i] {
+			// As many as were spent count as started, and all come back.
+			started := min(m, r.n)
+			serve(h.entry.Cancel(r.n - started))
+			if h.item.Inherited {
+				h.entry.Inherit(started - r.n)
+			}
 			h.entry.Release(r.n)
-			r.c.finish(h.entry, r.n)
+			r.c.finish(h.entry, started)
 			continue
 		}
 		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.

@@ -202,6 +202,35 @@ func TestCloseCancelsReservations(t *testing.T) {
 	})
 }
 
+// Of slots too a reservation counts what was committed, for the tenant whose request it was, and all of them are free when it
+// ends: one that is cancelled was no start.
+func TestReservationsOfSlotsCountWhatIsCommitted(t *testing.T) {
+	bubble(t, plans(1, slots(5, 0, 0)), func(t *testing.T, s *fake) {
+		s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		for _, step := range []struct{ committed, started int64 }{{0, 0}, {2, 2}, {5, 7}, {9, 12}, {0, 12}} {
+			r, d := c.Reserve(t.Context(), 5, tenant("a/b"))
+			if r == nil {
+				t.Fatalf("%+v, want all 5 slots, which are free", d)
+			}
+			time.Sleep(time.Second) // reported, renewed
+			if err := r.Commit(step.committed); err != nil {
+				t.Errorf("Commit(%d): %v", step.committed, err)
+			}
+			time.Sleep(time.Second)
+			if got := s.billed(nil); got != step.started {
+				t.Errorf("the ledger has %d starts after %d were committed, want %d", got, step.committed, step.started)
+			}
+		}
+		shut(t, c)
+		for _, row := range s.allRows() {
+			if row.Admitted > 0 && row.Tenant != "a/b" {
+				t.Errorf("row %+v, want all of a/b", row)
+			}
+		}
+	})
+}
+
 // Reservations, requests, reports and renewals at once, with limits that deny each other's:
 // the ledger has exactly what was admitted and committed.
 func TestReservationsHammer(t *testing.T) {

@@ -46,8 +46,9 @@ type Thin struct {
 	sent    map[uint64]*question
 	gone    int // of queue, that nobody waits for any more
 	last    uint64
-	flying  bool   // a message is not answered yet,
-	since   int64  // sent in this tick
+	flying  bool   // a message is not answered yet
+	ending  bool   // the agent said that it is closing, and the line's end is still to come
+	since   int64  // the tick of either
 	leave   func() // hangs up the line; nil where gRPC looks after the connection
 	tick    int64  // rises overdueTicks times in the longest wait
 	limits  map[limitKey]*limit.Limit
@@ -361,7 +362,7 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 	if t.state != thinClosed {
 		t.state = talking
 	}
-	t.flying, t.stats.Away = false, false
+	t.flying, t.ending, t.stats.Away = false, false, false
 	if t.cfg.tls == nil {
 		t.leave = func() { cause(errSilent) }
 	}
@@ -486,6 +487,9 @@ func (t *Thin) deliver(f *ask.Frame) (closing bool, err error) {
 			t.rouse()
 		}
 	}
+	if t.ending = t.ending || f.Closing; t.ending {
+		t.since = t.tick
+	}
 	t.drainedLocked()
 	return f.Closing, nil
 }
@@ -514,7 +518,7 @@ func (t *Thin) lose(opened bool, err error) {
 		delete(t.sent, id)
 		q.decidedLocked(t.unknownLocked(q.Units))
 	}
-	t.flying = false
+	t.flying, t.ending = false, false
 	if !opened {
 		t.awayLocked(err)
 	} else if t.state == talking {
@@ -590,10 +594,14 @@ func (t *Thin) overdue() {
 	}
 	clear(t.queue[len(kept):])
 	t.queue = kept
-	if t.flying && t.tick-t.since > overdueTicks && t.state == talking {
+	silent := int64(0)
+	if t.flying || t.ending {
+		silent = t.tick - t.since
+	}
+	if silent > overdueTicks && t.state == talking {
 		t.awayLocked(errSilent) // an answer brings it back, or a new connection
 	}
-	if t.flying && t.tick-t.since > 2*overdueTicks && t.state == away && t.leave != nil {
+	if silent > 2*overdueTicks && t.state == away && t.leave != nil {
 		t.leave() // what was sent is decided already
 	}
 	t.drainedLocked()

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/bubbled"
+)
+
+// allowAll is an agent's end of a line: it allows all that it is asked, until ctx ends. If so told it says with its first answer that
+// it is closing, and nothing any more.
+func allowAll(ctx context.Context, conn net.Conn, closing bool) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	l, err := ask.NewLine(conn, nil)
+	var in, out ask.Frame
+	for err == nil {
+		if err = l.Recv(&in); err != nil {
+			break
+		}
+		out.Reset()
+		for q := (ask.Question{}); ; out.Answer(&ask.Answer{ID: q.ID, Allowed: true}) {
+			if ok, _ := in.Question(&q); !ok {
+				break
+			}
+		}
+		out.End(true, closing)
+		if err = l.Send(&out); closing {
+			break
+		}
+	}
+	<-ctx.Done()
+}
+
+// A line whose agent said that it is closing, and then nothing any more, is left as one that is silent.
+func TestALineWhoseAgentNeverClosesIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, dialing := bufconn.Listen(1<<20), bubbled.NewDialing()
+		var lines atomic.Int64
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go allowAll(t.Context(), conn, lines.Add(1) == 1)
+			}
+		}()
+		thin, err := DialAgent(t.Context(), "agent:1", WithMaxWait(200*time.Millisecond), WithDialer(dialing.To(listener)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := thin.Allow(t.Context(), tenant("a")); !d.Allowed {
+			t.Errorf("before: %+v", d)
+		}
+		time.Sleep(time.Second)
+		if d := thin.Allow(t.Context(), tenant("a")); !d.Allowed || thin.Stats().Away {
+			t.Errorf("a second after the agent said that it is closing: %+v, %+v, %d lines; want another line", d, thin.Stats(), lines.Load())
+		}
+		if err := thin.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = listener.Close()
+	})
+}

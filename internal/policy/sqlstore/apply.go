@@ -62,7 +62,7 @@ func (s *Store) Rollback(ctx context.Context, actor string, version int64) (poli
 // apply makes doc the next version. It writes as it goes: a caller that wants none
 // of it ends the transaction.
 func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Document) (policy.Applied, error) {
-	before, err := t.s.document(ctx, t, t.heads.Version)
+	before, err := t.document(ctx, t.heads.Version)
 	if err != nil {
 		return policy.Applied{}, err
 	}

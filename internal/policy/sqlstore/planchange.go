@@ -109,7 +109,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 			if err := t.audit(actor, "tenant.unschedule-plan", id, planChangeJSON(&c), nil); err != nil {
 				return err
 			}
-			doc, err := t.s.document(ctx, t, t.heads.Version)
+			doc, err := t.document(ctx, t.heads.Version)
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		if t.heads.Version == 0 {
 			return fmt.Errorf("%w: there is no policy yet that a shadow could be tried beside; apply one first", policy.ErrInvalid)
 		}
-		now, err := t.s.document(ctx, t, t.heads.Version)
+		now, err := t.document(ctx, t.heads.Version)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		}
 		was := t.heads.Shadow
 		if was != 0 {
-			before, err := t.s.document(ctx, t, was)
+			before, err := t.document(ctx, was)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) 
 		case version != 0 && version != was:
 			return fmt.Errorf("%w: version %d is tried, not %d", policy.ErrConflict, was, version)
 		}
-		doc, err := t.s.document(ctx, t, was)
+		doc, err := t.document(ctx, was)
 		if err != nil {
 			return err
 		}

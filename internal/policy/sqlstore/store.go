@@ -34,8 +34,12 @@ type Store struct {
 	now    func() time.Time
 
 	mu        sync.Mutex
-	documents map[int64]*policy.Document // those last read, by version: the one in force and the shadow
+	documents map[versionID]*policy.Document // those last read: the one in force and the shadow
 }
+
+// versionID is a version in memory. A database that is restored may give a number that it forgot to another
+// version, which was made at another time.
+type versionID struct{ number, createdMS int64 }
 
 // New returns a store on db, which stays the caller's to close. now is the clock
 // of what is written; nil for time.Now.
@@ -217,31 +221,43 @@ func (t *tx) insert(ctx context.Context, head, tail string, rows [][]any) error 
 // keptDocuments bounds the parsed documents in memory.
 const keptDocuments = 4
 
-// document returns the document of a version, nil for version 0. It keeps the last few.
-func (s *Store) document(ctx context.Context, q querier, version int64) (*policy.Document, error) {
+// document returns the document of a version, nil for version 0.
+func (t *tx) document(ctx context.Context, version int64) (*policy.Document, error) {
 	if version == 0 {
 		return nil, nil
 	}
+	var created sql.NullInt64 // none where there is no such version
+	if err := t.QueryRowContext(ctx, "SELECT max(created_ms) FROM policy_versions WHERE number = $1", version).Scan(&created); err != nil {
+		return nil, unavailable("read version", err)
+	}
+	return t.s.document(ctx, t, versionID{version, created.Int64})
+}
+
+// document returns the document of a version, nil for version 0. It keeps the last few.
+func (s *Store) document(ctx context.Context, q querier, id versionID) (*policy.Document, error) {
+	if id.number == 0 {
+		return nil, nil
+	}
 	s.mu.Lock()
-	doc := s.documents[version]
+	doc := s.documents[id]
 	s.mu.Unlock()
 	if doc != nil {
 		return doc, nil
 	}
-	v, err := readVersion(ctx, q, version)
+	v, err := readVersion(ctx, q, id.number)
 	if err != nil {
 		return nil, err
 	}
 	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
 		// Its text, not the error: this is not the caller's document, and its faults must
 		// not be answered as such. This program refuses what one before it accepted.
-		return nil, fmt.Errorf("stored version %d does not hold any more: %s", version, err.Error())
+		return nil, fmt.Errorf("stored version %d does not hold any more: %s", id.number, err.Error())
 	}
 	s.mu.Lock()
 	if s.documents == nil || len(s.documents) >= keptDocuments {
-		s.documents = make(map[int64]*policy.Document, keptDocuments)
+		s.documents = make(map[versionID]*policy.Document, keptDocuments)
 	}
-	s.documents[version] = doc
+	s.documents[versionID{v.Number, v.Created.UnixMilli()}] = doc
 	s.mu.Unlock()
 	return doc, nil
 }

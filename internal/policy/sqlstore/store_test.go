@@ -198,6 +198,58 @@ func TestTwoServers(t *testing.T) {
 	}
 }
 
+// A database that is restored gives the number of a version that it forgot to another one. Servers that go on
+// know it by when it was made.
+func TestVersionComesAgain(t *testing.T) {
+	const again = "plans: {p: {limits: [{name: x, rate: 2/s}]}, q: {limits: [{name: x, rate: 2/s}]}}"
+	for name, open := range map[string]func(*testing.T) (*sql.DB, func(statement string)){
+		"SQLite": func(t *testing.T) (*sql.DB, func(string)) {
+			db := openSQLite(t)
+			return db, func(statement string) {
+				if _, err := db.ExecContext(t.Context(), "DROP TRIGGER policy_versions_no_update; "+statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"Postgres": func(t *testing.T) (*sql.DB, func(string)) {
+			pg := testenv.Postgres(t)
+			return openPG(t, pg), func(statement string) {
+				owner, err := pgx.Connect(t.Context(), pg.OwnerURL())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer owner.Close(t.Context())
+				if _, err := owner.Exec(t.Context(), "SET session_replication_role = replica; "+statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, tamper := open(t)
+			engine := sqlstore.SQLite
+			if name == "Postgres" {
+				engine = sqlstore.Postgres
+			}
+			s := sqlstore.New(db, engine, nil)
+			applied(t, s, "plans: {p: {limits: [{name: x, rate: 1/s}]}}\ntenants: [{id: acme, plan: p, limits: [{name: x, burst: 9}]}]")
+			rate := func(want int64) {
+				t.Helper()
+				got, err := s.Tenants(t.Context(), []string{"acme"})
+				if err != nil || got[0].Overrides[0].Rate.Units != want {
+					t.Errorf("acme: %+v, %v; want a rate of %d", got, err, want)
+				}
+			}
+			rate(1)
+			tamper("UPDATE policy_versions SET document = '" + again + "', created_ms = created_ms + 1 WHERE number = 1")
+			rate(2)
+			if _, err := s.CreateTenant(t.Context(), "ann", "b", "q", ""); err != nil {
+				t.Errorf("a tenant on a plan of the version that came again: %v", err)
+			}
+		})
+	}
+}
+
 // A tenant whose overrides cannot be made out is told of, and keeps no other from being read.
 func TestFaultyTenants(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite, "Postgres": openPostgres} {

@@ -97,14 +97,15 @@ const tenantColumns = "id, plan, parent, overrides, suspended, change, billing, 
 // no transaction is needed to compile the one against the other.
 type seen struct {
 	row
-	version int64
+	version versionID
 }
 
 // selectTenants reads a seen for each tenant.
-const selectTenants = "SELECT " + tenantColumns + ", (SELECT version FROM policy_heads WHERE id = 1) FROM tenants "
+const selectTenants = "SELECT " + tenantColumns + `, (SELECT version FROM policy_heads WHERE id = 1),
+	coalesce((SELECT v.created_ms FROM policy_heads h JOIN policy_versions v ON v.number = h.version WHERE h.id = 1), 0) FROM tenants `
 
 func scanTenant(r *seen, rows *sql.Rows) error {
-	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.version)
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.version.number, &r.version.createdMS)
 }
 
 // readTenants returns those of ids that there are.
@@ -256,7 +257,7 @@ func (t *tx) write(ctx context.Context, r *row) error {
 
 // checkPlan reports a plan that the policy in force lacks.
 func (t *tx) checkPlan(ctx context.Context, plan string) (*policy.Document, error) {
-	doc, err := t.s.document(ctx, t, t.heads.Version)
+	doc, err := t.document(ctx, t.heads.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -405,7 +406,7 @@ func (s *Store) SetSuspended(ctx context.Context, actor, id string, suspended bo
 				return err
 			}
 		}
-		doc, err := t.s.document(ctx, t, t.heads.Version)
+		doc, err := t.document(ctx, t.heads.Version)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,8 @@ const (
 type Judge struct {
 	store policy.Store
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// Forget puts other maps in the place of these two. What is being read meanwhile goes into the old ones.
 	versions map[int64]*judged
 	tenants  map[string]bool // that exist; whether they have overrides
 	reads    int             // since second
@@ -51,6 +52,14 @@ type judged struct {
 // NewJudge returns a judge that reads versions and tenants from store.
 func NewJudge(store policy.Store) *Judge {
 	return &Judge{store: store, versions: make(map[int64]*judged), tenants: make(map[string]bool)}
+}
+
+// Forget has all read again: the policy store is another, in which numbers of versions may have come again.
+// It is safe for concurrent use.
+func (j *Judge) Forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.versions, j.tenants = make(map[int64]*judged), make(map[string]bool)
 }
 
 // Accept is the ledger's question: why a row may not become an entry, or nil. It is
@@ -89,7 +98,8 @@ func found(err, verdict error) error {
 // version returns what a version says; ErrNotFound when there never was one.
 func (j *Judge) version(number int64) (*judged, error) {
 	j.mu.Lock()
-	v, ok := j.versions[number]
+	versions := j.versions
+	v, ok := versions[number]
 	j.mu.Unlock()
 	if ok {
 		return v, nil
@@ -113,10 +123,10 @@ func (j *Judge) version(number int64) (*judged, error) {
 	v = judge(doc.Policy(number))
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.versions) >= judgedVersions {
-		clear(j.versions)
+	if len(versions) >= judgedVersions {
+		clear(versions)
 	}
-	j.versions[number] = v
+	versions[number] = v
 	return v, nil
 }
 
@@ -140,7 +150,8 @@ func judge(p *limit.Policy) *judged {
 // tenant. What may have changed since it was read is read again, where that is asked.
 func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 	j.mu.Lock()
-	overrides, ok := j.tenants[id]
+	known := j.tenants
+	overrides, ok := known[id]
 	j.mu.Unlock()
 	if ok && (overrides || !ask) {
 		return overrides, nil
@@ -162,10 +173,10 @@ func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
 	overrides = len(tenants[0].Overrides) > 0 || faulty[id] != nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.tenants) >= judgedTenants {
-		clear(j.tenants)
+	if len(known) >= judgedTenants {
+		clear(known)
 	}
-	j.tenants[id] = overrides
+	known[id] = overrides
 	return overrides, nil
 }
 

@@ -15,44 +15,56 @@ import (
 const keptPrices = 1_000
 
 // prices knows what plans cost by each policy version. Versions never change, so that
-// what was read once is kept.
+// what was read once is kept: by when it was made as well, for where the database is restored
+// a number may come again.
 type prices struct {
 	store policy.Store
 
 	mu   sync.Mutex
-	kept map[int64]map[string]*billing.Price
-	list []billing.Version // those that ever were in force, without prices, through newest; newest first
+	kept map[madeVersion]map[string]*billing.Price
+	list []madeVersion // those that ever were in force, through newest; newest first
 	// newest is the version, or the trial, that list was read at.
-	newest int64
+	newest madeVersion
 }
 
+// madeVersion is a policy version and when it was made.
+type madeVersion struct {
+	number int64
+	made   int64 // Unix milliseconds
+}
+
+func madeOf(v *policy.Version) madeVersion { return madeVersion{v.Number, v.Created.UnixMilli()} }
+
+// from is since when it is in force, in whole Unix seconds, rounded up.
+func (v madeVersion) from() int64 { return seconds(time.UnixMilli(v.made)) }
+
 func newPrices(store policy.Store) *prices {
-	return &prices{store: store, kept: make(map[int64]map[string]*billing.Price)}
+	return &prices{store: store, kept: make(map[madeVersion]map[string]*billing.Price)}
 }
 
 // of returns the prices of a version, by plan.
-func (p *prices) of(ctx context.Context, number int64) (map[string]*billing.Price, error) {
+func (p *prices) of(ctx context.Context, which madeVersion) (map[string]*billing.Price, error) {
 	p.mu.Lock()
-	found, ok := p.kept[number]
+	found, ok := p.kept[which]
 	p.mu.Unlock()
 	if ok {
 		return found, nil
 	}
-	v, err := p.store.Version(ctx, number)
+	v, err := p.store.Version(ctx, which.number)
 	if err != nil {
 		return nil, err
 	}
 	doc, err := policy.Parse(v.File, []byte(v.Text))
 	if err != nil {
 		// Its text, not the error: this is not the caller's document.
-		return nil, fmt.Errorf("policy version %d cannot be read by this server: %s", number, err.Error())
+		return nil, fmt.Errorf("policy version %d cannot be read by this server: %s", which.number, err.Error())
 	}
 	found = pricesOf(doc)
 	p.mu.Lock()
 	if len(p.kept) >= keptPrices {
 		clear(p.kept)
 	}
-	p.kept[number] = found
+	p.kept[madeOf(&v)] = found
 	p.mu.Unlock()
 	return found, nil
 }
@@ -78,30 +90,32 @@ func (p *prices) during(ctx context.Context, periods []billing.Period, numbers [
 	var wanted []billing.Version
 	until := int64(1) << 62
 	for _, v := range all {
-		wants := slices.Contains(numbers, v.Number) || slices.ContainsFunc(periods, func(p billing.Period) bool {
-			return v.From < p.To && until+billing.Grid > p.From
+		from := v.from()
+		wants := slices.Contains(numbers, v.number) || slices.ContainsFunc(periods, func(p billing.Period) bool {
+			return from < p.To && until+billing.Grid > p.From
 		})
-		until = v.From
+		until = from
 		if !wants {
 			continue
 		}
-		if v.Prices, err = p.of(ctx, v.Number); err != nil {
+		costs, err := p.of(ctx, v)
+		if err != nil {
 			return nil, err
 		}
-		wanted = append(wanted, v)
+		wanted = append(wanted, billing.Version{Number: v.number, From: from, Prices: costs})
 	}
 	slices.Reverse(wanted)
 	return wanted, nil
 }
 
-// versions are those that ever were in force, newest first. They are read again where there
-// is one more.
-func (p *prices) versions(ctx context.Context) ([]billing.Version, error) {
+// versions are those that ever were in force, newest first. They are read again where another
+// is the newest.
+func (p *prices) versions(ctx context.Context) ([]madeVersion, error) {
 	page, err := p.store.Versions(ctx, 0, 1)
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}
-	newest := page[0].Number
+	newest := madeOf(&page[0])
 	p.mu.Lock()
 	all, same := p.list, p.newest == newest
 	p.mu.Unlock()
@@ -109,15 +123,14 @@ func (p *prices) versions(ctx context.Context) ([]billing.Version, error) {
 		return all, nil
 	}
 	all = nil
-	for before := newest + 1; ; {
+	for before := newest.number + 1; ; {
 		if page, err = p.store.Versions(ctx, before, policy.MaxPage); err != nil {
 			return nil, err
 		}
-		for _, v := range page {
-			if v.Shadow { // never was in force
-				continue
+		for i := range page {
+			if !page[i].Shadow { // those never were in force
+				all = append(all, madeOf(&page[i]))
 			}
-			all = append(all, billing.Version{Number: v.Number, From: seconds(v.Created)})
 		}
 		if len(page) < policy.MaxPage {
 			break

@@ -79,6 +79,9 @@ type Config struct {
 
 	// Now is the server's time; nil for the clock's.
 	Now func() time.Time
+	// Forget is told that the ledger or the policy store is another than before: what is remembered of
+	// them is to be read again. Nil for nobody.
+	Forget func()
 
 	LeaseStoreName string // for people: memory or redis
 	LedgerName     string // sqlite or postgres
@@ -142,6 +145,9 @@ func New(c Config) (*Server, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Forget == nil {
+		c.Forget = func() {}
+	}
 	m, err := newMetrics(c.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("server: metrics: %w", err)
@@ -152,7 +158,7 @@ func New(c Config) (*Server, error) {
 		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
 	}
 	s.view = newView(c.Policy, s.keys, c.Log, m)
-	s.view.clock = c.Now
+	s.view.clock, s.view.replaced = c.Now, c.Forget
 	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
 	s.view.learned = s.switches.fromStore
 	s.figures = newFigures(c.Ledger, c.Policy, m)
@@ -183,7 +189,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.holders.forget}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
@@ -259,6 +265,12 @@ func (s *Server) serve() error {
 		}
 	}
 	return nil
+}
+
+// forgetLedger forgets what this server knows the ledger of before to hold, and the policy beside it.
+func (s *Server) forgetLedger() {
+	s.holders.forget()
+	s.config.Forget()
 }
 
 // GRPCAddr is the address that gRPC is served on.

@@ -71,6 +71,8 @@ type view struct {
 	metrics *metrics
 	clock   func() time.Time     // says whether a plan change is due
 	learned func(limit.Switches) // told what switches the store has
+	// replaced is told that the store is another: one that was restored, whose numbers fell.
+	replaced func()
 
 	polling sync.Mutex    // held by the one look under way
 	begun   time.Time     // of the last look that ended; guarded by polling
@@ -89,7 +91,7 @@ type view struct {
 func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *view {
 	return &view{
 		store: store, keys: keys, log: log, metrics: m, clock: time.Now,
-		learned: func(limit.Switches) {},
+		learned: func(limit.Switches) {}, replaced: func() {},
 		poke:    make(chan struct{}, 1),
 		now:     &inForce{switches: limit.Switches{}},
 		changed: make(chan struct{}),
@@ -172,6 +174,9 @@ func (v *view) update(ctx context.Context) error {
 	next := *was
 	next.heads = heads
 	first, news := !v.known(), false
+	if !first && fell(&was.heads, &heads) {
+		v.replaced()
+	}
 	keys := first || heads.Keys != was.heads.Keys
 	if keys {
 		if err := v.loadKeys(ctx); err != nil {
@@ -212,6 +217,11 @@ func (v *view) update(ctx context.Context) error {
 	}
 	v.put(was, &next, tenants, overrun, news)
 	return nil
+}
+
+// fell reports whether numbers are below what they were, which they never are in one and the same store.
+func fell(was, now *policy.Heads) bool {
+	return now.Version < was.Version || now.Tenants < was.Tenants || now.Switches < was.Switches || now.Keys < was.Keys
 }
 
 // heads are the store's, once the plan changes are made whose time has come: whichever server

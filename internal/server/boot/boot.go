@@ -104,7 +104,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
 		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
-		Now: c.now, LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
+		Now: c.now, Forget: s.engines.judge.Forget, LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
 		Checks: []server.Check{{Name: "migrations", Ask: s.migrate.check}, {Name: "policy file", Ask: s.file.check}},
 		Log:    s.log, Registerer: registry, Gatherer: registry,
 	})

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -202,18 +204,25 @@ func defaultAgentID(addrs ...string) string {
 	if err != nil || host == "" {
 		host = "localhost"
 	}
-	id := []byte("agent:" + host)
+	whole := "agent:" + host
 	for _, a := range addrs {
 		if a != "" {
-			id = append(append(id, ':'), a...)
+			whole += ":" + a
 		}
 	}
+	if limit.ValidAgent(whole) {
+		return whole
+	}
+	// What a name cannot have is left out, so that others may come to the same: a hash of all tells them apart.
+	id := []byte(whole)
 	for i, b := range id {
 		if !limit.ValidAgent(string(rune(b))) {
 			id[i] = '-'
 		}
 	}
-	return string(id[:min(len(id), limit.MaxAgentLen)])
+	sum := sha256.Sum256([]byte(whole))
+	suffix := "-" + hex.EncodeToString(sum[:6])
+	return string(id[:min(len(id), limit.MaxAgentLen-len(suffix))]) + suffix
 }
 
 // tls returns nil where nothing asks for TLS.

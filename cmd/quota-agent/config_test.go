@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/doors"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 func TestParseReadsFlagsEnvironmentAndFile(t *testing.T) {
@@ -49,6 +50,26 @@ func TestParseWithoutAnything(t *testing.T) {
 	}
 	if c.agentID == "" || c.agentID == other.agentID {
 		t.Errorf("two agents of one host are named %q and %q", c.agentID, other.agentID)
+	}
+}
+
+// Agents of one host have names of their own, whatever their addresses have in common; where all of an address can be in
+// the name, it is.
+func TestDefaultAgentIDsDiffer(t *testing.T) {
+	long := "unix:/run/" + strings.Repeat("quota/", 14)
+	seen := make(map[string][]string)
+	for _, addrs := range [][]string{
+		{"unix:/run/a/b.sock"}, {"unix:/run/a-b.sock"}, {"unix:/run/a b.sock"}, {"unix:/run/a/b.sock", "127.0.0.1:7611"},
+		{long + "1/http", long + "grpc"}, {long + "2/http", long + "grpc"}, {long + "1/http", long + "grpc2"}, {"127.0.0.1:7610", "127.0.0.1:7611"}, {"[::1]:7610"}, {"-::1-:7610"},
+	} {
+		id := defaultAgentID(addrs...)
+		if other, same := seen[id]; same || !limit.ValidAgent(id) || id != defaultAgentID(addrs...) {
+			t.Errorf("%q is named %q, as %q; want a name of its own, valid and stable", addrs, id, other)
+		}
+		seen[id] = addrs
+	}
+	if id := defaultAgentID("127.0.0.1:7610", "127.0.0.1:7611"); !strings.HasSuffix(id, ":127.0.0.1:7610:127.0.0.1:7611") {
+		t.Errorf("got %q, want the addresses as they are", id)
 	}
 }
 

@@ -145,7 +145,7 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		ready, reason := readiness(quota)
+		ready, reason := readiness(quota.Pulse()) // asked for every few seconds, it visits no buckets
 		code := http.StatusOK
 		if !ready {
 			code = http.StatusServiceUnavailable
@@ -159,8 +159,7 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 // readiness is whether the agent can decide. It stays ready when contact is lost:
 // leases go on and limits' on_outage decides, which is better than an agent that
 // its gateway does not ask.
-func readiness(quota *client.Client) (ready bool, reason string) {
-	s := quota.Stats()
+func readiness(s client.Stats) (ready bool, reason string) {
 	switch {
 	case s.PolicyVersion == 0:
 		return false, "no policy is known yet: no server was reached, or none takes the key; the log says why"

@@ -60,6 +60,24 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	}
 }
 
+// An agent is ready once it knows a policy, and stays so out of contact. Its pulse says both.
+func TestReadiness(t *testing.T) {
+	for _, c := range []struct {
+		pulse  client.Stats
+		ready  bool
+		reason string
+	}{
+		{client.Stats{}, false, "no policy is known"},
+		{client.Stats{Lost: true}, false, "no policy is known"},
+		{client.Stats{PolicyVersion: 1}, true, ""},
+		{client.Stats{PolicyVersion: 1, Lost: true}, true, "out of contact"},
+	} {
+		if ready, reason := readiness(c.pulse); ready != c.ready || !strings.Contains(reason, c.reason) {
+			t.Errorf("%+v: got %v %q, want %v %q", c.pulse, ready, reason, c.ready, c.reason)
+		}
+	}
+}
+
 // Envoy asks over a Unix socket; what was admitted is settled by the agent's end.
 func TestAgentServesEnvoyAndSettles(t *testing.T) {
 	server := startServer(t)

@@ -483,7 +483,7 @@ func (l *loop) onWatched(e watchEvent) {
 		l.apply(c.reg.Adopt(e.rules))
 		if slot := e.rules.Policy.Slot; slot >= time.Second && slot != l.slot {
 			l.slot = slot
-			l.current = l.slotOf(time.Now())
+			l.current = l.slotOf(l.today())
 			c.keeper.records().Slot(l.current)
 		}
 		c.log.Info("policy in force", "version", e.rules.Policy.Version)

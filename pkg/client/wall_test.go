@@ -3,6 +3,8 @@ package client
 import (
 	"testing"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
 func TestWallFollowsAClockAndNotItsJumps(t *testing.T) {
@@ -29,4 +31,26 @@ func TestWallFollowsAClockAndNotItsJumps(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A policy with other slots begins with that of the time which usage is booked under, and not with that of a clock which
+// has just jumped.
+func TestOtherSlotsBeginWithTheTimeThatIsBooked(t *testing.T) {
+	bubble(t, metered(), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		p := *metered()
+		p.Version, p.Slot = 2, time.Minute
+		rules, err := limit.CompilePolicy(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ask(func(l *loop) {
+			l.wall.ahead -= 10 * time.Minute // as if the machine's clock were that much ahead since a moment ago
+			l.onWatched(watchEvent{rules: rules})
+			if want := l.slotOf(l.today()); l.current != want {
+				t.Errorf("usage is booked under slot %d, want %d", l.current, want)
+			}
+		})
+		shut(t, c)
+	})
 }

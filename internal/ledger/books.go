@@ -30,7 +30,7 @@ type Books interface {
 
 	// Correct adds a correction of rows. The same key with the same content returns
 	// what is there; with other content it is ErrTaken. Rows that may not become
-	// entries are ErrCorrection, and nothing is changed.
+	// entries, and keys that fail CheckKey, are ErrCorrection, and nothing is changed.
 	Correct(ctx context.Context, actor string, c Correction) (Correction, error)
 	// Revert takes a correction back, once.
 	Revert(ctx context.Context, actor, reason string, number int64) (Correction, error)

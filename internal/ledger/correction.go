@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -47,7 +48,7 @@ type EntryID struct {
 // name it, never merged with others. All its counts have one sign.
 type Correction struct {
 	Number   int64
-	Key      string // chosen by the caller, so that sending it again does nothing
+	Key      string // chosen by the caller, so that sending it again does nothing; of a revert or a release, the ledger's own
 	Kind     string
 	Negative bool    // the rows are taken away
 	Payload  []byte  // rows in the canonical encoding
@@ -143,6 +144,27 @@ func (c *Correction) Entries() ([]Row, error) {
 	return rows, nil
 }
 
+// What the keys of the ledger's own corrections begin with: the number of what is taken back, or the first of what is
+// released, comes behind it.
+const (
+	revertKey  = "revert/"
+	releaseKey = "release/"
+)
+
+// CheckKey wants a key that is a caller's to choose: one that the ledger makes itself would keep what it is made for from
+// being done. Errors wrap ErrCorrection.
+func (c *Correction) CheckKey() error {
+	if strings.HasPrefix(c.Key, revertKey) || strings.HasPrefix(c.Key, releaseKey) {
+		return fmt.Errorf("%w: its key is %q; keys that begin with %s or %s are the ledger's own", ErrCorrection, c.Key, revertKey, releaseKey)
+	}
+	return nil
+}
+
+// NewRelease makes the correction of rows out of quarantine, the first of which has that id. Errors wrap ErrCorrection.
+func NewRelease(first int64, rows []Row, reason string) (Correction, error) {
+	return NewCorrection(KindRelease, fmt.Sprint(releaseKey, first), false, rows, reason)
+}
+
 // Revert is the correction that takes c back. Errors wrap ErrCorrection.
 func (c *Correction) Revert(reason string) (Correction, error) {
 	if c.Kind == KindRevert {
@@ -152,7 +174,7 @@ func (c *Correction) Revert(reason string) (Correction, error) {
 	if err != nil {
 		return Correction{}, err
 	}
-	r, err := NewCorrection(KindRevert, fmt.Sprintf("revert/%d", c.Number), !c.Negative, rows, reason)
+	r, err := NewCorrection(KindRevert, fmt.Sprint(revertKey, c.Number), !c.Negative, rows, reason)
 	r.Reverts = c.Number
 	return r, err
 }

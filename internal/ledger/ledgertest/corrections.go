@@ -220,6 +220,70 @@ func refusedCorrections(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
+// ownKeys: keys that the ledger gives its own corrections are not left to callers. One that a caller took before they
+// were refused goes on as it is, and keeps nothing from being taken back or released.
+func ownKeys(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	known := false
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+		if r.Tenant == "new" && !known {
+			return errors.New("it is not known")
+		}
+		return nil
+	}})
+	books := booksOf(s)
+	a := agent{id: "a"}
+	if err := wantStatus(t.Context(), s, a.report(clock.Now(), row(clock.Now(), "new", 20)), ledger.Settled); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	correct := func(key string, units int64) (ledger.Correction, error) {
+		return books.Correct(t.Context(), operator, correction(t, ledger.KindAdjust, key, false, "r", row(clock.Now(), "acme", units)))
+	}
+	for units, key := range []string{"ticket", "revert/1", "revert/1/2", "release/1"} {
+		c, err := correct(fmt.Sprint("k", units), int64(units)+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Key = key // as releases before this one took them
+		c.Digest = c.Sum()
+		e.Tamper(t, fmt.Sprintf("UPDATE corrections SET key = '%s', digest = %s%x' WHERE number = %d", c.Key, e.Bytes, c.Digest, c.Number))
+	}
+	if again, err := correct("revert/1", 2); err != nil || again.Number != 2 {
+		t.Errorf("the same again of one that is there: got %+v, %v, want it", again, err)
+	}
+	for _, key := range []string{"revert/1", "revert/9", "release/9", "release/"} {
+		if _, err := correct(key, 50); !errors.Is(err, ledger.ErrCorrection) || !strings.Contains(err.Error(), "revert/") {
+			t.Errorf("key %s: got %v, want ErrCorrection that names what keys may not begin with", key, err)
+		}
+	}
+	for _, reason := range []string{"why", "why", "else"} {
+		c, err := books.Revert(t.Context(), operator, reason, 1)
+		switch {
+		case reason == "else" && !errors.Is(err, ledger.ErrTaken):
+			t.Errorf("another revert: got %v, want ErrTaken", err)
+		case reason == "why" && (err != nil || c.Number != 5 || c.Reverts != 1):
+			t.Errorf("revert: got %+v, %v, want number 5", c, err)
+		}
+	}
+	known = true
+	if got, err := books.Retry(t.Context(), operator, "it is there now", []int64{1}); err != nil || got.Correction != 6 {
+		t.Errorf("release: got %+v, %v, want number 6", got, err)
+	}
+	if _, err := books.Revert(t.Context(), operator, "no", 6); err != nil {
+		t.Errorf("revert of a release: %v", err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := wantTotal(t.Context(), s, "acme", 2+3+4); err != nil {
+		t.Error(err)
+	}
+	verify(t, s)
+}
+
 // quarantined: rows are released once, by a correction, when they may become entries,
 // and what is discarded stays so.
 func quarantined(t *testing.T, fresh func(testing.TB) Engine) {

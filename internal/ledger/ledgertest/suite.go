@@ -58,6 +58,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Corrections", func(t *testing.T) { corrections(t, fresh) })
 	t.Run("CorrectionsFirst", func(t *testing.T) { early(t, fresh) })
 	t.Run("RefusedCorrections", func(t *testing.T) { refusedCorrections(t, fresh) })
+	t.Run("OwnKeys", func(t *testing.T) { ownKeys(t, fresh) })
 	t.Run("Quarantined", func(t *testing.T) { quarantined(t, fresh) })
 	t.Run("Accounts", func(t *testing.T) { accounts(t, fresh) })
 	t.Run("HostileAccounts", func(t *testing.T) { hostileAccounts(t, fresh) })

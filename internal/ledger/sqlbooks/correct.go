@@ -72,6 +72,9 @@ func (b *Books) rules(ctx context.Context) (ledger.Rules, error) {
 // Correct is ledger.Books'.
 func (b *Books) Correct(ctx context.Context, actor string, c ledger.Correction) (ledger.Correction, error) {
 	there, err := b.taken(ctx, b.db, &c)
+	if own := c.CheckKey(); own != nil && (err == nil && there.Number == 0 || errors.Is(err, ledger.ErrTaken)) {
+		return c, own // callers had such keys once: theirs are answered as ever
+	}
 	if err != nil || there.Number != 0 {
 		return there, b.classify(err)
 	}
@@ -100,6 +103,32 @@ func (b *Books) taken(ctx context.Context, q querier, c *ledger.Correction) (led
 	}
 	if !found[0].Same(c) {
 		return found[0], fmt.Errorf("%w: correction %d has the key %q, and says something else", ledger.ErrTaken, found[0].Number, c.Key)
+	}
+	return found[0], nil
+}
+
+// free is a key of the ledger's own that no correction has: callers could take them once.
+func (c *change) free(ctx context.Context, key string) (string, error) {
+	free := key
+	for n := 2; ; n++ {
+		var taken bool
+		if err := c.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM corrections WHERE key = $1)", free).Scan(&taken); err != nil || !taken {
+			return free, err
+		}
+		free = fmt.Sprintf("%s/%d", key, n)
+	}
+}
+
+// reverted is the correction that takes another back as r does, zero without one, ErrTaken where it says something else.
+func (c *change) reverted(ctx context.Context, r *ledger.Correction) (ledger.Correction, error) {
+	found, err := readCorrections(ctx, c, "WHERE reverts = $1 AND reverts > 0", r.Reverts) // as the index has it
+	if err != nil || len(found) == 0 {
+		return ledger.Correction{}, err
+	}
+	same := *r
+	same.Key = found[0].Key
+	if !found[0].Same(&same) {
+		return found[0], fmt.Errorf("%w: correction %d takes back %d, and says something else", ledger.ErrTaken, found[0].Number, r.Reverts)
 	}
 	return found[0], nil
 }
@@ -281,7 +310,10 @@ func (b *Books) Revert(ctx context.Context, actor, reason string, number int64) 
 	// Its rows were taken once; they are not judged again, so that it can always be taken back.
 	var there ledger.Correction
 	err = b.change(ctx, actor, func(ch *change) error {
-		if there, err = b.taken(ctx, ch, &r); err != nil || there.Number != 0 {
+		if there, err = ch.reverted(ctx, &r); err != nil || there.Number != 0 {
+			return err
+		}
+		if r.Key, err = ch.free(ctx, r.Key); err != nil {
 			return err
 		}
 		if err := ch.insert(ctx, &r); err != nil {

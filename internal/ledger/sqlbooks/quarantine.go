@@ -156,12 +156,15 @@ func (b *Books) Retry(ctx context.Context, actor, reason string, ids []int64) (l
 	if len(rows) == 0 {
 		return done, nil
 	}
-	c, err := ledger.NewCorrection(ledger.KindRelease, fmt.Sprintf("release/%d", done.Released[0]), false, rows, reason)
+	c, err := ledger.NewRelease(done.Released[0], rows, reason)
 	if err != nil {
 		return done, err
 	}
 	err = b.change(ctx, actor, func(ch *change) error {
 		if _, err := b.unresolved(ctx, ch, done.Released); err != nil {
+			return err
+		}
+		if c.Key, err = ch.free(ctx, c.Key); err != nil {
 			return err
 		}
 		if err := ch.insert(ctx, &c); err != nil {

@@ -10,26 +10,37 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 )
 
-// size holds the ledger of the same traffic, an hour of 10,000 keys, through 1, 10 and
-// 100 agents: each key's units are spread over all of them.
+// foldsSlot is how often a server folds in a slot, and an agent reports.
+const foldsSlot = int(ledger.DefaultSlot / ledger.DefaultFoldEvery)
+
+// traffic is of 10,000 keys, whose ledger is held beside that of other agents: each key's units are spread
+// over all of them, and each reports all of them between two folds.
+type traffic struct {
+	agents, slots int
+	folds         int // in a slot; what was reported since the last one is in each
+}
+
+// size measures what the ledger takes: two hours of one agent, and some slots of ten and of a hundred. Reports and
+// folds come as often as they do by default, and once in a slot beside that: a fold writes an entry for each key
+// that it has a report of, and moves its roll-up.
 func size(ctx context.Context, _ options) error {
-	var first int64
-	for _, agents := range []int{1, 10, 100} {
-		n, err := sized(ctx, agents)
+	var first float64
+	for _, t := range []traffic{{1, 24, foldsSlot}, {10, 2, foldsSlot}, {100, 1, foldsSlot}, {1, 24, 1}} {
+		n, err := t.measure(ctx)
 		if err != nil {
 			return err
 		}
 		if first == 0 {
 			first = n
 		}
-		fmt.Printf("  beside one agent's: %+.1f %%\n", 100*float64(n-first)/float64(first))
+		fmt.Printf("  an entry beside the first ones: %+.1f %%\n", 100*(n-first)/first)
 	}
 	return nil
 }
 
-// sized returns how many bytes the ledger has.
-func sized(ctx context.Context, agents int) (all int64, err error) {
-	s, err := open(ctx, time.Hour)
+// measure returns how many bytes an entry has, with its indexes.
+func (t traffic) measure(ctx context.Context) (each float64, err error) {
+	s, err := open(ctx, time.Hour) // it folds when it begins, and not again
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err != nil {
 		return 0, err
@@ -39,25 +50,54 @@ func sized(ctx context.Context, agents int) (all int64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	const keys, slots = 10_000, 12
-	senders := make([]*sender, agents)
-	slot := time.Now().Truncate(time.Hour).Add(-time.Hour)
-	var rows int64
+	const keys = 10_000
+	senders := make([]*sender, t.agents)
 	for i := range senders {
 		senders[i] = &sender{id: fmt.Sprintf("agent-%03d", i)}
 	}
-	for n := range slots {
+	slot := time.Now().Truncate(time.Hour).Add(-24 * time.Hour)
+	var rows int64
+	type spent struct{ own, postgres time.Duration }
+	var settling, folding spent
+	var longest time.Duration
+	spend := func(of *spent, do func() error) error {
+		own, postgres, err := s.cpu(ctx)
+		if err != nil {
+			return err
+		}
+		if err := do(); err != nil {
+			return err
+		}
+		ownAfter, postgresAfter, err := s.cpu(ctx)
+		of.own, of.postgres = of.own+ownAfter-own, of.postgres+postgresAfter-postgres
+		return err
+	}
+	for n := range t.slots * t.folds {
 		for _, a := range senders {
 			a.reports = nil
-			a.make(slot.Add(time.Duration(n)*ledger.DefaultSlot), 0, keys, 10)
+			a.make(slot.Add(time.Duration(n/t.folds)*ledger.DefaultSlot), 0, keys, 10)
 			rows += keys
 		}
-		if err := s.settle(ctx, senders); err != nil {
+		if err := spend(&settling, func() error { return s.settle(ctx, senders) }); err != nil {
 			return 0, err
 		}
-		// As often for one agent as for a hundred: how often is what entries grow with, beside keys.
-		for left := true; left; {
-			if _, left, err = store.Fold(ctx, time.Now()); err != nil {
+		began := time.Now()
+		if err := spend(&folding, func() error {
+			for left := true; left; {
+				var err error
+				if _, left, err = store.Fold(ctx, time.Now()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+		longest = max(longest, time.Since(began))
+		// Postgres does so by itself each minute, of which there are five in a slot, but not here, where a slot takes
+		// seconds: what roll-ups that moved leave behind is room for the next ones.
+		if (n+1)%t.folds == 0 {
+			if _, err := s.reader.Exec(ctx, "VACUUM rollups"); err != nil {
 				return 0, err
 			}
 		}
@@ -71,15 +111,26 @@ func sized(ctx context.Context, agents int) (all int64, err error) {
 			WHERE c.relkind = 'r' AND c.relname ~ '^`+table+`(_[0-9]{6})?$'`)
 		return n
 	}
-	count, err := s.ask(ctx, "SELECT count(*) FROM entries")
-	if err != nil {
-		return 0, err
+	count := func(table string) float64 {
+		if err != nil {
+			return 1
+		}
+		var n int64
+		n, err = s.ask(ctx, "SELECT count(*) FROM "+table)
+		return float64(max(n, 1))
 	}
-	entries, keyed, rollups, blocks, reports := bytes("entries"), bytes("keys"), bytes("rollups"), bytes("blocks"), bytes("reports")
-	all = entries + keyed + rollups + blocks
-	fmt.Printf("%3d agents: ledger %.1f MB (entries %.1f, keys %.1f, roll-ups %.1f, blocks %.2f), %d entries of %.0f bytes; reports %.1f MB, %.1f bytes a row\n",
-		agents, mb(all), mb(entries), mb(keyed), mb(rollups), mb(blocks), count, float64(entries)/float64(count), mb(reports), float64(reports)/float64(rows))
-	return all, err
+	entries, keyed, rollups, blocks := bytes("entries"), bytes("keys"), bytes("rollups"), bytes("blocks")
+	reports, touched := bytes("reports"), bytes("touched")
+	entered, rolled, folds, touches := count("entries"), count("rollups"), count("blocks"), count("touched")
+	fmt.Printf("%3d agents, %d slots of %d folds: ledger %.1f MB (entries %.1f, keys %.1f, roll-ups %.1f, blocks %.2f)\n",
+		t.agents, t.slots, t.folds, mb(entries+keyed+rollups+blocks), mb(entries), mb(keyed), mb(rollups), mb(blocks))
+	fmt.Printf("  %.0f entries, %.2f a key and slot, of %.0f bytes; a key %.0f, a roll-up of an hour %.0f, a block %.0f; reports %.1f MB, %.1f bytes a row; %.0f notes of agents and tenants, of %.0f bytes\n",
+		entered, entered/keys/float64(t.slots), float64(entries)/entered, float64(keyed)/keys, float64(rollups)/rolled, float64(blocks)/folds, mb(reports), float64(reports)/float64(rows), touches, float64(touched)/touches)
+	fmt.Printf("  processor: a row %.2f µs of Postgres to settle and %.2f of senders and server; an entry %.1f µs of Postgres to fold and %.1f of the server; %.2f s the longest fold (load average %s)\n",
+		micros(settling.postgres)/float64(rows), micros(settling.own)/float64(rows), micros(folding.postgres)/entered, micros(folding.own)/entered, longest.Seconds(), load())
+	return float64(entries) / entered, err
 }
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
 func mb(n int64) float64 { return float64(n) / 1e6 }

@@ -94,12 +94,13 @@ type worker struct {
 	times    times
 	requests *requests // nil before the first
 	sampler  sampler
-	away     bool // it waited, and another worker of the gateway may have the turn
+	away     bool  // it waited, and another worker of the gateway may have the turn
+	left     int64 // when it began to, microseconds since the load began
 }
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
 func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
-	asking := client.BeforeWait(context.WithoutCancel(ctx), func() { w.leave(g) })
+	asking := client.BeforeWait(context.WithoutCancel(ctx), func() { w.wait(g, l) })
 	for ctx.Err() == nil {
 		<-g.turn
 		w.away = false
@@ -109,6 +110,14 @@ func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
 			runtime.Gosched() // the gateways' own loops are on the same processors
 		}
 	}
+}
+
+// wait is told of a request that is going to wait for the server.
+func (w *worker) wait(g *gateway, l *load) {
+	if !w.away {
+		w.left = l.now()
+	}
+	w.leave(g)
 }
 
 // leave lets the gateway's next worker ask, unless that was done.
@@ -129,49 +138,68 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 		}
 		slept, now = true, l.now()
 	}
-	r := record{at: now, n: int32(g.n), from: from}
-	w.ask(asking, g, d, l, &r)
-	r.took = int32(min(l.now()-now, 1<<31-1))
-	w.records = append(w.records, r)
-	allowed := r.allowed()
-	g.allowed.Add(allowed)
-	g.refused.Add(int64(r.n) - allowed)
+	known := len(w.records)
+	w.ask(asking, g, d, l, record{at: now, from: from}, g.n)
+	for i := range w.records[known:] {
+		r := &w.records[known+i]
+		allowed := r.allowed()
+		g.allowed.Add(allowed)
+		g.refused.Add(int64(r.n) - allowed)
+	}
 	return slept
 }
 
 // ask makes a chunk's requests. Of what is measured, some are timed, in what they ask of the
 // gateway: preparing, where that is done, its part of what is fetched for all that are at hand, and deciding. Fetching is not timed one by one,
 // for a clock that is read waits for all that was asked of memory before, which nothing else waits for there.
-func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r *record) {
+//
+// One that waits for the server ends the record, and is in one of its own, of when it was answered: else all of a chunk would be taken to have come
+// over all that its waits took.
+func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r record, n int) {
 	timed := -1
 	if l.timing.Load() {
-		timed = w.sampler.next(int(r.n))
+		timed = w.sampler.next(n)
 	}
 	if w.requests == nil {
 		w.requests = newRequests(&l.Config)
 	}
 	var preparing time.Duration
-	for i := range int(r.n) {
+	first := r.from
+	for i := range n {
 		if i%ahead == 0 {
-			w.requests.read(l.track, int(r.from)+i, min(int(r.n)-i, ahead))
-			preparing += w.prepare(d, min(int(r.n)-i, ahead), timed-i)
+			w.requests.read(l.track, int(first)+i, min(n-i, ahead))
+			preparing += w.prepare(d, min(n-i, ahead), timed-i)
 		}
 		prepared, attributes := &w.requests.prepared[i%ahead], w.requests.of(i%ahead)
+		var allowed bool
 		if i == timed {
 			begin := time.Now()
-			allowed := d.decide(ctx, prepared, attributes).Allowed
+			allowed = d.decide(ctx, prepared, attributes).Allowed
 			w.times.add(preparing + time.Since(begin))
-			preparing, timed = 0, w.sampler.after(i, int(r.n))
-			if allowed {
-				r.admitted[i/64] |= 1 << (i % 64)
-			}
-		} else if d.decide(ctx, prepared, attributes).Allowed {
-			r.admitted[i/64] |= 1 << (i % 64)
+			preparing, timed = 0, w.sampler.after(i, n)
+		} else {
+			allowed = d.decide(ctx, prepared, attributes).Allowed
 		}
 		if w.away {
+			w.keep(&r, w.left)
+			r = record{at: l.now(), from: first + uint32(i)}
+			r.add(allowed)
+			w.keep(&r, r.at)
 			<-g.turn
 			w.away = false
+			r = record{at: l.now(), from: first + uint32(i) + 1}
+			continue
 		}
+		r.add(allowed)
+	}
+	w.keep(&r, l.now())
+}
+
+// keep keeps a record, of requests until a moment, if there are any.
+func (w *worker) keep(r *record, until int64) {
+	if r.n > 0 {
+		r.took = int32(min(max(until-r.at, 0), 1<<31-1))
+		w.records = append(w.records, *r)
 	}
 }
 

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,17 +57,57 @@ func TestAGatewayForgetsAStall(t *testing.T) {
 	}
 }
 
-// slow waits for the server once.
+// slow waits for the server at each request.
 type slow struct {
 	nothing
 	w *worker
 	g *gateway
+	l *load
 }
 
 func (s slow) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
-	s.w.leave(s.g)
+	s.w.wait(s.g, s.l)
 	time.Sleep(time.Second)
 	return client.Decision{Allowed: true}
+}
+
+// fifth is slow at every fifth request.
+type fifth struct {
+	slow
+	n int
+}
+
+func (f *fifth) decide(ctx context.Context, p *client.Prepared, a []client.Attribute) client.Decision {
+	if f.n++; f.n%5 == 0 {
+		return f.slow.decide(ctx, p, a)
+	}
+	return client.Decision{Allowed: true}
+}
+
+// Requests are recorded as of when they were made, and one that waited of when it was answered, whatever others of their chunk waited for.
+func TestWaitsMoveNoOtherRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &load{began: time.Now(), track: make([]uint32, 1<<10)}
+		for i := range l.track {
+			l.track[i] = uint32(i)
+		}
+		g := newGateway(nil, 1200, 0, 0)
+		var w worker
+		<-g.turn
+		w.chunk(t.Context(), t.Context(), g, &fifth{slow: slow{w: &w, g: g, l: l}}, l)
+		var got []int64 // by request
+		for i := range w.records {
+			w.records[i].each(l.track, func(tenant uint32, at int64, admitted bool) {
+				if int(tenant) != len(got) || !admitted {
+					t.Errorf("request %d: got tenant %d, admitted %t", len(got), tenant, admitted)
+				}
+				got = append(got, at/1e6)
+			})
+		}
+		if want := []int64{0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2}; !slices.Equal(got, want) {
+			t.Errorf("at the seconds %v, want %v", got, want)
+		}
+	})
 }
 
 // While a request waits for the server another worker makes those that follow, and one at a time.
@@ -78,7 +119,7 @@ func TestOneWorkerAsksWhileAnotherWaits(t *testing.T) {
 		g := newGateway(nil, 1000, 0, 0)
 		workers := make([]worker, 2)
 		var group sync.WaitGroup
-		group.Go(func() { workers[0].drive(ctx, g, slow{w: &workers[0], g: g}, l) })
+		group.Go(func() { workers[0].drive(ctx, g, slow{w: &workers[0], g: g, l: l}, l) })
 		synctest.Wait()
 		group.Go(func() { workers[1].drive(ctx, g, nothing{}, l) })
 		group.Wait()

@@ -38,11 +38,10 @@ func (l *load) buckets(clients []*client.Client) (n int64) {
 func (l *load) ownCost() float64 {
 	const chunks = 4000
 	var w worker
-	r := record{n: chunk}
 	begin := time.Now()
 	for i := range chunks {
-		r.from = uint32(i * chunk)
-		w.ask(context.Background(), nil, nothing{}, l, &r)
+		w.ask(context.Background(), nil, nothing{}, l, record{from: uint32(i * chunk)}, chunk)
+		w.records = w.records[:0]
 	}
 	return float64(time.Since(begin).Nanoseconds()) / (chunks * chunk)
 }

@@ -15,8 +15,16 @@ type record struct {
 	at       int64              // when its first request was made, microseconds since the load began
 	took     int32              // all of them, microseconds
 	n        int32              // requests, 1 to chunk
-	from     uint32             // the first one's place on the track; or trackEnd and the tenant of a first touch
+	from     uint32             // the first one's place on the track, which may be beyond its end, once round; or trackEnd and the tenant of a first touch
 	admitted [chunk / 64]uint64 // a bit for each
+}
+
+// add adds what became of one more request, of at most chunk.
+func (r *record) add(allowed bool) {
+	if allowed {
+		r.admitted[r.n/64] |= 1 << (r.n % 64)
+	}
+	r.n++
 }
 
 // allowed returns how many of its requests were.

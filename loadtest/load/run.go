@@ -350,9 +350,10 @@ func (l *load) touch(ctx context.Context, w *worker) {
 						break
 					}
 					t := (first + n) % tenants
-					r := record{at: l.now(), n: 1, from: uint32(trackEnd + t)}
-					if g.client.Allow(asking, attributesOf(l.Tenant(t), l.Limits)...).Allowed {
-						r.admitted[0] = 1
+					r := record{from: uint32(trackEnd + t)}
+					r.add(g.client.Allow(asking, attributesOf(l.Tenant(t), l.Limits)...).Allowed)
+					r.at = l.now()
+					if r.allowed() == 1 {
 						g.allowed.Add(1)
 					} else {
 						g.refused.Add(1)

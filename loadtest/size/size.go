@@ -1,60 +1,38 @@
 // Package size says what a load needs: servers, Redis shards, Postgres, memory in the gateways, and what that
-// costs. docs/sizing.md has the formulas, and where each constant was measured.
+// costs. docs/sizing.md has the formulas, and constants.go where each constant is from. leases.go says how often
+// leases are renewed, calls.go in how many calls, ledger.go what is written of usage; here it is added up.
 package size
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"text/tabwriter"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
 )
 
 // Load is what is to be served.
 type Load struct {
 	Rate      float64       // requests a second
 	Gateways  int           // each with leases of its own
+	Spread    int           // gateways that one tenant's requests come to; 0 for all
 	Tenants   int           // that are in use
 	Limits    int           // that a request meets, each with a bucket for each tenant
-	Saturated float64       // the part of the tenants that ask for more than their limit, 0 to 1
+	Keys      int           // ledger keys of a tenant, over which its requests are spread evenly
+	Saturated float64       // percent of the tenants that ask for more than a limit of theirs
 	Beyond    float64       // how many times their limit these ask for
+	Near      float64       // percent of the tenants that ask for about as much as their limit
+	Burst     time.Duration // how long limits' bursts last at their rates
 	Zipf      float64       // exponent of how requests spread over tenants; 0 for evenly
 	Report    time.Duration // between two reports of a gateway
+	Fold      time.Duration // between two folds of a server
+	Servers   int           // quota-servers, each of which folds
+	RoundTrip time.Duration // of a call from a gateway to a server
 	Busy      float64       // the part of a processor that is to be in use, 0 to 1
 	Core      float64       // money for a processor and hour
 	GiBMonth  float64       // money for a GiB of disk and month
 }
-
-// Constants of a decision, a renewal and a report row, in seconds of a processor, and of what is kept, in bytes.
-// docs/sizing.md says how each was measured.
-const (
-	decisionCPU = 110e-9 // a limit's, by attributes
-	stepCPU     = 25e-6  // Redis, a renewal of a bucket
-	replicaCPU  = 8e-6   // a replica's part of it; not measured alone
-	serverCPU   = 16e-6  // quota-server, a renewal
-	callCPU     = 150e-6 // quota-server, a call
-	agentCPU    = 15e-6  // the gateway, a renewal
-	rowCPU      = 1.5e-6 // Postgres, a report row
-	rowServer   = 0.9e-6 // quota-server, a report row
-	bucketBytes = 142 + 201
-	entryBytes  = 200 // of Postgres: an entry with its indexes
-	rowBytes    = 7.3 // of Postgres: a report row
-	recordBytes = 450 // of Redis: a holder's record
-	stateBytes  = 1200
-
-	term      = 10.0 // seconds, of leases that are used too little for longer ones
-	longTerm  = 95.0 // of leases while nothing presses: two minutes, less what renewals are ahead of them and what terms take to grow
-	known     = 0.2  // units a second from which on demand is known
-	worth     = 0.1  // and a share is leased as a trickle
-	units     = 32.0 // that a lease of a scarce bucket lasts for, for as long as
-	minScarce = 1.0  // seconds at the least
-	maxScarce = 10.0 // and at the most
-	early     = 1.5  // renewals of a scarce bucket for each that its terms ask for: 1.3 to 2.3 in the simulation
-	slotsHour = 12   // usage slots
-	calls     = 10.0 // calls of a gateway a second that renewals of long leases make at most
-	waitCalls = 1000 // and those that requests wait for: one a millisecond
-)
 
 // Need is what a load needs.
 type Need struct {
@@ -62,17 +40,23 @@ type Need struct {
 	Renewals      float64 // buckets a second
 	Waits         float64 // requests a second that wait for a renewal
 	Calls         float64 // of the gateways to the servers, a second
-	RenewedRatio  float64
+	Beginning     float64 // renewals a second in the first minute after all gateways begin anew
 	GatewayCPU    float64 // processors of all gateways
-	GatewayBytes  float64 // of one gateway
+	ReportsCPU    float64 // of these, for reports
+	GatewayBytes  float64 // of one gateway, which the collector lets grow to twice that
 	ServerCPU     float64
 	RedisCPU      float64 // masters and one replica each
 	Shards        int     // masters, one processor each
 	RedisBytes    float64
 	Rows          float64 // of reports a second
+	Entries       float64 // of the ledger a second
+	SlotEntries   float64 // of a key in use and slot of five minutes, on average
+	Folding       float64 // the part of the time in which somebody folds, for one does at a time: above 1 the ledger falls behind
 	PostgresCPU   float64
-	PostgresMonth float64 // bytes of entries a month
+	EntriesMonth  float64 // bytes of entries a month
+	RollupsMonth  float64 // of roll-ups
 	ReportsMonth  float64 // and of reports, for as long as they are kept
+	PostgresBytes float64 // what does not grow: keys, and which agents touched which tenants
 	MoneyMonth    float64 // servers, Redis and Postgres, not the gateways
 }
 
@@ -82,82 +66,116 @@ var ErrLoad = errors.New("size: invalid load")
 // Validate reports every fault.
 func (l *Load) Validate() error {
 	var faults []error
-	check := func(ok bool, what string) {
+	check := func(ok bool, what string, args ...any) {
 		if !ok {
-			faults = append(faults, fmt.Errorf("%w: %s", ErrLoad, what))
+			faults = append(faults, fmt.Errorf("%w: "+what, append([]any{ErrLoad}, args...)...))
 		}
+	}
+	percent := func(name string, v float64) {
+		check(v <= 0 || v >= 1, "%s: percent, and %g is less than one: %g is given as %g", name, v, v, 100*v)
+		check(v >= 0 && v <= 100, "%s: 0 to 100 percent", name)
 	}
 	check(l.Rate > 0 && l.Rate <= 1e12, "rate: above 0 and at most 10^12")
 	check(l.Gateways >= 1 && l.Gateways <= 100_000, "gateways: 1 to 100,000")
+	check(l.Spread >= 0 && l.Spread <= l.Gateways, "spread: 0, or as many as there are gateways at most")
 	check(l.Tenants >= 1 && l.Tenants <= 100_000_000, "tenants: 1 to 100,000,000")
 	check(l.Limits >= 1 && l.Limits <= 64, "limits: 1 to 64")
-	check(l.Saturated >= 0 && l.Saturated <= 1, "saturated: 0 to 1")
+	check(l.Keys >= 1 && l.Keys <= 1_000_000, "keys: 1 to 1,000,000")
+	percent("saturated", l.Saturated)
+	percent("near", l.Near)
+	check(l.Saturated+l.Near <= 100, "saturated and near: 100 percent at most together")
 	check(l.Beyond > 1 || l.Saturated == 0, "beyond: above 1")
+	check(l.Burst > 0, "burst: above 0")
 	check(l.Zipf >= 0 && l.Zipf <= 3, "zipf: 0 to 3")
-	check(l.Report >= time.Second, "report: at least 1s")
+	check(l.Report >= time.Second && l.Report <= time.Hour, "report-interval: 1s to 1h")
+	check(l.Fold >= time.Second && l.Fold <= ledger.DefaultSlot, "fold-interval: 1s to %s", ledger.DefaultSlot)
+	check(l.Servers >= 1 && l.Servers <= 1000, "servers: 1 to 1000")
+	check(l.RoundTrip > 0 && l.RoundTrip <= time.Second, "round-trip: above 0 and at most 1s")
 	check(l.Busy > 0 && l.Busy <= 1, "busy: above 0 and at most 1")
 	check(l.Core >= 0 && l.GiBMonth >= 0, "prices: at least 0")
 	return errors.Join(faults...)
 }
 
+// class is a part of the tenants' buckets that ask for as much of their limit.
+type class struct {
+	part   float64 // buckets for each tenant
+	demand float64 // as part of the limit
+}
+
+// classes has one limit of a tenant that is near it or beyond it, and no other.
+func (l *Load) classes() []class {
+	beyond, near := l.Saturated/100, l.Near/100
+	return []class{{float64(l.Limits) - beyond - near, calmDemand}, {near, nearDemand}, {beyond, l.Beyond}}
+}
+
+// eachTenant calls f with the requests a second of some tenants, and how many these are: the first hundreds one by one, and others of
+// about as many together.
+func (l *Load) eachTenant(f func(tenants, rate float64)) {
+	weight := func(i, tenants float64) float64 { return math.Pow(i+(tenants+1)/2, -l.Zipf) }
+	each := func(f func(tenants, weight float64)) {
+		for i := 0; i < l.Tenants; {
+			n := min(max(i/400, 1), l.Tenants-i)
+			f(float64(n), weight(float64(i), float64(n)))
+			i += n
+		}
+	}
+	sum := 0.0
+	each(func(tenants, weight float64) { sum += tenants * weight })
+	each(func(tenants, weight float64) { f(tenants, l.Rate*weight/sum) })
+}
+
 // Of returns what a valid load needs.
 func Of(l Load) Need {
 	var n Need
-	sum := 0.0
-	for i := range l.Tenants {
-		sum += math.Pow(float64(i+1), -l.Zipf)
+	gateways, limits, keys, report := float64(l.Gateways), float64(l.Limits), float64(l.Keys), l.Report.Seconds()
+	const month = 3600 * 24 * 30
+	spread := gateways
+	if l.Spread > 0 {
+		spread = float64(l.Spread)
 	}
-	gateways, limits, report := float64(l.Gateways), float64(l.Limits), l.Report.Seconds()
-	for i := range l.Tenants {
-		d := l.Rate * math.Pow(float64(i+1), -l.Zipf) / sum / gateways // a second, of one bucket
-		live := gateways * (1 - math.Exp(-d*2*term))                   // gateways that asked lately
-		n.Buckets += live * limits
-		plenty := min(d, 1/term) * gateways
-		if d >= known {
-			plenty = gateways / longTerm
+	kept := max(idle, 2*report) // buckets, after their last use
+	var live, used, touched, rollups float64
+	classes := l.classes()
+	calls, pressing := make([]planned, len(classes)), 0.0
+	l.eachTenant(func(tenants, rate float64) {
+		d := rate / spread
+		here := tenants * (1 - math.Exp(-d*kept)) * spread / gateways
+		live += here // tenants at each gateway
+		for i, c := range classes {
+			p := renewed(spread, d, c.demand, l.Burst.Seconds())
+			of := c.part * tenants * spread
+			n.Renewals += of * p.renewals
+			n.Waits += of * p.waits
+			pressing += of * min(p.waits, p.renewals)
+			calls[i].add(c.part*here, of*max(p.renewals-p.waits, 0)/gateways)
 		}
-		n.Renewals += plenty * (limits - l.Saturated)
-		n.Rows += gateways * (1 - math.Exp(-d*report)) / report
-		switch {
-		case l.Saturated == 0:
-		case d/l.Beyond >= worth:
-			n.Renewals += l.Saturated * early / min(max(units/d, minScarce), maxScarce) * gateways
-		default:
-			n.Renewals += l.Saturated * d * gateways // each request asks
-			n.Waits += l.Saturated * d * gateways
-		}
-	}
-	n.RenewedRatio = n.Renewals / l.Rate
-	n.Calls = min(n.Renewals, gateways*calls+min(n.Waits, gateways*waitCalls)) + gateways/report
-	n.GatewayCPU = l.Rate*limits*decisionCPU + n.Renewals*agentCPU
-	n.GatewayBytes = n.Buckets / gateways * bucketBytes
-	n.ServerCPU = n.Renewals*serverCPU + n.Calls*callCPU + n.Rows*rowServer
+		b := booked(spread, d/keys, l.Report, l.Fold, l.Servers)
+		n.Rows += tenants * keys * b.rows
+		n.Entries += tenants * keys * b.entries
+		rollups += tenants * keys * b.rollups
+		slot := ledger.DefaultSlot.Seconds()
+		used += tenants * keys * (1 - math.Exp(-rate/keys*slot)) / slot
+		touched += tenants * spread * (1 - math.Exp(-d*24*3600))
+	})
+	n.Buckets = gateways * live * limits
+	n.Beginning = n.Buckets * firstMinute / 60
+	n.Calls = gateways * (callsOf(calls, pressing/gateways, l.RoundTrip.Seconds()) + 1/report)
+	n.ReportsCPU = n.Buckets * reportCPU / report
+	n.GatewayCPU = l.Rate*limits*decisionCPU + n.Renewals*agentCPU + n.ReportsCPU
+	n.GatewayBytes = clientBytes + live*(tenantBytes+(limits-1)*bucketBytes)
+	again := n.Rows * l.Fold.Seconds() / 2 / tally // by all servers: the more there are, the sooner rows are folded
+	n.ServerCPU = n.Renewals*serverCPU + n.Calls*callCPU + n.Rows*rowServerCPU + n.Entries*foldCPU + again*againServer
 	n.RedisCPU = n.Renewals * (stepCPU + replicaCPU)
 	n.Shards = max(int(math.Ceil(n.Renewals*stepCPU/l.Busy)), 1)
-	n.RedisBytes = n.Buckets*recordBytes + float64(l.Tenants)*limits*stateBytes
-	n.PostgresCPU = n.Rows * rowCPU
-	n.PostgresMonth = float64(l.Tenants) * slotsHour * 24 * 30 * entryBytes
-	n.ReportsMonth = n.Rows * 3600 * 24 * 30 * rowBytes
-	n.MoneyMonth = (n.ServerCPU+n.RedisCPU+n.PostgresCPU)/l.Busy*l.Core*24*30 + (n.PostgresMonth+n.ReportsMonth)/(1<<30)*l.GiBMonth
+	n.RedisBytes = n.Buckets*holderBytes + float64(l.Tenants)*limits*stateBytes
+	n.SlotEntries = n.Entries / used
+	n.Folding = n.Entries * (entryCPU + foldCPU)
+	n.PostgresCPU = n.Rows*rowCPU + again*againCPU + n.Entries*entryCPU
+	n.EntriesMonth = (n.Entries*entryBytes + used*usedBytes) * month
+	n.RollupsMonth = rollups * month * rollupBytes
+	n.ReportsMonth = n.Rows * month * rowBytes
+	n.PostgresBytes = float64(l.Tenants)*keys*keyBytes + touched*touchBytes
+	disk := n.EntriesMonth + n.RollupsMonth + n.ReportsMonth + n.PostgresBytes
+	n.MoneyMonth = (n.ServerCPU+n.RedisCPU+n.PostgresCPU)/l.Busy*l.Core*24*30 + disk/gib*l.GiBMonth
 	return n
-}
-
-// Write prints what a load needs, for people.
-func Write(w io.Writer, l Load, n Need) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
-	const mib, gib = 1 << 20, 1 << 30
-	line("load", "%.0f requests/s, %d gateways, %d tenants, %d limits a request", l.Rate, l.Gateways, l.Tenants, l.Limits)
-	line("live buckets", "%.0f", n.Buckets)
-	line("buckets renewed", "%.0f a second, %.3f %% of requests", n.Renewals, 100*n.RenewedRatio)
-	line("requests that wait for one", "%.0f a second", n.Waits)
-	line("calls to servers", "%.0f a second, %.4f %% of requests", n.Calls, 100*n.Calls/l.Rate)
-	line("gateways, all", "%.1f processors for decisions and leases", n.GatewayCPU)
-	line("each gateway", "%.0f MiB", n.GatewayBytes/mib)
-	line("quota-server", "%.1f processors in use, so %d at %.0f %%", n.ServerCPU, int(math.Ceil(n.ServerCPU/l.Busy)), 100*l.Busy)
-	line("Redis", "%d masters of one processor, a replica each; %.0f MiB", n.Shards, n.RedisBytes/mib)
-	line("report rows", "%.0f a second: %.2f processors of Postgres", n.Rows, n.PostgresCPU)
-	line("Postgres", "%.1f GiB of entries and %.1f GiB of reports a month", n.PostgresMonth/gib, n.ReportsMonth/gib)
-	line("money", "%.0f a month at %.3f a processor and hour and %.2f a GiB and month, without the gateways", n.MoneyMonth, l.Core, l.GiBMonth)
-	return t.Flush()
 }

@@ -1,0 +1,34 @@
+package size
+
+import (
+	"math"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// books is what the usage of one ledger key comes to, a second.
+type books struct {
+	rows    float64 // of reports
+	entries float64
+	rollups float64
+}
+
+// booked is of a key of which d units a second are used at each of some gateways.
+//
+// A gateway reports a key once an interval if it was used in it, and a report that is over a slot's edge has a row of it for
+// both slots. A fold writes an entry of each key and slot that it has a report of, whatever the number of
+// reports, and each server folds every interval: there are as many entries of a slot as folds while its usage
+// comes in, less those folds that no report of it comes into.
+func booked(gateways, d float64, report, fold time.Duration, servers int) books {
+	every, folded := report.Seconds(), fold.Seconds()/float64(servers)
+	used := 1 - math.Exp(-d*every)                               // the part of reports that have it
+	edges := 1 + used*min(every/ledger.DefaultSlot.Seconds(), 1) // rows of it in a report that has it
+	in, each := min(folded/every, 1), max(folded/every, 1)       // the chance that a gateway's report comes into a fold, and how many do
+	has := 1 - math.Pow(1-used*in, gateways*each)
+	return books{
+		rows:    gateways * used / every * edges,
+		entries: has / folded * edges,
+		rollups: (1 - math.Exp(-gateways*d*3600)) / 3600,
+	}
+}

@@ -81,7 +81,7 @@ var constants = []constant{
 	{"replicaCPU", replicaCPU, "µs", micro, "its replicas' part", isEstimated, "of that, as masters and replicas took of a like load: three to one"},
 	{"serverCPU", serverCPU, "µs", micro, "renewal, quota-server", isMeasured,
 		"what is left of the server's processors in these six runs (33 to 40 µs a renewal with all that there is) once calls and rows are taken off. In batches of 1,000, the store in process, 8 (`make bench-renewal`)"},
-	{"callCPU", callCPU, "µs", micro, "call, quota-server", isEstimated, "270 measured with 2.5 renewals in each at a load average of 13; less in batches"},
+	{"callCPU", callCPU, "µs", micro, "call, quota-server", isEstimated, "270 measured with 2.5 renewals in each at a load average of 13; 100 over loopback with one renewal, client and server together, leases in memory (`go test -run xxx -bench Renew$ ./internal/server/boot`). With it the headline's processors come out (`TestProcessorsOfTheLoad`)"},
 	{"rowServerCPU", rowServerCPU, "µs", micro, "report row, quota-server", isMeasured, "`make bench-ledger`, senders included"},
 	{"rowCPU", rowCPU, "µs", micro, "report row, Postgres", isMeasured, "`make bench-ledger ARGS=\"-only size\"`: 0.33 to 0.41 µs to settle, with 10 and 100 agents, and 0.1 to 0.25 to read for the fold ([performance.md](performance.md#the-ledger))"},
 	{"againCPU", againCPU, "µs", micro, "report row that is not folded yet, each time that a server reconciles, Postgres", isMeasured, "as for the fold"},

@@ -160,9 +160,14 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	again := ended && b.live // out of contact it goes on, and the owner, who had no more to do with it, has to see it end
 	have := int64(0)
 	if b.patients() == 0 { // those who wait their turn come first
-		have = b.refillLocked(now)
+		left := b.level / limit.Micro
+		var void int64
+		have, void = b.creditLocked(now)
 		if b.cell.takeQuietly(n) {
-			b.noteLowLocked(now, have)
+			b.levelLocked(have - n) // gone already
+			if left <= 1 || have+void < left { // else it brings what is spent, however little lies here
+				b.noteLowLocked(now, have+void)
+			}
 			if b.cell.units() == 0 {
 				b.shutLocked(now, lost) // or the next would open it to be denied
 			}
@@ -293,14 +298,22 @@ func (b *book) admitFreeLocked(n int64) {
 
 // refillLocked credits the trickle up to now and returns the spendable units.
 func (b *book) refillLocked(now int64) int64 {
-	have := b.foldLocked()
+	have, _ := b.creditLocked(now)
+	return have
+}
+
+// creditLocked is refillLocked, and returns besides how many units of the trickle are void because there may have been no room for
+// them. When units were spent nobody knows, for that would cost each decision a look at the clock: it may have been just now, and all that
+// was left after the last refill may have taken up its room until then.
+func (b *book) creditLocked(now int64) (have, void int64) {
+	have = b.foldLocked()
 	if !b.live || b.trickle == 0 {
 		b.last = now
-		return have
+		return have, 0
 	}
 	elapsed := now - b.last
 	if elapsed <= 0 {
-		return have // a clock that stepped back must not refill the same second twice
+		return have, 0 // a clock that stepped back must not refill the same second twice
 	}
 	b.last = now
 	// More than an hour would pile up far beyond any pile, and could overflow.
@@ -310,22 +323,36 @@ func (b *book) refillLocked(now int64) int64 {
 	} else {
 		gained = gained * b.trickle / 1e6
 	}
-	gained += b.fraction
+	left := b.level / limit.Micro
+	gained += b.level % limit.Micro
 	tokens := gained / limit.Micro
-	b.fraction = gained % limit.Micro
+	b.level = gained % limit.Micro
 	if b.debt > 0 {
 		pay := min(b.debt, tokens)
 		b.debt -= pay
 		tokens -= pay
 	}
-	if room := b.room - have; tokens > room {
-		tokens = max(room, 0)
-		b.fraction = 0
+	if room := max(b.room-max(left, have), 0); tokens > room {
+		void = min(tokens, max(b.room-have, 0)) - room
+		tokens = room
+		b.level = 0
 	}
 	if tokens > 0 {
 		b.cell.credit(tokens)
 	}
-	return have + tokens
+	have += tokens
+	b.levelLocked(have)
+	return have, void
+}
+
+// lowerLocked notes that the owner itself took units, just after a refill: they take up no room from then on.
+func (b *book) lowerLocked() {
+	b.levelLocked(min(b.level/limit.Micro, b.cell.units()+b.cell.due()))
+}
+
+// levelLocked notes how many whole units are left after a refill.
+func (b *book) levelLocked(units int64) {
+	b.level = min(max(units, 0), 1<<40)*limit.Micro + b.level%limit.Micro
 }
 
 // expireLocked ends a lease whose term is over. While the server is out of reach
@@ -451,7 +478,7 @@ func (b *book) lacksLocked(now, n int64) int64 {
 // trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has
 // brought n tokens, what it pays first included.
 func (b *book) trickleTakesLocked(n int64) int64 {
-	missing := float64(n+b.debt)*limit.Micro - float64(b.fraction)
+	missing := float64(n+b.debt)*limit.Micro - float64(b.level%limit.Micro)
 	return int64(min(math.Ceil(missing*1e6/float64(b.trickle)), 1<<53))
 }
 

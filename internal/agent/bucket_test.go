@@ -120,8 +120,8 @@ func TestExpiryAndOutage(t *testing.T) {
 	for ask(b, now+2_000_000, 1, true) == Admitted {
 		n++
 	}
-	if n != 22 {
-		t.Errorf("out of contact %d units, want the stock of 10, and as much again with the pile of 2", n)
+	if n != 12 {
+		t.Errorf("out of contact %d units, want the stock of 10 and the pile of 2", n)
 	}
 	if got := ask(b, now+3_000_000, 1, true); got != Admitted {
 		t.Errorf("out of contact, a second later: got %v, want Admitted from the trickle", got)
@@ -392,7 +392,7 @@ func TestALeaseThatBringsNothingIsOver(t *testing.T) {
 	}{
 		{"its term runs", lease.Grant{Tokens: 10, TTL: 10_000_000}, 5_000_000, 10},
 		{"its term is over", lease.Grant{Tokens: 10, TTL: 10_000_000}, 15_000_000, 100},
-		{"it trickles", lease.Grant{Tokens: 10, TTL: 10_000_000, Trickle: limit.Micro, Pile: 5}, 15_000_000, 25},
+		{"it trickles", lease.Grant{Tokens: 10, TTL: 10_000_000, Trickle: limit.Micro, Pile: 5}, 15_000_000, 15},
 		{"a window without a share", window, 80_000_000, 100},
 		{"a window with a share", share, 35_000_000, 70}, // and 10 of the one before: its owner did not come
 	} {
@@ -488,5 +488,37 @@ func TestWhatTheStoreWasToldOfGoesBackToTheLease(t *testing.T) {
 	}
 	if got := b.State(now).Tokens; got != 10 {
 		t.Errorf("%d are there, want the 10 of the lease", got)
+	}
+}
+
+// What trickled while the room was full is void, though it is credited later: an agent never has more at a time than the store
+// counts for it, stock and pile.
+func TestATrickleFillsNoMoreThanTheRoom(t *testing.T) {
+	for _, g := range []lease.Grant{
+		{Tokens: 15, Trickle: 10 * limit.Micro, Pile: 1, TTL: 60_000_000, DenyFor: 60_000_000},
+		{Tokens: 0, Trickle: 10 * limit.Micro, Pile: 4, TTL: 60_000_000, DenyFor: 60_000_000},
+		{Tokens: 200, Trickle: 3 * limit.Micro, Pile: 9, TTL: 60_000_000, DenyFor: 60_000_000},
+	} {
+		now := int64(1_000_000)
+		b := leased(t, now, g)
+		burst := func(now int64) (n int64) {
+			for b.Take(1) || ask(b, now, 1, false) == Admitted {
+				n++
+			}
+			return n
+		}
+		now += 30_000_000 // idle
+		if got, most := burst(now), g.Tokens+g.Pile; got > most || got < g.Tokens {
+			t.Errorf("%d tokens, a pile of %d: %d at a time, want %d at most", g.Tokens, g.Pile, got, most)
+		}
+		// Once it is spent, what trickles is had.
+		got := int64(0)
+		for range 40 {
+			now += 250_000
+			got += burst(now)
+		}
+		if want := 10 * g.Trickle / limit.Micro; got < want-g.Pile-1 || got > want+1 {
+			t.Errorf("%d tokens, a pile of %d: %d in the ten seconds that follow, want %d", g.Tokens, g.Pile, got, want)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package agent
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
 
 const (
 	// packedBytes is what a bucket has for its book: enough for nearly all with a lease of tokens, and an entry whose values
@@ -197,7 +201,7 @@ func (b *book) walk(p *packing) {
 	// The lease.
 	p.num(&b.trickle, 0, 31)
 	p.num(&b.room, 0, 12)
-	p.num(&b.fraction, 0, 21)
+	p.num(&b.level, b.room*limit.Micro, 26)
 	p.num(&b.granted, b.room+b.trickle/1000*(b.term/1000)/1_000_000, 9)
 	p.num(&b.remaining, 0, 18)
 	p.num(&b.generation, 1, 3)

@@ -259,6 +259,9 @@ func (b *book) serveLocked(now int64) []*Waiter {
 		q.units -= w.Units
 		served = append(served, w)
 	}
+	if len(served) > 0 || held {
+		b.lowerLocked()
+	}
 	clear(q.waiters[len(waiting):])
 	q.waiters = waiting
 	b.emptyLocked()

@@ -424,6 +424,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
 	b.least = 0
 	served := b.serveLocked(now)
+	b.levelLocked(b.cell.units() + b.cell.due())
 	spare := min(p.waited, max(g.Tokens-p.reserved, 0))
 	refused := int64(limit.MaxUnits)
 	for _, w := range served {

@@ -1,10 +1,10 @@
 // Command curves measures how costs grow: with tenants, gateways, limits of a request, ε and holders of a bucket. It
-// prints tables, and with -docs writes them and their charts into the docs. All is in process: the server
-// of decisions never runs dry, gateways are the simulation's, and renewals are those of the store in process.
+// prints tables, and with -docs writes them and their charts into the docs. All but one are in process: the server
+// of decisions never runs dry, gateways are the simulation's, and renewals are those of the store in process. What
+// buckets cost the server, Redis and the ledger is of the load test, on real engines (engines.go).
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -94,28 +94,53 @@ func thousands(n int64) string {
 	return s
 }
 
+// measure makes a figure. Its name is that of the chart's file.
+type measure struct {
+	name string
+	make func(part int) (figure, error)
+}
+
 func main() {
 	docs := flag.String("docs", "", "directory of the docs to write into; none if empty")
 	part := flag.Int("part", 1, "divides the largest sizes, to see that it runs; above 1 nothing is written")
+	only := flag.String("only", "", "figures whose name has this in it; in the docs the others stay as they are")
+	program := flag.String("loadtest", "../../bin/loadtest", "the load test that the figure engines is made with; quota-server is beside it")
+	onEngines := flag.Bool("engines", true, "make the figure engines, for which redis-server and postgres are needed; without, it stays as it is")
 	flag.Parse()
-	if err := run(*docs, max(*part, 1)); err != nil {
+	if err := run(*docs, max(*part, 1), *only, *onEngines, loadtest{*program}); err != nil {
 		fmt.Fprintln(os.Stderr, "curves:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs string, part int) error {
+func run(docs string, part int, only string, onEngines bool, l loadtest) error {
 	if part > 1 {
 		docs = ""
 	}
-	var figures []figure
-	for _, measure := range []func(part int) (figure, error){byTenants, byLimits, byGateways, byTerm, byEpsilon, byHolders} {
-		f, err := measure(part)
-		if err != nil {
+	measures := []measure{
+		{"tenants", byTenants}, {"limits", byLimits}, {"gateways", byGateways}, {"terms", byTerm}, {"epsilon", byEpsilon}, {"holders", byHolders},
+	}
+	if onEngines && strings.Contains("engines", only) {
+		if err := l.ready(); err != nil {
 			return err
 		}
+		measures = append(measures, measure{"engines", l.byEngines})
+	}
+	var figures []figure
+	for _, m := range measures {
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		f, err := m.make(part)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		f.file = m.name
 		fmt.Printf("%s\n\n%s\n%s\n\n", f.title, f.table(), f.note)
 		figures = append(figures, f)
+	}
+	if len(figures) == 0 {
+		return fmt.Errorf("no figure has %q in its name", only)
 	}
 	if docs == "" {
 		return nil
@@ -123,34 +148,45 @@ func run(docs string, part int) error {
 	return write(docs, figures)
 }
 
-// write puts the figures into the docs, between the marks.
+// write puts the figures into the docs, between the marks, each in place of the section that shows its chart. Sections
+// of other figures stay as they are.
 func write(docs string, figures []figure) error {
 	page := filepath.Join(docs, "performance.md")
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := bytes.Cut(old, []byte(beginMark))
-	_, after, closed := bytes.Cut(rest, []byte(endMark))
+	before, rest, ok := strings.Cut(string(old), beginMark)
+	between, after, closed := strings.Cut(rest, endMark)
 	if !ok || !closed {
 		return fmt.Errorf("%s has no place for curves: %s%s", page, beginMark, endMark)
 	}
 	if err := os.MkdirAll(filepath.Join(docs, "curves"), 0o755); err != nil {
 		return err
 	}
-	var out bytes.Buffer // of its own: before and after lie in one array
-	out.Write(before)
-	out.WriteString(beginMark)
+	var sections []string
+	for section := range strings.SplitSeq("\n"+between, "\n### ") {
+		sections = append(sections, strings.TrimSpace(section))
+	}
+	sections = sections[1:] // what comes before the first no figure has made
 	for i := range figures {
 		f := &figures[i]
-		fmt.Fprintf(&out, "### %s\n\n%s\n%s\n\n![%s](curves/%s.svg)\n\n", f.title, f.table(), f.note, f.title, f.file)
+		chart := fmt.Sprintf("](curves/%s.svg)", f.file)
+		section := fmt.Sprintf("%s\n\n%s\n%s\n\n![%s%s", f.title, f.table(), f.note, f.title, chart)
+		if at := slices.IndexFunc(sections, func(s string) bool { return strings.HasSuffix(s, chart) }); at >= 0 {
+			sections[at] = section
+		} else {
+			sections = append(sections, section)
+		}
 		if err := os.WriteFile(filepath.Join(docs, "curves", f.file+".svg"), sim.Curves(f.title, f.points, f.curves[:f.charted]...), 0o644); err != nil {
 			return err
 		}
 	}
-	out.WriteString(endMark)
-	out.Write(after)
-	return os.WriteFile(page, out.Bytes(), 0o644)
+	var out strings.Builder
+	for _, s := range sections {
+		fmt.Fprintf(&out, "### %s\n\n", s)
+	}
+	return os.WriteFile(page, []byte(before+beginMark+out.String()+endMark+after), 0o644)
 }
 
 func named(names ...string) (curves []sim.Curve) {
@@ -260,7 +296,7 @@ func quantile(h, before *metrics.Float64Histogram, q float64) float64 {
 
 func byTenants(part int) (f figure, err error) {
 	f = figure{
-		file: "tenants", title: "Tenants on one agent", point: "tenants, a bucket each", charted: 2,
+		title: "Tenants on one agent", point: "tenants, a bucket each", charted: 2,
 		curves: named("ns a decision", "bytes a bucket", "heap, MB", "renewal loop, % of a core", "renewals/s", "GC pause p99, µs"),
 		note: "A decision waits for memory beyond some ten thousand buckets, as a map read does. Bytes are of all that the process has for a bucket: its tenant, its key, what is remembered of its request, and the little that the server here keeps. " +
 			"The loop's part is the whole process's for five seconds without a request, that server's included; leases here are of ten minutes. Pauses are of ten collections under way meanwhile.",
@@ -304,7 +340,7 @@ func byTenants(part int) (f figure, err error) {
 
 func byLimits(part int) (f figure, err error) {
 	f = figure{
-		file: "limits", title: "Limits of a request", point: "limits", charted: 1, curves: named("ns a decision", "ns a limit"),
+		title: "Limits of a request", point: "limits", charted: 1, curves: named("ns a decision", "ns a limit"),
 		note: "Among 1,000 tenants, all limits of the tenant. A request that comes again is remembered with up to four limits, and matched anew beyond them: from the fifth on all are looked up each time.",
 	}
 	tenants := make([]string, 1000)
@@ -348,7 +384,7 @@ func shared(agents int, factor float64, epsilon int64, seconds int64) sim.Scenar
 
 func byGateways(part int) (f figure, err error) {
 	f = figure{
-		file: "gateways", title: "Gateways that share one saturated bucket", point: "gateways", charted: 2,
+		title: "Gateways that share one saturated bucket", point: "gateways", charted: 2,
 		curves: named("renewals/s", "renewals/s a gateway", "renewed, % of requests", "error, %", "most ÷ bound"),
 		note:   "From the simulation: a limit of 10,000/s, asked for 11,000/s by all together, 20 s, ε 5 %. Renewals grow with gateways, for each has a lease of its own, and not with requests; each gateway's part gets smaller, and so does what it may hold. A renewal is a read and a write of its bucket in Redis. The ledger's rows do not grow with gateways: a key has an entry for each fold and slot that it is reported in, whoever reports it.",
 	}
@@ -366,7 +402,7 @@ func byGateways(part int) (f figure, err error) {
 
 func byTerm(part int) (f figure, err error) {
 	f = figure{
-		file: "terms", title: "Demand, and how long leases last", point: "demand ÷ limit", charted: 2,
+		title: "Demand, and how long leases last", point: "demand ÷ limit", charted: 2,
 		curves: named("s between renewals of a lease", "renewed, % of requests", "error, %"),
 		note:   "The same bucket of 100 gateways, for 60 s. Terms adapt, and no option sets them: long where there is plenty, short where the bucket is scarce or demand changes.",
 	}
@@ -381,7 +417,7 @@ func byTerm(part int) (f figure, err error) {
 
 func byEpsilon(part int) (f figure, err error) {
 	f = figure{
-		file: "epsilon", title: "The error that a limit allows", point: "ε, %", charted: 2,
+		title: "The error that a limit allows", point: "ε, %", charted: 2,
 		curves: named("renewals/s", "error, %", "renewed, % of requests", "most ÷ bound"),
 		note:   "The same bucket of 100 gateways. ε 0 is `enforcement: strict`.",
 	}
@@ -395,7 +431,7 @@ func byEpsilon(part int) (f figure, err error) {
 
 func byHolders(part int) (f figure, err error) {
 	f = figure{
-		file: "holders", title: "Holders of a bucket at the store", point: "holders", charted: 1,
+		title: "Holders of a bucket at the store", point: "holders", charted: 1,
 		curves: named("µs a renewal"),
 		note:   "The step of the store in process, 1,000 renewals of one bucket at a time. Sums are kept, not made: a step does the same work for any number of holders, and waits for memory where their records are many. In Redis all that come together are one read and one write of the bucket, and what each adds is its holder's record.",
 	}

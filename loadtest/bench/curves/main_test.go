@@ -29,3 +29,30 @@ func TestWriteKeepsThePage(t *testing.T) {
 		t.Errorf("the page is now\n%s", s)
 	}
 }
+
+// A figure takes the place of the section with its chart, a new one comes last, and sections of figures that were not made stay.
+func TestWriteKeepsOtherSections(t *testing.T) {
+	docs := t.TempDir()
+	page := filepath.Join(docs, "performance.md")
+	section := func(name, text string) string {
+		return "### Figure " + name + "\n\n| points | ns |\n| --- | --- |\n| 1 | 1.00 |\n\n" + text + "\n\n![Figure " + name + "](curves/" + name + ".svg)\n\n"
+	}
+	if err := os.WriteFile(page, []byte(beginMark+section("a", "old")+section("b", "old")+section("c", "old")+endMark), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	made := func(name string) figure {
+		f := figure{file: name, title: "Figure " + name, point: "points", note: "new", charted: 1, curves: named("ns")}
+		f.add("1", 1)
+		return f
+	}
+	if err := write(docs, []figure{made("b"), made("d")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := beginMark + section("a", "old") + section("b", "new") + section("c", "old") + section("d", "new") + endMark; string(got) != want {
+		t.Errorf("the page is\n%s\nwant\n%s", got, want)
+	}
+}

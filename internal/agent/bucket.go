@@ -160,14 +160,10 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	again := ended && b.live // out of contact it goes on, and the owner, who had no more to do with it, has to see it end
 	have := int64(0)
 	if b.patients() == 0 { // those who wait their turn come first
-		left := b.level / limit.Micro
-		var void int64
-		have, void = b.creditLocked(now)
+		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.levelLocked(have - n) // gone already
-			if left <= 1 || have+void < left { // else it brings what is spent, however little lies here
-				b.noteLowLocked(now, have+void)
-			}
+			b.noteLowLocked(now, have)
 			if b.cell.units() == 0 {
 				b.shutLocked(now, lost) // or the next would open it to be denied
 			}
@@ -296,24 +292,18 @@ func (b *book) admitFreeLocked(n int64) {
 	}
 }
 
-// refillLocked credits the trickle up to now and returns the spendable units.
-func (b *book) refillLocked(now int64) int64 {
-	have, _ := b.creditLocked(now)
-	return have
-}
-
-// creditLocked is refillLocked, and returns besides how many units of the trickle are void because there may have been no room for
-// them. When units were spent nobody knows, for that would cost each decision a look at the clock: it may have been just now, and all that
+// refillLocked credits the trickle up to now and returns the spendable units. What there may have been no room for is void: when units
+// were spent nobody knows, for that would cost each decision a look at the clock. It may have been just now, and all that
 // was left after the last refill may have taken up its room until then.
-func (b *book) creditLocked(now int64) (have, void int64) {
-	have = b.foldLocked()
+func (b *book) refillLocked(now int64) int64 {
+	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {
 		b.last = now
-		return have, 0
+		return have
 	}
 	elapsed := now - b.last
 	if elapsed <= 0 {
-		return have, 0 // a clock that stepped back must not refill the same second twice
+		return have // a clock that stepped back must not refill the same second twice
 	}
 	b.last = now
 	// More than an hour would pile up far beyond any pile, and could overflow.
@@ -333,16 +323,22 @@ func (b *book) creditLocked(now int64) (have, void int64) {
 		tokens -= pay
 	}
 	if room := max(b.room-max(left, have), 0); tokens > room {
-		void = min(tokens, max(b.room-have, 0)) - room
 		tokens = room
 		b.level = 0
 	}
 	if tokens > 0 {
 		b.cell.credit(tokens)
 	}
-	have += tokens
-	b.levelLocked(have)
-	return have, void
+	b.levelLocked(have + tokens)
+	return have + tokens
+}
+
+// topUpLocked is refillLocked while nobody asks: what is spent of a stock makes room for the trickle from then on, and not
+// only once all of it is gone.
+func (b *book) topUpLocked(now int64) {
+	if b.live && b.trickle > 0 && !b.slots && now < b.expires && b.patients() == 0 {
+		b.refillLocked(now)
+	}
 }
 
 // lowerLocked notes that the owner itself took units, just after a refill: they take up no room from then on.
@@ -420,6 +416,10 @@ func (b *book) turnLocked(now int64, lost bool) {
 func (b *book) noteLowLocked(now, have int64) {
 	if b.slots || now < b.denyUntil || now-b.lastAsk < max(earlyEvery, b.term/lowest) || have > b.room/4+1 || b.dry {
 		return
+	}
+	asked := b.admittedLocked() - b.toldAdmitted + b.deniedLocked() - b.toldDenied
+	if b.room > 1 && float64(asked)*1e12 <= float64(b.trickle)*float64(now-b.lastAsk) {
+		return // it carries what was asked for since the last renewal, however little lies here
 	}
 	b.early = true
 }

@@ -149,6 +149,7 @@ func (b *book) heldOutLocked() bool {
 // checkLocked asks for an early renewal when demand fell by more than half, and
 // by more than noise, so that what is held here and no longer used reaches others.
 func (b *book) checkLocked(now int64) {
+	b.topUpLocked(now)
 	asked := b.admittedLocked() + b.deniedLocked()
 	seen := float64(asked - b.checked)
 	expected := b.rate() * float64(now-b.checkedAt) / 1e6

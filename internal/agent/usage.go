@@ -142,6 +142,7 @@ func (u *Usage) Collect(e *Entry, slot, now int64) Collected {
 func (u *Usage) collect(e *Entry, slot, now int64) (got Collected, c counts, rowed, rowedDenied int64) {
 	b := e.open(new(hand))
 	defer b.close()
+	b.topUpLocked(now)
 	if admitted, denied := b.collectLocked(); admitted > 0 || denied > 0 {
 		b.activeLocked(now)
 	}

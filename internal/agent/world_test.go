@@ -403,3 +403,47 @@ func TestSlotsAreShared(t *testing.T) {
 		})
 	}
 }
+
+// Agents have little to do for a while, and then all of them have much at once. Requests are decided by the cells, which know no
+// time, as far as these go. What trickled before is not spent besides what was there then: of a strict limit no window is above its bound.
+func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
+	unraced.Only(t)
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		rate := []int64{35, 185, 1000}[seed%3]
+		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate}, 20)
+		w.rng = r
+		var admitted []int64 // when
+		asks := func(from, to int64, all float64) { // requests a second of all agents
+			for _, n := range w.nodes {
+				for at := from + int64(r.ExpFloat64()*20e6/all); at < to; at += int64(r.ExpFloat64() * 20e6 / all) {
+					w.after(at-w.now, func() {
+						n.ask(false, func(ok bool) {
+							if ok {
+								admitted = append(admitted, w.now)
+							}
+						})
+					})
+				}
+			}
+		}
+		at := w.now
+		for range 6 {
+			rest := at + r.Int64N(3_000_000)
+			asks(at, rest, float64(rate)/2)
+			at = rest + 1_500_000
+			asks(rest, at, 3*float64(rate))
+		}
+		w.runTo(at + 1_000_000)
+		most, first := 0, 0
+		for i := range admitted {
+			for admitted[first] <= admitted[i]-1_000_000 {
+				first++
+			}
+			most = max(most, i-first+1)
+		}
+		if int64(most) > 2*rate {
+			t.Errorf("seed %d: %d were admitted in a second, of %d/s and a burst of a second", seed, most, rate)
+		}
+	}
+}

@@ -292,9 +292,9 @@ func (b *book) admitFreeLocked(n int64) {
 	}
 }
 
-// refillLocked credits the trickle up to now and returns the spendable units. What there may have been no room for is void: when units
+// refillLocked credits the trickle up to now and returns the spendable units. What there was no room for is void. When units
 // were spent nobody knows, for that would cost each decision a look at the clock. It may have been just now, and all that
-// was left after the last refill may have taken up its room until then.
+// was left after the last refill may have taken up its room until then: where limits are exact, it is taken to have.
 func (b *book) refillLocked(now int64) int64 {
 	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {
@@ -322,6 +322,9 @@ func (b *book) refillLocked(now int64) int64 {
 		b.debt -= pay
 		tokens -= pay
 	}
+	if !b.exact {
+		left = have
+	}
 	if room := max(b.room-max(left, have), 0); tokens > room {
 		tokens = room
 		b.level = 0
@@ -336,7 +339,7 @@ func (b *book) refillLocked(now int64) int64 {
 // topUpLocked is refillLocked while nobody asks: what is spent of a stock makes room for the trickle from then on, and not
 // only once all of it is gone.
 func (b *book) topUpLocked(now int64) {
-	if b.live && b.trickle > 0 && !b.slots && now < b.expires && b.patients() == 0 {
+	if b.exact && b.live && b.trickle > 0 && !b.slots && now < b.expires && b.patients() == 0 {
 		b.refillLocked(now)
 	}
 }
@@ -418,7 +421,7 @@ func (b *book) noteLowLocked(now, have int64) {
 		return
 	}
 	asked := b.admittedLocked() - b.toldAdmitted + b.deniedLocked() - b.toldDenied
-	if b.room > 1 && float64(asked)*1e12 <= float64(b.trickle)*float64(now-b.lastAsk) {
+	if b.exact && b.room > 1 && float64(asked)*1e12 <= float64(b.trickle)*float64(now-b.lastAsk) {
 		return // it carries what was asked for since the last renewal, however little lies here
 	}
 	b.early = true

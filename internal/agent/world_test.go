@@ -413,7 +413,7 @@ func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
 		rate := []int64{35, 185, 1000}[seed%3]
 		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate}, 20)
 		w.rng = r
-		var admitted []int64 // when
+		var admitted []int64                        // when
 		asks := func(from, to int64, all float64) { // requests a second of all agents
 			for _, n := range w.nodes {
 				for at := from + int64(r.ExpFloat64()*20e6/all); at < to; at += int64(r.ExpFloat64() * 20e6 / all) {

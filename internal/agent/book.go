@@ -43,7 +43,7 @@ func termsOf(h *limit.Held) *terms {
 		rule: h.Rule, rate: h.Rate, burst: h.Burst,
 		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
 		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
-		exact: l.EpsilonPPM == 0 || float64(h.Burst)*h.Rate.Per.Seconds() < largeBurst*float64(h.Rate.Units),
+		exact:  l.EpsilonPPM == 0 || float64(h.Burst)*h.Rate.Per.Seconds() < largeBurst*float64(h.Rate.Units),
 		anewIn: anewAfter(l), capacity: capacityOf(h),
 	}
 	t.queues = t.slots && l.Queue > 0

@@ -28,14 +28,11 @@ type terms struct {
 	queues   bool  // requests wait their turn unless they say otherwise
 	paced    bool  // what cannot leave at once is denied, not asked for
 	touch    bool  // the first units are admitted on credit
-	exact    bool  // what may have found no room is void: of a large burst it is little, and what is void comes back only with the next renewal
+	exact    bool  // strict: what may have found no room is void
 	most     int16 // requests that may wait their turn
 	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
 }
-
-// largeBurst is how many seconds of the rate make a burst large.
-const largeBurst = 16
 
 func termsOf(h *limit.Held) *terms {
 	l := &h.Rule.Limit
@@ -43,7 +40,7 @@ func termsOf(h *limit.Held) *terms {
 		rule: h.Rule, rate: h.Rate, burst: h.Burst,
 		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
 		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
-		exact:  l.EpsilonPPM == 0 || float64(h.Burst)*h.Rate.Per.Seconds() < largeBurst*float64(h.Rate.Units),
+		exact:  l.EpsilonPPM == 0,
 		anewIn: anewAfter(l), capacity: capacityOf(h),
 	}
 	t.queues = t.slots && l.Queue > 0

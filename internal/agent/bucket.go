@@ -294,7 +294,8 @@ func (b *book) admitFreeLocked(n int64) {
 
 // refillLocked credits the trickle up to now and returns the spendable units. What there was no room for is void. When units
 // were spent nobody knows, for that would cost each decision a look at the clock. It may have been just now, and all that
-// was left after the last refill may have taken up its room until then: where limits are exact, it is taken to have.
+// was left after the last refill may have taken up its room until then: of strict limits it is taken to have. Of others it is not, for what is
+// void comes back only with the next renewal, and leases of plenty would be renewed three times as often (docs/error-bound.md).
 func (b *book) refillLocked(now int64) int64 {
 	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {

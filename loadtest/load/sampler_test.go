@@ -7,7 +7,7 @@ func TestSamplesAreOfEveryPlace(t *testing.T) {
 	for _, n := range []int{1, 18, 500, 512} {
 		var s sampler
 		places, samples, last := make([]int, n), 0, -ahead
-		const requests = 1 << 24
+		const requests = 1 << 26
 		for from := 0; from < requests; from += n {
 			for i := s.next(n); i < n; i = s.after(i, n) {
 				if from+i-last < ahead {

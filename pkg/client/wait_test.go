@@ -315,9 +315,9 @@ func TestWaitAtASoftLimit(t *testing.T) {
 	})
 }
 
-// A handle waits for no more units than a request may cost.
+// A handle waits for no more units than a request may cost, also of a limit that only counts, where any number is there.
 func TestALimiterWaitsForNoMoreThanMayBeAsked(t *testing.T) {
-	bubble(t, plans(1, requests(limit.MaxUnits, limit.MaxUnits)), func(t *testing.T, s *fake) {
+	bubble(t, plans(1, limit.Limit{Name: "counted", Meter: "calls"}), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		l, err := c.Limiter(t.Context(), tenant("a"))
 		if err != nil {

@@ -34,17 +34,25 @@ func book(t *testing.T) (*env, *sql.DB) {
 // folded waits until a block holds what was settled.
 func folded(t *testing.T, db *sql.DB) {
 	t.Helper()
-	for range 6000 {
+	eventually(t, "all is folded", func() bool {
 		var left int
 		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM queue").Scan(&left); err != nil {
 			t.Fatal(err)
 		}
-		if left == 0 {
+		return left == 0
+	})
+}
+
+// eventually waits for what the server, a process's loops in real time, does by itself.
+func eventually(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	for range 6000 {
+		if there() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("nothing was folded for a minute")
+	t.Fatalf("for a minute it was not so that %s", what)
 }
 
 func TestLedgerVerify(t *testing.T) {
@@ -193,17 +201,9 @@ func TestGetCappedTenants(t *testing.T) {
 	e.ok("apply", "-f", e.file("capped.yaml", capped))
 	e.settle(ledger.Row{Slot: e.now.Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1000})
 	folded(t, db)
-	// The server looks at who has new usage by itself.
-	var out string
-	for range 600 {
-		if out = e.ok("get", "tenants", "-o", "csv"); strings.Contains(out, "spending cap") {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if !strings.Contains(out, "\nacme,paid,,,spending cap,") {
-		t.Errorf("get tenants printed\n%s", out)
-	}
+	eventually(t, "acme, which has new usage, is capped", func() bool {
+		return strings.Contains(e.ok("get", "tenants", "-o", "csv"), "\nacme,paid,,,spending cap,")
+	})
 	if out := e.ok("get", "tenants", "-o", "json"); !strings.Contains(out, `"capped": true`) {
 		t.Errorf("get tenants -o json printed\n%s", out)
 	}

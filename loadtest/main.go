@@ -107,7 +107,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&metrics, "metrics", "", "where --server tells its metrics, HOST:PORT, several with commas between: renewals and its processor's time are read there")
 	f.StringVar(&redis, "redis", "", "the nodes of --server's lease store, HOST:PORT with commas between: commands and their processor's time are read there")
 	f.StringVar(&postgres, "postgres", "", "URL of --server's ledger: report rows are counted there")
-	f.StringVar(&c.Prefix, "tenant-prefix", "tenant-", "what the tenants' ids begin with: loads beside each other on one server have tenants of their own")
+	f.StringVar(&c.Prefix, "tenant-prefix", load.Prefix, "what the tenants' ids begin with: loads beside each other on one server have tenants of their own")
 	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
 	f.DurationVar(&fold, "fold-interval", 0, "of a server that is started: how often it folds reports into the ledger's blocks; 0 for the server's own")
 	f.StringVar(&file, "json", "", "file to write the result to")

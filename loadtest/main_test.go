@@ -50,6 +50,21 @@ func document(t *testing.T, tenants int) string {
 	return p.Document
 }
 
+// embedded is a server that runs already, under the policy of a load of so many tenants.
+func embedded(t *testing.T, tenants int) *stack.Stack {
+	t.Helper()
+	s, err := stack.Embedded(t.Context(), document(t, tenants))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // A small load over embedded engines: the ledger has what was admitted, and the
 // saturated tenants are denied.
 func TestLoadOverEmbeddedEngines(t *testing.T) {
@@ -83,15 +98,7 @@ func TestLoadOverEmbeddedEngines(t *testing.T) {
 // Two paced runs against one server that runs already: what its ledger had before
 // is not held against the second.
 func TestLoadAgainstAGivenServer(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), document(t, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := embedded(t, 4)
 	file := filepath.Join(t.TempDir(), "r.json")
 	for i := range 2 {
 		var out bytes.Buffer
@@ -111,15 +118,7 @@ func TestLoadAgainstAGivenServer(t *testing.T) {
 
 // Two loads beside each other on one server: each finds its own tenants' units in the ledger, and says nothing of limits that are the server's own.
 func TestLoadsBesideEachOther(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), document(t, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := embedded(t, 4)
 	dir := t.TempDir()
 	var group sync.WaitGroup
 	for _, prefix := range []string{"a-", "b-"} {
@@ -142,15 +141,7 @@ func TestLoadsBesideEachOther(t *testing.T) {
 // A server that asks for keys is given two: agents may not read usage, and nobody else
 // may settle it.
 func TestLoadAgainstAServerWithKeys(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), document(t, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := embedded(t, 2)
 	conn, err := grpc.NewClient(s.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -177,15 +168,7 @@ func TestLoadAgainstAServerWithKeys(t *testing.T) {
 
 // A gateway that is told to end settles, and leaves a record that the ledger equals.
 func TestGatewayLeavesARecord(t *testing.T) {
-	s, err := stack.Embedded(t.Context(), document(t, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	s := embedded(t, 2)
 	var c load.Config
 	file := filepath.Join(t.TempDir(), "record")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -100,13 +100,6 @@ func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapsh
 	return s, err
 }
 
-func (s *snapshot) buckets() (n int64) {
-	for i := range s.gateways {
-		n += s.gateways[i].Buckets
-	}
-	return n
-}
-
 // since fills in what happened since the snapshot before, each rate by the seconds that its own counts are of.
 func (s *snapshot) since(before *snapshot, r *Result) {
 	decided := int64(0)

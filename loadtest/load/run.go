@@ -256,10 +256,8 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	if err != nil {
 		return err
 	}
-	var held int64
 	before, err := l.snapshot(ctx, clients)
 	if err == nil {
-		held = before.buckets()
 		l.warmed.Store(l.now())
 		l.timing.Store(true)
 		sleep(ctx, c.Duration)
@@ -275,8 +273,8 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	stop()
 	watchers.Wait()
 	result.Samples = watch.samples
-	if held > 0 && !c.Shared {
-		each := float64(heapInUse()-heap-l.recordBytes()) / float64(max(l.buckets(clients), 1))
+	if n := l.buckets(clients); n > 0 && !c.Shared {
+		each := float64(heapInUse()-heap-l.recordBytes()) / float64(n)
 		result.AgentBytesPerBucket = &each
 	}
 	return errors.Join(err, <-changed)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // leaderLock is held by the fold under way, one for each schema. It belongs to its
@@ -250,12 +251,6 @@ func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
 
-// added is what a roll-up's count becomes, within ledger.MaxSum either way.
-func added(count string) string {
-	return strings.ReplaceAll(`CASE WHEN excluded.? > 0 THEN r.? + least(excluded.?, `+maxSum+` - greatest(r.?, 0))
-		ELSE r.? + greatest(excluded.?, -`+maxSum+` - least(r.?, 0)) END`, "?", count)
-}
-
 func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	n := len(rolls)
 	keys := make([][16]byte, n)
@@ -265,7 +260,7 @@ func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	}
 	batch.Queue(`INSERT INTO rollups AS r (key, hour, admitted, overage, denied)
 		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-		ON CONFLICT (key, hour) DO UPDATE SET admitted = `+added("admitted")+`, overage = `+added("overage")+`, denied = `+added("denied"), keys, hours, admitted, overage, denied)
+		ON CONFLICT (key, hour) DO UPDATE SET admitted = `+sqlbooks.Added("r", "admitted")+`, overage = `+sqlbooks.Added("r", "overage")+`, denied = `+sqlbooks.Added("r", "denied"), keys, hours, admitted, overage, denied)
 }
 
 // writeTouches notes which epochs touched which tenants, and forgets those of epochs

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -40,8 +39,8 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		add, err := tx.PrepareContext(ctx, `INSERT INTO leases (agent, epoch, limit_name, granted, unrun, returned, spent,
 				said_number, said_granted, said_unrun, said_returned, said_told, said_spent, said_beyond, said_held, said_booked)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = `+added("granted")+", unrun = "+added("unrun")+
-			", returned = "+added("returned")+", spent = "+added("spent"))
+			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = `+Added("leases", "granted")+", unrun = "+Added("leases", "unrun")+
+			", returned = "+Added("leases", "returned")+", spent = "+Added("leases", "spent"))
 		if err != nil {
 			return err
 		}
@@ -68,15 +67,6 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		}
 		return nil
 	})
-}
-
-// added is what a count of leases becomes, within ledger.MaxSum either way. The outer CASE keeps the differences of
-// the inner ones within a bigint.
-func added(count string) string {
-	return strings.ReplaceAll(`CASE
-		WHEN excluded.? > 0 THEN CASE WHEN leases.? > `+maxSum+` - excluded.? THEN `+maxSum+` ELSE leases.? + excluded.? END
-		WHEN excluded.? < 0 THEN CASE WHEN leases.? < -`+maxSum+` - excluded.? THEN -`+maxSum+` ELSE leases.? + excluded.? END
-		ELSE leases.? END`, "?", count)
 }
 
 // Reconcile is ledger.Books'.

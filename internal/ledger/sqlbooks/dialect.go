@@ -3,6 +3,7 @@ package sqlbooks
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
@@ -65,6 +66,15 @@ const monthsLock = "hashtextextended('quota.months.' || current_schema(), 0)"
 
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
+
+// Added is what a count becomes, in SQL of both engines, where a row of the table is there already: the sum, within ledger.MaxSum
+// either way. The outer CASE keeps the differences of the inner ones within a bigint.
+func Added(table, count string) string {
+	return strings.NewReplacer("WAS", table+"."+count, "MORE", "excluded."+count, "MOST", maxSum).Replace(`CASE
+		WHEN MORE > 0 THEN CASE WHEN WAS > MOST - MORE THEN MOST ELSE WAS + MORE END
+		WHEN MORE < 0 THEN CASE WHEN WAS < -MOST - MORE THEN -MOST ELSE WAS + MORE END
+		ELSE WAS END`)
+}
 
 // merged puts roll-ups and entries of the hours from $1 to before $2 side by side.
 const merged = `(

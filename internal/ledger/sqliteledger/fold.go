@@ -5,10 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // Fold is ledger.Store's. Whoever has the write lock leads.
@@ -187,18 +187,13 @@ func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Blo
 	}
 	for _, r := range ledger.Roll(b.Entries, keys) {
 		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?1, ?2, ?3, ?4, ?5)
-			ON CONFLICT (key, hour) DO UPDATE SET admitted = `+added("admitted")+`, overage = `+added("overage")+`, denied = `+added("denied"),
-			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied, int64(ledger.MaxSum))
+			ON CONFLICT (key, hour) DO UPDATE SET admitted = `+sqlbooks.Added("rollups", "admitted")+`, overage = `+sqlbooks.Added("rollups", "overage")+`, denied = `+sqlbooks.Added("rollups", "denied"),
+			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied)
 		if err != nil {
 			return nil, err
 		}
 	}
 	return keys, nil
-}
-
-// added is what a roll-up's count becomes, within ledger.MaxSum, ?6, either way.
-func added(count string) string {
-	return strings.ReplaceAll("CASE WHEN excluded.@ > 0 THEN @ + min(excluded.@, ?6 - max(@, 0)) ELSE @ + max(excluded.@, -?6 - min(@, 0)) END", "@", count)
 }
 
 // writeTouchesLocked notes which epochs touched which tenants, and forgets those of

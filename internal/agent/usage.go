@@ -117,6 +117,7 @@ func (u *Usage) find(key ledger.Row) (at int, ok bool) {
 // Collected is what a look at a bucket came to.
 type Collected struct {
 	Booked   int64   // units put into rows
+	Decided  int64   // units admitted and denied since the last look
 	Standing Account // see Bucket.Standing
 	Active   int64   // when something was last collected
 	Leased   bool    // its lease lives
@@ -143,12 +144,13 @@ func (u *Usage) collect(e *Entry, slot, now int64) (got Collected, c counts, row
 	b := e.open(new(hand))
 	defer b.close()
 	b.topUpLocked(now)
-	if admitted, denied := b.collectLocked(); admitted > 0 || denied > 0 {
+	admitted, denied := b.collectLocked()
+	if admitted > 0 || denied > 0 {
 		b.activeLocked(now)
 	}
 	c = u.book(e, b, slot)
 	got = Collected{
-		Booked: c.admitted, Standing: b.standingLocked(), Active: b.active * grain,
+		Booked: c.admitted, Decided: admitted + denied, Standing: b.standingLocked(), Active: b.active * grain,
 		Leased: b.live && !b.counting, Unbooked: b.unbookedLocked(),
 	}
 	return got, c, b.rowed, b.rowedDenied

@@ -35,6 +35,7 @@ func (x *step) grant(g *Grant) {
 	all := x.Out.Demand + mine
 	waiting := r.Waiting * limit.Micro
 
+	x.strain = x.strainOf(mine, all)
 	x.remember(r.Largest)
 	trickle, pile, stock := int64(0), int64(0), int64(0)
 	locked := x.t < x.Locked
@@ -195,10 +196,10 @@ func (x *step) trickleFor(mine, all int64) (trickle, pile int64) {
 func (x *step) spare(rate, all int64) int64 {
 	wanted := min(all, rate/500+1) * 1000 // beyond twice the rate it is all the same, and of very many holders more than can be counted
 	least := min(rate/100, wanted/5)
-	if x.strain() == 1 || x.rec == nil || x.rec.Grant.TTL < LongTerm || x.Level <= x.burst/8 {
+	if x.strain == 1 || x.rec == nil || x.rec.Grant.TTL < LongTerm || x.Level <= x.burst/8 {
 		return least
 	}
-	return max(least, min((rate-wanted)/2, rate/100*80-wanted, wanted/4*x.strain()))
+	return max(least, min((rate-wanted)/2, rate/100*80-wanted, wanted/4*x.strain))
 }
 
 // remember takes note of the largest request that waits. One that was larger is forgotten by halves: of
@@ -280,7 +281,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use *= 10
 	case plenty && x.next.Fresh:
 		use = max(use, min(10*use, 2*fewest*limit.Micro)) // what is out counts as unspent until it is reported
-		if x.strain() > 1 && x.guesses() {
+		if x.strain > 1 && x.guesses() {
 			use = max(use, x.guess(can))
 		}
 	case plenty:
@@ -288,16 +289,19 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	case trickle == 0:
 		use *= 4
 	case trickle < worth:
-		use = max(4*use*x.strain(), 2*limit.Micro)
+		use = max(4*use*x.strain, 2*limit.Micro)
 	}
 	if x.ample(all) && x.rec != nil && !x.next.Fresh {
 		use = max(use, min(stock/4, 2*fewest*limit.Micro)) // room for noise
 	}
-	strained := x.strain() > 1
+	strained := x.strain > 1
 	if strained && (trickle > 0 || all > seldom) && !x.next.Fresh {
-		use = max(use, (mine*1000-trickle)*x.strain()*4) // what the trickle leaves open, for about a term
+		use = max(use, (mine*1000-trickle)*x.strain*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
+	if trickle >= worth && !plenty && x.overloaded(all) && x.strain > 1 && !heavy(x.strain) {
+		stock = max(stock, min(can/8, use)) // of what trickles leave one has some tokens, and then another, rather than each a part of one
+	}
 	if trickle == 0 && !x.r.Spec.Windowed() {
 		stock = min(stock, can/4) // nothing refills soon: whoever comes next has to find something
 	}
@@ -329,7 +333,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 // tokens, while no more is asked for than the rate brings, and a quarter of the share at most, for what lies with holders is missed by those that come
 // later. One without a trickle, of small limits, has none of it. A strained one has a second's use or 256 tokens at once, whatever is asked for.
 func (x *step) supply(use, share, all, trickle int64) int64 {
-	switch strain := x.strain(); {
+	switch strain := x.strain; {
 	case strain > 1:
 		return min(max(use, bulk*limit.Micro), share/16*min(strain, 4))
 	case x.grows() && trickle > 0 && x.meets(all) && x.Level >= largeBurst*x.rate:
@@ -341,7 +345,7 @@ func (x *step) supply(use, share, all, trickle int64) int64 {
 // guess is the stock of a newcomer whose lease lasts long, where so much can be had: two tokens for each time of its strain, and
 // four times as many if they are little of what is there.
 func (x *step) guess(can int64) int64 {
-	least := noise * x.strain()
+	least := noise * x.strain
 	if least == noise {
 		return least
 	}

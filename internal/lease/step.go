@@ -70,6 +70,7 @@ type step struct {
 	next          *Record // what becomes of it
 	spent, denied int64   // units since the last renewal
 	steady        bool    // demand is what it was, but for noise
+	strain        int64   // how many times as long as otherwise the lease is to last, at least 1 (strainOf)
 }
 
 // Renew is the renewal step: it answers one holder's renewal of the bucket at

@@ -43,7 +43,7 @@ func (x *step) term(mine, all, trickle int64) int64 {
 	if last := x.lastTerm(); last > 0 && x.steady && x.ample(all) {
 		// Should the holder be lost, what is there makes up for its trickle until the lease's end and the time that it is kept for it.
 		kept := (lasts(max(x.Level, 0), float64(trickle)) - 2*SlotLen) / 16 * 7
-		term = max(term, min(x.dryIn()/8, kept, 4*last, LongTerm*x.strain(), x.longest()))
+		term = max(term, min(x.dryIn()/8, kept, 4*last, LongTerm*x.strain, x.longest()))
 	}
 	return term
 }
@@ -79,25 +79,29 @@ func (x *step) usualTerm(mine, all, trickle int64) int64 {
 		if known && x.grows() && x.steady && x.overloaded(all) && 16*trickle >= 15*mulDiv(x.rate, mine, all) {
 			term = max(term, min(2*last, x.pressedTerm(mine)))
 		}
-		return min(term*x.strain(), LongestTerm)
+		return min(x.strained(term), LongestTerm)
 	case rec != nil && rec.Fresh:
-		return max(4*FirstTerm, min(x.lasting(), x.lasting()*x.strain()/4))
+		return max(4*FirstTerm, min(x.lasting(), x.lasting()*x.strain/4))
 	case !known:
-		return ShortTerm * x.strain()
+		return ShortTerm * x.strain
 	case x.grows() && x.steady && trickle > 0 && x.idle(trickle):
 		return min(x.longest(), max(4*last, x.lasting()))
 	}
-	return min(LongTerm*x.strain(), x.longest(), max(4*last*x.strain(), x.lasting()))
+	return min(LongTerm*x.strain, x.longest(), max(4*last*x.strain, x.lasting()))
 }
 
-// strain is how many times as long as otherwise a lease is to last: a server that is asked for more renewals than it can answer
-// is worth more error than one more request that waits.
-func (x *step) strain() int64 {
-	if !x.grows() {
+// strainOf is how many times as long as otherwise a lease is to last: a server that is asked for more renewals than it can answer, or an agent for which
+// they cost more than what is decided by them, is worth more error than one more request that waits. Where the holder's share of the burst is small and
+// about as much is asked for as the rate brings, tokens that lie elsewhere would be denied to those for whom there are enough: only heavy strain is worth that.
+func (x *step) strainOf(mine, all int64) int64 {
+	if !x.grows() || !heavy(x.r.Strain) && mulDiv(x.burst, mine, all) < sparse*limit.Micro && 10*all >= x.rate/1000*7 && !x.exceeds(all) {
 		return 1
 	}
 	return max(x.r.Strain, 1)
 }
+
+// heavy reports whether strain is so large that the server cannot answer what it is asked, rather than that it costs much.
+func heavy(strain int64) bool { return strain >= MaxStrain/2 }
 
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
 // missed by nobody before that. It is 0 where a guess may be missed at once.
@@ -105,12 +109,12 @@ func (x *step) lasting() int64 {
 	if !x.grows() || x.Level <= x.burst/2 {
 		return 0
 	}
-	strain := x.strain()
+	strain := x.strain
 	return min(mulDiv(x.Level, 250_000*strain, x.rate), LongestTerm/4*strain, x.longest())
 }
 
 // longest is the longest term: that of four times as long at full strain.
-func (x *step) longest() int64 { return LongestTerm * max(x.strain()*4/MaxStrain, 1) }
+func (x *step) longest() int64 { return LongestTerm * max(x.strain*4/MaxStrain, 1) }
 
 // guesses reports whether the lease is a newcomer's and lasts long all the same.
 func (x *step) guesses() bool { return x.next.Fresh && x.lasting() > 2*ShortTerm }
@@ -123,14 +127,27 @@ func (x *step) pressedTerm(mine int64) int64 {
 	return min(max(mulDiv(pressedUnits, 1e9, mine), 2*ShortTerm), LongTerm)
 }
 
+// strained is the term of a lease of a pressed bucket as long as strain makes it. What a holder does not use of its trickle comes back when it renews: the
+// burst is to have room for what all do not use in a term, a part of the rate, or it would be lost. Heavy strain is worth that.
+func (x *step) strained(term int64) int64 {
+	long := term * x.strain
+	if heavy(x.strain) {
+		return long
+	}
+	return max(term, min(long, mulDiv(x.burst, 2_500_000, x.rate)))
+}
+
 // overloaded reports whether so much more is asked for than the rate that what one holder does not use is missed by
 // none for long: near the rate every token left lying counts, but less than what a strained holder's renewals cost.
 func (x *step) overloaded(all int64) bool {
-	if x.strain() > 1 {
+	if x.strain > 1 {
 		return all >= x.rate/1000
 	}
-	return 5*all >= x.rate/1000*7
+	return x.exceeds(all)
 }
+
+// exceeds reports whether two fifths more are asked for than the rate brings.
+func (x *step) exceeds(all int64) bool { return 5*all >= x.rate/1000*7 }
 
 // idle reports whether a part of the rate is leased to nobody, with the trickle, and half of the burst is there.
 func (x *step) idle(trickle int64) bool {
@@ -156,9 +173,18 @@ func (x *step) within(asked, elapsed int64) bool {
 // bucket that is nearly dry it would leave a token or two with each holder, and those that ask for each request are
 // as few as there are tokens (pace).
 func (x *step) mayTrickle(trickle, mine, all int64) bool {
-	return x.grows() && (all > seldom || x.strain() > 1) && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
-		(x.idle(trickle) || x.ample(all) || x.strain() > 1 && !x.dry() || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
-		mulDiv(x.burst, mine, all) >= 2*noise && mulDiv(trickle, LongTerm*x.strain(), 1e6) >= limit.Micro
+	return x.grows() && (all > seldom || x.strain > 1) && (x.rec != nil && !x.next.Fresh || x.abides()) && x.next.Largest <= 1 &&
+		(x.idle(trickle) || x.ample(all) || x.strain > 1 && !x.dry() || x.overloaded(all) && (x.Level > x.burst/8+x.Out.Stock+x.Out.Pile || x.settles(mine, all))) &&
+		x.roomy(mine, all, 2*noise) && mulDiv(trickle, LongTerm*x.strain, 1e6) >= limit.Micro
+}
+
+// roomy reports whether the holder's share of the burst is at least so much, for tokens lie with it. Of a strained holder half of the burst may, where more is
+// asked for than there is: what lies with one is missed by none for long, and a renewal for each token is dear.
+func (x *step) roomy(mine, all, least int64) bool {
+	if x.strain > 1 && x.exceeds(all) {
+		least = noise
+	}
+	return mulDiv(x.burst, mine, all) >= least
 }
 
 // dryIn is how long what is there lasts, in microseconds, were an eighth more asked for than the rate brings.
@@ -176,14 +202,14 @@ func (x *step) meets(all int64) bool { return all <= x.rate/1000 }
 // back. Then nobody presses, though all of the rate may be leased and the burst be far from full. Of what is asked for so seldom that each request may
 // ask the store nothing is ample: what lies with others is missed by one that comes with many.
 func (x *step) ample(all int64) bool {
-	return x.grows() && (all > seldom || x.strain() > 1) && x.meets(all) && x.dryIn() >= ampleFor
+	return x.grows() && (all > seldom || x.strain > 1) && x.meets(all) && x.dryIn() >= ampleFor
 }
 
 // settles reports whether the holder is to live on a trickle in a bucket that is dry, though it is small: where the holder has one, or
 // with one of so many renewals. A token lies with each that does, half of the time; were they to begin all at once, that
 // would be missed in those seconds.
 func (x *step) settles(mine, all int64) bool {
-	return x.dry() && mulDiv(x.burst, mine, all) >= 16*noise/x.strain() && (x.rec.Lease.Trickle > 0 || x.r.Number%(oneOf/x.strain()) == 0)
+	return x.dry() && x.roomy(mine, all, 16*noise/x.strain) && (x.rec.Lease.Trickle > 0 || x.r.Number%(oneOf/x.strain) == 0)
 }
 
 // dry reports whether there is next to nothing.
@@ -217,7 +243,7 @@ func (x *step) leftFor(mine, all, trickle, term int64) int64 {
 // is a part of the term. It is 0 for others, and for large requests: these get no share that they could live on.
 func (x *step) abstains(all, trickle, term int64) int64 {
 	switch {
-	case x.strain() < MaxStrain/2 || all <= seldom || x.next.Largest > 1 || !x.overloaded(all):
+	case !heavy(x.strain) || all <= seldom || x.next.Largest > 1 || !x.overloaded(all):
 		return 0
 	case trickle >= worth:
 		return term / 2

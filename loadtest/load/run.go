@@ -246,11 +246,14 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	group.Go(func() { l.cold.drive(running, l, clients) })
 	changed := make(chan error, 1)
 	group.Go(func() { changed <- l.changePlans(running, plans) })
-	result.WarmSeconds = l.warm(ctx, func() (n float64) {
+	result.WarmSeconds = l.warm(ctx, func() (renewals, decisions float64) {
 		for _, s := range pulses(clients) {
-			n += float64(s.Renewals)
+			renewals += float64(s.Renewals)
 		}
-		return n
+		for i := range l.gateways {
+			decisions += float64(l.gateways[i].allowed.Load() + l.gateways[i].refused.Load())
+		}
+		return renewals, decisions
 	}).Seconds()
 	end, err := profile(c.Profile, "load")
 	if err != nil {
@@ -311,18 +314,20 @@ const (
 	steady = 0.2
 )
 
-// warm lets the load go on unmeasured while leases are new: until renewals are as many as they were, but for a part, and
-// for as long as Warm says at most. Terms grow with each renewal, and so new leases ask for several times as many as others.
-func (l *load) warm(ctx context.Context, renewals func() float64) time.Duration {
-	begin := time.Now()
-	last, before := renewals(), -1.0
+// warm lets the load go on unmeasured while leases are new: until renewals are as many as they were, but for a part, while decisions are as many as
+// are asked for, and for as long as Warm says at most. Terms grow with each renewal, and so new leases ask for several times as many as others: a server
+// that can do no more answers as many as ever then, and decisions wait for it.
+func (l *load) warm(ctx context.Context, count func() (renewals, decisions float64)) time.Duration {
+	begin, last, before := time.Now(), time.Now(), -1.0
+	renewals, decisions := count()
 	for left := l.Warm; left > 0 && ctx.Err() == nil; left = l.Warm - time.Since(begin) {
 		sleep(ctx, min(left, warmStep))
-		n := renewals()
-		if before >= 0 && math.Abs(n-last-before) <= steady*before {
+		r, d := count()
+		fresh, made := r-renewals, d-decisions
+		if before >= 0 && math.Abs(fresh-before) <= steady*before && made >= (1-steady)*float64(l.Rate)*time.Since(last).Seconds() {
 			break
 		}
-		last, before = n, n-last
+		last, before, renewals, decisions = time.Now(), fresh, r, d
 	}
 	return time.Since(begin)
 }

@@ -1,9 +1,11 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +25,7 @@ import (
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/loadtest/stack"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 var (
@@ -64,10 +67,25 @@ func TestLoadOfABusyServer(t *testing.T) {
 	})
 }
 
+// Of tenants that are saturated for good gateways learn that single tokens are not worth a renewal each: they have a trickle, and the ledger and the
+// bounds hold as before. Without their telling the server what renewals cost these are 0.047 for each decision.
+func TestLoadSaturatedForGood(t *testing.T) {
+	unraced.Only(t) // the goroutines of it are those of TestLoadInVirtualTime
+	c := Config{Gateways: 20, Tenants: 200, Duration: 2 * time.Minute, Warm: time.Minute, Rate: 22_000, Shape: Zipf, Limits: 1, Burst: 10 * time.Second, Report: client.DefaultReportInterval}
+	virtually(t, c, 0, func(r *Result) {
+		if r.RenewedRatio > 0.015 || r.WaitedRatio > 0.0075 {
+			t.Errorf("%.4f renewals for each decision, of which %.4f wait; want 0.015 and 0.0075 at most", r.RenewedRatio, r.WaitedRatio)
+		}
+		if math.Abs(r.ErrorPct) > 0.5 || math.Abs(r.ScarceErrorPct) > 2 {
+			t.Errorf("error %+.3f %%, %+.3f %% of saturated tenants; want 0.5 and 2 at most", r.ErrorPct, r.ScarceErrorPct)
+		}
+	})
+}
+
 // virtually runs a load in virtual time, with a server that answers so many renewals a second, any for 0, and holds the ledger and the bounds to it.
 func virtually(t *testing.T, c Config, capacity int, check func(*Result)) {
 	synctest.Test(t, func(t *testing.T) {
-		c.Target, c.Seed, c.Saturated, c.Cold, c.Report, c.Touch = "passthrough:load", 1, 20, 5, 30*time.Second, true
+		c.Target, c.Seed, c.Saturated, c.Cold, c.Report, c.Touch = "passthrough:load", 1, 20, 5, cmp.Or(c.Report, 30*time.Second), true
 		if testing.Verbose() {
 			c.Progress = os.Stdout
 		}

@@ -395,16 +395,21 @@ func network() []Scenario {
 		name     string
 		limit    limit.Limit
 		run      int64
+		strains  []int64
 		promises []Promise
 	}{
-		{"a strained server", ordinary, minute, []Promise{sparing}},
-		{"a strained server, 100/s, a burst of two minutes", bucketLimit(100, time.Second, 12_000), 10 * minute, nil},
+		{"a strained server", ordinary, minute, []int64{4, lease.MaxStrain}, []Promise{wrong(1)[0], sparing}},
+		{"a strained server, 100/s, a burst of two minutes", bucketLimit(100, time.Second, 12_000), 10 * minute, []int64{4, lease.MaxStrain}, wrong(1)[:1]},
+		// What renewals cost is strain of four at the most. Four tokens of the burst are each agent's share, and forty.
+		{"renewals are dear, 43/s, a burst of 10 s", bucketLimit(43, time.Second, 430), 10 * minute, []int64{4}, wrong(2)[:1]},
+		{"renewals are dear, 400/s, a burst of 10 s", bucketLimit(400, time.Second, 4_000), 10 * minute, []int64{4}, wrong(2)[:1]},
+		{"renewals are dear, 400/s, a burst of 1 s", bucketLimit(400, time.Second, 400), 10 * minute, []int64{4}, wrong(2)[:1]},
 	} {
-		for _, strain := range []int64{4, lease.MaxStrain} {
+		for _, strain := range l.strains {
 			out = append(out, at([]float64{0.9, 1.1, 1.5, 3}, func(f float64) Scenario {
 				sc := of(section, fmt.Sprintf("%s, %d times", l.name, strain), 100, l.limit, f)
 				sc.Duration, sc.Faults.Strain = l.run, strain
-				sc.Promises = append(l.promises, wrong(1)[0]) // the worst 10 s are printed
+				sc.Promises = l.promises // the worst 10 s are printed
 				return sc
 			})...)
 		}

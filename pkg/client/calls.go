@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/agent"
@@ -37,7 +38,7 @@ type renewResult struct {
 func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, final bool) {
 	c, now := l.c, l.c.now()
 	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
-	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version(), Strain: int32(l.strain.now(now))}
+	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version(), Strain: int32(math.Round(l.strain.now(now)))}
 	// One piece of memory for all: there are thousands a second.
 	messages := make([]quotav1.Renewal, len(batch))
 	req.Renewals = make([]*quotav1.Renewal, len(batch))

@@ -100,6 +100,7 @@ type loop struct {
 	count struct {
 		decided                                                               // of buckets that are no more
 		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants int64
+		looked                                                                int64 // units decided by the buckets that were looked at (collect)
 		excess                                                                excess
 	}
 }
@@ -327,10 +328,12 @@ func (l *loop) collect() (idle []*agent.Entry) {
 		got := u.Collect(e, l.current, now)
 		l.accounts.booked(e, got.Booked)
 		l.accounts.stands(e, &got.Standing)
+		l.count.looked += got.Decided
 		if got.Active < idleSince && !got.Leased && !got.Unbooked && !e.Flying {
 			idle = append(idle, e)
 		}
 	})
+	l.strain.cost(now, l.count.renewals, l.count.looked)
 	l.collectLimbo(now)
 	l.accounts.say(l.c)
 	l.c.keeper.records().Flush()

@@ -39,6 +39,44 @@ func TestStrain(t *testing.T) {
 	is("long after", 1)
 }
 
+// What renewals cost is strain beyond so many a second, as many times as they are more than they are worth, and no more than the most that is worth it. It
+// stays while there would be as many without it.
+func TestStrainOfWhatRenewalsCost(t *testing.T) {
+	for _, c := range []struct {
+		what              string
+		before            float64
+		renewals, decided int64 // in a minute
+		want              float64
+	}{
+		{"nothing", 1, 0, 0, 1},
+		{"few, each of a unit", 1, 60 * spared, 60 * spared, 1},
+		{"as many as they are worth", 1, 60 * (spared + 100), 60 * 100 * worthwhile, 1},
+		{"twice as many", 1, 60 * (spared + 100), 60 * 50 * worthwhile, 2},
+		{"each of a unit", 1, 60 * 1000, 60 * 1000, dearest},
+		{"of no unit", 1, 60 * 1000, 0, dearest},
+		{"as many as are worth it, for there is strain", 3, 60 * 100, 60 * 100 * worthwhile, 3 - spared/100.},
+		{"a third of what would be few, for there is strain", 3, 60 * spared / 3, 60 * spared / 3, 3},
+	} {
+		now := int64(1_000_000_000)
+		var s strain
+		s.cost(now, 1_000_000, 1) // what was before tells nothing
+		if got := s.now(now); got != 1 {
+			t.Errorf("%s: %.2f at first, want 1", c.what, got)
+		}
+		now += 60_000_000
+		s.level, s.at = c.before, now
+		s.cost(now, 1_000_000+c.renewals, 1+c.decided)
+		if got := s.now(now); math.Abs(got-max(c.want, c.before)) > 0.01 {
+			t.Errorf("%s: %.2f, want %.2f", c.what, got, max(c.want, c.before))
+		}
+		if s.raise(now+5*relief, 1); c.before > 1 {
+			if s.cost(now+5*relief, 1_000_000+c.renewals, 1+c.decided); s.now(now+5*relief) > 1.1 {
+				t.Errorf("%s: long after nothing was renewed any more it is %.2f", c.what, s.now(now+5*relief))
+			}
+		}
+	}
+}
+
 // An agent that waits for a server which is busy tells it so, and shows it, and no more once all is well.
 func TestTheServerIsToldOfItsStrain(t *testing.T) {
 	const users = 1_000

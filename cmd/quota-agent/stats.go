@@ -61,7 +61,7 @@ func newStats(c *client.Client) *stats {
 	counter("renewed_buckets", "Buckets renewed, repeats included.", func(s client.Stats) int64 { return s.Renewals })
 	gauge("renewal_window", "Renewals that may be under way at once; small where the server is slower than its agents ask.", func(s client.Stats) float64 { return float64(s.Window) })
 	gauge("pressing_buckets", "Buckets that requests asked to be renewed, and that wait for a place in the window.", func(s client.Stats) float64 { return float64(s.Pressing) })
-	gauge("renewal_strain", "How many times as long as it should what is asked of the server takes, 1 to 16: leases last as many times as long.", func(s client.Stats) float64 { return s.Strain })
+	gauge("renewal_strain", "How many times as long as it should what is asked of the server takes, 1 to 16, or, up to 4, as much as they are worth renewals cost: leases last as many times as long.", func(s client.Stats) float64 { return s.Strain })
 	counter("settled_units", "Units that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsSettled })
 	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
 	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })

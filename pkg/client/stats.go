@@ -27,7 +27,8 @@ type Stats struct {
 	Tenants      int64 // tenants asked for
 	Window       int64 // renewals that may be under way: it shrinks where calls take longer than a server that keeps up with its agents needs
 	Pressing     int64 // buckets that requests asked to be renewed, and that wait for a place among these
-	// Strain is how many times as long as it should what is asked of the server takes, 1 to 16: leases last as many times as long.
+	// Strain is how many times as long as it should what is asked of the server takes, 1 to 16, or, up to 4, how many times as much as they are
+	// worth renewals cost: leases last as many times as long.
 	Strain     float64
 	LateSpends int64 // units that may have been spent of leases after the store had let go of them, because the process did not run
 	// OutageUnits is units admitted out of contact, between the last answer and the next, by

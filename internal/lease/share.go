@@ -294,8 +294,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if x.ample(all) && x.rec != nil && !x.next.Fresh {
 		use = max(use, min(stock/4, 2*fewest*limit.Micro)) // room for noise
 	}
-	strained := x.strain > 1
-	if strained && (trickle > 0 || all > seldom) && !x.next.Fresh {
+	if x.strain > 1 && (trickle > 0 || all > seldom) && !x.next.Fresh {
 		use = max(use, (mine*1000-trickle)*x.strain*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
@@ -315,7 +314,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 	if trickle > 0 && trickle < worth {
 		stock = max(stock, min(whole(can/16), 2*limit.Micro)) // or it would never be had, shares being less
 	}
-	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) && !(strained && all > seldom) {
+	if trickle == 0 && stock < fewest*limit.Micro && !x.ample(all) && !(x.strain > 1 && all > seldom) {
 		stock = 0 // small limits: only what requests wait for, so that no token lies idle
 	}
 	if x.guesses() {
@@ -333,9 +332,9 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 // tokens, while no more is asked for than the rate brings, and a quarter of the share at most, for what lies with holders is missed by those that come
 // later. One without a trickle, of small limits, has none of it. A strained one has a second's use or 256 tokens at once, whatever is asked for.
 func (x *step) supply(use, share, all, trickle int64) int64 {
-	switch strain := x.strain; {
-	case strain > 1:
-		return min(max(use, bulk*limit.Micro), share/16*min(strain, 4))
+	switch {
+	case x.strain > 1:
+		return min(max(use, bulk*limit.Micro), share/16*min(x.strain, 4))
 	case x.grows() && trickle > 0 && x.meets(all) && x.Level >= largeBurst*x.rate:
 		return min(30*use, bulk*limit.Micro, share/4)
 	}

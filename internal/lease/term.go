@@ -109,8 +109,7 @@ func (x *step) lasting() int64 {
 	if !x.grows() || x.Level <= x.burst/2 {
 		return 0
 	}
-	strain := x.strain
-	return min(mulDiv(x.Level, 250_000*strain, x.rate), LongestTerm/4*strain, x.longest())
+	return min(mulDiv(x.Level, 250_000*x.strain, x.rate), LongestTerm/4*x.strain, x.longest())
 }
 
 // longest is the longest term: that of four times as long at full strain.

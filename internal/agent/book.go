@@ -89,20 +89,22 @@ type book struct {
 	*terms
 	cell stock
 
-	live    bool // false before the first grant and after the lease's end
-	dry     bool // as last told, the whole bucket had no slot left
-	failed  bool // nobody answered of late
-	free    bool // units were admitted on outage, without any lease, that no answered renewal told of
-	met     bool // there was a grant
-	gone    bool // the last renewal gave all back
-	ended   bool // the lease ended by itself: it was not given back
-	early   bool // renew before renewAt
-	stopped bool // the last check found that demand stopped
-	spans   bool // it is of windows or slots: the span is in use
-	alone   alone
-	touched uint8 // units admitted on credit before the first grant, at most mostTouched
-	uses    uint8 // by requests since the last collection, at most mostUses and one
-	least   int32 // before denyUntil, requests of fewer units ask all the same
+	live     bool // false before the first grant and after the lease's end
+	dry      bool // as last told, the whole bucket had no slot left
+	failed   bool // nobody answered of late
+	free     bool // units were admitted on outage, without any lease, that no answered renewal told of
+	met      bool // there was a grant
+	gone     bool // the last renewal gave all back
+	strained bool // the lease was asked for under strain
+	heavy    bool // and that was heavy
+	ended    bool // the lease ended by itself: it was not given back
+	early    bool // renew before renewAt
+	stopped  bool // the last check found that demand stopped
+	spans    bool // it is of windows or slots: the span is in use
+	alone    alone
+	touched  uint8 // units admitted on credit before the first grant, at most mostTouched
+	uses     uint8 // by requests since the last collection, at most mostUses and one
+	least    int32 // before denyUntil, requests of fewer units ask all the same
 
 	span
 
@@ -110,6 +112,7 @@ type book struct {
 	trickle    int64 // micro-tokens a second
 	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
+	aside      int64 // units of the lease that are not in the cell
 	level      int64 // micro-tokens that were left then, of whole ones in the cell and of one that is not whole yet
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	expires    int64 // before the first lease: when to tell of what was admitted on credit

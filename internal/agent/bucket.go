@@ -163,8 +163,9 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 		have = b.refillLocked(now)
 		if b.cell.takeQuietly(n) {
 			b.levelLocked(have - n) // gone already
+			b.putAsideLocked(now)
 			b.noteLowLocked(now, have)
-			if b.cell.units() == 0 {
+			if b.cell.units()+b.aside == 0 {
 				b.shutLocked(now, lost) // or the next would open it to be denied
 			}
 			return Verdict{Outcome: Admitted, Attend: b.early || again}
@@ -292,11 +293,11 @@ func (b *book) admitFreeLocked(n int64) {
 	}
 }
 
-// refillLocked credits the trickle up to now and returns the spendable units. What there was no room for is void. When units
+// refillLocked credits the trickle up to now and returns the spendable units, all of them in the cell. What there was no room for is void. When units
 // were spent nobody knows, for that would cost each decision a look at the clock. It may have been just now, and all that
-// was left after the last refill may have taken up its room until then: of strict limits it is taken to have. Of others it is not, for what is
-// void comes back only with the next renewal, and leases of plenty would be renewed three times as often (docs/error-bound.md).
+// was left after the last refill may have taken up its room until then: it is taken to have, unless the lease is lax.
 func (b *book) refillLocked(now int64) int64 {
+	b.bringLocked()
 	have := b.foldLocked()
 	if !b.live || b.trickle == 0 {
 		b.last = now
@@ -323,7 +324,7 @@ func (b *book) refillLocked(now int64) int64 {
 		b.debt -= pay
 		tokens -= pay
 	}
-	if !b.exact {
+	if b.laxLocked() {
 		left = have
 	}
 	if room := max(b.room-max(left, have), 0); tokens > room {
@@ -340,8 +341,9 @@ func (b *book) refillLocked(now int64) int64 {
 // topUpLocked is refillLocked while nobody asks: what is spent of a stock makes room for the trickle from then on, and not
 // only once all of it is gone.
 func (b *book) topUpLocked(now int64) {
-	if b.exact && b.live && b.trickle > 0 && !b.slots && now < b.expires && b.patients() == 0 {
+	if b.live && b.trickle > 0 && !b.slots && now < b.expires && b.patients() == 0 && !b.laxLocked() {
 		b.refillLocked(now)
+		b.putAsideLocked(now)
 	}
 }
 
@@ -364,7 +366,7 @@ func (b *book) expireLocked(now int64, lost bool) {
 	if !b.live || now < b.expires || lost || b.ask != nil {
 		return
 	}
-	if now < b.keptLocked() && (b.trickle > 0 || b.cell.units()+b.cell.due() > 0 || b.reservedLocked() > 0) {
+	if now < b.keptLocked() && (b.trickle > 0 || b.idle() > 0 || b.reservedLocked() > 0) {
 		b.early = true // its renewal is late by no more than the store waits for it
 		return
 	}
@@ -378,6 +380,7 @@ func (b *book) keptLocked() int64 { return b.expires + b.term/2 }
 
 // voidLocked ends the lease: what is left of it can no longer be spent.
 func (b *book) voidLocked() {
+	b.bringLocked()
 	b.live = false
 	b.trickle, b.room, b.debt, b.next = 0, 0, 0, 0
 	b.cell.credit(-b.foldLocked())
@@ -422,7 +425,7 @@ func (b *book) noteLowLocked(now, have int64) {
 		return
 	}
 	asked := b.admittedLocked() - b.toldAdmitted + b.deniedLocked() - b.toldDenied
-	if b.exact && b.room > 1 && float64(asked)*1e12 <= float64(b.trickle)*float64(now-b.lastAsk) {
+	if b.room > 1 && !b.laxLocked() && float64(asked)*1e12 <= float64(b.trickle)*float64(now-b.lastAsk) {
 		return // it carries what was asked for since the last renewal, however little lies here
 	}
 	b.early = true
@@ -433,7 +436,7 @@ func (b *book) noteLowLocked(now, have int64) {
 func (b *book) retryAfterLocked(now, n int64, lost bool) int64 {
 	wait := max(b.denyUntil-now, 0)
 	if b.live && b.trickle > 0 && n <= b.room {
-		soon := b.trickleTakesLocked(n - b.cell.units() + b.missingLocked())
+		soon := b.trickleTakesLocked(n - b.cell.units() - b.aside + b.missingLocked())
 		if wait == 0 || soon < wait || b.paced { // which is not asked for: it comes
 			wait = soon
 		}
@@ -526,7 +529,7 @@ func (of *Bucket) State(now int64) State {
 	b := of.open(new(hand))
 	defer b.close()
 	s := State{
-		Tokens: b.cell.units(), Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
+		Tokens: b.cell.units() + b.aside, Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
 		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(),
 	}
 	if b.slots {

@@ -29,6 +29,7 @@ func (of *Bucket) follow(old *terms) {
 	case b.slots && !old.slots:
 		flow = none // a slot comes back from a request, or from the store
 	}
+	b.bringLocked()
 	have := b.foldLocked()
 	cut := have - stock.of(have)
 	cut -= b.cell.credit(-cut) // what was spent meanwhile is short

@@ -17,6 +17,7 @@ func (of *Bucket) Drain() int64 {
 	b := of.open(new(hand))
 	defer b.close()
 	const all = 1 << 62
+	b.bringLocked()
 	b.live, b.trickle, b.room = false, 0, 0
 	b.foldLocked()
 	return all - b.cell.credit(-all)

@@ -28,7 +28,7 @@ func (b *book) hasOneLocked(now int64) bool {
 	switch {
 	case b.patients() > 0:
 		return false // those who wait their turn come first
-	case b.cell.units()+b.cell.due() > b.debt:
+	case b.idle() > b.debt:
 		return true
 	}
 	return b.live && b.trickle > 0 && b.room > 0 && now >= b.last+b.trickleTakesLocked(1)

@@ -210,18 +210,22 @@ func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
 }
 
 // While a lease of tokens is renewed, or given back, requests take of it: what they took is
-// spent once, and what was given back is nobody's here.
+// spent once, and what was given back is nobody's here. Of one with a trickle two units lie aside.
 func TestInterleavingsOfALease(t *testing.T) {
 	both(t, interleavingsOfALease)
 }
 
 func interleavingsOfALease(t *testing.T, p parts) {
-	for _, final := range []bool{false, true} {
+	for _, c := range []struct {
+		final          bool
+		trickle, again int64 // which is granted then
+	}{{false, 0, 1}, {true, 0, 1}, {false, 1, 3}, {true, 1, 3}} {
+		final := c.final
 		fault, runs := explore(t, func() scene {
 			const stock = 3
 			at := p.cell()
 			b := newBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9}, at)
-			b.Apply(sceneTime, lease.Grant{Number: b.Renew(sceneTime, false).Number, Tokens: stock, TTL: 10_000_000})
+			b.Apply(sceneTime, lease.Grant{Number: b.Renew(sceneTime, false).Number, Tokens: stock, Trickle: c.trickle, TTL: 10_000_000})
 			var taken, refused, left, flying int64
 			var r lease.Renewal
 			request := func(n int64) func() {
@@ -245,12 +249,12 @@ func interleavingsOfALease(t *testing.T, p parts) {
 			return scene{
 				actors: []func(){request(1), then(request(2), request(1)), func() {
 					r = b.Renew(sceneTime, final)
-					b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: 1, TTL: 10_000_000})
+					b.Apply(sceneTime, lease.Grant{Number: r.Number, Tokens: c.again, Trickle: c.trickle, TTL: 10_000_000})
 				}},
 				state: func() []int64 {
 					c := peek(b).cell
 					return append([]int64{
-						c.tokens.v, c.refused, c.back.v, c.in, peek(b).debt, taken, refused, left, r.Held, r.Admitted,
+						c.tokens.v, c.refused, c.back.v, c.in, peek(b).debt, peek(b).aside, taken, refused, left, r.Held, r.Admitted,
 					}, at.state()...)
 				},
 				always: func() string { return crashed(at, taken, flying) },
@@ -262,16 +266,16 @@ func interleavingsOfALease(t *testing.T, p parts) {
 						return fmt.Sprintf("%d admitted and %d denied are counted, %d and %d were", admitted, denied, taken, refused)
 					case final && (since != 0 || have != 0):
 						return fmt.Sprintf("%d were given back and %d taken, of %d; %d are left", r.Held, taken, stock, have)
-					case !final && have != 1-since:
-						return fmt.Sprintf("1 was granted, %d taken since: %d are left", since, have)
+					case !final && have != c.again-since:
+						return fmt.Sprintf("%d were granted, %d taken since: %d are left", c.again, since, have)
 					}
 					return ""
 				},
 			}
 		})
-		t.Logf("final %v: %d orders", final, runs)
+		t.Logf("%+v: %d orders", c, runs)
 		if fault != "" {
-			t.Errorf("final %v: %s", final, fault)
+			t.Errorf("%+v: %s", c, fault)
 		}
 	}
 }

@@ -11,7 +11,7 @@ func (of *Bucket) Left(now int64) int64 {
 }
 
 func (b *book) leftLocked(now int64) int64 {
-	here := b.cell.units()
+	here := b.cell.units() + b.aside
 	switch {
 	case b.counting, b.slots, b.capacity == 0:
 		return max(b.remaining, here)

@@ -170,8 +170,8 @@ func (b *book) unpack() {
 const usualFlags = 3
 
 // flags are what is true or false.
-func (b *book) flags() [10]*bool {
-	return [...]*bool{&b.live, &b.met, &b.early, &b.spans, &b.ended, &b.stopped, &b.failed, &b.gone, &b.dry, &b.free}
+func (b *book) flags() [12]*bool {
+	return [...]*bool{&b.live, &b.met, &b.strained, &b.heavy, &b.early, &b.spans, &b.ended, &b.stopped, &b.failed, &b.gone, &b.dry, &b.free}
 }
 
 func (b *book) walk(p *packing) {
@@ -236,6 +236,7 @@ func (b *book) walk(p *packing) {
 // walkUsual is of numbers that hardly ever are not what follows from others.
 func (b *book) walkUsual(p *packing) {
 	p.num(&b.debt, 0, 14)
+	p.num(&b.aside, b.usualAsideLocked(), 14)
 	p.num(&b.expires, b.usualEnd(), 14)
 	p.num(&b.answered, b.toldAdmitted, 14)
 	p.num(&b.answeredDenied, b.toldDenied, 14)
@@ -247,7 +248,7 @@ func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
 
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.debt != 0 || b.expires != b.usualEnd() || b.answered != b.toldAdmitted || b.answeredDenied != b.toldDenied ||
+	return b.debt != 0 || b.aside != b.usualAsideLocked() || b.expires != b.usualEnd() || b.answered != b.toldAdmitted || b.answeredDenied != b.toldDenied ||
 		b.rowed != b.collectedAdmitted || b.rowedDenied != b.collectedDenied || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 ||
 		b.touched != 0 || b.least != 0
 }

@@ -228,6 +228,7 @@ func (b *book) serveLocked(now int64) []*Waiter {
 		return nil
 	}
 	q := b.queue
+	b.bringLocked()
 	if q.waiters[0].patient {
 		// What came back goes to it, and not first where any request may take it.
 		b.payLocked()

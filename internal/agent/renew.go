@@ -216,17 +216,20 @@ func (b *book) lastsLocked() int64 {
 	return int64(min(float64(b.remaining)*1e12/float64(b.trickle), float64(b.term)))
 }
 
-// Renew composes the next renewal. It fills everything but the bucket's key, the
+// Renew is RenewStrained without strain.
+func (of *Bucket) Renew(now int64, final bool) lease.Renewal { return of.RenewStrained(now, final, 1) }
+
+// RenewStrained composes the next renewal, under so much strain. It fills everything but the bucket's key, the
 // limit and the holder. A final one ends the lease and gives back what is left. One that was
 // not answered is followed by the next: counts are totals, and what is held is
 // what the agent has, so that the store need not have seen the one before.
-func (of *Bucket) Renew(now int64, final bool) lease.Renewal {
+func (of *Bucket) RenewStrained(now int64, final bool, strain int64) lease.Renewal {
 	b := of.open(new(hand))
 	defer b.close()
-	return b.renewLocked(now, final)
+	return b.renewLocked(now, final, strain)
 }
 
-func (b *book) renewLocked(now int64, final bool) lease.Renewal {
+func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 	if b.number == 0 {
 		// Higher than any number of an earlier life of this bucket in this epoch.
 		b.began = max(now, 1)
@@ -272,6 +275,7 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 		Reserved:   min(reserved+b.reservingLocked(), waiting+reserved),
 		InUse:      min(inUse, limit.MaxUnits),
 		Final:      final,
+		Strain:     strain,
 		Alone:      b.alone != inContact,
 		Window:     b.window,
 		Generation: b.generation,
@@ -301,6 +305,7 @@ func (b *book) renewLocked(now int64, final bool) lease.Renewal {
 	b.checkAt = b.nextCheckLocked(now)
 	b.lastAsk = now
 	b.early, b.stopped = false, false
+	b.strained, b.heavy = strain > 1, lease.Heavy(strain)
 	if b.ask == nil {
 		b.ask = renewals.Get().(*pendingRenewal)
 	}
@@ -443,6 +448,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		// came, or waits no more, left it here: it is in no sum until it is reported as held.
 		b.early = true
 	}
+	b.putAsideLocked(now)
 	return served
 }
 

@@ -147,3 +147,9 @@ func (b *book) reopenLocked() {
 		s.shutUntil.Store(0)
 	}
 }
+
+// shutLastsLocked reports whether units are denied without the mutex.
+func (b *book) shutLastsLocked(now int64) bool {
+	s := b.seldom()
+	return s != nil && s.shutUntil.Load() > now
+}

@@ -69,7 +69,7 @@ func (b *book) surplusLocked() bool {
 }
 
 // idle is how many slots are there that no request has.
-func (b *book) idle() int64 { return b.cell.due() + b.cell.units() }
+func (b *book) idle() int64 { return b.cell.due() + b.cell.units() + b.aside }
 
 // earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. Of slots that
 // are given up others wait: the fewer of all are this agent's, the longer it is, so that all agents together

@@ -298,7 +298,7 @@ func (x *step) stockFor(mine, all, trickle int64) int64 {
 		use = max(use, (mine*1000-trickle)*x.strain*4) // what the trickle leaves open, for about a term
 	}
 	stock = min(stock, use)
-	if trickle >= worth && !plenty && x.overloaded(all) && x.strain > 1 && !heavy(x.strain) {
+	if trickle >= worth && !plenty && x.overloaded(all) && x.strain > 1 && !Heavy(x.strain) {
 		stock = max(stock, min(can/8, use)) // of what trickles leave one has some tokens, and then another, rather than each a part of one
 	}
 	if trickle == 0 && !x.r.Spec.Windowed() {

@@ -94,14 +94,14 @@ func (x *step) usualTerm(mine, all, trickle int64) int64 {
 // they cost more than what is decided by them, is worth more error than one more request that waits. Where the holder's share of the burst is small and
 // about as much is asked for as the rate brings, tokens that lie elsewhere would be denied to those for whom there are enough: only heavy strain is worth that.
 func (x *step) strainOf(mine, all int64) int64 {
-	if !x.grows() || !heavy(x.r.Strain) && mulDiv(x.burst, mine, all) < sparse*limit.Micro && 10*all >= x.rate/1000*7 && !x.exceeds(all) {
+	if !x.grows() || !Heavy(x.r.Strain) && mulDiv(x.burst, mine, all) < sparse*limit.Micro && 10*all >= x.rate/1000*7 && !x.exceeds(all) {
 		return 1
 	}
 	return max(x.r.Strain, 1)
 }
 
-// heavy reports whether strain is so large that the server cannot answer what it is asked, rather than that it costs much.
-func heavy(strain int64) bool { return strain >= MaxStrain/2 }
+// Heavy reports whether strain is so large that the server cannot answer what it is asked, rather than that it costs much.
+func Heavy(strain int64) bool { return strain >= MaxStrain/2 }
 
 // lasting is how long what is there lasts whatever is asked for, about: were it five times the rate. A wrong guess is
 // missed by nobody before that. It is 0 where a guess may be missed at once.
@@ -130,7 +130,7 @@ func (x *step) pressedTerm(mine int64) int64 {
 // burst is to have room for what all do not use in a term, a part of the rate, or it would be lost. Heavy strain is worth that.
 func (x *step) strained(term int64) int64 {
 	long := term * x.strain
-	if heavy(x.strain) {
+	if Heavy(x.strain) {
 		return long
 	}
 	return max(term, min(long, mulDiv(x.burst, 2_500_000, x.rate)))
@@ -242,7 +242,7 @@ func (x *step) leftFor(mine, all, trickle, term int64) int64 {
 // is a part of the term. It is 0 for others, and for large requests: these get no share that they could live on.
 func (x *step) abstains(all, trickle, term int64) int64 {
 	switch {
-	case !heavy(x.strain) || all <= seldom || x.next.Largest > 1 || !x.overloaded(all):
+	case !Heavy(x.strain) || all <= seldom || x.next.Largest > 1 || !x.overloaded(all):
 		return 0
 	case trickle >= worth:
 		return term / 2

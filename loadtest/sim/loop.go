@@ -165,8 +165,7 @@ func (p *loop) send(batch []*line) {
 	for i, l := range batch {
 		l.ready, l.flying, l.forced = false, true, 0
 		l.bucket.Expire(now, p.lost || l.lost)
-		renewals[i] = l.bucket.Renew(now, p.leaving || l.bucket.Unused())
-		renewals[i].Strain = w.sc.Faults.Strain
+		renewals[i] = l.bucket.RenewStrained(now, p.leaving || l.bucket.Unused(), w.sc.Faults.Strain)
 	}
 	w.m.calls++
 	w.m.renew(len(batch))

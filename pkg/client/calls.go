@@ -46,7 +46,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, fin
 	for i, e := range batch {
 		e.Flying = true
 		p := &messages[i]
-		r := e.Compose(now, idle, final)
+		r := e.Compose(now, idle, final, int64(req.Strain))
 		wire.WriteRenewal(p, &r)
 		first := len(values)
 		values = e.AppendValues(values)

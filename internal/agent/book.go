@@ -28,7 +28,7 @@ type terms struct {
 	queues   bool  // requests wait their turn unless they say otherwise
 	paced    bool  // what cannot leave at once is denied, not asked for
 	touch    bool  // the first units are admitted on credit
-	exact    bool  // strict: what may have found no room is void
+	exact    bool  // strict: its leases are never lax
 	most     int16 // requests that may wait their turn
 	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
@@ -112,7 +112,7 @@ type book struct {
 	trickle    int64 // micro-tokens a second
 	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
-	aside      int64 // units of the lease that are not in the cell
+	aside      int64 // units of the lease that are not in the cell, but lie aside
 	level      int64 // micro-tokens that were left then, of whole ones in the cell and of one that is not whole yet
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	expires    int64 // before the first lease: when to tell of what was admitted on credit

@@ -17,10 +17,11 @@ const (
 )
 
 // laxLocked reports whether what may have found no room is taken to have found some: what is void comes back only with the next renewal, which is
-// late for who is under heavy strain, or has next to nothing. What that may come to is in docs/error-bound.md. First leases are not lax: a server's strain
+// late for who is under heavy strain, or has next to nothing, and never asked for where requests are paced (nor is anything aside
+// of these, and of what was a window once). What that may come to is in docs/error-bound.md. First leases are not lax: a server's strain
 // is worst when all of them begin, and they are likely to rest.
 func (b *book) laxLocked() bool {
-	return !b.exact && b.number > b.began && (b.heavy || b.strained && b.room < little)
+	return !b.exact && (b.paced || b.spans || b.number > b.began && (b.heavy || b.strained && b.room < little))
 }
 
 // putAsideLocked leaves a part of the lease in the cell, just after a refill.
@@ -48,9 +49,10 @@ func (b *book) usualAsideLocked() int64 {
 	return max(b.level/limit.Micro-part, 0)
 }
 
-// bringLocked puts what lies aside into the cell.
+// bringLocked puts what lies aside into the cell. What came back goes there with it, so it pays first what is owed.
 func (b *book) bringLocked() {
 	if b.aside > 0 {
+		b.payLocked()
 		b.cell.credit(b.aside)
 		b.aside = 0
 	}

@@ -136,3 +136,54 @@ func TestAsideIsThere(t *testing.T) {
 		t.Errorf("%d count as admitted and %d as denied", admitted, denied)
 	}
 }
+
+// What a reservation costs beyond what it had is paid from what lies aside, too, and not owed beside it.
+func TestBeyondAReservationIsPaidFromAside(t *testing.T) {
+	const now = 1_000_000
+	b := leased(t, now, lease.Grant{Tokens: 39, Trickle: limit.Micro, Pile: 1, TTL: 10_000_000})
+	b.Hold(1)
+	b.Take(1)
+	b.Reserve(1, 0)
+	b.Settle(1, 21, 0)
+	left := 0
+	for ask(b, now, 1, false) == Admitted {
+		left++
+	}
+	if debt := peek(b).debt; left != 18 || debt != 0 {
+		t.Errorf("of 39 21 cost one: %d are left, want 18, and %d are owed", left, debt)
+	}
+}
+
+// Units that were nobody's and come back while others lie aside are nobody's again.
+func TestNobodysUnitsComeBackBesideAside(t *testing.T) {
+	const now = 1_000_000
+	b := leased(t, now, lease.Grant{Tokens: 39, Trickle: limit.Micro, Pile: 1, TTL: 10_000_000})
+	b.Admit(10)
+	b.PutBack(10)
+	if r := b.Renew(now, false); r.Held != 39 || peek(b).nobodys != 0 {
+		t.Errorf("a renewal holds %d, want 39; %d that came back are still to be nobody's", r.Held, peek(b).nobodys)
+	}
+}
+
+// A leaky bucket does not ask for what it has not, but denies it: what trickled is not void while all of it is in the cell.
+func TestPacedRequestsAreNotDeniedForWhatMayBeVoid(t *testing.T) {
+	now := int64(1_000_000)
+	b := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.LeakyBucket, Rate: limit.Rate{Units: 100, Per: time.Second}, Burst: 100, EpsilonPPM: 50_000})
+	g := lease.Grant{Trickle: 10 * limit.Micro, Pile: 2, TTL: 10_000_000, Remaining: 1}
+	again(b, now, 1, g)
+	denied := 0
+	for range 2000 {
+		next := now + 125_000
+		for at := b.Due(now); at <= next; at = b.Due(now) { // the owner looks, and renews
+			if now = max(now+1, at); b.Due(now) <= now {
+				again(b, now, 1, g)
+			}
+		}
+		if now = next; ask(b, now, 1, false) != Admitted {
+			denied++
+		}
+	}
+	if denied > 40 {
+		t.Errorf("%d of 2,000 were denied at 8/s of 10/s", denied)
+	}
+}

@@ -81,6 +81,7 @@ func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 // payBeyondLocked admits n units beyond what was reserved: those that are here are taken, so that no
 // request gets them besides, and what is missing is owed. The store is told soon.
 func (b *book) payBeyondLocked(n int64) {
+	b.bringLocked()
 	owed := n - b.cell.claim(n)
 	b.cell.admit(owed)
 	b.debt += owed

@@ -112,8 +112,8 @@ type book struct {
 	trickle    int64 // micro-tokens a second
 	room       int64 // most tokens that may be there after a refill from the trickle; most slots that may lie idle
 	last       int64 // the trickle is credited up to this time
+	level      int64 // micro-tokens that were left then, of whole ones in the cell and aside, and of one that is not whole yet
 	aside      int64 // units of the lease that are not in the cell, but lie aside
-	level      int64 // micro-tokens that were left then, of whole ones in the cell and of one that is not whole yet
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	expires    int64 // before the first lease: when to tell of what was admitted on credit
 	term       int64

@@ -68,7 +68,7 @@ func (b *book) surplusLocked() bool {
 	return false
 }
 
-// idle is how many slots are there that no request has.
+// idle is how many units are there that no request has.
 func (b *book) idle() int64 { return b.cell.due() + b.cell.units() + b.aside }
 
 // earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. Of slots that

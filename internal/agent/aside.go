@@ -42,11 +42,16 @@ func (b *book) usualAsideLocked() int64 {
 	if !b.live || b.trickle == 0 || b.spans || b.slots || b.paced || b.laxLocked() {
 		return 0
 	}
+	return max(b.level/limit.Micro-b.partLocked(), 0)
+}
+
+// partLocked is how many units are in the cell after a refill, if there are as many: of these nobody knows when they were spent.
+func (b *book) partLocked() int64 {
 	part := max((b.room+inParts-1)/inParts, 1)
 	if b.strained {
 		part = max(part, min((b.room+1)/2, bulk))
 	}
-	return max(b.level/limit.Micro-part, 0)
+	return part
 }
 
 // bringLocked puts what lies aside into the cell. What came back goes there with it, so it pays first what is owed.

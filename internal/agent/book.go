@@ -114,6 +114,8 @@ type book struct {
 	last       int64 // the trickle is credited up to this time
 	level      int64 // micro-tokens that were left then, of whole ones in the cell and aside, and of one that is not whole yet
 	aside      int64 // units of the lease that are not in the cell, but lie aside
+	void       void
+	voidAt     int64 // when some units last found no room; 0 for never
 	debt       int64 // tokens spent that a grant had taken back already; slots in use beyond those granted
 	expires    int64 // before the first lease: when to tell of what was admitted on credit
 	term       int64

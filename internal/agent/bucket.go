@@ -316,6 +316,7 @@ func (b *book) refillLocked(now int64) int64 {
 		gained = gained * b.trickle / 1e6
 	}
 	left := b.level / limit.Micro
+	trickled := gained
 	gained += b.level % limit.Micro
 	tokens := gained / limit.Micro
 	b.level = gained % limit.Micro
@@ -328,6 +329,7 @@ func (b *book) refillLocked(now int64) int64 {
 		left = have
 	}
 	if room := max(b.room-max(left, have), 0); tokens > room {
+		b.voidedLocked(now, trickled, tokens-room)
 		tokens = room
 		b.level = 0
 	}

@@ -32,7 +32,7 @@ type packing struct {
 
 const (
 	// common is how many numbers may differ in most books; those behind them do in few, and have their bits only there.
-	common   = 31
+	common   = 39
 	wide     = 1 << common // there are others
 	head     = (common + 1) / 8
 	wideHead = 8
@@ -117,7 +117,6 @@ func (b *book) pack() bool {
 	from := uint(wideHead - head)
 	if b.rare() {
 		p.bits, p.bit = -1, common+1
-		b.walkUsual(&p)
 		b.walkRare(&p)
 		p.differ |= wide
 		from = 0
@@ -155,14 +154,11 @@ func (b *book) unpack() {
 	p.bits = int64(bits & (wide - 1))
 	if bits&wide == 0 {
 		b.walk(&p)
-		p.bits = 0
-		b.walkUsual(&p)
 		return
 	}
 	p.at = 8 * wideHead
 	b.walk(&p)
 	p.bits = int64(bits >> (common + 1))
-	b.walkUsual(&p)
 	b.walkRare(&p)
 }
 
@@ -191,19 +187,22 @@ func (b *book) walk(p *packing) {
 	p.num(&b.lastAsk, midAge, 42)
 	p.num(&b.answeredAt, b.lastAsk, 20)
 	p.num(&b.checkedAt, b.lastAsk, 22)
-	p.num(&b.last, b.lastAsk, 13)
+	p.num(&b.last, b.lastAsk, 15)
 	p.num(&b.term, 0, 28)
 	p.num(&b.renewAt, b.answeredAt+b.term-b.leadLocked(b.term), 24)
 	p.num(&b.denyUntil, 0, 42)
-	p.num(&b.resetAt, b.last, 26)
+	p.num(&b.resetAt, b.last, 27)
 	p.num(&b.active, b.lastAsk/grain, 6)
 
 	// The lease.
-	p.num(&b.trickle, 0, 31)
+	p.num(&b.trickle, 0, 32)
 	p.num(&b.room, 0, 12)
-	p.num(&b.level, b.room*limit.Micro, 26)
+	whole, part := b.level/limit.Micro, b.level%limit.Micro
+	p.num(&whole, b.room, 9)
+	p.num(&part, 0, 21)
+	b.level = whole*limit.Micro + part
 	p.num(&b.granted, b.room+b.trickle/1000*(b.term/1000)/1_000_000, 9)
-	p.num(&b.remaining, 0, 18)
+	p.num(&b.remaining, 0, 19)
 	p.num(&b.generation, 1, 3)
 
 	// Counts, most of which are those that the last renewal told of.
@@ -215,12 +214,11 @@ func (b *book) walk(p *packing) {
 	p.num(&b.spentBase, b.toldAdmitted, 8)
 	p.num(&b.collectedAdmitted, b.toldAdmitted, 8)
 	p.num(&b.collectedDenied, b.toldDenied, 8)
-	p.num(&b.cell.folded, 0, 8)
 	in := b.toldAdmitted + b.room
 	if b.has(durable) {
 		in = 0
 	}
-	p.num(&b.cell.in, in, 9)
+	p.num(&b.cell.in, in, 12)
 	refused := b.toldDenied
 	if b.has(durable) {
 		refused = 0
@@ -228,14 +226,13 @@ func (b *book) walk(p *packing) {
 	p.num(&b.cell.refused, refused, 8)
 
 	p.num(&b.asked, 0, 8)
-	p.num(&b.within, 0, 25)
+	p.num(&b.within, 0, 22)
 	p.num(&b.checkAt, b.nextCheck(b.checkedAt, b.spans), 21)
 	small(p, &b.uses, 4)
-}
+	p.num((*int64)(&b.void), 0, 16)
 
-// walkUsual is of numbers that hardly ever are not what follows from others.
-func (b *book) walkUsual(p *packing) {
-	p.num(&b.debt, 0, 14)
+	// Numbers that hardly ever are not what follows from others.
+	p.num(&b.voidAt, b.usualVoidAt(), 21)
 	p.num(&b.aside, b.usualAsideLocked(), 14)
 	p.num(&b.expires, b.usualEnd(), 14)
 	p.num(&b.answered, b.toldAdmitted, 14)
@@ -244,13 +241,19 @@ func (b *book) walkUsual(p *packing) {
 	p.num(&b.rowedDenied, b.collectedDenied, 14)
 }
 
+// usualVoidAt is when the last refill was, if any found no room.
+func (b *book) usualVoidAt() int64 {
+	if b.void == 0 {
+		return 0
+	}
+	return b.last
+}
+
 func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
 
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.debt != 0 || b.aside != b.usualAsideLocked() || b.expires != b.usualEnd() || b.answered != b.toldAdmitted || b.answeredDenied != b.toldDenied ||
-		b.rowed != b.collectedAdmitted || b.rowedDenied != b.collectedDenied || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 ||
-		b.touched != 0 || b.least != 0
+	return b.debt != 0 || b.cell.folded != 0 || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 || b.touched != 0 || b.least != 0
 }
 
 func (b *book) walkRare(p *packing) {
@@ -258,6 +261,8 @@ func (b *book) walkRare(p *packing) {
 	if b.spans {
 		turnsAt = b.resetAt
 	}
+	p.num(&b.debt, 0, 14)
+	p.num(&b.cell.folded, 0, 14)
 	p.num(&b.window, 0, 14)
 	p.num(&b.length, 0, 14)
 	p.num(&b.share, 0, 14)
@@ -279,6 +284,7 @@ func (b *book) walkRare(p *packing) {
 	p.num(&b.hopeless, 0, 14)
 	p.num(&b.opened, 0, 14)
 	p.num(&b.nobodys, 0, 14)
-	small(p, &b.touched, 8)
-	small(p, &b.least, 8)
+	both := int64(b.least)<<8 | int64(b.touched)
+	p.num(&both, 0, 14)
+	b.least, b.touched = int32(both>>8), uint8(both)
 }

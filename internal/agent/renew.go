@@ -280,6 +280,7 @@ func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 		Window:     b.window,
 		Generation: b.generation,
 	}
+	r.Void, r.VoidAgo = b.surelyVoidLocked(now)
 	if b.answeredAt > 0 {
 		r.Elapsed = max(now-b.answeredAt, 0)
 	}
@@ -346,6 +347,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		b.alone = inContact
 	}
 	if p.final {
+		b.void, b.voidAt = 0, 0
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
@@ -397,6 +399,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		b.room += max(g.Tokens-p.waited-p.reserved, 0)
 	}
 	b.last = now
+	b.void, b.voidAt = 0, 0
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)
 	b.denyUntil = 0

@@ -405,13 +405,18 @@ func TestSlotsAreShared(t *testing.T) {
 }
 
 // Agents have little to do for a while, and then all of them have much at once. Requests are decided by the cells, which know no
-// time, as far as these go. What trickled before is not spent besides what was there then: of a strict limit no window is above its bound.
+// time, as far as these go. What trickled before is not spent besides what was there then: no window is above its bound, of a strict limit to the token.
 func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
+	t.Run("strict", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 0) })
+	t.Run("within 5 %", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 50_000) })
+}
+
+func noWindowIsAboveTheBoundAfterARest(t *testing.T, epsilonPPM int64) {
 	unraced.Only(t)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		rate := []int64{35, 185, 1000}[seed%3]
-		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate}, 20)
+		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate, EpsilonPPM: epsilonPPM}, 20)
 		w.rng = r
 		var admitted []int64                        // when
 		asks := func(from, to int64, all float64) { // requests a second of all agents
@@ -442,8 +447,8 @@ func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
 			}
 			most = max(most, i-first+1)
 		}
-		if int64(most) > 2*rate {
-			t.Errorf("seed %d: %d were admitted in a second, of %d/s and a burst of a second", seed, most, rate)
+		if bound := 2 * rate; int64(most) > bound+bound*epsilonPPM/limit.Micro {
+			t.Errorf("seed %d: %d were admitted in a second, of %d/s and a burst of a second: %.3f of both", seed, most, rate, float64(most)/float64(bound))
 		}
 	}
 }

@@ -100,6 +100,10 @@ func (r *Renewal) Check() error {
 	case r.ExpiresIn < 0 || r.ExpiresIn > maxCount || r.Trickle < 0 || r.Trickle > maxCount || r.Generation < 0 || r.Generation > maxCount ||
 		r.Elapsed < 0 || r.Elapsed > maxCount/4: // which is added to a time
 		return bad("what is left of the lease", max(r.ExpiresIn, r.Trickle, r.Generation, r.Elapsed))
+	case r.Void < 0 || r.Void > limit.MaxUnits:
+		return bad("what was void", r.Void)
+	case r.VoidAgo < 0 || r.VoidAgo > maxCount/4 || (r.VoidAgo > 0) != (r.Void > 0):
+		return bad("how long ago what was void came", r.VoidAgo)
 	case r.Figure.Used < 0 || r.Figure.Used > maxUnits || r.Figure.Window < 0 || r.Figure.Window > maxCount || r.Figure.Through < 0 || r.Figure.Through > maxCount:
 		return bad("the ledger's figure", r.Figure.Used)
 	case r.Memory.Since < 0 || r.Memory.Since > maxCount:

@@ -184,7 +184,7 @@ func (x *step) putBack() {
 	}
 	x.Level += held
 	if back >= 0 {
-		x.Level += min(back, x.unused(end, spent, held))
+		x.Level += min(back, x.unused(end, back, spent, held))
 	} else {
 		x.overdraw(end, -back, spent)
 	}
@@ -195,18 +195,34 @@ func (x *step) putBack() {
 // spent in that one: nothing of that lease goes back but what it still holds.
 func (x *step) anew() bool { return x.rec.Began != x.r.Began }
 
-// unused is the most that goes back of a lease beside what is held of it. Unused trickle counts only since the bucket
-// last could be full. When in that time it went unused the holder does not say: first, perhaps, until the bucket was full, and then
-// it was drained. Strict limits take it so. Epsilon has room for it elsewhere, and the error would be four times as large
-// where demand is a little more than the rate (docs/error-bound.md).
-func (x *step) unused(end, spent, held int64) int64 {
+// unused is the most of back that goes back of a lease, beside what is held of it. Unused trickle counts only since the bucket
+// last could be full. When in that time it went unused nobody knows to the token: first, perhaps, until the bucket was full, and then
+// it was drained. Strict limits take it so, and the error would be four times as large of others where demand is a little more than the
+// rate. There the holder says what found no room, and when the last of that came (docs/error-bound.md).
+func (x *step) unused(end, back, spent, held int64) int64 {
 	lease, lent := &x.rec.Lease, x.rec.Lent
-	trickle := mulDiv(lease.Trickle, end-max(min(x.Since, end), x.rec.Start), 1e6)
+	trickle := mulDiv(lease.Trickle, end-x.sinceFull(end), 1e6)
 	if x.r.Spec.EpsilonPPM > 0 {
-		return lent + trickle
+		void := x.r.Void * limit.Micro
+		return min(lent+trickle, max(back-void, 0)+min(void, x.voidSince(end)))
 	}
 	drained := max(spent+held-lent-lease.Pile, 0) // of the trickle, since its cell was full
 	return max(lent-spent-held, 0) + max(trickle-drained, 0)
+}
+
+// sinceFull is from when on what trickled of the lease until end was not void because the bucket could be full.
+func (x *step) sinceFull(end int64) int64 { return max(min(x.Since, end), x.rec.Start) }
+
+// voidSince is the most of what found no room that goes back: what trickled from when the bucket last could be full until the last of it
+// came, and the lease's share of half the slack. A window has only one term of each holder across its beginning, so that no more than half the slack
+// is admitted in it that was void before.
+func (x *step) voidSince(end int64) int64 {
+	trickle := min(x.rec.Lease.Trickle, x.rate)
+	if trickle <= 0 {
+		return 0
+	}
+	last := min(x.t-x.r.VoidAgo, end)
+	return mulDiv(trickle, max(last-x.sinceFull(end), 0), 1e6) + mulDiv(x.slack/2, trickle, x.rate)
 }
 
 // windowed reports whether window is the one that a fixed window is in; of what has

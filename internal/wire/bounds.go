@@ -149,6 +149,8 @@ func CheckRenewal(r *quotav1.Renewal) error {
 		bound{"largest", r.Largest, 0, r.Waiting},
 		bound{"in_use", r.InUse, 0, maxCount},
 		bound{"elapsed_us", r.ElapsedUs, 0, maxCount},
+		bound{"void", r.Void, 0, maxCount},
+		bound{"void_ago_us", r.VoidAgoUs, 0, maxCount},
 		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_OVERAGE)},
 	)
 }

@@ -30,7 +30,7 @@ func WriteRenewal(p *quotav1.Renewal, r *lease.Renewal) {
 	p.Number, p.Began, p.Admitted, p.Denied, p.Told = r.Number, r.Began, r.Admitted, r.Denied, r.Told
 	p.Held, p.Waiting, p.Largest, p.Reserved, p.InUse, p.Final, p.Alone = r.Held, r.Waiting, r.Largest, r.Reserved, r.InUse, r.Final, r.Alone
 	p.Window, p.Trickle, p.ExpiresInMs, p.Generation = r.Window/usPerMs, r.Trickle, floor(r.ExpiresIn), r.Generation
-	p.ElapsedUs = r.Elapsed
+	p.ElapsedUs, p.Void, p.VoidAgoUs = r.Elapsed, r.Void, r.VoidAgo
 }
 
 // RenewalFromProto leaves Key, Spec, Holder and Now to the caller. Bounds are
@@ -40,7 +40,7 @@ func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
 		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), Reserved: p.GetReserved(), InUse: p.GetInUse(), Final: p.GetFinal(), Alone: p.GetAlone(),
 		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
-		Elapsed: p.GetElapsedUs(),
+		Elapsed: p.GetElapsedUs(), Void: p.GetVoid(), VoidAgo: p.GetVoidAgoUs(),
 	}
 }
 

@@ -378,6 +378,8 @@ func TestRenewalBounds(t *testing.T) {
 		{renewal(func(r *quotav1.Renewal) { r.ExpiresInMs = MaxTTL + 1 }), "expires_in_ms"},
 		{renewal(func(r *quotav1.Renewal) { r.Generation = -1 }), "generation"},
 		{renewal(func(r *quotav1.Renewal) { r.ElapsedUs = -1 }), "elapsed_us"},
+		{renewal(func(r *quotav1.Renewal) { r.Void = -1 }), "void"},
+		{renewal(func(r *quotav1.Renewal) { r.VoidAgoUs = -1 }), "void_ago_us"},
 	} {
 		err := CheckRenewal(c.in)
 		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), c.says)) {

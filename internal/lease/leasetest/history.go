@@ -168,6 +168,12 @@ func (h *History) Next() (lease.Renewal, func(lease.Answer)) {
 			r.Elapsed = rng.Int64N(2_000_000)
 		}
 	}
+	if rng.IntN(3) == 0 {
+		r.Void, r.VoidAgo = 1+rng.Int64N(max(p.grant.Tokens, 1)), 1+rng.Int64N(2_000_000)
+		if rng.IntN(10) == 0 {
+			r.Void = 1 + rng.Int64N(limit.MaxUnits)
+		}
+	}
 	p.last = r
 	return r, func(a lease.Answer) {
 		if a.Err == nil {

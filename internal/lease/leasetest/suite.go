@@ -447,6 +447,9 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 			"rate 0":            func(r *lease.Renewal) { r.Spec.Units = 0 },
 			"no key":            func(r *lease.Renewal) { r.Key = "" },
 			"told too much":     func(r *lease.Renewal) { r.Told = 5 },
+			"void, never":       func(r *lease.Renewal) { r.Void = 1 },
+			"void of nothing":   func(r *lease.Renewal) { r.VoidAgo = 1 },
+			"void too much":     func(r *lease.Renewal) { r.Void, r.VoidAgo = limit.MaxUnits+1, 1 },
 		} {
 			r := good
 			spoil(&r)

@@ -37,10 +37,15 @@ func TestIdleBucketsGo(t *testing.T) {
 	}
 }
 
-// Honest holders keep the bounds of sliding windows, logs, slots and strict buckets at every instant.
+// Honest holders keep the bounds of sliding windows, logs, slots and buckets at every instant.
 func TestBounds(t *testing.T) {
 	unraced.Only(t)
-	leasetest.Bounds(t, 240, func(*testing.T) lease.Store { return memstore.New() })
+	leasetest.Bounds(t, 280, func(*testing.T) lease.Store { return memstore.New() })
+}
+
+func TestVoids(t *testing.T) {
+	unraced.Only(t)
+	leasetest.Voids(t, 2000, func(*testing.T) lease.Store { return memstore.New() })
 }
 
 // A limit that changes its algorithm again and again admits no more than one that does not.

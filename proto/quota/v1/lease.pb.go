@@ -722,7 +722,12 @@ type Renewal struct {
 	ElapsedUs int64 `protobuf:"varint,22,opt,name=elapsed_us,json=elapsedUs,proto3" json:"elapsed_us,omitempty"`
 	// True where some of `admitted` was spent of the share of a window that the agent
 	// goes on with out of contact.
-	Alone         bool `protobuf:"varint,23,opt,name=alone,proto3" json:"alone,omitempty"`
+	Alone bool `protobuf:"varint,23,opt,name=alone,proto3" json:"alone,omitempty"`
+	// Units of the lease that trickled and surely found no room, and how long ago the last of them came, in microseconds
+	// by the agent's own clock, at least 1; 0 and 0 for none. What could not have been in the bucket besides does not go
+	// back to it.
+	Void          int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
+	VoidAgoUs     int64 `protobuf:"varint,25,opt,name=void_ago_us,json=voidAgoUs,proto3" json:"void_ago_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -916,6 +921,20 @@ func (x *Renewal) GetAlone() bool {
 		return x.Alone
 	}
 	return false
+}
+
+func (x *Renewal) GetVoid() int64 {
+	if x != nil {
+		return x.Void
+	}
+	return 0
+}
+
+func (x *Renewal) GetVoidAgoUs() int64 {
+	if x != nil {
+		return x.VoidAgoUs
+	}
+	return 0
 }
 
 type RenewResponse struct {
@@ -2902,7 +2921,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
 	"\atenants\x18\x05 \x03(\tR\atenants\x12\x16\n" +
-	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xff\x04\n" +
+	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xb3\x05\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2930,7 +2949,9 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x06shadow\x18\x15 \x01(\bR\x06shadow\x12\x1d\n" +
 	"\n" +
 	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\x12\x14\n" +
-	"\x05alone\x18\x17 \x01(\bR\x05alone\"\x1e\n" +
+	"\x05alone\x18\x17 \x01(\bR\x05alone\x12\x12\n" +
+	"\x04void\x18\x18 \x01(\x03R\x04void\x12\x1e\n" +
+	"\vvoid_ago_us\x18\x19 \x01(\x03R\tvoidAgoUs\"\x1e\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05LIMIT\x10\x00\x12\v\n" +
 	"\aOVERAGE\x10\x01\"\x8b\x01\n" +

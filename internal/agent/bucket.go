@@ -329,7 +329,7 @@ func (b *book) refillLocked(now int64) int64 {
 		left = have
 	}
 	if room := max(b.room-max(left, have), 0); tokens > room {
-		b.voidedLocked(now, trickled, tokens-room)
+		b.voidedLocked(now, trickled, (tokens-room)*limit.Micro+b.level)
 		tokens = room
 		b.level = 0
 	}

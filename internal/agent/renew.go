@@ -48,6 +48,7 @@ type pendingRenewal struct {
 	reserved int64
 	inUse    int64 // slots that stay here whatever the answer
 	window   int64 // that it spoke of
+	void     int64 // quarters of units that had found no room by then
 	unrun    int64 // of the lease that it ends: what its trickle would still have brought
 	nobodys  int64 // as of then, which it told of: the store took them out, and what comes back of them is the bucket's
 	alone    bool  // as it said
@@ -312,7 +313,7 @@ func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 	}
 	*b.ask = pendingRenewal{
 		number: r.Number, final: final, told: b.toldAdmitted, denied: b.toldDenied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, nobodys: b.nobodys, window: b.window, alone: b.alone != inContact, unrun: r.Unrun(),
+		stock: held, waited: waiting, reserved: reserved, inUse: inUse, nobodys: b.nobodys, window: b.window, alone: b.alone != inContact, void: b.void.quarters(), unrun: r.Unrun(),
 	}
 	return r
 }
@@ -347,7 +348,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		b.alone = inContact
 	}
 	if p.final {
-		b.void, b.voidAt = 0, 0
+		b.heardLocked(p.void)
 		b.generation = 0 // nothing is held that a store could forget
 		return b.serveLocked(now)
 	}
@@ -399,7 +400,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		b.room += max(g.Tokens-p.waited-p.reserved, 0)
 	}
 	b.last = now
-	b.void, b.voidAt = 0, 0
+	b.heardLocked(p.void)
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)
 	b.denyUntil = 0

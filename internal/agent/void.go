@@ -9,30 +9,48 @@ import (
 // What trickles and finds no room is void. The store is told how much that was, and when the last of it came: what goes back to a bucket that
 // could be full after that would come on top of a full one.
 
-// void is how many units of a lease found no room, times mostFound, and beside that how much did find some when others last found none, in eighths of what
-// is in the cell at a time: less than mostFound.
+// void is how much of a lease found no room, in quarters of a unit, times mostFound; and beside that, less than mostFound, how much did find some when
+// some last found none, in eighths of what is in the cell at a time.
 type void int64
 
 const mostFound = 32
 
-// voidedLocked notes that of what trickled until now, in micro-units, some units found no room. The others came last, for what was spent may have been
-// spent just now.
-func (b *book) voidedLocked(now, trickled, units int64) {
+func voidOf(quarters, found int64) void { return void(quarters*mostFound + found) }
+
+func (v void) quarters() int64 { return int64(v) / mostFound }
+
+func (v void) found() int64 { return int64(v) % mostFound }
+
+// voidedLocked notes that of what trickled until now some found no room, all in micro-units.
+func (b *book) voidedLocked(now, trickled, none int64) {
 	if b.laxLocked() {
 		return
 	}
-	found := float64(trickled-units*limit.Micro) * inParts / float64(b.partLocked()*limit.Micro)
-	all := min(int64(b.void)/mostFound+units, limit.MaxUnits)
-	b.void, b.voidAt = void(all*mostFound+int64(min(max(math.Ceil(found), 0), mostFound-1))), now
+	quarters := b.void.quarters() + (none+limit.Micro/8)/(limit.Micro/4)
+	found := math.Ceil(8 * float64(trickled-none) / float64(b.partLocked()*limit.Micro))
+	b.void, b.voidAt = voidOf(min(quarters, 4*limit.MaxUnits), int64(min(max(found, 0), mostFound-1))), now
 }
 
 // surelyVoidLocked is how many units of the lease found no room, and how long ago the last of them came, in microseconds. Of as many as are in the
-// cell at a time nobody knows: they may have made room just before the refill that found none.
+// cell at a time nobody knows: they may have made room just before the refill that found none. Nor is it known when the last came. It is said to
+// have been before what found room, as if that had been spent since.
 func (b *book) surelyVoidLocked(now int64) (units, ago int64) {
 	part := b.partLocked()
-	if units = int64(b.void)/mostFound - part; units <= 0 || b.trickle == 0 {
+	if units = b.void.quarters()/4 - part; units <= 0 {
 		return 0, 0
 	}
-	found := float64(part) * float64(b.void%mostFound) / inParts
-	return units, max(now-b.voidAt, 1) + int64(found*1e12/float64(b.trickle))
+	ago = max(now-b.voidAt, 1)
+	if b.trickle > 0 {
+		ago += int64(float64(part*b.void.found()) / 8 * 1e12 / float64(b.trickle))
+	}
+	return units, min(ago, max(now-b.answeredAt, 1)) // no earlier than the lease
+}
+
+// heardLocked has what a renewal told of not be told again. The rest came since that was sent; a little of it is let go, for it takes room in memory.
+func (b *book) heardLocked(told int64) {
+	if rest := b.void.quarters() - told; rest > 2*b.partLocked() {
+		b.void = voidOf(rest, b.void.found())
+	} else {
+		b.void, b.voidAt = 0, 0
+	}
 }

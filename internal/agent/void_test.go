@@ -57,11 +57,30 @@ func TestVoidIsTold(t *testing.T) {
 		if r := again(b, now, c.strain, grant); r.Void != 0 || r.VoidAgo != 0 {
 			t.Errorf("%s: after an answer: %d units %d us ago, want none", c.what, r.Void, r.VoidAgo)
 		}
-		if c.void > 0 {
-			now += 10 * second
-			if r := b.Renew(now, true); r.Void == 0 {
-				t.Errorf("%s: the last renewal says nothing", c.what)
-			}
+		if c.void == 0 {
+			continue
 		}
+		now += 10 * second
+		last := b.RenewStrained(now, true, c.strain)
+		b.Fail(now)
+		if r := b.RenewStrained(now+second, true, c.strain); last.Void == 0 || r.Void < last.Void || r.VoidAgo < second {
+			t.Errorf("%s: the last renewal says %d units, and when that was not answered %d, %d us ago", c.what, last.Void, r.Void, r.VoidAgo)
+		}
+	}
+}
+
+// What is void while a renewal is under way is not told by it, and is by the next. However little of the trickle is left, what is void was so within the lease.
+func TestVoidOfARenewalUnderWay(t *testing.T) {
+	const second = 1_000_000
+	l := &limit.Limit{Name: "l", Rate: limit.Rate{Units: 1000, Per: time.Second}, Burst: 1000, EpsilonPPM: 50_000}
+	b := NewBucket(l)
+	grant := lease.Grant{Tokens: 79, Trickle: 100 * limit.Micro, Pile: 1, TTL: 120 * second}
+	again(b, second, 1, grant)
+	b.Take(5) // who knows when
+	grant.Number = b.Renew(2*second, false).Number
+	grant.Trickle = 1
+	b.Apply(3*second, grant)
+	if r := b.Renew(3*second, false); r.Void != 85 || r.VoidAgo != second {
+		t.Errorf("said are %d units, %d us ago; want 85 of the 100 of the second that the renewal took, for 5 found room, and no longer ago than that was sent", r.Void, r.VoidAgo)
 	}
 }

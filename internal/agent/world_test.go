@@ -24,6 +24,7 @@ type world struct {
 	store  *memstore.Store
 	limit  limit.Limit
 	rng    *rand.Rand
+	way    int64 // that a message takes, beside half a millisecond to one
 	nodes  []*node
 }
 
@@ -115,14 +116,14 @@ func (n *node) send() {
 	if w.limit.Slots > 0 {
 		r.Spec.Units = w.limit.Slots
 	}
-	w.after(500+w.rng.Int64N(500), func() {
+	w.after(w.way+500+w.rng.Int64N(500), func() {
 		r.Now = worldEpoch + w.now
 		if p := r.Spec.Period; w.limit.Algorithm.Windowed() {
 			r.Spec.WindowStart = r.Now - r.Now%p
 			r.Spec.WindowEnd, r.Spec.NextWindowEnd = r.Spec.WindowStart+p, r.Spec.WindowStart+2*p
 		}
 		a := w.store.Renew(context.Background(), []lease.Renewal{r})[0]
-		w.after(500+w.rng.Int64N(500), func() {
+		w.after(w.way+500+w.rng.Int64N(500), func() {
 			if n.crashed {
 				return
 			}
@@ -407,21 +408,27 @@ func TestSlotsAreShared(t *testing.T) {
 // Agents have little to do for a while, and then all of them have much at once. Requests are decided by the cells, which know no
 // time, as far as these go. What trickled before is not spent besides what was there then: no window is above its bound, of a strict limit to the token.
 func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
-	t.Run("strict", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 0) })
-	t.Run("within 5 %", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 50_000) })
+	unraced.Only(t)
+	t.Run("strict", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 0, 0) })
+	t.Run("within 5 %", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 50_000, 0) })
+	t.Run("within 5 %, three agents", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 3, 50_000, 0) })
+	t.Run("within 5 %, round trips of 50 ms", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 50_000, 25_000) })
 }
 
-func noWindowIsAboveTheBoundAfterARest(t *testing.T, epsilonPPM int64) {
-	unraced.Only(t)
+func noWindowIsAboveTheBoundAfterARest(t *testing.T, agents int, epsilonPPM, way int64) {
+	most := map[int64]float64{}
+	defer func() { t.Log("most of R x W + B, by rate:", most) }()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		rate := []int64{35, 185, 1000}[seed%3]
-		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate, EpsilonPPM: epsilonPPM}, 20)
+		w := newWorld(limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: rate, Per: time.Second}, Burst: rate, EpsilonPPM: epsilonPPM}, agents)
+		w.way = way
 		w.rng = r
 		var admitted []int64                        // when
 		asks := func(from, to int64, all float64) { // requests a second of all agents
+			each := float64(agents) * 1e6 / all
 			for _, n := range w.nodes {
-				for at := from + int64(r.ExpFloat64()*20e6/all); at < to; at += int64(r.ExpFloat64() * 20e6 / all) {
+				for at := from + int64(r.ExpFloat64()*each); at < to; at += int64(r.ExpFloat64() * each) {
 					w.after(at-w.now, func() {
 						n.ask(false, func(ok bool) {
 							if ok {
@@ -440,15 +447,16 @@ func noWindowIsAboveTheBoundAfterARest(t *testing.T, epsilonPPM int64) {
 			asks(rest, at, 3*float64(rate))
 		}
 		w.runTo(at + 1_000_000)
-		most, first := 0, 0
+		peak, first := 0, 0
 		for i := range admitted {
 			for admitted[first] <= admitted[i]-1_000_000 {
 				first++
 			}
-			most = max(most, i-first+1)
+			peak = max(peak, i-first+1)
 		}
-		if bound := 2 * rate; int64(most) > bound+bound*epsilonPPM/limit.Micro {
-			t.Errorf("seed %d: %d were admitted in a second, of %d/s and a burst of a second: %.3f of both", seed, most, rate, float64(most)/float64(bound))
+		most[rate] = max(most[rate], float64(peak)/float64(2*rate))
+		if bound := 2 * rate; int64(peak) > bound+bound*epsilonPPM/limit.Micro {
+			t.Errorf("seed %d: %d were admitted in a second, of %d/s and a burst of a second", seed, peak, rate)
 		}
 	}
 }

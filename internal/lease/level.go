@@ -203,8 +203,8 @@ func (x *step) unused(end, back, spent, held int64) int64 {
 	lease, lent := &x.rec.Lease, x.rec.Lent
 	trickle := mulDiv(lease.Trickle, end-x.sinceFull(end), 1e6)
 	if x.r.Spec.EpsilonPPM > 0 {
-		void := x.r.Void * limit.Micro
-		return min(lent+trickle, max(back-void, 0)+min(void, x.voidSince(end)))
+		void, since := x.roomless(end)
+		return min(lent+trickle, max(back-void, 0)+min(void, since))
 	}
 	drained := max(spent+held-lent-lease.Pile, 0) // of the trickle, since its cell was full
 	return max(lent-spent-held, 0) + max(trickle-drained, 0)
@@ -213,16 +213,17 @@ func (x *step) unused(end, back, spent, held int64) int64 {
 // sinceFull is from when on what trickled of the lease until end was not void because the bucket could be full.
 func (x *step) sinceFull(end int64) int64 { return max(min(x.Since, end), x.rec.Start) }
 
-// voidSince is the most of what found no room that goes back: what trickled from when the bucket last could be full until the last of it
-// came, and the lease's share of half the slack. A window has only one term of each holder across its beginning, so that no more than half the slack
-// is admitted in it that was void before.
-func (x *step) voidSince(end int64) int64 {
-	trickle := min(x.rec.Lease.Trickle, x.rate)
-	if trickle <= 0 {
-		return 0
+// roomless is what of the lease found no room, as far as its holder says, and the most of it that goes back: what trickled from when the bucket last
+// could be full until the last of it came, and the lease's share of five eighths of the slack. A window has only one term of each holder across its beginning, so
+// that no more than that is admitted in it that was void before. What was void of a lease that the holder never heard of was settled when it ended.
+func (x *step) roomless(end int64) (all, since int64) {
+	trickle, from := min(x.rec.Lease.Trickle, x.rate), x.rec.Start
+	if x.r.Void == 0 || trickle <= 0 {
+		return 0, 0
 	}
-	last := min(x.t-x.r.VoidAgo, end)
-	return mulDiv(trickle, max(last-x.sinceFull(end), 0), 1e6) + mulDiv(x.slack/2, trickle, x.rate)
+	last := max(min(x.t-x.r.VoidAgo, end), from)
+	all = min(x.r.Void*limit.Micro, mulDiv(x.rec.Lease.Trickle, last-from, 1e6))
+	return all, mulDiv(trickle, max(last-x.sinceFull(end), 0), 1e6) + mulDiv(x.slack*5/8, trickle, x.rate)
 }
 
 // windowed reports whether window is the one that a fixed window is in; of what has

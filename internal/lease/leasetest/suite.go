@@ -438,6 +438,31 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	t.Run("what was void goes back as far as the bucket had room since, and what was void of an earlier lease is none of this one's", func(t *testing.T) {
+		// A bucket of 1,000 is full until half a second before a renewal; its holder has had a lease for a second.
+		after := func(void, ago int64) int64 {
+			s := open(t)
+			r := ask("a", Bucket(100, 1000), start, 1, 40)
+			r.Largest = 1
+			g := one(t, s, r)
+			r.Number, r.Now, r.Waiting, r.Largest, r.Elapsed, r.Admitted, r.Told, r.Held = 2, start+second/2, 0, 0, second/2, 40, 0, g.Tokens-40
+			g = one(t, s, r)
+			r.Told = 40
+			drain := ask("b", Bucket(100, 1000), start+second, 1, 900)
+			drain.Largest = 1
+			one(t, s, drain)
+			r.Number, r.Now, r.Held, r.Void, r.VoidAgo, r.Elapsed = 3, start+3*second/2, g.Tokens, void, ago, second
+			if g.Trickle == 0 || g.Tokens == 0 {
+				t.Fatalf("the lease has %d tokens and trickles %d", g.Tokens, g.Trickle)
+			}
+			return one(t, s, r).Remaining
+		}
+		untold, all, half, before := after(0, 0), after(1000, 1), after(1000, second/2), after(1000, second)
+		if all >= untold || half >= untold || before != untold {
+			t.Errorf("%d are left if nothing is told of, %d if nothing of a lease of a second found room, %d if nothing of half of it, %d if that was before it; want fewer but for the last", untold, all, half, before)
+		}
+	})
+
 	t.Run("nonsense is refused and changes nothing", func(t *testing.T) {
 		s := open(t)
 		good := ask("a", Bucket(1, 2), start, 1, 1)

@@ -10,10 +10,14 @@ import (
 // could be full after that would come on top of a full one.
 
 // void is how much of a lease found no room, in quarters of a unit, times mostFound; and beside that, less than mostFound, how much did find some when
-// some last found none, in eighths of what is in the cell at a time.
+// some last found none, in eighths of what is in the cell at a time. It is one number, for there are millions of books (pack.go).
 type void int64
 
-const mostFound = 32
+const (
+	quarter   = limit.Micro / 4
+	mostFound = 4 * eighths // what found room is told as less than that
+	eighths   = 8
+)
 
 func voidOf(quarters, found int64) void { return void(quarters*mostFound + found) }
 
@@ -26,8 +30,8 @@ func (b *book) voidedLocked(now, trickled, none int64) {
 	if b.laxLocked() {
 		return
 	}
-	quarters := b.void.quarters() + (none+limit.Micro/8)/(limit.Micro/4)
-	found := math.Ceil(8 * float64(trickled-none) / float64(b.partLocked()*limit.Micro))
+	quarters := b.void.quarters() + (none+quarter/2)/quarter
+	found := math.Ceil(eighths * float64(trickled-none) / float64(b.partLocked()*limit.Micro))
 	b.void, b.voidAt = voidOf(min(quarters, 4*limit.MaxUnits), int64(min(max(found, 0), mostFound-1))), now
 }
 
@@ -41,7 +45,7 @@ func (b *book) surelyVoidLocked(now int64) (units, ago int64) {
 	}
 	ago = max(now-b.voidAt, 1)
 	if b.trickle > 0 {
-		ago += int64(float64(part*b.void.found()) / 8 * 1e12 / float64(b.trickle))
+		ago += int64(float64(part*b.void.found()) / eighths * 1e12 / float64(b.trickle))
 	}
 	return units, min(ago, max(now-b.answeredAt, 1)) // no earlier than the lease
 }

@@ -43,6 +43,7 @@ func TestBounds(t *testing.T) {
 	leasetest.Bounds(t, 280, func(*testing.T) lease.Store { return memstore.New() })
 }
 
+// Holders that pause and say what found no room keep the bound, with epsilon, and would not if stores were not told.
 func TestVoids(t *testing.T) {
 	unraced.Only(t)
 	leasetest.Voids(t, 2000, func(*testing.T) lease.Store { return memstore.New() })

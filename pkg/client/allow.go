@@ -91,11 +91,9 @@ func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, k
 	if h.item.Soft {
 		return c.allowKnown(ctx, n, a, known, 0)
 	}
-	now := c.now()
-	if n == 1 {
-		if v, shut := c.shut(h.entry, now); shut {
-			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
-		}
+	v, now, shut := c.shut(h.entry, n)
+	if shut {
+		return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
 	}
 	state := isGone // the bucket is no more
 	switch v, lost := c.refillAt(h.entry, now, n, false); v.Outcome {
@@ -296,13 +294,14 @@ func retract(it *agent.Item, e *agent.Entry, n int64) {
 // refill asks a bucket again whose Take failed; the outcome Rematch says that it is
 // no more, or the client is closed.
 func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict, lost bool) {
-	now := c.now()
-	if n == 1 && !patient {
-		if v, shut := c.shut(e, now); shut {
-			return v, false
-		}
+	if patient {
+		return c.refillAt(e, c.now(), n, true)
 	}
-	return c.refillAt(e, now, n, patient)
+	v, now, shut := c.shut(e, n)
+	if shut {
+		return v, false
+	}
+	return c.refillAt(e, now, n, false)
 }
 
 // refillAt is refill of a bucket that does not deny for certain.
@@ -322,15 +321,28 @@ func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v agent.V
 	return v, lost
 }
 
-// shut denies one unit whose Take failed where that is certain, without announcing that it asks: nothing is admitted, and
-// what is counted here is collected unless the bucket or the client came to its end before, which is looked up after it. On
-// false the caller asks again, and one denial more may be counted.
-func (c *Client) shut(e *agent.Entry, now int64) (agent.Verdict, bool) {
-	if c.lost.Load() || e.Lost() {
-		return agent.Verdict{}, false
+// shut denies n units whose Take failed where they are one and that is certain, without announcing that it asks: nothing is admitted,
+// and what is counted here is collected unless the bucket or the client came to its end before, which is looked up after it. On
+// false the caller asks again, as of now, and one denial more may be counted.
+func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut bool) {
+	if n > 1 || c.lost.Load() || e.Lost() {
+		return v, c.now(), false
 	}
-	v, shut := e.Shut(now)
-	return v, shut && !e.Dead() && !c.special.Load()
+	if now = c.ticks.at.Load(); now > 0 {
+		if v, shut = e.Shut(now + tickMargin); shut {
+			v.RetryAfter += tickMargin
+		}
+	}
+	if !shut {
+		now = c.now()
+		if v, shut = e.Shut(now); shut && c.ticks.denied(now) {
+			c.rouse()
+		}
+	}
+	if shut && (e.Dead() || c.special.Load()) {
+		return v, c.now(), false
+	}
+	return v, now, shut
 }
 
 // denial is what a limit that denied says.

@@ -42,6 +42,7 @@ type Client struct {
 	special atomic.Bool
 	closed  atomic.Bool
 	lost    atomic.Bool // the server is out of contact
+	ticks   ticks
 
 	cfg   config
 	log   *slog.Logger

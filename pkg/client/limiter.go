@@ -114,7 +114,7 @@ func (l *Limiter) slowly() bool {
 			return true
 		}
 		if !e.item().Soft && !e.set.Gone() {
-			if _, shut := l.c.shut(e.Entry, l.c.now()); shut {
+			if _, _, shut := l.c.shut(e.Entry, 1); shut {
 				if atomic.LoadPointer(&l.fast) != nil {
 					atomic.CompareAndSwapPointer(&l.fast, unsafe.Pointer(stock), nil)
 				}

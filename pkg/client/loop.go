@@ -209,6 +209,7 @@ func (l *loop) drain() {
 func (l *loop) step() time.Duration {
 	c := l.c
 	l.takeQueue()
+	l.tick()
 	sleep := l.renewDue()
 	now, today := time.Now(), l.today()
 	if slot := l.slotOf(today); slot != l.current {

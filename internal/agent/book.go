@@ -172,11 +172,27 @@ type hand struct{ book, was book }
 // open returns the book, in hand unless it is open already. The mutex is held until it is closed.
 func (of *Bucket) open(h *hand) *book {
 	of.mu.Lock()
-	s := of.seldom()
-	if s != nil && s.book != nil {
-		s.book.cell.tokens = of.tokens()
-		return s.book
+	if b := of.openedLocked(); b != nil {
+		return b
 	}
+	return of.takeInHandLocked(h)
+}
+
+// openedLocked returns the book where it is open already; nil otherwise.
+func (of *Bucket) openedLocked() *book {
+	s := of.seldom()
+	if s == nil {
+		return nil
+	}
+	b := s.book.Load()
+	if b != nil {
+		b.cell.tokens = of.tokens()
+	}
+	return b
+}
+
+// takeInHandLocked opens the book, which is not open.
+func (of *Bucket) takeInHandLocked(h *hand) *book {
 	b := &h.book
 	b.Bucket, b.terms, b.cell = of, of.goesBy(), of.stock()
 	b.unpack()
@@ -192,10 +208,10 @@ func (b *book) close() {
 	if s != nil && s.over() && s.refused.Load() != gathered {
 		b.cell.gather()
 	}
-	if s != nil && s.book == b {
+	if s != nil && s.book.Load() == b {
 		if b.rests() && b.pack() {
-			kept := s.book // which is b, but one in hand is not to be taken for one that leaves the stack
-			s.book = nil
+			kept := s.book.Load() // which is b, but one in hand is not to be taken for one that leaves the stack
+			s.book.Store(nil)
 			*kept = book{}
 			books.Put(kept)
 		}
@@ -223,7 +239,8 @@ func (b *book) putAway() {
 	kept := books.Get().(*book)
 	*kept = *b
 	s := b.rarely()
-	s.book, kept.cell.apart = kept, s
+	kept.cell.apart = s
+	s.book.Store(kept)
 }
 
 // adoptLocked goes by the scope's terms from now on.

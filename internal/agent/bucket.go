@@ -150,8 +150,25 @@ func (of *Bucket) Slow(now, n int64, lost bool) Verdict { return of.Ask(now, n, 
 // Ask is Slow for a request that, if patient, waits its turn instead of being denied:
 // enqueue a Waiter that is.
 func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
-	b := of.open(new(hand))
+	of.mu.Lock()
+	b := of.openedLocked()
+	if b == nil {
+		return of.askPackedLocked(now, n, lost, patient)
+	}
 	defer b.close()
+	return b.askLocked(now, n, lost, patient)
+}
+
+// askPackedLocked is Ask where the book is not open. It is apart, for a hand is more than a kilobyte, to be cleared before it is used.
+//
+//go:noinline
+func (of *Bucket) askPackedLocked(now, n int64, lost, patient bool) Verdict {
+	b := of.takeInHandLocked(new(hand))
+	defer b.close()
+	return b.askLocked(now, n, lost, patient)
+}
+
+func (b *book) askLocked(now, n int64, lost, patient bool) Verdict {
 	b.usedLocked()
 	patient = patient || b.queues
 	b.foldLocked()

@@ -66,15 +66,6 @@ func (e *Entry) Try(n int64) bool {
 // waits for nothing, where the subtraction that follows would be waited for alone.
 func (e *Entry) Near() { e.at.tokens.Load() }
 
-// NearAll begins to bring all that is read of a bucket whose Take failed, so that it is waited for together.
-func (e *Entry) NearAll() {
-	prefetch(uintptr(unsafe.Pointer(e))) // the book; what is loaded here is behind it
-	if s := e.seldom(); s != nil {
-		s.shutUntil.Load()
-	}
-	e.at.tokens.Load()
-}
-
 // NearBook begins to bring what Held and State read, and NearScope and NearTerms go on: each brings what the one before said where it is.
 func (e *Entry) NearBook() { near(unsafe.Pointer(e)) }
 

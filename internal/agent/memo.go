@@ -74,12 +74,12 @@ func (r *Registry) Near(k Key) {
 	}
 }
 
-// Nearer goes on where Near left off, once what that began to bring is there: what a decision will read besides, for the request's units
-// are not in the index or not enough of them are, it begins to bring too. It changes nothing, and what it goes by need not hold any more.
-func (r *Registry) Nearer(k Key) {
+// Dry goes on where Near left off, once what that began to bring is there: it returns what the request came to before where its units are not
+// in the index, or not enough of them are, and begins to bring that; nil otherwise. It changes nothing, and what it goes by need not hold any more.
+func (r *Registry) Dry(k Key) *Resolution {
 	t := r.memo.table.Load()
 	if t == nil {
-		return
+		return nil
 	}
 	g := &t.groups[t.place(k, 0)]
 	way := 0
@@ -88,14 +88,11 @@ func (r *Registry) Nearer(k Key) {
 	}
 	w := &g.ways[way&1]
 	known := w.known.Load()
-	if known == nil || g.keys[way&1].Load() != k.key {
-		return
+	if known == nil || g.keys[way&1].Load() != k.key || g.state.Load()>>(memoBits*way&63)&memoLodges != 0 && w.tokens.Load() >= Unit {
+		return nil
 	}
-	if g.state.Load()>>(memoBits*way&63)&memoLodges == 0 {
-		known.near()
-	} else if w.tokens.Load() < Unit {
-		known.entries[0].NearAll()
-	}
+	known.NearEntries()
+	return known
 }
 
 // Recall returns what a request of this key and these attributes came to before, and where that is Plain its one bucket's cell; nil where

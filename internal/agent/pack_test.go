@@ -88,7 +88,7 @@ func TestPackedIsUnpacked(t *testing.T) {
 			}
 		}
 		b.close()
-		if open := of.seldom() != nil && of.seldom().book != nil; peek(of).number != want.number {
+		if open := of.seldom() != nil && of.seldom().book.Load() != nil; peek(of).number != want.number {
 			t.Fatalf("seed %d run %d: after it was closed it is another book (open: %v)", seed, run, open)
 		}
 	}
@@ -126,7 +126,7 @@ func TestBooksAreClosed(t *testing.T) {
 	is := func(what string, want bool) {
 		t.Helper()
 		s := b.seldom()
-		if open := s != nil && s.book != nil; open != want || !want && s != nil {
+		if open := s != nil && s.book.Load() != nil; open != want || !want && s != nil {
 			t.Errorf("%s: open %v, want %v; apart: %+v", what, open, want, s)
 		}
 	}

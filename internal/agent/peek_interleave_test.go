@@ -7,8 +7,8 @@ func peek(of *Bucket) book {
 	if b := of.working.book; b != nil {
 		return *b
 	}
-	if s := of.seldom(); s != nil && s.book != nil {
-		return *s.book
+	if s := of.seldom(); s != nil && s.book.Load() != nil {
+		return *s.book.Load()
 	}
 	b := book{Bucket: of, terms: of.goesBy(), cell: of.stock()}
 	b.unpack()

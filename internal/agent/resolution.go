@@ -13,7 +13,7 @@ import (
 type Resolution struct {
 	*path
 	at    [memoLimits]ref[counter] // the tokens of entries: at home, or in lodge; written with the memo's mutex
-	lodge [memoLodged]counter      // of those that lodge here: see lodging
+	lodge [memoLodged]counter      // of those that lodge here: see lodging. Of a request that is plain, hints
 
 	entries [memoLimits]*Entry
 	set     *Set
@@ -163,13 +163,84 @@ func (r *Resolution) Take(n int64) int {
 // NearEntries begins to bring the resolution itself, which knows the entries.
 func (r *Resolution) NearEntries() { near(unsafe.Pointer(r)) }
 
-// near begins to bring the tokens of all limits, and of buckets that have none what else will be read.
-func (r *Resolution) near() {
+// Where the rest of a plain request's bucket is, as its last request that found it dry saw it, for each part says where the next is: hints, of
+// which nothing is read. They are where tokens would lodge, which never do here.
+const (
+	hintFrom  = iota // Bucket.from
+	hintScope        // its scope; 0 where the last was denied for certain (Bucket.Shut), which reads no more
+	hintBook         // its book, where that is open, likewise
+)
+
+// bookLines of an open book, a cache line each, are what a request mostly reads.
+const bookLines = 5
+
+// Steps is how many there are of Near.
+const Steps = 3
+
+// Near begins to bring what a decision reads of the buckets that have no units, step by step, from 0 on, for each brings what the one before said where it is.
+// It goes on after NearEntries.
+func (r *Resolution) Near(step int) {
+	if r.plain {
+		if step > 0 {
+			return
+		}
+		r.nearShut()
+		if scope := uintptr(r.lodge[hintScope].Load()); scope != 0 {
+			prefetch(scope)
+		}
+		if book := uintptr(r.lodge[hintBook].Load()); book != 0 {
+			for line := range uintptr(bookLines) {
+				prefetch(book + 64*line)
+			}
+		}
+		return
+	}
 	limits := r.limits
 	for i := range limits {
-		if r.at[i&(memoLimits-1)].Load().Load() < Unit {
-			r.entries[i&(memoLimits-1)].NearAll()
+		at := r.at[i&(memoLimits-1)].Load()
+		switch {
+		case step == 0:
+			prefetch(uintptr(unsafe.Pointer(at)))
+		case at.Load() >= Unit:
+		case step == 1:
+			near(unsafe.Pointer(r.entries[i&(memoLimits-1)]))
+		default:
+			near(unsafe.Pointer(r.entries[i&(memoLimits-1)].from.Load()))
 		}
+	}
+}
+
+// nearShut begins to bring what a plain request that is denied for certain reads of its bucket.
+func (r *Resolution) nearShut() {
+	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
+	near(unsafe.Pointer(r.entries[0]))
+	prefetch(uintptr(r.lodge[hintFrom].Load()))
+}
+
+// NearAll begins to bring what is read of a plain request's bucket whose cell had not the units, so that it is waited for together.
+func (r *Resolution) NearAll() {
+	r.nearShut()
+	r.hint(hintFrom, unsafe.Pointer(r.entries[0].from.Load()))
+}
+
+// WasShut notes, for the next Near, whether a plain request was denied for certain.
+func (r *Resolution) WasShut(was bool) {
+	if was {
+		r.hint(hintScope, nil)
+		r.hint(hintBook, nil)
+		return
+	}
+	e := r.entries[0]
+	r.hint(hintScope, unsafe.Pointer(e.scope()))
+	if s := e.seldom(); s != nil {
+		r.hint(hintBook, unsafe.Pointer(s.book.Load()))
+	}
+}
+
+// hint notes where a part is.
+func (r *Resolution) hint(part int, at unsafe.Pointer) {
+	if to := int64(uintptr(at)); r.lodge[part].Load() != to {
+		r.lodge[part].Store(to)
 	}
 }
 

@@ -29,32 +29,35 @@ func (of *Bucket) seldom() *seldom {
 // seldom is what few buckets have at a time. What none of it is needed for any more, a bucket gives up when its book is
 // closed: a request that still has it in hand finds nothing in it that counts.
 type seldom struct {
+	// What a denial reads, and what says whether the book is open, lies together.
 	scoped
-
-	// What requests share without the mutex.
-	shutUntil counter // see Shut; written under the mutex
-	shutRetry counter // when one unit may be there, as of then
-	finished  counter // slots given back by requests that came to their end
-	folded    counter // stock.folded; written under the mutex
-	inherited counter // cell.inherited, of a bucket without a cell, as what follows
-	excused   counter
+	shutUntil counter                 // see Shut; written under the mutex
+	shutRetry counter                 // when one unit may be there, as of then
 	refused   counter                 // units denied without the mutex, of a bucket without a cell; gathered where none may count there
 	denials   atomic.Pointer[denials] // nil while they are counted in refused
+	finished  counter                 // slots given back by requests that came to their end
+	folded    counter                 // stock.folded; written under the mutex
+	book      atomic.Pointer[book]    // while it is open: written, and its book used, under the mutex
+
+	more *[moreBytes]byte // of a book that is packed, what has no room in the bucket; guarded by the mutex
+
+	// What requests share without the mutex.
+	inherited counter // cell.inherited, of a bucket without a cell
+	excused   counter // cell.excused, likewise
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient flag
 	keep    flag                    // more slots than this lying idle are a surplus that the owner has not noticed
 	company atomic.Pointer[Company] // it was in last; see Entry.With
 	stays   atomic.Bool             // requests count in it without the mutex: it is never given up
-
-	// Guarded by the mutex.
-	book *book            // while it is open
-	more *[moreBytes]byte // of a book that is packed, what has no room in the bucket
 }
+
+// seldomRead is how much of it lies together.
+const seldomRead = unsafe.Offsetof(seldom{}.more)
 
 // idle reports whether nothing in it is needed. The mutex is held.
 func (s *seldom) idle() bool {
-	return s.book == nil && s.more == nil && s.over() && s.refused.Load() == gathered
+	return s.book.Load() == nil && s.more == nil && s.over() && s.refused.Load() == gathered
 }
 
 // over is idle, whatever the book needs of it.

@@ -185,7 +185,7 @@ func walk(t *testing.T, seed uint64) (packed int) {
 			books[k] = peek(w.Bucket)
 			books[k].uses = 0
 		}
-		if s := both[0].seldom(); s == nil || s.book == nil {
+		if s := both[0].seldom(); s == nil || s.book.Load() == nil {
 			packed++
 		}
 		if both[0].said != both[1].said {

@@ -46,9 +46,7 @@ func (b *batch) read(c Client, f *ask.Frame) (bool, error) {
 		b.attributes[b.count], b.prepared[b.count] = a, c.Prepare(a...)
 		b.count++
 	}
-	for i := range b.count {
-		b.prepared[i].Fetch()
-	}
+	client.Fetch(b.prepared[:b.count])
 	return b.count > 0, nil
 }
 

@@ -15,9 +15,9 @@ const behind = 100_000 // microseconds
 
 // decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
 type decider interface {
-	// ready prepares a request that is at hand, fetch fetches what it will need besides, and decide decides it.
+	// ready prepares a request that is at hand, fetch fetches what those at hand will need besides, and decide decides one.
 	ready(p *client.Prepared, attributes []client.Attribute)
-	fetch(p *client.Prepared)
+	fetch(p []client.Prepared)
 	decide(ctx context.Context, p *client.Prepared, attributes []client.Attribute) client.Decision
 }
 
@@ -28,7 +28,7 @@ func (b batches) ready(p *client.Prepared, attributes []client.Attribute) {
 	*p = b.Prepare(attributes...)
 }
 
-func (b batches) fetch(p *client.Prepared) { p.Fetch() }
+func (b batches) fetch(p []client.Prepared) { client.Fetch(p) }
 
 func (b batches) decide(ctx context.Context, p *client.Prepared, _ []client.Attribute) client.Decision {
 	return p.Allow(ctx)
@@ -39,7 +39,7 @@ type singly struct{ *client.Client }
 
 func (singly) ready(*client.Prepared, []client.Attribute) {}
 
-func (singly) fetch(*client.Prepared) {}
+func (singly) fetch([]client.Prepared) {}
 
 func (s singly) decide(ctx context.Context, _ *client.Prepared, attributes []client.Attribute) client.Decision {
 	return s.Allow(ctx, attributes...)
@@ -216,19 +216,12 @@ func (w *worker) prepare(d decider, n, timed int) (took time.Duration) {
 		took = time.Since(begin)
 	}
 	if timed < 0 || timed >= n {
-		w.fetch(d, n)
+		d.fetch(w.requests.prepared[:n])
 		return 0
 	}
 	begin := time.Now()
-	w.fetch(d, n)
+	d.fetch(w.requests.prepared[:n])
 	return took + time.Since(begin)/time.Duration(n)
-}
-
-// fetch has the first n of the requests at hand fetch what they will need.
-func (w *worker) fetch(d decider, n int) {
-	for i := range n {
-		d.fetch(&w.requests.prepared[i])
-	}
 }
 
 // nap waits, and reports false when ctx ended first. Long waits look after ctx.

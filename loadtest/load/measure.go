@@ -51,7 +51,7 @@ type nothing struct{}
 
 func (nothing) ready(*client.Prepared, []client.Attribute) {}
 
-func (nothing) fetch(*client.Prepared) {}
+func (nothing) fetch([]client.Prepared) {}
 
 func (nothing) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
 	return client.Decision{Allowed: true}

@@ -84,7 +84,7 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 // allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
 func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
 	h := hold{known.Item(0), known.Entry(0)}
-	h.entry.NearAll() // before the clock, which waits for it all
+	known.NearAll() // before the clock, which waits for it all
 	if known.TakeMoved(plain, 0, n) {
 		return Decision{Allowed: true, by: known}
 	}
@@ -92,6 +92,7 @@ func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, k
 		return c.allowKnown(ctx, n, a, known, 0)
 	}
 	v, now, shut := c.shut(h.entry, n)
+	known.WasShut(shut)
 	if shut {
 		return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
 	}

@@ -135,7 +135,7 @@ func DetailsOf(decisions []Decision, to []Details) {
 	_ = to[:len(decisions)]
 	var m moment
 	for len(decisions) > 0 {
-		n := min(len(decisions), detailsTogether)
+		n := min(len(decisions), together)
 		nearDetails(decisions[:n])
 		for i := range n {
 			to[i] = decisions[i].detailsAt(&m)
@@ -144,17 +144,14 @@ func DetailsOf(decisions []Decision, to []Details) {
 	}
 }
 
-// detailsTogether is about as many as a processor can wait for memory for.
-const detailsTogether = 16
-
-// nearDetails begins to bring what Details of up to detailsTogether decisions read, step by step, for each says where the next is.
+// nearDetails begins to bring what Details of up to together decisions read, step by step, for each says where the next is.
 func nearDetails(decisions []Decision) {
 	for i := range decisions {
 		if by, ok := decisions[i].by.(*agent.Resolution); ok {
 			by.NearEntries()
 		}
 	}
-	var entries [detailsTogether]*agent.Entry
+	var entries [together]*agent.Entry
 	for i := range decisions {
 		switch by := decisions[i].by.(type) {
 		case *agent.Resolution:

@@ -30,12 +30,33 @@ func (c *Client) Prepare(attributes ...Attribute) Prepared {
 	return p
 }
 
-// Fetch goes on with what Prepare began. Called some tenth of a microsecond or more after it, and before the decision, it looks at whether
-// the request's units are at hand, and where they are not, begins to bring what the decision will need then: a request of a bucket that has run
-// dry, or lives on what a trickle brings, waits for several pieces of memory, each of which says where the next is. A server that has
-// several requests at hand prepares them all, fetches for each, and then decides each. It decides and takes nothing, it waits only for what Prepare
-// asked for, and need not be called. It allocates nothing.
-func (p *Prepared) Fetch() { p.c.reg.Nearer(p.key) }
+// Fetch goes on with what Prepare began for requests that are at hand together. Called after it, and before the first of them is decided, it looks at
+// whether their units are at hand, and where they are not, begins to bring what the decisions will need then: a request of a bucket that has run
+// dry, or lives on what a trickle brings, waits for several pieces of memory, each of which says where the next is. It decides and takes nothing, it
+// waits only for what Prepare asked for and for what several need of that, and need not be called. It allocates nothing.
+func Fetch(prepared []Prepared) {
+	for len(prepared) > 0 {
+		n := min(len(prepared), together)
+		var dry [together]*agent.Resolution
+		count := 0
+		for i := range prepared[:n] {
+			p := &prepared[i]
+			if known := p.c.reg.Dry(p.key); known != nil {
+				dry[count] = known
+				count++
+			}
+		}
+		for step := 0; count > 0 && step < agent.Steps; step++ {
+			for _, known := range dry[:count] {
+				known.Near(step)
+			}
+		}
+		prepared = prepared[n:]
+	}
+}
+
+// together is of about how many requests a processor can wait for memory at a time.
+const together = 16
 
 // Allow asks for one unit, as Client.Allow does.
 func (p *Prepared) Allow(ctx context.Context) Decision { return p.c.allow(ctx, 1, p.attributes, p.key) }

@@ -54,8 +54,8 @@ func TestPreparedAreDecidedAsOthers(t *testing.T) {
 						for j := i; j < min(i+batch, len(requests)); j++ {
 							prepared[j] = c.Prepare(requests[j]...)
 						}
-						for j := i; j < min(i+batch, len(requests)) && fetch; j++ {
-							prepared[j].Fetch()
+						if fetch {
+							Fetch(prepared[i:min(i+batch, len(requests))])
 						}
 					}
 					var d Decision
@@ -113,7 +113,7 @@ func TestPreparedBeforeAChange(t *testing.T) {
 		early := c.Prepare(tenant("a"))
 		allowed := func(n int) (allowed int) {
 			for range n {
-				early.Fetch()
+				Fetch([]Prepared{early})
 				if early.Allow(t.Context()).Allowed {
 					allowed++
 				}
@@ -154,9 +154,7 @@ func TestPreparedDoNotAllocate(t *testing.T) {
 		for i := range prepared {
 			prepared[i] = c.Prepare(requests[i]...)
 		}
-		for i := range prepared {
-			prepared[i].Fetch()
-		}
+		Fetch(prepared[:])
 		for i := range prepared {
 			prepared[i].Allow(ctx)
 		}
@@ -179,8 +177,8 @@ func TestPreparedByMany(t *testing.T) {
 	for range 4 {
 		group.Go(func() {
 			for range rounds {
+				Fetch(prepared)
 				for i := range prepared {
-					prepared[i].Fetch()
 					if d := prepared[i].Allow(t.Context()); !d.Allowed {
 						t.Errorf("%v is denied: %v", requests[i], d.Reason)
 					}

@@ -185,6 +185,7 @@ func (r *Resolution) Near(step int) {
 			return
 		}
 		r.nearShut()
+		prefetch(uintptr(unsafe.Pointer(r.entries[0]))) // the book, where it is packed
 		if scope := uintptr(r.lodge[hintScope].Load()); scope != 0 {
 			prefetch(scope)
 		}
@@ -213,8 +214,10 @@ func (r *Resolution) Near(step int) {
 // nearShut begins to bring what a plain request that is denied for certain reads of its bucket.
 func (r *Resolution) nearShut() {
 	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
-	near(unsafe.Pointer(r.entries[0]))
-	prefetch(uintptr(r.lodge[hintFrom].Load()))
+	prefetch(uintptr(unsafe.Pointer(&r.entries[0].from)))
+	from := uintptr(r.lodge[hintFrom].Load())
+	prefetch(from)
+	prefetch(from + seldomRead - 1)
 }
 
 // NearAll begins to bring what is read of a plain request's bucket whose cell had not the units, so that it is waited for together.

@@ -111,6 +111,7 @@ func (n *node) send() {
 	w := n.w
 	n.flying, n.calls = true, n.calls+1
 	r := n.bucket.Renew(w.now, n.bucket.Unused())
+	r.Travels(w.way + 750)
 	r.Key, r.Holder = "bucket", n.name
 	r.Spec = lease.Spec{Algorithm: w.limit.Algorithm, Units: w.limit.Rate.Units, Period: w.limit.Rate.Per.Microseconds(), Burst: w.limit.Burst, EpsilonPPM: w.limit.EpsilonPPM}
 	if w.limit.Slots > 0 {
@@ -413,6 +414,7 @@ func TestNoWindowIsAboveTheBoundAfterARest(t *testing.T) {
 	t.Run("within 5 %", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 50_000, 0) })
 	t.Run("within 5 %, three agents", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 3, 50_000, 0) })
 	t.Run("within 5 %, round trips of 50 ms", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 50_000, 25_000) })
+	t.Run("within 5 %, round trips of 100 ms", func(t *testing.T) { noWindowIsAboveTheBoundAfterARest(t, 20, 50_000, 50_000) })
 }
 
 func noWindowIsAboveTheBoundAfterARest(t *testing.T, agents int, epsilonPPM, way int64) {

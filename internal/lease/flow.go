@@ -63,6 +63,13 @@ func (p *Spec) hold() int64 { return min(p.Hold, MaxHold) }
 // longest is the longest that a limit may say of anything, in microseconds: a leap year.
 const longest = 366 * 86400 * 1_000_000
 
+// Travels says that the store hears of the renewal so many microseconds from now, as far as the holder knows.
+func (r *Renewal) Travels(micros int64) {
+	if r.VoidAgo > 0 {
+		r.VoidAgo += micros
+	}
+}
+
 // Check reports what contradicts itself in r or breaks a bound; the error wraps ErrInvalid.
 func (r *Renewal) Check() error {
 	if err := r.Spec.check(); err != nil {

@@ -67,7 +67,7 @@ type Renewal struct {
 	Generation int64 // of the bucket as last granted; 0 for none
 	Elapsed    int64 // since the holder sent its last renewal that was answered, by its own clock, microseconds; 0 for none
 	// Tokens of the lease that trickled and surely found no room, at most limit.MaxUnits, and how long ago the last of them came, by the holder's own
-	// clock, microseconds, at least 1; 0 and 0 for none.
+	// clock and as of when the store hears of it (Travels), microseconds, at least 1; 0 and 0 for none.
 	Void, VoidAgo int64
 
 	Figure Figure // of a Ledgered window, what the ledger says

@@ -166,6 +166,7 @@ func (p *loop) send(batch []*line) {
 		l.ready, l.flying, l.forced = false, true, 0
 		l.bucket.Expire(now, p.lost || l.lost)
 		renewals[i] = l.bucket.RenewStrained(now, p.leaving || l.bucket.Unused(), w.sc.Faults.Strain)
+		renewals[i].Travels(p.roundTrip / 2)
 	}
 	w.m.calls++
 	w.m.renew(len(batch))

@@ -47,6 +47,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, fin
 		e.Flying = true
 		p := &messages[i]
 		r := e.Compose(now, idle, final, int64(req.Strain))
+		r.Travels(l.roundTrip / 2)
 		wire.WriteRenewal(p, &r)
 		first := len(values)
 		values = e.AppendValues(values)

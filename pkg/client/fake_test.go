@@ -72,6 +72,8 @@ type fake struct {
 	hangs     int           // every so many Renew calls one is not answered; 0 for none
 	calls     int           // of Renew that came
 	strain    int32         // as the last of them said
+	trickle   int64         // of each lease, micro-units a second, beyond what it counts
+	voids     []int64       // how long ago was void what they told of, microseconds
 	twins     bool          // a report may come with another digest
 
 	// The ledger.
@@ -202,6 +204,9 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 	once := make(map[string]bool)
 	for _, r := range req.Renewals {
 		f.renewals++
+		if r.Void > 0 {
+			f.voids = append(f.voids, r.VoidAgoUs)
+		}
 		if of := fmt.Sprint(r.Limit, r.Tenant, r.Values, r.Kind, r.Shadow); once[of] {
 			f.t.Errorf("a call has two renewals of %s", of)
 		} else {
@@ -290,7 +295,7 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		c.avail -= float64(g.Tokens)
 		c.granted[agent] = g.Tokens
 		c.out += g.Tokens
-		g.TtlMs = f.ttl.Milliseconds()
+		g.TtlMs, g.Trickle, g.Pile = f.ttl.Milliseconds(), f.trickle, min(f.trickle, 1)
 		if g.Tokens == 0 {
 			g.DenyForMs = 100
 		}

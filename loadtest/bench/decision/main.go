@@ -58,7 +58,8 @@ func main() {
 	}
 	r.tenants(100_000)
 	r.aside()
-	r.denied()
+	r.denied(1_000)
+	r.denied(100_000)
 	r.large()
 	r.memory(1_000_000)
 	if *out != "" {
@@ -194,8 +195,9 @@ func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
 	}}
 }
 
-// atOnce is ours of requests that are at hand, so many at a time: all are prepared before the first is decided.
-func atOnce(c *client.Client, r *requests, endpoint string) candidate {
+// atOnce is ours of requests that are at hand, so many at a time: all are prepared before the first is decided, and where none is to be allowed
+// what that needs is fetched.
+func atOnce(c *client.Client, r *requests, endpoint string, want bool) candidate {
 	const atHand = 16
 	type hand struct {
 		workers    [atHand]worker
@@ -213,7 +215,11 @@ func atOnce(c *client.Client, r *requests, endpoint string) candidate {
 				{Name: client.AttrEndpoint, Value: endpoint}, {Name: client.AttrIP, Value: w.ip}}
 		}
 	}
-	return candidate{"Prepare, then Allow", func(g, n int) {
+	name := "Prepare, then Allow"
+	if !want {
+		name = "Prepare, Fetch, then Allow"
+	}
+	return candidate{name, func(g, n int) {
 		h := &hands[g]
 		for ; n > 0; n -= atHand {
 			n := min(n, atHand)
@@ -221,9 +227,12 @@ func atOnce(c *client.Client, r *requests, endpoint string) candidate {
 				r.next(&h.workers[i])
 				h.prepared[i] = c.Prepare(h.attributes[i][:]...)
 			}
+			if !want {
+				client.Fetch(h.prepared[:n])
+			}
 			for i := range n {
 				d := h.prepared[i].Allow(ctx)
-				must(d.Allowed)
+				must(d.Allowed == want)
 			}
 		}
 	}}
@@ -326,7 +335,7 @@ func (r *report) keyed(buckets, limits int) {
 			r.table(name+", 2 cores", 2, true, float64(limits), unbound, all...)
 		}
 		if buckets >= 100_000 && !zipf {
-			r.table(name+", sixteen at hand", 1, true, float64(limits), unbound, atOnce(c, q, endpoint), all[1], all[2])
+			r.table(name+", sixteen at hand", 1, true, float64(limits), unbound, atOnce(c, q, endpoint, true), all[1], all[2])
 		}
 	}
 	if c != nil {
@@ -460,8 +469,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func (r *report) denied() {
-	const buckets = 1_000
+func (r *report) denied(buckets int) {
 	name := fmt.Sprintf("%d live buckets, denied", buckets)
 	if !r.wants(name) {
 		return
@@ -477,6 +485,9 @@ func (r *report) denied() {
 		}
 	}
 	r.table(name, 1, true, 1, unbound, all...)
+	if buckets > 10_000 {
+		r.table(name+", sixteen at hand", 1, true, 1, unbound, atOnce(c, q, deniedPath, false), all[1], all[2])
+	}
 	check(stop())
 }
 

@@ -11,20 +11,22 @@ import (
 // comes too late by more than the ticks stood still beyond tickMargin.
 type ticks struct {
 	at     atomic.Int64 // 0 while nobody ticks
-	sample atomic.Int64 // when the last denial was that counts for tickOf of them
+	sample atomic.Int64 // since when denials are counted that count for tickOf of them, and in the low byte how many there were
 	wanted atomic.Bool  // the loop is to tick
 	_      [40]byte     // to a cache line's length: what lies beside it others write
 }
 
 const (
 	tickEvery = 4 * time.Millisecond
-	// tickFor is how long it ticks before it is to be wanted anew, which takes a flood no more than some hundred denials.
+	// tickFor is how long it ticks before it is to be wanted anew, which takes a flood some hundred denials.
 	tickFor = time.Second
 	// tickMargin is how much longer than now a bucket must deny to do so by the last tick, in microseconds.
 	tickMargin = 20_000
-	// Of tickOf denials that read the clock one is looked at, by chance. Two of them in tickWithin microseconds are many.
+	// Of tickOf denials that read the clock one is looked at, by chance. So many of them in tickWithin microseconds, 50,000 denials a second, are
+	// worth five times the ticks.
 	tickOf     = 64
-	tickWithin = 1000
+	tickMany   = 8
+	tickWithin = 10_000
 )
 
 // denied notes a denial that read the clock.
@@ -32,8 +34,13 @@ func (t *ticks) denied(now int64) (many bool) {
 	if now%tickOf != 0 {
 		return false
 	}
-	was := t.sample.Swap(now)
-	return was > 0 && now-was < tickWithin && t.at.Load() == 0 && !t.wanted.Swap(true)
+	was := t.sample.Load()
+	since, met := was>>8, min(was&0xff+1, 0xff)
+	if now-since >= tickWithin {
+		since, met = now, 1
+	}
+	t.sample.Store(since<<8 | met) // over another's, at times: it is a guess
+	return met >= tickMany && t.at.Load() == 0 && !t.wanted.Swap(true)
 }
 
 // tick begins to tick, for a while, if that is wanted.

@@ -25,6 +25,7 @@ type Verdict struct {
 	Outcome    Outcome
 	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
 	Attend     bool  // the owner is to look at the bucket before its time
+	Count      int64 // of Shut: how many denials were counted where this one was
 }
 
 // endless is the stock of a bucket that only counts: more than can be spent in a
@@ -250,16 +251,17 @@ func (of *Bucket) Shut(now int64) (Verdict, bool) {
 	if now >= until || s.due(of.at) != 0 {
 		return Verdict{}, false
 	}
+	n, met := int64(0), false
 	if d := s.denials.Load(); d != nil {
-		d.add()
+		n = d.add()
 	} else if c := of.mapped(); c != nil {
-		c.refused.Add(1)
-	} else if n, ok := s.refuse(); !ok {
+		n = c.refused.Add(1)
+	} else if n, met = s.refuse(); n == 0 {
 		return Verdict{}, false
-	} else if n >= denialsFrom {
+	} else if met && n > denialsFrom {
 		of.countApart()
 	}
-	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1)}, true
+	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1), Count: n}, true
 }
 
 // overLocked reports whether there is no lease to go on with while the server is away: none is live, or the term of

@@ -12,7 +12,8 @@ type denials [8]struct {
 // once two at the same time were in each other's way: where none are, the cell is nearer.
 const denialsFrom = 1024
 
-func (d *denials) add() { d[stripe()%uint32(len(d))].n.Add(1) }
+// add counts one, and returns how many its place has.
+func (d *denials) add() int64 { return d[stripe()%uint32(len(d))].n.Add(1) }
 
 func (d *denials) sum() (n int64) {
 	for i := range d {

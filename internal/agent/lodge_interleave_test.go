@@ -162,7 +162,7 @@ func (s *memoScene) astray() string {
 			}
 		}
 		for i := range known.lodge {
-			if known.lodge[i].v > 0 && (i >= known.limits || known.at[i].v != &known.lodge[i]) {
+			if !known.plain && known.lodge[i].v > 0 && (i >= known.limits || known.at[i].v != &known.lodge[i]) {
 				return "tokens were left behind in a resolution"
 			}
 		}

@@ -74,12 +74,12 @@ func (r *Registry) Near(k Key) {
 	}
 }
 
-// Dry goes on where Near left off, once what that began to bring is there: it returns what the request came to before where its units are not
-// in the index, or not enough of them are, and begins to bring that; nil otherwise. It changes nothing, and what it goes by need not hold any more.
-func (r *Registry) Dry(k Key) *Resolution {
+// Sought goes on where Near left off, once what that began to bring is there: of a request that came before, and whose units are not in the index
+// or not enough of them are, it begins to bring what it came to, and reports true. It changes nothing, and what it goes by need not hold any more.
+func (r *Registry) Sought(k Key) (s Sought, ok bool) {
 	t := r.memo.table.Load()
 	if t == nil {
-		return nil
+		return s, false
 	}
 	g := &t.groups[t.place(k, 0)]
 	way := 0
@@ -87,12 +87,13 @@ func (r *Registry) Dry(k Key) *Resolution {
 		way = 1
 	}
 	w := &g.ways[way&1]
-	known := w.known.Load()
-	if known == nil || g.keys[way&1].Load() != k.key || g.state.Load()>>(memoBits*way&63)&memoLodges != 0 && w.tokens.Load() >= Unit {
-		return nil
+	s.known = w.known.Load()
+	s.dry = g.state.Load()>>(memoBits*way&63)&memoLodges != 0
+	if s.known == nil || g.keys[way&1].Load() != k.key || s.dry && w.tokens.Load() >= Unit {
+		return s, false
 	}
-	known.NearEntries()
-	return known
+	s.known.NearEntries()
+	return s, true
 }
 
 // Recall returns what a request of this key and these attributes came to before, and where that is Plain its one bucket's cell; nil where

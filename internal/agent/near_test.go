@@ -18,12 +18,13 @@ func TestHintsOfADryBucket(t *testing.T) {
 	key := KeyOf(a)
 	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
 	known, plain, _ := recall(r, a)
-	if known == nil || plain.None() || r.Dry(key) != known {
+	sought, ok := r.Sought(key)
+	if known == nil || plain.None() || !ok || sought.known != known {
 		t.Fatal("a bucket without units is not seen to be dry")
 	}
 	same := func(when string, shut bool, want ...unsafe.Pointer) {
 		t.Helper()
-		known.NearAll()
+		known.FoundDry()
 		known.WasShut(shut)
 		for part, at := range want {
 			if got := known.lodge[part].Load(); got != int64(uintptr(at)) {
@@ -31,10 +32,10 @@ func TestHintsOfADryBucket(t *testing.T) {
 			}
 		}
 		for step := range Steps {
-			known.Near(step) // which reads nothing of them
+			sought.Near(step) // which reads nothing of them
 		}
 	}
-	same("nothing of it is seldom", false, unsafe.Pointer(&e.scope().scoped), unsafe.Pointer(e.scope()))
+	same("nothing of it is seldom", false, unsafe.Pointer(&e.scope().scoped), unsafe.Pointer(e.scope()), nil)
 
 	now := int64(1_000_000)
 	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 60_000_000})
@@ -54,7 +55,7 @@ func TestHintsOfADryBucket(t *testing.T) {
 
 	now += 1_000_000
 	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, Tokens: 10})
-	if r.Dry(key) != nil {
+	if _, ok := r.Sought(key); ok {
 		t.Error("a bucket with units is taken for dry")
 	}
 	if !plain.Take(1) {

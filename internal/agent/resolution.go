@@ -174,25 +174,24 @@ const (
 // bookLines of an open book, a cache line each, are what a request mostly reads.
 const bookLines = 5
 
+// Sought is what a request came to before whose units are not in the index.
+type Sought struct {
+	known *Resolution
+	dry   bool // they would be, if there were any
+}
+
 // Steps is how many there are of Near.
 const Steps = 3
 
 // Near begins to bring what a decision reads of the buckets that have no units, step by step, from 0 on, for each brings what the one before said where it is.
-// It goes on after NearEntries.
-func (r *Resolution) Near(step int) {
+func (s Sought) Near(step int) {
+	r := s.known
 	if r.plain {
-		if step > 0 {
-			return
-		}
-		r.nearShut()
-		prefetch(uintptr(unsafe.Pointer(r.entries[0]))) // the book, where it is packed
-		if scope := uintptr(r.lodge[hintScope].Load()); scope != 0 {
-			prefetch(scope)
-		}
-		if book := uintptr(r.lodge[hintBook].Load()); book != 0 {
-			for line := range uintptr(bookLines) {
-				prefetch(book + 64*line)
-			}
+		switch {
+		case step == 0 && !s.dry:
+			prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
+		case step == 0, step == 1 && !s.dry && r.at[0].Load().Load() < Unit:
+			r.nearPlain()
 		}
 		return
 	}
@@ -211,22 +210,41 @@ func (r *Resolution) Near(step int) {
 	}
 }
 
-// nearShut begins to bring what a plain request that is denied for certain reads of its bucket.
-func (r *Resolution) nearShut() {
-	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
-	prefetch(uintptr(unsafe.Pointer(&r.entries[0].from)))
-	from := uintptr(r.lodge[hintFrom].Load())
-	prefetch(from)
-	prefetch(from + seldomRead - 1)
+// nearPlain begins to bring all that a plain request reads of its bucket that is dry, as far as hints say where it is.
+func (r *Resolution) nearPlain() {
+	r.nearShut()
+	scope, book := uintptr(r.lodge[hintScope].Load()), uintptr(r.lodge[hintBook].Load())
+	if scope != 0 {
+		prefetch(scope)
+	}
+	for line := uintptr(0); book != 0 && line < bookLines; line++ {
+		prefetch(book + 64*line)
+	}
 }
 
-// NearAll begins to bring what is read of a plain request's bucket whose cell had not the units, so that it is waited for together.
-func (r *Resolution) NearAll() {
+// nearShut begins to bring what a plain request reads of its bucket to be denied for certain and, where the last was not, the packed book.
+func (r *Resolution) nearShut() {
+	e := r.entries[0]
+	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
+	prefetch(uintptr(unsafe.Pointer(&e.marks)))
+	prefetch(uintptr(unsafe.Pointer(&e.from)))
+	if from := uintptr(r.lodge[hintFrom].Load()); from != 0 {
+		prefetch(from)
+		prefetch(from + seldomRead - 1)
+	}
+	if r.lodge[hintScope].Load() != 0 {
+		prefetch(uintptr(unsafe.Pointer(e)))
+	}
+}
+
+// FoundDry notes where the bucket of a plain request is whose cell had not the units, and begins to bring what the request reads of it, so that
+// it is waited for together.
+func (r *Resolution) FoundDry() {
 	r.nearShut()
 	r.hint(hintFrom, unsafe.Pointer(r.entries[0].from.Load()))
 }
 
-// WasShut notes, for the next Near, whether a plain request was denied for certain.
+// WasShut notes, for the next time, whether a plain request was denied for certain.
 func (r *Resolution) WasShut(was bool) {
 	if was {
 		r.hint(hintScope, nil)
@@ -235,9 +253,11 @@ func (r *Resolution) WasShut(was bool) {
 	}
 	e := r.entries[0]
 	r.hint(hintScope, unsafe.Pointer(e.scope()))
+	var book *book
 	if s := e.seldom(); s != nil {
-		r.hint(hintBook, unsafe.Pointer(s.book.Load()))
+		book = s.book.Load()
 	}
+	r.hint(hintBook, unsafe.Pointer(book))
 }
 
 // hint notes where a part is.

@@ -69,17 +69,17 @@ func (s *seldom) over() bool {
 // gathered is what refused is while no request may count there: what it was is in the book.
 const gathered = -1 << 62
 
-// refuse counts a unit as denied, and returns how many were before where another request was in the way. It reports false where none may count.
-func (s *seldom) refuse() (met int64, ok bool) {
-	for met = -1; ; {
-		n := s.refused.Load()
+// refuse counts a unit as denied, returns how many were with it, and reports whether another request was in the way. It returns 0 where none may
+// count.
+func (s *seldom) refuse() (n int64, met bool) {
+	for ; ; met = true {
+		n = s.refused.Load()
 		if n < 0 {
 			return 0, false
 		}
 		if s.refused.CompareAndSwap(n, n+1) {
-			return met, true
+			return n + 1, met
 		}
-		met = n
 	}
 }
 

@@ -84,7 +84,7 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 // allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
 func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
 	h := hold{known.Item(0), known.Entry(0)}
-	known.NearAll() // before the clock, which waits for it all
+	known.FoundDry() // first, for a clock that is read waits for it all
 	if known.TakeMoved(plain, 0, n) {
 		return Decision{Allowed: true, by: known}
 	}
@@ -332,6 +332,9 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 	if now = c.ticks.at.Load(); now > 0 {
 		if v, shut = e.Shut(now + tickMargin); shut {
 			v.RetryAfter += tickMargin
+			if v.Count%tickOf == 0 {
+				c.ticks.stir(c.now())
+			}
 		}
 	}
 	if !shut {

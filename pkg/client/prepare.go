@@ -30,25 +30,24 @@ func (c *Client) Prepare(attributes ...Attribute) Prepared {
 	return p
 }
 
-// Fetch goes on with what Prepare began for requests that are at hand together. Called after it, and before the first of them is decided, it looks at
-// whether their units are at hand, and where they are not, begins to bring what the decisions will need then: a request of a bucket that has run
-// dry, or lives on what a trickle brings, waits for several pieces of memory, each of which says where the next is. It decides and takes nothing, it
-// waits only for what Prepare asked for and for what several need of that, and need not be called. It allocates nothing.
+// Fetch goes on with what Prepare began, for requests that are at hand together: between preparing them and deciding the first. Where their units are
+// not at hand it begins to bring what the decisions will need then, which is several pieces of memory, each of which says where the next is: those of
+// all requests side by side. It decides and takes nothing, need not be called, and allocates nothing. A zero Prepared is not to be among them.
 func Fetch(prepared []Prepared) {
 	for len(prepared) > 0 {
 		n := min(len(prepared), together)
-		var dry [together]*agent.Resolution
+		var sought [together]agent.Sought
 		count := 0
 		for i := range prepared[:n] {
 			p := &prepared[i]
-			if known := p.c.reg.Dry(p.key); known != nil {
-				dry[count] = known
+			if s, ok := p.c.reg.Sought(p.key); ok {
+				sought[count] = s
 				count++
 			}
 		}
 		for step := 0; count > 0 && step < agent.Steps; step++ {
-			for _, known := range dry[:count] {
-				known.Near(step)
+			for _, s := range sought[:count] {
+				s.Near(step)
 			}
 		}
 		prepared = prepared[n:]

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// ticks is the time as of some milliseconds ago, for denials where they are many: reading the clock is a third of what one costs
-// (docs/performance.md). It is never ahead of the clock, so that a denial by it says to stay away for no shorter than it should, and none
-// comes too late by more than the ticks stood still beyond tickMargin.
+// ticks is the time as of some milliseconds ago, for denials where they are many: reading the clock is a quarter to a half of what one costs
+// (docs/performance.md). It is never ahead of the clock, so that none by it says to stay away for less than it should. Where a ticker has to wait for
+// a processor it is older than it should be, and units that are there again may be denied: so of tickOf denials of a bucket one reads the clock all
+// the same, and stirs it.
 type ticks struct {
+	_      [64]byte     // what lies before it all decisions read
 	at     atomic.Int64 // 0 while nobody ticks
+	_      [56]byte
 	sample atomic.Int64 // since when denials are counted that count for tickOf of them, and in the low byte how many there were
 	wanted atomic.Bool  // the loop is to tick
-	_      [40]byte     // to a cache line's length: what lies beside it others write
 }
 
 const (
@@ -31,7 +33,7 @@ const (
 
 // denied notes a denial that read the clock.
 func (t *ticks) denied(now int64) (many bool) {
-	if now%tickOf != 0 {
+	if now%tickOf != 0 || t.at.Load() > 0 {
 		return false
 	}
 	was := t.sample.Load()
@@ -40,17 +42,23 @@ func (t *ticks) denied(now int64) (many bool) {
 		since, met = now, 1
 	}
 	t.sample.Store(since<<8 | met) // over another's, at times: it is a guess
-	return met >= tickMany && t.at.Load() == 0 && !t.wanted.Swap(true)
+	return met >= tickMany && !t.wanted.Swap(true)
+}
+
+// stir has the ticks be no older than this, if anybody ticks.
+func (t *ticks) stir(now int64) {
+	if at := t.at.Load(); at > 0 && now-at > tickMargin/2 {
+		t.at.CompareAndSwap(at, now) // or the ticker came to it
+	}
 }
 
 // tick begins to tick, for a while, if that is wanted.
 func (l *loop) tick() {
 	c := l.c
-	if !c.ticks.wanted.Load() {
+	if !c.ticks.wanted.Swap(false) || c.ticks.at.Load() > 0 { // by one who was late to want it
 		return
 	}
 	c.ticks.at.Store(c.now())
-	c.ticks.wanted.Store(false)
 	l.calls.Go(func() {
 		c.tick(l.ctx)
 		c.ticks.at.Store(0)

@@ -85,3 +85,59 @@ func TestTicksWhereDenialsAreMany(t *testing.T) {
 		shut(t, c) // the bubble sees to it that nothing goes on
 	})
 }
+
+// A ticker that has to wait for a processor is noticed by those who are denied: what is there again is had all the same.
+func TestLateTick(t *testing.T) {
+	bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		e := only(t, c, tenant("a"))
+		for i := 0; ; i++ {
+			if _, shut := e.Shut(c.now() + tickMargin); shut {
+				break
+			}
+			if c.Allow(t.Context(), tenant("a")); i > 1000 {
+				t.Fatal("the bucket never denies for certain")
+			}
+		}
+		c.ticks.at.Store(c.now()) // and nobody ticks
+		time.Sleep(time.Second)
+		asked := 1
+		for !c.Allow(t.Context(), tenant("a")).Allowed {
+			if asked++; asked > tickOf+1 {
+				t.Fatalf("%d are denied by a tick of a second ago", asked)
+			}
+		}
+		if asked < 2 {
+			t.Error("nothing is denied by a tick that is late: this proves little")
+		}
+		c.ticks.at.Store(0)
+		shut(t, c)
+	})
+}
+
+// One who was late to want ticks begins none beside those that there are.
+func TestOneTicker(t *testing.T) {
+	bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		for range 3 {
+			c.ticks.wanted.Store(true)
+			c.rouse()
+			time.Sleep(tickEvery / 4)
+		}
+		ticks, was := 0, int64(0)
+		for range 100 {
+			time.Sleep(tickEvery / 8)
+			if at := c.ticks.at.Load(); at != was {
+				ticks, was = ticks+1, at
+			}
+		}
+		if ticks < 11 || ticks > 14 {
+			t.Errorf("%d ticks in 12.5 of their intervals, want as many", ticks)
+		}
+		time.Sleep(tickFor)
+		if c.ticks.at.Load() != 0 {
+			t.Error("it ticks for longer than it should")
+		}
+		shut(t, c)
+	})
+}

@@ -251,7 +251,8 @@ func (of *Bucket) Shut(now int64) (Verdict, bool) {
 	if now >= until || s.due(of.at) != 0 {
 		return Verdict{}, false
 	}
-	n, met := int64(0), false
+	var n int64
+	var met bool
 	if d := s.denials.Load(); d != nil {
 		n = d.add()
 	} else if c := of.mapped(); c != nil {

@@ -59,13 +59,12 @@ func (l *loop) tick() {
 		return
 	}
 	c.ticks.at.Store(c.now())
-	l.calls.Go(func() {
-		c.tick(l.ctx)
-		c.ticks.at.Store(0)
-	})
+	l.calls.Go(func() { c.tick(l.ctx) })
 }
 
+// tick ticks for tickFor, or until ctx ends. One does at a time: what it does last lets the loop begin another.
 func (c *Client) tick(ctx context.Context) {
+	defer c.ticks.at.Store(0)
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
 	for until := c.now() + tickFor.Microseconds(); ; {

@@ -724,7 +724,7 @@ type Renewal struct {
 	// goes on with out of contact.
 	Alone bool `protobuf:"varint,23,opt,name=alone,proto3" json:"alone,omitempty"`
 	// Units of the lease that trickled and surely found no room, and how long ago the last of them came, in microseconds
-	// by the agent's own clock, at least 1; 0 and 0 for none. What could not have been in the bucket besides does not go
+	// by the agent's own clock and as of when the server hears of it, at least 1; 0 and 0 for none. What could not have been in the bucket besides does not go
 	// back to it.
 	Void          int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
 	VoidAgoUs     int64 `protobuf:"varint,25,opt,name=void_ago_us,json=voidAgoUs,proto3" json:"void_ago_us,omitempty"`

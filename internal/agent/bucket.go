@@ -140,7 +140,12 @@ func (of *Bucket) Release(n int64) { of.at.pending.Add(-n) }
 // PutBack returns n units that were taken for a request that another limit denied.
 // They are spendable again at the next refill: taken once, put back once, never
 // handed out twice.
-func (of *Bucket) PutBack(n int64) { of.at.back.Add(n) }
+func (of *Bucket) PutBack(n int64) {
+	of.at.back.Add(n)
+	if inWay(of.at.tokens.Load()) {
+		of.reopen()
+	}
+}
 
 // Slow decides what Take(n) could not: it refills the cell from the trickle and
 // tries again. lost says that the server is out of contact. The verdict is Wait
@@ -220,49 +225,6 @@ func (b *book) askLocked(now, n int64, lost, patient bool) Verdict {
 func (b *book) deniesLocked(now, n int64, lost bool) bool {
 	said := now < b.deniesUntilLocked() && n >= int64(b.least)
 	return said || lost || b.paced && b.live && b.trickle > 0
-}
-
-// shutLocked notes how long one unit is denied for certain: the store said to deny, and
-// until then no trickle brings a whole token and no window turns.
-func (b *book) shutLocked(now int64, lost bool) {
-	if lost || b.slots || b.paced || b.patients() > 0 || now >= b.denyUntil || b.least > 1 {
-		return
-	}
-	until := now + b.retryAfterLocked(now, 1, false)
-	if b.length > 0 {
-		until = min(until, b.turnAt)
-	}
-	s := b.rarely()
-	s.refused.CompareAndSwap(gathered, 0)
-	s.shutRetry.Store(until)
-	s.shutUntil.Store(min(until, b.deniesUntilLocked()))
-}
-
-// Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:
-// denials are as many as a caller out of bounds likes. On false the caller asks Slow.
-// It is not for a time without contact. The verdict is of the same moment as Slow's would be, but
-// for units that the store grants meanwhile.
-func (of *Bucket) Shut(now int64) (Verdict, bool) {
-	s := of.seldom()
-	if s == nil {
-		return Verdict{}, false
-	}
-	until := s.shutUntil.Load()
-	if now >= until || s.due(of.at) != 0 {
-		return Verdict{}, false
-	}
-	var n int64
-	var met bool
-	if d := s.denials.Load(); d != nil {
-		n = d.add()
-	} else if c := of.mapped(); c != nil {
-		n = c.refused.Add(1)
-	} else if n, met = s.refuse(); n == 0 {
-		return Verdict{}, false
-	} else if met && n > denialsFrom {
-		of.countApart()
-	}
-	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1), Count: n}, true
 }
 
 // overLocked reports whether there is no lease to go on with while the server is away: none is live, or the term of

@@ -116,11 +116,17 @@ func (s *stock) takeQuietly(n int64) bool { return takeQuietly(s.tokens, n) }
 func (s *stock) commit(v, u, n int64) bool {
 	c := s.cell
 	if c == nil {
-		ok := s.tokens.CompareAndSwap(v, u<<1)
-		if ok {
-			s.in += n
+		next := u << 1
+		if isShut(next) {
+			next = v // as they were
 		}
-		return ok
+		if !s.tokens.CompareAndSwap(v, next) {
+			return false
+		}
+		if s.in += n; next != v {
+			s.refused += shutDenied(v)
+		}
+		return true
 	}
 	p := v & 1
 	c.put[1-p].Store(c.put[p].Load() + n)
@@ -176,7 +182,7 @@ func (s *stock) denied() int64 {
 	if s.cell != nil {
 		return s.cell.refused.Load()
 	}
-	n := s.refused
+	n := s.refused + shutDenied(s.tokens.Load())
 	if s.apart != nil {
 		n += max(s.apart.refused.Load(), 0)
 	}
@@ -213,7 +219,7 @@ func (s *stock) change(n int64) (next, short int64) {
 		have := max(v>>1, 0)
 		next = max(have+due+n, 0)
 		short = next - have - due - n
-		if due == 0 && next == v>>1 {
+		if due == 0 && (next == v>>1 || next == 0 && isShut(v)) {
 			return next, short
 		}
 		if s.commit(v, next, next-have) {
@@ -221,6 +227,12 @@ func (s *stock) change(n int64) (next, short int64) {
 			return next, short
 		}
 	}
+}
+
+// giveBack has n units come back, for whoever holds the mutex.
+func (s *stock) giveBack(n int64) {
+	s.back.Add(n)
+	s.reopen()
 }
 
 // fold clears what requests left behind: traces below zero, and units

@@ -22,12 +22,18 @@ func (d *denials) sum() (n int64) {
 	return n
 }
 
-// countApart has denials counted apart from now on.
-func (of *Bucket) countApart() {
+// countApart has denials counted apart from now on. Where tokens say that there are none, others may be there later at the earliest.
+func (of *Bucket) countApart(later int64) {
 	b := of.open(new(hand))
 	defer b.close()
-	if s := b.rarely(); s.denials.Load() == nil {
+	s := b.rarely()
+	if s.denials.Load() == nil {
 		s.denials.Store(new(denials))
+	}
+	if tokens := b.cell.tokens.Load(); isShut(tokens) {
+		s.shutRetry.Store(later)
+		s.shutUntil.Store(shutTime(tokens))
+		b.cell.reopen()
 	}
 }
 

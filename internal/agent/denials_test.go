@@ -3,6 +3,7 @@ package agent
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestDenialsAreCountedApart(t *testing.T) {
 						return
 					}
 					if c == 0 && i == each/2 && !durable {
-						b.countApart() // if nobody was in another's way before
+						b.countApart(0) // if nobody was in another's way before
 					}
 				}
 			})
@@ -93,5 +94,45 @@ func TestDenialsAreCountedApartWhereTheyMeet(t *testing.T) {
 	}
 	if all.Wait(); !apart() {
 		t.Error("denials of two callers at once are counted in one place")
+	}
+}
+
+// So are those that tokens count, and none is lost.
+func TestDenialsThatTokensCountAreCountedApartWhereTheyMeet(t *testing.T) {
+	r, set, _ := many(t, 1)
+	e := &Entry{Bucket: *shutBucket(t, nil)}
+	e.scope().kind = &kind{registry: r}
+	a := attributesOf("tenant", "a", "user", "u")
+	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+	known, plain, _ := recall(r, a)
+	if e.Slow(3, 1, false).Outcome != Denied || !plain.Shut() {
+		t.Fatal("the tokens do not say that there are none")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	end := time.Now().Add(20 * time.Second)
+	var all sync.WaitGroup
+	var denied atomic.Int64
+	for range 2 {
+		all.Go(func() {
+			for plain.Shut() && time.Now().Before(end) {
+				for range 1000 {
+					if _, ok := known.Shut(plain, 3); ok {
+						denied.Add(1)
+					} else if e.Slow(3, 1, false).Outcome == Denied {
+						denied.Add(1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if s := e.seldom(); s == nil || s.denials.Load() == nil {
+		t.Error("denials of two callers at once are counted by the tokens")
+	}
+	if v, ok := e.Shut(3); !ok || v.Outcome != Denied || v.RetryAfter != 999_998 {
+		t.Errorf("apart: %+v, %t, want what the tokens said", v, ok)
+	}
+	if _, n := e.Collect(); n != denied.Load()+3 {
+		t.Errorf("%d denials are collected, want %d", n, denied.Load()+3)
 	}
 }

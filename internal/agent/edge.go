@@ -52,7 +52,7 @@ func (b *book) beginWindowLocked(start int64) {
 	b.window = start
 	if b.queue != nil {
 		for _, w := range b.queue.waiters {
-			b.cell.back.Add(w.got)
+			b.cell.giveBack(w.got)
 			b.cell.forfeit(w.got)
 			b.cell.pending.Add(-w.got)
 			w.got = 0
@@ -73,7 +73,7 @@ func (of *Bucket) Window() int64 {
 func (of *Bucket) PutBackOf(n, window int64) []*Waiter {
 	b := of.open(new(hand))
 	defer b.close()
-	b.cell.back.Add(n)
+	b.cell.giveBack(n)
 	if window != b.window {
 		b.cell.forfeit(n)
 		b.outside -= n // they were told of in their own, or never will be

@@ -94,9 +94,6 @@ func (e *Entry) Hold(n int64) { e.at.pending.Add(n) }
 // Release is Bucket.Release.
 func (e *Entry) Release(n int64) { e.at.pending.Add(-n) }
 
-// PutBack is Bucket.PutBack.
-func (e *Entry) PutBack(n int64) { e.at.back.Add(n) }
-
 // Line is what the owner's loop keeps of a bucket that wants more than its schedule. No one else touches it.
 type Line struct {
 	Force  int64 // renew at this time although nothing presses, for its limit changed; 0 for no
@@ -187,7 +184,10 @@ func (e *Entry) AppendValues(to []string) []string {
 func (e *Entry) Lost() bool { return e.marks.has(lost) }
 
 // SetLost says so.
-func (e *Entry) SetLost(is bool) { e.marks.set(lost, is) }
+func (e *Entry) SetLost(is bool) {
+	e.marks.set(lost, is)
+	e.reopen() // it denies as in an outage from now on
+}
 
 // Orphan reports whether the policy no longer has the bucket's limit. The owner's.
 func (e *Entry) Orphan() bool { return e.scope().orphan }

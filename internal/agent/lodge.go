@@ -45,6 +45,11 @@ func (m *memo) lodging(home int64) (t *memoTable, group uint32, way, within int)
 	return m.tables[at>>35&1], uint32(at >> 3), int(at & 1), int(at >> 1 & 3)
 }
 
+// inWay reports whether what is at home of tokens says that they lodge in a way itself.
+func inWay(home int64) bool {
+	return home < lodgedBelow && uint64(home-math.MinInt64)>>(lodgeTraces+1)&3 == 0
+}
+
 // tokens is where what is spendable is. The mutex is held.
 func (of *Bucket) tokens() *counter {
 	if !of.has(lodged) {
@@ -107,12 +112,20 @@ func (of *Bucket) moveTo(tokens *counter, at int64) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	of.marks.set(lodged, true)
+	if s := of.seldom(); s != nil {
+		s.shutUntil.Store(0) // the next denial has the tokens say so, where they may
+	}
 	tokens.Store(of.at.tokens.Swap(at))
 }
 
 // moveHome moves them back. The memo's mutex is held.
 func (of *Bucket) moveHome(tokens *counter) {
 	of.mu.Lock()
+	for isShut(tokens.Load()) { // and counts denials, which are the book's to know
+		of.mu.Unlock()
+		of.reopen()
+		of.mu.Lock()
+	}
 	defer of.mu.Unlock()
 	of.at.tokens.Store(tokens.Swap(spent))
 	of.marks.set(lodged, false)

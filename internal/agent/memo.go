@@ -89,7 +89,13 @@ func (r *Registry) Sought(k Key) (s Sought, ok bool) {
 	w := &g.ways[way&1]
 	s.known = w.known.Load()
 	s.dry = g.state.Load()>>(memoBits*way&63)&memoLodges != 0
-	if s.known == nil || g.keys[way&1].Load() != k.key || s.dry && w.tokens.Load() >= Unit {
+	if s.known == nil || g.keys[way&1].Load() != k.key {
+		return s, false
+	}
+	if tokens := w.tokens.Load(); s.dry && (tokens >= Unit || isShut(tokens)) { // which are all that is read
+		if isShut(tokens) && tokens&shutLater != 0 {
+			prefetch(uintptr(unsafe.Pointer(&s.known.later)))
+		}
 		return s, false
 	}
 	s.known.NearEntries()

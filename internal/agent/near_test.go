@@ -38,7 +38,7 @@ func TestHintsOfADryBucket(t *testing.T) {
 	same("nothing of it is seldom", false, unsafe.Pointer(&e.scope().scoped), unsafe.Pointer(e.scope()), nil)
 
 	now := int64(1_000_000)
-	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 60_000_000})
+	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 5_000})
 	if e.Slow(now, 1, false).Outcome != Denied {
 		t.Fatal("it does not deny")
 	}
@@ -52,6 +52,15 @@ func TestHintsOfADryBucket(t *testing.T) {
 	}
 	same("its book stays open", false, unsafe.Pointer(&s.scoped), unsafe.Pointer(e.scope()), unsafe.Pointer(s.book.Load()))
 	same("it denied for certain", true, unsafe.Pointer(&s.scoped), nil, nil)
+
+	now += 1_000_000
+	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 50_000_000})
+	if e.Slow(now, 1, false).Outcome != Denied || !plain.Shut() {
+		t.Fatal("its tokens do not say that it denies")
+	}
+	if _, ok := r.Sought(key); ok {
+		t.Error("where the tokens say all that a denial needs, more is sought")
+	}
 
 	now += 1_000_000
 	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, Tokens: 10})

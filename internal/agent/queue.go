@@ -120,7 +120,7 @@ func (b *book) leaveLocked(w *Waiter) {
 		b.rarely().patient.Add(-1)
 	}
 	if w.got > 0 {
-		b.cell.back.Add(w.got)
+		b.cell.giveBack(w.got)
 		b.cell.pending.Add(-w.got)
 		w.got = 0
 	}

@@ -105,9 +105,9 @@ func (b *book) settleLocked(n, m int64, back bool) {
 	case rest < 0:
 		b.admitLocked(-rest)
 	case back:
-		b.cell.back.Add(rest)
+		b.cell.giveBack(rest)
 	default:
-		b.cell.back.Add(rest)
+		b.cell.giveBack(rest)
 		b.cell.forfeit(rest)
 	}
 	b.cell.pending.Add(-n)

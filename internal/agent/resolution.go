@@ -18,7 +18,7 @@ type Resolution struct {
 	entries [memoLimits]*Entry
 	set     *Set
 	is      Key
-	_       [8]byte
+	later   counter // when a plain request's unit may be there, where its tokens say that it is later than they deny: see shutLater
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.

@@ -617,6 +617,7 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 	if counting {
 		e.Drain()
 	}
+	e.reopen()
 	r.mu.Lock()
 	r.entries.remove(r.hash(e.scope(), e.values()), e)
 	r.buckets.Store(int64(r.entries.live))

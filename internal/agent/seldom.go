@@ -143,16 +143,3 @@ func (of *Bucket) patients() int {
 	}
 	return int(s.patient.Load())
 }
-
-// reopenLocked ends what was noted as denied for certain.
-func (b *book) reopenLocked() {
-	if s := b.seldom(); s != nil {
-		s.shutUntil.Store(0)
-	}
-}
-
-// shutLastsLocked reports whether units are denied without the mutex.
-func (b *book) shutLastsLocked(now int64) bool {
-	s := b.seldom()
-	return s != nil && s.shutUntil.Load() > now
-}

@@ -172,7 +172,7 @@ func (b *book) gathersLocked() bool {
 func (b *book) ungatherLocked() {
 	for _, w := range b.queue.waiters {
 		if w.got > 0 {
-			b.cell.back.Add(w.got)
+			b.cell.giveBack(w.got)
 			b.cell.pending.Add(-w.got)
 			b.cell.forfeit(w.got)
 			w.got = 0

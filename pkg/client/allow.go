@@ -83,6 +83,11 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 
 // allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
 func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
+	if n == 1 && plain.Shut() && !c.lost.Load() {
+		if v, _, shut := c.shutBy(known, plain, nil); shut {
+			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known}
+		}
+	}
 	h := hold{known.Item(0), known.Entry(0)}
 	known.FoundDry() // first, for a clock that is read waits for it all
 	if known.TakeMoved(plain, 0, n) {
@@ -329,8 +334,22 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 	if n > 1 || c.lost.Load() || e.Lost() {
 		return v, c.now(), false
 	}
+	if v, now, shut = c.shutBy(nil, agent.Cell{}, e); shut && e.Dead() {
+		return v, c.now(), false
+	}
+	return v, now, shut
+}
+
+// shutBy is shut by what the tokens of a request that is Plain say, or else by a bucket.
+func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
+	deny := func(now int64) (agent.Verdict, bool) {
+		if e == nil {
+			return known.Shut(plain, now)
+		}
+		return e.Shut(now)
+	}
 	if now = c.ticks.at.Load(); now > 0 {
-		if v, shut = e.Shut(now + tickMargin); shut {
+		if v, shut = deny(now + tickMargin); shut {
 			v.RetryAfter += tickMargin
 			if v.Count%tickOf == 0 {
 				c.ticks.stir(c.now())
@@ -339,11 +358,11 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 	}
 	if !shut {
 		now = c.now()
-		if v, shut = e.Shut(now); shut && c.ticks.denied(now) {
+		if v, shut = deny(now); shut && c.ticks.denied(now) {
 			c.rouse()
 		}
 	}
-	if shut && (e.Dead() || c.special.Load()) {
+	if shut && c.special.Load() {
 		return v, c.now(), false
 	}
 	return v, now, shut

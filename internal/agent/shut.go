@@ -1,0 +1,212 @@
+package agent
+
+// Denials are as many as a caller out of bounds likes. One that an earlier one made certain takes no mutex (Bucket.Shut), and where the bucket's
+// tokens lodge in a way (lodge.go) it reads nothing but them: they say themselves until when there are none, and count what is denied until
+// then (Resolution.Shut). Whatever becomes of the tokens, the count goes to the book in the same step.
+//
+// So what a way's tokens say has to end with what made it true: whoever has units come back after that, or ends what was certain, has it
+// end (reopen), and whoever has it begin looks for such afterwards.
+
+// Tokens that say so are below all that refusals leave and above lodgedBelow: from shutFrom on, the time, the count, and room below for what
+// refusals leave that had looked before.
+const (
+	shutFrom   = -1 << 61
+	shutBits   = 60
+	shutTraces = 13 // bits: room for four thousand requests that were between the look and the subtraction
+	shutCounts = 14 // bits of how many were denied
+	shutGrain  = 11 // bits: times are in steps of two milliseconds
+	shutOne    = 1 << shutTraces
+	shutMost   = 1<<shutCounts - 1
+	shutEnd    = 1 << (shutBits - shutTraces - shutCounts + shutGrain) // no later time: two hundred days
+
+	// shutLater is where the parity is of what has a cell, none of which lodges: it says that there are none for longer than is denied without asking.
+	shutLater = 1
+)
+
+// shutBy is tokens that say that there are none before a time.
+func shutBy(until int64, later bool) int64 {
+	tokens := shutFrom + until>>shutGrain<<(shutCounts+shutTraces) + shutOne - Unit
+	if later {
+		tokens |= shutLater
+	}
+	return tokens
+}
+
+func isShut(tokens int64) bool { return uint64(tokens-shutFrom)>>shutBits == 0 }
+
+// shutTime is when tokens that say so may be there again, at the earliest.
+func shutTime(tokens int64) int64 {
+	return (tokens - shutFrom) >> (shutCounts + shutTraces) << shutGrain
+}
+
+// shutDenied is how many units were denied by what tokens say.
+func shutDenied(tokens int64) int64 {
+	if !isShut(tokens) {
+		return 0
+	}
+	return (tokens - shutFrom) >> shutTraces & shutMost
+}
+
+// Shut reports whether a bucket's tokens say that there are none, and until when.
+func (c Cell) Shut() bool { return isShut(c.tokens.Load()) }
+
+// Shut denies one unit of a request that is Plain, if its cell says that there is none now. On false the caller goes on as where it says nothing.
+// It is not for a time without contact. The denial is of the same moment as Bucket.Slow's would be, but for units that the store grants
+// meanwhile; what it says to stay away is up to two milliseconds more.
+func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
+	for met := false; ; met = true {
+		tokens := c.tokens.Load()
+		if !isShut(tokens) {
+			return Verdict{}, false
+		}
+		left, n := shutTime(tokens)-now, shutDenied(tokens)+1
+		if left <= 0 || n > shutMost {
+			return Verdict{}, false
+		}
+		retry := left + 1<<shutGrain
+		if tokens&shutLater != 0 {
+			retry = max(r.later.Load()-now, left)
+		}
+		if c.tokens.CompareAndSwap(tokens, tokens+shutOne) {
+			if met && n > denialsFrom {
+				r.entries[0].countApart(now + retry)
+			}
+			return Verdict{Outcome: Denied, RetryAfter: retry, Count: n}, true
+		}
+	}
+}
+
+// shutInWayLocked has a bucket's tokens say that there are none until then, and maybe some at retry, where they lodge in a way and nobody else
+// is to be asked.
+func (b *book) shutInWayLocked(now, until, retry int64) bool {
+	home := b.at.tokens.Load()
+	if until-now < 4<<shutGrain || until >= shutEnd || b.has(lost|dead) || b.scope().beyond != nil || !b.has(lodged) || !inWay(home) {
+		return false
+	}
+	if s := b.seldom(); s != nil && s.denials.Load() != nil {
+		return false
+	}
+	if retry > until {
+		t, group, way, _ := b.scope().registry.memo.lodging(home)
+		known := t.groups[group].ways[way].known.Load()
+		if known == nil || &known.entries[0].Bucket != b.Bucket { // they are just moving in
+			return false
+		}
+		known.later.Store(retry)
+	}
+	if !b.cell.shut(shutBy(until, retry > until)) {
+		return false
+	}
+	if b.cell.due() != 0 { // whoever put it back may have looked before
+		b.cell.reopen()
+		return false
+	}
+	return true
+}
+
+// shut has tokens say that there are none; false where there are some.
+func (s *stock) shut(by int64) bool {
+	for {
+		tokens := s.tokens.Load()
+		if tokens >= Unit {
+			return false
+		}
+		if s.tokens.CompareAndSwap(tokens, by) {
+			s.refused += shutDenied(tokens)
+			return true
+		}
+	}
+}
+
+// reopen ends that.
+func (s *stock) reopen() {
+	for {
+		tokens := s.tokens.Load()
+		if !isShut(tokens) {
+			return
+		}
+		if s.tokens.CompareAndSwap(tokens, 0) {
+			s.refused += shutDenied(tokens)
+			return
+		}
+	}
+}
+
+// reopen ends what the bucket's tokens say of denials.
+func (of *Bucket) reopen() {
+	if of.saysShut() {
+		b := of.open(new(hand))
+		defer b.close()
+		b.cell.reopen()
+	}
+}
+
+func (of *Bucket) saysShut() bool {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	return isShut(of.tokens().Load())
+}
+
+// reopenLocked ends what was noted as denied for certain.
+func (b *book) reopenLocked() {
+	b.cell.reopen()
+	if s := b.seldom(); s != nil {
+		s.shutUntil.Store(0)
+	}
+}
+
+// shutLastsLocked reports whether units are denied without the mutex.
+func (b *book) shutLastsLocked(now int64) bool {
+	if tokens := b.cell.tokens.Load(); isShut(tokens) {
+		return shutTime(tokens) > now
+	}
+	s := b.seldom()
+	return s != nil && s.shutUntil.Load() > now
+}
+
+// shutLocked notes how long one unit is denied for certain: the store said to deny, and
+// until then no trickle brings a whole token and no window turns.
+func (b *book) shutLocked(now int64, lost bool) {
+	if lost || b.slots || b.paced || b.patients() > 0 || now >= b.denyUntil || b.least > 1 {
+		return
+	}
+	retry := now + b.retryAfterLocked(now, 1, false)
+	if b.length > 0 {
+		retry = min(retry, b.turnAt)
+	}
+	until := min(retry, b.deniesUntilLocked())
+	if b.shutInWayLocked(now, until, retry) {
+		return
+	}
+	s := b.rarely()
+	s.refused.CompareAndSwap(gathered, 0)
+	s.shutRetry.Store(retry)
+	s.shutUntil.Store(until)
+}
+
+// Shut denies one unit, whose Take failed, without the mutex where an earlier denial made it certain:
+// denials are as many as a caller out of bounds likes. On false the caller asks Slow.
+// It is not for a time without contact. The verdict is of the same moment as Slow's would be, but
+// for units that the store grants meanwhile.
+func (of *Bucket) Shut(now int64) (Verdict, bool) {
+	s := of.seldom()
+	if s == nil {
+		return Verdict{}, false
+	}
+	until := s.shutUntil.Load()
+	if now >= until || s.due(of.at) != 0 {
+		return Verdict{}, false
+	}
+	var n int64
+	var met bool
+	if d := s.denials.Load(); d != nil {
+		n = d.add()
+	} else if c := of.mapped(); c != nil {
+		n = c.refused.Add(1)
+	} else if n, met = s.refuse(); n == 0 {
+		return Verdict{}, false
+	} else if met && n > denialsFrom {
+		of.countApart(0)
+	}
+	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1), Count: n}, true
+}

@@ -1,0 +1,197 @@
+//go:build interleave
+
+package agent
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// shutScene is a memoScene whose first bucket's tokens lodge, of which there are none: they may say so.
+type shutScene struct {
+	*memoScene
+	denied  int64 // for certain
+	refused int64 // of those, what the scene's stock took over
+}
+
+func newShutScene(shut bool) *shutScene {
+	s := scarceScene()
+	s.remember(0)()
+	if shut {
+		s.shut()
+	}
+	return s
+}
+
+// scarceScene is one before the request is remembered.
+func scarceScene() *shutScene {
+	s := &shutScene{memoScene: newMemoScene()}
+	s.of[0].scope().says(termsAlone(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9}))
+	s.credit(-stocked)()
+	return s
+}
+
+// shut is the end of a denial that is for certain until a second later.
+func (s *shutScene) shut() {
+	b := s.of[0].open(new(hand))
+	defer b.close()
+	b.shutInWayLocked(sceneTime, sceneTime+1_000_000, sceneTime+2_000_000)
+}
+
+// request is one that is denied for certain, or takes a unit, or finds none.
+func (s *shutScene) request() {
+	known, plain, _ := recall(s.r, memoRequest(0))
+	if known == nil {
+		return
+	}
+	s.asked[0]++
+	if plain.Take(1) {
+		s.taken[0]++
+	} else if _, ok := known.Shut(plain, sceneTime); ok {
+		s.denied++
+	}
+}
+
+// late is a request that has looked where the tokens are before all else.
+func (s *shutScene) late() func() {
+	known, plain, _ := recall(s.r, memoRequest(0))
+	return func() {
+		s.asked[0]++
+		if plain.Take(1) {
+			s.taken[0]++
+		} else if _, ok := known.Shut(plain, sceneTime); ok {
+			s.denied++
+		}
+	}
+}
+
+func (s *shutScene) credit(n int64) func() {
+	return func() {
+		s.withStock(0, func(st *stock) {
+			s.credited[0] += n + st.credit(n)
+			s.refused += st.refused
+		})
+	}
+}
+
+// putBack is a request that has a unit of the bucket, and that another limit denies.
+func (s *shutScene) putBack() {
+	s.taken[0]--
+	s.of[0].PutBack(1)
+}
+
+func (s *shutScene) scene(actors ...func()) scene {
+	sc := s.memoScene.scene(actors...)
+	state, atEnd := sc.state, sc.atEnd
+	sc.state = func() []int64 {
+		out := append(state(), s.denied, s.refused)
+		if b := s.of[0].working.book; b != nil {
+			out = append(out, b.cell.refused)
+		}
+		for _, v := range s.of[0].packed { // where the tokens are is not known at every moment
+			out = append(out, int64(v))
+		}
+		return out
+	}
+	sc.atEnd = func() string {
+		e := s.of[0]
+		tokens := e.tokens().Load()
+		switch due := e.at.back.v - s.folded[0]; {
+		case isShut(tokens) && due > 0:
+			return "a unit is back, and the tokens say that there is none"
+		case isShut(tokens) && e.has(lost|dead):
+			return "the bucket is lost or no more, and the tokens say that it denies"
+		case isShut(tokens) && e.seldom() != nil && e.seldom().denials.Load() != nil:
+			return "denials are counted apart, and the tokens say that they count them"
+		case isShut(tokens) && !e.has(lodged):
+			return "tokens at home say that there are none"
+		}
+		if n := s.refused + deniedOf(&e.Bucket); n != s.denied {
+			return fmt.Sprintf("%d denials are counted, %d were", n, s.denied)
+		}
+		return atEnd()
+	}
+	return sc
+}
+
+// What tokens say of denials ends with what made it true in every order, and no denial that they count is lost or counted twice.
+func TestInterleavingsOfTokensThatSayThatThereAreNone(t *testing.T) {
+	for name, make := range map[string]func() scene{
+		"units are granted": func() scene {
+			s := newShutScene(true)
+			return s.scene(then(s.request, s.request), s.request, s.credit(1))
+		},
+		"it is said again": func() scene {
+			s := newShutScene(true)
+			return s.scene(then(s.request, s.request), s.request, s.shut)
+		},
+		"it begins as requests look": func() scene {
+			s := newShutScene(false)
+			return s.scene(then(s.request, s.request), s.request, s.shut)
+		},
+		"it begins as units are granted and taken": func() scene {
+			s := newShutScene(false)
+			return s.scene(s.request, then(s.credit(1), s.credit(0)), s.shut)
+		},
+		"a unit comes back": func() scene {
+			s := newShutScene(true)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(s.request, s.request, s.putBack)
+		},
+		"a unit comes back as it begins": func() scene {
+			s := newShutScene(false)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(s.request, s.shut, s.putBack)
+		},
+		"the tokens move in as a unit comes back": func() scene {
+			s := newShutScene(false)
+			s.anew() // which sends them home and lets them in again
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(then(s.anew, s.shut), s.putBack)
+		},
+		"the tokens move in as it begins": func() scene {
+			s := scarceScene()
+			return s.scene(then(s.remember(0), s.request), s.shut)
+		},
+		"the tokens are sent home": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.late(), s.request, s.again(0))
+		},
+		"a handle comes": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.late(), s.pin(0), s.credit(0))
+		},
+		"the table is replaced": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.late(), s.anew, s.shut)
+		},
+		"the server is lost": func() scene {
+			s := newShutScene(true)
+			return s.scene(then(s.request, s.shut), func() { s.of[0].SetLost(true) })
+		},
+		"the bucket is dropped": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.request, s.shut, func() {
+				s.of[0].marks.set(dead, true)
+				s.of[0].reopen()
+			})
+		},
+		"a unit is admitted that is not there": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.request, s.request, func() {
+				s.withStock(0, func(st *stock) { st.admit(1) })
+				s.asked[0]++
+				s.credited[0]++
+				s.taken[0]++
+			})
+		},
+		"denials are counted apart": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.request, s.request, func() { s.of[0].countApart(0) })
+		},
+	} {
+		holds(t, name, make)
+	}
+}

@@ -142,7 +142,7 @@ func (of *Bucket) Release(n int64) { of.at.pending.Add(-n) }
 // handed out twice.
 func (of *Bucket) PutBack(n int64) {
 	of.at.back.Add(n)
-	if inWay(of.at.tokens.Load()) {
+	if home := of.at.tokens.Load(); inWay(home) || isShut(home) {
 		of.reopen()
 	}
 }

@@ -14,7 +14,7 @@ package agent
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type hot struct {
-	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused; below lodgedBelow: they are elsewhere
+	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused; from shutFrom on: none until then; below lodgedBelow: they are elsewhere
 	back    counter // units put back by requests that another limit denied
 	pending counter // units taken by requests that another limit may still deny
 }

@@ -121,11 +121,6 @@ func (of *Bucket) moveTo(tokens *counter, at int64) {
 // moveHome moves them back. The memo's mutex is held.
 func (of *Bucket) moveHome(tokens *counter) {
 	of.mu.Lock()
-	for isShut(tokens.Load()) { // and counts denials, which are the book's to know
-		of.mu.Unlock()
-		of.reopen()
-		of.mu.Lock()
-	}
 	defer of.mu.Unlock()
 	of.at.tokens.Store(tokens.Swap(spent))
 	of.marks.set(lodged, false)
@@ -190,6 +185,7 @@ func (m *memo) sendHomeLocked(of *Entry) {
 func (m *memo) shareLocked(of *Entry) {
 	of.marks.set(several, true)
 	m.sendHomeLocked(of)
+	of.reopen() // what others subtract there without a look would count as denied
 }
 
 // vacateLocked sends home all that lodge in a table, which is then of the past.

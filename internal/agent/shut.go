@@ -4,8 +4,9 @@ package agent
 // tokens lodge in a way (lodge.go) it reads nothing but them: they say themselves until when there are none, and count what is denied until
 // then (Resolution.Shut). Whatever becomes of the tokens, the count goes to the book in the same step.
 //
-// So what a way's tokens say has to end with what made it true: whoever has units come back after that, or ends what was certain, has it
-// end (reopen), and whoever has it begin looks for such afterwards.
+// So what they say has to end with what made it true: whoever has units come back without the mutex, or ends what was certain, has it end
+// (reopen), and whoever has it begin looks for such afterwards. It begins in a way alone, and moves with the tokens, but for those of
+// what a handle may hold, which subtracts without a look.
 
 // Tokens that say so are below all that refusals leave and above lodgedBelow: from shutFrom on, the time, the count, and room below for what
 // refusals leave that had looked before.
@@ -65,7 +66,11 @@ func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 		}
 		retry := left + 1<<shutGrain
 		if tokens&shutLater != 0 {
-			retry = max(r.later.Load()-now, left)
+			later := r.later.Load()
+			if later == 0 { // they were said for a request that was forgotten since
+				return Verdict{}, false
+			}
+			retry = max(later-now, left)
 		}
 		if c.tokens.CompareAndSwap(tokens, tokens+shutOne) {
 			if met && n > denialsFrom {

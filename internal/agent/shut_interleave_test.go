@@ -76,6 +76,15 @@ func (s *shutScene) credit(n int64) func() {
 	}
 }
 
+// forget forgets the request, as a sweep does: what its tokens say goes home with them.
+func (s *shutScene) forget() {
+	m := &s.r.memo
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.table.Load()
+	t.each(func(group uint32, way int, _ *Resolution) { t.drop(group, way) })
+}
+
 // putBack is a request that has a unit of the bucket, and that another limit denies.
 func (s *shutScene) putBack() {
 	s.taken[0]--
@@ -105,8 +114,8 @@ func (s *shutScene) scene(actors ...func()) scene {
 			return "the bucket is lost or no more, and the tokens say that it denies"
 		case isShut(tokens) && e.seldom() != nil && e.seldom().denials.Load() != nil:
 			return "denials are counted apart, and the tokens say that they count them"
-		case isShut(tokens) && !e.has(lodged):
-			return "tokens at home say that there are none"
+		case isShut(tokens) && e.has(several):
+			return "the tokens of what a handle may hold say that there are none"
 		}
 		if n := s.refused + deniedOf(&e.Bucket); n != s.denied {
 			return fmt.Sprintf("%d denials are counted, %d were", n, s.denied)
@@ -158,6 +167,19 @@ func TestInterleavingsOfTokensThatSayThatThereAreNone(t *testing.T) {
 		"the tokens are sent home": func() scene {
 			s := newShutScene(true)
 			return s.scene(s.late(), s.request, s.again(0))
+		},
+		"a unit comes back as the tokens go home": func() scene {
+			s := newShutScene(true)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(then(s.forget, s.remember(0)), s.putBack)
+		},
+		"a handle comes as the tokens go home": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.forget, s.pin(0), s.late())
+		},
+		"the tokens go home and move in elsewhere": func() scene {
+			s := newShutScene(true)
+			return s.scene(s.late(), then(s.forget, s.remember(0), s.request))
 		},
 		"a handle comes": func() scene {
 			s := newShutScene(true)

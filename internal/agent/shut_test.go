@@ -167,3 +167,43 @@ func TestTokensSayForHowLong(t *testing.T) {
 		t.Errorf("denial after as many as there is room for: %+v, %t", v, ok)
 	}
 }
+
+// What tokens say goes with them into the next table; to a request that is remembered anew they say nothing that only the one before knew.
+func TestWhatTokensSayGoesWithThem(t *testing.T) {
+	r, set, _ := many(t, 1)
+	e := &Entry{Bucket: *NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})}
+	e.scope().kind = &kind{registry: r}
+	a := attributesOf("tenant", "a", "user", "u")
+	remember := func() { r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0) }
+	remember()
+	now, hour := int64(1_000_000), int64(3600_000_000)
+	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: hour, DenyFor: hour})
+	e.Slow(now, 1, false)
+	denied := func(when string, want bool) {
+		t.Helper()
+		known, plain, _ := recall(r, a)
+		if v, ok := known.Shut(plain, now); ok != want || ok && v.RetryAfter != hour {
+			t.Errorf("%s: %+v, %t", when, v, ok)
+		}
+	}
+	denied("at first", true)
+	m := &r.memo
+	m.mu.Lock()
+	m.resizeLocked(m.table.Load(), 2*memoGroups)
+	m.mu.Unlock()
+	denied("in the next table", true)
+	for range memoStay {
+		m.sweep()
+	}
+	remember()
+	denied("remembered anew", false)
+	m.mu.Lock()
+	m.resizeLocked(m.table.Load(), memoGroups) // which has ways as new
+	m.mu.Unlock()
+	denied("moved in anew", false)
+	e.Slow(now, 1, false)
+	denied("asked again", true)
+	if n := deniedOf(&e.Bucket); n != 5 {
+		t.Errorf("%d denials are counted, want 5", n)
+	}
+}

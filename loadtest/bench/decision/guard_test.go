@@ -51,9 +51,9 @@ func guardedDecisions() []guarded {
 			return []candidate{ofHandle(l, want), floor}
 		}
 	}
-	known := func(endpoint string, limits int, want bool) func(c *client.Client) []candidate {
+	known := func(buckets int, endpoint string, limits int, want bool) func(c *client.Client) []candidate {
 		return func(c *client.Client) []candidate {
-			q := newRequests(1_000, false, false)
+			q := newRequests(buckets, false, false)
 			fill(c, q, endpoint, want)
 			return []candidate{ours(c, q, endpoint, want), goMap(q, limits), loop(q)}
 		}
@@ -62,9 +62,11 @@ func guardedDecisions() []guarded {
 		{"handle ÷ atomic add", handleLoss, handle("acme", true, atomicAdd())},
 		// A denial says when to come again: it reads the clock, which takes from five to twelve additions, by machine.
 		{"handle, denied ÷ reading the clock", handleLoss, handle(bench.Denied, false, readClock())},
-		{"one limit ÷ map read", loss, known(oneLimit, 1, true)},
-		{"three limits ÷ three map reads", loss, known(threeLimits, 3, true)},
-		{"denied ÷ map read", loss, known(deniedPath, 1, false)},
+		{"one limit ÷ map read", loss, known(1_000, oneLimit, 1, true)},
+		{"three limits ÷ three map reads", loss, known(1_000, threeLimits, 3, true)},
+		{"denied ÷ map read", loss, known(1_000, deniedPath, 1, false)},
+		// Among so many it is a matter of how many lines it waits for, one after the other.
+		{"denied among 100,000 ÷ map read", loss, known(100_000, deniedPath, 1, false)},
 	}
 }
 

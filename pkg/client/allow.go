@@ -342,14 +342,8 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 
 // shutBy is shut by what the tokens of a request that is Plain say, or else by a bucket.
 func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
-	deny := func(now int64) (agent.Verdict, bool) {
-		if e == nil {
-			return known.Shut(plain, now)
-		}
-		return e.Shut(now)
-	}
 	if now = c.ticks.at.Load(); now > 0 {
-		if v, shut = deny(now + tickMargin); shut {
+		if v, shut = deniedAt(now+tickMargin, known, plain, e); shut {
 			v.RetryAfter += tickMargin
 			if v.Count%tickOf == 0 {
 				c.ticks.stir(c.now())
@@ -358,7 +352,7 @@ func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entr
 	}
 	if !shut {
 		now = c.now()
-		if v, shut = deny(now); shut && c.ticks.denied(now) {
+		if v, shut = deniedAt(now, known, plain, e); shut && c.ticks.denied(now) {
 			c.rouse()
 		}
 	}
@@ -366,6 +360,14 @@ func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entr
 		return v, c.now(), false
 	}
 	return v, now, shut
+}
+
+// deniedAt is what shutBy goes by.
+func deniedAt(now int64, known *agent.Resolution, plain agent.Cell, e *agent.Entry) (v agent.Verdict, shut bool) {
+	if e == nil {
+		return known.Shut(plain, now)
+	}
+	return e.Shut(now)
 }
 
 // denial is what a limit that denied says.

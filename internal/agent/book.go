@@ -29,6 +29,7 @@ type terms struct {
 	paced    bool  // what cannot leave at once is denied, not asked for
 	touch    bool  // the first units are admitted on credit
 	exact    bool  // strict: its leases are never lax
+	soft     bool  // what is denied may be admitted above it
 	most     int16 // requests that may wait their turn
 	anewIn   int16 // seconds after a lease's end from which the conversation begins anew; 0 for never
 	capacity int64 // the most units that the whole bucket ever holds; 0 where no request is refused for that
@@ -40,7 +41,7 @@ func termsOf(h *limit.Held) *terms {
 		rule: h.Rule, rate: h.Rate, burst: h.Burst,
 		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
 		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
-		exact:  l.EpsilonPPM == 0,
+		exact: l.EpsilonPPM == 0, soft: h.Rule.Overage() != nil,
 		anewIn: anewAfter(l), capacity: capacityOf(h),
 	}
 	t.queues = t.slots && l.Queue > 0

@@ -51,7 +51,8 @@ const outageWait = 1_000_000
 
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
-// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
+// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds, as does PutBack where the tokens lodge
+// beside a request's key.
 //
 // All times are microseconds of one monotonic clock, the caller's.
 //

@@ -9,7 +9,7 @@ package agent
 //
 // What requests put back only grows; that it became spendable again counts as put in once more.
 //
-// Requests only ever subtract from tokens, in whole units, and add to the others. All
+// Requests only ever subtract from tokens, in whole units, count there what they deny where tokens say that there are none (shut.go), and add to the others. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
@@ -101,7 +101,7 @@ type stock struct {
 	cell    *cell    // of which it is; nil for none
 	in      int64    // all units ever put into tokens, less those taken out unspent, where there is no cell
 	folded  int64    // units put back and slots given back that are spendable again, or nobody's
-	refused int64    // units denied, where there is no cell, but for those that requests counted apart
+	refused int64    // units denied, where there is no cell, but for those that requests counted apart or in tokens
 	apart   *seldom  // what requests share of it; nil where there is nothing
 }
 

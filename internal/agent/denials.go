@@ -8,7 +8,7 @@ type denials [8]struct {
 	_ [56]byte // to a cache line
 }
 
-// denialsFrom is how many denials without the mutex a bucket counts in its cell in any case. Beyond them they are counted apart
+// denialsFrom is how many denials without the mutex a bucket counts in its cell, or by its tokens while these say so, in any case. Beyond them they are counted apart
 // once two at the same time were in each other's way: where none are, the cell is nearer.
 const denialsFrom = 1024
 
@@ -22,19 +22,15 @@ func (d *denials) sum() (n int64) {
 	return n
 }
 
-// countApart has denials counted apart from now on. Where tokens say that there are none, others may be there later at the earliest.
-func (of *Bucket) countApart(later int64) {
+// countApart has denials counted apart from now on.
+func (of *Bucket) countApart() {
 	b := of.open(new(hand))
 	defer b.close()
 	s := b.rarely()
 	if s.denials.Load() == nil {
 		s.denials.Store(new(denials))
 	}
-	if tokens := b.cell.tokens.Load(); isShut(tokens) {
-		s.shutRetry.Store(later)
-		s.shutUntil.Store(shutTime(tokens))
-		b.cell.reopen()
-	}
+	b.cell.reopen() // the next denial says it where it is counted apart
 }
 
 // denied returns the units denied so far.

@@ -96,6 +96,7 @@ func (t *memoTable) lodgeWithin(group uint32, way int, known *Resolution) {
 			of.scope().registry.memo.shareLocked(of)
 		}
 		if !of.has(durable | several) {
+			of.reopen() // a request of several limits does not look at what tokens say, nor who puts units back there
 			of.moveTo(&known.lodge[i], lodgedAt(t.number, group, way, 1+i))
 			known.at[i].Store(&known.lodge[i])
 		}

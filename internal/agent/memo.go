@@ -92,11 +92,16 @@ func (r *Registry) Sought(k Key) (s Sought, ok bool) {
 	if s.known == nil || g.keys[way&1].Load() != k.key {
 		return s, false
 	}
-	if tokens := w.tokens.Load(); s.dry && (tokens >= Unit || isShut(tokens)) { // which are all that is read
-		if isShut(tokens) && tokens&shutLater != 0 {
-			prefetch(uintptr(unsafe.Pointer(&s.known.later)))
+	if tokens := w.tokens.Load(); s.dry {
+		if tokens >= Unit {
+			return s, false
 		}
-		return s, false
+		if isShut(tokens) {
+			s.shut = shutTime(tokens)
+			if tokens&shutLater != 0 {
+				prefetch(uintptr(unsafe.Pointer(&s.known.later)))
+			}
+		}
 	}
 	s.known.NearEntries()
 	return s, true

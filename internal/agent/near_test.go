@@ -58,8 +58,8 @@ func TestHintsOfADryBucket(t *testing.T) {
 	if e.Slow(now, 1, false).Outcome != Denied || !plain.Shut() {
 		t.Fatal("its tokens do not say that it denies")
 	}
-	if _, ok := r.Sought(key); ok {
-		t.Error("where the tokens say all that a denial needs, more is sought")
+	if s, ok := r.Sought(key); !ok || s.Shut() != (now+50_000_000)>>shutGrain<<shutGrain {
+		t.Errorf("that tokens say all that a denial needs is not seen: %t, until %d", ok, s.Shut())
 	}
 
 	now += 1_000_000

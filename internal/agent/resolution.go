@@ -8,7 +8,7 @@ import (
 )
 
 // Resolution is what a request came to: the limits that it meets in the order of asking, and their
-// buckets. It is immutable, but for where their tokens are. What asking needs is in front, in a cache line of its own, for the allocator puts
+// buckets. It is immutable, but for where their tokens are and what those leave for it to say. What asking needs is in front, in a cache line of its own, for the allocator puts
 // what takes two where one begins: of a bucket whose tokens lodge there nothing else is read.
 type Resolution struct {
 	*path
@@ -178,7 +178,11 @@ const bookLines = 5
 type Sought struct {
 	known *Resolution
 	dry   bool // they would be, if there were any
+	shut  int64
 }
+
+// Shut is until when a decision reads no more than the tokens, which say that there are none; 0 where they do not.
+func (s Sought) Shut() int64 { return s.shut }
 
 // Steps is how many there are of Near.
 const Steps = 3

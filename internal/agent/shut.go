@@ -48,7 +48,7 @@ func shutDenied(tokens int64) int64 {
 	return (tokens - shutFrom) >> shutTraces & shutMost
 }
 
-// Shut reports whether a bucket's tokens say that there are none, and until when.
+// Shut reports whether a bucket's tokens say until when there are none, be that over or not.
 func (c Cell) Shut() bool { return isShut(c.tokens.Load()) }
 
 // Shut denies one unit of a request that is Plain, if its cell says that there is none now. On false the caller goes on as where it says nothing.
@@ -74,7 +74,7 @@ func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 		}
 		if c.tokens.CompareAndSwap(tokens, tokens+shutOne) {
 			if met && n > denialsFrom {
-				r.entries[0].countApart(now + retry)
+				r.entries[0].countApart()
 			}
 			return Verdict{Outcome: Denied, RetryAfter: retry, Count: n}, true
 		}
@@ -85,7 +85,7 @@ func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 // is to be asked.
 func (b *book) shutInWayLocked(now, until, retry int64) bool {
 	home := b.at.tokens.Load()
-	if until-now < 4<<shutGrain || until >= shutEnd || b.has(lost|dead) || b.scope().beyond != nil || !b.has(lodged) || !inWay(home) {
+	if until-now < 4<<shutGrain || until >= shutEnd || b.soft || b.has(lost|dead) || !b.has(lodged) || !inWay(home) {
 		return false
 	}
 	if s := b.seldom(); s != nil && s.denials.Load() != nil {
@@ -180,9 +180,14 @@ func (b *book) shutLocked(now int64, lost bool) {
 		retry = min(retry, b.turnAt)
 	}
 	until := min(retry, b.deniesUntilLocked())
-	if b.shutInWayLocked(now, until, retry) {
+	was := b.cell.tokens.Load()
+	switch {
+	case !b.shutInWayLocked(now, until, retry):
+		b.cell.reopen() // whose time is over, if they say anything
+	case !isShut(was) || shutTime(was) <= now:
 		return
 	}
+	// Who asked does not go by what the tokens say, for its request is not the one that is remembered.
 	s := b.rarely()
 	s.refused.CompareAndSwap(gathered, 0)
 	s.shutRetry.Store(retry)
@@ -211,7 +216,7 @@ func (of *Bucket) Shut(now int64) (Verdict, bool) {
 	} else if n, met = s.refuse(); n == 0 {
 		return Verdict{}, false
 	} else if met && n > denialsFrom {
-		of.countApart(0)
+		of.countApart()
 	}
 	return Verdict{Outcome: Denied, RetryAfter: max(s.shutRetry.Load()-now, 1), Count: n}, true
 }

@@ -211,7 +211,7 @@ func TestInterleavingsOfTokensThatSayThatThereAreNone(t *testing.T) {
 		},
 		"denials are counted apart": func() scene {
 			s := newShutScene(true)
-			return s.scene(s.request, s.request, func() { s.of[0].countApart(0) })
+			return s.scene(s.request, s.request, func() { s.of[0].countApart() })
 		},
 	} {
 		holds(t, name, make)

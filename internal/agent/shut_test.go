@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -205,5 +206,131 @@ func TestWhatTokensSayGoesWithThem(t *testing.T) {
 	denied("asked again", true)
 	if n := deniedOf(&e.Bucket); n != 5 {
 		t.Errorf("%d denials are counted, want 5", n)
+	}
+}
+
+// shutInAWay returns a request whose one bucket is dry, of which a unit is in a request's hand, and whose tokens say so.
+func shutInAWay(t *testing.T) (r *Registry, set *Set, e *Entry, a []limit.Attribute, now int64) {
+	t.Helper()
+	r, set, _ = many(t, 1)
+	e = &Entry{Bucket: *NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})}
+	e.scope().kind = &kind{registry: r}
+	a = attributesOf("tenant", "a", "user", "u")
+	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+	now = 1_000_000
+	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 3600_000_000, Tokens: 1, DenyFor: 30_000_000})
+	if !e.Take(1) || e.Slow(now, 1, false).Outcome != Denied {
+		t.Fatal("a bucket of one unit has none, or two")
+	}
+	if _, plain, _ := recall(r, a); !plain.Shut() {
+		t.Fatal("the tokens do not say that there are none")
+	}
+	return r, set, e, a, now
+}
+
+// forgetAll forgets all requests, as sweeps do.
+func forgetAll(r *Registry) {
+	m := &r.memo
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.table.Load()
+	t.each(func(group uint32, way int, _ *Resolution) { t.drop(group, way) })
+}
+
+// A unit that comes back is had at once, whoever has it come back and wherever the tokens are meanwhile.
+func TestWhatComesBackIsHadWhereTokensSaidThatThereAreNone(t *testing.T) {
+	for name, back := range map[string]func(r *Registry, set *Set, e *Entry, a []limit.Attribute){
+		"put back":  func(_ *Registry, _ *Set, e *Entry, _ []limit.Attribute) { e.PutBack(1) },
+		"cancelled": func(_ *Registry, _ *Set, e *Entry, _ []limit.Attribute) { e.Cancel(1) },
+		"settled":   func(_ *Registry, _ *Set, e *Entry, _ []limit.Attribute) { e.Hold(1); e.Settle(1, 0, 0) },
+		"put back while several limits' request is remembered": func(r *Registry, set *Set, e *Entry, a []limit.Attribute) {
+			forgetAll(r)
+			other := &Entry{Bucket: *NewBucket(&limit.Limit{Name: "o", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})}
+			other.scope().kind = &kind{registry: r}
+			r.Remember(attributesOf("tenant", "a", "user", "u", "endpoint", "e"), set, []*Item{&set.Items[0], &set.Items[0]}, []*Entry{e, other}, 0)
+			e.PutBack(1)
+			forgetAll(r)
+			r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, set, e, a, now := shutInAWay(t)
+			back(r, set, e, a)
+			known, plain, _ := recall(r, a)
+			if v, ok := known.Shut(plain, now+1); ok {
+				t.Errorf("denied for certain: %+v", v)
+			}
+			if v := e.Slow(now+1, 1, false); v.Outcome != Admitted {
+				t.Errorf("it is not had: %+v", v)
+			}
+		})
+	}
+}
+
+// Requests that do not go by what the tokens say are denied without the mutex as well, from the second one on.
+func TestOthersAreDeniedForCertain(t *testing.T) {
+	r, _, e, a, now := shutInAWay(t)
+	for i := range int64(3) {
+		v, ok := e.Shut(now + i)
+		if ok != (i > 0) || ok && v.RetryAfter != 30_000_000-i {
+			t.Errorf("denial %d: %+v, %t", i, v, ok)
+		}
+		if !ok && e.Slow(now+i, 1, false).Outcome != Denied {
+			t.Error("not denied")
+		}
+		known, plain, _ := recall(r, a)
+		if _, ok := known.Shut(plain, now+i); !ok {
+			t.Errorf("after denial %d of others the tokens do not say that there are none", i)
+		}
+	}
+	if _, n := e.Collect(); n != 1+3+3 {
+		t.Errorf("%d denials are collected, want 7", n)
+	}
+}
+
+// One that comes late to count apart says nothing of its own time.
+func TestCountedApartLate(t *testing.T) {
+	_, _, e, _, now := shutInAWay(t)
+	e.countApart()
+	if v, ok := e.Shut(now + 1); ok {
+		t.Errorf("denied for certain: %+v", v)
+	}
+	if e.Slow(now+1, 1, false).Outcome != Denied {
+		t.Fatal("not denied")
+	}
+	if v, ok := e.Shut(now + 2); !ok || v.RetryAfter != 30_000_000-2 {
+		t.Errorf("%+v, %t", v, ok)
+	}
+}
+
+// Tokens of a soft limit never say so: what it denies may be admitted above it.
+func TestTokensOfASoftLimitSayNothing(t *testing.T) {
+	r := NewRegistry(100)
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p"}}, Limits: []limit.Limit{{
+		Name: "all", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 1, Per: time.Hour}, Burst: 1,
+		Enforcement: limit.Soft, OveragePPM: 1_000_000,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Adopt(rules)
+	if _, _, err := r.Learn("a"); err != nil {
+		t.Fatal(err)
+	}
+	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
+	set := r.Find("a")
+	a := attributesOf("tenant", "a", "user", "u")
+	e, err := r.Touch(set, &set.List, 0, a, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+	now := int64(1_000_000)
+	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 3600_000_000, DenyFor: 30_000_000})
+	if e.Slow(now, 1, false).Outcome != Denied {
+		t.Fatal("not denied")
+	}
+	if _, plain, _ := recall(r, a); plain.None() || plain.Shut() {
+		t.Error("a soft limit's tokens say that there are none")
 	}
 }

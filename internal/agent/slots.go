@@ -30,7 +30,7 @@ func (of *Bucket) Finish(n int64) []*Waiter {
 
 // Cancel is PutBack, and returns requests whose turn came, whose Done the caller runs.
 func (of *Bucket) Cancel(n int64) []*Waiter {
-	of.at.back.Add(n)
+	of.PutBack(n)
 	return of.wake()
 }
 

@@ -83,10 +83,13 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 
 // allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
 func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
+	var now int64
 	if n == 1 && plain.Shut() && !c.lost.Load() {
-		if v, _, shut := c.shutBy(known, plain, nil); shut {
+		v, at, shut := c.shutBy(known, plain, nil)
+		if shut {
 			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known}
 		}
+		now = at // it is over
 	}
 	h := hold{known.Item(0), known.Entry(0)}
 	known.FoundDry() // first, for a clock that is read waits for it all
@@ -96,11 +99,15 @@ func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, k
 	if h.item.Soft {
 		return c.allowKnown(ctx, n, a, known, 0)
 	}
-	v, now, shut := c.shut(h.entry, n)
-	known.WasShut(shut)
-	if shut {
-		return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
+	if now == 0 {
+		var v agent.Verdict
+		var shut bool
+		if v, now, shut = c.shut(h.entry, n); shut {
+			known.WasShut(true)
+			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
+		}
 	}
+	known.WasShut(false)
 	state := isGone // the bucket is no more
 	switch v, lost := c.refillAt(h.entry, now, n, false); v.Outcome {
 	case agent.Admitted:

@@ -38,9 +38,18 @@ func Fetch(prepared []Prepared) {
 		n := min(len(prepared), together)
 		var sought [together]agent.Sought
 		count := 0
+		var whose *Client // has this time, which is looked up where it is needed
+		var now int64
 		for i := range prepared[:n] {
 			p := &prepared[i]
-			if s, ok := p.c.reg.Sought(p.key); ok {
+			s, ok := p.c.reg.Sought(p.key)
+			if at := s.Shut(); ok && at > 0 {
+				if whose != p.c {
+					whose, now = p.c, p.c.now()
+				}
+				ok = at <= now
+			}
+			if ok {
 				sought[count] = s
 				count++
 			}

@@ -18,35 +18,60 @@ func only(t *testing.T, c *Client, a ...Attribute) *agent.Entry {
 	return l.entry.Load().Entry
 }
 
-// Denied by the last tick, one stays away for no less than the bucket says and a tick more at the most, and what there is again is had
-// as soon as by the clock.
+// Denied by the last tick, one stays away for no less than the bucket says and a tick more at the most, two milliseconds more where its tokens say
+// it, and what there is again is had as soon as by the clock.
 func TestDeniedByTicks(t *testing.T) {
-	bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
-		c := dial(t, s)
-		e := only(t, c, tenant("a"))
-		admitted, ticked := 0, 0
-		began := time.Now()
-		for time.Since(began) < 10*time.Second {
-			d := c.Allow(t.Context(), tenant("a"))
-			if d.Allowed {
-				admitted++
-			} else if at := c.ticks.at.Load(); at > 0 {
-				ticked++
-				says := time.Duration(e.RetryAfter(c.now(), 1, false)) * time.Microsecond
-				if d.RetryAfter < says || d.RetryAfter > says+tickEvery {
-					t.Fatalf("after %v denied for %v, where the bucket says %v", time.Since(began), d.RetryAfter, says)
+	for name, by := range map[string]struct {
+		handle bool // which has the tokens at home
+		more   time.Duration
+	}{
+		"a bucket": {true, 0}, "its tokens": {false, 2048 * time.Microsecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
+				c := dial(t, s)
+				admitted, ticked, tokens := 0, 0, 0
+				began := time.Now()
+				if c.Allow(t.Context(), tenant("a")).Allowed {
+					admitted++
 				}
-			}
-			time.Sleep(30 * time.Microsecond)
-		}
-		if ticked < 200_000 {
-			t.Errorf("only %d of some 300,000 were denied while it ticked", ticked)
-		}
-		if least := 10 + 10*10 - 2; admitted < least || admitted > 10+10*10 {
-			t.Errorf("admitted %d, want %d to 110", admitted, least)
-		}
-		shut(t, c)
-	})
+				a := attributesOf([]Attribute{tenant("a")})
+				set := c.reg.Find("a")
+				e := c.reg.Entry(&set.List, 0, a)
+				if by.handle {
+					e = only(t, c, tenant("a"))
+				}
+				for time.Since(began) < 10*time.Second {
+					_, plain, _ := c.reg.Recall(agent.KeyOf(a), a)
+					say := !plain.None() && plain.Shut()
+					d := c.Allow(t.Context(), tenant("a"))
+					if d.Allowed {
+						admitted++
+					} else if at := c.ticks.at.Load(); at > 0 {
+						ticked++
+						if say {
+							tokens++
+						}
+						says := time.Duration(e.RetryAfter(c.now(), 1, false)) * time.Microsecond
+						if d.RetryAfter < says || d.RetryAfter > says+tickEvery+by.more {
+							t.Fatalf("after %v denied for %v, where the bucket says %v", time.Since(began), d.RetryAfter, says)
+						}
+					}
+					time.Sleep(30 * time.Microsecond)
+				}
+				if ticked < 200_000 {
+					t.Errorf("only %d of some 300,000 were denied while it ticked", ticked)
+				}
+				if by.handle != (tokens == 0) {
+					t.Errorf("of %d denials %d were where the tokens said that there are none", ticked, tokens)
+				}
+				if least := 10 + 10*10 - 2; admitted < least || admitted > 10+10*10 {
+					t.Errorf("admitted %d, want %d to 110", admitted, least)
+				}
+				shut(t, c)
+			})
+		})
+	}
 }
 
 // It ticks for a while where denials are many, and not where they are few, nor once the client is closed.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -332,5 +333,45 @@ func TestALimiterWaitsForNoMoreThanMayBeAsked(t *testing.T) {
 			}
 		}
 		shut(t, c)
+	})
+}
+
+// A request that waits its turn at one limit gives up, and what it had of another is had at once by one that was denied there for certain.
+func TestUnitOfOneThatGaveUpIsHad(t *testing.T) {
+	first := limit.Limit{Name: "requests", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 10, Per: time.Hour}, Burst: 8}
+	second := limit.Limit{
+		Name: "heavy", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 20, Per: time.Hour}, Burst: 2,
+		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
+	}
+	bubble(t, plans(1, first, second), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithMaxWait(time.Minute), WithReportInterval(time.Minute))
+		defer shut(t, c)
+		heavy := []Attribute{tenant("a"), {Name: "endpoint", Value: "/heavy"}}
+		ask := func() Decision { return c.Allow(t.Context(), tenant("a")) }
+		for range 2 {
+			if !c.Wait(t.Context(), heavy...).Allowed || !ask().Allowed {
+				t.Error("what is there is denied")
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan Decision)
+		go func() { done <- c.Wait(ctx, heavy...) }()
+		time.Sleep(time.Second)
+		got := 0
+		for range 20 {
+			if ask().Allowed {
+				got++
+			}
+		}
+		if got != 3 {
+			t.Errorf("%d of three are had", got)
+		}
+		cancel()
+		<-done
+		if !ask().Allowed {
+			t.Error("the unit that came back is denied")
+		}
 	})
 }

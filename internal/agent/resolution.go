@@ -18,7 +18,7 @@ type Resolution struct {
 	entries [memoLimits]*Entry
 	set     *Set
 	is      Key
-	later   counter // when a plain request's unit may be there, where its tokens say that it is later than they deny: see shutLater
+	later   counter // when a plain request's unit may be there, where its tokens do not say it themselves: see shutLater
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.

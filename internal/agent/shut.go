@@ -20,11 +20,12 @@ const (
 	shutMost   = 1<<shutCounts - 1
 	shutEnd    = 1 << (shutBits - shutTraces - shutCounts + shutGrain) // no later time: two hundred days
 
-	// shutLater is where the parity is of what has a cell, none of which lodges: it says that there are none for longer than is denied without asking.
+	// shutLater is where the parity is of what has a cell, none of which lodges: it says that when there may be some is not that time, and is in the
+	// resolution.
 	shutLater = 1
 )
 
-// shutBy is tokens that say that there are none before a time.
+// shutBy is tokens that say that there are none before a time; later that when there may be some is another.
 func shutBy(until int64, later bool) int64 {
 	tokens := shutFrom + until>>shutGrain<<(shutCounts+shutTraces) + shutOne - Unit
 	if later {
@@ -53,7 +54,7 @@ func (c Cell) Shut() bool { return isShut(c.tokens.Load()) }
 
 // Shut denies one unit of a request that is Plain, if its cell says that there is none now. On false the caller goes on as where it says nothing.
 // It is not for a time without contact. The denial is of the same moment as Bucket.Slow's would be, but for units that the store grants
-// meanwhile; what it says to stay away is up to two milliseconds more.
+// meanwhile; what it says to stay away is up to two milliseconds more, but of a window's end.
 func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 	for met := false; ; met = true {
 		tokens := c.tokens.Load()
@@ -81,8 +82,8 @@ func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 	}
 }
 
-// shutInWayLocked has a bucket's tokens say that there are none until then, and maybe some at retry, where they lodge in a way and nobody else
-// is to be asked.
+// shutInWayLocked has a bucket's tokens say that none are there until then, where they lodge in a way and no other than the bucket decides; at retry
+// there may be some.
 func (b *book) shutInWayLocked(now, until, retry int64) bool {
 	home := b.at.tokens.Load()
 	if until-now < 4<<shutGrain || until >= shutEnd || b.soft || b.has(lost|dead) || !b.has(lodged) || !inWay(home) {
@@ -91,7 +92,8 @@ func (b *book) shutInWayLocked(now, until, retry int64) bool {
 	if s := b.seldom(); s != nil && s.denials.Load() != nil {
 		return false
 	}
-	if retry > until {
+	apart := retry > until || b.length > 0 // of a window the end is known to the microsecond
+	if apart {
 		t, group, way, _ := b.scope().registry.memo.lodging(home)
 		known := t.groups[group].ways[way].known.Load()
 		if known == nil || &known.entries[0].Bucket != b.Bucket { // they are just moving in
@@ -99,7 +101,7 @@ func (b *book) shutInWayLocked(now, until, retry int64) bool {
 		}
 		known.later.Store(retry)
 	}
-	if !b.cell.shut(shutBy(until, retry > until)) {
+	if !b.cell.shut(shutBy(until, apart)) {
 		return false
 	}
 	if b.cell.due() != 0 { // whoever put it back may have looked before

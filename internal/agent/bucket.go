@@ -51,8 +51,8 @@ const outageWait = 1_000_000
 
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
-// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds, as does PutBack where the tokens lodge
-// beside a request's key.
+// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds, as does PutBack where the tokens
+// lodge.
 //
 // All times are microseconds of one monotonic clock, the caller's.
 //
@@ -143,7 +143,7 @@ func (of *Bucket) Release(n int64) { of.at.pending.Add(-n) }
 // handed out twice.
 func (of *Bucket) PutBack(n int64) {
 	of.at.back.Add(n)
-	if home := of.at.tokens.Load(); inWay(home) || isShut(home) {
+	if home := of.at.tokens.Load(); home < lodgedBelow || isShut(home) {
 		of.reopen()
 	}
 }

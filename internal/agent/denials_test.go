@@ -116,7 +116,7 @@ func TestDenialsThatTokensCountAreCountedApartWhereTheyMeet(t *testing.T) {
 		all.Go(func() {
 			for plain.Shut() && time.Now().Before(end) {
 				for range 1000 {
-					if _, ok := known.Shut(plain, 3); ok {
+					if _, ok := known.Shut(0, plain, 3); ok {
 						denied.Add(1)
 					} else if e.Slow(3, 1, false).Outcome == Denied {
 						denied.Add(1)

@@ -45,11 +45,6 @@ func (m *memo) lodging(home int64) (t *memoTable, group uint32, way, within int)
 	return m.tables[at>>35&1], uint32(at >> 3), int(at & 1), int(at >> 1 & 3)
 }
 
-// inWay reports whether what is at home of tokens says that they lodge in a way itself.
-func inWay(home int64) bool {
-	return home < lodgedBelow && uint64(home-math.MinInt64)>>(lodgeTraces+1)&3 == 0
-}
-
 // tokens is where what is spendable is. The mutex is held.
 func (of *Bucket) tokens() *counter {
 	if !of.has(lodged) {
@@ -96,7 +91,6 @@ func (t *memoTable) lodgeWithin(group uint32, way int, known *Resolution) {
 			of.scope().registry.memo.shareLocked(of)
 		}
 		if !of.has(durable | several) {
-			of.reopen() // a request of several limits does not look at what tokens say, nor who puts units back there
 			of.moveTo(&known.lodge[i], lodgedAt(t.number, group, way, 1+i))
 			known.at[i].Store(&known.lodge[i])
 		}

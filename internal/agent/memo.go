@@ -88,20 +88,12 @@ func (r *Registry) Sought(k Key) (s Sought, ok bool) {
 	}
 	w := &g.ways[way&1]
 	s.known = w.known.Load()
-	s.dry = g.state.Load()>>(memoBits*way&63)&memoLodges != 0
-	if s.known == nil || g.keys[way&1].Load() != k.key {
+	lodges := g.state.Load()>>(memoBits*way&63)&memoLodges != 0
+	if s.known == nil || g.keys[way&1].Load() != k.key || lodges && w.tokens.Load() >= Unit {
 		return s, false
 	}
-	if tokens := w.tokens.Load(); s.dry {
-		if tokens >= Unit {
-			return s, false
-		}
-		if isShut(tokens) {
-			s.shut = shutTime(tokens)
-			if tokens&shutLater != 0 {
-				prefetch(uintptr(unsafe.Pointer(&s.known.later)))
-			}
-		}
+	if lodges {
+		s.dry = &w.tokens
 	}
 	s.known.NearEntries()
 	return s, true

@@ -58,8 +58,8 @@ func TestHintsOfADryBucket(t *testing.T) {
 	if e.Slow(now, 1, false).Outcome != Denied || !plain.Shut() {
 		t.Fatal("its tokens do not say that it denies")
 	}
-	if s, ok := r.Sought(key); !ok || s.Shut() != (now+50_000_000)>>shutGrain<<shutGrain {
-		t.Errorf("that tokens say all that a denial needs is not seen: %t, until %d", ok, s.Shut())
+	if s, ok := r.Sought(key); !ok || s.Until() != (now+50_000_000)>>shutGrain<<shutGrain {
+		t.Errorf("that tokens say all that a denial needs is not seen: %t, until %d", ok, s.Until())
 	}
 
 	now += 1_000_000

@@ -18,7 +18,7 @@ type Resolution struct {
 	entries [memoLimits]*Entry
 	set     *Set
 	is      Key
-	later   counter // when a plain request's unit may be there, where its tokens do not say it themselves: see shutLater
+	later   counter // when there may be a unit of a limit, where its tokens do not say it themselves: see says
 }
 
 // path is what requests share that name the same attributes and meet the same limits of a plan.
@@ -136,11 +136,10 @@ func (r *Resolution) TakeMoved(c Cell, i int, n int64) bool { return c.moved() &
 // Take takes n units of every bucket, in the order of asking, and says before it what has to be known of each (Item). It
 // returns how many buckets had them: where one did not, its units are announced, those of the ones before are in
 // hand, and the others were not asked.
+//
+// Closed is asked before, so that all tokens are waited for together.
 func (r *Resolution) Take(n int64) int {
 	limits := r.limits
-	for i := range limits {
-		r.at[i&(memoLimits-1)].Load().Load() // all are waited for together
-	}
 	for i := range limits {
 		if r.holds[i&(memoLimits-1)] {
 			r.hot(i & (memoLimits - 1)).pending.Add(n)
@@ -160,6 +159,30 @@ func (r *Resolution) Take(n int64) int {
 	return limits
 }
 
+// Closed returns the first limit whose bucket's tokens say that there are none, be that over or not: see Shut; -1 for none.
+func (r *Resolution) Closed() int {
+	least := int64(0)
+	for i := range r.limits {
+		least = min(least, r.at[i&(memoLimits-1)].Load().Load())
+	}
+	if least >= shutTo {
+		return -1
+	}
+	return r.closed()
+}
+
+func (r *Resolution) closed() int {
+	for i := range r.limits {
+		if r.Cell(i).Shut() {
+			return i
+		}
+	}
+	return -1
+}
+
+// Cell is where the units of limit i are, but for a request that is Plain, of which Recall says it.
+func (r *Resolution) Cell(i int) Cell { return Cell{r.at[i&(memoLimits-1)].Load()} }
+
 // NearEntries begins to bring the resolution itself, which knows the entries.
 func (r *Resolution) NearEntries() { near(unsafe.Pointer(r)) }
 
@@ -177,12 +200,23 @@ const bookLines = 5
 // Sought is what a request came to before whose units are not in the index.
 type Sought struct {
 	known *Resolution
-	dry   bool // they would be, if there were any
-	shut  int64
+	dry   *counter // where they would be, if there were any; nil for elsewhere
 }
 
-// Shut is until when a decision reads no more than the tokens, which say that there are none; 0 where they do not.
-func (s Sought) Shut() int64 { return s.shut }
+// Until is when what tokens say of denials is over: before it a decision reads no more than them and the resolution. 0 where they say nothing. It is for
+// after the first step.
+func (s Sought) Until() int64 {
+	tokens := int64(0)
+	if s.dry != nil {
+		tokens = s.dry.Load()
+	} else if i := s.known.Closed(); i >= 0 {
+		tokens = s.known.Cell(i).tokens.Load()
+	}
+	if !isShut(tokens) {
+		return 0
+	}
+	return shutTime(tokens)
+}
 
 // Steps is how many there are of Near.
 const Steps = 3
@@ -192,9 +226,9 @@ func (s Sought) Near(step int) {
 	r := s.known
 	if r.plain {
 		switch {
-		case step == 0 && !s.dry:
+		case step == 0 && s.dry == nil:
 			prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
-		case step == 0, step == 1 && !s.dry && r.at[0].Load().Load() < Unit:
+		case step == 1 && (s.dry != nil || r.at[0].Load().Load() < Unit):
 			r.nearPlain()
 		}
 		return

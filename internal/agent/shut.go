@@ -1,12 +1,13 @@
 package agent
 
 // Denials are as many as a caller out of bounds likes. One that an earlier one made certain takes no mutex (Bucket.Shut), and where the bucket's
-// tokens lodge in a way (lodge.go) it reads nothing but them: they say themselves until when there are none, and count what is denied until
+// tokens lodge (lodge.go) it reads nothing but them: they say themselves until when there are none, and count what is denied until
 // then (Resolution.Shut). Whatever becomes of the tokens, the count goes to the book in the same step.
 //
 // So what they say has to end with what made it true: whoever has units come back without the mutex, or ends what was certain, has it end
-// (reopen), and whoever has it begin looks for such afterwards. It begins in a way alone, and moves with the tokens, but for those of
-// what a handle may hold, which subtracts without a look.
+// (reopen), and whoever has it begin looks for such afterwards. It begins where they lodge, and moves with them, but for those of
+// what a handle may hold, which subtracts without a look. A request of several limits looks at all their tokens before it takes any, so that one whose
+// later limit denies takes nothing of the others.
 
 // Tokens that say so are below all that refusals leave and above lodgedBelow: from shutFrom on, the time, the count, and room below for what
 // refusals leave that had looked before.
@@ -17,6 +18,7 @@ const (
 	shutCounts = 14 // bits of how many were denied
 	shutGrain  = 11 // bits: times are in steps of two milliseconds
 	shutOne    = 1 << shutTraces
+	shutTo     = shutFrom + 1<<shutBits
 	shutMost   = 1<<shutCounts - 1
 	shutEnd    = 1 << (shutBits - shutTraces - shutCounts + shutGrain) // no later time: two hundred days
 
@@ -52,10 +54,11 @@ func shutDenied(tokens int64) int64 {
 // Shut reports whether a bucket's tokens say until when there are none, be that over or not.
 func (c Cell) Shut() bool { return isShut(c.tokens.Load()) }
 
-// Shut denies one unit of a request that is Plain, if its cell says that there is none now. On false the caller goes on as where it says nothing.
+// Shut denies one unit of limit i, if its cell says that there is none now, before anything of the request is announced or taken. On false the
+// caller goes on as where it says nothing.
 // It is not for a time without contact. The denial is of the same moment as Bucket.Slow's would be, but for units that the store grants
 // meanwhile; what it says to stay away is up to two milliseconds more, but of a window's end.
-func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
+func (r *Resolution) Shut(i int, c Cell, now int64) (Verdict, bool) {
 	for met := false; ; met = true {
 		tokens := c.tokens.Load()
 		if !isShut(tokens) {
@@ -67,26 +70,38 @@ func (r *Resolution) Shut(c Cell, now int64) (Verdict, bool) {
 		}
 		retry := left + 1<<shutGrain
 		if tokens&shutLater != 0 {
-			later := r.later.Load()
-			if later == 0 { // they were said for a request that was forgotten since
+			later := r.laterOf(i)
+			if later == 0 {
 				return Verdict{}, false
 			}
 			retry = max(later-now, left)
 		}
 		if c.tokens.CompareAndSwap(tokens, tokens+shutOne) {
 			if met && n > denialsFrom {
-				r.entries[0].countApart()
+				r.entries[i].countApart()
 			}
 			return Verdict{Outcome: Denied, RetryAfter: retry, Count: n}, true
 		}
 	}
 }
 
-// shutInWayLocked has a bucket's tokens say that none are there until then, where they lodge in a way and no other than the bucket decides; at retry
-// there may be some.
-func (b *book) shutInWayLocked(now, until, retry int64) bool {
-	home := b.at.tokens.Load()
-	if until-now < 4<<shutGrain || until >= shutEnd || b.soft || b.has(lost|dead) || !b.has(lodged) || !inWay(home) {
+// says notes when there may be some of limit i, for its tokens do not. It is of one limit at a time, for one that is closed is enough to deny: of another
+// it is noted again when that is asked.
+func (r *Resolution) says(i int, later int64) { r.later.Store(later*memoLimits + int64(i)) }
+
+// laterOf is what was noted; 0 where it is of another limit by now, or was noted for a request that is forgotten.
+func (r *Resolution) laterOf(i int) int64 {
+	later := r.later.Load()
+	if later%memoLimits != int64(i) {
+		return 0
+	}
+	return later / memoLimits
+}
+
+// shutHereLocked has a bucket's tokens say that none are there until then, where they lodge and no other than the bucket decides; at retry there may be
+// some. It reports whether they do.
+func (b *book) shutHereLocked(now, until, retry int64) bool {
+	if until-now < 4<<shutGrain || until >= shutEnd || b.soft || b.has(lost|dead) || !b.has(lodged) {
 		return false
 	}
 	if s := b.seldom(); s != nil && s.denials.Load() != nil {
@@ -94,12 +109,12 @@ func (b *book) shutInWayLocked(now, until, retry int64) bool {
 	}
 	apart := retry > until || b.length > 0 // of a window the end is known to the microsecond
 	if apart {
-		t, group, way, _ := b.scope().registry.memo.lodging(home)
-		known := t.groups[group].ways[way].known.Load()
-		if known == nil || &known.entries[0].Bucket != b.Bucket { // they are just moving in
+		t, group, way, within := b.scope().registry.memo.lodging(b.at.tokens.Load())
+		known, i := t.groups[group].ways[way].known.Load(), max(within-1, 0)
+		if known == nil || known.entries[i] == nil || &known.entries[i].Bucket != b.Bucket { // they are just moving in
 			return false
 		}
-		known.later.Store(retry)
+		known.says(i, retry)
 	}
 	if !b.cell.shut(shutBy(until, apart)) {
 		return false
@@ -184,7 +199,7 @@ func (b *book) shutLocked(now int64, lost bool) {
 	until := min(retry, b.deniesUntilLocked())
 	was := b.cell.tokens.Load()
 	switch {
-	case !b.shutInWayLocked(now, until, retry):
+	case !b.shutHereLocked(now, until, retry):
 		b.cell.reopen() // whose time is over, if they say anything
 	case !isShut(was) || shutTime(was) <= now:
 		return

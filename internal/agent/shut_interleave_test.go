@@ -37,7 +37,7 @@ func scarceScene() *shutScene {
 func (s *shutScene) shut() {
 	b := s.of[0].open(new(hand))
 	defer b.close()
-	b.shutInWayLocked(sceneTime, sceneTime+1_000_000, sceneTime+2_000_000)
+	b.shutHereLocked(sceneTime, sceneTime+1_000_000, sceneTime+2_000_000)
 }
 
 // request is one that is denied for certain, or takes a unit, or finds none.
@@ -49,7 +49,7 @@ func (s *shutScene) request() {
 	s.asked[0]++
 	if plain.Take(1) {
 		s.taken[0]++
-	} else if _, ok := known.Shut(plain, sceneTime); ok {
+	} else if _, ok := known.Shut(0, plain, sceneTime); ok {
 		s.denied++
 	}
 }
@@ -61,7 +61,7 @@ func (s *shutScene) late() func() {
 		s.asked[0]++
 		if plain.Take(1) {
 			s.taken[0]++
-		} else if _, ok := known.Shut(plain, sceneTime); ok {
+		} else if _, ok := known.Shut(0, plain, sceneTime); ok {
 			s.denied++
 		}
 	}
@@ -89,6 +89,31 @@ func (s *shutScene) forget() {
 func (s *shutScene) putBack() {
 	s.taken[0]--
 	s.of[0].PutBack(1)
+}
+
+// newShutSceneWithin is one whose first bucket's tokens lodge in what a request of both buckets came to.
+func newShutSceneWithin(shut bool) *shutScene {
+	s := scarceScene()
+	s.rememberBoth(1)()
+	if shut {
+		s.shut()
+	}
+	return s
+}
+
+// requestOfBoth is one that asks the second bucket first, unless the tokens of the first say that there are none.
+func (s *shutScene) requestOfBoth() {
+	known, _, _ := recall(s.r, memoRequest(2))
+	if known == nil {
+		return
+	}
+	if i := known.Closed(); i >= 0 {
+		if _, ok := known.Shut(i, known.Cell(i), sceneTime); ok {
+			s.denied++
+			return
+		}
+	}
+	s.takeBoth(known)
 }
 
 func (s *shutScene) scene(actors ...func()) scene {
@@ -123,6 +148,53 @@ func (s *shutScene) scene(actors ...func()) scene {
 		return atEnd()
 	}
 	return sc
+}
+
+// So it is where they lodge in what a request of several limits came to.
+func TestInterleavingsOfTokensWithinThatSayThatThereAreNone(t *testing.T) {
+	for name, make := range map[string]func() scene{
+		"units are granted": func() scene {
+			s := newShutSceneWithin(true)
+			return s.scene(s.requestOfBoth, s.credit(1))
+		},
+		"it begins as requests look": func() scene {
+			s := newShutSceneWithin(false)
+			return s.scene(s.requestOfBoth, s.shut)
+		},
+		"it begins as they move in": func() scene {
+			s := scarceScene()
+			return s.scene(then(s.rememberBoth(1), s.requestOfBoth), s.shut)
+		},
+		"a unit comes back": func() scene {
+			s := newShutSceneWithin(true)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(s.requestOfBoth, s.putBack)
+		},
+		"a unit comes back as it begins": func() scene {
+			s := newShutSceneWithin(false)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(s.shut, s.putBack)
+		},
+		"they move into a way as a unit comes back": func() scene {
+			s := newShutSceneWithin(true)
+			s.taken[0], s.credited[0] = 1, s.credited[0]+1
+			return s.scene(then(s.memoScene.forget, s.remember(0)), s.putBack)
+		},
+		"another request comes to the bucket": func() scene {
+			s := newShutSceneWithin(true)
+			return s.scene(s.requestOfBoth, s.remember(0))
+		},
+		"the request is forgotten": func() scene {
+			s := newShutSceneWithin(true)
+			return s.scene(s.requestOfBoth, then(s.memoScene.forget, s.rememberBoth(1)))
+		},
+		"a handle comes": func() scene {
+			s := newShutSceneWithin(true)
+			return s.scene(s.requestOfBoth, s.pin(0))
+		},
+	} {
+		holds(t, name, make)
+	}
 }
 
 // What tokens say of denials ends with what made it true in every order, and no denial that they count is lost or counted twice.

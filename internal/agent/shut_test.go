@@ -28,7 +28,7 @@ func TestTokensSayWhatSlowSays(t *testing.T) {
 		r.Remember(a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
 		return &e.Bucket, func(now int64) (Verdict, bool) {
 			known, plain, _ := recall(r, a)
-			return known.Shut(plain, now)
+			return known.Shut(0, plain, now)
 		}
 	})
 }
@@ -142,11 +142,11 @@ func TestTokensSayForHowLong(t *testing.T) {
 		if i == 1 {
 			e.Admit(1)
 		}
-		if v, ok := known.Shut(plain, now+i); !ok || v.RetryAfter != hour-i || v.Count != 1+i {
+		if v, ok := known.Shut(0, plain, now+i); !ok || v.RetryAfter != hour-i || v.Count != 1+i {
 			t.Errorf("denial %d: %+v, %t", i, v, ok)
 		}
 	}
-	if _, ok := known.Shut(plain, now+askAgain); ok {
+	if _, ok := known.Shut(0, plain, now+askAgain); ok {
 		t.Error("it is not asked for again")
 	}
 	if n := deniedOf(&e.Bucket); n != 4 {
@@ -154,7 +154,7 @@ func TestTokensSayForHowLong(t *testing.T) {
 	}
 	// As many as there is room for are counted there, and the next one by the book.
 	for {
-		if _, ok := known.Shut(plain, now+3); !ok {
+		if _, ok := known.Shut(0, plain, now+3); !ok {
 			break
 		}
 	}
@@ -164,7 +164,7 @@ func TestTokensSayForHowLong(t *testing.T) {
 	if e.Slow(now+3, 1, false).Outcome != Denied || deniedOf(&e.Bucket) != 2+shutMost {
 		t.Error("the next one is not counted")
 	}
-	if v, ok := known.Shut(plain, now+4); !ok || v.RetryAfter != hour-4 {
+	if v, ok := known.Shut(0, plain, now+4); !ok || v.RetryAfter != hour-4 {
 		t.Errorf("denial after as many as there is room for: %+v, %t", v, ok)
 	}
 }
@@ -183,7 +183,7 @@ func TestWhatTokensSayGoesWithThem(t *testing.T) {
 	denied := func(when string, want bool) {
 		t.Helper()
 		known, plain, _ := recall(r, a)
-		if v, ok := known.Shut(plain, now); ok != want || ok && v.RetryAfter != hour {
+		if v, ok := known.Shut(0, plain, now); ok != want || ok && v.RetryAfter != hour {
 			t.Errorf("%s: %+v, %t", when, v, ok)
 		}
 	}
@@ -257,7 +257,7 @@ func TestWhatComesBackIsHadWhereTokensSaidThatThereAreNone(t *testing.T) {
 			r, set, e, a, now := shutInAWay(t)
 			back(r, set, e, a)
 			known, plain, _ := recall(r, a)
-			if v, ok := known.Shut(plain, now+1); ok {
+			if v, ok := known.Shut(0, plain, now+1); ok {
 				t.Errorf("denied for certain: %+v", v)
 			}
 			if v := e.Slow(now+1, 1, false); v.Outcome != Admitted {
@@ -279,7 +279,7 @@ func TestOthersAreDeniedForCertain(t *testing.T) {
 			t.Error("not denied")
 		}
 		known, plain, _ := recall(r, a)
-		if _, ok := known.Shut(plain, now+i); !ok {
+		if _, ok := known.Shut(0, plain, now+i); !ok {
 			t.Errorf("after denial %d of others the tokens do not say that there are none", i)
 		}
 	}
@@ -332,5 +332,66 @@ func TestTokensOfASoftLimitSayNothing(t *testing.T) {
 	}
 	if _, plain, _ := recall(r, a); plain.None() || plain.Shut() {
 		t.Error("a soft limit's tokens say that there are none")
+	}
+}
+
+// Of a request of several limits the first whose tokens say that there are none denies it, for as long as they say, and takes nothing of the others.
+func TestTokensOfSeveralLimitsSayForHowLong(t *testing.T) {
+	r, set, _ := many(t, 1)
+	var entries [3]*Entry
+	for i := range entries {
+		entries[i] = &Entry{Bucket: *NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})}
+		entries[i].scope().kind = &kind{registry: r}
+	}
+	a := attributesOf("tenant", "a", "user", "u")
+	it := &set.Items[0]
+	r.Remember(a, set, []*Item{it, it, it}, entries[:], 0)
+	known, _, _ := recall(r, a)
+	now, hour := int64(1_000_000), int64(3600_000_000)
+	answer := func(i int, tokens, denyFor int64) {
+		e := entries[i]
+		e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: hour, Tokens: tokens, DenyFor: denyFor})
+		if tokens == 0 && e.Slow(now, 1, false).Outcome != Denied {
+			t.Fatal("it does not deny")
+		}
+	}
+	denied := func(want int, retry int64) {
+		t.Helper()
+		i := known.Closed()
+		if i != want {
+			t.Fatalf("limit %d is closed, want %d", i, want)
+		}
+		if v, ok := known.Shut(i, known.Cell(i), now); ok != (retry > 0) || ok && (v.RetryAfter < retry || v.RetryAfter > retry+1<<shutGrain) {
+			t.Errorf("%+v, %t, want %d", v, ok, retry)
+		}
+	}
+	answer(0, 10, 0)
+	answer(1, 10, 0)
+	answer(2, 10, 0)
+	if known.Closed() >= 0 || known.Take(1) != 3 {
+		t.Error("what is there is not taken")
+	}
+	answer(2, 0, 30_000_000)
+	denied(2, 30_000_000)
+	answer(1, 0, hour)
+	denied(1, hour)
+	answer(0, 0, 2*hour)
+	denied(0, 2*hour)
+	// The longer time is noted of one at a time: of another it is found out again.
+	answer(0, 10, 0)
+	denied(1, 0)
+	if entries[1].Slow(now, 1, false).Outcome != Denied {
+		t.Error("not denied")
+	}
+	denied(1, hour)
+	answer(1, 10, 0)
+	denied(2, 30_000_000)
+	for i, want := range []int64{2, 4, 3} {
+		if n := deniedOf(&entries[i].Bucket); n != want {
+			t.Errorf("limit %d counts %d denials, want %d", i, n, want)
+		}
+	}
+	if n := entries[0].at.back.Load() + entries[1].at.back.Load(); n != 0 {
+		t.Errorf("%d units were put back by requests that took none", n)
 	}
 }

@@ -72,6 +72,11 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 		return c.allowPlain(ctx, n, a, known, plain)
 	}
 	if !known.Slots() {
+		if i := known.Closed(); i >= 0 && n == 1 && !c.lost.Load() {
+			if v, _, shut := c.shutBy(known, i, known.Cell(i), nil); shut {
+				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known.Entry(i)}
+			}
+		}
 		taken := known.Take(n)
 		if taken == known.Limits() {
 			return Decision{Allowed: true, by: known}
@@ -85,7 +90,7 @@ func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute
 func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
 	var now int64
 	if n == 1 && plain.Shut() && !c.lost.Load() {
-		v, at, shut := c.shutBy(known, plain, nil)
+		v, at, shut := c.shutBy(known, 0, plain, nil)
 		if shut {
 			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known}
 		}
@@ -341,16 +346,16 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 	if n > 1 || c.lost.Load() || e.Lost() {
 		return v, c.now(), false
 	}
-	if v, now, shut = c.shutBy(nil, agent.Cell{}, e); shut && e.Dead() {
+	if v, now, shut = c.shutBy(nil, 0, agent.Cell{}, e); shut && e.Dead() {
 		return v, c.now(), false
 	}
 	return v, now, shut
 }
 
-// shutBy is shut by what the tokens of a request that is Plain say, or else by a bucket.
-func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
+// shutBy is shut by what the tokens of a limit of a request say, or else by a bucket.
+func (c *Client) shutBy(known *agent.Resolution, i int, cell agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
 	if now = c.ticks.at.Load(); now > 0 {
-		if v, shut = deniedAt(now+tickMargin, known, plain, e); shut {
+		if v, shut = deniedAt(now+tickMargin, known, i, cell, e); shut {
 			v.RetryAfter += tickMargin
 			if v.Count%tickOf == 0 {
 				c.ticks.stir(c.now())
@@ -359,7 +364,7 @@ func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entr
 	}
 	if !shut {
 		now = c.now()
-		if v, shut = deniedAt(now, known, plain, e); shut && c.ticks.denied(now) {
+		if v, shut = deniedAt(now, known, i, cell, e); shut && c.ticks.denied(now) {
 			c.rouse()
 		}
 	}
@@ -370,9 +375,9 @@ func (c *Client) shutBy(known *agent.Resolution, plain agent.Cell, e *agent.Entr
 }
 
 // deniedAt is what shutBy goes by.
-func deniedAt(now int64, known *agent.Resolution, plain agent.Cell, e *agent.Entry) (v agent.Verdict, shut bool) {
+func deniedAt(now int64, known *agent.Resolution, i int, cell agent.Cell, e *agent.Entry) (v agent.Verdict, shut bool) {
 	if e == nil {
-		return known.Shut(plain, now)
+		return known.Shut(i, cell, now)
 	}
 	return e.Shut(now)
 }

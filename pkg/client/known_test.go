@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
@@ -81,5 +82,52 @@ func TestKnownRequestsAndLists(t *testing.T) {
 			t.Errorf("%d of 60 more are allowed, %v", n, d.Reason)
 		}
 		shut(t, c)
+	})
+}
+
+// A request that one of its limits denies, and did before, takes nothing of the others, not for a moment, and says what that limit says.
+func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
+	all := limit.Limit{Name: "all", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
+	heavy := limit.Limit{
+		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}, Meter: "heavy", // and so asked last
+		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
+	}
+	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithMaxWait(time.Minute))
+		defer shut(t, c)
+		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
+		for range 5 {
+			if d := c.Allow(t.Context(), request...); !d.Allowed {
+				t.Fatalf("what is there is denied: %+v", d)
+			}
+		}
+		bucket := only(t, c, tenant("a")) // whose tokens are at home, for a handle has it
+		taken := 0
+		for i := range 1000 {
+			before := bucket.Stock().Load()
+			d := c.Allow(t.Context(), request...)
+			if midnight := 24*time.Hour - time.Duration(time.Now().UnixNano()%int64(24*time.Hour)); d.Allowed || d.Limit() != "heavy" || d.RetryAfter > midnight || d.RetryAfter < midnight-time.Second {
+				t.Fatalf("denial %d: %s, %v, want by heavy, %v", i, d.Limit(), d.RetryAfter, midnight)
+			}
+			if bucket.Stock().Load() != before {
+				taken++
+			}
+		}
+		if taken > 4 { // those before the tokens say that there are none, which put back what they took
+			t.Errorf("%d of 1,000 denied requests took of another limit", taken)
+		}
+		if n := c.Stats().Denied; n != 1000 {
+			t.Errorf("%d denials are counted of 1,000", n)
+		}
+		got := 0
+		for range 2000 {
+			if c.Allow(t.Context(), tenant("a")).Allowed {
+				got++
+			}
+		}
+		if got != 1995 {
+			t.Errorf("%d of 1,995 are left of the other limit", got)
+		}
 	})
 }

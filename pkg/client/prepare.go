@@ -38,25 +38,31 @@ func Fetch(prepared []Prepared) {
 		n := min(len(prepared), together)
 		var sought [together]agent.Sought
 		count := 0
-		var whose *Client // has this time, which is looked up where it is needed
-		var now int64
+		var now int64 // looked up where it is needed
 		for i := range prepared[:n] {
 			p := &prepared[i]
-			s, ok := p.c.reg.Sought(p.key)
-			if at := s.Shut(); ok && at > 0 {
-				if whose != p.c {
-					whose, now = p.c, p.c.now()
-				}
-				ok = at <= now
-			}
-			if ok {
+			if s, ok := p.c.reg.Sought(p.key); ok {
 				sought[count] = s
 				count++
 			}
 		}
 		for step := 0; count > 0 && step < agent.Steps; step++ {
-			for _, s := range sought[:count] {
+			all := sought[:count]
+			count = 0
+			for _, s := range all {
+				if step == 1 {
+					if until := s.Until(); until > 0 {
+						if now == 0 {
+							now = prepared[0].c.now() // or of another client's clock: then something is brought for nothing, or not
+						}
+						if until > now {
+							continue
+						}
+					}
+				}
 				s.Near(step)
+				sought[count] = s
+				count++
 			}
 		}
 		prepared = prepared[n:]

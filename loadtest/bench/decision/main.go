@@ -58,8 +58,11 @@ func main() {
 	}
 	r.tenants(100_000)
 	r.aside()
-	r.denied(1_000)
-	r.denied(100_000)
+	for _, buckets := range []int{1_000, 100_000} {
+		r.denied(buckets, "denied", deniedPath)
+		// Peers, and the map, are asked for the one that denies and no other.
+		r.denied(buckets, "denied by one of three", deniedOfThree)
+	}
 	r.large()
 	r.memory(1_000_000)
 	if *out != "" {
@@ -469,16 +472,16 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func (r *report) denied(buckets int) {
-	name := fmt.Sprintf("%d live buckets, denied", buckets)
+func (r *report) denied(buckets int, what, endpoint string) {
+	name := fmt.Sprintf("%d live buckets, %s", buckets, what)
 	if !r.wants(name) {
 		return
 	}
 	c, stop, err := bench.Open(fiftyRules(), planOf)
 	check(err)
 	q := newRequests(buckets, false, false)
-	fill(c, q, deniedPath, false)
-	all := []candidate{ours(c, q, deniedPath, false), goMap(q, 1), loop(q)}
+	fill(c, q, endpoint, false)
+	all := []candidate{ours(c, q, endpoint, false), goMap(q, 1), loop(q)}
 	if r.peers {
 		for _, d := range doors(false) {
 			all = append(all, behind(d, q, 1, false))
@@ -486,7 +489,7 @@ func (r *report) denied(buckets int) {
 	}
 	r.table(name, 1, true, 1, unbound, all...)
 	if buckets > 10_000 {
-		r.table(name+", sixteen at hand", 1, true, 1, unbound, atOnce(c, q, deniedPath, false), all[1], all[2])
+		r.table(name+", sixteen at hand", 1, true, 1, unbound, atOnce(c, q, endpoint, false), all[1], all[2])
 	}
 	check(stop())
 }

@@ -12,6 +12,8 @@ const (
 	oneLimit    = "GET /items/17"
 	threeLimits = "POST /orders"
 	deniedPath  = "GET /nothing"
+	// deniedOfThree meets three limits, of which the user's denies.
+	deniedOfThree = "POST /orders/none"
 )
 
 // fiftyRules is a policy as gateways have them: exact endpoints, prefixes, address
@@ -29,6 +31,8 @@ func fiftyRules() *quotav1.Policy {
 		match(bench.Limit("writes-per-user", "", "user"), "endpoint", threeLimits),
 		match(bench.Limit("writes", "writes"), "endpoint", "POST /*"),
 		match(bench.Limit(bench.Denied, "", "user"), "endpoint", deniedPath))
+	nothing := plan[len(plan)-1].Match
+	nothing[0].Patterns = append(nothing[0].Patterns, deniedOfThree)
 	top = append(top, match(bench.Limit("writes-per-ip", "", "ip"), "endpoint", "POST /ord*", "ip", "10.0.0.0/8"))
 	for i := range 16 {
 		top = append(top, match(bench.Limit(fmt.Sprintf("exact-%d", i), "", "ip"), "endpoint", fmt.Sprintf("GET /reports/%d", i)))

@@ -65,6 +65,7 @@ func guardedDecisions() []guarded {
 		{"one limit ÷ map read", loss, known(1_000, oneLimit, 1, true)},
 		{"three limits ÷ three map reads", loss, known(1_000, threeLimits, 3, true)},
 		{"denied ÷ map read", loss, known(1_000, deniedPath, 1, false)},
+		{"denied by one of three ÷ map read", loss, known(1_000, deniedOfThree, 1, false)},
 		// Among so many it is a matter of how many lines it waits for, one after the other.
 		{"denied among 100,000 ÷ map read", loss, known(100_000, deniedPath, 1, false)},
 	}

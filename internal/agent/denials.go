@@ -30,7 +30,9 @@ func (of *Bucket) countApart() {
 	if s.denials.Load() == nil {
 		s.denials.Store(new(denials))
 	}
-	b.cell.reopen() // the next denial says it where it is counted apart
+	if b.has(lodged) {
+		b.reopenLocked() // the next denial has the tokens say it anew
+	}
 }
 
 // denied returns the units denied so far.

@@ -159,7 +159,8 @@ func (r *Resolution) Take(n int64) int {
 	return limits
 }
 
-// Closed returns the first limit whose bucket's tokens say that there are none, be that over or not: see Shut; -1 for none.
+// Closed returns the first limit that has no unit, if its bucket's tokens say so, be that over or not: see Shut; -1 for none. One that is dry and does
+// not say so comes before those that do: it may deny for longer.
 func (r *Resolution) Closed() int {
 	least := int64(0)
 	for i := range r.limits {
@@ -173,8 +174,10 @@ func (r *Resolution) Closed() int {
 
 func (r *Resolution) closed() int {
 	for i := range r.limits {
-		if r.Cell(i).Shut() {
+		if tokens := r.Cell(i).tokens.Load(); isShut(tokens) {
 			return i
+		} else if tokens < Unit {
+			break
 		}
 	}
 	return -1

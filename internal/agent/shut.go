@@ -15,32 +15,32 @@ const (
 	shutFrom   = -1 << 61
 	shutBits   = 60
 	shutTraces = 13 // bits: room for four thousand requests that were between the look and the subtraction
-	shutCounts = 14 // bits of how many were denied
+	shutCounts = 13 // bits of how many were denied
 	shutGrain  = 11 // bits: times are in steps of two milliseconds
 	shutOne    = 1 << shutTraces
 	shutTo     = shutFrom + 1<<shutBits
 	shutMost   = 1<<shutCounts - 1
-	shutEnd    = 1 << (shutBits - shutTraces - shutCounts + shutGrain) // no later time: two hundred days
+	shutAt     = shutTraces + shutCounts + 1          // of the time
+	shutEnd    = 1 << (shutBits - shutAt + shutGrain) // no later time: two hundred days
+
+	// shutApart says that what is denied is counted apart (denials.go), and not here.
+	shutApart = 1 << (shutTraces + shutCounts)
 
 	// shutLater is where the parity is of what has a cell, none of which lodges: it says that when there may be some is not that time, and is in the
 	// resolution.
 	shutLater = 1
 )
 
-// shutBy is tokens that say that there are none before a time; later that when there may be some is another.
-func shutBy(until int64, later bool) int64 {
-	tokens := shutFrom + until>>shutGrain<<(shutCounts+shutTraces) + shutOne - Unit
-	if later {
-		tokens |= shutLater
-	}
-	return tokens
+// shutBy is tokens that say that there are none before a time, with flags.
+func shutBy(until, flags int64) int64 {
+	return shutFrom + until>>shutGrain<<shutAt + shutOne - Unit + flags
 }
 
 func isShut(tokens int64) bool { return uint64(tokens-shutFrom)>>shutBits == 0 }
 
 // shutTime is when tokens that say so may be there again, at the earliest.
 func shutTime(tokens int64) int64 {
-	return (tokens - shutFrom) >> (shutCounts + shutTraces) << shutGrain
+	return (tokens - shutFrom) >> shutAt << shutGrain
 }
 
 // shutDenied is how many units were denied by what tokens say.
@@ -59,29 +59,65 @@ func (c Cell) Shut() bool { return isShut(c.tokens.Load()) }
 // It is not for a time without contact. The denial is of the same moment as Bucket.Slow's would be, but for units that the store grants
 // meanwhile; what it says to stay away is up to two milliseconds more, but of a window's end.
 func (r *Resolution) Shut(i int, c Cell, now int64) (Verdict, bool) {
-	for met := false; ; met = true {
+	for met, again := false, false; ; met = true {
 		tokens := c.tokens.Load()
 		if !isShut(tokens) {
 			return Verdict{}, false
 		}
-		left, n := shutTime(tokens)-now, shutDenied(tokens)+1
-		if left <= 0 || n > shutMost {
-			return Verdict{}, false
-		}
-		retry := left + 1<<shutGrain
+		left, n, later := shutTime(tokens)-now, shutDenied(tokens)+1, int64(0)
 		if tokens&shutLater != 0 {
-			later := r.laterOf(i)
-			if later == 0 {
-				return Verdict{}, false
-			}
-			retry = max(later-now, left)
+			later = r.laterOf(i)
+		}
+		switch full := n > shutMost || tokens&shutLater != 0 && later == 0; {
+		case left <= 0 || full && again:
+			return Verdict{}, false
+		case full:
+			r.entries[i].sayAgain(now)
+			again = true
+			continue
+		}
+		v := Verdict{Outcome: Denied, RetryAfter: left + 1<<shutGrain, Count: n}
+		if later != 0 {
+			v.RetryAfter = max(later-now, left)
+		}
+		if tokens&shutApart != 0 {
+			v.Count = r.entries[i].denyApart()
+			return v, v.Count > 0
 		}
 		if c.tokens.CompareAndSwap(tokens, tokens+shutOne) {
 			if met && n > denialsFrom {
 				r.entries[i].countApart()
 			}
-			return Verdict{Outcome: Denied, RetryAfter: retry, Count: n}, true
+			return v, true
 		}
+	}
+}
+
+// denyApart counts a denial apart, and returns how many its place has; 0 where it may not count any more.
+func (of *Bucket) denyApart() (n int64) {
+	s := of.seldom()
+	if s == nil {
+		return 0
+	}
+	d := s.denials.Load()
+	if d == nil {
+		return 0
+	}
+	if n = d.add(); of.has(dead) { // what is counted after its end is nobody's
+		return 0
+	}
+	return n
+}
+
+// sayAgain has tokens that say that there are none, and have no more room to count, or are said for a request that is forgotten, say it anew.
+func (of *Bucket) sayAgain(now int64) {
+	b := of.open(new(hand))
+	defer b.close()
+	if !isShut(b.cell.tokens.Load()) {
+		return
+	}
+	if until, retry, ok := b.deniesForLocked(now, false); !ok || !b.shutHereLocked(now, until, retry) {
+		b.cell.reopen()
 	}
 }
 
@@ -104,11 +140,12 @@ func (b *book) shutHereLocked(now, until, retry int64) bool {
 	if until-now < 4<<shutGrain || until >= shutEnd || b.soft || b.has(lost|dead) || !b.has(lodged) {
 		return false
 	}
+	flags := int64(0)
 	if s := b.seldom(); s != nil && s.denials.Load() != nil {
-		return false
+		flags = shutApart
 	}
-	apart := retry > until || b.length > 0 // of a window the end is known to the microsecond
-	if apart {
+	if retry > until || b.length > 0 { // of a window the end is known to the microsecond
+		flags |= shutLater
 		t, group, way, within := b.scope().registry.memo.lodging(b.at.tokens.Load())
 		known, i := t.groups[group].ways[way].known.Load(), max(within-1, 0)
 		if known == nil || known.entries[i] == nil || &known.entries[i].Bucket != b.Bucket { // they are just moving in
@@ -116,7 +153,7 @@ func (b *book) shutHereLocked(now, until, retry int64) bool {
 		}
 		known.says(i, retry)
 	}
-	if !b.cell.shut(shutBy(until, apart)) {
+	if !b.cell.shut(shutBy(until, flags)) {
 		return false
 	}
 	if b.cell.due() != 0 { // whoever put it back may have looked before
@@ -149,6 +186,9 @@ func (s *stock) reopen() {
 		}
 		if s.tokens.CompareAndSwap(tokens, 0) {
 			s.refused += shutDenied(tokens)
+			if s.apart != nil {
+				s.apart.shutUntil.Store(0) // or nobody would come to say it in tokens again
+			}
 			return
 		}
 	}
@@ -159,7 +199,7 @@ func (of *Bucket) reopen() {
 	if of.saysShut() {
 		b := of.open(new(hand))
 		defer b.close()
-		b.cell.reopen()
+		b.reopenLocked()
 	}
 }
 
@@ -186,17 +226,25 @@ func (b *book) shutLastsLocked(now int64) bool {
 	return s != nil && s.shutUntil.Load() > now
 }
 
-// shutLocked notes how long one unit is denied for certain: the store said to deny, and
-// until then no trickle brings a whole token and no window turns.
-func (b *book) shutLocked(now int64, lost bool) {
+// deniesForLocked returns until when one unit is denied for certain: the store said to deny, and until then no trickle brings a whole token and no
+// window turns. At retry there may be one.
+func (b *book) deniesForLocked(now int64, lost bool) (until, retry int64, ok bool) {
 	if lost || b.slots || b.paced || b.patients() > 0 || now >= b.denyUntil || b.least > 1 {
-		return
+		return 0, 0, false
 	}
-	retry := now + b.retryAfterLocked(now, 1, false)
+	retry = now + b.retryAfterLocked(now, 1, false)
 	if b.length > 0 {
 		retry = min(retry, b.turnAt)
 	}
-	until := min(retry, b.deniesUntilLocked())
+	return min(retry, b.deniesUntilLocked()), retry, true
+}
+
+// shutLocked notes how long one unit is denied for certain: in the tokens, or else apart.
+func (b *book) shutLocked(now int64, lost bool) {
+	until, retry, ok := b.deniesForLocked(now, lost)
+	if !ok {
+		return
+	}
 	was := b.cell.tokens.Load()
 	switch {
 	case !b.shutHereLocked(now, until, retry):

@@ -357,7 +357,7 @@ func (c *Client) shutBy(known *agent.Resolution, i int, cell agent.Cell, e *agen
 	if now = c.ticks.at.Load(); now > 0 {
 		if v, shut = deniedAt(now+tickMargin, known, i, cell, e); shut {
 			v.RetryAfter += tickMargin
-			if v.Count%tickOf == 0 {
+			if (v.Count+v.RetryAfter>>tickPhase)%tickOf == 0 { // counts of many buckets begin together
 				c.ticks.stir(c.now())
 			}
 		}

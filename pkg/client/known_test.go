@@ -1,6 +1,8 @@
 package client
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +130,79 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 		}
 		if got != 1995 {
 			t.Errorf("%d of 1,995 are left of the other limit", got)
+		}
+	})
+}
+
+// So it is of two who are denied at once, and so often that their denials are counted apart, and that the tokens have no room to count.
+func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
+	all := limit.Limit{Name: "all", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
+	heavy := limit.Limit{
+		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}, Meter: "heavy",
+		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
+	}
+	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithMaxWait(time.Minute))
+		defer shut(t, c)
+		bucket := only(t, c, tenant("a"))
+		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
+		for range 5 {
+			if d := c.Allow(t.Context(), request...); !d.Allowed {
+				t.Fatalf("what is there is denied: %+v", d)
+			}
+		}
+		const each, callers = 50_000, 2
+		var wg sync.WaitGroup
+		var taken atomic.Int64
+		for range callers {
+			wg.Go(func() {
+				for range each {
+					before := bucket.Stock().Load()
+					if c.Allow(t.Context(), request...).Allowed {
+						t.Error("allowed beyond the limit")
+					}
+					if bucket.Stock().Load() != before {
+						taken.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := taken.Load(); n > each*callers/100 {
+			t.Errorf("%d of %d denied requests took of another limit", n, each*callers)
+		}
+		if n := c.Stats().Denied; n != each*callers {
+			t.Errorf("%d denials are counted of %d", n, each*callers)
+		}
+	})
+}
+
+// The first of two limits that deny is the one that is told of, wherever their tokens are.
+func TestTheFirstLimitThatDeniesIsToldOf(t *testing.T) {
+	all := limit.Limit{Name: "all", Algorithm: limit.FixedWindow, By: []string{"tenant"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}
+	heavy := limit.Limit{
+		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 3, Per: time.Hour}, Meter: "heavy",
+		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
+	}
+	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithMaxWait(time.Minute))
+		defer shut(t, c)
+		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
+		for range 6 {
+			c.Allow(t.Context(), request...)
+		}
+		if d := c.Allow(t.Context(), request...); d.Allowed || d.Limit() != "heavy" {
+			t.Errorf("while the first has some: %s, want denied by heavy", d.Limit())
+		}
+		for range 6 {
+			c.Allow(t.Context(), tenant("a")) // another request of the first, whose tokens are at home from now on
+		}
+		for range 3 {
+			if d := c.Allow(t.Context(), request...); d.Allowed || d.Limit() != "all" || d.RetryAfter < 2*time.Hour {
+				t.Errorf("denied by %s for %v, want by all until midnight", d.Limit(), d.RetryAfter)
+			}
 		}
 	})
 }

@@ -27,6 +27,7 @@ const (
 	// Of tickOf denials that read the clock one is looked at, by chance. So many of them in tickWithin microseconds, 50,000 denials a second, are
 	// worth five times the ticks.
 	tickOf     = 64
+	tickPhase  = 11 // bits
 	tickMany   = 8
 	tickWithin = 10_000
 )

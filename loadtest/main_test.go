@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -87,8 +88,9 @@ func TestLoadOverEmbeddedEngines(t *testing.T) {
 	if r.FirstLeases != 20 || r.TouchSeconds <= 0 {
 		t.Errorf("first leases: %d in %v s, want 20 in some", r.FirstLeases, r.TouchSeconds)
 	}
-	if n := 1024 * r.DecisionNS.Samples; n < r.Decisions*3/4 || n > r.Decisions*5/4 {
-		t.Errorf("timed one in 1,024 of %d decisions: %d; what is not measured is not to be timed", r.Decisions, n)
+	// At random, of as few as a slow machine makes.
+	if n, want := float64(r.DecisionNS.Samples), float64(r.Decisions)/1024; math.Abs(n-want) > want/4+4*math.Sqrt(want) {
+		t.Errorf("timed %v of %d decisions, want one in 1,024; what is not measured is not to be timed", n, r.Decisions)
 	}
 	if !strings.Contains(out.String(), "decisions/s") {
 		t.Errorf("no progress in\n%s", out.String())

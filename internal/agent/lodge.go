@@ -180,7 +180,9 @@ func (m *memo) sendHomeLocked(of *Entry) {
 func (m *memo) shareLocked(of *Entry) {
 	of.marks.set(several, true)
 	m.sendHomeLocked(of)
-	of.reopen() // what others subtract there without a look would count as denied
+	if isShut(of.at.tokens.Load()) {
+		of.reopen() // what others subtract there without a look would count as denied
+	}
 }
 
 // vacateLocked sends home all that lodge in a table, which is then of the past.

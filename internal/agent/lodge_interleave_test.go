@@ -266,7 +266,12 @@ func scenesOfLodgingWithin() map[string]func() scene {
 		"it comes to what another request has": func() scene {
 			s := newMemoScene()
 			s.remember(1)()
-			return s.scene(s.recall(1), then(s.rememberBoth(0), s.both), s.credit(1, -1))
+			return s.scene(s.recall(1), then(s.rememberBoth(0), s.both))
+		},
+		"it comes to what another request has, and its owner too": func() scene {
+			s := newMemoScene()
+			s.remember(1)()
+			return s.scene(s.recall(1), s.rememberBoth(0), s.credit(1, -1))
 		},
 		"a handle comes to a bucket": func() scene {
 			s := remembered()

@@ -42,7 +42,7 @@ func TestEveryOrder(t *testing.T) {
 		}
 		n += bytes.Count(out, []byte("--- PASS: TestInterleaving")) - bytes.Count(out, []byte("    --- PASS: TestInterleaving"))
 	}
-	if n != 12 {
-		t.Errorf("%d tests ran, want 12:\n%s", n, bytes.Join(outs[:], nil))
+	if n != 14 {
+		t.Errorf("%d tests ran, want 14:\n%s", n, bytes.Join(outs[:], nil))
 	}
 }

@@ -174,10 +174,11 @@ func (r *Resolution) Closed() int {
 
 func (r *Resolution) closed() int {
 	for i := range r.limits {
-		if tokens := r.Cell(i).tokens.Load(); isShut(tokens) {
+		switch tokens := r.Cell(i).tokens.Load(); {
+		case isShut(tokens):
 			return i
-		} else if tokens < Unit {
-			break
+		case tokens < Unit:
+			return -1
 		}
 	}
 	return -1

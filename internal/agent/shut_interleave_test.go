@@ -18,7 +18,11 @@ type shutScene struct {
 
 func newShutScene(shut bool) *shutScene {
 	s := scarceScene()
-	s.remember(0)()
+	return s.remembered(s.remember(0), shut)
+}
+
+func (s *shutScene) remembered(remember func(), shut bool) *shutScene {
+	remember()
 	if shut {
 		s.shut()
 	}
@@ -41,23 +45,15 @@ func (s *shutScene) shut() {
 }
 
 // request is one that is denied for certain, or takes a unit, or finds none.
-func (s *shutScene) request() {
-	known, plain, _ := recall(s.r, memoRequest(0))
-	if known == nil {
-		return
-	}
-	s.asked[0]++
-	if plain.Take(1) {
-		s.taken[0]++
-	} else if _, ok := known.Shut(0, plain, sceneTime); ok {
-		s.denied++
-	}
-}
+func (s *shutScene) request() { s.late()() }
 
 // late is a request that has looked where the tokens are before all else.
 func (s *shutScene) late() func() {
 	known, plain, _ := recall(s.r, memoRequest(0))
 	return func() {
+		if known == nil {
+			return
+		}
 		s.asked[0]++
 		if plain.Take(1) {
 			s.taken[0]++
@@ -94,11 +90,7 @@ func (s *shutScene) putBack() {
 // newShutSceneWithin is one whose first bucket's tokens lodge in what a request of both buckets came to.
 func newShutSceneWithin(shut bool) *shutScene {
 	s := scarceScene()
-	s.rememberBoth(1)()
-	if shut {
-		s.shut()
-	}
-	return s
+	return s.remembered(s.rememberBoth(1), shut)
 }
 
 // requestOfBoth is one that asks the second bucket first, unless the tokens of the first say that there are none.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/agent"
 	"github.com/f4ee788f/quota/internal/lease/memstore"
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -87,24 +88,35 @@ func TestKnownRequestsAndLists(t *testing.T) {
 	})
 }
 
-// A request that one of its limits denies, and did before, takes nothing of the others, not for a moment, and says what that limit says.
-func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
-	all := limit.Limit{Name: "all", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
-	heavy := limit.Limit{
-		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}, Meter: "heavy", // and so asked last
-		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
-	}
-	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
+// heavy are requests of two limits, all's and theirs, which is asked last, for it has a meter.
+func heavy(t *testing.T, all, theirs limit.Limit, f func(t *testing.T, c *Client, request []Attribute)) {
+	theirs.Name, theirs.Algorithm, theirs.By, theirs.Meter = "heavy", limit.FixedWindow, []string{"user"}, "heavy"
+	theirs.Match = []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}}
+	all.Name, all.By = "all", []string{"tenant"}
+	bubble(t, plans(1, all, theirs), func(t *testing.T, s *fake) {
 		s.leases = memstore.New()
 		c := dial(t, s, WithMaxWait(time.Minute))
 		defer shut(t, c)
-		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
+		f(t, c, []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}})
+	})
+}
+
+// plentyAndFive are limits of which theirs is spent, and the bucket of the other, whose tokens are at home, for a handle has it.
+func plentyAndFive(t *testing.T, f func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry)) {
+	all := limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
+	heavy(t, all, limit.Limit{Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}, func(t *testing.T, c *Client, request []Attribute) {
 		for range 5 {
 			if d := c.Allow(t.Context(), request...); !d.Allowed {
 				t.Fatalf("what is there is denied: %+v", d)
 			}
 		}
-		bucket := only(t, c, tenant("a")) // whose tokens are at home, for a handle has it
+		f(t, c, request, only(t, c, tenant("a")))
+	})
+}
+
+// A request that one of its limits denies, and did before, takes nothing of the others, not for a moment, and says what that limit says.
+func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
+	plentyAndFive(t, func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry) {
 		taken := 0
 		for i := range 1000 {
 			before := bucket.Stock().Load()
@@ -136,22 +148,7 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 
 // So it is of two who are denied at once, and so often that their denials are counted apart, and that the tokens have no room to count.
 func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
-	all := limit.Limit{Name: "all", Algorithm: limit.TokenBucket, By: []string{"tenant"}, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
-	heavy := limit.Limit{
-		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}, Meter: "heavy",
-		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
-	}
-	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
-		s.leases = memstore.New()
-		c := dial(t, s, WithMaxWait(time.Minute))
-		defer shut(t, c)
-		bucket := only(t, c, tenant("a"))
-		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
-		for range 5 {
-			if d := c.Allow(t.Context(), request...); !d.Allowed {
-				t.Fatalf("what is there is denied: %+v", d)
-			}
-		}
+	plentyAndFive(t, func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry) {
 		const each, callers = 50_000, 2
 		var wg sync.WaitGroup
 		var taken atomic.Int64
@@ -180,16 +177,8 @@ func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
 
 // The first of two limits that deny is the one that is told of, wherever their tokens are.
 func TestTheFirstLimitThatDeniesIsToldOf(t *testing.T) {
-	all := limit.Limit{Name: "all", Algorithm: limit.FixedWindow, By: []string{"tenant"}, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}
-	heavy := limit.Limit{
-		Name: "heavy", Algorithm: limit.FixedWindow, By: []string{"user"}, Rate: limit.Rate{Units: 3, Per: time.Hour}, Meter: "heavy",
-		Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"/heavy"}}},
-	}
-	bubble(t, plans(1, all, heavy), func(t *testing.T, s *fake) {
-		s.leases = memstore.New()
-		c := dial(t, s, WithMaxWait(time.Minute))
-		defer shut(t, c)
-		request := []Attribute{tenant("a"), {Name: AttrUser, Value: "u"}, {Name: AttrEndpoint, Value: "/heavy"}}
+	all := limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}
+	heavy(t, all, limit.Limit{Rate: limit.Rate{Units: 3, Per: time.Hour}}, func(t *testing.T, c *Client, request []Attribute) {
 		for range 6 {
 			c.Allow(t.Context(), request...)
 		}

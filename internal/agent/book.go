@@ -194,31 +194,71 @@ func (of *Bucket) openedLocked() *book {
 
 // takeInHandLocked opens the book, which is not open.
 func (of *Bucket) takeInHandLocked(h *hand) *book {
-	b := &h.book
+	b := of.unpackLocked(&h.book)
+	h.was = *b
+	return b
+}
+
+// unpackLocked unpacks the book to where there are zeros.
+func (of *Bucket) unpackLocked(b *book) *book {
 	b.Bucket, b.terms, b.cell = of, of.goesBy(), of.stock()
 	b.unpack()
-	h.was = *b
 	of.working.set(b)
 	return b
 }
 
-// close packs the book, or has it stay open, and releases the mutex.
+// close packs the book where it is in hand and another by now, or has it stay open, and releases the mutex.
 func (b *book) close() {
 	of := b.Bucket
-	s := of.seldom()
-	if s != nil && s.over() && s.refused.Load() != gathered {
-		b.cell.gather()
-	}
-	if s != nil && s.book.Load() == b {
-		if b.rests() && b.pack() {
-			kept := s.book.Load() // which is b, but one in hand is not to be taken for one that leaves the stack
-			s.book.Store(nil)
-			*kept = book{}
-			books.Put(kept)
-		}
-	} else if h := (*hand)(unsafe.Pointer(b)); h.book != h.was { // it is in one
+	b.gatherApart()
+	if h := (*hand)(unsafe.Pointer(b)); b.kept() || h.book != h.was {
 		b.putAway()
 	}
+	of.leave()
+}
+
+// closeAnother is close of a book that is another for certain, and in no hand.
+func (b *book) closeAnother() {
+	of := b.Bucket
+	b.gatherApart()
+	b.putAway()
+	of.leave()
+}
+
+// kept reports whether the book is one that stayed open.
+func (b *book) kept() bool {
+	s := b.seldom()
+	return s != nil && s.book.Load() == b
+}
+
+// gatherApart takes over what requests counted apart, where none has to any more.
+func (b *book) gatherApart() {
+	if s := b.seldom(); s != nil && s.over() && s.refused.Load() != gathered {
+		b.cell.gather()
+	}
+}
+
+// putAway packs the book, or has it stay open.
+func (b *book) putAway() {
+	open := b.kept()
+	switch packed := b.rests() && b.pack(); {
+	case packed && open:
+		s := b.seldom()
+		kept := s.book.Load() // which is b, but one in hand is not to be taken for one that leaves the stack
+		s.book.Store(nil)
+		*kept = book{}
+		books.Put(kept)
+	case !packed && !open:
+		kept := books.Get().(*book)
+		*kept = *b
+		s := b.rarely()
+		kept.cell.apart = s
+		s.book.Store(kept)
+	}
+}
+
+// leave gives up what few have, if nothing in it is needed, and releases the mutex.
+func (of *Bucket) leave() {
 	if s := of.seldom(); s != nil && s.idle() {
 		of.from.Store(&s.scope.scoped)
 	}
@@ -231,18 +271,6 @@ var books = sync.Pool{New: func() any { return new(book) }}
 
 // rests reports whether nobody is to need the book soon.
 func (b *book) rests() bool { return b.ask == nil && b.queue == nil && b.uses <= mostUses }
-
-// putAway packs a book that is in hand, or has it stay open.
-func (b *book) putAway() {
-	if b.rests() && b.pack() {
-		return
-	}
-	kept := books.Get().(*book)
-	*kept = *b
-	s := b.rarely()
-	kept.cell.apart = s
-	s.book.Store(kept)
-}
 
 // adoptLocked goes by the scope's terms from now on.
 func (b *book) adoptLocked() {

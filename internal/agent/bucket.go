@@ -166,12 +166,12 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 	return b.askLocked(now, n, lost, patient)
 }
 
-// askPackedLocked is Ask where the book is not open. It is apart, for a hand is more than a kilobyte, to be cleared before it is used.
+// askPackedLocked is Ask where the book is not open. It is apart, for a book is half a kilobyte, to be cleared before it is used.
 //
 //go:noinline
 func (of *Bucket) askPackedLocked(now, n int64, lost, patient bool) Verdict {
-	b := of.takeInHandLocked(new(hand))
-	defer b.close()
+	b := of.unpackLocked(new(book))
+	defer b.closeAnother()
 	return b.askLocked(now, n, lost, patient)
 }
 

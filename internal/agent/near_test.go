@@ -35,7 +35,8 @@ func TestHintsOfADryBucket(t *testing.T) {
 			sought.Near(step) // which reads nothing of them
 		}
 	}
-	same("nothing of it is seldom", false, unsafe.Pointer(&e.scope().scoped), unsafe.Pointer(e.scope()), nil)
+	terms := func() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(e.goesBy()), hintTerms) }
+	same("nothing of it is seldom", false, unsafe.Pointer(&e.scope().scoped), unsafe.Pointer(e.scope()), terms())
 
 	now := int64(1_000_000)
 	e.Apply(now, lease.Grant{Number: e.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 5_000})
@@ -43,7 +44,7 @@ func TestHintsOfADryBucket(t *testing.T) {
 		t.Fatal("it does not deny")
 	}
 	s := e.seldom()
-	same("it was asked, and denied", false, unsafe.Pointer(&s.scoped), unsafe.Pointer(e.scope()), unsafe.Pointer(s.book.Load()))
+	same("it was asked, and denied", false, unsafe.Pointer(&s.scoped), unsafe.Pointer(e.scope()), terms())
 	for range mostUses + 1 {
 		e.Slow(now, 1, false)
 	}

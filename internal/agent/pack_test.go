@@ -110,12 +110,9 @@ func TestPackedBits(t *testing.T) {
 	of := NewBucket(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket})
 	b := of.open(new(hand))
 	defer b.close()
-	p := packing{writing: true, bits: -1}
-	b.walk(&p)
-	usual := p.bit
-	p.bits = -1
-	if b.walkRare(&p); usual > common || p.bit-usual > 64-common-1 {
-		t.Errorf("%d common and %d rare numbers, want at most %d and %d", usual, p.bit-usual, common, 64-common-1)
+	var p packing
+	if usual, rare := b.walk(&p), b.walkRare(&p)-common-1; usual > common || rare > 64-common-1 {
+		t.Errorf("%d common and %d rare numbers, want at most %d and %d", usual, rare, common, 64-common-1)
 	}
 }
 

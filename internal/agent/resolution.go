@@ -195,8 +195,11 @@ func (r *Resolution) NearEntries() { near(unsafe.Pointer(r)) }
 const (
 	hintFrom  = iota // Bucket.from
 	hintScope        // its scope; 0 where the last was denied for certain (Bucket.Shut), which reads no more
-	hintBook         // its book, where that is open, likewise
+	hintBook         // its book, where that is open, likewise; or else hintTerms and the terms, which who opens it reads
 )
+
+// hintTerms says in hintBook that it is the terms.
+const hintTerms = 1
 
 // bookLines of an open book, a cache line each, are what a request mostly reads.
 const bookLines = 5
@@ -259,6 +262,10 @@ func (r *Resolution) nearPlain() {
 	if scope != 0 {
 		prefetch(scope)
 	}
+	if book&hintTerms != 0 {
+		prefetch(book &^ hintTerms)
+		return
+	}
 	for line := uintptr(0); book != 0 && line < bookLines; line++ {
 		prefetch(book + 64*line)
 	}
@@ -270,6 +277,7 @@ func (r *Resolution) nearShut() {
 	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
 	prefetch(uintptr(unsafe.Pointer(&e.marks)))
 	prefetch(uintptr(unsafe.Pointer(&e.from)))
+	e.mu.near()
 	if from := uintptr(r.lodge[hintFrom].Load()); from != 0 {
 		prefetch(from)
 		prefetch(from + seldomRead - 1)
@@ -295,11 +303,13 @@ func (r *Resolution) WasShut(was bool) {
 	}
 	e := r.entries[0]
 	r.hint(hintScope, unsafe.Pointer(e.scope()))
-	var book *book
 	if s := e.seldom(); s != nil {
-		book = s.book.Load()
+		if book := s.book.Load(); book != nil {
+			r.hint(hintBook, unsafe.Pointer(book))
+			return
+		}
 	}
-	r.hint(hintBook, unsafe.Pointer(book))
+	r.hint(hintBook, unsafe.Add(unsafe.Pointer(e.goesBy()), hintTerms))
 }
 
 // hint notes where a part is.

@@ -42,6 +42,9 @@ func (l *latch) lock() *lock {
 func (l *latch) Lock()   { l.lock().Lock() }
 func (l *latch) Unlock() { l.lock().Unlock() }
 
+// near begins to bring it.
+func (l *latch) near() { prefetch(uintptr(unsafe.Pointer(l.lock()))) }
+
 // stripe tells callers at the same time apart, mostly: by where their stacks are.
 func stripe() uint32 {
 	var here byte

@@ -207,26 +207,32 @@ func (of *Bucket) unpackLocked(b *book) *book {
 	return b
 }
 
-// close packs the book where it is in hand and another by now, or has it stay open, and releases the mutex.
+// close packs the book, if it is another by now and may rest, or has it stay open, and releases the mutex.
 func (b *book) close() {
 	of := b.Bucket
 	b.gatherApart()
-	if h := (*hand)(unsafe.Pointer(b)); b.kept() || h.book != h.was {
+	if b.staysOpen() || b.changed() {
 		b.putAway()
 	}
 	of.leave()
 }
 
-// closeAnother is close of a book that is another for certain, and in no hand.
-func (b *book) closeAnother() {
+// changed reports whether a book in hand is another by now. Only of those: what stays open has none beside it.
+func (b *book) changed() bool {
+	h := (*hand)(unsafe.Pointer(b))
+	return h.book != h.was
+}
+
+// closeChanged is close of a book that is another for certain, and in no hand.
+func (b *book) closeChanged() {
 	of := b.Bucket
 	b.gatherApart()
 	b.putAway()
 	of.leave()
 }
 
-// kept reports whether the book is one that stayed open.
-func (b *book) kept() bool {
+// staysOpen reports whether the book is one that stayed open.
+func (b *book) staysOpen() bool {
 	s := b.seldom()
 	return s != nil && s.book.Load() == b
 }
@@ -240,7 +246,7 @@ func (b *book) gatherApart() {
 
 // putAway packs the book, or has it stay open.
 func (b *book) putAway() {
-	open := b.kept()
+	open := b.staysOpen()
 	switch packed := b.rests() && b.pack(); {
 	case packed && open:
 		s := b.seldom()

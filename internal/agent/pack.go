@@ -19,8 +19,8 @@ const (
 
 // packing is a book's numbers on their way, always in the same order. A number is known by how far it is from what it mostly
 // is, given those before it: of one that is just that there is a bit and nothing else. One walk over a book both writes and
-// reads, so that what is read is what was written, to the last bit, and no number has a range of its own; a book that finds no
-// room stays open.
+// reads, so that what is read is what was written, to the last bit, and no number has a range of its own but for what millis and since
+// say of theirs at the ends of all; a book that finds no room stays open.
 //
 // Which numbers differ is another matter in each book. A processor that had to guess it, number by number, would spend more on wrong guesses than on
 // all else: so a walk goes the same way for all, and only what differs is read and written.
@@ -28,7 +28,7 @@ type packing struct {
 	writing bool
 	full    bool       // a number has no room
 	far     [64]uint64 // how far they are from what is usual; see signed
-	widths  [64]uint8  // of those that are written
+	widths  [64]uint8  // of those that are taken down
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	roomBytes = wideHead + packedBytes + moreBytes + 8
 )
 
-// widths are those of all numbers, as the walks say.
+// widths are those of all numbers, as the walks say, for reading: what is read has to be known before it is walked over.
 var widths = func() [64]uint8 {
 	p := packing{writing: true}
 	b := book{Bucket: new(Bucket), terms: new(terms)}
@@ -115,23 +115,23 @@ func signed(n int64) uint64 { return uint64(n)<<1 ^ uint64(n>>63) }
 // unsigned is what signed was of.
 func unsigned(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }
 
-// write writes the first of the numbers that differ behind the head of a wide one, and returns which those are and where they end; 0 where there is no room.
-func (p *packing) write(room *[roomBytes]byte, first int) (differ uint64, end uint) {
-	for i, d := range p.far[:first] {
+// write writes those of the first n numbers that differ behind the head of a wide book, and returns which they are and where they end; 0 where there is no room.
+func (p *packing) write(room *[roomBytes]byte, n int) (differ uint64, end uint) {
+	for i, d := range p.far[:n] {
 		differ |= (d | -d) >> 63 << i
 	}
 	at, acc, ready := uint(wideHead), uint64(0), uint(0) // ready bits are in acc, as yet fewer than eight
-	put := func(v uint64, n uint) {
+	put := func(v uint64, width uint) {
 		acc |= v << (ready & 63)
 		binary.LittleEndian.PutUint64(room[min(at, roomBytes-8):], acc)
-		ready += n
+		ready += width
 		at += ready / 8
 		acc >>= ready &^ 7 & 63
 		ready &= 7
 	}
 	for left := differ; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		width := uint(widths[i]) & 63
+		width := uint(p.widths[i]) & 63
 		rest := p.far[i]
 		for rest>>width != 0 {
 			put(rest&(1<<width-1)|1<<width, width+1)
@@ -169,13 +169,13 @@ func (b *book) pack() bool {
 	p := packing{writing: true}
 	var room [roomBytes]byte
 	b.walk(&p)
-	from, first := uint(wideHead-head), common
+	from, n := uint(wideHead-head), common
 	rare := b.rare()
 	if rare {
 		b.walkRare(&p)
-		from, first = 0, len(p.far)
+		from, n = 0, len(p.far)
 	}
-	differ, end := p.write(&room, first)
+	differ, end := p.write(&room, n)
 	if p.full || end == 0 || end-from > packedBytes+moreBytes {
 		return false
 	}
@@ -299,7 +299,7 @@ func (b *book) walk(p *packing) int {
 	i = p.num(i, &b.cell.refused, refused, 8)
 
 	i = p.count(i, &b.asked, 7)
-	i = p.millis(i, &b.within, 0, 19)
+	i = p.count(i, &b.within, 27)
 	i = p.num(i, &b.checkAt, b.nextCheck(b.checkedAt, b.spans), 21)
 	i = small(p, i, &b.uses, 3)
 	i = p.count(i, (*int64)(&b.void), 16)

@@ -301,7 +301,7 @@ func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 	}
 	b.checked = b.toldAdmitted + b.toldDenied
 	if elapsed := now - b.lastAsk; elapsed >= earlyEvery {
-		b.asked, b.within = b.checked-before, wholeMillis(elapsed)
+		b.asked, b.within = b.checked-before, elapsed
 	}
 	b.checkedAt = now
 	b.checkAt = b.nextCheckLocked(now)
@@ -391,7 +391,6 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		}
 	}
 	b.live = true
-	g.TTL = wholeMillis(g.TTL)
 	b.granted = g.Most()
 	b.term = g.TTL
 	b.trickle, b.room = g.Trickle, g.Pile
@@ -431,7 +430,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.remaining = g.Remaining
 	b.checkAt = b.nextCheckLocked(p.sentAt)
 	if b.resetAt = now + g.Reset; !b.spans {
-		b.resetAt = wholeMillis(b.resetAt + 999)
+		b.resetAt -= b.resetAt % 1000 // the store rounds it up; microseconds of it would take bits in millions of books (pack.go)
 	}
 	b.edgeLocked(now)
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
@@ -543,6 +542,3 @@ func (b *book) unusedLocked() bool {
 	}
 	return admitted == b.answered && denied == b.answeredDenied && (b.term <= lease.ShortTerm || b.term >= lease.LongTerm)
 }
-
-// wholeMillis is n microseconds less what is of a millisecond that is not whole: of what takes many of them, for there are millions of books (pack.go).
-func wholeMillis(n int64) int64 { return n - n%1000 }

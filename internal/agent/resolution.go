@@ -261,6 +261,7 @@ func (r *Resolution) nearPlain() {
 	scope, book := uintptr(r.lodge[hintScope].Load()), uintptr(r.lodge[hintBook].Load())
 	if scope != 0 {
 		prefetch(scope)
+		prefetch(scope + unsafe.Offsetof(Scope{}.terms))
 	}
 	if book&hintTerms != 0 {
 		prefetch(book &^ hintTerms)
@@ -277,13 +278,13 @@ func (r *Resolution) nearShut() {
 	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))
 	prefetch(uintptr(unsafe.Pointer(&e.marks)))
 	prefetch(uintptr(unsafe.Pointer(&e.from)))
-	e.mu.near()
 	if from := uintptr(r.lodge[hintFrom].Load()); from != 0 {
 		prefetch(from)
 		prefetch(from + seldomRead - 1)
 	}
 	if r.lodge[hintScope].Load() != 0 {
 		prefetch(uintptr(unsafe.Pointer(e)))
+		e.mu.near()
 	}
 }
 
@@ -309,7 +310,7 @@ func (r *Resolution) WasShut(was bool) {
 			return
 		}
 	}
-	r.hint(hintBook, unsafe.Add(unsafe.Pointer(e.goesBy()), hintTerms))
+	r.hint(hintBook, unsafe.Add(unsafe.Pointer(e.goesBy()), hintTerms)) // into it, by a byte
 }
 
 // hint notes where a part is.

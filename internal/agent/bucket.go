@@ -171,7 +171,7 @@ func (of *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 //go:noinline
 func (of *Bucket) askPackedLocked(now, n int64, lost, patient bool) Verdict {
 	b := of.unpackLocked(new(book))
-	defer b.closeChanged() // it is counted as used
+	defer b.closeChanged() // for this use is counted in it
 	return b.askLocked(now, n, lost, patient)
 }
 

@@ -19,8 +19,7 @@ const (
 
 // packing is a book's numbers on their way, always in the same order. A number is known by how far it is from what it mostly
 // is, given those before it: of one that is just that there is a bit and nothing else. One walk over a book both writes and
-// reads, so that what is read is what was written, to the last bit, and no number has a range of its own but for what millis and since
-// say of theirs at the ends of all; a book that finds no room stays open.
+// reads, so that what is read is what was written, to the last bit; a book that finds no room, for all or for one number, stays open.
 //
 // Which numbers differ is another matter in each book. A processor that had to guess it, number by number, would spend more on wrong guesses than on
 // all else: so a walk goes the same way for all, and only what differs is read and written.
@@ -75,7 +74,7 @@ func (p *packing) count(i int, n *int64, width uint8) int {
 	return i + 1
 }
 
-// millis is num of what is mostly in whole milliseconds.
+// millis is num of what is mostly in whole milliseconds. Of what is not one bit is lost to saying so: next to the ends of all there is no room.
 func (p *packing) millis(i int, n *int64, usual int64, width uint8) int {
 	switch far := p.far[i]; {
 	case !p.writing && far&1 == 0:
@@ -92,7 +91,7 @@ func (p *packing) millis(i int, n *int64, usual int64, width uint8) int {
 	return i + 1
 }
 
-// since is num of a time that is mostly 0, and otherwise near another.
+// since is num of a time that is mostly 0, and otherwise near another. Of a difference that takes all bits there is no room.
 func (p *packing) since(i int, n *int64, near int64, width uint8) int {
 	switch far := p.far[i]; {
 	case !p.writing && far == 0:

@@ -272,7 +272,7 @@ func (r *Resolution) nearPlain() {
 	}
 }
 
-// nearShut begins to bring what a plain request reads of its bucket to be denied for certain and, where the last was not, the packed book.
+// nearShut begins to bring what a plain request reads of its bucket to be denied for certain and, where the last was not, the packed book and its latch.
 func (r *Resolution) nearShut() {
 	e := r.entries[0]
 	prefetch(uintptr(unsafe.Pointer(r.at[0].Load())))

@@ -16,6 +16,7 @@ type (
 // latch is a mutex of its own, so that orders are alike in every run.
 type latch = lock
 
+// near brings nothing: orders are not about caches.
 func (*lock) near() {}
 
 // working is the book that is in hand, if it is.

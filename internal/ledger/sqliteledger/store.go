@@ -63,7 +63,6 @@ func Open(ctx context.Context, path string, options ledger.Options) (*Store, err
 	pragmas := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout), // first: the others may have to wait
 		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
-		"recursive_triggers(ON)", // so that INSERT OR REPLACE is seen as a DELETE
 	}}
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: pragmas.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())

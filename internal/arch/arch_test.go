@@ -87,10 +87,11 @@ var outside = []string{
 }
 
 var rules = []rule{
-	{pkg: "internal/limit", allow: []string{module + "/internal/limit"}, forbid: outside},
-	{pkg: "internal/lease", allow: []string{module + "/internal/lease", module + "/internal/limit"}, forbid: outside},
-	{pkg: "internal/ledger", allow: []string{module + "/internal/ledger"}, forbid: outside},
-	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit", module + "/internal/sheet"}, forbid: outside},
+	{pkg: "internal/calendar", allow: []string{module + "/internal/calendar"}, forbid: outside},
+	{pkg: "internal/limit", allow: []string{module + "/internal/limit", module + "/internal/calendar"}, forbid: outside},
+	{pkg: "internal/lease", allow: []string{module + "/internal/lease", module + "/internal/limit", module + "/internal/calendar"}, forbid: outside},
+	{pkg: "internal/ledger", allow: []string{module + "/internal/ledger", module + "/internal/calendar"}, forbid: outside},
+	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit", module + "/internal/calendar", module + "/internal/sheet"}, forbid: outside},
 	{pkg: "internal/agent", forbid: outside},
 	{pkg: "pkg/client", forbid: []string{
 		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/calendar"
 )
 
 // Grid is what all edges are moved up to: the ledger's usual slot. Usage belongs where
@@ -77,19 +77,7 @@ func (c Cycle) in(y int, m time.Month) Period {
 func (c Cycle) start(y int, m time.Month) int64 {
 	last := time.Date(y, m+1, 0, 0, 0, 0, 0, time.UTC)
 	day := min(max(c.Day, 1), last.Day())
-	// At noon the date is the one that is meant, whatever clocks do at midnight.
-	noon := time.Date(last.Year(), last.Month(), day, 12, 0, 0, 0, c.zone())
-	midnight, _ := limit.Rate{Calendar: limit.Day}.Window(noon, c.zone())
-	return snap(ceil(midnight))
-}
-
-// ceil is the first whole second at or after t.
-func ceil(t time.Time) int64 {
-	s := t.Unix()
-	if t.Nanosecond() > 0 {
-		s++
-	}
-	return s
+	return snap(calendar.Start(last.Year(), last.Month(), day, c.zone()).Unix())
 }
 
 // snap moves an edge up to the grid.

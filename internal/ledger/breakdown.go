@@ -264,7 +264,7 @@ func (q *BreakdownQuery) Chunks(from, to int64) (all []Chunk, err error) {
 		case EveryDay, EveryMonth:
 			// What the query cuts off of a period is not in its start; where usage begins
 			// within it does not matter.
-			start, end := calendar(at, zone, q.Every == EveryMonth)
+			start, end := calendarSpan(at, zone, q.Every == EveryMonth)
 			if !q.From.IsZero() {
 				start = max(start, ceilSecond(q.From))
 			}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/calendar"
 )
 
 // ErrQuery means that a query cannot be answered as it is put.
@@ -175,40 +177,17 @@ func (r *Reading) next(t int64) int64 {
 
 // period returns the day or month [start, end) that t is in.
 func (r *Reading) period(t int64) (start, end int64) {
-	return calendar(t, r.zone, r.q.By == ByMonth)
+	return calendarSpan(t, r.zone, r.q.By == ByMonth)
 }
 
-// calendar returns the day, or the month, [start, end) that t is in.
-func calendar(t int64, zone *time.Location, month bool) (start, end int64) {
-	y, m, d := time.Unix(t, 0).In(zone).Date()
-	days, months := 1, 0
+// calendarSpan returns the day, or the month, [start, end) that t is in.
+func calendarSpan(t int64, zone *time.Location, month bool) (start, end int64) {
+	unit := calendar.Day
 	if month {
-		d, days, months = 1, 0, 1
+		unit = calendar.Month
 	}
-	start, end = midnight(y, m, d, zone), midnight(y, m+time.Month(months), d+days, zone)
-	if t >= end {
-		// Clocks were put back over midnight: the date is the old one again, and the new
-		// day has begun.
-		start, end = end, midnight(y, m+time.Month(2*months), d+2*days, zone)
-	}
-	return start, end
-}
-
-// midnight returns the first second of a date. Where clocks skip midnight time.Date
-// may answer the evening before, and where they repeat it either of the two.
-func midnight(y int, m time.Month, d int, zone *time.Location) int64 {
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	from, to := t.ZoneBounds()
-	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()
-	if _, offset := t.Zone(); t.Unix()+int64(offset) < date && !to.IsZero() {
-		return to.Unix() // the clock jumped over midnight then
-	}
-	if !from.IsZero() {
-		if _, offset := from.Add(-time.Second).Zone(); date-int64(offset) < from.Unix() {
-			return min(date-int64(offset), t.Unix()) // it came once before they were put back
-		}
-	}
-	return t.Unix()
+	from, to := calendar.Span(time.Unix(t, 0), unit, zone)
+	return from.Unix(), to.Unix()
 }
 
 // AddTime adds the sum of what started at a slot or hour. Of metered limits it

@@ -59,13 +59,9 @@ func (q *breakdownQuestion) times(f *pflag.FlagSet) {
 
 // request checks the flags.
 func (q *breakdownQuestion) request(now time.Time) (*quotav1.BreakdownRequest, *time.Location, error) {
-	zone := time.UTC
-	if q.zone != "" {
-		z, err := time.LoadLocation(q.zone)
-		if err != nil || q.zone == "Local" {
-			return nil, nil, misuse("--zone %q is not a time zone; write one such as Europe/Berlin", q.zone)
-		}
-		zone = z
+	zone, err := parseZone(q.zone)
+	if err != nil {
+		return nil, nil, err
 	}
 	every, ok := everies[q.every]
 	if !ok {
@@ -100,7 +96,7 @@ the same --height gives the same answer for ever, and --since-height tells what 
 after one. Rows that come to nothing are left out. Where usage is not told apart by
 limit, admitted and overage are what the meters counted.
 
-Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or now.`,
+Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d) or now.`,
 		Example: "  quotactl usage report --by tenant,meter --every month --from 2026-01-01\n  quotactl usage report --tenant acme --subtree --by tenant,attribute:endpoint --every day --from -7d --peak",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -42,7 +42,7 @@ on its way from the agents that it names.
 With --shadow it tells what the policy that is tried beside the one in force would
 have done, which is in no other answer: its denials denied nobody.
 
-Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or now.`,
+Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d) or now.`,
 		Example: "  quotactl usage --tenant acme --from -24h --by hour\n  quotactl usage --tenant acme --from 2026-01-01 --to 2026-02-01 --by day --zone Europe/Berlin -o csv",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,13 +70,9 @@ Times are RFC 3339, a date (its midnight in --zone), how long ago (-24h, -7d) or
 }
 
 func (c *cli) usage(ctx context.Context, q *usageQuestion) error {
-	zone := time.UTC
-	if q.zone != "" {
-		z, err := time.LoadLocation(q.zone)
-		if err != nil || q.zone == "Local" {
-			return misuse("--zone %q is not a time zone; write one such as Europe/Berlin", q.zone)
-		}
-		zone = z
+	zone, err := parseZone(q.zone)
+	if err != nil {
+		return err
 	}
 	by, ok := sums[q.by]
 	if !ok {

@@ -4,9 +4,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/calendar"
+	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// parseWhen reads a time: RFC 3339, a date (its midnight in zone), "now", or how
+// parseWhen reads a time: RFC 3339, a date (where it begins in zone), "now", or how
 // long ago, such as -24h, -90m or -7d. Empty is the zero time, which means the
 // beginning or the end of all usage.
 func parseWhen(s string, now time.Time, zone *time.Location) (time.Time, error) {
@@ -28,8 +31,20 @@ func parseWhen(s string, now time.Time, zone *time.Location) (time.Time, error) 
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
 	}
-	if t, err := time.ParseInLocation(time.DateOnly, s, zone); err == nil {
-		return t, nil
+	if date, err := time.Parse(time.DateOnly, s); err == nil {
+		return calendar.Start(date.Year(), date.Month(), date.Day(), zone), nil
 	}
 	return time.Time{}, misuse("%q is not a time; write 2026-01-31, 2026-01-31T12:00:00Z, -24h, -7d or now", s)
+}
+
+// parseZone reads the name of a time zone; empty is UTC.
+func parseZone(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	zone, err := limit.LoadZone(name)
+	if err != nil {
+		return nil, misuse("--zone %v", err)
+	}
+	return zone, nil
 }

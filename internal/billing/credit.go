@@ -2,6 +2,8 @@ package billing
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 )
 
@@ -36,6 +38,29 @@ func (c *Credit) pays(p Period) bool {
 }
 
 func (c *Credit) void(p Period) bool { return c.Voided != 0 && c.Voided < p.To }
+
+// CarriedPrefix begins the id of every credit that a statement makes, and of no other.
+const CarriedPrefix = "carried-"
+
+// Carried is a credit that closing a statement makes: what it comes to below zero in one currency.
+type Carried struct {
+	Credit   string // its id
+	Currency string
+	Amount   int64 // above 0
+}
+
+// Carried are the credits that closing the statement makes, by currency. A tenant has one statement of a period, so
+// their ids are unique.
+func (s *Statement) Carried() (all []Carried) {
+	tenant := sha256.Sum256([]byte(s.Tenant))
+	for _, t := range s.Totals {
+		if t.Carried > 0 {
+			id := fmt.Sprintf("%s%s-%s-%x", CarriedPrefix, s.Period.Name, t.Currency, tenant[:8])
+			all = append(all, Carried{id, t.Currency, t.Carried})
+		}
+	}
+	return all
+}
 
 // order is which of two credits is used first: by priority, then the one that expires
 // earlier, then the older one.

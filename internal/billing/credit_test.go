@@ -2,6 +2,7 @@ package billing
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -63,5 +64,68 @@ func TestBurn(t *testing.T) {
 				t.Errorf("got %s, %d left, lines off by %d; want %s, %d left", got, due["USD"], paid, c.want, c.left)
 			}
 		})
+	}
+}
+
+// Nothing vanishes: whatever statements come to, in several currencies, below zero too, and whatever credits there are,
+// their totals are what their lines come to, none is below zero, and what is owed to the tenant is a credit that
+// statements after it use.
+func TestNothingVanishes(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	currencies := []string{"EUR", "JPY", "USD"}
+	for range 200 {
+		var credits []Credit
+		given, charged, due := make(map[string]int64), make(map[string]int64), make(map[string]int64)
+		for n := int64(1); n <= 12; n++ {
+			p := Period{Name: fmt.Sprintf("month-%d", n), From: n * 1000, To: n*1000 + 1000}
+			if r.IntN(4) == 0 {
+				c := Credit{ID: fmt.Sprint("gift-", n), Currency: currencies[r.IntN(3)], Left: r.Int64N(3000), Priority: r.Int64N(5), Given: p.From, Rollover: -1}
+				credits = append(credits, c)
+				given[c.Currency] += c.Left
+			}
+			s := &Statement{Tenant: "acme", Period: Span{Name: p.Name}}
+			for range r.IntN(5) {
+				l := Line{Kind: KindUsage, Currency: currencies[r.IntN(3)], Amount: r.Int64N(1000)}
+				if r.IntN(2) == 0 {
+					l.Period, l.Amount = "earlier", l.Amount-r.Int64N(2000)
+				}
+				due[l.Currency] += l.Amount
+				s.Lines = append(s.Lines, l)
+			}
+			if err := s.total(&Input{Period: p, Credits: credits}); err != nil {
+				t.Fatal(err)
+			}
+			lines := make(map[string]int64)
+			for _, l := range s.Lines {
+				lines[l.Currency] += l.Amount
+			}
+			for _, total := range s.Totals {
+				if total.Total < 0 || total.Total != lines[total.Currency] || total.Total != total.Charges+total.Adjustments-total.Credits+total.Carried {
+					t.Fatalf("seed %d: %+v, lines come to %d", seed, total, lines[total.Currency])
+				}
+				charged[total.Currency] += total.Total
+			}
+			for _, b := range s.Credits {
+				for i := range credits {
+					if credits[i].ID == b.Credit {
+						credits[i].Left = b.After
+					}
+				}
+			}
+			for _, c := range s.Carried() {
+				credits = append(credits, Credit{ID: c.Credit, Currency: c.Currency, Left: c.Amount, Priority: -1, Given: p.To, Rollover: -1})
+			}
+		}
+		left := make(map[string]int64)
+		for _, c := range credits {
+			left[c.Currency] += c.Left
+		}
+		for _, c := range currencies {
+			// What was charged or paid from gifts, less what is still owed, is what all lines came to.
+			if got := charged[c] + given[c] - left[c]; got != due[c] {
+				t.Errorf("seed %d: %s: charged %d, given %d, left %d, which make %d; lines came to %d", seed, c, charged[c], given[c], left[c], got, due[c])
+			}
+		}
 	}
 }

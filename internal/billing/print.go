@@ -32,6 +32,8 @@ func (l Line) What() string {
 		what = "to the minimum of plan " + l.Plan
 	case KindCredit:
 		what = "paid by credit " + l.Credit
+	case KindCarried:
+		what = "below zero: it pays later statements as credit " + l.Credit
 	default:
 		what = l.Kind
 	}

@@ -11,6 +11,7 @@ const (
 	KindOverage = "overage" // a meter's units above a soft limit, where they are priced apart
 	KindMinimum = "minimum" // what is missing to the minimum
 	KindCredit  = "credit"  // what a credit pays
+	KindCarried = "carried" // what is below zero, and becomes a credit of the statements after
 )
 
 // Units are what a meter counted.
@@ -33,7 +34,7 @@ type Line struct {
 	// Period is the service period of an adjustment: the earlier period whose amounts
 	// late usage changed. It is empty for what is of the statement's own period.
 	Period string `json:"period,omitempty"`
-	Credit string `json:"credit,omitempty"` // the credit that pays
+	Credit string `json:"credit,omitempty"` // the credit that pays, or that is made
 	// Tenant is whose it is, of a tenant below that this one pays for; empty for its own.
 	Tenant string `json:"tenant,omitempty"`
 

@@ -39,13 +39,14 @@ type Input struct {
 	Members []Input
 }
 
-// Total is what a statement comes to in one currency: Charges + Adjustments − Credits.
+// Total is what a statement comes to in one currency: Charges + Adjustments − Credits + Carried. It is never below 0.
 type Total struct {
 	Currency    string `json:"currency"`
 	Charges     int64  `json:"charges"`
 	Adjustments int64  `json:"adjustments"`
 	Credits     int64  `json:"credits"`
-	Total       int64  `json:"total"` // below 0 where the tenant is owed
+	Carried     int64  `json:"carried,omitempty"` // owed to the tenant: a credit that closing makes
+	Total       int64  `json:"total"`
 }
 
 // Day is what a meter counted on a day of the tenant's zone.
@@ -243,9 +244,15 @@ func (s *Statement) total(in *Input) error {
 				return fmt.Errorf("period %s: %w", in.Period.Name, ErrAmount)
 			}
 		}
+		if t.Total < 0 {
+			t.Carried, t.Total = -t.Total, 0
+		}
 		s.Totals = append(s.Totals, *t)
 	}
 	slices.SortFunc(s.Totals, func(a, b Total) int { return strings.Compare(a.Currency, b.Currency) })
+	for _, c := range s.Carried() {
+		s.Lines = append(s.Lines, Line{Kind: KindCarried, Currency: c.Currency, Amount: c.Amount, Credit: c.Credit})
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -10,8 +11,10 @@ import (
 
 // Bounds of credits.
 const (
-	MaxCredits  = 1_000 // of a tenant, with those that are used up
+	MaxCredits  = 1_000 // given to a tenant, with those that are used up
 	MaxPriority = 1_000_000
+	// PriorityCarried is of credits that statements make: they are used before all others.
+	PriorityCarried = -MaxPriority - 1
 )
 
 // Credit is money that a tenant was given in advance.
@@ -29,6 +32,7 @@ type Credit struct {
 	Left     int64 // after the tenant's last closed statement
 	Voided   time.Time
 	Why      string // it was voided
+	Carried  int64  // the number of the statement that made it, below zero; 0 for one that was given
 }
 
 // Check reports what is wrong with a credit that is to be given; errors wrap ErrInvalid.
@@ -39,6 +43,8 @@ func (c *Credit) Check(now time.Time) error {
 	switch err := billing.CheckCurrency(c.Currency); {
 	case !limit.ValidName(c.ID):
 		return bad("id is %s; it must be 1 to %d bytes of [A-Za-z0-9._-]", limit.Quote(c.ID), limit.MaxNameLen)
+	case strings.HasPrefix(c.ID, billing.CarriedPrefix):
+		return bad("id is %s; ids that begin with %s are of credits that statements make", c.ID, billing.CarriedPrefix)
 	case err != nil:
 		return bad("%v", err)
 	case c.Amount < 1 || c.Amount > billing.MaxAmount:

@@ -168,8 +168,9 @@ type Store interface {
 	// ErrConflict, where the tenant's billing is another now than it was made by. Where the last
 	// statement is of this period, that one is returned, and nothing is changed.
 	// burns are what it uses of credits, kept in the same transaction: ErrConflict where something
-	// else is left of one than it was made of.
-	CloseStatement(ctx context.Context, actor string, c Closed, burns ...billing.Burn) (Closed, error)
+	// else is left of one than it was made of. The credits that it carries are given in it, too: once, from the
+	// period's end on, without an end.
+	CloseStatement(ctx context.Context, actor string, c Closed, carried []billing.Carried, burns ...billing.Burn) (Closed, error)
 	// GiveCredit gives a tenant a credit from now on. The same one again is that which is there;
 	// ErrExists where one of its id says something else, ErrInvalid as Check's.
 	GiveCredit(ctx context.Context, actor string, c Credit) (Credit, error)

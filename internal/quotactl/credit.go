@@ -99,7 +99,7 @@ func (c *cli) creditListCommand() *cobra.Command {
 				for _, r := range resp.Credits {
 					t.add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), stamp(r.GivenMs), dash(stamp(r.ExpiresMs)), dash(r.Rollover), dash(stamp(r.VoidedMs)), r.Note)
 					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": stamp(r.GivenMs), "by": r.GivenBy,
-						"expires": stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note})
+						"expires": stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note, "carried_from": r.CarriedFrom})
 				}
 				return c.write(f, t, items)
 			})

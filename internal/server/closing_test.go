@@ -174,7 +174,7 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 		for _, l := range s.Lines {
 			total += l.Amount
 			switch {
-			case l.Kind == billing.KindCredit:
+			case l.Kind == billing.KindCredit, l.Kind == billing.KindCarried:
 			case l.Period == "":
 				charged[s.Period.Name] += l.Amount
 			default:

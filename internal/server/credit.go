@@ -59,7 +59,7 @@ func creditToProto(c *policy.Credit) *quotav1.Credit {
 	money := func(n int64) string { return billing.Money{Amount: n, Currency: c.Currency}.String() }
 	out := &quotav1.Credit{
 		Id: c.ID, Tenant: c.Tenant, Amount: money(c.Amount), Left: money(c.Left), Priority: c.Priority, GivenMs: millis(c.Given), GivenBy: c.Actor,
-		ExpiresMs: 1000 * c.Expires, Note: c.Note, VoidedMs: millis(c.Voided), VoidReason: c.Why,
+		ExpiresMs: 1000 * c.Expires, Note: c.Note, VoidedMs: millis(c.Voided), VoidReason: c.Why, CarriedFrom: c.Carried,
 	}
 	if c.Rollover >= 0 {
 		out.Rollover = money(c.Rollover)

@@ -222,10 +222,10 @@ type changing struct {
 	first func()
 }
 
-func (c *changing) CloseStatement(ctx context.Context, actor string, closed policy.Closed, burns ...billing.Burn) (policy.Closed, error) {
+func (c *changing) CloseStatement(ctx context.Context, actor string, closed policy.Closed, carried []billing.Carried, burns ...billing.Burn) (policy.Closed, error) {
 	if first := c.first; first != nil {
 		c.first = nil
 		first()
 	}
-	return c.Store.CloseStatement(ctx, actor, closed, burns...)
+	return c.Store.CloseStatement(ctx, actor, closed, carried, burns...)
 }

@@ -127,6 +127,7 @@ func (s *statementService) charges(ctx context.Context, in *billing.Input, sums 
 		switch l.Kind {
 		case billing.KindUsage, billing.KindOverage:
 			charges[l.Currency] += l.Amount
+		case billing.KindCarried: // of nothing that is charged here
 		default: // the fee and the minimum, less what credits pay: they pay these first
 			rest[l.Currency] += l.Amount
 		}

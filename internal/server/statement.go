@@ -76,7 +76,7 @@ func (s *statementService) close(ctx context.Context, actor, tenant, period, for
 		return nil, err
 	}
 	kept.Document, kept.Digest = string(document), digest
-	if kept, err = s.policy.CloseStatement(ctx, actor, kept, d.Credits...); err != nil {
+	if kept, err = s.policy.CloseStatement(ctx, actor, kept, d.Carried(), d.Credits...); err != nil {
 		return nil, err
 	}
 	return closedToProto(&kept)

@@ -293,7 +293,7 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 	} {
 		b := newBilled(t)
 		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.at.Unix(), To: to.Unix()}, Plans: 1}
-		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last); err != nil {
+		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)

@@ -28,7 +28,8 @@ func testCredits(t *testing.T, s policy.Store) {
 	for what, change := range map[string]func(c *policy.Credit){
 		"id is": func(c *policy.Credit) { c.ID = "a b" }, "is not a currency": func(c *policy.Credit) { c.Currency = "XXX" }, "amount is 0": func(c *policy.Credit) { c.Amount = 0 },
 		"which is past": func(c *policy.Credit) { c.Expires = 5 }, "more than the amount": func(c *policy.Credit) { c.Rollover = 5001 }, "priority is": func(c *policy.Credit) { c.Priority = 1 << 40 },
-		"note must": func(c *policy.Credit) { c.Note = "a\x00" },
+		"of credits that statements make": func(c *policy.Credit) { c.ID = "carried-mine" },
+		"note must":                       func(c *policy.Credit) { c.Note = "a\x00" },
 	} {
 		c := give
 		c.ID = "new"
@@ -46,13 +47,13 @@ func testCredits(t *testing.T, s policy.Store) {
 
 	first := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Document: "x", Digest: "d"}
 	stale := billing.Burn{Credit: "c1", Currency: "USD", Before: 4000, Paid: 4000}
-	_, err = s.CloseStatement(ctx, "ann", first, stale)
+	_, err = s.CloseStatement(ctx, "ann", first, nil, stale)
 	is(t, "a statement made of another credit", err, policy.ErrConflict)
-	_, err = s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "other", Number: 1, Period: first.Period}, billing.Burn{Credit: "c1", Before: 5000, After: 5000})
+	_, err = s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "other", Number: 1, Period: first.Period}, nil, billing.Burn{Credit: "c1", Before: 5000, After: 5000})
 	is(t, "a statement of another tenant", err, policy.ErrConflict)
 	burn := billing.Burn{Credit: "c1", Currency: "USD", Before: 5000, Paid: 3500, Lapsed: 500, After: 1000}
-	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", first, burn))
-	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", first, burn)) // again: nothing more is used
+	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", first, nil, burn))
+	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", first, nil, burn)) // again: nothing more is used
 	all := must[[]policy.Credit](t)(s.Credits(ctx, "acme"))
 	if len(all) != 2 || all[0].Left != 1000 || all[1].Left != 7 || all[1].Rollover != -1 || all[0].Amount != 5000 {
 		t.Errorf("after a statement: %+v", all)
@@ -66,11 +67,20 @@ func testCredits(t *testing.T, s policy.Store) {
 	if got := must[[]policy.Credit](t)(s.Credits(ctx, "other")); len(got) != 0 {
 		t.Errorf("another's: %+v", got)
 	}
+	second := policy.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "2026-11", From: 2000, To: 3000}, Document: "y", Digest: "e"}
+	made := []billing.Carried{{Credit: "carried-e", Currency: "EUR", Amount: 9}, {Credit: "carried-u", Currency: "USD", Amount: 8}}
+	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", second, made))
+	must[policy.Closed](t)(s.CloseStatement(ctx, "ann", second, made)) // again: it is owed once
+	all = must[[]policy.Credit](t)(s.Credits(ctx, "acme"))
+	if len(all) != 4 || all[2].ID != "carried-e" || all[2].Left != 9 || all[3].Currency != "USD" || all[3].Amount != 8 || all[3].Carried != 2 || all[1].Carried != 0 ||
+		all[3].Given.Unix() != 3000 || all[3].Expires != 0 || all[3].Rollover != -1 || all[3].Priority >= -policy.MaxPriority || all[3].Note != "carried from statement 2, of 2026-11" || all[3].Actor != "ann" {
+		t.Errorf("carried: %+v", all)
+	}
 	var audit []string
 	for _, r := range must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 10, Action: "credit"})) {
 		audit = append(audit, r.Actor+" "+r.Action+" "+r.Object)
 	}
-	if got := strings.Join(audit, ", "); got != "cy credit.void c1, ann credit.give c2, ann credit.give c1" {
+	if got := strings.Join(audit, ", "); got != "ann credit.carry carried-u, ann credit.carry carried-e, cy credit.void c1, ann credit.give c2, ann credit.give c1" {
 		t.Errorf("audit: %s", got)
 	}
 }

@@ -16,13 +16,13 @@ func testStatements(t *testing.T, s policy.Store) {
 		Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Block: billing.Block{Height: 7, Hash: "ab"},
 		Document: `{"a": 1}`, Digest: "d1", Complete: time.UnixMilli(2_000_000),
 	}
-	closed := must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", first))
+	closed := must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", first, nil))
 	if closed.Actor != "ann" || time.Since(closed.At) > time.Hour {
 		t.Errorf("closed: %+v", closed)
 	}
 	again := first
 	again.Document, again.Digest, again.Block.Height = "{}", "d2", 9
-	if got := must[policy.Closed](t)(s.CloseStatement(t.Context(), "bob", again)); got != closed {
+	if got := must[policy.Closed](t)(s.CloseStatement(t.Context(), "bob", again, nil)); got != closed {
 		t.Errorf("closed again: %+v, want %+v", got, closed)
 	}
 	if got := must[policy.Closed](t)(s.Statement(t.Context(), "acme", "2026-10")); got != closed {
@@ -34,17 +34,17 @@ func testStatements(t *testing.T, s policy.Store) {
 	} {
 		c := second
 		bad(&c)
-		_, err := s.CloseStatement(t.Context(), "ann", c)
+		_, err := s.CloseStatement(t.Context(), "ann", c, nil)
 		is(t, what, err, policy.ErrInvalid)
 	}
 	stale := second
 	stale.Number = 1
-	_, err := s.CloseStatement(t.Context(), "ann", stale)
+	_, err := s.CloseStatement(t.Context(), "ann", stale, nil)
 	is(t, "one made before the last was closed", err, policy.ErrConflict)
-	_, err = s.CloseStatement(t.Context(), "", second)
+	_, err = s.CloseStatement(t.Context(), "", second, nil)
 	is(t, "by nobody", err, policy.ErrInvalid)
-	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", second))
-	_, err = s.CloseStatement(t.Context(), "ann", first)
+	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", second, nil))
+	_, err = s.CloseStatement(t.Context(), "ann", first, nil)
 	is(t, "one made before the last two were closed", err, policy.ErrConflict)
 	list := must[[]policy.Closed](t)(s.Statements(t.Context(), "acme", 0, 10))
 	if len(list) != 2 || list[0].Number != 2 || list[0].Forced != second.Forced || list[0].Document != "" || list[1].Digest != "d1" || !list[0].Complete.IsZero() {
@@ -60,7 +60,7 @@ func testStatements(t *testing.T, s policy.Store) {
 	is(t, "a period that was not closed", err, policy.ErrNotFound)
 	nobody := second
 	nobody.Tenant = "nobody"
-	_, err = s.CloseStatement(t.Context(), "ann", nobody)
+	_, err = s.CloseStatement(t.Context(), "ann", nobody, nil)
 	is(t, "a tenant that is not there", err, policy.ErrNotFound)
 	audit := must[[]policy.AuditRow](t)(s.Audit(t.Context(), policy.AuditQuery{N: 1}))
 	if len(audit) != 1 || audit[0].Action != "statement.close" || audit[0].Object != "acme" {
@@ -69,24 +69,24 @@ func testStatements(t *testing.T, s policy.Store) {
 	// One that was made while the tenant was billed otherwise would be followed by none.
 	drafted := policy.Closed{Tenant: "other", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Document: "x", Digest: "d4"}
 	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: Asia/Tokyo}}]\n")
-	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before the billing changed", err, policy.ErrConflict)
 	drafted.Billing = policy.Billing{Zone: "Asia/Tokyo"}.Text()
 	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: UTC}}]\n")
-	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before the billing changed back", err, policy.ErrConflict)
 	// A plan that came of the period meanwhile, or of a tenant's that it pays for, is not in what was made before.
 	now := time.Now().Unix()
 	drafted.Billing, drafted.Period.To, drafted.Plans = policy.Billing{}.Text(), now+3600, 1
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "other", "paid"))
-	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before the plan changed", err, policy.ErrConflict)
 	drafted.Plans = 2
 	apply(t, s, plans+"tenants: [{id: other, plan: paid, billing: {zone: UTC}}, {id: below, plan: free, parent: other, billing: {pays: parent}}]\n")
-	_, err = s.CloseStatement(t.Context(), "ann", drafted)
+	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before another came that it pays for", err, policy.ErrConflict)
 	drafted.Plans, drafted.Period.To = 0, 2000
-	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", drafted))
+	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", drafted, nil))
 	// The periods that follow must go on where these end.
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}]\n"), 0, false)
 	is(t, "another billing after a statement", err, policy.ErrInvalid)

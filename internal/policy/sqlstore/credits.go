@@ -13,12 +13,12 @@ import (
 
 const selectCredits = `SELECT c.id, c.tenant, c.currency, c.amount, c.priority, c.given_ms, c.expires, c.rollover, c.note, c.actor,
 		coalesce((SELECT b.left_after FROM credit_burns b WHERE b.credit = c.id ORDER BY b.number DESC LIMIT 1), c.amount),
-		coalesce(v.at_ms, 0), coalesce(v.reason, '')
+		coalesce(v.at_ms, 0), coalesce(v.reason, ''), c.carried
 	FROM credits c LEFT JOIN credit_voids v ON v.credit = c.id `
 
 func scanCredit(c *policy.Credit, rows *sql.Rows) error {
 	var given, voided int64
-	err := rows.Scan(&c.ID, &c.Tenant, &c.Currency, &c.Amount, &c.Priority, &given, &c.Expires, &c.Rollover, &c.Note, &c.Actor, &c.Left, &voided, &c.Why)
+	err := rows.Scan(&c.ID, &c.Tenant, &c.Currency, &c.Amount, &c.Priority, &given, &c.Expires, &c.Rollover, &c.Note, &c.Actor, &c.Left, &voided, &c.Why, &c.Carried)
 	c.Given = time.UnixMilli(given)
 	if voided != 0 {
 		c.Voided = time.UnixMilli(voided)
@@ -66,7 +66,7 @@ func (s *Store) GiveCredit(ctx context.Context, actor string, c policy.Credit) (
 			return err
 		}
 		var n int
-		if err := t.QueryRowContext(ctx, "SELECT count(*) FROM credits WHERE tenant = $1", c.Tenant).Scan(&n); err != nil {
+		if err := t.QueryRowContext(ctx, "SELECT count(*) FROM credits WHERE tenant = $1 AND carried = 0", c.Tenant).Scan(&n); err != nil {
 			return unavailable("count credits", err)
 		}
 		if n >= policy.MaxCredits {
@@ -129,4 +129,23 @@ func (t *tx) burn(ctx context.Context, c *policy.Closed, burns []billing.Burn) e
 		rows[i] = []any{b.Credit, c.Number, b.Before, b.Paid, b.Lapsed, b.After}
 	}
 	return unavailable("write burns", t.insert(ctx, "INSERT INTO credit_burns (credit, number, left_before, paid, lapsed, left_after) VALUES ", "", rows))
+}
+
+// carry gives the credits that a statement makes. They count from the period's end, however late it is closed: the
+// statements after it are to use them.
+func (t *tx) carry(ctx context.Context, c *policy.Closed, carried []billing.Carried) error {
+	for _, made := range carried {
+		note := fmt.Sprintf("carried from statement %d, of %s", c.Number, c.Period.Name)
+		if err := t.insert(ctx, "INSERT INTO credits (id, tenant, currency, amount, priority, given_ms, expires, rollover, note, actor, carried) VALUES ", "", [][]any{{
+			made.Credit, c.Tenant, made.Currency, made.Amount, policy.PriorityCarried, 1000 * c.Period.To, 0, -1, note, c.Actor, c.Number,
+		}}); err != nil {
+			return unavailable("write credit", err)
+		}
+		if err := t.audit(c.Actor, "credit.carry", made.Credit, nil, map[string]any{
+			"tenant": c.Tenant, "amount": billing.Money{Amount: made.Amount, Currency: made.Currency}.String(), "note": note,
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -38,7 +38,7 @@ func statement(ctx context.Context, q querier, tenant, period string) (policy.Cl
 }
 
 // CloseStatement implements policy.Store.
-func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed, burns ...billing.Burn) (policy.Closed, error) {
+func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed, carried []billing.Carried, burns ...billing.Burn) (policy.Closed, error) {
 	err := s.change(ctx, func(t *tx) error {
 		tenant, err := t.one(ctx, c.Tenant)
 		if err != nil {
@@ -90,6 +90,9 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Close
 			return unavailable("write statement", err)
 		}
 		if err := t.burn(ctx, &c, burns); err != nil {
+			return err
+		}
+		if err := t.carry(ctx, &c, carried); err != nil {
 			return err
 		}
 		return t.audit(actor, "statement.close", c.Tenant, nil, map[string]any{

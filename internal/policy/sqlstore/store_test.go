@@ -88,7 +88,7 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := sqlstore.New(db, engine, nil).Apply(t.Context(), "ann", doc, 0, false); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}); err != nil {
+			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}, nil); err != nil {
 				t.Fatal(err)
 			}
 			store := sqlstore.New(db, engine, nil)
@@ -96,7 +96,7 @@ func TestAppendOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := policy.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "o", From: 9, To: 10}}
-			if _, err := store.CloseStatement(t.Context(), "ann", next, billing.Burn{Credit: "c", Before: 5, Paid: 5}); err != nil {
+			if _, err := store.CloseStatement(t.Context(), "ann", next, nil, billing.Burn{Credit: "c", Before: 5, Paid: 5}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := store.VoidCredit(t.Context(), "ann", "c", "why"); err != nil {
@@ -295,7 +295,7 @@ func TestStandings(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range int64(5) {
-			if _, err := s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "a", Number: i + 1, Period: billing.Period{Name: fmt.Sprint(i), From: i, To: i + 1}}); err != nil {
+			if _, err := s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "a", Number: i + 1, Period: billing.Period{Name: fmt.Sprint(i), From: i, To: i + 1}}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

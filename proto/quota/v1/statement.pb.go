@@ -336,8 +336,10 @@ type Credit struct {
 	Rollover  string `protobuf:"bytes,9,opt,name=rollover,proto3" json:"rollover,omitempty"`
 	Note      string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
 	// 0 for a credit that holds.
-	VoidedMs      int64  `protobuf:"varint,11,opt,name=voided_ms,json=voidedMs,proto3" json:"voided_ms,omitempty"`
-	VoidReason    string `protobuf:"bytes,12,opt,name=void_reason,json=voidReason,proto3" json:"void_reason,omitempty"`
+	VoidedMs   int64  `protobuf:"varint,11,opt,name=voided_ms,json=voidedMs,proto3" json:"voided_ms,omitempty"`
+	VoidReason string `protobuf:"bytes,12,opt,name=void_reason,json=voidReason,proto3" json:"void_reason,omitempty"`
+	// The number of the statement that made it, for it came to less than zero; 0 for a credit that was given.
+	CarriedFrom   int64 `protobuf:"varint,13,opt,name=carried_from,json=carriedFrom,proto3" json:"carried_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -454,6 +456,13 @@ func (x *Credit) GetVoidReason() string {
 		return x.VoidReason
 	}
 	return ""
+}
+
+func (x *Credit) GetCarriedFrom() int64 {
+	if x != nil {
+		return x.CarriedFrom
+	}
+	return 0
 }
 
 type CloseDueRequest struct {
@@ -1387,7 +1396,7 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x12ListCreditsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"A\n" +
 	"\x13ListCreditsResponse\x12*\n" +
-	"\acredits\x18\x01 \x03(\v2\x10.quota.v1.CreditR\acredits\"\xbb\x02\n" +
+	"\acredits\x18\x01 \x03(\v2\x10.quota.v1.CreditR\acredits\"\xde\x02\n" +
 	"\x06Credit\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -1403,7 +1412,8 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	" \x01(\tR\x04note\x12\x1b\n" +
 	"\tvoided_ms\x18\v \x01(\x03R\bvoidedMs\x12\x1f\n" +
 	"\vvoid_reason\x18\f \x01(\tR\n" +
-	"voidReason\"\x9b\x01\n" +
+	"voidReason\x12!\n" +
+	"\fcarried_from\x18\r \x01(\x03R\vcarriedFrom\"\x9b\x01\n" +
 	"\x0fCloseDueRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x19\n" +

@@ -13,7 +13,7 @@ import (
 const (
 	MaxAgent      = 128   // bytes of an agent id
 	MaxTenant     = 128   // bytes of a tenant id
-	MaxName       = 64    // bytes of a limit's or meter's name
+	MaxName       = 64    // bytes of a limit's, meter's or plan's name
 	MaxAttributes = 2_600 // bytes of Row.Attributes: 8 pairs of 64 and 256
 	// MaxTotal bounds what one epoch may admit: every value stays below 2^53.
 	MaxTotal = 1<<53 - 1
@@ -122,7 +122,7 @@ func (r *Row) checkNames() error {
 	for _, f := range [...]struct {
 		what, s string
 		max     int
-	}{{"tenant", r.Tenant, MaxTenant}, {"limit", r.Limit, MaxName}, {"meter", r.Meter, MaxName}, {"attributes", r.Attributes, MaxAttributes}} {
+	}{{"tenant", r.Tenant, MaxTenant}, {"limit", r.Limit, MaxName}, {"meter", r.Meter, MaxName}, {"plan", r.Plan, MaxName}, {"attributes", r.Attributes, MaxAttributes}} {
 		if err := checkText(f.what, f.s, f.max); err != nil {
 			return err
 		}

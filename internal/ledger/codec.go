@@ -20,13 +20,16 @@ const (
 	maxSlot = 253_402_300_799
 )
 
-// codecVersion is the first byte of every payload.
-const codecVersion = 1
+// The first byte of a payload: rows without plans are encoded as they were before rows had any, so that old digests hold.
+const (
+	codecVersion = 1
+	codecPlans   = 2 // some row has a plan
+)
 
 // ErrEncoding means that bytes are not rows in the canonical encoding.
 var ErrEncoding = errors.New("ledger: not the canonical encoding of rows")
 
-// CompareKey orders rows by slot, tenant, limit, meter, version and attributes,
+// CompareKey orders rows by slot, tenant, limit, meter, version, plan and attributes,
 // bytewise: the order of payloads and of a block's entries.
 func (r *Row) CompareKey(o *Row) int {
 	if c := cmp.Compare(r.Slot, o.Slot); c != 0 {
@@ -39,6 +42,7 @@ func (r *Row) CompareKey(o *Row) int {
 		strings.Compare(r.Limit, o.Limit),
 		strings.Compare(r.Meter, o.Meter),
 		cmp.Compare(r.Version, o.Version),
+		strings.Compare(r.Plan, o.Plan),
 		strings.Compare(r.Attributes, o.Attributes),
 	)
 }
@@ -56,21 +60,27 @@ func (r Row) Key() Row {
 //
 //	version byte, number of strings, strings (length, bytes) strictly ascending,
 //	number of rows, rows strictly ascending: slot (less the row's before), indexes
-//	of tenant, limit and meter, version, index of attributes, admitted, overage, denied
+//	of tenant, limit and meter, version, indexes of attributes and plan, admitted, overage, denied
 //
-// All numbers are unsigned varints of minimal length.
+// Where no row has a plan, no index of one is written, and the version byte says so. All numbers are unsigned varints of minimal length.
 func EncodeRows(rows []Row) []byte {
 	if len(rows) == 0 {
 		return nil
 	}
 	rows = MergeRows(rows)
+	version, columns := byte(codecVersion), len(texts{})
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Plan != "" }) {
+		version = codecPlans
+	} else {
+		columns-- // the last is the plan
+	}
 	// A string that is the row's before is looked at once: rows are in order, so that most are.
 	found := make([]use, 0, 2*len(rows)+columns) // of most rows the tenant and the attributes are their own
 	size := 0
 	for column := range columns {
 		last := ""
 		for i := range rows {
-			if s := rows[i].columns()[column]; i == 0 || s != last {
+			if s := rows[i].texts()[column]; i == 0 || s != last {
 				found = append(found, use{s, uint32(i*columns + column)})
 				last, size = s, size+len(s)+2
 			}
@@ -87,7 +97,7 @@ func EncodeRows(rows []Row) []byte {
 		places[found[i].at] = uint32(strs)
 	}
 	b := make([]byte, 0, size+len(rows)*16+16)
-	b = append(b, codecVersion)
+	b = append(b, version)
 	b = binary.AppendUvarint(b, uint64(strs))
 	for _, u := range found[:strs] {
 		b = binary.AppendUvarint(b, uint64(len(u.name)))
@@ -95,10 +105,10 @@ func EncodeRows(rows []Row) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(rows)))
 	var slot int64
-	var at [columns]uint32
+	var at [len(texts{})]uint32
 	for i := range rows {
 		r := &rows[i]
-		for column := range at {
+		for column := range columns {
 			if place := places[i*columns+column]; place > 0 {
 				at[column] = place - 1
 			}
@@ -108,7 +118,9 @@ func EncodeRows(rows []Row) []byte {
 		b = binary.AppendUvarint(b, uint64(at[1]))
 		b = binary.AppendUvarint(b, uint64(at[2]))
 		b = binary.AppendUvarint(b, uint64(r.Version))
-		b = binary.AppendUvarint(b, uint64(at[3]))
+		for _, place := range at[3:columns] {
+			b = binary.AppendUvarint(b, uint64(place))
+		}
 		b = binary.AppendUvarint(b, uint64(r.Admitted))
 		b = binary.AppendUvarint(b, uint64(r.Overage))
 		b = binary.AppendUvarint(b, uint64(r.Denied))
@@ -117,10 +129,10 @@ func EncodeRows(rows []Row) []byte {
 	return b
 }
 
-// columns are those of a row that are names.
-const columns = 4
+// texts are a row's names, in the order that a payload has them.
+type texts [5]string
 
-func (r *Row) columns() [columns]string { return [...]string{r.Tenant, r.Limit, r.Meter, r.Attributes} }
+func (r *Row) texts() texts { return texts{r.Tenant, r.Limit, r.Meter, r.Attributes, r.Plan} }
 
 // use is where a name is used: a row and a column of it.
 type use struct {
@@ -161,14 +173,14 @@ func MergeRows(rows []Row) []Row {
 // of more units than one may hold comes in several. A single row whose names are
 // beyond them is a part of its own, for the receiver to refuse.
 func Split(rows []Row) [][]Row {
-	const rowMax = 9 * binary.MaxVarintLen64
+	const rowMax = 10 * binary.MaxVarintLen64
 	rows = splitUnits(rows)
 	var parts [][]Row
 	start, size := 0, 0
 	var admitted, denied int64
 	for i := range rows {
 		r := &rows[i]
-		n := rowMax + len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) + 4*3
+		n := rowMax + len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) + len(r.Plan) + 5*3
 		full := i-start == MaxRows || size+n > MaxPayload-64 || admitted+r.Admitted > MaxReportUnits || denied+r.Denied > MaxReportUnits
 		if i > start && full {
 			parts = append(parts, rows[start:i])
@@ -221,15 +233,15 @@ func DecodeRows(payload []byte) ([]Row, error) {
 
 // codedRow is a row whose names are places in its payload's table of strings.
 type codedRow struct {
-	slot, version                    int64
-	tenant, limit, meter, attributes uint32
-	admitted, overage, denied        int64
+	slot, version                          int64
+	tenant, limit, meter, plan, attributes uint32
+	admitted, overage, denied              int64
 }
 
 func (r *codedRow) row(table []string) Row {
 	return Row{
 		Slot: r.slot, Tenant: table[r.tenant], Limit: table[r.limit], Meter: table[r.meter],
-		Version: r.version, Attributes: table[r.attributes], Admitted: r.admitted, Overage: r.overage, Denied: r.denied,
+		Version: r.version, Plan: table[r.plan], Attributes: table[r.attributes], Admitted: r.admitted, Overage: r.overage, Denied: r.denied,
 	}
 }
 
@@ -246,6 +258,8 @@ func (r *codedRow) precedes(o *codedRow) bool {
 		return r.meter < o.meter
 	case r.version != o.version:
 		return r.version < o.version
+	case r.plan != o.plan:
+		return r.plan < o.plan
 	}
 	return r.attributes < o.attributes
 }
@@ -258,12 +272,15 @@ func decodeCoded(payload []byte) ([]string, []codedRow, error) {
 	if len(payload) > MaxPayload {
 		return nil, nil, fmt.Errorf("%w: %d bytes, at most %d", ErrEncoding, len(payload), MaxPayload)
 	}
-	if payload[0] != codecVersion {
-		return nil, nil, fmt.Errorf("%w: version %d, want %d", ErrEncoding, payload[0], codecVersion)
+	plans, least := payload[0] == codecPlans, 9
+	if plans {
+		least++
+	} else if payload[0] != codecVersion {
+		return nil, nil, fmt.Errorf("%w: version %d, want %d or %d", ErrEncoding, payload[0], codecVersion, codecPlans)
 	}
 	d := decoder{rest: string(payload[1:])}
 	table := d.table()
-	n := d.count(MaxRows, 9)
+	n := d.count(MaxRows, least)
 	if d.fault == "" && n == 0 {
 		d.fail("no rows; a heartbeat has no payload")
 	}
@@ -272,6 +289,7 @@ func decodeCoded(payload []byte) ([]string, []codedRow, error) {
 	}
 	rows := make([]codedRow, n)
 	used := make([]bool, len(table))
+	none, planned := uint32(len(table)), !plans // the name of no plan, behind those that are written
 	var slot, admitted, denied int64
 	for i := range rows {
 		delta := d.uvarint()
@@ -291,6 +309,10 @@ func decodeCoded(payload []byte) ([]string, []codedRow, error) {
 		}
 		r.version = int64(version)
 		r.attributes = d.index(used)
+		if r.plan = none; plans {
+			r.plan = d.index(used)
+			planned = planned || table[r.plan] != ""
+		}
 		r.admitted, r.overage, r.denied = d.units(), d.units(), d.units()
 		admitted += r.admitted
 		denied += r.denied
@@ -312,9 +334,14 @@ func decodeCoded(payload []byte) ([]string, []codedRow, error) {
 		d.fail("bytes after the last row")
 	case slices.Contains(used, false):
 		d.fail("a string that no row uses")
+	case !planned:
+		d.fail("no row has a plan: it is another encoding of the same rows")
 	}
 	if d.fault != "" {
 		return nil, nil, fmt.Errorf("%w: %s", ErrEncoding, d.fault)
+	}
+	if !plans {
+		table = append(table, "")
 	}
 	return table, rows, nil
 }
@@ -368,7 +395,7 @@ func (d *decoder) count(max, size int) int {
 }
 
 func (d *decoder) table() []string {
-	table := make([]string, d.count(4*MaxRows, 1))
+	table := make([]string, d.count(len(texts{})*MaxRows, 1))
 	for i := range table {
 		n := d.uvarint()
 		if n > uint64(len(d.rest)) {

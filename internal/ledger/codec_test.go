@@ -38,6 +38,17 @@ func TestEncodingIsFixed(t *testing.T) {
 	if got := fmt.Sprintf("%x", r.Digest); got != digest {
 		t.Errorf("digest: got %s, want %s", got, digest)
 	}
+	planned := someRows()
+	planned[0].Plan = "paid"
+	want = "\x02" + // where some row has a plan
+		"\x08" + "\x00" + "\x04acme" + "\x04ip=\xff" + "\x05login" + "\x04paid" + "\x08requests" + "\x06user=1" + "\x06user=2" +
+		"\x03" + // the plan's place comes after the attributes'
+		"\xac\x02\x01\x05\x05\x03\x07\x00\x07\x00\x00" +
+		"\x00\x01\x05\x05\x03\x06\x04\x0a\x02\x01" +
+		"\xac\x02\x00\x03\x00\x04\x02\x00\x00\x00\x09"
+	if got := string(EncodeRows(planned)); got != want {
+		t.Errorf("with a plan:\ngot  %q\nwant %q", got, want)
+	}
 	if r.Before != 40 || r.After != 57 {
 		t.Errorf("totals: got %d to %d, want 40 to 57", r.Before, r.After)
 	}
@@ -54,7 +65,7 @@ func TestEncodingIsCanonical(t *testing.T) {
 			admitted := rapid.Int64Range(0, 1000).Draw(t, "admitted")
 			return Row{
 				Slot: 300 * rapid.Int64Range(0, 5).Draw(t, "slot"), Tenant: name.Draw(t, "tenant"), Limit: name.Draw(t, "limit"),
-				Meter: name.Draw(t, "meter"), Version: rapid.Int64Range(0, 3).Draw(t, "version"), Attributes: name.Draw(t, "attributes"),
+				Meter: name.Draw(t, "meter"), Version: rapid.Int64Range(0, 3).Draw(t, "version"), Plan: name.Draw(t, "plan"), Attributes: name.Draw(t, "attributes"),
 				Admitted: admitted, Overage: rapid.Int64Range(0, admitted).Draw(t, "overage"), Denied: rapid.Int64Range(0, 9).Draw(t, "denied"),
 			}
 		}), 1, 50).Draw(t, "rows")
@@ -94,7 +105,9 @@ func TestDecodeRefuses(t *testing.T) {
 	base := Row{Slot: 300, Tenant: "t", Limit: "l", Meter: "m", Version: 1, Attributes: "z"}
 	with := func(change func(*Row)) string { r := base; change(&r); return row(r) }
 	for name, payload := range map[string]string{
-		"another version":      "\x02" + good[1:],
+		"another version":      "\x03" + good[1:],
+		"plans, and none":      "\x02\x02\x00\x01a\x01" + "\x00\x01\x01\x01\x00\x01\x00\x01\x00\x00",
+		"no place of a plan":   "\x02" + good[1:],
 		"only a version":       "\x01",
 		"no rows":              "\x01\x00\x00",
 		"cut short":            good[:len(good)-1],

@@ -150,8 +150,8 @@ func DecodeSources(b []byte) ([]Source, error) {
 }
 
 // Key identifies what a row is about, its slot left out: the first half of the
-// SHA-256 over tenant, limit, meter, version and attributes. Engines keep the names
-// once per key.
+// SHA-256 over tenant, limit, meter, attributes, version and, where there is one, plan.
+// Engines keep the names once per key.
 type Key [16]byte
 
 // KeyOf returns the row's key.
@@ -162,6 +162,7 @@ func KeyOf(r *Row) Key {
 		b = append(b, s...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(r.Version))
+	b = append(b, r.Plan...) // the last: it needs no length
 	sum := sha256.Sum256(b)
 	return Key(sum[:16])
 }

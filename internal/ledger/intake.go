@@ -182,11 +182,16 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 // like reports whether two rows differ in nothing but attributes and counts, by which
 // none is judged.
 func (r *codedRow) like(o *codedRow) bool {
-	return r.slot == o.slot && r.tenant == o.tenant && r.limit == o.limit && r.meter == o.meter && r.version == o.version
+	return r.slot == o.slot && r.tenant == o.tenant && r.limit == o.limit && r.meter == o.meter && r.version == o.version && r.plan == o.plan
 }
 
 // names is how many bytes the row's names have.
-func (r *Row) names() int { return len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes) }
+func (r *Row) names() (n int) {
+	for _, s := range r.texts() {
+		n += len(s)
+	}
+	return n
+}
 
 // keepBody is the body that quarantine keeps of a row; nil once the report's rows
 // have more than is kept of a payload of that size.

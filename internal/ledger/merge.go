@@ -19,8 +19,8 @@ type merged struct {
 }
 
 type mergedKey struct {
-	slot, version                    int64
-	tenant, limit, meter, attributes uint32
+	slot, version                          int64
+	tenant, limit, meter, plan, attributes uint32
 }
 
 type mergedSum struct {
@@ -47,7 +47,7 @@ func (m *merged) add(table []string, rows []codedRow) {
 	last := int32(-1)
 	for i := range rows {
 		r := &rows[i]
-		key := mergedKey{r.slot, r.version, m.local[r.tenant], m.local[r.limit], m.local[r.meter], m.local[r.attributes]}
+		key := mergedKey{r.slot, r.version, m.local[r.tenant], m.local[r.limit], m.local[r.meter], m.local[r.plan], m.local[r.attributes]}
 		n := int32(-1)
 		if last >= 0 {
 			if n = m.sums[last].after; n >= 0 && m.sums[n].mergedKey != key {
@@ -75,7 +75,7 @@ func (m *merged) find(key mergedKey) int32 {
 		n = int32(len(m.sums))
 		m.at[key] = n
 		m.sums = append(m.sums, mergedSum{mergedKey: key, after: -1})
-		m.named += len(m.names[key.tenant]) + len(m.names[key.limit]) + len(m.names[key.meter]) + len(m.names[key.attributes])
+		m.named += len(m.names[key.tenant]) + len(m.names[key.limit]) + len(m.names[key.meter]) + len(m.names[key.plan]) + len(m.names[key.attributes])
 	}
 	return n
 }
@@ -93,14 +93,16 @@ func (m *merged) rows() []Row {
 	}
 	slices.SortFunc(m.sums, func(a, b mergedSum) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(rank[a.tenant], rank[b.tenant]), cmp.Compare(rank[a.limit], rank[b.limit]),
-			cmp.Compare(rank[a.meter], rank[b.meter]), cmp.Compare(a.version, b.version), cmp.Compare(rank[a.attributes], rank[b.attributes]))
+			cmp.Compare(rank[a.meter], rank[b.meter]), cmp.Compare(a.version, b.version), cmp.Compare(rank[a.plan], rank[b.plan]),
+			cmp.Compare(rank[a.attributes], rank[b.attributes]))
 	})
 	rows := make([]Row, len(m.sums))
 	for i := range m.sums {
 		s := &m.sums[i]
 		rows[i] = Row{
-			Slot: s.slot, Tenant: m.names[s.tenant], Limit: m.names[s.limit], Meter: m.names[s.meter], Version: s.version, Attributes: m.names[s.attributes],
-			Admitted: s.sum.Admitted, Overage: s.sum.Overage, Denied: s.sum.Denied,
+			Slot: s.slot, Tenant: m.names[s.tenant], Limit: m.names[s.limit], Meter: m.names[s.meter], Version: s.version, Plan: m.names[s.plan],
+			Attributes: m.names[s.attributes],
+			Admitted:   s.sum.Admitted, Overage: s.sum.Overage, Denied: s.sum.Denied,
 		}
 	}
 	return rows

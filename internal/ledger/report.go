@@ -8,6 +8,7 @@ type Row struct {
 	Limit      string
 	Meter      string // empty where the limit feeds none
 	Version    int64  // policy version that the units were admitted under
+	Plan       string // that the tenant had then, at the agent; empty where that is not known
 	Attributes string // name=value pairs in the limit's order, joined by AttributeSep
 
 	Admitted int64 // units admitted, overage included

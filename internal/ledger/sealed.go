@@ -39,7 +39,7 @@ func (q *SealedQuery) Divided() []int64 {
 // SealedSums is the answer, as of a block.
 type SealedSums struct {
 	Block KeptBlockInfo // zero where nothing was ever folded
-	Usage []SealedUsage // by slot, meter, version, and those that are late after others
+	Usage []SealedUsage // by slot, meter, version, plan, and those that are late after others
 	// Late is the earliest slot before From with an entry above Since, where that was asked for; 0 for none.
 	Late int64
 	// Complete says through when all usage of the tenant is in blocks up to this one, and
@@ -48,12 +48,13 @@ type SealedSums struct {
 	Lagging  []string
 }
 
-// SealedUsage is what the entries of a slot (or whole hour), meter and policy version add up to.
+// SealedUsage is what the entries of a slot (or whole hour), meter, policy version and plan add up to.
 type SealedUsage struct {
 	Slot     int64
 	Meter    string
 	Version  int64
-	Admitted int64 // overage included
+	Plan     string // Row.Plan
+	Admitted int64  // overage included
 	Overage  int64
 	Late     bool // of blocks above Since
 }
@@ -125,6 +126,7 @@ func SortSealed(all []SealedUsage) {
 			}
 			return 0
 		}
-		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Version, b.Version), cmp.Compare(late(a), late(b)))
+		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Version, b.Version),
+			cmp.Compare(a.Plan, b.Plan), cmp.Compare(late(a), late(b)))
 	})
 }

@@ -110,13 +110,13 @@ func TestLedgerCorrections(t *testing.T) {
 	e, db := book(t)
 	slot := e.now.Truncate(5 * time.Minute)
 	e.settle(
-		ledger.Row{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 12},
+		ledger.Row{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: "paid", Admitted: 12},
 		ledger.Row{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "nonsense", Version: 1, Admitted: 5},
 	)
 	folded(t, db)
 	h := slot.UTC().Format("2006-01-02T15:04Z")
 	out := e.ok("ledger", "trace", "gw-1/1/1", "-o", "csv")
-	if want := h + ",acme,requests,requests,,12,0,0,entry 1/0\n"; !strings.Contains(out, want) || !strings.Contains(out, "nonsense,,5,0,0,quarantine 1\n") {
+	if want := h + ",acme,requests,requests,paid,,12,0,0,entry 1/0\n"; !strings.Contains(out, want) || !strings.Contains(out, "nonsense,,,5,0,0,quarantine 1\n") {
 		t.Errorf("trace of a report printed\n%s", out)
 	}
 	if out := e.ok("ledger", "trace", "1/0"); !strings.Contains(out, "gw-1/1/1        12        0       0\n") {

@@ -102,6 +102,7 @@ write them after --.`,
 	s.StringVar(&at, "at", "", "when the usage was, as for usage --from")
 	s.Int64Var(&req.Overage, "overage", 0, "how many of the units were above a soft limit, with their sign")
 	s.Int64Var(&req.PolicyVersion, "policy-version", 0, "the policy version that they were admitted under; the one in force if not given")
+	s.StringVar(&req.Plan, "plan", "", "the plan that they were admitted under; the one that the tenant had then if not given")
 	return cmd
 }
 
@@ -114,7 +115,7 @@ func (c *cli) corrected(done *quotav1.Correction, err error) error {
 }
 
 // backfillColumns are the columns of a backfill's file; the first five are needed.
-var backfillColumns = []string{"time", "tenant", "limit", "meter", "admitted", "overage", "denied", "policy_version", "attributes"}
+var backfillColumns = []string{"time", "tenant", "limit", "meter", "admitted", "overage", "denied", "policy_version", "plan", "attributes"}
 
 func (c *cli) backfillCommand() *cobra.Command {
 	var f correctionFlags
@@ -124,7 +125,7 @@ func (c *cli) backfillCommand() *cobra.Command {
 		Short: "Bring in usage that no agent reported",
 		Long: `backfill adds the rows of a CSV file, all of them or none. The first line names the
 columns: time, tenant, limit, meter and admitted, and where wanted overage, denied,
-policy_version and attributes (NAME=VALUE pairs, separated by ;). Times are RFC 3339,
+policy_version, plan and attributes (NAME=VALUE pairs, separated by ;). Times are RFC 3339,
 and are cut to their slot of five minutes.
 
 It needs a key of the role backfill, which no other role includes.`,
@@ -208,6 +209,9 @@ func readBackfill(in io.Reader) ([]*quotav1.LedgerRow, error) {
 		}
 		if i, ok := at["attributes"]; ok && cells[i] != "" {
 			row.Attributes = strings.Split(cells[i], ";")
+		}
+		if i, ok := at["plan"]; ok {
+			row.Plan = cells[i]
 		}
 		rows = append(rows, row)
 	}

@@ -227,7 +227,7 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 	if o == "json" {
 		return c.writeProto(t)
 	}
-	out := &table{header: []string{"SLOT", "TENANT", "LIMIT", "METER", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, numbers: map[int]bool{5: true, 6: true, 7: true}}
+	out := &table{header: []string{"SLOT", "TENANT", "LIMIT", "METER", "PLAN", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, numbers: map[int]bool{6: true, 7: true, 8: true}}
 	for _, r := range t.Rows {
 		where := "not folded yet"
 		switch {
@@ -260,7 +260,7 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 }
 
 func rowCells(r *quotav1.LedgerRow) []string {
-	return []string{time.UnixMilli(r.SlotMs).UTC().Format("2006-01-02T15:04Z"), r.Tenant, r.Limit, r.Meter, strings.Join(r.Attributes, " "),
+	return []string{time.UnixMilli(r.SlotMs).UTC().Format("2006-01-02T15:04Z"), r.Tenant, r.Limit, r.Meter, r.Plan, strings.Join(r.Attributes, " "),
 		count(r.Admitted), count(r.Overage), count(r.Denied)}
 }
 

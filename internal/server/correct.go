@@ -15,7 +15,7 @@ import (
 func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) (*quotav1.Correction, error) {
 	row := ledger.Row{
 		Tenant: req.Tenant, Limit: req.Limit, Meter: req.Meter, Attributes: strings.Join(req.Attributes, ledger.AttributeSep),
-		Version: req.PolicyVersion, Slot: time.UnixMilli(req.AtMs).Truncate(ledger.DefaultSlot).Unix(),
+		Version: req.PolicyVersion, Plan: req.Plan, Slot: time.UnixMilli(req.AtMs).Truncate(ledger.DefaultSlot).Unix(),
 	}
 	entry := ledger.EntryID{Height: req.EntryHeight, N: int(req.EntryN)}
 	switch {
@@ -57,7 +57,7 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 	}
 	for i, r := range req.Rows {
 		rows[i] = ledger.Row{
-			Slot: time.UnixMilli(r.SlotMs).Truncate(ledger.DefaultSlot).Unix(), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, Version: r.PolicyVersion,
+			Slot: time.UnixMilli(r.SlotMs).Truncate(ledger.DefaultSlot).Unix(), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, Version: r.PolicyVersion, Plan: r.Plan,
 			Attributes: strings.Join(r.Attributes, ledger.AttributeSep), Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
 		}
 		if rows[i].Version == 0 {
@@ -140,7 +140,7 @@ func correctionProto(k *ledger.KeptCorrection, whole bool) (*quotav1.Correction,
 
 func rowProto(r *ledger.Row) *quotav1.LedgerRow {
 	p := &quotav1.LedgerRow{
-		SlotMs: r.Slot * 1000, Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, PolicyVersion: r.Version,
+		SlotMs: r.Slot * 1000, Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, PolicyVersion: r.Version, Plan: r.Plan,
 		Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
 	}
 	if r.Attributes != "" {
@@ -192,7 +192,7 @@ func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
 	if rows, err := ledger.DecodeRows(k.Body); err == nil && len(rows) == 1 {
 		// What is here may be no text at all, which gRPC does not carry.
 		r := &rows[0]
-		r.Tenant, r.Limit, r.Meter, r.Attributes = text(r.Tenant), text(r.Limit), text(r.Meter), text(r.Attributes)
+		r.Tenant, r.Limit, r.Meter, r.Plan, r.Attributes = text(r.Tenant), text(r.Limit), text(r.Meter), text(r.Plan), text(r.Attributes)
 		p.Row = rowProto(r)
 	}
 	return p
@@ -234,7 +234,7 @@ func (s *ledgerService) TraceReport(ctx context.Context, req *quotav1.TraceRepor
 	}
 	for i := range t.Rows {
 		row := t.Rows[i].Row
-		row.Tenant, row.Limit, row.Meter, row.Attributes = text(row.Tenant), text(row.Limit), text(row.Meter), text(row.Attributes)
+		row.Tenant, row.Limit, row.Meter, row.Plan, row.Attributes = text(row.Tenant), text(row.Limit), text(row.Meter), text(row.Plan), text(row.Attributes)
 		p := &quotav1.TracedRow{Row: rowProto(&row), Quarantined: t.Rows[i].Quarantined}
 		if e := t.Rows[i].Entry; e.Height != 0 {
 			n := int32(e.N)

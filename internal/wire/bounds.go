@@ -351,8 +351,8 @@ func Check(request proto.Message) error {
 			return err
 		case r.Units == 0:
 			return invalid("units is 0; an adjustment adds some or takes some away")
-		case r.EntryHeight > 0 && (r.Tenant != "" || r.Limit != "" || r.Meter != "" || len(r.Attributes) > 0 || r.AtMs != 0 || r.PolicyVersion != 0):
-			return invalid("an entry is named, and so are tenant, limit, meter, attributes, time or version, which are the entry's")
+		case r.EntryHeight > 0 && (r.Tenant != "" || r.Limit != "" || r.Meter != "" || len(r.Attributes) > 0 || r.AtMs != 0 || r.PolicyVersion != 0 || r.Plan != ""):
+			return invalid("an entry is named, and so are tenant, limit, meter, attributes, time, version or plan, which are the entry's")
 		case r.EntryHeight > 0:
 			return nil
 		}

@@ -68,6 +68,7 @@ type Entry struct {
 	Limit      string `json:"limit"`
 	Meter      string `json:"meter"`
 	Version    int64  `json:"version"`
+	Plan       string `json:"plan,omitempty"`
 	Attributes string `json:"attributes"`
 	Admitted   int64  `json:"admitted"`
 	Overage    int64  `json:"overage"`
@@ -78,7 +79,7 @@ type Entry struct {
 // Row is what the entry says.
 func (e *Entry) Row() ledger.Row {
 	return ledger.Row{
-		Slot: e.Slot, Tenant: e.Tenant, Limit: e.Limit, Meter: e.Meter, Version: e.Version, Attributes: e.Attributes,
+		Slot: e.Slot, Tenant: e.Tenant, Limit: e.Limit, Meter: e.Meter, Version: e.Version, Plan: e.Plan, Attributes: e.Attributes,
 		Admitted: e.Admitted, Overage: e.Overage, Denied: e.Denied,
 	}
 }

@@ -125,10 +125,10 @@ func chain(t *testing.T, fresh func(testing.TB) Engine) {
 	for i, r := range blocks {
 		block := ledger.Block{Height: int64(i + 1), Reports: 2, Sources: unhex(t, r[5])}
 		copy(block.Previous[:], unhex(t, r[1]))
-		for _, r := range e.Query(t, `SELECT slot, tenant, limit_name, meter, version, attributes, admitted, overage, denied
+		for _, r := range e.Query(t, `SELECT slot, tenant, limit_name, meter, version, attributes, admitted, overage, denied, plan
 			FROM entries e JOIN keys k ON k.key = e.key WHERE height = `+r[0]+` ORDER BY n`) {
 			block.Entries = append(block.Entries, ledger.Row{
-				Slot: number(t, r[0]), Tenant: r[1], Limit: r[2], Meter: r[3], Version: number(t, r[4]), Attributes: r[5],
+				Slot: number(t, r[0]), Tenant: r[1], Limit: r[2], Meter: r[3], Version: number(t, r[4]), Plan: r[9], Attributes: r[5],
 				Admitted: number(t, r[6]), Overage: number(t, r[7]), Denied: number(t, r[8]),
 			})
 		}

@@ -79,6 +79,7 @@ func (h *history) report(t *rapid.T) {
 		r := row(h.clock.Now().Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "slots ago"))*5*time.Minute),
 			h.prefix+rapid.SampledFrom([]string{"x", "y"}).Draw(t, "tenant"), rapid.Int64Range(0, 1000).Draw(t, "admitted"))
 		r.Attributes = rapid.SampledFrom([]string{"", "user=1"}).Draw(t, "attributes")
+		r.Plan = rapid.SampledFrom([]string{"", "free", "paid"}).Draw(t, "plan")
 		rows = append(rows, r)
 	}
 	a.waiting = append(a.waiting, a.agent.report(h.clock.Now(), rows...))

@@ -118,7 +118,7 @@ func (a *agent) report(through time.Time, rows ...ledger.Row) ledger.Report {
 func row(at time.Time, tenant string, admitted int64) ledger.Row {
 	return ledger.Row{
 		Slot: at.Truncate(5 * time.Minute).Unix(), Tenant: tenant, Limit: "requests", Meter: "requests",
-		Version: 1, Attributes: "endpoint=/a", Admitted: admitted,
+		Version: 1, Plan: "paid", Attributes: "endpoint=/a", Admitted: admitted,
 	}
 }
 

@@ -224,22 +224,22 @@ const maxKeyBytes = 16 << 20
 
 func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 	var keys [][16]byte
-	var tenants, limits, meters, attributes []string
+	var tenants, limits, meters, plans, attributes []string
 	var versions []int64
 	size := 0
 	queue := func() {
-		batch.Queue(`INSERT INTO keys (key, tenant, limit_name, meter, version, attributes)
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[]) ON CONFLICT DO NOTHING`,
-			keys, tenants, limits, meters, versions, attributes)
-		keys, tenants, limits, meters, versions, attributes, size = nil, nil, nil, nil, nil, nil, 0
+		batch.Queue(`INSERT INTO keys (key, tenant, limit_name, meter, version, plan, attributes)
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[]) ON CONFLICT DO NOTHING`,
+			keys, tenants, limits, meters, versions, plans, attributes)
+		keys, tenants, limits, meters, versions, plans, attributes, size = nil, nil, nil, nil, nil, nil, nil, 0
 	}
 	// In the order of the index, which then grows page after page.
 	for _, k := range slices.SortedFunc(maps.Keys(fresh), func(a, b ledger.Key) int { return bytes.Compare(a[:], b[:]) }) {
 		r := fresh[k]
 		keys = append(keys, k)
 		tenants, limits, meters = append(tenants, r.Tenant), append(limits, r.Limit), append(meters, r.Meter)
-		versions, attributes = append(versions, r.Version), append(attributes, r.Attributes)
-		if size += len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Attributes); size >= maxKeyBytes {
+		versions, plans, attributes = append(versions, r.Version), append(plans, r.Plan), append(attributes, r.Attributes)
+		if size += len(r.Tenant) + len(r.Limit) + len(r.Meter) + len(r.Plan) + len(r.Attributes); size >= maxKeyBytes {
 			queue()
 		}
 	}

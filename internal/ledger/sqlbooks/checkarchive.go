@@ -270,7 +270,7 @@ func (c *archiveCheck) block(b *ledger.KeptBlock, cursors []*cursor) error {
 	}
 	for i, row := range b.Entries {
 		put(archive.Entry{
-			Height: b.Height, N: b.N[i], Slot: row.Slot, Tenant: row.Tenant, Limit: row.Limit, Meter: row.Meter, Version: row.Version, Attributes: row.Attributes,
+			Height: b.Height, N: b.N[i], Slot: row.Slot, Tenant: row.Tenant, Limit: row.Limit, Meter: row.Meter, Version: row.Version, Plan: row.Plan, Attributes: row.Attributes,
 			Admitted: row.Admitted, Overage: row.Overage, Denied: row.Denied, Correction: b.Correction(i),
 		})
 	}

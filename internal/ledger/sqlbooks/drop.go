@@ -74,14 +74,14 @@ func (m *monthly) reports(ctx context.Context, tx *sql.Tx, _ *ledger.Archive, pu
 // entries reads the month's entries, each of which has the names that its key is of.
 func (m *monthly) entries(ctx context.Context, tx *sql.Tx, a *ledger.Archive, put func(any) error) error {
 	rows, err := tx.QueryContext(ctx, `SELECT e.height, e.n, e.slot, e.admitted, e.overage, e.denied, e.correction, `+m.b.d.key("e.key")+`,
-			k.key IS NOT NULL, coalesce(k.tenant, ''), coalesce(k.limit_name, ''), coalesce(k.meter, ''), coalesce(k.version, 0), coalesce(k.attributes, '')
+			k.key IS NOT NULL, coalesce(k.tenant, ''), coalesce(k.limit_name, ''), coalesce(k.meter, ''), coalesce(k.version, 0), coalesce(k.plan, ''), coalesce(k.attributes, '')
 		FROM entries e LEFT JOIN keys k ON k.key = e.key WHERE e.month = `+m.b.d.month("$1")+" ORDER BY e.height, e.n", m.month.Unix())
 	return each(rows, err, func(rows *sql.Rows) error {
 		var e archive.Entry
 		var key []byte
 		var named bool
 		if err := rows.Scan(&e.Height, &e.N, &e.Slot, &e.Admitted, &e.Overage, &e.Denied, &e.Correction, &key,
-			&named, &e.Tenant, &e.Limit, &e.Meter, &e.Version, &e.Attributes); err != nil {
+			&named, &e.Tenant, &e.Limit, &e.Meter, &e.Version, &e.Plan, &e.Attributes); err != nil {
 			return err
 		}
 		if row := e.Row(); !named || ledger.KeyOf(&row) != keyOf(key) {

@@ -109,7 +109,7 @@ func (d *dialect) sealed(q *ledger.SealedQuery, height int64) string {
 	divided, with := q.Divided(), ""
 	var parts []string
 	part := func(at, late, t, from string) {
-		parts = append(parts, fmt.Sprintf("SELECT %s AS at, k.meter AS meter, k.version AS version, %s AS late, %s.admitted AS a, %s.overage AS o %s", at, late, t, t, from))
+		parts = append(parts, fmt.Sprintf("SELECT %s AS at, k.meter AS meter, k.version AS version, k.plan AS plan, %s AS late, %s.admitted AS a, %s.overage AS o %s", at, late, t, t, from))
 	}
 	if q.Hourly {
 		hours := fmt.Sprintf("FROM keys k JOIN rollups r ON r.key = k.key WHERE %s AND r.hour >= %d AND r.hour < %d", sealedKeys(q), q.From-3599, q.To)
@@ -125,8 +125,8 @@ func (d *dialect) sealed(q *ledger.SealedQuery, height int64) string {
 		part("e.slot", fmt.Sprintf("CASE WHEN e.height > %d THEN 1 ELSE 0 END", q.Since), "e", d.sealedEntries(q, q.From, q.To, height))
 	}
 	half := func(expression string) string { return "CAST(sum(" + expression + ") AS bigint)" }
-	return "WITH " + with + "parts AS (" + strings.Join(parts, "\n\tUNION ALL ") + ")\nSELECT at, meter, version, late, " +
-		half("a >> 32") + ", " + half("a & 4294967295") + ", " + half("o >> 32") + ", " + half("o & 4294967295") + " FROM parts GROUP BY at, meter, version, late"
+	return "WITH " + with + "parts AS (" + strings.Join(parts, "\n\tUNION ALL ") + ")\nSELECT at, meter, version, plan, late, " +
+		half("a >> 32") + ", " + half("a & 4294967295") + ", " + half("o >> 32") + ", " + half("o & 4294967295") + " FROM parts GROUP BY at, meter, version, plan, late"
 }
 
 func (d *dialect) sealedUsage(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery, height int64) (all []ledger.SealedUsage, err error) {
@@ -135,7 +135,7 @@ func (d *dialect) sealedUsage(ctx context.Context, tx *sql.Tx, q *ledger.SealedQ
 		var u ledger.SealedUsage
 		var late int
 		var high, low ledger.Sum
-		if err := rows.Scan(&u.Slot, &u.Meter, &u.Version, &late, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage); err != nil {
+		if err := rows.Scan(&u.Slot, &u.Meter, &u.Version, &u.Plan, &late, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage); err != nil {
 			return err
 		}
 		sum := ledger.SumOf(high, low)

@@ -147,9 +147,9 @@ func firstNaming(ctx context.Context, tx *sql.Tx, id ledger.ReportID, from int64
 
 // entry reads an entry and the block that it is in.
 func (b *Books) entry(ctx context.Context, tx *sql.Tx, id ledger.EntryID) (row ledger.Row, correction int64, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT e.slot, k.tenant, k.limit_name, k.meter, k.version, k.attributes, e.admitted, e.overage, e.denied, e.correction
+	err = tx.QueryRowContext(ctx, `SELECT e.slot, k.tenant, k.limit_name, k.meter, k.version, k.plan, k.attributes, e.admitted, e.overage, e.denied, e.correction
 		FROM entries e JOIN keys k ON k.key = e.key WHERE e.height = $1 AND e.n = $2`, id.Height, id.N).
-		Scan(&row.Slot, &row.Tenant, &row.Limit, &row.Meter, &row.Version, &row.Attributes, &row.Admitted, &row.Overage, &row.Denied, &correction)
+		Scan(&row.Slot, &row.Tenant, &row.Limit, &row.Meter, &row.Version, &row.Plan, &row.Attributes, &row.Admitted, &row.Overage, &row.Denied, &correction)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = b.whereEntry(ctx, tx, id)
 	}

@@ -135,7 +135,7 @@ func (s *snapshot) Block(ctx context.Context, above int64) (*ledger.KeptBlock, e
 	hash(&k.Previous, previous)
 	hash(&k.Hash, sum)
 	rows, err := s.tx.QueryContext(ctx, `SELECT e.n, e.slot, e.admitted, e.overage, e.denied, e.correction, `+s.d.key("e.key")+`,
-			k.key IS NOT NULL, coalesce(k.tenant, ''), coalesce(k.limit_name, ''), coalesce(k.meter, ''), coalesce(k.version, 0), coalesce(k.attributes, '')
+			k.key IS NOT NULL, coalesce(k.tenant, ''), coalesce(k.limit_name, ''), coalesce(k.meter, ''), coalesce(k.version, 0), coalesce(k.plan, ''), coalesce(k.attributes, '')
 		FROM entries e LEFT JOIN keys k ON k.key = e.key WHERE e.height = $1 ORDER BY e.n`, k.Height)
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var r ledger.Row
@@ -143,7 +143,7 @@ func (s *snapshot) Block(ctx context.Context, above int64) (*ledger.KeptBlock, e
 		var key []byte
 		var named bool
 		var of int64
-		err := rows.Scan(&n, &r.Slot, &r.Admitted, &r.Overage, &r.Denied, &of, &key, &named, &r.Tenant, &r.Limit, &r.Meter, &r.Version, &r.Attributes)
+		err := rows.Scan(&n, &r.Slot, &r.Admitted, &r.Overage, &r.Denied, &of, &key, &named, &r.Tenant, &r.Limit, &r.Meter, &r.Version, &r.Plan, &r.Attributes)
 		k.Entries, k.N, k.Keys, k.Named = append(k.Entries, r), append(k.N, n), append(k.Keys, keyOf(key)), append(k.Named, named)
 		if of == 0 && len(k.Names) == 0 {
 			k.Merged++

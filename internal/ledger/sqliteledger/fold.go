@@ -173,8 +173,8 @@ func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Blo
 		e := &b.Entries[i]
 		keys[i] = ledger.KeyOf(e)
 		if !s.keys.Has(keys[i]) {
-			_, err := w.exec(ctx, `INSERT INTO keys (key, tenant, limit_name, meter, version, attributes) SELECT ?1, ?2, ?3, ?4, ?5, ?6
-				WHERE NOT EXISTS (SELECT 1 FROM keys WHERE key = ?1)`, keys[i][:], e.Tenant, e.Limit, e.Meter, e.Version, e.Attributes)
+			_, err := w.exec(ctx, `INSERT INTO keys (key, tenant, limit_name, meter, version, plan, attributes) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+				WHERE NOT EXISTS (SELECT 1 FROM keys WHERE key = ?1)`, keys[i][:], e.Tenant, e.Limit, e.Meter, e.Version, e.Plan, e.Attributes)
 			if err != nil {
 				return nil, err
 			}

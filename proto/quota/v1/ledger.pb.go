@@ -37,8 +37,11 @@ type LedgerRow struct {
 	Attributes []string `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	Admitted   int64    `protobuf:"varint,7,opt,name=admitted,proto3" json:"admitted,omitempty"`
 	// Of these, above a soft limit.
-	Overage       int64 `protobuf:"varint,8,opt,name=overage,proto3" json:"overage,omitempty"`
-	Denied        int64 `protobuf:"varint,9,opt,name=denied,proto3" json:"denied,omitempty"`
+	Overage int64 `protobuf:"varint,8,opt,name=overage,proto3" json:"overage,omitempty"`
+	Denied  int64 `protobuf:"varint,9,opt,name=denied,proto3" json:"denied,omitempty"`
+	// The plan that the tenant had when they were admitted; empty where that is not known.
+	// Usage is billed under it.
+	Plan          string `protobuf:"bytes,10,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,6 +137,13 @@ func (x *LedgerRow) GetDenied() int64 {
 		return x.Denied
 	}
 	return 0
+}
+
+func (x *LedgerRow) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
 }
 
 type Quarantined struct {
@@ -1301,6 +1311,8 @@ type AdjustRequest struct {
 	AtMs int64 `protobuf:"varint,11,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// 0 means the version in force.
 	PolicyVersion int64 `protobuf:"varint,12,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// The plan that they were admitted under; empty means the one at the slot's beginning.
+	Plan          string `protobuf:"bytes,13,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1417,6 +1429,13 @@ func (x *AdjustRequest) GetPolicyVersion() int64 {
 		return x.PolicyVersion
 	}
 	return 0
+}
+
+func (x *AdjustRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
 }
 
 type BackfillRequest struct {
@@ -2855,7 +2874,7 @@ var File_quota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x15quota/v1/ledger.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\xfd\x01\n" +
+	"\x15quota/v1/ledger.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x91\x02\n" +
 	"\tLedgerRow\x12\x17\n" +
 	"\aslot_ms\x18\x01 \x01(\x03R\x06slotMs\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -2867,7 +2886,9 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"attributes\x12\x1a\n" +
 	"\badmitted\x18\a \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\b \x01(\x03R\aoverage\x12\x16\n" +
-	"\x06denied\x18\t \x01(\x03R\x06denied\"\xa0\x02\n" +
+	"\x06denied\x18\t \x01(\x03R\x06denied\x12\x12\n" +
+	"\x04plan\x18\n" +
+	" \x01(\tR\x04plan\"\xa0\x02\n" +
 	"\vQuarantined\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x14\n" +
@@ -2964,7 +2985,7 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x1a\n" +
 	"\badmitted\x18\x04 \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\x05 \x01(\x03R\aoverage\x12\x16\n" +
-	"\x06denied\x18\x06 \x01(\x03R\x06denied\"\xdc\x02\n" +
+	"\x06denied\x18\x06 \x01(\x03R\x06denied\"\xf0\x02\n" +
 	"\rAdjustRequest\x12'\n" +
 	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\x03R\x05units\x12\x18\n" +
@@ -2980,7 +3001,8 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	" \x03(\tR\n" +
 	"attributes\x12\x13\n" +
 	"\x05at_ms\x18\v \x01(\x03R\x04atMs\x12%\n" +
-	"\x0epolicy_version\x18\f \x01(\x03R\rpolicyVersion\"{\n" +
+	"\x0epolicy_version\x18\f \x01(\x03R\rpolicyVersion\x12\x12\n" +
+	"\x04plan\x18\r \x01(\tR\x04plan\"{\n" +
 	"\x0fBackfillRequest\x12'\n" +
 	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12'\n" +

@@ -122,6 +122,7 @@ type book struct {
 	term       int64
 	renewAt    int64 // when to renew without any further reason
 	denyUntil  int64
+	unitAt     int64 // when the whole bucket has a unit, where that is later than denyUntil; 0 otherwise
 	generation int64
 	remaining  int64 // the server's estimate for the whole bucket, and when it was made
 	resetAt    int64

@@ -416,10 +416,10 @@ func (b *book) noteLowLocked(now, have int64) {
 	b.early = true
 }
 
-// retryAfterLocked is when n units may be there: from the trickle, or when asking
-// makes sense again; lost says that nobody is there to be asked.
+// retryAfterLocked is when n units may be there: from the trickle, or in the whole bucket, be it that asking
+// makes sense before, for others may give some back; lost says that nobody is there to be asked.
 func (b *book) retryAfterLocked(now, n int64, lost bool) int64 {
-	wait := max(b.denyUntil-now, 0)
+	wait := max(b.denyUntil-now, b.unitAt-now, 0)
 	if b.live && b.trickle > 0 && n <= b.room {
 		soon := b.trickleTakesLocked(n - b.cell.units() - b.aside + b.missingLocked())
 		if wait == 0 || soon < wait || b.paced { // which is not asked for: it comes
@@ -461,10 +461,22 @@ func (b *book) lacksLocked(now, n int64) int64 {
 		return 0
 	case b.length > 0: // a window gains nothing before its end
 		return reset
-	case b.rule.Limit.Algorithm.Windowed(), b.rule.Limit.Algorithm == limit.SlidingWindowLog:
-		return int64(float64(reset) * float64(lacks) / float64(max(b.capacity-left, lacks))) // as what was used fades
+	case !b.refills():
+		return reset // by then all that was used has faded; when so much has, is not known here
+	case left == 0: // or less, for a bucket may be overdrawn: when all is back is known
+		return max(reset-b.refillTakes(b.capacity+b.rule.Limit.Borrow-n), b.refillTakes(lacks))
 	}
-	return int64(min(math.Ceil(float64(lacks)*float64(b.terms.rate.Per.Microseconds())/float64(b.terms.rate.Units)), 1<<53))
+	return b.refillTakes(lacks)
+}
+
+// refills reports whether the whole bucket gains its rate all the time.
+func (t *terms) refills() bool {
+	return t.rule.Limit.Algorithm == limit.TokenBucket || t.rule.Limit.Algorithm == limit.LeakyBucket
+}
+
+// refillTakes is how many microseconds the whole bucket takes to gain n units.
+func (t *terms) refillTakes(n int64) int64 {
+	return int64(min(math.Ceil(float64(n)*float64(t.rate.Per.Microseconds())/float64(t.rate.Units)), 1<<53))
 }
 
 // trickleTakesLocked is how many microseconds after its last credit the trickle, which is not 0, has
@@ -514,9 +526,10 @@ func (of *Bucket) State(now int64) State {
 	b := of.open(new(hand))
 	defer b.close()
 	s := State{
-		Tokens: b.cell.units() + b.aside, Remaining: b.leftLocked(now), ResetIn: max(b.resetAt-now, 0),
+		Tokens: b.cell.units() + b.aside, Remaining: b.leftLocked(now),
 		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(),
 	}
+	s.ResetIn = b.resetInLocked(now, s.Remaining)
 	if b.slots {
 		s.Tokens += b.cell.due()
 		s.InUse = b.cell.inUse()

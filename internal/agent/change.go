@@ -19,7 +19,7 @@ func (of *Bucket) follow(old *terms) {
 	if b.counting {
 		return
 	}
-	b.denyUntil = 0
+	b.denyUntil, b.unitAt = 0, 0
 	b.reopenLocked()
 	stock := fraction{b.capacity, old.capacity}
 	flow := ratio(float64(b.terms.rate.Units)*float64(old.rate.Per), float64(old.rate.Units)*float64(b.terms.rate.Per))

@@ -40,7 +40,7 @@ func (b *book) goOverLocked(now int64, lost bool) bool {
 	b.renewAt = b.turnAt + b.jitterLocked(overFor/2)
 	b.checkAt = Never
 	b.turnAt += b.length // a calendar window's may be another: the next answer tells
-	b.denyUntil = 0
+	b.denyUntil, b.unitAt = 0, 0
 	b.reopenLocked()
 	b.cell.credit(b.turned)
 	return true

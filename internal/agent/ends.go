@@ -98,7 +98,7 @@ func (of *Bucket) Forget() {
 		return
 	}
 	b.endAskLocked()
-	b.generation, b.denyUntil, b.free = 0, 0, false
+	b.generation, b.denyUntil, b.unitAt, b.free = 0, 0, 0, false
 	b.offered = 0
 	b.reopenLocked()
 	b.met = true // who was admitted on credit stays so; nobody else is

@@ -32,6 +32,20 @@ func (b *book) leftLocked(now int64) int64 {
 	return min(max(left, here), b.capacity)
 }
 
+// resetInLocked is how long it takes until all is back, of which so much is left; 0 where nothing was told. What lies here is not missing, whatever
+// the store lent.
+func (b *book) resetInLocked(now, left int64) int64 {
+	told := max(b.resetAt-now, 0)
+	if b.answeredAt == 0 || b.capacity == 0 || !b.refills() || b.terms.rate.Units == 0 {
+		return told
+	}
+	if lacks := b.refillTakes(max(b.capacity-left, 0)); left > 0 {
+		return lacks
+	} else {
+		return max(lacks, told) // it may be overdrawn
+	}
+}
+
 // Capacity is the most units that the whole bucket holds.
 func (of *Bucket) Capacity() int64 {
 	b := of.open(new(hand))

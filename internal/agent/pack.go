@@ -325,7 +325,7 @@ func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
 
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.debt != 0 || b.cell.folded != 0 || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 || b.touched != 0 || b.least != 0
+	return b.debt != 0 || b.cell.folded != 0 || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 || b.touched != 0 || b.least != 0 || b.unitAt != 0
 }
 
 // walkRare goes over those that are 0 in most, and returns where they end.
@@ -348,8 +348,10 @@ func (b *book) walkRare(p *packing) int {
 	i = p.num(i, &b.line.Force, 0, 14)
 	i = p.num(i, &b.line.Since, 0, 14)
 	i = p.num(i, &b.line.Retry, 0, 14)
-	i = small(p, i, &b.line.Fails, 8)
-	i = small(p, i, &b.line.Hungry, 8)
+	calls := int64(b.line.Fails)<<32 | int64(uint32(b.line.Hungry))
+	i = p.count(i, &calls, 8)
+	b.line.Fails, b.line.Hungry = int32(calls>>32), int32(calls)
+	i = p.since(i, &b.unitAt, b.resetAt, 14)
 	i = p.num(i, &b.all, 0, 14)
 	i = p.num(i, &b.reserved, 0, 14)
 	i = p.num(i, &b.reservedOf, b.window, 14)

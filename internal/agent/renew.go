@@ -403,10 +403,13 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.heardLocked(p.void)
 	b.expires = p.sentAt + max(g.TTL-margin, 0)
 	b.renewAt = p.sentAt + g.TTL - b.leadLocked(g.TTL)
-	b.denyUntil = 0
+	b.denyUntil, b.unitAt = 0, 0
 	b.reopenLocked()
 	if g.DenyFor > 0 {
 		b.denyUntil = now + g.DenyFor
+	}
+	if g.UnitIn > g.DenyFor {
+		b.unitAt = now + g.UnitIn
 	}
 	if b.spans {
 		b.length, b.next, b.turnAt = g.ValidUntil-g.ValidFrom, g.Next, p.sentAt+g.Reset

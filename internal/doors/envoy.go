@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
@@ -219,7 +220,7 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 		}
 		s.CurrentLimit = currentLimit(d)
 		if d.Allowed {
-			s.LimitRemaining = uint32(min(d.Remaining(), math.MaxUint32))
+			s.LimitRemaining = uint32(min(headers.Remaining(d.Quota(), d.Remaining()), math.MaxUint32))
 		}
 		s.DurationUntilReset = durationpb.New(resetOf(d))
 	}

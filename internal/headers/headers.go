@@ -45,24 +45,37 @@ func Each(a Answer, set func(name, value string)) {
 	after := a.retryAfter()
 	if a.Limit != "" && a.Window > 0 {
 		q, w := perSeconds(a.Quota, a.Window)
-		r, t := min(max(a.Remaining, 0), most), seconds(a.Reset)
+		// Of a burst above the quota no more is told: nobody understands more left than there is.
+		r, reset := Remaining(q, a.Remaining), seconds(a.Reset)
 		if !a.Allowed {
-			// Nothing is there for this request, and something may be when it is to
-			// come again: t never says later than Retry-After does.
-			r, t = 0, after
+			r = 0 // nothing is there for this request
 		}
 		name := appendString(make([]byte, 0, 96), a.Limit)
 		n := len(name)
 		set(Policy, string(param(param(name, 'q', q), 'w', w)))
-		set(RateLimit, string(param(param(name[:n], 'r', r), 't', t)))
+		// t never says later than Retry-After does. When nothing is left it is when the next unit is there, which only a denial knows.
+		left := param(name[:n], 'r', r)
+		switch {
+		case r > 0:
+			left = param(left, 't', reset)
+		case !a.Allowed:
+			left = param(left, 't', after)
+		}
+		set(RateLimit, string(left))
 		set(OldLimit, strconv.FormatInt(q, 10))
 		set(OldRemaining, strconv.FormatInt(r, 10))
-		set(OldReset, strconv.FormatInt(t, 10))
+		if !a.Allowed {
+			reset = max(reset, after)
+		}
+		set(OldReset, strconv.FormatInt(reset, 10))
 	}
 	if !a.Allowed {
 		set(RetryAfter, strconv.FormatInt(after, 10))
 	}
 }
+
+// Remaining is how many units of a quota are told to be left, where the bucket has so many.
+func Remaining(quota, left int64) int64 { return min(max(left, 0), quota) }
 
 // Set puts every header of the answer into h.
 func Set(h http.Header, a Answer) {

@@ -99,6 +99,7 @@ type Grant struct {
 	Pile       int64 // most tokens that may pile up from the trickle; of slots, most that may lie idle
 	TTL        int64 // microseconds, counted from before the request was sent
 	DenyFor    int64 // microseconds to deny without asking
+	UnitIn     int64 // microseconds until the whole bucket has a unit if nothing that is out comes back; 0 where it has by when DenyFor is over
 	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it; of slots, in micro-tokens
 	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
 	ValidUntil int64

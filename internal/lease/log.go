@@ -71,6 +71,7 @@ func (x *step) log(g *Grant) {
 	case granted < waiting:
 		g.DenyFor = TooLarge
 	}
+	x.unitIn(g)
 }
 
 // untilUnit is how long it takes until enough of the oldest entries have left for one unit.

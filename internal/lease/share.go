@@ -128,6 +128,7 @@ func (x *step) grant(g *Grant) {
 	if locked {
 		g.DenyFor = max(x.Locked-x.t, 1_000)
 	}
+	x.unitIn(g)
 }
 
 // trickleFor is the part of the rate that the holder draws without asking: somewhat
@@ -419,9 +420,30 @@ func (x *step) denyFor(mine, all, trickle, term int64, unserved bool) int64 {
 	if x.Algorithm == limit.SlidingWindow {
 		wait = x.slidingWait(level)
 	}
-	most := int64(3600_000_000) // nobody draws the rate: this is when the next token is there
 	if x.Out.Stock > 0 {
-		most = ShortTerm // or sooner, from what is out
+		wait = min(wait, ShortTerm) // some of what is out may come back
 	}
-	return max(min(wait, most), 5_000)
+	return max(wait, 5_000) // nobody draws the rate: this is when the next token is there
+}
+
+// unitIn has the grant say when the next unit is there, where the holder is to ask again before: that is what callers are told.
+func (x *step) unitIn(g *Grant) {
+	level := x.Level + x.r.Spec.Borrow*limit.Micro
+	if g.DenyFor <= TooLarge || level >= limit.Micro || x.Withheld >= limit.Micro {
+		return // what is withheld may be there soon
+	}
+	var in int64
+	switch x.Algorithm {
+	case limit.FixedWindow:
+		in = x.WindowEnd - x.now
+	case limit.SlidingWindow:
+		in = x.slidingWait(level)
+	case limit.SlidingWindowLog:
+		in = x.untilUnit(level)
+	default:
+		in = lasts(limit.Micro-level, x.flow)
+	}
+	if in > g.DenyFor {
+		g.UnitIn = in
+	}
 }

@@ -183,7 +183,8 @@ func (x *step) overslide(end, over int64) {
 func (x *step) slidingWait(level int64) int64 {
 	left := max(x.WindowEnd-x.now, 1_000)
 	if level+x.Left >= limit.Micro {
-		return min(lasts(limit.Micro-level, x.flow), left)
+		// The flow is not rounded here, for it may be some micro-tokens a second.
+		return min(lasts(limit.Micro-level, float64(float64(x.Before)*1e6)/float64(x.WindowEnd-x.Window)), left)
 	}
 	used := max(x.burst-x.Level-x.Left, 1)
 	return left + mulDiv(limit.Micro-level-x.Left, x.WindowEnd-x.Window, used)

@@ -173,6 +173,7 @@ func checkGrant(g *quotav1.Grant) error {
 		bound{"pile", g.Pile, 0, maxCount},
 		bound{"ttl_ms", g.TtlMs, 0, MaxTTL},
 		bound{"deny_for_ms", g.DenyForMs, 0, maxMilliseconds},
+		bound{"unit_in_ms", g.UnitInMs, 0, maxMilliseconds},
 		bound{"fallback", g.Fallback, 0, maxCount},
 		bound{"valid_from", g.ValidFrom, 0, maxMilliseconds},
 		bound{"valid_until", g.ValidUntil, 0, maxMilliseconds},

@@ -69,7 +69,7 @@ func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
 	}
 	*out = quotav1.Grant{
 		Status: quotav1.Grant_GRANTED, Number: g.Number, Tokens: g.Tokens, Trickle: g.Trickle, Pile: g.Pile,
-		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), Fallback: g.Fallback,
+		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), UnitInMs: ceil(g.UnitIn), Fallback: g.Fallback,
 		ValidFrom: g.ValidFrom / usPerMs, ValidUntil: g.ValidUntil / usPerMs,
 		Generation: g.Generation, ExpirySlot: g.ExpirySlot, PolicyVersion: version,
 		Remaining: g.Remaining, ResetMs: ceil(g.Reset), NextTokens: g.Next,
@@ -116,7 +116,7 @@ func GrantFromProto(p *quotav1.Grant) lease.Answer {
 	}
 	a.Grant = lease.Grant{
 		Number: p.Number, Tokens: p.Tokens, Trickle: p.Trickle, Pile: p.Pile,
-		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, Fallback: p.Fallback,
+		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, UnitIn: p.UnitInMs * usPerMs, Fallback: p.Fallback,
 		ValidFrom: p.ValidFrom * usPerMs, ValidUntil: p.ValidUntil * usPerMs,
 		Generation: p.Generation, ExpirySlot: p.ExpirySlot, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs, Next: p.NextTokens,
 	}

@@ -27,6 +27,52 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("a denial says when the next unit is there, whatever may come back before", func(o renewer) {
+		const day = 24 * 60 * minute
+		for _, c := range []struct {
+			name string
+			spec lease.Spec
+			unit int64
+		}{
+			{"bucket", lease.Spec{Algorithm: limit.TokenBucket, Units: 1, Period: day, Burst: 2}, day},
+			{"window", Window(2, day, start), day - start%day},
+			{"metered window", func() lease.Spec { s := Window(2, day, start); s.Ledgered = true; return s }(), day - start%day},
+			{"log", Log(2, day), day},
+		} {
+			r := ask("a", c.spec, start, 1, 2)
+			r.Key, r.Reserved = c.name, 2 // it may come back
+			if g := o.one(r); g.Tokens != 2 {
+				o.t.Fatalf("%s: got %+v, want both", c.name, g)
+			}
+			r = ask("b", c.spec, start, 1, 1)
+			r.Key = c.name
+			if g := o.one(r); g.Tokens != 0 || g.DenyFor > lease.ShortTerm || g.UnitIn != c.unit {
+				o.t.Errorf("%s: got %+v, want to be asked again soon, and the next unit in %d", c.name, g, c.unit)
+			} else if again := o.one(r); again != g {
+				o.t.Errorf("%s: asked again: got %+v, want the same answer %+v", c.name, again, g)
+			}
+		}
+	})
+
+	run("after a change the next unit is that of the window as it is now", func(o renewer) {
+		const hour, day = 60 * minute, 24 * 60 * minute
+		at := start + minute
+		spec := Window(10, hour, at)
+		spec.Ledgered = true
+		if g := o.one(ask("a", spec, at, 1, 10)); g.Tokens != 10 {
+			o.t.Fatalf("got %+v, want all", g)
+		}
+		spec.Units = 5
+		in(&spec, day, at)
+		for i, later := range []int64{at + 1_000_000, at + 5*minute, at + 20*minute} {
+			left := spec.WindowEnd - later
+			g := o.one(ask(fmt.Sprint("b", i), spec, later, 1, 1))
+			if g.Tokens != 0 || max(g.UnitIn, g.DenyFor) != left {
+				o.t.Errorf("%d us after the change: got %+v, want the next unit in %d", later-at, g, left)
+			}
+		}
+	})
+
 	run("what is borrowed of a window is taken out of the next", func(o renewer) {
 		spec := Window(10, minute, start)
 		spec.Borrow = 4

@@ -29,6 +29,8 @@ const (
 	shrunk = 103
 	// changed is the format of a state that has Changed as well.
 	changed = 104
+	// unitTold is the format of a record whose grant has UnitIn too.
+	unitTold = 103
 	// ringSpan is how many slots ahead a lease may end: MaxHold and the longest term, and what is rounded up.
 	ringSpan = 1 << 14
 )
@@ -130,8 +132,15 @@ func encodeLog(to []byte, s *lease.State) []byte {
 
 // encodeRecord appends a holder's field to a buffer.
 func encodeRecord(to []byte, r *lease.Record) []byte {
-	c := coder{to: append(to, format), write: true}
+	f := byte(format)
+	if r.Grant.UnitIn != 0 {
+		f = unitTold
+	}
+	c := coder{to: append(to, f), write: true}
 	c.record(r)
+	if f == unitTold {
+		c.numbers(&r.Grant.UnitIn)
+	}
 	return c.to
 }
 
@@ -146,14 +155,17 @@ func decodeRecord(r *lease.Record, b string) error {
 			*r = *old
 		}
 		return err
-	case b[0] > format:
+	case b[0] > unitTold:
 		return lease.ErrFormat
-	case b[0] != format:
+	case b[0] < format:
 		return errCorrupt
 	}
 	c := coder{from: b[1:]}
 	*r = lease.Record{}
 	c.record(r)
+	if b[0] == unitTold {
+		c.numbers(&r.Grant.UnitIn)
+	}
 	if c.bad || c.from != "" {
 		return errCorrupt
 	}

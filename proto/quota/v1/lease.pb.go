@@ -1040,7 +1040,10 @@ type Grant struct {
 	// request waits when a window turns.
 	NextTokens int64 `protobuf:"varint,16,opt,name=next_tokens,json=nextTokens,proto3" json:"next_tokens,omitempty"`
 	// Of UNKNOWN where the renewal broke a bound: which, and what is allowed. At most 512 bytes.
-	Reason        string `protobuf:"bytes,17,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,17,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Milliseconds until the bucket as a whole has a unit, if nothing that is out comes back: what
+	// denied callers are told. 0 where it has one by when deny_for_ms is over.
+	UnitInMs      int64 `protobuf:"varint,18,opt,name=unit_in_ms,json=unitInMs,proto3" json:"unit_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,6 +1195,13 @@ func (x *Grant) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Grant) GetUnitInMs() int64 {
+	if x != nil {
+		return x.UnitInMs
+	}
+	return 0
 }
 
 // Tenant is what an agent needs to know of a tenant to match its limits.
@@ -2958,7 +2968,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xda\x04\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xf8\x04\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
@@ -2983,7 +2993,9 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x1f\n" +
 	"\vnext_tokens\x18\x10 \x01(\x03R\n" +
 	"nextTokens\x12\x16\n" +
-	"\x06reason\x18\x11 \x01(\tR\x06reason\"V\n" +
+	"\x06reason\x18\x11 \x01(\tR\x06reason\x12\x1c\n" +
+	"\n" +
+	"unit_in_ms\x18\x12 \x01(\x03R\bunitInMs\"V\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aGRANTED\x10\x01\x12\v\n" +

@@ -57,7 +57,11 @@ func (c *cli) adjustCommand() *cobra.Command {
 		Short: "Add units to a tenant's usage, or take them away",
 		Long: `adjust writes an entry of its own, which names the correction, and with --entry the
 entry that it corrects. Usage includes it at once. UNITS below zero are taken away;
-write them after --.`,
+write them after --.
+
+Without --policy-version they are priced by the version in force at --at. Refused are a
+limit or a meter that the tenant does not have in that version, a version that was only
+tried beside another, and a time before the tenant began.`,
 		Example: "  quotactl ledger adjust --entry 812/3 --reason 'counted twice' --idempotency-key ticket-4711 -- -500\n" +
 			"  quotactl ledger adjust --tenant acme --limit requests --meter requests --at 2026-03-02T09:00:00Z --reason 'lost in the outage' --idempotency-key ticket-4712 1200",
 		Args: exactly("UNITS"),
@@ -101,7 +105,7 @@ write them after --.`,
 	s.StringArrayVar(&req.Attributes, "attribute", nil, "NAME=VALUE of the limit's attributes, in its order; may be repeated")
 	s.StringVar(&at, "at", "", "when the usage was, as for usage --from")
 	s.Int64Var(&req.Overage, "overage", 0, "how many of the units were above a soft limit, with their sign")
-	s.Int64Var(&req.PolicyVersion, "policy-version", 0, "the policy version that they were admitted under; the one in force if not given")
+	s.Int64Var(&req.PolicyVersion, "policy-version", 0, "the policy version that prices them; the one in force at that time if not given")
 	s.StringVar(&req.Plan, "plan", "", "the plan that they were admitted under; the one that the tenant had then if not given")
 	return cmd
 }
@@ -126,7 +130,10 @@ func (c *cli) backfillCommand() *cobra.Command {
 		Long: `backfill adds the rows of a CSV file, all of them or none. The first line names the
 columns: time, tenant, limit, meter and admitted, and where wanted overage, denied,
 policy_version, plan and attributes (NAME=VALUE pairs, separated by ;). Times are RFC 3339,
-and are cut to their slot of five minutes.
+and are cut to their slot of five minutes. Without policy_version a row is priced by the
+version in force in its slot. Refused are limits, meters and attributes that the tenant
+does not have in that version, versions that were only tried beside another, and times
+before the tenant began.
 
 It needs a key of the role backfill, which no other role includes.`,
 		Example: "  quotactl ledger backfill -f usage.csv --reason 'the gateways of the old system' --idempotency-key import-2026-03",

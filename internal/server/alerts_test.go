@@ -251,7 +251,7 @@ func testQuotaAlertsAfterACorrection(t *testing.T, on engine) {
 	w := newWatched(t, on, quotaPolicy)
 	w.rows("gw", used(w.at, "monthly", 500))
 	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
-	service := &ledgerService{books: w.s.books, view: &view{store: w.s.policy}}
+	service := &ledgerService{books: w.s.books, policy: w.s.policy}
 	_, err := service.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "k", Reason: "billed twice", Units: -300, EntryHeight: 1, EntryN: 0})
 	if err != nil {
 		t.Fatal(err)

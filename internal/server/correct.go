@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -25,12 +27,15 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 			return nil, ledgerError(err)
 		}
 		row = t.Row.Key()
-	case row.Version == 0:
-		rules := s.view.current().rules
-		if rules == nil {
-			return nil, s.view.unknownPolicy()
+		if _, err := billedBy(ctx, s.policy, row.Version); err != nil && !errors.Is(err, policy.ErrNotFound) {
+			return nil, err
 		}
-		row.Version = rules.Policy.Version
+	default:
+		rows := []ledger.Row{row}
+		if err := s.bring(ctx, rows); err != nil {
+			return nil, err
+		}
+		row = rows[0]
 	}
 	negative := req.Units < 0
 	row.Admitted, row.Overage = req.Units, req.Overage
@@ -51,18 +56,14 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 // Backfill adds usage that no agent reported.
 func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillRequest) (*quotav1.Correction, error) {
 	rows := make([]ledger.Row, len(req.Rows))
-	version := int64(0)
-	if rules := s.view.current().rules; rules != nil {
-		version = rules.Policy.Version
-	}
 	for i, r := range req.Rows {
 		rows[i] = ledger.Row{
 			Slot: time.UnixMilli(r.SlotMs).Truncate(ledger.DefaultSlot).Unix(), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter, Version: r.PolicyVersion, Plan: r.Plan,
 			Attributes: strings.Join(r.Attributes, ledger.AttributeSep), Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
 		}
-		if rows[i].Version == 0 {
-			rows[i].Version = version
-		}
+	}
+	if err := s.bring(ctx, rows); err != nil {
+		return nil, err
 	}
 	c, err := ledger.NewCorrection(ledger.KindBackfill, req.IdempotencyKey, false, rows, req.Reason)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 func TestCorrectionsOfTheLedgersOwnKeys(t *testing.T) {
 	b := newBilled(t)
 	b.settle("gw", b.at, 100, b.at)
-	s := &ledgerService{books: b.s.books, view: &view{store: b.s.policy, now: &inForce{}}}
+	s := &ledgerService{books: b.s.books, policy: b.s.policy, prices: b.s.prices}
 	row := &quotav1.LedgerRow{SlotMs: b.at.UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", PolicyVersion: 1, Admitted: 5}
 	for _, key := range []string{"revert/1", "release/1"} {
 		_, adjusted := s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: key, Reason: "r", Units: -3, EntryHeight: 1})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -20,8 +21,9 @@ const progressEvery = 500 * time.Millisecond
 type ledgerService struct {
 	quotav1.UnimplementedLedgerServiceServer
 	books    ledger.Books
+	policy   policy.Store
+	prices   *prices
 	tally    *tally
-	view     *view
 	stopping <-chan struct{}
 
 	long sync.Mutex // held by the one call that reads the whole ledger

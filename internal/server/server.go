@@ -213,7 +213,7 @@ func (s *Server) serve() error {
 	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
-	books := &ledgerService{books: c.Books, tally: s.tally, view: s.view, stopping: s.stopping}
+	books := &ledgerService{books: c.Books, policy: c.Policy, prices: statements.prices, tally: s.tally, stopping: s.stopping}
 	if c.Books != nil && c.CloseAfter > 0 {
 		var err error
 		if s.closer, err = newCloser(statements, c.CloseAfter, c.Log, c.Registerer); err != nil {

@@ -1309,7 +1309,7 @@ type AdjustRequest struct {
 	Attributes []string `protobuf:"bytes,10,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// A time within the slot.
 	AtMs int64 `protobuf:"varint,11,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
-	// 0 means the version in force.
+	// 0 means the version in force in that slot.
 	PolicyVersion int64 `protobuf:"varint,12,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	// The plan that they were admitted under; empty means the one at the slot's beginning.
 	Plan          string `protobuf:"bytes,13,opt,name=plan,proto3" json:"plan,omitempty"`

@@ -66,8 +66,8 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 		plan := planAt(u.Slot)
 		price := priceAt(plan, u.Slot)
 		for _, v := range in.Versions {
-			if v.Number == u.Version && v.Prices[plan] != nil {
-				price = v.Prices[plan]
+			if of, has := v.Prices[plan]; has && v.Number == u.Version {
+				price = of
 			}
 		}
 		if held := slices.ContainsFunc(terms, func(b *bruteTerm) bool { return b.slots > 0 && b.plan == plan && b.price.String() == price.String() }); !held {
@@ -220,8 +220,8 @@ func draw(t *rapid.T) *Input {
 	for number := range rapid.Int64Range(1, 3).Draw(t, "versions") {
 		v := Version{Number: number + 1, From: from, Prices: map[string]*Price{}}
 		for _, plan := range plans {
-			if p := rapid.SampledFrom(prices).Draw(t, "price of "+plan); p != nil {
-				v.Prices[plan] = p
+			if rapid.IntRange(0, 3).Draw(t, "has "+plan) > 0 {
+				v.Prices[plan] = rapid.SampledFrom(prices).Draw(t, "price of "+plan)
 			}
 		}
 		in.Versions = append(in.Versions, v)

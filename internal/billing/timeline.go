@@ -17,8 +17,8 @@ type Subscription struct {
 // Version is a policy version and what its plans cost. It is in force until the next.
 type Version struct {
 	Number int64
-	From   int64 // Unix seconds
-	Prices map[string]*Price
+	From   int64             // Unix seconds
+	Prices map[string]*Price // of all its plans; nil for one that costs nothing
 }
 
 // Usage is what sealed entries of one slot, meter and policy version add up to.
@@ -114,11 +114,13 @@ func (t *timeline) version(at int64) *Version {
 	return nil
 }
 
-// price is what the plan costs by a policy version; by the one in force at that time
-// where the version is not known or does not price the plan.
+// price is what the plan costs by a policy version that has it: nil for nothing. Where the version is not known, or does
+// not have the plan, it is what the plan costs by the one in force at that time.
 func (t *timeline) price(plan string, version, at int64) *Price {
-	if v := t.byNumber[version]; v != nil && v.Prices[plan] != nil {
-		return v.Prices[plan]
+	if v := t.byNumber[version]; v != nil {
+		if price, has := v.Prices[plan]; has {
+			return price
+		}
 	}
 	if v := t.version(at); v != nil {
 		return v.Prices[plan]

@@ -69,13 +69,11 @@ func (p *prices) of(ctx context.Context, which madeVersion) (map[string]*billing
 	return found, nil
 }
 
-// pricesOf returns what a document's plans cost, by plan; those that cost nothing have none.
+// pricesOf returns what a document's plans cost, by plan: nil for those that cost nothing.
 func pricesOf(doc *policy.Document) map[string]*billing.Price {
 	all := make(map[string]*billing.Price)
 	for _, plan := range doc.Policy(0).Plans {
-		if price := doc.Price(plan.Name); price != nil {
-			all[plan.Name] = price
-		}
+		all[plan.Name] = doc.Price(plan.Name)
 	}
 	return all
 }

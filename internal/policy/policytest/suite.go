@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Conflict", testConflict},
 		{"DryRun", testDryRun},
 		{"Rollback", testRollback},
+		{"Restarts", testRestarts},
 		{"Shadow", testShadow},
 		{"Suspended", testSuspended},
 		{"Tenants", testTenants},

@@ -94,7 +94,11 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	if t.heads.Version, err = t.insertVersion(ctx, actor, doc, 0); err != nil {
 		return policy.Applied{}, err
 	}
-	changes = policy.Bounded(changes)
+	warnings, err := t.restarts(ctx, before, doc)
+	if err != nil {
+		return policy.Applied{}, err
+	}
+	changes = policy.Bounded(append(warnings, changes...)) // first: a long list is cut
 	if err := t.audit(actor, action, strconv.FormatInt(t.heads.Version, 10), versionJSON{Version: was}, versionJSON{t.heads.Version, changes}); err != nil {
 		return policy.Applied{}, err
 	}

@@ -154,6 +154,9 @@ rect { fill: #3b6ea5; }
 {{- end}}
 </tbody>
 </table>
+{{- with .Quarantined}}
+<p>{{.Rows}} rows with {{.Units}} units were in quarantine, and are not on this statement.</p>
+{{- end}}
 {{- range .Charts}}
 <h2>{{.Meter}} by day</h2>
 <svg role="img" aria-label="{{.Meter}} by day, at most {{.Most}} units" viewBox="0 0 {{.Width}} 120" height="120" width="{{.Width}}">

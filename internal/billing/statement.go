@@ -34,9 +34,17 @@ type Input struct {
 	Usage         []Usage  // of the period, and of earlier ones where there is late usage
 	Earlier       []Period // that statements before were made for
 	Credits       []Credit
+	Quarantined   *Quarantined // of the tenant and its members, of slots before the period's end; nil for nothing
 	// Members are tenants below that this one pays for, by id: each with the plans, versions and
 	// usage of its own. Their cycle, period, block, earlier periods and credits are this one's.
 	Members []Input
+}
+
+// Quarantined is what was in quarantine when a statement was made: usage that is not on it. What is released later comes
+// with a later statement, as late usage; what is discarded is on none.
+type Quarantined struct {
+	Rows  int64 `json:"rows"`
+	Units int64 `json:"units"`
 }
 
 // Total is what a statement comes to in one currency: Charges + Adjustments − Credits + Carried. It is never below 0.
@@ -79,6 +87,8 @@ type Statement struct {
 	Credits []Burn  `json:"credits"`
 	Totals  []Total `json:"totals"` // by currency
 	Days    []Day   `json:"days"`   // by date and meter
+	// Quarantined is left out where nothing was.
+	Quarantined *Quarantined `json:"quarantined,omitempty"`
 }
 
 // Rate makes the statement. Errors wrap ErrAmount, where an amount cannot be kept, and
@@ -90,7 +100,7 @@ func Rate(in *Input) (*Statement, error) {
 	zone := in.Cycle.zone()
 	stamp := func(t int64) string { return time.Unix(t, 0).In(zone).Format(time.RFC3339) }
 	s := &Statement{
-		Format: Format, Tenant: in.Tenant, Block: in.Block, Since: in.Since, Lines: []Line{}, Days: []Day{},
+		Format: Format, Tenant: in.Tenant, Block: in.Block, Since: in.Since, Lines: []Line{}, Days: []Day{}, Quarantined: in.Quarantined,
 		Period: Span{Name: in.Period.Name, Zone: zone.String(), Day: max(1, in.Cycle.Day), From: stamp(in.Period.From), To: stamp(in.Period.To)},
 	}
 	if err := s.rate(in, in, ""); err != nil {

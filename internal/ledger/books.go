@@ -25,6 +25,10 @@ type Books interface {
 	// are released by one correction, once; the others stay, each with its new reason.
 	// An id that is resolved already, or of a whole report, is ErrTaken or ErrCorrection.
 	Retry(ctx context.Context, actor, reason string, ids []int64) (Retried, error)
+	// Withheld is how much is in quarantine of tenants, of slots before a time (Unix seconds), neither released nor
+	// discarded: of those that have any, by id. Rows that an earlier release kept have no tenant noted: they are told as
+	// the empty one's, for they may be anybody's. Whole reports and rows whose tenant is no text are nobody's.
+	Withheld(ctx context.Context, tenants []string, before int64) ([]Withheld, error)
 	// Discard says that rows or whole reports will never be used, once.
 	Discard(ctx context.Context, actor, reason string, ids []int64) error
 
@@ -109,6 +113,13 @@ type KeptRow struct {
 	Stored time.Time
 	// Resolution says what became of it, where something did.
 	Resolution *Resolution
+}
+
+// Withheld is what quarantine holds of a tenant.
+type Withheld struct {
+	Tenant string // empty where it was not noted
+	Rows   int64
+	Units  int64 // admitted; ends at MaxSum, and is 0 where it was not noted
 }
 
 // Resolution is what became of a row in quarantine.

@@ -102,6 +102,25 @@ type Quarantined struct {
 	// for a row beyond what may be kept of one report: Row is its place in the
 	// report's payload.
 	Body []byte
+	// Note is what the row is found by; nil in what an earlier release kept.
+	Note *Note
+}
+
+// Note is what a row in quarantine is found by: its tenant, empty of a whole report and where it is no text, its slot and
+// the units that it admitted.
+type Note struct {
+	Tenant string
+	Slot   int64
+	Units  int64
+}
+
+// note is what quarantine notes of the row.
+func (r *Row) note() *Note {
+	n := &Note{Slot: r.Slot, Units: r.Admitted}
+	if checkText("tenant", r.Tenant, MaxTenant) == nil {
+		n.Tenant = r.Tenant
+	}
+	return n
 }
 
 // maxKept bounds the bodies of a report's rows in quarantine, in bytes of its payload
@@ -172,7 +191,7 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 			names += row.names()
 			continue
 		}
-		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(row, &kept, len(r.Payload))}
+		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(row, &kept, len(r.Payload)), Note: row.note()}
 		a.held, a.kept = append(a.held, i), append(a.kept, q)
 	}
 	a.size = max(a.size, names)
@@ -429,7 +448,7 @@ func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 
 // whole keeps the entire report aside, readable by DecodeReport.
 func (a *arrival) whole() Quarantined {
-	return Quarantined{ID: a.id, Row: -1, Reason: clip(a.fault.Error()), Body: encodeReport(a.report)}
+	return Quarantined{ID: a.id, Row: -1, Reason: clip(a.fault.Error()), Body: encodeReport(a.report), Note: &Note{}}
 }
 
 // encodeReport writes all fields of a report, good or bad.

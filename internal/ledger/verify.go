@@ -395,6 +395,10 @@ func (v *verification) quarantine(ctx context.Context) error {
 		if q.Row >= 0 {
 			rows++
 			addKept(h, q.Row, q.Body)
+			// A body that is not kept is in its report, which says the rest.
+			if row, err := DecodeRows(q.Body); err == nil && len(row) == 1 && q.Note != nil && *q.Note != *row[0].note() {
+				v.fault("quarantine", q.ID.String(), "row %d is noted as %d units of tenant %q in slot %s, and is another", q.Row, q.Note.Units, clip(q.Note.Tenant), stamp(q.Note.Slot))
+			}
 			return nil
 		}
 		r, err := DecodeReport(q.Body)

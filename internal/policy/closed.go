@@ -15,7 +15,7 @@ type Closed struct {
 	Document string // its only encoding; empty in lists
 	Digest   string
 	Complete time.Time // through when usage was complete
-	Forced   string    // why it was closed although usage was not complete; empty where it was
+	Forced   string    // why it was closed although usage was not complete, or some in quarantine; empty where neither was
 	Actor    string
 	// Billing is the text of the tenant's billing that its period was worked out by. Where
 	// the tenant has another when it is closed, it is refused; it is not kept.

@@ -79,7 +79,7 @@ where a period is due and could not be closed.`,
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "how long ago a period has ended that is due")
-	cmd.Flags().StringVar(&req.ForceReason, "force", "", "why they are closed although usage is not complete")
+	cmd.Flags().StringVar(&req.ForceReason, "force", "", "why they are closed although usage is not complete, or some in quarantine")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "tell what is due, and close nothing")
 	f.flag(cmd)
 	return cmd

@@ -80,8 +80,8 @@ func (c *cli) statementCloseCommand() *cobra.Command {
 		Short: "Keep the statement of a tenant's next period, for ever",
 		Long: `close keeps the statement of a period that has ended. Periods are closed one after
 another, each once: to close one again prints it as it was closed. It is refused while
-usage of the period is not complete, unless --force says why it is closed all the same;
-what comes later is an adjustment on the next statement.`,
+usage of the period is not complete, or some of it is in quarantine, unless --force says
+why it is closed all the same; what comes later is an adjustment on the next statement.`,
 		Example: "  quotactl statement close --tenant acme\n  quotactl statement close --tenant acme --period 2026-10 --force 'gateway-7 burnt down'",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,7 +99,7 @@ what comes later is an adjustment on the next statement.`,
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
 	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in; the next one that is not closed if not given")
-	cmd.Flags().StringVar(&reason, "force", "", "why it is closed although usage is not complete")
+	cmd.Flags().StringVar(&reason, "force", "", "why it is closed although usage is not complete, or some in quarantine")
 	f.flag(cmd)
 	return cmd
 }
@@ -233,8 +233,11 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 	if p.Number > 0 {
 		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, stamp(p.ClosedMs), p.ClosedBy)
 	}
+	if p.QuarantinedRows > 0 {
+		fmt.Fprintf(w, "%d rows with %d units are in quarantine, and not on it\n", p.QuarantinedRows, p.QuarantinedUnits)
+	}
 	if p.Forced != "" {
-		fmt.Fprintf(w, "closed although usage was not complete: %s\n", p.Forced)
+		fmt.Fprintf(w, "closed all the same: %s\n", p.Forced)
 	}
 	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
 }

@@ -107,7 +107,7 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 	last := begin
 	for step := 0; b.at.Before(begin.AddDate(0, 8, 0)); step++ {
 		b.at = b.at.Add(time.Duration(random.IntN(9*24*3600)) * time.Second)
-		switch random.IntN(6) {
+		switch random.IntN(8) {
 		case 0: // another plan, now or later, at any second
 			plan := []string{"free", "paid"}[random.IntN(2)]
 			var err error
@@ -127,6 +127,10 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 			if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("c", credits), Tenant: "acme", Amount: fmt.Sprintf("%d.00 USD", 1+random.IntN(40))}); err != nil {
 				t.Fatal(err)
 			}
+		case 6: // usage of a slot that is still to come, which is kept aside
+			b.settle(fmt.Sprint("early", step), b.at.Add(time.Duration(1+random.IntN(40*24*12))*5*time.Minute).Truncate(5*time.Minute), int64(1+random.IntN(900)), b.at)
+		case 7:
+			b.resolve(random.IntN(4) == 0)
 		case 3:
 			b.settle("gw", last, 0, b.at)
 			if _, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{}); err != nil {
@@ -149,6 +153,7 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 	for _, agent := range []string{"gw"} {
 		b.settle(agent, b.at.Add(-5*time.Minute), 0, b.at)
 	}
+	b.resolve(false)
 	done, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "agents that are done"})
 	if err != nil || len(done.Refused) > 0 {
 		t.Fatalf("%+v, %v", done.GetRefused(), err)

@@ -68,7 +68,7 @@ func (s *statementService) close(ctx context.Context, actor, tenant, period, for
 		return nil, err
 	}
 	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing, Plans: d.plans}
-	if !d.isComplete() {
+	if !d.isComplete() || len(d.withheld) > 0 {
 		kept.Forced = force
 	}
 	document, digest, err := d.Encode()
@@ -183,6 +183,7 @@ type draft struct {
 	plans    int64          // policy.Closed.Plans
 	complete time.Time
 	lagging  []string
+	withheld []ledger.Withheld
 }
 
 func (s *statementService) draft(ctx context.Context, tenant string, which func(*course, int64) (billing.Period, error)) (*draft, error) {
@@ -239,6 +240,9 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 		return nil, err
 	}
 	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(in), complete: sums.Complete, lagging: sums.Lagging}
+	if d.withheld, err = s.withheld(ctx, in); err != nil {
+		return nil, err
+	}
 	if d.Statement, err = billing.Rate(in); err != nil {
 		return nil, statementError(err)
 	}
@@ -290,7 +294,12 @@ func (d *draft) mayClose(now time.Time, force string) error {
 		return fmt.Errorf("%w: period %s of tenant %s has not ended; it will at %s", fault.ErrInvalid, d.period.Name, d.Tenant, end)
 	case d.period != d.next:
 		return fmt.Errorf("%w: of tenant %s, period %s is closed next; periods are closed one after another", fault.ErrInvalid, d.Tenant, d.next.Name)
-	case d.isComplete() || force != "":
+	case force != "":
+		return nil
+	case d.isComplete() && len(d.withheld) > 0:
+		return fmt.Errorf("%w: of usage of tenant %s before the end of %s, %s, some is in quarantine: %s; release or discard it, or close it with a reason",
+			fault.ErrInvalid, d.Tenant, d.period.Name, end, tellWithheld(d.withheld))
+	case d.isComplete():
 		return nil
 	}
 	through := "nothing was settled yet"
@@ -375,6 +384,7 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 		CompleteThroughMs: millis(d.complete), Lagging: d.lagging,
 	}
 	out.Totals = totalsToProto(d.Statement)
+	out.QuarantinedRows, out.QuarantinedUnits = quarantinedOf(d.Statement)
 	return out, nil
 }
 
@@ -391,6 +401,7 @@ func closedToProto(c *policy.Closed) (*quotav1.Statement, error) {
 			return nil, fmt.Errorf("statement %d of tenant %s: %w", c.Number, c.Tenant, err)
 		}
 		out.Totals = totalsToProto(s)
+		out.QuarantinedRows, out.QuarantinedUnits = quarantinedOf(s)
 	}
 	return out, nil
 }
@@ -402,6 +413,13 @@ func totalsToProto(s *billing.Statement) (all []*quotav1.StatementTotal) {
 		})
 	}
 	return all
+}
+
+func quarantinedOf(s *billing.Statement) (rows, units int64) {
+	if q := s.Quarantined; q != nil {
+		return q.Rows, q.Units
+	}
+	return 0, 0
 }
 
 // statementError gives billing's errors the names that cross the wire.

@@ -227,13 +227,15 @@ func queueKept(batch *pgx.Batch, kept []ledger.Quarantined, now time.Time) {
 	n := len(kept)
 	agents, reasons, bodies := make([]string, n), make([]string, n), make([][]byte, n)
 	epochs, seqs, rows := make([]int64, n), make([]int64, n), make([]int32, n)
+	tenants, slots, units := make([]string, n), make([]int64, n), make([]int64, n)
 	for i, q := range kept {
 		agents[i], epochs[i], seqs[i] = q.ID.Epoch.Agent, q.ID.Epoch.Epoch, q.ID.Seq
 		rows[i], reasons[i], bodies[i] = int32(q.Row), q.Reason, notNil(q.Body)
+		tenants[i], slots[i], units[i] = q.Note.Tenant, q.Note.Slot, q.Note.Units
 	}
-	batch.Queue(`INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, stored_ms)
-		SELECT q.*, $7::bigint FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[]) AS q`,
-		agents, epochs, seqs, rows, reasons, bodies, now.UnixMilli())
+	batch.Queue(`INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, tenant, slot, units, stored_ms)
+		SELECT q.*, $10::bigint FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::text[], $8::bigint[], $9::bigint[]) AS q`,
+		agents, epochs, seqs, rows, reasons, bodies, tenants, slots, units, now.UnixMilli())
 }
 
 // notNil keeps an empty value from becoming NULL.

@@ -110,11 +110,17 @@ func (s *snapshot) Queue(ctx context.Context, do func(*ledger.Queued) error) err
 
 // Quarantine is ledger.Snapshot's.
 func (s *snapshot) Quarantine(ctx context.Context, do func(*ledger.Quarantined) error) error {
-	rows, err := s.tx.QueryContext(ctx, "SELECT agent, epoch, seq, row_number, reason, body FROM quarantine ORDER BY agent, epoch, seq, row_number, id")
+	rows, err := s.tx.QueryContext(ctx, `SELECT agent, epoch, seq, row_number, reason, body, tenant IS NOT NULL, coalesce(tenant, ''), coalesce(slot, 0), coalesce(units, 0)
+		FROM quarantine ORDER BY agent, epoch, seq, row_number, id`)
 	return each(rows, err, func(rows *sql.Rows) error {
 		var q ledger.Quarantined
-		if err := rows.Scan(&q.ID.Epoch.Agent, &q.ID.Epoch.Epoch, &q.ID.Seq, &q.Row, &q.Reason, &q.Body); err != nil {
+		var noted bool
+		var n ledger.Note
+		if err := rows.Scan(&q.ID.Epoch.Agent, &q.ID.Epoch.Epoch, &q.ID.Seq, &q.Row, &q.Reason, &q.Body, &noted, &n.Tenant, &n.Slot, &n.Units); err != nil {
 			return err
+		}
+		if noted {
+			q.Note = &n
 		}
 		return do(&q)
 	})

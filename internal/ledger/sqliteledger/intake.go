@@ -162,8 +162,8 @@ func writeOutcome(ctx context.Context, w *writer, out *ledger.Outcome, now time.
 		}
 	}
 	for _, q := range out.Kept {
-		_, err := w.exec(ctx, `INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, stored_ms) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			q.ID.Epoch.Agent, q.ID.Epoch.Epoch, q.ID.Seq, q.Row, q.Reason, notNil(q.Body), now.UnixMilli())
+		_, err := w.exec(ctx, `INSERT INTO quarantine (agent, epoch, seq, row_number, reason, body, tenant, slot, units, stored_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			q.ID.Epoch.Agent, q.ID.Epoch.Epoch, q.ID.Seq, q.Row, q.Reason, notNil(q.Body), q.Note.Tenant, q.Note.Slot, q.Note.Units, now.UnixMilli())
 		if err != nil {
 			return err
 		}

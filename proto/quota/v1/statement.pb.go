@@ -1169,10 +1169,14 @@ type Statement struct {
 	// When and by whom it was closed, in Unix milliseconds.
 	ClosedMs int64  `protobuf:"varint,13,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
 	ClosedBy string `protobuf:"bytes,14,opt,name=closed_by,json=closedBy,proto3" json:"closed_by,omitempty"`
-	// Why it was closed although usage was not complete; empty where it was.
-	Forced        string `protobuf:"bytes,15,opt,name=forced,proto3" json:"forced,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Why it was closed although usage was not complete, or some in quarantine; empty where neither was.
+	Forced string `protobuf:"bytes,15,opt,name=forced,proto3" json:"forced,omitempty"`
+	// What was in quarantine of the tenant, and of those that it pays for, of slots before the period's end: it is not on
+	// the statement. In lists 0.
+	QuarantinedRows  int64 `protobuf:"varint,16,opt,name=quarantined_rows,json=quarantinedRows,proto3" json:"quarantined_rows,omitempty"`
+	QuarantinedUnits int64 `protobuf:"varint,17,opt,name=quarantined_units,json=quarantinedUnits,proto3" json:"quarantined_units,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Statement) Reset() {
@@ -1308,6 +1312,20 @@ func (x *Statement) GetForced() string {
 		return x.Forced
 	}
 	return ""
+}
+
+func (x *Statement) GetQuarantinedRows() int64 {
+	if x != nil {
+		return x.QuarantinedRows
+	}
+	return 0
+}
+
+func (x *Statement) GetQuarantinedUnits() int64 {
+	if x != nil {
+		return x.QuarantinedUnits
+	}
+	return 0
 }
 
 type StatementTotal struct {
@@ -1464,7 +1482,7 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"statements\"I\n" +
 	"\x17PreviewStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06period\x18\x02 \x01(\tR\x06period\"\xba\x03\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\"\x92\x04\n" +
 	"\tStatement\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x17\n" +
@@ -1482,7 +1500,9 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x06number\x18\f \x01(\x03R\x06number\x12\x1b\n" +
 	"\tclosed_ms\x18\r \x01(\x03R\bclosedMs\x12\x1b\n" +
 	"\tclosed_by\x18\x0e \x01(\tR\bclosedBy\x12\x16\n" +
-	"\x06forced\x18\x0f \x01(\tR\x06forced\"X\n" +
+	"\x06forced\x18\x0f \x01(\tR\x06forced\x12)\n" +
+	"\x10quarantined_rows\x18\x10 \x01(\x03R\x0fquarantinedRows\x12+\n" +
+	"\x11quarantined_units\x18\x11 \x01(\x03R\x10quarantinedUnits\"X\n" +
 	"\x0eStatementTotal\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x12\n" +

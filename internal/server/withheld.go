@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/ledger"
+)
+
+// maxWithheldTold is how many tenants a refusal names.
+const maxWithheldTold = 10
+
+// withheld notes in the input what is in quarantine of the tenant and of those that it pays for, of slots before the
+// period's end: also of earlier periods, for what is released of them comes with this statement. It is read after the
+// usage: where that is complete, nothing of the period comes into quarantine any more.
+func (s *statementService) withheld(ctx context.Context, in *billing.Input) ([]ledger.Withheld, error) {
+	tenants := []string{in.Tenant}
+	for i := range in.Members {
+		tenants = append(tenants, in.Members[i].Tenant)
+	}
+	all, err := s.books.Withheld(ctx, tenants, in.Period.To)
+	if err != nil {
+		return nil, ledgerError(err)
+	}
+	in.Quarantined = nil
+	for _, w := range all {
+		if in.Quarantined == nil {
+			in.Quarantined = &billing.Quarantined{}
+		}
+		in.Quarantined.Rows += w.Rows
+		in.Quarantined.Units = saturated(in.Quarantined.Units, w.Units)
+	}
+	return all, nil
+}
+
+// saturated is a sum of counts that ends at ledger.MaxSum.
+func saturated(a, b int64) int64 {
+	if a > ledger.MaxSum-b {
+		return ledger.MaxSum
+	}
+	return a + b
+}
+
+// tellWithheld says what of whom is in quarantine.
+func tellWithheld(all []ledger.Withheld) string {
+	var told []string
+	for i, w := range all {
+		switch {
+		case i == maxWithheldTold:
+			return strings.Join(told, ", ") + fmt.Sprintf(" and %d tenants more", len(all)-i)
+		case w.Tenant == "":
+			told = append(told, fmt.Sprintf("%d rows of an earlier release, which may be anybody's", w.Rows))
+		default:
+			told = append(told, fmt.Sprintf("%d rows of tenant %s with %d units", w.Rows, w.Tenant, w.Units))
+		}
+	}
+	return strings.Join(told, ", ")
+}

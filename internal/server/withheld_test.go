@@ -1,0 +1,112 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// resolve releases what may be released out of quarantine, or discards all of it, and folds.
+func (b *billed) resolve(discard bool) {
+	b.t.Helper()
+	kept, err := b.s.books.Quarantine(b.t.Context(), ledger.QuarantineQuery{N: 1000})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(kept) == 0 {
+		return
+	}
+	var ids []int64
+	for i := range kept {
+		ids = append(ids, kept[i].ID)
+	}
+	if discard {
+		err = b.s.books.Discard(b.t.Context(), "ann", "nobody's", ids)
+	} else {
+		_, err = b.s.books.Retry(b.t.Context(), "ann", "the clock was ahead", ids)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A period is not closed while usage of it is in quarantine, unless somebody says why; then the statement says so. What is
+// released afterwards is late usage, and what is discarded is on no statement.
+func TestPeriodsWithQuarantine(t *testing.T) { onEngines(t, testPeriodsWithQuarantine) }
+
+func testPeriodsWithQuarantine(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: paid}", 1)); err != nil {
+		t.Fatal(err)
+	}
+	day := func(month time.Month, n int) time.Time { return time.Date(2026, month, n, 0, 0, 0, 0, time.UTC) }
+	b.at = day(10, 5)
+	b.settle("gw", day(10, 20), 700, b.at) // its clock is ahead, so that these are kept aside
+	b.settle("gw", day(11, 2), 500, b.at)
+	b.at = day(11, 1).Add(time.Hour)
+	b.settle("gw", day(10, 4), 100, b.at)
+
+	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-10"})
+	if err != nil || p.QuarantinedRows != 1 || p.QuarantinedUnits != 700 {
+		t.Fatalf("preview: %v, %v, want 1 row with 700 units in quarantine", p, err)
+	}
+	_, err = b.close("", "")
+	b.refused("with a row in quarantine", err, "is in quarantine: 1 rows of tenant acme with 700 units; release or discard it, or close it with a reason")
+	due, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	if err != nil || len(due.Closed) != 0 || len(due.Refused) != 1 || !strings.Contains(due.Refused[0].Reason, "is in quarantine") {
+		t.Errorf("close-due: %v, %v, want it refused", due, err)
+	}
+	if list, err := b.s.policy.Statements(t.Context(), "acme", 0, 10); err != nil || len(list) != 0 {
+		t.Errorf("after refusals: %v, %v", list, err)
+	}
+	first, err := b.close("", "the gateway's clock was wrong")
+	if err != nil || first.Forced != "the gateway's clock was wrong" || first.QuarantinedRows != 1 || first.QuarantinedUnits != 700 ||
+		!strings.Contains(first.Document, `"quarantined":{"rows":1,"units":700}`) || first.Totals[0].Text != "36.00 USD" {
+		t.Fatalf("closed by force: %v, %v", first, err)
+	}
+
+	b.at = day(12, 1).Add(time.Hour)
+	b.settle("gw", day(11, 3), 0, b.at)
+	_, err = b.close("", "")
+	b.refused("with rows of this period and the one before", err, "2 rows of tenant acme with 1200 units")
+	kept, err := b.s.books.Quarantine(t.Context(), ledger.QuarantineQuery{N: 10})
+	if err != nil || len(kept) != 2 {
+		t.Fatalf("%v, %v", kept, err)
+	}
+	if err := b.s.books.Discard(t.Context(), "ann", "another's", []int64{kept[1].ID}); err != nil {
+		t.Fatal(err)
+	}
+	b.resolve(false)
+	second, err := b.close("", "")
+	// 700 units at 0.05 more for October; the 500 of November are on no statement.
+	if err != nil || second.Forced != "" || second.QuarantinedRows != 0 || strings.Contains(second.Document, "quarantined") || second.Totals[0].Text != "66.00 USD" {
+		t.Fatalf("the next one: %v, %v", second, err)
+	}
+}
+
+// Whoever pays for a tenant waits for what is in quarantine of it.
+func TestPayersWaitForQuarantineOfMembers(t *testing.T) {
+	b := newBilled(t)
+	if err := b.applyText(strings.Replace(pricedPolicy, "tenants: [{id: acme, plan: free}]",
+		"tenants: [{id: org, plan: paid}, {id: other, plan: paid}, {id: acme, plan: paid, parent: org, billing: {pays: parent}}]", 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.settle("gw", time.Date(2026, 10, 20, 0, 0, 0, 0, time.UTC), 700, b.at)
+	b.at = time.Date(2026, 11, 1, 1, 0, 0, 0, time.UTC)
+	b.settle("gw", b.at, 0, b.at)
+	_, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "org"})
+	b.refused("of whoever pays", err, "1 rows of tenant acme with 700 units")
+	if _, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "other"}); err != nil {
+		t.Errorf("of another: %v", err)
+	}
+	paid, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "org", ForceReason: "r"})
+	if err != nil || paid.QuarantinedUnits != 700 {
+		t.Errorf("by force: %v, %v", paid, err)
+	}
+}

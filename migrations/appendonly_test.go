@@ -13,7 +13,7 @@ import (
 
 // sqliteState is the tables that are not facts: what is in them changes, or goes.
 var sqliteState = strings.Fields(`access_keys alert_deliveries alert_marks corrections_queue frontier leaders leases months override_edges plan_changes
-	policy_heads policy_switches probe queue recorders rollups schema_version settled tenants touched webhook_outages`)
+	policy_heads policy_switches probe queue recorders rollups schema_version server_secrets settled tenants touched webhook_outages`)
 
 // Whoever has the file of an embedded ledger cannot change a fact by any statement, with any connection: the guards are
 // the schema's alone. Every table is of facts, with their guards, or of state: a new one is looked at.

@@ -3,6 +3,9 @@ package limit
 // MaxDenied is how many tenants the switches deny at most.
 const MaxDenied = 1024
 
+// MaxSwitchRevision is the highest revision that switches can have: what a double of Redis's Lua holds exactly.
+const MaxSwitchRevision = 1<<53 - 1
+
 // Mode overrides every decision.
 type Mode uint8
 

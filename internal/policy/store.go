@@ -199,6 +199,9 @@ type Store interface {
 	// Keys returns all keys by id, revoked ones included.
 	Keys(ctx context.Context) ([]Key, error)
 
+	// Secret returns the 32 random bytes of that name, which all servers of this store share: made when first asked for.
+	Secret(ctx context.Context, name string) ([]byte, error)
+
 	// Audit returns changes, newest first.
 	Audit(ctx context.Context, q AuditQuery) ([]AuditRow, error)
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,13 +17,15 @@ import (
 
 // Board is a place beside the policy store that all servers reach, for a copy of the
 // switches: the kill switch has to work while the policy store is away. It may forget
-// at any time; servers then post again what they know.
+// at any time, and others may write to it; servers then post again what they know.
 type Board interface {
 	// Posted returns the copy if its revision is above after; revision 0 and no text
 	// when nothing is posted, and no text when there is nothing newer.
 	Posted(ctx context.Context, after int64) (revision int64, text string, err error)
 	// Post replaces the copy unless it has that revision or a higher one.
 	Post(ctx context.Context, revision int64, text string) error
+	// Retract takes down the copy of that revision.
+	Retract(ctx context.Context, revision int64) error
 }
 
 const (
@@ -38,14 +39,6 @@ const (
 	// meanwhile under a higher number.
 	setTries = 3
 )
-
-// posted is the switches as a board keeps them.
-type posted struct {
-	Revision int64    `json:"revision"`
-	Mode     string   `json:"mode"`
-	Denied   []string `json:"denied,omitempty"`
-	By       string   `json:"by"` // who set them, for the audit log
-}
 
 // switchboard holds the newest switches that any server was told of. They are in
 // this server's memory first, and from there in the policy store and on the board, as
@@ -67,6 +60,7 @@ type switchboard struct {
 	follower *switchfile.Follower // the rounds' alone; nil before the first
 
 	mu     sync.Mutex
+	secret []byte // what copies are signed with; nil before it was read
 	held   limit.Switches
 	by     string // who set held
 	stored int64  // the revision in the policy store, as far as is known
@@ -119,12 +113,19 @@ func (s *switchboard) look(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
+	if s.view.answers() {
+		_, _ = s.secretOf(ctx, false) // to have it when the policy store is away
+	}
 	s.mu.Lock()
 	held := s.held
 	s.mu.Unlock()
 	revision, text, err := s.board.Posted(ctx, held.Revision)
 	if err == nil && text != "" {
-		err = s.take(text)
+		err = s.take(ctx, revision, text)
+		if errors.Is(err, errForged) {
+			s.log.Error("the copy of the switches in the lease store was forged, and is taken down: see who can write there", "error", err)
+			revision, err = 0, s.board.Retract(ctx, revision)
+		}
 	}
 	if err == nil {
 		s.mu.Lock()
@@ -142,17 +143,23 @@ func (s *switchboard) look(ctx context.Context) bool {
 	return err == nil
 }
 
-// take reads what is on the board.
-func (s *switchboard) take(text string) error {
-	var p posted
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return fmt.Errorf("what is posted cannot be read: %w", err)
+// take puts in force what a server posted. Where the signature is wrong, the policy store may be another than before, with
+// another secret: it is asked once more, if it answers.
+func (s *switchboard) take(ctx context.Context, revision int64, text string) error {
+	secret, err := s.secretOf(ctx, false)
+	if err != nil {
+		return err
 	}
-	mode, ok := limit.ParseMode(p.Mode)
-	if !ok {
-		return fmt.Errorf("what is posted has the mode %s, which this server does not know", limit.Quote(p.Mode))
+	sw, by, err := verified(secret, revision, text)
+	if errors.Is(err, errForged) && s.view.answers() {
+		if secret, again := s.secretOf(ctx, true); again == nil {
+			sw, by, err = verified(secret, revision, text)
+		}
 	}
-	s.adopt(limit.Switches{Mode: mode, Denied: p.Denied, Revision: p.Revision}, p.By)
+	if err != nil {
+		return err
+	}
+	s.adopt(sw, "lease store ("+by+")")
 	return nil
 }
 
@@ -164,11 +171,15 @@ func (s *switchboard) post(ctx context.Context) error {
 	if s.board == nil || held.Revision <= copied {
 		return nil
 	}
-	b, err := json.Marshal(posted{Revision: held.Revision, Mode: held.Mode.String(), Denied: held.Denied, By: by})
+	secret, err := s.secretOf(ctx, false)
 	if err != nil {
 		return err
 	}
-	if err := s.board.Post(ctx, held.Revision, string(b)); err != nil {
+	text, err := sign(secret, &posted{Revision: held.Revision, Mode: held.Mode.String(), Denied: held.Denied, By: by})
+	if err != nil {
+		return err
+	}
+	if err := s.board.Post(ctx, held.Revision, text); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,10 @@ func (s *shelf) Heads(ctx context.Context) (policy.Heads, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return policy.Heads{Switches: s.sw.Revision}, nil
+}
+
+func (s *shelf) Secret(ctx context.Context, name string) ([]byte, error) {
+	return []byte("the secret of " + name), s.wait(ctx)
 }
 
 func (s *shelf) Keys(ctx context.Context) ([]policy.Key, error) { return nil, s.wait(ctx) }
@@ -112,6 +117,22 @@ func (b *board) Post(_ context.Context, revision int64, text string) error {
 		b.revision, b.text = revision, text
 	}
 	return nil
+}
+
+func (b *board) Retract(_ context.Context, revision int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.revision == revision {
+		b.revision, b.text = 0, ""
+	}
+	return nil
+}
+
+// forge writes what is not a server's.
+func (b *board) forge(revision int64, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.revision, b.text = revision, text
 }
 
 func (b *board) set(down bool) {
@@ -222,7 +243,7 @@ func TestSwitchesWithoutTheStore(t *testing.T) {
 			h.store.set(false, false)
 			h.pass(5 * time.Second)
 			h.want("with the store back", allow, allow)
-			if sw := h.store.sw; sw.Mode != allow || !slices.Equal(h.store.audit, []string{"op0 allow_all"}) {
+			if sw := h.store.sw; sw.Mode != allow || len(h.store.audit) != 1 || !strings.Contains(h.store.audit[0], "op0") {
 				t.Errorf("hangs %v: stored %+v, audit %q; want it once, by who set it", hangs, sw, h.store.audit)
 			}
 			if _, pending, _ := h.all[0].state(); len(pending) != 0 {
@@ -230,6 +251,65 @@ func TestSwitchesWithoutTheStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever can write to the board and is no server changes nothing, and keeps nothing there: neither with a text of his own, nor
+// with a server's under another revision.
+func TestForgedSwitches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 2, "")
+		h.setMode(0, shadow)
+		h.pass(time.Second)
+		genuine := h.board.text
+		const huge = limit.MaxSwitchRevision
+		secret, _ := h.store.Secret(t.Context(), switchSecret)
+		guessed, err := sign([]byte("a guess"), &posted{Revision: huge, Mode: "allow_all", By: "root"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{
+			"unsigned":                fmt.Sprintf(`{"revision":%d,"mode":"allow_all","by":"root"}`, huge),
+			"by another secret":       guessed,
+			"with another's MAC":      guessed[:strings.Index(guessed, `"mac"`)] + genuine[strings.Index(genuine, `"mac"`):],
+			"of another revision":     genuine,
+			"no text of that kind":    "?",
+			"without what was signed": `{"mac":""}`,
+		} {
+			h.board.forge(huge, text)
+			h.pass(time.Second)
+			h.want(name, shadow, shadow)
+			if sw, _, err := verified(secret, h.board.revision, h.board.text); err != nil || sw.Mode != shadow {
+				t.Errorf("%s: on the board is %+v, %v; want the servers' again: %s", name, sw, err, h.board.text)
+			}
+		}
+		h.setMode(1, allow)
+		h.pass(time.Second)
+		h.want("set afterwards", allow, allow)
+		if got := h.store.audit; !slices.Equal(got, []string{"op0 shadow_all", "op1 allow_all"}) {
+			t.Errorf("stored: %q", got)
+		}
+	})
+}
+
+// What a server has from the board alone is stored by the name of the lease store, with who it says set it.
+func TestSwitchesByTheBoard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 2, "")
+		h.store.set(true, false)
+		secret, _ := (&shelf{}).Secret(t.Context(), switchSecret)
+		text, err := sign(secret, &posted{Revision: 7, Mode: "allow_all", By: "op0"}) // of a server that is no more
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.board.forge(7, text)
+		h.pass(time.Second)
+		h.want("posted", allow, allow)
+		h.store.set(false, false)
+		h.pass(5 * time.Second)
+		if got := h.store.audit; !slices.Equal(got, []string{"lease store (op0) allow_all"}) {
+			t.Errorf("stored: %q", got)
+		}
+	})
 }
 
 // Without the store and the board each server is told by itself; when one of the two

@@ -2,6 +2,7 @@
 package policytest
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -47,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Keys", testKeys},
 		{"Audit", testAudit},
 		{"Lead", testLead},
+		{"Secret", testSecret},
 		{"Credits", testCredits},
 		{"Concurrent", testConcurrent},
 		{"Ended", testEnded},
@@ -352,6 +354,16 @@ func testAudit(t *testing.T, s policy.Store) {
 	}
 	if page := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{Before: rows[1].Number, N: 2})); len(page) != 2 || page[0].Number != rows[2].Number {
 		t.Errorf("a page of the audit log: %+v", page)
+	}
+}
+
+// Whoever asks for a secret is given the same one.
+func testSecret(t *testing.T, s policy.Store) {
+	first := must[[]byte](t)(s.Secret(t.Context(), "switches"))
+	again := must[[]byte](t)(s.Secret(t.Context(), "switches"))
+	other := must[[]byte](t)(s.Secret(t.Context(), "other"))
+	if len(first) != 32 || !bytes.Equal(first, again) || bytes.Equal(first, other) {
+		t.Errorf("secrets %x, %x again, and %x of another name; want 32 bytes, the same, and others", first, again, other)
 	}
 }
 

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -297,6 +298,9 @@ func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 	if sw.Revision < 0 || sw.Revision > maxRevision {
 		return limit.Switches{}, fmt.Errorf("%w: revision is %d; it must be 0 to %d", policy.ErrInvalid, sw.Revision, int64(maxRevision))
 	}
+	if sw.Revision < 0 || sw.Revision > limit.MaxSwitchRevision {
+		return limit.Switches{}, fmt.Errorf("%w: the revision of switches must be 0 to %d, got %d", policy.ErrInvalid, limit.MaxSwitchRevision, sw.Revision)
+	}
 	sw.Denied = sortedSet(sw.Denied)
 	err := s.change(ctx, func(t *tx) error {
 		before, err := readSwitches(ctx, t)
@@ -358,6 +362,18 @@ func (s *Store) Lead(ctx context.Context, task, holder string, term time.Duratio
 	}
 	n, err := r.RowsAffected()
 	return n == 1, unavailable("lead", err)
+}
+
+// Secret implements policy.Store.
+func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
+	made := make([]byte, 32)
+	_, _ = rand.Read(made) // it never fails
+	if _, err := s.exec(ctx, "INSERT INTO server_secrets (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING", name, made); err != nil {
+		return nil, unavailable("make secret", err)
+	}
+	var secret []byte
+	err := s.db.QueryRowContext(ctx, "SELECT secret FROM server_secrets WHERE name = $1", name).Scan(&secret)
+	return secret, unavailable("read secret", err)
 }
 
 // collect scans all rows, and closes them.

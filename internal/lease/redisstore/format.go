@@ -41,7 +41,7 @@ var head = []byte{0x92, format, 0xdb}
 
 const headLen = 3 + 4 + 8
 
-// errCorrupt means that a value is none that any build wrote: the bucket cannot be served until it expires.
+// errCorrupt means that a value is none that any build wrote: a bucket begins anew, as one that was lost.
 var errCorrupt = errors.New("redis: a bucket's value cannot be read")
 
 // encodeState appends field b to a buffer, of a bucket that Redis drops at the time until; the tag makes it another than every

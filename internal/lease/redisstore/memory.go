@@ -39,6 +39,9 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// lookTimeout bounds one look. What did not answer is taken to be as it was.
 	lookTimeout = time.Second
+	// ahead is how far ahead of a node's clock, in microseconds, its mark may be: the clocks of nodes that are promoted after one
+	// another differ by less. What is further ahead no server wrote.
+	ahead = 3600_000_000
 	// nothing is the memory of a store that did not look yet: of every window that the
 	// ledger counts it has to be asked.
 	nothing = 1 << 53
@@ -224,10 +227,16 @@ func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
 func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(lease.Loss)) (lease.Memory, error) {
 	was, known := s.seen[l.mark]
 	why, lost, begin := lease.Why(""), false, l.life == ""
+	forged := l.since > l.now+ahead || l.forgot > l.now+ahead
+	if forged {
+		l.forgot = 0
+	}
 	// A shard that was looked at under another mark got slots, or gave some away, and remembers what it did. Of one that
 	// was not nobody here knows: whoever has leases of it is to say so.
 	unknown := begin && !known && !s.remembers(l.mark)
 	switch {
+	case forged:
+		why, lost, begin = lease.Emptied, true, true
 	case !known:
 	case l.life != "" && l.life != was.life && !l.lost && l.forgot == was.forgot && l.history == was.history && l.evicted >= was.evicted:
 		// As another server saw first; or it found later than this one what was told of here.

@@ -49,6 +49,7 @@ type visit struct {
 	looks  int    // fields to look at for records of the long gone
 	fields int    // that are read
 	alone  bool   // it reads the time itself
+	forged bool   // what was there no build wrote: it begins anew, as one that was lost
 	clock  *visit // whose read tells the time
 	reads  command
 	sweep  *command // reads some fields by lot, after reads; nil for none
@@ -156,6 +157,10 @@ func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewa
 	writes, written := make([]*command, 0, len(visits)), make([]*visit, 0, len(visits))
 	for _, v := range visits {
 		switch writing, err := v.step(ctx, d, renewals, answers); {
+		case redis.HasErrorPrefix(err, "WRONGTYPE") && !v.forged:
+			v.forged = true
+			again = append(again, v)
+			_ = s.client.Del(ctx, v.key).Err() // where it fails, so does the next read
 		case errors.Is(err, errClock):
 			v.alone = true
 			again = append(again, v)
@@ -319,10 +324,14 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 		if v.fields > 1+len(v.at) {
 			log, _ = values[v.fields-1].(string)
 		}
-		if until, err = decodeState(state, b, log); err != nil {
+		was = written(b)
+		until, err = decodeState(state, b, log)
+		switch {
+		case errors.Is(err, errCorrupt):
+			*state, until, v.forged = lease.State{Ring: state.Ring[:0]}, 0, true
+		case err != nil:
 			return false, fmt.Errorf("%s: %w", v.key, err)
 		}
-		was = written(b)
 	}
 	logged, offset := state.Algorithm == limit.SlidingWindowLog, state.Offset
 	clear(d.holders)
@@ -331,14 +340,19 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 	for k, i := range v.at {
 		r, a, steps := &renewals[i], &answers[i], state.Steps
 		*a = lease.Answer{}
-		if b, ok := values[1+k].(string); ok && was != "" && state.Holders[r.Holder] == nil {
+		if v.forged {
+			r.Memory = lease.Memory{Since: now, Lost: true} // which it may have been
+		}
+		if b, ok := values[1+k].(string); ok && was != "" && !v.forged && state.Holders[r.Holder] == nil {
 			d.records = append(d.records, lease.Record{})
 			record := &d.records[len(d.records)-1]
-			if a.Err = decodeRecord(record, b); a.Err != nil {
-				a.Err = unavailable(fmt.Errorf("%s of %s: %w", r.Holder, v.key, a.Err))
+			switch err := decodeRecord(record, b); {
+			case err == nil:
+				state.Holders[r.Holder] = record
+			case errors.Is(err, lease.ErrFormat): // a later build's; what no build wrote is as if it were not there
+				a.Err = unavailable(fmt.Errorf("%s of %s: %w", r.Holder, v.key, err))
 				continue
 			}
-			state.Holders[r.Holder] = record
 		}
 		at := now
 		if r.Now > 0 {

@@ -61,6 +61,8 @@ func appendOnly(t *testing.T, db *sql.DB, table string) {
 			values["month"] = "9" // the other tables' rows are of no month that is archived
 		case "statements":
 			values["number"], values["to_s"] = "1", fmt.Sprint(10*n)
+		case "payers":
+			values["from_s"] = fmt.Sprint(300 * n)
 		case "credit_burns":
 			values["left_before"], values["lapsed"], values["left_after"] = fmt.Sprint(n), "0", "0"
 		}

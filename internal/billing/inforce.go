@@ -4,7 +4,7 @@ package billing
 // and the number of the policy version in force then. The first version counts from the hour that it was made in, as a
 // tenant's first plan does; before that the number is 0.
 func InForce(subscriptions []Subscription, versions []Version) func(slot int64) (plan string, version int64) {
-	t := newTimeline(subscriptions, versions)
+	t := newTimeline(&Input{Subscriptions: subscriptions, Versions: versions})
 	return func(slot int64) (string, int64) {
 		plan := t.plan(slot)
 		if v := t.version(slot); v != nil {

@@ -485,10 +485,10 @@ func TestUnitsBelowZero(t *testing.T) {
 // A later version replaces an earlier one even where the clock of the server that took it was behind.
 func TestVersionsGoByNumber(t *testing.T) {
 	typo, fix := &Price{Currency: "USD", Monthly: 490000}, &Price{Currency: "USD", Monthly: 5900}
-	line := newTimeline(nil, []Version{
+	line := newTimeline(&Input{Versions: []Version{
 		{Number: 6, From: 2 * Grid, Prices: map[string]*Price{"paid": fix}},
 		{Number: 5, From: 4 * Grid, Prices: map[string]*Price{"paid": typo}},
-	})
+	}})
 	if got := line.price("paid", 0, 9*Grid); got != fix {
 		t.Errorf("in force: %v, want %v", got, fix)
 	}

@@ -35,7 +35,10 @@ type Input struct {
 	Earlier       []Period // that statements before were made for
 	Credits       []Credit
 	Quarantined   *Quarantined // of the tenant and its members, of slots before the period's end; nil for nothing
-	// Members are tenants below that this one pays for, by id: each with the plans, versions and
+	// Elsewhere is when another paid for the tenant than the one whose statement this is, on the grid: what is of
+	// those times is on that one's statements.
+	Elsewhere []Range
+	// Members are tenants below that this one pays for, or paid for once, by id: each with the plans, versions and
 	// usage of its own. Their cycle, period, block, earlier periods and credits are this one's.
 	Members []Input
 }
@@ -45,6 +48,18 @@ type Input struct {
 type Quarantined struct {
 	Rows  int64 `json:"rows"`
 	Units int64 `json:"units"`
+}
+
+// Pays reports whether any of a period is paid for here.
+func (in *Input) Pays(p Period) bool {
+	at := p.From
+	for _, r := range in.Elsewhere { // in order, and apart
+		if r.From > at {
+			break
+		}
+		at = max(at, r.To)
+	}
+	return at < p.To
 }
 
 // Total is what a statement comes to in one currency: Charges + Adjustments − Credits + Carried. It is never below 0.
@@ -125,7 +140,7 @@ func Rate(in *Input) (*Statement, error) {
 // rate adds what a tenant's usage and plans come to in the periods of the one that pays. tenant is
 // empty for that one itself.
 func (s *Statement) rate(payer, of *Input, tenant string) error {
-	t := newTimeline(of.Subscriptions, of.Versions)
+	t := newTimeline(of)
 	terms, lines, err := t.rate(payer.Period, of.Usage, true)
 	if err != nil {
 		return fmt.Errorf("period %s: %w", payer.Period.Name, err)
@@ -272,7 +287,7 @@ type dayOf struct{ date, meter string }
 func addDays(sums map[dayOf]*Day, payer, of *Input, zone *time.Location) {
 	for i := range of.Usage {
 		u := &of.Usage[i]
-		if !payer.Period.Has(u.Slot) || u.Meter == "" {
+		if !payer.Period.Has(u.Slot) || u.Meter == "" || within(of.Elsewhere, u.Slot) {
 			continue
 		}
 		at := dayOf{time.Unix(u.Slot, 0).In(zone).Format(time.DateOnly), u.Meter}
@@ -314,13 +329,13 @@ func Decode(document []byte, digest string) (*Statement, error) {
 // Edges are the times, Unix seconds, at which the period begins and ends and between them
 // all at which a plan or a price changes. Usage between two counts alike, whatever its slot is,
 // but for the days that it is shown by.
-func (in *Input) Edges() []int64 { return newTimeline(in.Subscriptions, in.Versions).edges(in.Period) }
+func (in *Input) Edges() []int64 { return newTimeline(in).edges(in.Period) }
 
 // Divided are the hours, Unix seconds, of the period within which slots may count
 // differently: by plan or price, by day, or in no period. Of all others usage may be
 // given as of the whole hour, at its beginning: the statement is the same.
 func (in *Input) Divided() (hours []int64) {
-	t := newTimeline(in.Subscriptions, in.Versions)
+	t := newTimeline(in)
 	for _, edge := range t.edges(in.Period) {
 		if at := floor(edge, 3600); at != edge {
 			hours = append(hours, at)

@@ -66,11 +66,12 @@ func (t *Term) lines(p Period) ([]Line, error) {
 type timeline struct {
 	subscriptions []Subscription // by From
 	versions      []Version      // by Number, and by From
+	elsewhere     []Range        // when another paid for the tenant
 	byNumber      map[int64]*Version
 }
 
-func newTimeline(subscriptions []Subscription, versions []Version) *timeline {
-	t := &timeline{subscriptions: slices.Clone(subscriptions), versions: slices.Clone(versions), byNumber: make(map[int64]*Version)}
+func newTimeline(in *Input) *timeline {
+	t := &timeline{subscriptions: slices.Clone(in.Subscriptions), versions: slices.Clone(in.Versions), elsewhere: in.Elsewhere, byNumber: make(map[int64]*Version)}
 	slices.SortStableFunc(t.subscriptions, func(a, b Subscription) int { return cmp.Compare(a.From, b.From) })
 	slices.SortFunc(t.versions, func(a, b Version) int { return cmp.Compare(a.Number, b.Number) })
 	for i := range t.subscriptions {
@@ -102,6 +103,14 @@ func (t *timeline) plan(at int64) string {
 		}
 	}
 	return ""
+}
+
+// isElsewhere reports whether what is of that time is on another's statements.
+func (t *timeline) isElsewhere(at int64) bool { return within(t.elsewhere, at) }
+
+// within reports whether a time is in one of the ranges.
+func within(ranges []Range, at int64) bool {
+	return slices.ContainsFunc(ranges, func(r Range) bool { return at >= r.From && at < r.To })
 }
 
 // version is the one in force at a time; nil before the first.
@@ -149,7 +158,7 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 	edges := t.edges(p)
 	for i, from := range edges[:len(edges)-1] {
 		plan := t.plan(from)
-		if plan == "" {
+		if plan == "" || t.isElsewhere(from) {
 			continue
 		}
 		term, to := of(plan, t.price(plan, 0, from)), edges[i+1]
@@ -161,7 +170,7 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 	}
 	var failed error
 	usage(func(u *Usage) {
-		if !p.Has(u.Slot) || u.Meter == "" {
+		if !p.Has(u.Slot) || u.Meter == "" || t.isElsewhere(u.Slot) {
 			return
 		}
 		plan := t.plan(u.Slot)
@@ -234,6 +243,10 @@ func (t *timeline) edges(p Period) []int64 {
 	}
 	for _, v := range t.versions {
 		add(v.From)
+	}
+	for _, r := range t.elsewhere {
+		add(r.From)
+		add(r.To)
 	}
 	slices.Sort(edges)
 	return slices.Compact(edges)

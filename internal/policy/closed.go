@@ -20,8 +20,8 @@ type Closed struct {
 	// Billing is the text of the tenant's billing that its period was worked out by. Where
 	// the tenant has another when it is closed, it is refused; it is not kept.
 	Billing string
-	// Plans is how many subscriptions, its own and of those that it pays for, begin before the period's
-	// end. Where one more has come when it is closed, or who pays has changed, it is refused; it is not kept.
+	// Plans is how many subscriptions and changes of who pays, its own and of those that it ever paid for, begin before
+	// the period's end. Where one more has come when it is closed, it is refused; it is not kept.
 	Plans int64
 	At    time.Time
 }

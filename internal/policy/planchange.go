@@ -8,9 +8,6 @@ const (
 	MaxPlanAhead   = 100 * 366 * 24 * time.Hour // from now
 )
 
-// MaxMembers bounds the tenants that one pays for: they are all on its statement.
-const MaxMembers = 1_000
-
 // PlanChange is a plan that a tenant will have from a time on.
 type PlanChange struct {
 	Tenant string

@@ -114,6 +114,7 @@ func TestBilling(t *testing.T) {
 	for text, want := range map[string]Billing{
 		"{}": {}, "{zone: UTC}": {}, "{period: calendar}": {}, "{zone: Asia/Kolkata}": {Zone: "Asia/Kolkata"},
 		"{zone: Europe/Berlin, period: anniversary}": {Zone: "Europe/Berlin", Anniversary: true},
+		"{pays: self, from: 2026-12-01}":             {From: 1796083200000},
 	} {
 		got := mustParse(t, tenant(text)).TenantSpecs()[0].Billing
 		if again, err := ParseBilling(got.Text()); got != want || again != want || err != nil {
@@ -122,7 +123,7 @@ func TestBilling(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"": "says nothing", "[]": "must be a mapping", "{zone: Local}": "not an IANA time zone", "{period: weekly}": "allowed are calendar and anniversary",
-		"{day: 3}": "allowed are pays, period, zone",
+		"{day: 3}": "allowed are from, pays, period, zone", "{from: 2026-12-01}": "from says since when pays holds", "{pays: self, from: soon}": "write a date",
 	} {
 		if got := faultsOf(t, tenant(text)); !strings.HasPrefix(got, "3: ") || !strings.Contains(got, says) {
 			t.Errorf("%s: got %swant %q on line 3", text, got, says)

@@ -156,9 +156,13 @@ type Store interface {
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with
 	// every change of its plan, and never changed. ErrNotFound without the tenant.
 	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
-	// Members returns the tenants below one that it pays for, by id: those whose billing says so, and
-	// theirs. ErrInvalid for more than MaxMembers.
-	Members(ctx context.Context, payer string) ([]Subscriber, error)
+	// Payers returns who pays for a tenant and when: its changes, and those of all that ever were above it. They are
+	// written where a document changes its parent or its billing, count from the next slot on (or a later time that the
+	// document says) and never in the period of a statement that was closed. Apply refuses, with ErrInvalid, a payer of
+	// more than MaxMembers at a time, or of more than MaxEverMembers over time.
+	Payers(ctx context.Context, tenant string) (Payers, error)
+	// Household returns those that a tenant ever paid for, and who paid for them when.
+	Household(ctx context.Context, tenant string) (Household, error)
 	// Standings returns of tenants, in their order, what spending is worked out of, in few
 	// statements: Subscriber, Statements and Credits say the same.
 	Standings(ctx context.Context, tenants []string) ([]Standing, error)

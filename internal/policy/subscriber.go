@@ -16,8 +16,16 @@ import (
 type Billing struct {
 	Zone        string `json:"zone,omitempty"`        // IANA time zone; empty for UTC
 	Anniversary bool   `json:"anniversary,omitempty"` // months that begin on the day that the tenant began
-	// ParentPays puts what the tenant comes to on its parent's statement: it gets none itself.
+	// ParentPays puts what the tenant comes to on its parent's statement, or on that of whoever pays for the parent.
 	ParentPays bool `json:"parent_pays,omitempty"`
+	// From is since when that is so, and its parent is this one, Unix milliseconds; 0, or a time that was past when
+	// it was applied first, for since then.
+	From int64 `json:"from,omitempty"`
+}
+
+// SamePeriods reports whether two have the same periods, whoever pays.
+func (b Billing) SamePeriods(c Billing) bool {
+	return b.Zone == c.Zone && b.Anniversary == c.Anniversary
 }
 
 // Text is how a store keeps it; empty for the zero value.
@@ -46,10 +54,17 @@ func (b Billing) String() string {
 	if b.Anniversary {
 		which = "months from its anniversary"
 	}
-	if b.ParentPays {
-		return "its parent"
+	which += " in " + orUTC(b.Zone)
+	switch {
+	case b.ParentPays && b.SamePeriods(Billing{}):
+		which = "its parent"
+	case b.ParentPays:
+		which = "its parent, and for itself by " + which
 	}
-	return which + " in " + orUTC(b.Zone)
+	if b.From != 0 {
+		which += ", from " + time.UnixMilli(b.From).UTC().Format(time.RFC3339)
+	}
+	return which
 }
 
 // Subscriber is what a statement needs to know of a tenant.
@@ -95,6 +110,7 @@ func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
 	if isNull(n) {
 		f.add(line, "%s says nothing; give it zone, period or pays, or leave it out", what)
 	}
+	pays := false
 	for _, k := range mapping(f, n, what) {
 		var s string
 		switch k.name {
@@ -115,7 +131,10 @@ func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
 			default:
 				f.add(k.line, "period of %s is %s; allowed are calendar and anniversary", what, limit.Quote(s))
 			}
+		case "from":
+			b.From = moment(f, k, what)
 		case "pays":
+			pays = true
 			switch word(f, k, what, &s); s {
 			case "", "self":
 			case "parent":
@@ -124,11 +143,11 @@ func readBilling(f *faults, n *yaml.Node, line int, what string) (b Billing) {
 				f.add(k.line, "pays of %s is %s; allowed are self and parent", what, limit.Quote(s))
 			}
 		default:
-			unknown(f, k, what, "zone", "period", "pays")
+			unknown(f, k, what, "zone", "period", "pays", "from")
 		}
 	}
-	if b.ParentPays && (b.Zone != "" || b.Anniversary) {
-		f.add(line, "%s: its parent pays, by periods of the parent's; leave zone and period out", what)
+	if b.From != 0 && !pays {
+		f.add(line, "%s: from says since when pays holds; give it pays: self or pays: parent, or leave from out", what)
 	}
 	return b
 }

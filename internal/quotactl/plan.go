@@ -146,6 +146,41 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 	return cmd
 }
 
+func (c *cli) tenantPayersCommand() *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use:   "payers ID",
+		Short: "List who pays for a tenant, and from when on",
+		Long: `payers lists on whose statements the usage of a tenant is, by when it was used: on its own,
+or on those of a tenant above (billing: {pays: parent}).`,
+		Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.ListPayers(ctx, &quotav1.ListPayersRequest{Tenant: args[0]})
+				if err != nil {
+					return err
+				}
+				t := &table{header: []string{"FROM", "PAYER", "STATE"}}
+				items := []map[string]any{}
+				for _, p := range resp.Payers {
+					from, state := "the beginning", ""
+					if p.FromMs > 0 {
+						from = stamp(p.FromMs)
+					}
+					if p.Scheduled {
+						state = "to come"
+					}
+					t.add(from, p.Payer, state)
+					items = append(items, map[string]any{"from": stamp(p.FromMs), "payer": p.Payer, "scheduled": p.Scheduled})
+				}
+				return c.write(f, t, items)
+			})
+		},
+	}
+	f.flag(cmd)
+	return cmd
+}
+
 // setPlan asks for a plan, and says from when on it is the tenant's.
 func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 	req := &quotav1.SetTenantPlanRequest{Id: id, Plan: plan}

@@ -11,7 +11,7 @@ import (
 
 func (c *cli) tenantCommand() *cobra.Command {
 	return group("tenant", "Create tenants, change their plans, suspend them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
-		c.tenantPlansCommand(), c.tenantKeepPlanCommand(),
+		c.tenantPlansCommand(), c.tenantKeepPlanCommand(), c.tenantPayersCommand(),
 		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand())
 }
 

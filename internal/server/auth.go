@@ -68,6 +68,7 @@ var needs = map[string]role{
 	quotav1.AdminService_GetTenant_FullMethodName:          roleViewer,
 	quotav1.AdminService_ListTenants_FullMethodName:        roleViewer,
 	quotav1.AdminService_ListPlanChanges_FullMethodName:    roleViewer,
+	quotav1.AdminService_ListPayers_FullMethodName:         roleViewer,
 	quotav1.AdminService_CancelPlanChange_FullMethodName:   roleOperator,
 	quotav1.AdminService_ListAgents_FullMethodName:         roleViewer,
 	quotav1.AdminService_GetSwitches_FullMethodName:        roleViewer,

@@ -107,13 +107,13 @@ func (s *statementService) closeDue(ctx context.Context, actor, tenant string, o
 			d.why = err
 			return refuse(d)
 		}
-		if subscriber.Billing.ParentPays { // it is on its parent's
-			return nil
-		}
 		c, err := s.course(ctx, &subscriber)
 		if err != nil {
 			d.why = err
 			return refuse(d)
+		}
+		if !c.pays { // it is on others'
+			return nil
 		}
 		if c.next.To > s.now().Add(-o.grace).Unix() {
 			return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // memberTries is how often a statement with members is read anew because a block came meanwhile.
@@ -16,12 +17,18 @@ const memberTries = 5
 // maxLagging bounds the agents that a statement names.
 const maxLagging = 100
 
-// together reads what a statement is made of, and the tenants below that its tenant pays for, all
-// as of one block. What is not complete of one is not of the statement.
-func (s *statementService) together(ctx context.Context, in *billing.Input) (ledger.SealedSums, error) {
-	all, err := s.policy.Members(ctx, in.Tenant)
-	if err != nil {
-		return ledger.SealedSums{}, err
+// together reads what a statement is made of, and the tenants that its tenant pays for in its period, or paid for in an
+// earlier one, all as of one block. What is not complete of one that it pays for in the period is not of the statement.
+func (s *statementService) together(ctx context.Context, in *billing.Input, home *policy.Household) (ledger.SealedSums, error) {
+	in.Elsewhere, _, _ = home.Payers.Elsewhere(in.Tenant, in.Tenant)
+	var members []billing.Input
+	for i := range home.Members {
+		of := &home.Members[i]
+		m := billing.Input{Tenant: of.ID, Cycle: in.Cycle, Period: in.Period, Since: in.Since, Subscriptions: of.Subscriptions, Earlier: in.Earlier}
+		m.Elsewhere, _, _ = home.Payers.Elsewhere(in.Tenant, of.ID)
+		if m.Pays(in.Period) || slices.ContainsFunc(in.Earlier, m.Pays) {
+			members = append(members, m)
+		}
 	}
 again:
 	for range memberTries {
@@ -30,8 +37,7 @@ again:
 			return sums, err
 		}
 		in.Members = nil
-		for i := range all {
-			m := billing.Input{Tenant: all[i].ID, Cycle: in.Cycle, Period: in.Period, Since: in.Since, Subscriptions: all[i].Subscriptions, Earlier: in.Earlier}
+		for _, m := range members {
 			got, err := s.usage(ctx, &m)
 			if err != nil {
 				return sums, err
@@ -40,6 +46,9 @@ again:
 				continue again
 			}
 			in.Members = append(in.Members, m)
+			if !m.Pays(in.Period) {
+				continue
+			}
 			if got.Complete.Before(sums.Complete) {
 				sums.Complete = got.Complete
 			}
@@ -50,5 +59,5 @@ again:
 		sums.Lagging = sums.Lagging[:min(len(sums.Lagging), maxLagging)]
 		return sums, nil
 	}
-	return ledger.SealedSums{}, fmt.Errorf("%w: blocks are sealed sooner than tenant %s and the %d tenants that it pays for are read; try again", fault.ErrConflict, in.Tenant, len(all))
+	return ledger.SealedSums{}, fmt.Errorf("%w: blocks are sealed sooner than tenant %s and the %d tenants that it pays for are read; try again", fault.ErrConflict, in.Tenant, len(members))
 }

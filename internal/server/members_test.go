@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func sum(s *billing.Statement, tenant, period string) (n int64) {
 }
 
 // A tenant whose parent pays is on its parent's statement, by its own plan and tiers, in its parent's
-// periods, late usage included; it has none itself, and who pays cannot change behind a statement.
+// periods, late usage included; it has none itself. Who pays may change after a statement, from the next slot on.
 func TestParentPays(t *testing.T) { onEngines(t, testParentPays) }
 
 func testParentPays(t *testing.T, on engine) {
@@ -115,6 +116,12 @@ func testParentPays(t *testing.T, on engine) {
 		t.Errorf("a statement of who does not pay: %v", err)
 	}
 
+	for _, tenant := range []string{"acme", "acme/shop/eu"} { // a plan that is to change at the period's end changes at its payer's
+		if p, err := b.s.periodAt(t.Context(), tenant, b.at); err != nil || time.Unix(p.To, 0).UTC() != time.Date(2026, 10, 31, 18, 30, 0, 0, time.UTC) {
+			t.Errorf("the period of %s is %+v, %v, want October in Kolkata", tenant, p, err)
+		}
+	}
+
 	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
 	late := begin.AddDate(0, 0, 21)
 	shop := func(units, through int64, seq int64) {
@@ -149,13 +156,18 @@ func testParentPays(t *testing.T, on engine) {
 	if got := sum(b.preview("acme", "2026-11"), "", "2026-10"); got != 0 {
 		t.Errorf("late usage of a member is the payer's: %d", got)
 	}
-	for what, text := range map[string]string{
-		"to itself":      strings.Replace(membersPolicy, "parent: acme, billing: {pays: parent}}", "parent: acme}", 1),
-		"to its parent":  strings.Replace(membersPolicy, "{id: acme/own, plan: paid, parent: acme}", "{id: acme/own, plan: paid, parent: acme, billing: {pays: parent}}", 1),
-		"to another one": strings.Replace(membersPolicy, "parent: acme/shop, billing", "parent: acme/own, billing", 1),
+	for what, c := range map[string]struct{ text, says string }{
+		"to itself":      {strings.Replace(membersPolicy, "parent: acme, billing: {pays: parent}}", "parent: acme}", 1), "tenant acme/shop: paid by itself from 2026-11-03T01:00:00Z"},
+		"to its parent":  {strings.Replace(membersPolicy, "{id: acme/own, plan: paid, parent: acme}", "{id: acme/own, plan: paid, parent: acme, billing: {pays: parent}}", 1), "tenant acme/own: paid by acme from 2026-11-03T01:00:00Z"},
+		"to another one": {strings.Replace(membersPolicy, "parent: acme/shop, billing", "parent: acme/own, billing", 1), "tenant acme/shop/eu: paid by acme/own from 2026-11-03T01:00:00Z"},
 	} {
-		if err := b.applyText(text); !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "statement") {
-			t.Errorf("who pays changes %s: %v", what, err)
+		doc, err := policy.Parse("quota.yaml", []byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := b.s.policy.Apply(t.Context(), "ann", doc, 0, true)
+		if err != nil || !slices.Contains(done.Changes, c.says) {
+			t.Errorf("who pays changes %s: %v, %v; want %q", what, done.Changes, err, c.says)
 		}
 	}
 	// A new one may come.
@@ -163,9 +175,9 @@ func testParentPays(t *testing.T, on engine) {
 		t.Errorf("a new member: %v", err)
 	}
 	for what, text := range map[string]string{
-		"no parent":   "  - {id: lone, plan: paid, billing: {pays: parent}}\n",
-		"a zone, too": "  - {id: lone, plan: paid, parent: acme, billing: {pays: parent, zone: Asia/Tokyo}}\n",
-		"who else":    "  - {id: lone, plan: paid, parent: acme, billing: {pays: bank}}\n",
+		"no parent":               "  - {id: lone, plan: paid, billing: {pays: parent}}\n",
+		"since when, and not who": "  - {id: lone, plan: paid, parent: acme, billing: {from: 2026-12-01}}\n",
+		"who else":                "  - {id: lone, plan: paid, parent: acme, billing: {pays: bank}}\n",
 	} {
 		if err := b.applyText(membersPolicy + text); err == nil {
 			t.Errorf("%s: it was applied", what)

@@ -58,9 +58,30 @@ func (s *adminService) ListPlanChanges(ctx context.Context, req *quotav1.ListPla
 	return resp, nil
 }
 
-// periodAt is the billing period of a tenant that a time is in.
+// ListPayers tells who pays for a tenant, and when.
+func (s *adminService) ListPayers(ctx context.Context, req *quotav1.ListPayersRequest) (*quotav1.ListPayersResponse, error) {
+	if _, err := s.store.Subscriber(ctx, req.Tenant); err != nil { // there is none
+		return nil, err
+	}
+	payers, err := s.store.Payers(ctx, req.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	resp := &quotav1.ListPayersResponse{}
+	for _, part := range payers.Of(req.Tenant) {
+		resp.Payers = append(resp.Payers, &quotav1.Payer{Payer: part.Payer, FromMs: 1000 * part.From, Scheduled: part.From > s.now().Unix()})
+	}
+	return resp, nil
+}
+
+// periodAt is the billing period of a tenant that a time is in: of whoever pays for it then.
 func (s *statementService) periodAt(ctx context.Context, tenant string, at time.Time) (p billing.Period, err error) {
-	subscriber, err := s.policy.Subscriber(ctx, tenant)
+	payers, err := s.policy.Payers(ctx, tenant)
+	if err != nil {
+		return p, err
+	}
+	payer, _ := payers.At(tenant, at.Unix())
+	subscriber, err := s.policy.Subscriber(ctx, payer)
 	if err != nil {
 		return p, err
 	}

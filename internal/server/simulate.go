@@ -24,15 +24,11 @@ func (s *statementService) Simulate(ctx context.Context, req *quotav1.SimulateRe
 	t := &trial{prices: prices, plan: req.Plan, tenant: req.Tenant, periods: int(max(req.Periods, 1))}
 	resp := &quotav1.SimulateResponse{}
 	if req.Tenant != "" {
-		payer, err := s.payer(ctx, req.Tenant)
-		if err != nil {
-			return nil, err
-		}
-		return resp, s.simulate(ctx, payer, t, resp)
+		return resp, s.simulatePayers(ctx, t, resp)
 	}
 	_, resp.NextAfter, err = s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
 		subscriber, err := s.policy.Subscriber(ctx, tenant)
-		if err != nil || subscriber.Billing.ParentPays { // it is on its parent's
+		if err != nil {
 			return err
 		}
 		return s.simulate(ctx, &subscriber, t, resp)
@@ -60,16 +56,38 @@ func (t *trial) takes(in *billing.Input) {
 	}
 }
 
-// payer is who pays for a tenant: itself, or the first above whose own parent does not.
-func (s *statementService) payer(ctx context.Context, tenant string) (*policy.Subscriber, error) {
-	for range limit.MaxTenantLevels {
-		subscriber, err := s.policy.Subscriber(ctx, tenant)
-		if err != nil || !subscriber.Billing.ParentPays {
-			return &subscriber, err
-		}
-		tenant = subscriber.Parent
+// simulatePayers adds the statements that a tenant is on: of all who ever paid for it.
+func (s *statementService) simulatePayers(ctx context.Context, t *trial, resp *quotav1.SimulateResponse) error {
+	if _, err := s.policy.Subscriber(ctx, t.tenant); err != nil { // there is none
+		return err
 	}
-	return nil, fmt.Errorf("%w: tenant %s is below more than %d others", fault.ErrInvalid, tenant, limit.MaxTenantLevels)
+	payers, err := s.policy.Payers(ctx, t.tenant)
+	if err != nil {
+		return err
+	}
+	done := make(map[string]bool)
+	for _, part := range payers.Of(t.tenant) {
+		if done[part.Payer] {
+			continue
+		}
+		done[part.Payer] = true
+		subscriber, err := s.policy.Subscriber(ctx, part.Payer)
+		if err != nil {
+			return err
+		}
+		if err := s.simulate(ctx, &subscriber, t, resp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// covers reports whether a statement has something of the tenant whose plan is tried.
+func (t *trial) covers(in *billing.Input) bool {
+	if t.tenant == "" || t.tenant == in.Tenant && in.Pays(in.Period) {
+		return true
+	}
+	return slices.ContainsFunc(in.Members, func(m billing.Input) bool { return m.Tenant == t.tenant && m.Pays(m.Period) })
 }
 
 // tried are the prices that are tried, by plan.
@@ -99,8 +117,11 @@ func (s *statementService) simulate(ctx context.Context, subscriber *policy.Subs
 	if err != nil {
 		return err
 	}
+	if !c.pays {
+		return nil // it is on others'
+	}
 	var periods []billing.Period
-	begun, p := subscriber.Subscriptions[0].From, c.at(s.now().Unix())
+	begun, p := c.begins, c.at(s.now().Unix())
 	for range t.periods {
 		if p = c.at(p.From - 1); p.To <= begun {
 			break
@@ -110,8 +131,11 @@ func (s *statementService) simulate(ctx context.Context, subscriber *policy.Subs
 	slices.Reverse(periods)
 	for _, p := range periods {
 		in := &billing.Input{Tenant: subscriber.ID, Cycle: c.cycle, Period: p, Subscriptions: subscriber.Subscriptions}
-		if _, err := s.together(ctx, in); err != nil {
+		if _, err := s.together(ctx, in, &c.home); err != nil {
 			return err
+		}
+		if !t.covers(in) {
+			continue
 		}
 		was, err := billing.Rate(in)
 		if err != nil {

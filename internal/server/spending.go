@@ -39,7 +39,7 @@ func (s *statementService) spending(ctx context.Context, all []alert.Spender, su
 	var asks []alert.Ask
 	for i := range all {
 		t := &all[i]
-		c, err := courseAfter(&t.Subscriber, t.Closed)
+		c, err := courseAfter(&t.Subscriber, policy.Household{}, t.Closed) // its own usage, whoever pays
 		if err != nil {
 			t.Err = err
 			continue

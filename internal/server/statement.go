@@ -116,7 +116,10 @@ func (s *statementService) ListStatements(ctx context.Context, req *quotav1.List
 type course struct {
 	cycle  billing.Cycle
 	closed []policy.Closed // newest first
-	next   billing.Period  // the one to close next
+	next   billing.Period  // the one to close next; none where it never pays
+	home   policy.Household
+	begins int64 // the first slot that it pays for
+	pays   bool  // for any slot, its own or another's
 }
 
 func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (*course, error) {
@@ -132,18 +135,26 @@ func (s *statementService) course(ctx context.Context, sub *policy.Subscriber) (
 		}
 		before = page[len(page)-1].Number
 	}
-	return courseAfter(sub, closed)
+	home, err := s.policy.Household(ctx, sub.ID)
+	if err != nil {
+		return nil, err
+	}
+	return courseAfter(sub, home, closed)
 }
 
-// courseAfter is where a tenant's periods stand after its last statements.
-func courseAfter(sub *policy.Subscriber, closed []policy.Closed) (*course, error) {
-	c := &course{closed: closed}
+// courseAfter is where a tenant's periods stand after its last statements. Before any, they begin with the first slot
+// that it pays for, its own or a member's.
+func courseAfter(sub *policy.Subscriber, home policy.Household, closed []policy.Closed) (*course, error) {
+	c := &course{closed: closed, home: home}
+	c.begins, c.pays = home.Begins(sub)
 	var err error
 	if c.cycle, err = sub.Cycle(); err != nil {
 		return nil, err
 	}
 	if len(c.closed) == 0 {
-		c.next = c.cycle.At(sub.Subscriptions[0].From)
+		if c.pays {
+			c.next = c.cycle.At(c.begins)
+		}
 		return c, nil
 	}
 	// It begins where the last one ended, wherever the edges are now: the rules of a time zone
@@ -194,12 +205,12 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 	if err != nil {
 		return nil, err
 	}
-	if subscriber.Billing.ParentPays {
-		return nil, fmt.Errorf("%w: tenant %s has no statements: its parent %s pays for it, on whose it is", fault.ErrInvalid, tenant, subscriber.Parent)
-	}
 	c, err := s.course(ctx, &subscriber)
 	if err != nil {
 		return nil, err
+	}
+	if !c.pays {
+		return nil, fmt.Errorf("%w: tenant %s has no statements: its parent %s pays for it, on whose it is", fault.ErrInvalid, tenant, subscriber.Parent)
 	}
 	in := &billing.Input{Tenant: tenant, Cycle: c.cycle, Subscriptions: subscriber.Subscriptions}
 	now := s.now().Unix()
@@ -235,11 +246,11 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 			in.Credits = append(in.Credits, credits[i].Billing())
 		}
 	}
-	sums, err := s.together(ctx, in)
+	sums, err := s.together(ctx, in, &c.home)
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(in), complete: sums.Complete, lagging: sums.Lagging}
+	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(&subscriber, &c.home, in.Period.To), complete: sums.Complete, lagging: sums.Lagging}
 	if d.withheld, err = s.withheld(ctx, in); err != nil {
 		return nil, err
 	}
@@ -250,14 +261,20 @@ func (s *statementService) draft(ctx context.Context, tenant string, which func(
 }
 
 // plansBefore is policy.Closed.Plans.
-func plansBefore(in *billing.Input) (n int64) {
-	for _, had := range in.Subscriptions {
-		if had.From < in.Period.To {
-			n++
+func plansBefore(sub *policy.Subscriber, home *policy.Household, to int64) (n int64) {
+	for _, of := range slices.Concat([]policy.Subscriber{*sub}, home.Members) {
+		for _, had := range of.Subscriptions {
+			if had.From < to {
+				n++
+			}
 		}
 	}
-	for i := range in.Members {
-		n += plansBefore(&in.Members[i])
+	for _, changes := range home.Payers {
+		for _, c := range changes {
+			if c.From < to {
+				n++
+			}
+		}
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -16,9 +17,11 @@ const maxWithheldTold = 10
 // period's end: also of earlier periods, for what is released of them comes with this statement. It is read after the
 // usage: where that is complete, nothing of the period comes into quarantine any more.
 func (s *statementService) withheld(ctx context.Context, in *billing.Input) ([]ledger.Withheld, error) {
-	tenants := []string{in.Tenant}
-	for i := range in.Members {
-		tenants = append(tenants, in.Members[i].Tenant)
+	tenants := []string{}
+	for _, of := range slices.Concat([]billing.Input{*in}, in.Members) {
+		if of.Pays(in.Period) { // what is of others' statements is said there
+			tenants = append(tenants, of.Tenant)
+		}
 	}
 	all, err := s.books.Withheld(ctx, tenants, in.Period.To)
 	if err != nil {

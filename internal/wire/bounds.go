@@ -278,6 +278,8 @@ func Check(request proto.Message) error {
 		return first(TenantID("id", r.Id), name("plan", r.Plan), ranged(bound{"at_ms", r.AtMs, 0, maxMilliseconds}))
 	case *quotav1.ListPlanChangesRequest:
 		return TenantID("tenant", r.Tenant)
+	case *quotav1.ListPayersRequest:
+		return TenantID("tenant", r.Tenant)
 	case *quotav1.CancelPlanChangeRequest:
 		return first(TenantID("id", r.Id), ranged(bound{"at_ms", r.AtMs, 1, maxMilliseconds}))
 	case *quotav1.GetTenantRequest:

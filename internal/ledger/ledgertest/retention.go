@@ -14,7 +14,6 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
-	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // year is a ledger of fourteen months, March 2026 to April 2027, with an epoch that goes
@@ -527,9 +526,9 @@ func stated(t testing.TB, e Engine, tenant string, to time.Time, height int) {
 func retainedMembers(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := year(t, fresh)
 	o, dir := e.Owner(t, clock.Now), t.TempDir()
-	pays := policy.Billing{ParentPays: true}.Text()
-	e.Tamper(t, fmt.Sprintf(`INSERT INTO tenants (id, plan, parent, overrides, suspended, change, billing)
-		VALUES ('org', 'paid', '', '', 0, 1, ''), ('zeta', 'paid', 'org', '', 0, 2, '%s'), ('acme', 'paid', 'zeta', '', 0, 3, '%[1]s')`, pays))
+	e.Tamper(t, `INSERT INTO tenants (id, plan, parent, overrides, suspended, change)
+		VALUES ('org', 'paid', '', '', 0, 1), ('zeta', 'paid', 'org', '', 0, 2), ('acme', 'paid', 'zeta', '', 0, 3), ('new', 'paid', '', '', 0, 4)`)
+	e.Tamper(t, "INSERT INTO payers (tenant, number, from_s, payer) VALUES ('zeta', 1, 0, 'org'), ('acme', 1, 0, 'zeta')")
 	e.Tamper(t, "INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('org', 0, 'paid'), ('zeta', 0, 'paid'), ('acme', 0, 'paid')")
 	refused := func(name, want string) {
 		t.Helper()
@@ -558,6 +557,10 @@ func retainedMembers(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	refused("before late usage is on a statement", "2026-07, of tenants org:")
 	stated(t, e, "org", date(2026, 8), newest())
+	// From June on another pays for the one between, and so for all below it.
+	e.Tamper(t, fmt.Sprintf("INSERT INTO payers (tenant, number, from_s, payer) VALUES ('zeta', 2, %d, 'new')", date(2026, 6).Unix()))
+	refused("before the other payer's statement", "2026-06, of tenants new:")
+	stated(t, e, "new", date(2026, 8), newest())
 	done, err := o.Retain(t.Context(), retention(dir, date(2026, 7)))
 	if err != nil || len(done) != 2*5 {
 		t.Errorf("with the payer's statements: got %v, %v, want five months archived", done, err)

@@ -50,11 +50,11 @@ func settled(t *testing.T) (pg *testenv.PG, facts []string) {
 	}
 	for _, row := range query(t, pg.OwnerURL(), `SELECT relname FROM pg_class WHERE relkind IN ('r', 'p')
 		AND relname ~ ('^(reports|entries|blocks|keys|quarantine|corrections|resolutions|retired|archives|archived_reports|archived_settled|archived_corrections|'
-		|| 'policy_versions|audit_log|statements|subscriptions|credits|credit_voids|credit_burns|alerts)(_[0-9]+)?$') ORDER BY 1`) {
+		|| 'policy_versions|audit_log|statements|subscriptions|payers|credits|credit_voids|credit_burns|alerts)(_[0-9]+)?$') ORDER BY 1`) {
 		facts = append(facts, row[0])
 	}
-	// Twenty tables and four months of partitions of two.
-	if len(facts) != 20+2*(ledger.MonthsBack+1+ledger.MonthsAhead) {
+	// Twenty-one tables and four months of partitions of two.
+	if len(facts) != 21+2*(ledger.MonthsBack+1+ledger.MonthsAhead) {
 		t.Fatalf("tables of facts: got %v", facts)
 	}
 	return pg, facts

@@ -12,7 +12,6 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/archive"
 	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // Owner does what the owner of the tables does, and no server: it puts whole months of
@@ -222,17 +221,23 @@ func (o *Owner) identity(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%x", first), err
 }
 
-// parentPays is the billing of a tenant whose parent pays for it, as it is stored.
-var parentPays = policy.Billing{ParentPays: true}.Text()
-
-// payersSQL are the tenants that others above pay for, and who does: their usage is on its statements, and they
-// have none. $3 is parentPays, $4 how far up it is looked.
-const payersSQL = `WITH RECURSIVE above(tenant, payer, level) AS (
-		SELECT id, parent, 1 FROM tenants WHERE billing = $3 AND parent <> ''
+// paidSQL is who pays for tenants, Unix seconds from and to, where they do not pay for themselves: as policy.Payers has it.
+// A row of payers holds from its time on in the place of the rows before it. $3 is how far up it is looked.
+const paidSQL = `WITH RECURSIVE direct AS (
+		SELECT p.tenant, p.payer, p.from_s, coalesce((SELECT min(q.from_s) FROM payers q WHERE q.tenant = p.tenant AND q.number > p.number), 4611686018427387904) AS to_s FROM payers p
+	), above(tenant, payer, from_s, to_s, level) AS (
+		SELECT tenant, payer, from_s, to_s, 1 FROM direct WHERE payer <> '' AND from_s < to_s
 		UNION ALL
-		SELECT a.tenant, t.parent, a.level + 1 FROM above a JOIN tenants t ON t.id = a.payer WHERE t.billing = $3 AND t.parent <> '' AND a.level <= $4
-	), payers AS (
-		SELECT a.tenant, a.payer FROM above a WHERE NOT EXISTS (SELECT 1 FROM tenants t WHERE t.id = a.payer AND t.billing = $3 AND t.parent <> '')
+		SELECT a.tenant, d.payer, CASE WHEN a.from_s > d.from_s THEN a.from_s ELSE d.from_s END, CASE WHEN a.to_s < d.to_s THEN a.to_s ELSE d.to_s END, a.level + 1
+		FROM above a JOIN direct d ON d.tenant = a.payer
+		WHERE d.payer <> '' AND a.level < $3 AND a.from_s < d.to_s AND d.from_s < a.to_s AND d.from_s < d.to_s
+	), cuts AS (
+		SELECT tenant, from_s AS at FROM above UNION SELECT tenant, to_s FROM above
+	), parts AS (
+		SELECT tenant, at AS from_s, lead(at) OVER (PARTITION BY tenant ORDER BY at) AS to_s FROM cuts
+	), paid AS (
+		SELECT p.tenant, p.from_s, p.to_s, (SELECT a.payer FROM above a WHERE a.tenant = p.tenant AND a.from_s <= p.from_s AND p.from_s < a.to_s ORDER BY a.level DESC LIMIT 1) AS payer
+		FROM parts p WHERE p.to_s IS NOT NULL
 	) `
 
 // billed refuses months with entries that a statement is still to be made of: those of
@@ -257,10 +262,10 @@ func (o *Owner) billed(ctx context.Context, r *Retention, months []time.Time) er
 // them are joined as s. It names those who pay.
 func (o *Owner) unbilled(ctx context.Context, month time.Time, statements, condition string) error {
 	var tenants []string
-	rows, err := o.b.db.QueryContext(ctx, payersSQL+`SELECT coalesce(p.payer, k.tenant) AS payer
-		FROM entries e JOIN keys k ON k.key = e.key LEFT JOIN payers p ON p.tenant = k.tenant `+statements+` AS s ON s.tenant = coalesce(p.payer, k.tenant)
+	rows, err := o.b.db.QueryContext(ctx, paidSQL+`SELECT coalesce(p.payer, k.tenant) AS payer
+		FROM entries e JOIN keys k ON k.key = e.key LEFT JOIN paid p ON p.tenant = k.tenant AND e.slot >= p.from_s AND e.slot < p.to_s `+statements+` AS s ON s.tenant = coalesce(p.payer, k.tenant)
 		WHERE e.month = `+o.b.d.month("$1")+" AND "+condition+` AND k.meter <> '' AND EXISTS (SELECT 1 FROM subscriptions b WHERE b.tenant = k.tenant)
-		GROUP BY 1 ORDER BY 1 LIMIT $2`, month.Unix(), maxTold+1, parentPays, limit.MaxTenantLevels)
+		GROUP BY 1 ORDER BY 1 LIMIT $2`, month.Unix(), maxTold+1, limit.MaxTenantLevels)
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var t string
 		err := rows.Scan(&t)

@@ -85,7 +85,7 @@ func testStatements(t *testing.T, s policy.Store) {
 	apply(t, s, plans+"tenants: [{id: other, plan: paid, billing: {zone: UTC}}, {id: below, plan: free, parent: other, billing: {pays: parent}}]\n")
 	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before another came that it pays for", err, policy.ErrConflict)
-	drafted.Plans, drafted.Period.To = 0, 2000
+	drafted.Plans, drafted.Period.To = 1, 2000 // for the other it pays since that began
 	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", drafted, nil))
 	// The periods that follow must go on where these end.
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}]\n"), 0, false)

@@ -37,6 +37,8 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"DocumentTenants", testDocumentTenants},
 		{"References", testReferences},
 		{"Subscriptions", testSubscriptions},
+		{"Payers", testPayers},
+		{"PayersBounds", testPayersBounds},
 		{"Statements", testStatements},
 		{"Levels", testLevels},
 		{"OverridesFollowThePlan", testOverridesFollow},

@@ -6,9 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,9 +133,9 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	compiled := doc.Tenants()
 	var changes []string
 	var rows [][]any
-	plans := make(map[string]string)  // of tenants that have another than before
-	var moved []string                // tenants that were there, and have another parent now
-	payers := make(map[string]string) // of those of which another may pay now: who did
+	plans := make(map[string]string) // of tenants that have another than before
+	var moved []string               // tenants that were there, and have another parent now
+	var payers []payerChange         // tenants of which another may pay
 	for i := range specs {
 		overrides, err := overridesText(specs[i].Overrides)
 		if err != nil {
@@ -153,16 +151,18 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			if next.Parent != was.Parent {
 				moved = append(moved, next.ID)
 			}
-			if (next.Parent != was.Parent || next.Billing != was.Billing) && (next.Billing == parentPays || was.Billing == parentPays) {
-				if payers[next.ID], err = t.payer(ctx, was.row); err != nil {
-					return nil, err
-				}
-			}
 		}
-		if there && next.Billing != was.Billing {
+		billed, err := policy.ParseBilling(was.Billing)
+		if err != nil {
+			return nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
+		}
+		if there && !billed.SamePeriods(specs[i].Billing) {
 			if err := t.keepsBilling(ctx, next.ID); err != nil {
 				return nil, err
 			}
+		}
+		if next.Billing != was.Billing || next.Parent != was.Parent {
+			payers = append(payers, payerChange{next.ID, payerOf(next.Parent, specs[i].Billing), specs[i].Billing.From, there})
 		}
 		if !there || next.Plan != was.Plan {
 			plans[next.ID] = next.Plan
@@ -185,10 +185,6 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		}
 		capped.Hold(&after)
 		said := policy.DiffTenant(old, after)
-		billed, err := policy.ParseBilling(was.Billing)
-		if err != nil {
-			return nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
-		}
 		said = append(said, policy.DiffBilling(next.ID, billed, specs[i].Billing)...)
 		wasCap, err := policy.ParseCap(was.Cap)
 		if err != nil {
@@ -221,20 +217,11 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			return nil, err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(payers)) {
-		r, err := t.one(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		payer, err := t.payer(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if err := t.keepsPayer(ctx, id, payers[id], payer); err != nil {
-			return nil, err
-		}
+	said, err := t.changePayers(ctx, actor, payers)
+	if err != nil {
+		return nil, err
 	}
-	return changes, nil
+	return append(changes, said...), nil
 }
 
 // listed is how many tenants a refusal names.

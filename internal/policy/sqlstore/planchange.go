@@ -209,14 +209,10 @@ func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
 	if err != nil {
 		return err
 	}
-	payer, err := t.payer(ctx, was)
-	if err != nil {
-		return err
-	}
 	at := c.At
-	if closed, ok, err := t.closedThrough(ctx, payer); err != nil {
+	if closed, err := t.closedOf(ctx, c.Tenant, at); err != nil {
 		return err
-	} else if ok && closed.After(at) {
+	} else if closed.After(at) {
 		at = closed
 	}
 	if err := t.write(ctx, &next); err != nil {

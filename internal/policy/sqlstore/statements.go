@@ -117,10 +117,11 @@ func (s *Store) Statements(ctx context.Context, tenant string, before int64, n i
 	return collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 }
 
-// plansBefore counts the subscriptions that begin before a time, of a tenant and of those that it pays for.
+// plansBefore is policy.Closed.Plans.
 func (t *tx) plansBefore(ctx context.Context, tenant string, to int64) (n int64, err error) {
-	err = t.QueryRowContext(ctx, membersSQL+`SELECT count(*) FROM subscriptions s WHERE s.from_ms <= $4 AND (s.tenant = $1 OR s.tenant IN (SELECT id FROM members))`,
-		tenant, parentPays, limit.MaxTenantLevels, 1000*(to-1)).Scan(&n)
+	err = t.QueryRowContext(ctx, belowSQL+`SELECT (SELECT count(*) FROM subscriptions s WHERE s.from_ms <= $2 AND (s.tenant = $1 OR s.tenant IN (SELECT id FROM below)))
+		+ (SELECT count(*) FROM payers p WHERE p.from_s < $3 AND (p.tenant = $1 OR p.tenant IN (SELECT id FROM below)))`,
+		tenant, 1000*(to-1), to).Scan(&n)
 	return n, unavailable("count subscriptions", err)
 }
 
@@ -133,7 +134,7 @@ func (t *tx) closedThrough(ctx context.Context, tenant string) (time.Time, bool,
 	return time.Unix(last.Int64, 0), last.Valid, nil
 }
 
-// keepsBilling refuses another billing for a tenant that has statements: the periods
+// keepsBilling refuses other periods for a tenant that has statements: the periods
 // after them would overlap theirs, or leave a gap.
 func (t *tx) keepsBilling(ctx context.Context, tenant string) error {
 	var closed bool
@@ -141,7 +142,7 @@ func (t *tx) keepsBilling(ctx context.Context, tenant string) error {
 		return unavailable("read statements", err)
 	}
 	if closed {
-		return fmt.Errorf("%w: tenant %s: its billing cannot change once a statement was closed; its next period would overlap the last one, or leave a gap", policy.ErrInvalid, tenant)
+		return fmt.Errorf("%w: tenant %s: zone and period of its billing cannot change once a statement was closed, whoever pays: its next period would overlap the last one, or leave a gap", policy.ErrInvalid, tenant)
 	}
 	return nil
 }

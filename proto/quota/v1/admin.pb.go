@@ -1348,6 +1348,157 @@ func (x *CancelPlanChangeRequest) GetAtMs() int64 {
 	return 0
 }
 
+type ListPayersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPayersRequest) Reset() {
+	*x = ListPayersRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPayersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPayersRequest) ProtoMessage() {}
+
+func (x *ListPayersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPayersRequest.ProtoReflect.Descriptor instead.
+func (*ListPayersRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListPayersRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+type ListPayersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Payers        []*Payer               `protobuf:"bytes,1,rep,name=payers,proto3" json:"payers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPayersResponse) Reset() {
+	*x = ListPayersResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPayersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPayersResponse) ProtoMessage() {}
+
+func (x *ListPayersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPayersResponse.ProtoReflect.Descriptor instead.
+func (*ListPayersResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListPayersResponse) GetPayers() []*Payer {
+	if x != nil {
+		return x.Payers
+	}
+	return nil
+}
+
+type Payer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// On whose statements the tenant's usage is: the tenant itself, or one above.
+	Payer string `protobuf:"bytes,1,opt,name=payer,proto3" json:"payer,omitempty"`
+	// From when on, in Unix milliseconds; 0 for the beginning of its usage.
+	FromMs int64 `protobuf:"varint,2,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
+	// It has not come yet.
+	Scheduled     bool `protobuf:"varint,3,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Payer) Reset() {
+	*x = Payer{}
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Payer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Payer) ProtoMessage() {}
+
+func (x *Payer) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Payer.ProtoReflect.Descriptor instead.
+func (*Payer) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Payer) GetPayer() string {
+	if x != nil {
+		return x.Payer
+	}
+	return ""
+}
+
+func (x *Payer) GetFromMs() int64 {
+	if x != nil {
+		return x.FromMs
+	}
+	return 0
+}
+
+func (x *Payer) GetScheduled() bool {
+	if x != nil {
+		return x.Scheduled
+	}
+	return false
+}
+
 type SuspendTenantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1357,7 +1508,7 @@ type SuspendTenantRequest struct {
 
 func (x *SuspendTenantRequest) Reset() {
 	*x = SuspendTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1520,7 @@ func (x *SuspendTenantRequest) String() string {
 func (*SuspendTenantRequest) ProtoMessage() {}
 
 func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1533,7 @@ func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
 func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SuspendTenantRequest) GetId() string {
@@ -1401,7 +1552,7 @@ type ResumeTenantRequest struct {
 
 func (x *ResumeTenantRequest) Reset() {
 	*x = ResumeTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1564,7 @@ func (x *ResumeTenantRequest) String() string {
 func (*ResumeTenantRequest) ProtoMessage() {}
 
 func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1577,7 @@ func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeTenantRequest) GetId() string {
@@ -1445,7 +1596,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1608,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1621,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1492,7 +1643,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1655,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1668,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1548,7 +1699,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1711,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1724,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1609,7 +1760,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1772,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1785,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -1670,7 +1821,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1833,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1846,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Agent) GetId() string {
@@ -1757,7 +1908,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1920,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1933,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1817,7 +1968,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1980,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1993,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Key) GetId() string {
@@ -1899,7 +2050,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2062,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2075,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -1959,7 +2110,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2122,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2135,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -2010,7 +2161,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2173,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2186,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -2053,7 +2204,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2216,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2229,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type ListKeysResponse struct {
@@ -2090,7 +2241,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2253,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2266,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -2133,7 +2284,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2296,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2309,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 type SetSwitchesRequest struct {
@@ -2174,7 +2325,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2337,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2350,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -2224,7 +2375,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2387,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2400,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 type VersionInfo struct {
@@ -2265,7 +2416,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2428,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2441,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -2410,7 +2561,15 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x06failed\x18\x05 \x01(\tR\x06failed\">\n" +
 	"\x17CancelPlanChangeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
-	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"&\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"+\n" +
+	"\x11ListPayersRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"=\n" +
+	"\x12ListPayersResponse\x12'\n" +
+	"\x06payers\x18\x01 \x03(\v2\x0f.quota.v1.PayerR\x06payers\"T\n" +
+	"\x05Payer\x12\x14\n" +
+	"\x05payer\x18\x01 \x01(\tR\x05payer\x12\x17\n" +
+	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x1c\n" +
+	"\tscheduled\x18\x03 \x01(\bR\tscheduled\"&\n" +
 	"\x14SuspendTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13ResumeTenantRequest\x12\x0e\n" +
@@ -2475,7 +2634,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xb7\r\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x80\x0e\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -2488,7 +2647,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
 	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12V\n" +
 	"\x0fListPlanChanges\x12 .quota.v1.ListPlanChangesRequest\x1a!.quota.v1.ListPlanChangesResponse\x12G\n" +
-	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
+	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\x10.quota.v1.Tenant\x12G\n" +
+	"\n" +
+	"ListPayers\x12\x1b.quota.v1.ListPayersRequest\x1a\x1c.quota.v1.ListPayersResponse\x12A\n" +
 	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
 	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
 	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x10.quota.v1.Tenant\x12J\n" +
@@ -2516,7 +2677,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
@@ -2541,96 +2702,102 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListPlanChangesResponse)(nil),    // 20: quota.v1.ListPlanChangesResponse
 	(*PlanChange)(nil),                 // 21: quota.v1.PlanChange
 	(*CancelPlanChangeRequest)(nil),    // 22: quota.v1.CancelPlanChangeRequest
-	(*SuspendTenantRequest)(nil),       // 23: quota.v1.SuspendTenantRequest
-	(*ResumeTenantRequest)(nil),        // 24: quota.v1.ResumeTenantRequest
-	(*GetTenantRequest)(nil),           // 25: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 26: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 27: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 28: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 29: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 30: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 31: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 32: quota.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 33: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 34: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 35: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 36: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 37: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 38: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 39: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 40: quota.v1.VersionInfo
-	nil,                                // 41: quota.v1.ListPlansResponse.PricesEntry
-	nil,                                // 42: quota.v1.ListTenantsResponse.FaultyEntry
-	(*Plan)(nil),                       // 43: quota.v1.Plan
-	(*Tenant)(nil),                     // 44: quota.v1.Tenant
-	(*Switches)(nil),                   // 45: quota.v1.Switches
+	(*ListPayersRequest)(nil),          // 23: quota.v1.ListPayersRequest
+	(*ListPayersResponse)(nil),         // 24: quota.v1.ListPayersResponse
+	(*Payer)(nil),                      // 25: quota.v1.Payer
+	(*SuspendTenantRequest)(nil),       // 26: quota.v1.SuspendTenantRequest
+	(*ResumeTenantRequest)(nil),        // 27: quota.v1.ResumeTenantRequest
+	(*GetTenantRequest)(nil),           // 28: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 29: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 30: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 31: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 32: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 33: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 34: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 35: quota.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),          // 36: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 37: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 38: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 39: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 40: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 41: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 42: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 43: quota.v1.VersionInfo
+	nil,                                // 44: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 45: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 46: quota.v1.Plan
+	(*Tenant)(nil),                     // 47: quota.v1.Tenant
+	(*Switches)(nil),                   // 48: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
 	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
 	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	43, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	41, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	46, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	44, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
 	21, // 5: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
-	44, // 6: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	42, // 7: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	29, // 8: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	31, // 9: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	31, // 10: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	45, // 11: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 12: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 13: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 14: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 15: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 16: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 17: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 18: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 19: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 20: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 21: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 22: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
-	22, // 23: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
-	23, // 24: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	24, // 25: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	25, // 26: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	26, // 27: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	28, // 28: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	32, // 29: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	34, // 30: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	35, // 31: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	37, // 32: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	38, // 33: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 34: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	39, // 35: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 36: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 37: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 38: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 39: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 40: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 41: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 42: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 43: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	44, // 44: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	44, // 45: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 46: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	44, // 47: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	44, // 48: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	44, // 49: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	44, // 50: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	27, // 51: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	30, // 52: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	33, // 53: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	31, // 54: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	36, // 55: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	45, // 56: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	45, // 57: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 58: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	40, // 59: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	36, // [36:60] is the sub-list for method output_type
-	12, // [12:36] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	25, // 6: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
+	47, // 7: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	45, // 8: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	32, // 9: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	34, // 10: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	34, // 11: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	48, // 12: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 13: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 14: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 15: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 16: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 17: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 18: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 19: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 20: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 21: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 22: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 23: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	22, // 24: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	23, // 25: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
+	26, // 26: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	27, // 27: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	28, // 28: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	29, // 29: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	31, // 30: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	35, // 31: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	37, // 32: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	38, // 33: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	40, // 34: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	41, // 35: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 36: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	42, // 37: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 38: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 39: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 40: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 41: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 42: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 43: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 44: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 45: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	47, // 46: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	47, // 47: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 48: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	47, // 49: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	24, // 50: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	47, // 51: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	47, // 52: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	47, // 53: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	30, // 54: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	33, // 55: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	36, // 56: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	34, // 57: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	39, // 58: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	48, // 59: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	48, // 60: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 61: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	43, // 62: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	38, // [38:63] is the sub-list for method output_type
+	13, // [13:38] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -2645,7 +2812,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

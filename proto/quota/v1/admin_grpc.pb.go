@@ -33,6 +33,7 @@ const (
 	AdminService_SetTenantPlan_FullMethodName      = "/quota.v1.AdminService/SetTenantPlan"
 	AdminService_ListPlanChanges_FullMethodName    = "/quota.v1.AdminService/ListPlanChanges"
 	AdminService_CancelPlanChange_FullMethodName   = "/quota.v1.AdminService/CancelPlanChange"
+	AdminService_ListPayers_FullMethodName         = "/quota.v1.AdminService/ListPayers"
 	AdminService_SuspendTenant_FullMethodName      = "/quota.v1.AdminService/SuspendTenant"
 	AdminService_ResumeTenant_FullMethodName       = "/quota.v1.AdminService/ResumeTenant"
 	AdminService_GetTenant_FullMethodName          = "/quota.v1.AdminService/GetTenant"
@@ -82,6 +83,9 @@ type AdminServiceClient interface {
 	ListPlanChanges(ctx context.Context, in *ListPlanChangesRequest, opts ...grpc.CallOption) (*ListPlanChangesResponse, error)
 	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
 	CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// ListPayers tells who pays for a tenant, and will pay: oldest first. Ranges follow one another, and the first
+	// begins with the tenant's usage.
+	ListPayers(ctx context.Context, in *ListPayersRequest, opts ...grpc.CallOption) (*ListPayersResponse, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
 	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// ResumeTenant ends that.
@@ -229,6 +233,16 @@ func (c *adminServiceClient) CancelPlanChange(ctx context.Context, in *CancelPla
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Tenant)
 	err := c.cc.Invoke(ctx, AdminService_CancelPlanChange_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListPayers(ctx context.Context, in *ListPayersRequest, opts ...grpc.CallOption) (*ListPayersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPayersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListPayers_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -390,6 +404,9 @@ type AdminServiceServer interface {
 	ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error)
 	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
 	CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error)
+	// ListPayers tells who pays for a tenant, and will pay: oldest first. Ranges follow one another, and the first
+	// begins with the tenant's usage.
+	ListPayers(context.Context, *ListPayersRequest) (*ListPayersResponse, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
 	SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error)
 	// ResumeTenant ends that.
@@ -458,6 +475,9 @@ func (UnimplementedAdminServiceServer) ListPlanChanges(context.Context, *ListPla
 }
 func (UnimplementedAdminServiceServer) CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelPlanChange not implemented")
+}
+func (UnimplementedAdminServiceServer) ListPayers(context.Context, *ListPayersRequest) (*ListPayersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPayers not implemented")
 }
 func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SuspendTenant not implemented")
@@ -732,6 +752,24 @@ func _AdminService_CancelPlanChange_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListPayers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPayersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListPayers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListPayers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListPayers(ctx, req.(*ListPayersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_SuspendTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SuspendTenantRequest)
 	if err := dec(in); err != nil {
@@ -1002,6 +1040,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelPlanChange",
 			Handler:    _AdminService_CancelPlanChange_Handler,
+		},
+		{
+			MethodName: "ListPayers",
+			Handler:    _AdminService_ListPayers_Handler,
 		},
 		{
 			MethodName: "SuspendTenant",

@@ -1,0 +1,185 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// Bounds of the tenants that one pays for: they are all on its statement.
+const (
+	MaxMembers     = 1_000  // at a time
+	MaxEverMembers = 10_000 // with those that left: their late usage is on its statements
+)
+
+// PayerChange says who pays for a tenant from a time on, in the place of what the changes before it say of that time.
+type PayerChange struct {
+	Tenant string
+	Number int64  // of the tenant's changes, from 1 without gaps
+	From   int64  // Unix seconds, on billing's grid; 0 for the beginning of its usage
+	Payer  string // its parent then; empty for the tenant itself
+}
+
+// Payers is who pays for tenants, and when: their changes by number. A tenant pays for itself where no change says
+// otherwise, so every slot has one payer. Where a parent's own parent pays, the payer is the first one above whose own
+// does not.
+type Payers map[string][]PayerChange
+
+// Paid is who pays for a tenant in a part of time.
+type Paid struct {
+	billing.Range
+	Payer string
+}
+
+// forever is after all slots.
+const forever = int64(1) << 61
+
+// direct divides all time by whose turn it is to pay: the tenant's own, or its parent's.
+func (p Payers) direct(tenant string) []Paid {
+	all := []Paid{{billing.Range{From: 0, To: forever}, tenant}}
+	for _, c := range p[tenant] {
+		for len(all) > 0 && all[len(all)-1].From >= c.From {
+			all = all[:len(all)-1]
+		}
+		if n := len(all); n > 0 {
+			all[n-1].To = c.From
+		}
+		payer := c.Payer
+		if payer == "" {
+			payer = tenant
+		}
+		all = append(all, Paid{billing.Range{From: c.From, To: forever}, payer})
+	}
+	return all
+}
+
+// Of divides all time by who pays for a tenant.
+func (p Payers) Of(tenant string) []Paid {
+	var all []Paid
+	p.walk(tenant, billing.Range{From: 0, To: forever}, 1, func(part Paid) {
+		if n := len(all); n > 0 && all[n-1].Payer == part.Payer {
+			all[n-1].To = part.To
+			return
+		}
+		all = append(all, part)
+	})
+	return all
+}
+
+// walk tells who pays for a tenant within a range. It goes up limit.MaxTenantLevels at most: who it comes to then pays,
+// so that there is always one.
+func (p Payers) walk(tenant string, within billing.Range, level int, tell func(Paid)) (ends bool) {
+	ends = true
+	for _, part := range p.direct(tenant) {
+		part.From, part.To = max(part.From, within.From), min(part.To, within.To)
+		switch {
+		case part.From >= part.To:
+		case part.Payer == tenant:
+			tell(part)
+		case level >= limit.MaxTenantLevels:
+			tell(part)
+			ends = false
+		default:
+			ends = p.walk(part.Payer, part.Range, level+1, tell) && ends
+		}
+	}
+	return ends
+}
+
+// Check reports a tenant above which nobody pays at some time, for all have it paid by another.
+func (p Payers) Check(tenant string) error {
+	if !p.walk(tenant, billing.Range{From: 0, To: forever}, 1, func(Paid) {}) {
+		return fmt.Errorf("%w: tenant %s: who pays for it would be in a circle, or more than %d tenants above, at some time: "+
+			"a payer that is to come (from, in billing) does not fit the others", ErrInvalid, tenant, limit.MaxTenantLevels)
+	}
+	return nil
+}
+
+// At is who pays for a tenant at a time, Unix seconds, and since when: 0 for the beginning.
+func (p Payers) At(tenant string, at int64) (payer string, since int64) {
+	for _, part := range p.Of(tenant) {
+		if at < part.To {
+			return part.Payer, part.From
+		}
+	}
+	return tenant, 0 // not reached: Of covers all time
+}
+
+// Elsewhere are the times at which another than payer pays for a tenant; paid is the first at which payer does, false
+// where it never does.
+func (p Payers) Elsewhere(payer, tenant string) (elsewhere []billing.Range, first int64, paid bool) {
+	for _, part := range p.Of(tenant) {
+		switch {
+		case part.Payer != payer:
+			if n := len(elsewhere); n > 0 && elsewhere[n-1].To == part.From {
+				elsewhere[n-1].To = part.To
+				continue
+			}
+			elsewhere = append(elsewhere, part.Range)
+		case !paid:
+			first, paid = part.From, true
+		}
+	}
+	return elsewhere, first, paid
+}
+
+// Change returns the changes that have a tenant paid for by payer from a time on, and until then as it is now, whatever
+// was to come; none where it will be so already. Times are Unix seconds.
+func (p Payers) Change(tenant, payer string, now, from int64) []PayerChange {
+	next := Payers{tenant: slices.Clone(p[tenant])}
+	want := func(payer string, from, to int64) {
+		other := func(part Paid) bool { return part.From < to && from < part.To && part.Payer != payer }
+		if !slices.ContainsFunc(next.direct(tenant), other) {
+			return
+		}
+		c := PayerChange{Tenant: tenant, Number: int64(len(next[tenant])) + 1, From: from}
+		if payer != tenant {
+			c.Payer = payer
+		}
+		next[tenant] = append(next[tenant], c)
+	}
+	from = max(from, now)
+	for _, part := range p.direct(tenant) {
+		if now >= part.From && now < part.To {
+			want(part.Payer, now, from)
+		}
+	}
+	want(payer, from, forever)
+	return next[tenant][len(p[tenant]):]
+}
+
+// Household is a tenant and those that it pays for, or paid for once.
+type Household struct {
+	Payers  Payers       // of all of them
+	Members []Subscriber // by id; without the tenant itself
+}
+
+// Begins is the first slot, Unix seconds, that a tenant pays for: its own, or one of those that it pays for; false where
+// there is none.
+func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
+	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
+		if _, first, paid := h.Payers.Elsewhere(s.ID, of.ID); paid && len(of.Subscriptions) > 0 {
+			if first = max(first, of.Subscriptions[0].From); !pays || first < at {
+				at, pays = first, true
+			}
+		}
+	}
+	return at, pays
+}
+
+// NextSlot is when what changes now takes effect, Unix seconds: usage of a slot that has begun stays where it is.
+func NextSlot(now time.Time) int64 {
+	at := now.Add(time.Second - 1).Unix()
+	return at + (billing.Grid-at%billing.Grid)%billing.Grid
+}
+
+// Since says from when on somebody pays, in words.
+func Since(from int64) string {
+	if from == 0 {
+		return "since it began"
+	}
+	return "from " + time.Unix(from, 0).UTC().Format(time.RFC3339)
+}

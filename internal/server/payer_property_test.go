@@ -1,0 +1,356 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/policy"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// forest is tenants that come, leave, move and pay, and what they used: a model of who pays, slot by slot.
+type forest struct {
+	*billed
+	r       *rand.Rand
+	tenants map[string]*tree
+	ids     []string
+	version int64
+	used    []usedUnits
+	number  int
+}
+
+type tree struct {
+	parent, zone, plan string
+	pays               bool  // its parent does
+	from               int64 // since when, as the document says it; 0 for now
+	began              int64
+	links              []link // who paid from when on: its parent, or itself
+}
+
+type link struct {
+	from  int64
+	payer string
+}
+
+type usedUnits struct {
+	tenant string
+	slot   int64
+	units  int64
+}
+
+// payer is who pays for a tenant in a slot.
+func (f *forest) payer(tenant string, slot int64) string {
+	for range 10 {
+		next := tenant
+		for _, l := range f.tenants[tenant].links {
+			if l.from <= slot {
+				next = l.payer
+			}
+		}
+		if next == tenant {
+			return tenant
+		}
+		tenant = next
+	}
+	f.t.Fatalf("%s is paid in a circle", tenant)
+	return ""
+}
+
+// apply applies all tenants as they are; changed is the one of which something is new.
+func (f *forest) apply(changed string) error {
+	text := `plans:
+  free: {limits: [{name: requests, rate: 1000/hour, meter: requests}]}
+  paid:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}]
+    price: {monthly: 31.00 USD, minimum: 40.00 USD, meters: {requests: {included: 100, tiers: [{up_to: 1000, unit: 0.05}, {unit: 0.01}]}}}
+  gold:
+    limits: [{name: requests, rate: 1000/hour, meter: requests}]
+    price: {monthly: 62.00 EUR, meters: {requests: {unit: 0.03}}}
+tenants:
+`
+	for _, id := range f.ids {
+		t := f.tenants[id]
+		pays := "self"
+		if t.pays {
+			pays = "parent"
+		}
+		if t.from != 0 {
+			pays += ", from: " + time.Unix(t.from, 0).UTC().Format(time.RFC3339)
+		}
+		parent := ""
+		if t.parent != "" {
+			parent = ", parent: " + t.parent
+		}
+		text += fmt.Sprintf("  - {id: %s, plan: %s%s, billing: {zone: %s, pays: %s}}\n", id, t.plan, parent, t.zone, pays)
+	}
+	doc, err := policy.Parse("quota.yaml", []byte(text))
+	if err != nil {
+		return err
+	}
+	done, err := f.s.policy.Apply(f.t.Context(), "ann", doc, 0, false)
+	if err != nil {
+		return err
+	}
+	f.version = done.Version
+	t, at := f.tenants[changed], policy.NextSlot(f.at)
+	who := changed
+	if t.pays {
+		who = t.parent
+	}
+	if t.began == 0 {
+		t.began = f.at.Unix()
+		t.links = []link{{0, who}}
+		return nil
+	}
+	t.links = slices.DeleteFunc(t.links, func(l link) bool { return l.from >= at && l.from > 0 })
+	now := t.links[len(t.links)-1].payer
+	t.links = append(t.links, link{at, now}, link{max(at, t.from), who})
+	return nil
+}
+
+// change has a tenant come, move, leave, or be paid for by another.
+func (f *forest) change() {
+	var id string
+	if len(f.ids) < 6 && (len(f.ids) < 2 || f.r.IntN(3) == 0) {
+		id = fmt.Sprint("t", len(f.ids))
+		f.ids = append(f.ids, id)
+		f.tenants[id] = &tree{zone: []string{"UTC", "Asia/Kolkata", "America/Havana"}[f.r.IntN(3)], plan: []string{"paid", "gold"}[f.r.IntN(2)]}
+	} else {
+		id = f.ids[f.r.IntN(len(f.ids))]
+	}
+	t := f.tenants[id]
+	was := *t
+	was.links = slices.Clone(t.links)
+	t.from = 0
+	switch f.r.IntN(4) {
+	case 0:
+		if parent := f.ids[f.r.IntN(len(f.ids))]; parent != id && t.parent != parent {
+			t.parent, t.pays = parent, f.r.IntN(3) > 0
+		}
+	case 1:
+		t.pays = !t.pays && t.parent != ""
+	case 2:
+		if t.parent != "" { // from the next month on
+			t.pays, t.from = !t.pays, time.Date(f.at.Year(), f.at.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix()
+		}
+	case 3:
+		t.plan = []string{"paid", "gold"}[f.r.IntN(2)]
+	}
+	err := f.apply(id)
+	if err == nil {
+		return
+	}
+	if text := err.Error(); !strings.Contains(text, "ancestor") && !strings.Contains(text, "circle") { // the test's own mistakes
+		f.t.Fatalf("%s from %+v to %+v: %v", id, was, *t, err)
+	}
+	*t = was
+	if t.began == 0 {
+		f.ids = f.ids[:len(f.ids)-1]
+		delete(f.tenants, id)
+	}
+}
+
+// use has a tenant use something: now, or in a slot of before, which is told late; or some of it is taken back.
+func (f *forest) use() {
+	id := f.ids[f.r.IntN(len(f.ids))]
+	began := f.tenants[id].began
+	slot := f.at.Unix() - f.r.Int64N(min(f.at.Unix()-began, []int64{3600, 86400, 200 * 86400, 200 * 86400}[f.r.IntN(4)])+1)
+	slot = max(slot, began)
+	slot -= slot % billing.Grid
+	if f.r.IntN(8) == 0 && len(f.used) > 0 {
+		if back := &f.used[f.r.IntN(len(f.used))]; back.units > 0 {
+			f.correct(*back)
+			back.units = 0
+		}
+		return
+	}
+	u := usedUnits{id, slot, f.r.Int64N(400) + 1}
+	f.used = append(f.used, u)
+	f.seq["gw"]++
+	row := ledger.Row{Slot: slot, Tenant: id, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
+	report := ledger.NewReport("gw", 1, f.seq["gw"], f.total["gw"], []ledger.Row{row}, f.at.UnixMilli(), false)
+	f.total["gw"] = report.After
+	if receipts, err := f.store.Settle(f.t.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
+		f.t.Fatalf("settle: %+v, %v", receipts, err)
+	}
+	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *forest) correct(u usedUnits) {
+	f.number++
+	row := ledger.Row{Slot: u.slot, Tenant: u.tenant, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
+	c, err := ledger.NewCorrection(ledger.KindAdjust, fmt.Sprint("back ", f.number), true, []ledger.Row{row}, "a test")
+	if err == nil {
+		_, err = f.s.books.Correct(f.t.Context(), "ann", c)
+	}
+	if err == nil {
+		_, _, err = f.store.Fold(f.t.Context(), f.at)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Trees that change, payers that begin late, late usage, corrections, statements closed in any order: each unit and each
+// second of each tenant's plan is on the statement of who paid for it then, and on no other. Lines add up, nothing that is
+// owed vanishes, and nothing is refused for good.
+func TestEverySlotHasOnePayer(t *testing.T) {
+	seed := rand.Uint64()
+	for i := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d-%d", seed, i), func(t *testing.T) {
+			f := &forest{billed: newBilled(t), r: rand.New(rand.NewPCG(seed, i)), tenants: make(map[string]*tree)}
+			f.ids = nil
+			for range 80 {
+				f.at = f.at.Add(time.Duration(f.r.Int64N(int64(5 * 24 * time.Hour))))
+				if f.r.IntN(3) == 0 {
+					f.at = f.at.Truncate(time.Hour).Add(time.Duration(f.r.IntN(3)-1) * time.Second)
+				}
+				switch {
+				case len(f.ids) == 0 || f.r.IntN(4) == 0:
+					f.change()
+				case f.r.IntN(8) == 0:
+					if _, err := f.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"}); err != nil {
+						t.Fatal(err)
+					}
+				case f.r.IntN(5) == 0:
+					f.close(f.ids[f.r.IntN(len(f.ids))])
+				default:
+					f.use()
+				}
+			}
+			f.at = f.at.AddDate(0, 2, 0)
+			f.apart()
+		})
+	}
+}
+
+// close closes the next period of a tenant, if it has ended.
+func (f *forest) close(tenant string) {
+	_, err := f.s.CloseStatement(asAnn(f.t.Context()), &quotav1.CloseStatementRequest{Tenant: tenant, ForceReason: "a test"})
+	if err != nil && (!errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "not ended") && !strings.Contains(err.Error(), "not begun") && !strings.Contains(err.Error(), "has no statements")) {
+		f.t.Fatalf("close %s: %v", tenant, err)
+	}
+}
+
+type unitsOf struct{ payer, tenant string }
+
+// apart closes all that is due, previews what is not, and checks the books.
+func (f *forest) apart() {
+	t := f.t
+	due, err := f.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"})
+	if err != nil || len(due.Refused) > 0 {
+		t.Fatalf("refused %v, %v", due.GetRefused(), err)
+	}
+	units, held := make(map[unitsOf]int64), make(map[string][]billing.Range)
+	charged, lines := make(map[string]int64), make(map[string]int64)
+	take := func(document string, closed bool) {
+		s := new(billing.Statement)
+		if err := json.Unmarshal([]byte(document), s); err != nil {
+			t.Fatal(err)
+		}
+		sums := make(map[string]int64)
+		for _, term := range s.Terms {
+			tenant := cmp.Or(term.Tenant, s.Tenant)
+			held[tenant] = append(held[tenant], term.Ranges...)
+			for _, u := range term.Used {
+				units[unitsOf{s.Tenant, tenant}] += u.Admitted
+			}
+			for _, r := range term.Ranges {
+				for at := r.From; at < r.To; at += 7 * billing.Grid {
+					if payer := f.payer(tenant, at); payer != s.Tenant {
+						t.Errorf("%s of %s is billed to %s, and %s paid for it", time.Unix(at, 0).UTC(), tenant, s.Tenant, payer)
+						break
+					}
+				}
+			}
+		}
+		for _, l := range s.Lines {
+			sums[l.Currency] += l.Amount
+			if l.Period != "" && l.Kind == billing.KindUsage {
+				units[unitsOf{s.Tenant, cmp.Or(l.Tenant, s.Tenant)}] += l.Units
+			}
+			if closed && l.Kind != billing.KindCredit && l.Kind != billing.KindCarried {
+				lines[l.Currency] += l.Amount
+			}
+		}
+		for _, total := range s.Totals {
+			if total.Total != sums[total.Currency] || total.Total < 0 {
+				t.Errorf("%s of %s: %+v, lines come to %d", s.Period.Name, s.Tenant, total, sums[total.Currency])
+			}
+			if closed {
+				charged[total.Currency] += total.Total
+			}
+		}
+	}
+	for _, id := range f.ids {
+		all, err := f.s.policy.Statements(t.Context(), id, 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			kept, err := f.s.policy.Statement(t.Context(), id, c.Period.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			take(kept.Document, true)
+		}
+		preview, err := f.s.PreviewStatement(asAnn(t.Context()), &quotav1.PreviewStatementRequest{Tenant: id})
+		switch {
+		case err == nil:
+			take(preview.Document, false)
+		case !strings.Contains(err.Error(), "has no statements"):
+			t.Errorf("preview of %s: %v", id, err)
+		}
+		credits, err := f.s.policy.Credits(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range credits {
+			charged[c.Currency] -= c.Left
+		}
+	}
+	want := make(map[unitsOf]int64)
+	for _, u := range f.used {
+		want[unitsOf{f.payer(u.tenant, u.slot), u.tenant}] += u.units
+	}
+	for of, n := range want {
+		if units[of] != n {
+			t.Errorf("%s used %d units that %s paid for; statements have %d", of.tenant, n, of.payer, units[of])
+		}
+		delete(units, of)
+	}
+	for of, n := range units {
+		if n != 0 {
+			t.Errorf("%d units of %s are on statements of %s, and it paid for none", n, of.tenant, of.payer)
+		}
+	}
+	for _, id := range f.ids {
+		ranges := held[id]
+		slices.SortFunc(ranges, func(a, b billing.Range) int { return cmp.Compare(a.From, b.From) })
+		if len(ranges) == 0 || ranges[0].From > policy.NextSlot(time.Unix(f.tenants[id].began, 0)) || ranges[len(ranges)-1].To < f.at.Unix() {
+			t.Errorf("%s began at %d, and its plan was billed for %v", id, f.tenants[id].began, ranges)
+		}
+		for i := 1; i < len(ranges); i++ {
+			if ranges[i].From != ranges[i-1].To {
+				t.Errorf("%s: its plan is billed until %s, and then from %s", id, time.Unix(ranges[i-1].To, 0).UTC(), time.Unix(ranges[i].From, 0).UTC())
+			}
+		}
+	}
+	for currency, n := range lines {
+		if charged[currency] != n {
+			t.Errorf("%s: %d were charged, less what is still owed to tenants; lines came to %d", currency, charged[currency], n)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func termsOf(h *limit.Held) *terms {
 		onOutage: l.OnOutage, counting: l.CountsOnly(), slots: l.Algorithm == limit.Concurrency, paced: l.Algorithm == limit.LeakyBucket,
 		touch: l.FirstTouch == limit.TouchAdmit, most: int16(l.Queue), // at most limit.MaxQueue
 		exact: l.EpsilonPPM == 0, soft: h.Rule.Overage() != nil,
-		anewIn: anewAfter(l), capacity: capacityOf(h),
+		anewIn: anewAfter(l), capacity: CapacityOf(h),
 	}
 	t.queues = t.slots && l.Queue > 0
 	if t.most == 0 {

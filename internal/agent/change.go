@@ -92,8 +92,8 @@ func (f fraction) and(o fraction) fraction {
 	return ratio(float64(f.part)*float64(o.part), float64(f.whole)*float64(o.whole))
 }
 
-// capacityOf is the most units that a bucket of the limit holds; 0 where nothing says so.
-func capacityOf(h *limit.Held) int64 {
+// CapacityOf is the most units that a bucket of the limit holds, and so what a new one has; 0 where nothing says so.
+func CapacityOf(h *limit.Held) int64 {
 	switch h.Rule.Limit.Algorithm {
 	case limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog:
 		return h.Rate.Units

@@ -3,7 +3,6 @@ package billing
 import (
 	"testing"
 	"time"
-	_ "time/tzdata" // zones mean the same on machines without a database of them
 )
 
 func zone(t *testing.T, name string) *time.Location {

@@ -2,12 +2,10 @@ package lease
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
-
-// MaxFlow bounds a rate, in tokens a second: in micro-tokens it stays below 2^53.
-const MaxFlow = 1_000_000_000
 
 // Flow returns what the step reckons with: the rate that is shared out, in whole
 // micro-tokens a second and at least 1, and the capacity in micro-tokens. What does not
@@ -60,8 +58,8 @@ func (p *Spec) tolerance() int64 {
 // hold is how long a holder's share is kept for it after its lease, at the least; its term, if that is longer.
 func (p *Spec) hold() int64 { return min(p.Hold, MaxHold) }
 
-// longest is the longest that a limit may say of anything, in microseconds: a leap year.
-const longest = 366 * 86400 * 1_000_000
+// longest is the longest that a limit may say of anything, in microseconds.
+const longest = int64(limit.MaxPer / time.Microsecond)
 
 // Travels says that the store hears of the renewal so many microseconds from now, as far as the holder knows.
 func (r *Renewal) Travels(micros int64) {
@@ -134,7 +132,7 @@ func (p *Spec) check() error {
 		return bad("the burst", p.Burst)
 	case p.EpsilonPPM < 0 || p.EpsilonPPM > limit.Micro:
 		return bad("epsilon", p.EpsilonPPM)
-	case p.Refills() && mulDiv(p.Units, limit.Micro, p.Period) > MaxFlow:
+	case !slots && !limit.Flows(p.Units, p.Period):
 		return bad("the rate a second", mulDiv(p.Units, limit.Micro, p.Period))
 	case (p.Windowed() || p.Sliding()) && (p.WindowStart < 1 || p.WindowStart >= p.WindowEnd || p.WindowEnd >= p.NextWindowEnd || p.NextWindowEnd > maxCount):
 		return bad("the window's start", p.WindowStart)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"math"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -19,7 +20,7 @@ const (
 	// LongTerm is a lease's when nothing presses.
 	LongTerm = 10_000_000
 	// MaxHold bounds how long a silent holder's share is kept for it.
-	MaxHold = 3600_000_000
+	MaxHold = int64(limit.MaxHold / time.Microsecond)
 	// RecordLife is how long a holder's record outlives its lease. A renewal after
 	// that is a newcomer's.
 	RecordLife = 600_000_000
@@ -32,7 +33,7 @@ const (
 	smoothing = 300_000
 	// mostDemand bounds a holder's demand, in thousandths of a unit a second: the
 	// largest rate there is, so that sums over thousands of holders stay exact.
-	mostDemand = MaxFlow * 1000
+	mostDemand = limit.MaxFlow * 1000
 	// guessPer turns the units that wait at a first renewal into a demand, in
 	// microseconds: nobody waits longer than some round trips.
 	guessPer = 100_000

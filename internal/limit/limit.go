@@ -29,6 +29,10 @@ const (
 	MaxLog          = 1_000         // units of a sliding window log: the store keeps the time of each
 	MaxQueue        = 10_000        // requests that wait their turn in one agent's copy of a bucket
 	MaxVariants     = 16            // of a limit
+	MaxFlow         = 1_000_000_000 // units a second of any rate: in micro-tokens, and what windows are spread by, below 2^53
+	MaxWait         = time.Hour     // that a request waits its turn
+	MaxHold         = time.Hour     // that a silent agent's share is kept
+	MaxOveragePPM   = 1000 * Micro  // a thousand times the limit
 )
 
 // Algorithm is how a limit turns a rate into decisions.

@@ -12,8 +12,22 @@ import (
 // a gateway: 1 to MaxNameLen bytes of [A-Za-z0-9._-].
 func ValidName(s string) bool { return valid(s, MaxNameLen, "._-") }
 
-// ValidTenant reports whether s can be a tenant's id: 1 to MaxTenantLen bytes of [A-Za-z0-9._:@/-].
-func ValidTenant(s string) bool { return valid(s, MaxTenantLen, "._:@/-") }
+// ValidTenant reports whether s can be a tenant's id: 1 to MaxTenantLen bytes of [A-Za-z0-9._:@/-], without empty, "." and ".."
+// elements between slashes. Those would be cleaned out of a URL's path, and name another tenant.
+func ValidTenant(s string) bool { return valid(s, MaxTenantLen, "._:@/-") && CleanSegments(s) }
+
+// TenantForm says what ValidTenant asks for.
+const TenantForm = "1 to 128 bytes of [A-Za-z0-9._:@/-], without empty, . or .. elements between slashes"
+
+// CleanSegments reports whether no element between slashes is empty, "." or "..".
+func CleanSegments(s string) bool {
+	for part := range strings.SplitSeq(s, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
 
 // ValidAgent reports whether s can be an agent's id: 1 to MaxAgentLen bytes of [A-Za-z0-9._:-].
 func ValidAgent(s string) bool { return valid(s, MaxAgentLen, "._:-") }

@@ -137,8 +137,16 @@ func (r Rate) Validate() error {
 		return fmt.Errorf("%w: a duration must be 1ms to 366 days (8784h)", ErrRate)
 	case r.Per%time.Microsecond != 0:
 		return fmt.Errorf("%w: a duration must be whole microseconds", ErrRate)
+	case !Flows(r.Units, r.Per.Microseconds()):
+		return fmt.Errorf("%w: at most %d units a second", ErrRate, int64(MaxFlow))
 	}
 	return nil
+}
+
+// Flows reports whether units in each so many microseconds are at most MaxFlow a second.
+func Flows(units, micros int64) bool {
+	const second = int64(time.Second / time.Microsecond)
+	return float64(units)*float64(second) <= float64(MaxFlow)*float64(micros)
 }
 
 // String writes the rate as ParseRate reads it; empty for no rate.

@@ -87,9 +87,37 @@ func TestParseRateFaults(t *testing.T) {
 	}
 }
 
+// What no engine holds is refused where it is written, and the message says what is allowed.
+func TestRatesAreBounded(t *testing.T) {
+	for _, in := range []string{"1000001/1ms", "1000000000/999ms", "1000000000/1ms"} {
+		if _, err := ParseRate(in); err == nil || !strings.Contains(err.Error(), "at most 1000000000 units a second") {
+			t.Errorf("%s: got %v, want what is allowed", in, err)
+		}
+	}
+	for _, in := range []string{"1000000/1ms", "1000000000/1s", "1000000000/second", "1000000000/8784h"} {
+		if _, err := ParseRate(in); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
+// No id is another's once a URL's path is cleaned.
+func TestTenantsInPaths(t *testing.T) {
+	for _, id := range []string{"a", "a/b", "a.b/..c", "...", "org/team/key", "a@b:c"} {
+		if !ValidTenant(id) {
+			t.Errorf("%s is refused", id)
+		}
+	}
+	for _, id := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/./b", "a/..", "../a"} {
+		if ValidTenant(id) {
+			t.Errorf("%s is taken", id)
+		}
+	}
+}
+
 func TestMicroPerSecond(t *testing.T) {
 	for in, want := range map[string]int64{
-		"100/second": 100_000_000, "1/hour": 277, "1/1ms": 1_000_000_000, "1000000000/1ms": 1<<53 - 1, "3600/hour": 1_000_000,
+		"100/second": 100_000_000, "1/hour": 277, "1/1ms": 1_000_000_000, "1000000000/second": 1_000_000_000_000_000, "1000000/1ms": 1_000_000_000_000_000, "3600/hour": 1_000_000,
 	} {
 		r, err := ParseRate(in)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"time"
+	_ "time/tzdata" // every program that knows limits knows zones, on machines without a database of them too
 )
 
 var (
@@ -18,12 +19,14 @@ var (
 	ErrCapped = errors.New("limit: tenant has reached its spending cap")
 	// ErrChain means that a chain of tenants is empty, broken or too long.
 	ErrChain = errors.New("limit: invalid chain of tenants")
+	// ErrZone is wrapped by every error about a time zone.
+	ErrZone = errors.New("is not an IANA time zone")
 )
 
 // Rule is a limit ready to match: immutable, and safe for concurrent use.
 type Rule struct {
 	Limit    Limit
-	Location *time.Location // of its calendar windows; never nil; UTC where this machine does not know the zone
+	Location *time.Location // of its calendar windows; never nil
 	match    []condition
 	by       []part
 	allow    []condition
@@ -32,10 +35,8 @@ type Rule struct {
 	overage  *Rule   // of a soft limit
 }
 
-// Compile makes l ready to match. An error wraps ErrMatch; what a validated policy
-// holds compiles. A zone that this machine does not know is no error, so that an
-// agent without a database of zones, or with an old one, takes every policy:
-// windows are cut by servers, which refuse a document with such a zone.
+// Compile makes l ready to match. An error wraps ErrMatch or ErrZone; what a validated policy
+// holds compiles.
 func Compile(l Limit) (*Rule, error) {
 	r := &Rule{Limit: l, Location: time.UTC}
 	if len(l.Match) > MaxMatch || len(l.By) > MaxBy {
@@ -68,9 +69,11 @@ func Compile(l Limit) (*Rule, error) {
 		}
 	}
 	if l.Zone != "" {
-		if loc, err := LoadZone(l.Zone); err == nil {
-			r.Location = loc
+		loc, err := LoadZone(l.Zone)
+		if err != nil {
+			return nil, fmt.Errorf("limit %s: %w", Quote(l.Name), err)
 		}
+		r.Location = loc
 	}
 	if l.soft() {
 		r.overage = r.with(l.Overage())
@@ -105,14 +108,14 @@ func (r *Rule) For(tenant string) *Rule {
 
 // LoadZone returns the IANA time zone of that name. "Local" is none: it would mean
 // another zone on each machine. It reads the zone database of the machine, or the
-// one built into the program.
+// one built into the program. An error wraps ErrZone.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "Local" || name == "" {
-		return nil, fmt.Errorf("%s is not an IANA time zone; write one such as Europe/Berlin or UTC", Quote(name))
+		return nil, fmt.Errorf("%s %w; write one such as Europe/Berlin or UTC", Quote(name), ErrZone)
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not an IANA time zone; write one such as Europe/Berlin or UTC", Quote(name))
+		return nil, fmt.Errorf("%s %w; write one such as Europe/Berlin or UTC", Quote(name), ErrZone)
 	}
 	return loc, nil
 }

@@ -3,7 +3,6 @@ package limit
 import (
 	"testing"
 	"time"
-	_ "time/tzdata"
 )
 
 func zone(t testing.TB, name string) *time.Location {

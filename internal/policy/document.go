@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones mean the same on machines without a database of them
 
 	"go.yaml.in/yaml/v3"
 
@@ -551,7 +550,7 @@ func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 				continue
 			}
 			if !limit.ValidTenant(id) {
-				f.add(fd.line, "%s is not a tenant's id; it has 1 to %d of the characters A-Z a-z 0-9 . _ : @ / -", limit.Quote(id), limit.MaxTenantLen)
+				f.add(fd.line, "%s is not a tenant's id; it has %s", limit.Quote(id), limit.TenantForm)
 				continue
 			}
 			s.ID, what = id, "tenant "+id

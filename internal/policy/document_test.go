@@ -262,7 +262,7 @@ default_plan: gold
 12: plan free: limit more: meter requests is fed by limit requests already; a meter is fed by one limit
 13: the price of plan free prices nothing; give it monthly or meters, or leave it out
 15: tenant acme: there is no plan "payed"; the plans are free
-16: "a b" is not a tenant's id; it has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ / -
+16: "a b" is not a tenant's id; it has 1 to 128 bytes of [A-Za-z0-9._:@/-], without empty, . or .. elements between slashes
 17: default_plan: there is no plan "gold"; the plans are free
 `
 	if got != want {

@@ -8,14 +8,6 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// Bounds of a limit's durations, and of its overage.
-const (
-	maxWait    = time.Hour
-	maxLockout = limit.MaxPer
-	maxHold    = time.Hour          // what a lease store keeps at most
-	maxOverage = 1000 * limit.Micro // a thousand times the limit
-)
-
 // unlimited is the overage of a soft limit without a cap.
 const unlimited = "unlimited"
 
@@ -44,7 +36,7 @@ func (c *compiler) enforce() {
 		return
 	}
 	if c.given["overage"] {
-		ppm, ok := parsePercentUpTo(s.Overage, maxOverage)
+		ppm, ok := parsePercentUpTo(s.Overage, limit.MaxOveragePPM)
 		switch {
 		case s.Overage == unlimited:
 			l.OveragePPM = 0
@@ -70,6 +62,8 @@ func (c *compiler) enforce() {
 		c.bad("overage", "%s of the limit is less than one unit; give a larger overage", percent(l.OveragePPM))
 	case units > most || l.Burst*l.OveragePPM/limit.Micro > most:
 		c.bad("overage", "%s of the limit is more than %d units; write unlimited", percent(l.OveragePPM), most)
+	case l.Rate.Per > 0 && !limit.Flows(units, l.Rate.Per.Microseconds()):
+		c.bad("overage", "%s of the limit is more than %d units a second; write unlimited", percent(l.OveragePPM), int64(limit.MaxFlow))
 	}
 }
 
@@ -108,7 +102,7 @@ func (c *compiler) options() {
 		l.Queue = *s.Queue
 	}
 	if c.given["wait"] {
-		c.duration("wait", s.Wait, maxWait, &l.Wait)
+		c.duration("wait", s.Wait, limit.MaxWait, &l.Wait)
 	}
 	if l.Queue == 0 {
 		if c.given["wait"] && l.Wait > 0 {
@@ -120,10 +114,10 @@ func (c *compiler) options() {
 		l.Borrow = *s.Borrow
 	}
 	if c.given["lockout"] {
-		c.duration("lockout", s.Lockout, maxLockout, &l.Lockout)
+		c.duration("lockout", s.Lockout, limit.MaxPer, &l.Lockout)
 	}
 	if c.given["fallback_hold"] {
-		c.duration("fallback_hold", s.FallbackHold, maxHold, &l.FallbackHold)
+		c.duration("fallback_hold", s.FallbackHold, limit.MaxHold, &l.FallbackHold)
 	}
 	if s.Shadow != nil {
 		l.Shadow = *s.Shadow

@@ -43,7 +43,7 @@ func Parse(data []byte) (Says, error) {
 	}
 	for _, id := range says.Deny {
 		if !limit.ValidTenant(id) {
-			return Says{}, fmt.Errorf("deny names %s, which is not a tenant's id", limit.Quote(id))
+			return Says{}, fmt.Errorf("deny names %s, which is not a tenant's id: it has %s", limit.Quote(id), limit.TenantForm)
 		}
 	}
 	slices.Sort(says.Deny)

@@ -47,7 +47,7 @@ func invalid(format string, args ...any) error {
 // TenantID checks a tenant's id; field names it in the error, which wraps fault.ErrInvalid.
 func TenantID(field, id string) error {
 	if !limit.ValidTenant(id) {
-		return invalid("%s is %s; it must be 1 to %d bytes of [A-Za-z0-9._:@/-]", field, limit.Quote(id), limit.MaxTenantLen)
+		return invalid("%s is %s; it must be %s", field, limit.Quote(id), limit.TenantForm)
 	}
 	return nil
 }

@@ -43,6 +43,9 @@ func RateFromProto(p *quotav1.Rate) (limit.Rate, error) {
 	if r.Units < 1 || r.Units > limit.MaxUnits {
 		return limit.Rate{}, fmt.Errorf("%w: units is %d; it must be 1 to %d", fault.ErrInvalid, p.Units, int64(limit.MaxUnits))
 	}
+	if err := r.Validate(); err != nil {
+		return limit.Rate{}, fmt.Errorf("%w: %v", fault.ErrInvalid, err)
+	}
 	return r, nil
 }
 
@@ -83,7 +86,8 @@ func matchesFromProto(p []*quotav1.Match) []limit.Match {
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-const maxMillis = 366 * 24 * 3600 * 1000 // of a limit's durations: a year
+// maxMillis bounds a limit's other durations.
+const maxMillis = int64(limit.MaxPer / time.Millisecond)
 
 // LimitFromProto checks every bound that the protocol states. Errors wrap fault.ErrInvalid.
 func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
@@ -113,8 +117,8 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		bound{"epsilon_ppm", p.EpsilonPpm, 0, limit.Micro},
 		bound{"slots", p.Slots, 0, limit.MaxUnits},
 		bound{"queue", p.Queue, 0, limit.MaxQueue},
-		bound{"wait_ms", p.WaitMs, 0, maxMillis},
-		bound{"overage_ppm", p.OveragePpm, 0, 1000 * limit.Micro},
+		bound{"wait_ms", p.WaitMs, 0, limit.MaxWait.Milliseconds()},
+		bound{"overage_ppm", p.OveragePpm, 0, limit.MaxOveragePPM},
 		bound{"borrow", p.Borrow, 0, limit.MaxUnits},
 		bound{"lockout_ms", p.LockoutMs, 0, maxMillis},
 		bound{"conditions of allow", int64(len(p.Allow)), 0, limit.MaxMatch},
@@ -123,7 +127,7 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		bound{"reserve_normal_ppm", p.ReserveNormalPpm, 0, limit.Micro},
 		bound{"variants", int64(len(p.Variants)), 0, limit.MaxVariants},
 		bound{"first_touch", int64(p.FirstTouch), 0, int64(quotav1.Limit_ADMIT)},
-		bound{"fallback_hold_ms", p.FallbackHoldMs, 0, maxMillis},
+		bound{"fallback_hold_ms", p.FallbackHoldMs, 0, limit.MaxHold.Milliseconds()},
 		bound{"on_change", int64(p.OnChange), 0, int64(quotav1.Limit_PRORATE)},
 	); err != nil {
 		return limit.Limit{}, fmt.Errorf("limit %s: %w", limit.Quote(p.Name), err)
@@ -133,6 +137,11 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 	}
 	if len(p.Zone) > limit.MaxNameLen {
 		return bad("zone must be at most %d bytes", limit.MaxNameLen)
+	}
+	if p.Zone != "" {
+		if _, err := limit.LoadZone(p.Zone); err != nil {
+			return bad("zone: %v", err)
+		}
 	}
 	rate, err := RateFromProto(p.Rate)
 	if err != nil {

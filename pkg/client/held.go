@@ -108,7 +108,9 @@ func (d *Decision) speakerAt(m *moment) speaker {
 	case *told:
 		return speaker{by.limit, by.limit.Rate, agent.State{Remaining: by.remaining, ResetIn: by.reset}}
 	case *limit.Held:
-		s.says(*by)
+		if s.says(*by); d.Allowed {
+			s.state.Remaining = agent.CapacityOf(by) // nobody was there yet
+		}
 		return s
 	case *agent.Entry:
 		e = by

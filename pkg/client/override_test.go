@@ -23,7 +23,11 @@ func TestDecisionsTellOfOverrides(t *testing.T) {
 				}
 			}
 			a := []Attribute{tenant(id), {AttrUser, "u"}}
-			check("before there is a bucket", c.AllowN(t.Context(), 0, a...))
+			fresh := c.AllowN(t.Context(), 0, a...)
+			check("before there is a bucket", fresh)
+			if got := fresh.Remaining(); got != map[string]int64{"own": 14, "plain": 60}[id] {
+				t.Errorf("%s, before there is a bucket: %d are left, want the whole burst", id, got)
+			}
 			for _, what := range []string{"at first", "again", "and again", "known"} {
 				check(what, c.Allow(t.Context(), a...))
 			}

@@ -292,7 +292,7 @@ func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 	}
 	for _, id := range sw.Denied {
 		if !limit.ValidTenant(id) {
-			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id", policy.ErrInvalid, limit.Quote(id))
+			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policy.ErrInvalid, limit.Quote(id), limit.TenantForm)
 		}
 	}
 	if sw.Revision < 0 || sw.Revision > maxRevision {

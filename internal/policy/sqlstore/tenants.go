@@ -308,7 +308,7 @@ func (s *Store) Parent(ctx context.Context, id string) (is bool, err error) {
 func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error) {
 	var out limit.Tenant
 	if !limit.ValidTenant(id) {
-		return out, fmt.Errorf("%w: %s is not a tenant's id", policy.ErrInvalid, limit.Quote(id))
+		return out, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policy.ErrInvalid, limit.Quote(id), limit.TenantForm)
 	}
 	err := s.change(ctx, func(t *tx) error {
 		if _, err := t.one(ctx, id); err == nil {

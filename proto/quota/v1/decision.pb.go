@@ -45,6 +45,7 @@ const (
 	Answer_LISTED        Answer_Reason = 15
 	Answer_PRIORITY      Answer_Reason = 16
 	Answer_SPENDING_CAP  Answer_Reason = 17
+	Answer_TOO_LARGE     Answer_Reason = 18
 )
 
 // Enum value maps for Answer_Reason.
@@ -68,6 +69,7 @@ var (
 		15: "LISTED",
 		16: "PRIORITY",
 		17: "SPENDING_CAP",
+		18: "TOO_LARGE",
 	}
 	Answer_Reason_value = map[string]int32{
 		"LIMIT":         0,
@@ -88,6 +90,7 @@ var (
 		"LISTED":        15,
 		"PRIORITY":      16,
 		"SPENDING_CAP":  17,
+		"TOO_LARGE":     18,
 	}
 )
 
@@ -489,7 +492,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x0eDecideResponse\x12*\n" +
 	"\aanswers\x18\x01 \x03(\v2\x10.quota.v1.AnswerR\aanswers\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
-	"\aclosing\x18\x03 \x01(\bR\aclosing\"\x90\x04\n" +
+	"\aclosing\x18\x03 \x01(\bR\aclosing\"\x9f\x04\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12/\n" +
@@ -499,7 +502,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x05quota\x18\x06 \x01(\x03R\x05quota\x12\x1b\n" +
 	"\twindow_us\x18\a \x01(\x03R\bwindowUs\x12\x1c\n" +
 	"\tremaining\x18\b \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_us\x18\t \x01(\x03R\aresetUs\"\x82\x02\n" +
+	"\breset_us\x18\t \x01(\x03R\aresetUs\"\x91\x02\n" +
 	"\x06Reason\x12\t\n" +
 	"\x05LIMIT\x10\x00\x12\r\n" +
 	"\tUNLIMITED\x10\x01\x12\v\n" +
@@ -524,7 +527,8 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"\x06LISTED\x10\x0f\x12\f\n" +
 	"\bPRIORITY\x10\x10\x12\x10\n" +
-	"\fSPENDING_CAP\x10\x112R\n" +
+	"\fSPENDING_CAP\x10\x11\x12\r\n" +
+	"\tTOO_LARGE\x10\x122R\n" +
 	"\x0fDecisionService\x12?\n" +
 	"\x06Decide\x12\x17.quota.v1.DecideRequest\x1a\x18.quota.v1.DecideResponse(\x010\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 

@@ -1207,7 +1207,7 @@ func (x *Grant) GetUnitInMs() int64 {
 // Tenant is what an agent needs to know of a tenant to match its limits.
 type Tenant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 128 bytes of [A-Za-z0-9._:@/-].
+	// 1 to 128 bytes of [A-Za-z0-9._:@/-], without empty, . or .. elements between slashes.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// False when there is no such tenant; the policy's default plan then applies,
 	// and without one the request is refused.

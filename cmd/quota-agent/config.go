@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type config struct {
 	attributes list
 	require    list
 	costHeader string
+	allowFree  bool
+	unknown    int
 	allowBlind bool
 	switchFile string
 	journal    string
@@ -82,7 +85,9 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.tlsName, "tls-server-name", "", "name that the server's certificate must have, if not the address's")
 	f.Var(&c.attributes, "attribute", "NAME=SOURCE of a check's attribute, repeated (default "+strings.Join(doors.DefaultAttributes(), "; ")+")")
 	f.Var(&c.require, "require", "attribute that a check must have, repeated; without it 400")
-	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units; without it 1")
+	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units, which the gateway must set or clear; without it 1")
+	f.BoolVar(&c.allowFree, "allow-free-checks", false, "take a cost of 0 in --cost-header: such a check looks, and spends nothing; else 400")
+	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "status of a check whose tenant is not known: 403, or 401 where who calls is known by its tenant alone")
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
 	f.StringVar(&c.switchFile, "switch-file", "", "file of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.StringVar(&c.journal, "journal", "", "directory that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone")
@@ -178,6 +183,9 @@ func (c *config) validate() error {
 		if !slices.ContainsFunc(c.attributes, func(a string) bool { return strings.HasPrefix(a, name+"=") }) {
 			fault("--require %s: no --attribute of that name", limit.Quote(name))
 		}
+	}
+	if c.unknown != http.StatusForbidden && c.unknown != http.StatusUnauthorized {
+		fault("--unknown-tenant is %d; it must be 401 or 403", c.unknown)
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		fault("--tls-cert and --tls-key go together")

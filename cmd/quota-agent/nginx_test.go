@@ -50,31 +50,38 @@ http {
         listen LISTEN;
         location / {
             auth_request /quota-check;
+            auth_request_set $quota_status $upstream_http_x_quota_status;
             auth_request_set $quota_retry  $upstream_http_retry_after;
             auth_request_set $quota_limit  $upstream_http_ratelimit;
             auth_request_set $quota_policy $upstream_http_ratelimit_policy;
             add_header RateLimit        $quota_limit  always;
             add_header RateLimit-Policy $quota_policy always;
-            error_page 403 = @over_quota;
+            error_page 403 = @denied;
             proxy_pass http://UPSTREAM;
         }
         location = /quota-check {
             internal;
             proxy_pass http://quota/check?denied=403;
             proxy_pass_request_body off;
+            proxy_pass_request_headers off;
             proxy_http_version 1.1;
             proxy_set_header Connection        "";
             proxy_set_header Content-Length    "";
             proxy_set_header X-Original-Method $request_method;
             proxy_set_header X-Original-URI    $request_uri;
+            proxy_set_header X-Original-Host   $host;
             proxy_set_header X-Real-IP         $remote_addr;
             proxy_set_header X-Tenant          $http_x_tenant;
         }
-        location @over_quota {
+        location @denied {
             add_header Retry-After      $quota_retry  always;
             add_header RateLimit        $quota_limit  always;
             add_header RateLimit-Policy $quota_policy always;
-            return 429;
+            if ($quota_status = 429) { return 429; }
+            if ($quota_status = 402) { return 402; }
+            if ($quota_status = 413) { return 413; }
+            if ($quota_status = 400) { return 400; }
+            return 403;
         }
     }
 }
@@ -97,7 +104,7 @@ func TestNginxAsksTheAgent(t *testing.T) {
 	if len(socket) > 100 { // a socket's path is short by law
 		t.Fatalf("TMPDIR is too long for a socket: %s", socket)
 	}
-	endAgent := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+socket, "--grpc-addr", "", "--agent-id", "sidecar")
+	endAgent := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+socket, "--grpc-addr", "", "--agent-id", "sidecar", "--cost-header", "X-Cost")
 	waitReady(t, socket)
 	gateway := startNginx(t, program, dir, strings.NewReplacer(
 		"DIR", dir, "SOCKET", socket, "UPSTREAM", upstream.Listener.Addr().String()).Replace(nginxConf))
@@ -109,6 +116,13 @@ func TestNginxAsksTheAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Tenant", tenant)
+		// What a client may not say is not heard.
+		for name, lie := range map[string]string{
+			"X-Cost": "0", "X-Original-Host": "internal", "X-Original-Uri": "/free", "X-Original-Method": "OPTIONS", "X-Real-Ip": "10.0.0.1",
+			"X-Forwarded-For": "10.0.0.1", "X-Forwarded-Uri": "/free", "X-Forwarded-Host": "internal",
+		} {
+			r.Header.Set(name, lie)
+		}
 		answer, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -140,6 +154,12 @@ func TestNginxAsksTheAgent(t *testing.T) {
 		if answer.Header.Get("Retry-After") == "" || answer.Header.Get("RateLimit-Policy") == "" {
 			t.Errorf("a denial through nginx lacks headers: %v", answer.Header)
 		}
+	}
+	if answer := get("", ""); answer.StatusCode != http.StatusBadRequest || answer.Header.Get("Retry-After") != "" {
+		t.Errorf("without a tenant: got %d, Retry-After %q, want 400 and none", answer.StatusCode, answer.Header.Get("Retry-After"))
+	}
+	if answer := get("nobody", ""); answer.StatusCode != http.StatusForbidden || answer.Header.Get("Retry-After") != "" {
+		t.Errorf("an unknown tenant: got %d, Retry-After %q, want 403 and none", answer.StatusCode, answer.Header.Get("Retry-After"))
 	}
 	if answer := get("other", ""); answer.StatusCode != http.StatusOK {
 		t.Errorf("another tenant: got %d", answer.StatusCode)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -25,6 +26,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ask"
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/internal/hugepages"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -32,9 +34,8 @@ import (
 const (
 	// drainWait bounds how long requests under way may take once the agent ends.
 	drainWait = 5 * time.Second
-	// headerWait and idleWait bound connections that say nothing.
-	headerWait = 5 * time.Second
-	idleWait   = 2 * time.Minute
+	// idleWait bounds connections that say nothing.
+	idleWait = listen.IdleWait
 	// maxMessage bounds a gRPC request: descriptors of a few hundred bytes each.
 	maxMessage = 1 << 20
 )
@@ -97,7 +98,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { hugepages.Follow(ctx); return nil })
 	if httpDoor != nil {
-		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader}, metrics)
+		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown}, metrics)
 		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, quota, registry)) })
 		log.Info("quota-agent checks over HTTP", "address", httpDoor.Addr().String())
 	}
@@ -139,8 +140,6 @@ func closeDoor(l net.Listener) error {
 
 func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/check", check)
-	mux.Handle("/check/", check)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
 	})
@@ -153,7 +152,14 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 		writeJSON(w, code, map[string]any{"ready": ready, "reason": reason})
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	return mux
+	// A check's path is the client's, as it was sent: the mux would answer one that is not clean with a redirect.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; p == "/check" || strings.HasPrefix(p, "/check/") {
+			check.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // readiness is whether the agent can decide. It stays ready when contact is lost:
@@ -176,7 +182,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 }
 
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: headerWait, IdleTimeout: idleWait}
+	s := listen.HTTP(h)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	select {

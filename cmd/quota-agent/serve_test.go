@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -39,6 +40,41 @@ func fetch(t *testing.T, socket, path string) (int, string) {
 		t.Fatal(err)
 	}
 	return answer.StatusCode, string(b)
+}
+
+// A check is answered at once though its body never comes, on the path as it was sent, and not by a redirect.
+func TestChecksWaitForNoBodyAndRedirectNobody(t *testing.T) {
+	server := startServer(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+socket, "--grpc-addr", "", "--agent-id", "bodies")
+	waitReady(t, socket)
+	for _, request := range []string{
+		"POST /check HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\nContent-Length: 5\r\n\r\n",
+		"POST /check HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"GET /check//login HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\n\r\n",
+		"GET /check/x/../login HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\n\r\n",
+	} {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%q: %v", request, err)
+		} else {
+			if answer.StatusCode != http.StatusOK {
+				t.Errorf("%q: got %d, want 200", request, answer.StatusCode)
+			}
+			answer.Body.Close()
+		}
+		conn.Close()
+	}
 }
 
 // An agent that is told to stop before it serves has not failed.

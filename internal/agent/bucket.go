@@ -25,6 +25,7 @@ type Verdict struct {
 	Outcome    Outcome
 	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
 	Attend     bool  // the owner is to look at the bucket before its time
+	Never      bool  // of a denial: the whole bucket never has as many units
 	Count      int64 // of Shut: how many denials were counted where this one was
 }
 
@@ -202,7 +203,7 @@ func (b *book) askLocked(now, n int64, lost, patient bool) Verdict {
 		// Asking would bring all that there is here, where it is of no use.
 		b.cell.refuse(n)
 		b.hopeless += n
-		return Verdict{Outcome: Denied}
+		return Verdict{Outcome: Denied, Never: true}
 	case b.touchLocked(now, n):
 		return Verdict{Outcome: Admitted, Attend: true}
 	case patient && !(lost && b.stuckLocked()):

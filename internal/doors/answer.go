@@ -2,29 +2,32 @@ package doors
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// answer writes a decision as HTTP and returns the status. denied replaces 429, where
-// a gateway understands only some other one; 0 does not.
-func answer(w http.ResponseWriter, d client.Decision, denied int) int {
+// statusHeader tells the table's status where a gateway asked for another one.
+const statusHeader = "X-Quota-Status"
+
+// answer writes a decision as HTTP, and returns the status that the table has. denied replaces that of denials that are
+// the caller's, where a gateway understands only some other one; 0 does not.
+func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
 	d.EachHeader(w.Header().Set)
-	status := d.Status()
+	status := d.StatusWith(unknown)
 	if d.Allowed {
 		w.WriteHeader(status)
 		return status
 	}
-	if status == http.StatusTooManyRequests && denied != 0 {
-		status = denied
+	w.Header().Set(statusHeader, strconv.Itoa(status))
+	as := status
+	if denied != 0 && status < http.StatusInternalServerError {
+		as = denied
 	}
-	w.Header().Set("Content-Type", headers.ContentType)
-	w.WriteHeader(status)
-	_, _ = w.Write(d.ProblemOf(status)) // the gateway has gone away; nobody is left to be told
+	d.WriteDenial(w, as)
 	return status
 }
 

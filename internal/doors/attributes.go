@@ -183,10 +183,11 @@ func originalHost(r *http.Request) string {
 
 // originalIP is X-Real-IP, else the last of X-Forwarded-For: the one that the gateway
 // in front of the door has seen itself. All before it came from the client, and a
-// client that may choose its address escapes every limit by address.
+// client that may choose its address escapes every limit by address. Where the gateway says what is no address, it is
+// not known: it is never the gateway's own, which lists may let pass. Without either header who asks is the client.
 func originalIP(r *http.Request) string {
-	if a, err := netip.ParseAddr(strings.TrimSpace(r.Header.Get("X-Real-Ip"))); err == nil {
-		return a.Unmap().WithZone("").String()
+	if said := r.Header.Get("X-Real-Ip"); said != "" {
+		return address(strings.TrimSpace(said))
 	}
 	if lines := r.Header.Values("X-Forwarded-For"); len(lines) > 0 {
 		last := lines[len(lines)-1]
@@ -194,12 +195,19 @@ func originalIP(r *http.Request) string {
 		if h, _, err := net.SplitHostPort(last); err == nil {
 			last = h // some gateways add the port
 		}
-		if a, err := netip.ParseAddr(strings.Trim(last, "[]")); err == nil {
-			return a.Unmap().WithZone("").String()
-		}
+		return address(strings.Trim(last, "[]"))
 	}
 	if a, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return a.Addr().Unmap().WithZone("").String()
 	}
 	return "" // a Unix socket has no address
+}
+
+// address is s as an address; empty where it is none.
+func address(s string) string {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return ""
+	}
+	return a.Unmap().WithZone("").String()
 }

@@ -43,6 +43,23 @@ func TestAttributesOfARequest(t *testing.T) {
 			want:   "ip=2001:db8::1",
 		},
 		{
+			name: "what is no address is not known, and not the gateway's", url: "/check",
+			specs:  []string{"ip=ip", "method=method"},
+			header: http.Header{"X-Real-Ip": {"10.0.0.1, evil"}, "X-Forwarded-For": {"10.0.0.2"}},
+			want:   "method=GET",
+		},
+		{
+			name: "nor where the last to be forwarded is none", url: "/check",
+			specs:  []string{"ip=ip", "method=method"},
+			header: http.Header{"X-Forwarded-For": {"10.0.0.1, unknown"}},
+			want:   "method=GET",
+		},
+		{
+			name: "a path is decided as it was sent, and cleaned", url: "/check//login/./x/..",
+			specs: []string{"path=path"},
+			want:  "path=/login",
+		},
+		{
 			name: "a mapped address is the IPv4 one", url: "/check",
 			specs:  []string{"ip=ip"},
 			header: http.Header{"X-Real-Ip": {"::ffff:10.0.0.9"}},

@@ -15,9 +15,11 @@ type CheckConfig struct {
 	Attributes Attributes
 	Require    []string // attributes without which a check is answered 400
 	CostHeader string   // holds a check's cost in units; empty, or absent in the check: 1
+	AllowFree  bool     // a cost may be 0: such a check looks, and spends nothing
+	Unknown    int      // the status of tenants that are not known; 0: 403
 }
 
-// Check answers HTTP checks: 200, or 429 with the reason. It is an http.Handler, safe
+// Check answers HTTP checks: 200, or a denial's status with the reason. It is an http.Handler, safe
 // for concurrent use.
 type Check struct {
 	client  Client
@@ -40,15 +42,11 @@ func (c *Check) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := c.client.AllowN(r.Context(), cost, attributes...)
-	status := answer(w, d, denied)
-	switch {
-	case d.Allowed:
-		c.metrics.count(doorCheck, resultOK)
-	case status == http.StatusServiceUnavailable:
-		c.metrics.count(doorCheck, resultUnavailable)
-	default:
-		c.metrics.count(doorCheck, resultOverLimit)
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close") // else net/http would wait for a body that nobody reads, and that may never come
 	}
+	answer(w, d, denied, c.config.Unknown)
+	c.metrics.count(doorCheck, resultOf(d))
 }
 
 // read returns what a check says; the error is for whoever set up the gateway.
@@ -65,9 +63,13 @@ func (c *Check) read(r *http.Request) (attributes []client.Attribute, cost int64
 	cost = 1
 	if c.config.CostHeader != "" {
 		if text := r.Header.Get(c.config.CostHeader); text != "" {
+			least := int64(1)
+			if c.config.AllowFree {
+				least = 0
+			}
 			cost, err = strconv.ParseInt(text, 10, 64)
-			if err != nil || cost < 0 || cost > limit.MaxUnits {
-				return nil, 0, 0, fmt.Errorf("%s: %s is not a cost: write 0 to %d", c.config.CostHeader, limit.Quote(text), int64(limit.MaxUnits))
+			if err != nil || cost < least || cost > limit.MaxUnits {
+				return nil, 0, 0, fmt.Errorf("%s: %s is not a cost: write %d to %d", c.config.CostHeader, limit.Quote(text), least, int64(limit.MaxUnits))
 			}
 		}
 	}

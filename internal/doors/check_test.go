@@ -99,14 +99,19 @@ func TestCheckOfALimitWithoutATenant(t *testing.T) {
 }
 
 func TestCheckCosts(t *testing.T) {
-	h := newCheck(t, dial(t), CheckConfig{CostHeader: "X-Cost"})
+	c := dial(t)
+	h := newCheck(t, c, CheckConfig{CostHeader: "X-Cost"})
+	looks := newCheck(t, c, CheckConfig{CostHeader: "X-Cost", AllowFree: true})
+	if w := askOf(looks, "POST /check", "X-Tenant: acme", "X-Cost: 0"); w.Code != http.StatusOK || w.Header().Get("X-RateLimit-Remaining") != "10" {
+		t.Errorf("a look at a bucket that nobody used: got %d with %v, want 10 left", w.Code, w.Header())
+	}
 	for _, test := range []struct {
 		cost string
 		want int
 	}{
-		{"11", http.StatusTooManyRequests}, // more than will ever be there, and nothing taken
+		{"11", http.StatusRequestEntityTooLarge}, // more than will ever be there, and nothing taken
 		{"7", http.StatusOK},
-		{"0", http.StatusOK}, // a look
+		{"0", http.StatusBadRequest}, // free checks are not for everybody
 		{"4", http.StatusTooManyRequests},
 		{"", http.StatusOK}, // 1
 		{"2", http.StatusOK},

@@ -114,12 +114,10 @@ func undecided(decisions []client.Decision) (reason client.Reason, failed bool) 
 		if d.Allowed {
 			continue
 		}
-		switch d.Reason {
-		case client.ReasonUnknown, client.ReasonDeadline, client.ReasonCrowded, client.ReasonClosed:
-			reason, failed = d.Reason, true
-		default:
+		if headers.RowOf(d.Reason.String()).Envoy != headers.EnvoyError {
 			return d.Reason, false
 		}
+		reason, failed = d.Reason, true
 	}
 	return reason, failed
 }
@@ -162,8 +160,8 @@ func (e *Envoy) decide(ctx context.Context, questions []question) []client.Decis
 			return
 		}
 		d := e.client.AllowN(ctx, n, questions[i].attributes...)
-		if d.Reason == client.ReasonNoTenant {
-			d = unlimited // to Envoy, what no limit holds is free
+		if !d.Allowed && headers.RowOf(d.Reason.String()).Envoy == headers.EnvoyOK {
+			d = unlimited
 		}
 		decisions[i] = d
 	}
@@ -222,7 +220,9 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 		if d.Allowed {
 			s.LimitRemaining = uint32(min(headers.Remaining(d.Quota(), d.Remaining()), math.MaxUint32))
 		}
-		s.DurationUntilReset = durationpb.New(resetOf(d))
+		if d.Allowed || headers.RowOf(d.Reason.String()).Waits {
+			s.DurationUntilReset = durationpb.New(resetOf(d))
+		}
 	}
 	resp.ResponseHeadersToAdd = headersOf(decisions[shown])
 	result := resultOK

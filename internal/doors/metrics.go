@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -19,6 +20,7 @@ const (
 const (
 	resultOK          = "ok"
 	resultOverLimit   = "over_limit"
+	resultRefused     = "refused"
 	resultUnavailable = "unavailable"
 	resultBadRequest  = "bad_request"
 )
@@ -49,7 +51,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Messages of thin clients; the decide door's answers for each are what a message carries.",
 		}),
 	}
-	for o, result := range [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedNot: resultUnavailable} {
+	for o, result := range [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable} {
 		m.decided[o] = m.answers.WithLabelValues(doorDecide, result)
 	}
 	for _, c := range []prometheus.Collector{m.answers, m.streams, m.frames} {
@@ -66,22 +68,33 @@ func (m *Metrics) count(door, result string) { m.answers.WithLabelValues(door, r
 const (
 	decidedOK = iota
 	decidedOver
-	decidedNot // the service and not the caller is at fault
+	decidedRefused // no limit is used up: waiting does not help
+	decidedNot     // the service and not the caller is at fault
 	outcomes
 )
 
 // counts is what was decided since it was last added to the metrics.
 type counts [outcomes]uint32
 
-func (c *counts) add(d client.Decision) {
-	switch {
-	case d.Allowed:
-		c[decidedOK]++
-	case d.Status() == http.StatusServiceUnavailable:
-		c[decidedNot]++
-	default:
-		c[decidedOver]++
+func (c *counts) add(d client.Decision) { c[outcomeOf(d)]++ }
+
+// outcomeOf is a decision's, by its status.
+func outcomeOf(d client.Decision) int {
+	if d.Allowed {
+		return decidedOK
 	}
+	switch row := headers.RowOf(d.Reason.String()); {
+	case row.Status == http.StatusServiceUnavailable:
+		return decidedNot
+	case row.Waits:
+		return decidedOver
+	}
+	return decidedRefused
+}
+
+// resultOf is the outcome's name.
+func resultOf(d client.Decision) string {
+	return [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable}[outcomeOf(d)]
 }
 
 // add counts what was decided, and empties c.

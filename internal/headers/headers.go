@@ -16,9 +16,7 @@ type Answer struct {
 	Remaining  int64
 	Reset      time.Duration // until the bucket is full or its window turns
 	RetryAfter time.Duration // of a denial; 0 when nothing is known
-	Fault      bool          // denied by the service's fault and not the caller's
-	Late       bool          // denied, for its turn did not come in time
-	Reason     string        // a word
+	Reason     string        // a word, of the table's where it is denied
 }
 
 // Names, in the order in which Each sets them. Envoy and HTTP/2 want them lower
@@ -33,6 +31,7 @@ const (
 	ContentType   = "application/problem+json"
 	typeExceeded  = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	titleExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
+	typeNone      = "about:blank"
 	typeReduced   = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	titleReduced  = "Request cannot be satisfied due to temporary server capacity constraints"
 )
@@ -43,11 +42,12 @@ const most = 999_999_999_999_999
 // Each calls set for every header of the answer.
 func Each(a Answer, set func(name, value string)) {
 	after := a.retryAfter()
+	over := !a.Allowed && after > 0
 	if a.Limit != "" && a.Window > 0 {
 		q, w := perSeconds(a.Quota, a.Window)
 		// Of a burst above the quota no more is told: nobody understands more left than there is.
 		r, reset := Remaining(q, a.Remaining), seconds(a.Reset)
-		if !a.Allowed {
+		if over {
 			r = 0 // nothing is there for this request
 		}
 		name := appendString(make([]byte, 0, 96), a.Limit)
@@ -58,18 +58,15 @@ func Each(a Answer, set func(name, value string)) {
 		switch {
 		case r > 0:
 			left = param(left, 't', reset)
-		case !a.Allowed:
+		case over:
 			left = param(left, 't', after)
 		}
 		set(RateLimit, string(left))
 		set(OldLimit, strconv.FormatInt(q, 10))
 		set(OldRemaining, strconv.FormatInt(r, 10))
-		if !a.Allowed {
-			reset = max(reset, after)
-		}
-		set(OldReset, strconv.FormatInt(reset, 10))
+		set(OldReset, strconv.FormatInt(max(reset, after), 10))
 	}
-	if !a.Allowed {
+	if over {
 		set(RetryAfter, strconv.FormatInt(after, 10))
 	}
 }
@@ -82,34 +79,32 @@ func Set(h http.Header, a Answer) {
 	Each(a, func(name, value string) { h.Set(name, value) })
 }
 
-// Status is the status of the answer: 200, 429, 503 where the service is at fault, or 504
-// where the request waited its turn in vain.
+// Status is the status of the answer: 200, or the table's.
 func Status(a Answer) int {
-	switch {
-	case a.Allowed:
+	if a.Allowed {
 		return http.StatusOK
-	case a.Fault:
-		return http.StatusServiceUnavailable
-	case a.Late:
-		return http.StatusGatewayTimeout
-	default:
-		return http.StatusTooManyRequests
 	}
+	return RowOf(a.Reason).Status
 }
 
 // Problem is the body of a denial that is answered with status: application/problem+json.
 func Problem(a Answer, status int) []byte {
+	row := RowOf(a.Reason)
 	p := struct {
 		Type     string   `json:"type"`
 		Title    string   `json:"title"`
 		Status   int      `json:"status"`
 		Reason   string   `json:"reason"`
+		Detail   string   `json:"detail,omitempty"`
 		Violated []string `json:"violated-policies,omitempty"`
-	}{Type: typeExceeded, Title: titleExceeded, Status: status, Reason: a.Reason}
-	if a.Fault {
+	}{Type: typeExceeded, Title: titleExceeded, Status: status, Reason: a.Reason, Detail: row.Detail}
+	switch {
+	case row.Status == http.StatusServiceUnavailable:
 		p.Type, p.Title = typeReduced, titleReduced
+	case !row.Waits:
+		p.Type, p.Title = typeNone, http.StatusText(row.Status)
 	}
-	if a.Limit != "" && !a.Fault {
+	if a.Limit != "" && row.Status != http.StatusServiceUnavailable {
 		p.Violated = []string{a.Limit}
 	}
 	b, err := json.Marshal(p)
@@ -119,19 +114,22 @@ func Problem(a Answer, status int) []byte {
 	return append(b, '\n')
 }
 
-// Write answers a denial whole.
-func Write(w http.ResponseWriter, a Answer) {
-	Set(w.Header(), a)
+// Write answers a denial whole, with that status.
+func Write(w http.ResponseWriter, a Answer, status int) {
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer") // which RFC 9110 asks for
+	}
 	w.Header().Set("Content-Type", ContentType)
-	w.WriteHeader(Status(a))
-	_, _ = w.Write(Problem(a, Status(a))) // the caller has gone away; nobody is left to be told
+	w.WriteHeader(status)
+	_, _ = w.Write(Problem(a, status)) // the caller has gone away; nobody is left to be told
 }
 
+// retryAfter is when to come again; 0 where that is of no use.
 func (a Answer) retryAfter() int64 {
-	if a.RetryAfter > 0 {
-		return seconds(a.RetryAfter)
+	if a.Allowed || !RowOf(a.Reason).Waits {
+		return 0
 	}
-	return 1
+	return max(seconds(a.RetryAfter), 1)
 }
 
 // perSeconds states a rate in whole seconds, for w knows no others: 10 in 100 ms

@@ -17,9 +17,9 @@ func TestEach(t *testing.T) {
 	}{
 		{"allowed", Answer{Allowed: true, Limit: "default", Quota: 100, Window: time.Minute, Remaining: 50, Reset: 29100 * time.Millisecond},
 			`RateLimit-Policy: "default";q=100;w=60 | RateLimit: "default";r=50;t=30 | X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 50 | X-RateLimit-Reset: 30`},
-		{"denied: nothing remains, and t is no later than Retry-After", Answer{Limit: "daily", Quota: 1000, Window: 24 * time.Hour, Remaining: 3, Reset: time.Hour, RetryAfter: 1500 * time.Millisecond},
+		{"denied: nothing remains, and t is no later than Retry-After", Answer{Limit: "daily", Quota: 1000, Window: 24 * time.Hour, Remaining: 3, Reset: time.Hour, RetryAfter: 1500 * time.Millisecond, Reason: "limit"},
 			`RateLimit-Policy: "daily";q=1000;w=86400 | RateLimit: "daily";r=0;t=2 | X-RateLimit-Limit: 1000 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 3600 | Retry-After: 2`},
-		{"denied: all is back no sooner than the next unit", Answer{Limit: "l", Quota: 1, Window: time.Minute, RetryAfter: time.Minute},
+		{"denied: all is back no sooner than the next unit", Answer{Limit: "l", Quota: 1, Window: time.Minute, RetryAfter: time.Minute, Reason: "limit"},
 			`RateLimit-Policy: "l";q=1;w=60 | RateLimit: "l";r=0;t=60 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 60 | Retry-After: 60`},
 		{"no more is left than the limit has, whatever the burst", Answer{Allowed: true, Limit: "l", Quota: 100, Window: time.Hour, Remaining: 199, Reset: time.Minute},
 			`RateLimit-Policy: "l";q=100;w=3600 | RateLimit: "l";r=100;t=60 | X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 100 | X-RateLimit-Reset: 60`},
@@ -33,9 +33,12 @@ func TestEach(t *testing.T) {
 			`RateLimit-Policy: "l";q=999999999999999;w=1 | RateLimit: "l";r=999999999999999;t=0 | X-RateLimit-Limit: 999999999999999 | X-RateLimit-Remaining: 999999999999999 | X-RateLimit-Reset: 0`},
 		{"strings are escaped", Answer{Allowed: true, Limit: "a\"b\\c\né", Quota: 1, Window: time.Second},
 			`RateLimit-Policy: "a\"b\\c???";q=1;w=1 | RateLimit: "a\"b\\c???";r=0 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 0`},
+		{"too large: waiting does not help, and what is left is there for others", Answer{Limit: "l", Quota: 10, Window: time.Minute, Remaining: 7, Reset: 18 * time.Second, Reason: "too-large"},
+			`RateLimit-Policy: "l";q=10;w=60 | RateLimit: "l";r=7;t=18 | X-RateLimit-Limit: 10 | X-RateLimit-Remaining: 7 | X-RateLimit-Reset: 18`},
+		{"suspended: waiting does not help", Answer{Reason: "suspended"}, ``},
 		{"no limit", Answer{Allowed: true}, ``},
 		{"only counted", Answer{Allowed: true, Limit: "counts"}, ``},
-		{"denied without a limit", Answer{Reason: "unknown", Fault: true}, `Retry-After: 1`},
+		{"denied without a limit", Answer{Reason: "unknown"}, `Retry-After: 1`},
 	} {
 		var got []string
 		Each(c.a, func(name, value string) { got = append(got, name+": "+value) })
@@ -53,10 +56,11 @@ func TestWrite(t *testing.T) {
 		body   string
 	}{
 		{Answer{Limit: "daily", Quota: 1, Window: time.Second, Reason: "limit"}, 429, typeExceeded, `[daily]`},
-		{Answer{Limit: "daily", Reason: "outage", Fault: true, RetryAfter: time.Second}, 503, typeReduced, `[]`},
+		{Answer{Limit: "daily", Reason: "outage", RetryAfter: time.Second}, 503, typeReduced, `[]`},
 	} {
 		w := httptest.NewRecorder()
-		Write(w, c.a)
+		Set(w.Header(), c.a)
+		Write(w, c.a, Status(c.a))
 		var p struct {
 			Type     string
 			Status   int

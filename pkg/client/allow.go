@@ -385,7 +385,10 @@ func deniedAt(now int64, known *agent.Resolution, i int, cell agent.Cell, e *age
 // denial is what a limit that denied says.
 func (c *Client) denial(h hold, v agent.Verdict, lost bool) Decision {
 	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.speaks()}
-	if lost && !h.entry.State(c.now()).Live {
+	switch {
+	case v.Never:
+		d.Reason = ReasonTooLarge
+	case lost && !h.entry.State(c.now()).Live:
 		d.Reason = ReasonOutage
 	}
 	return d

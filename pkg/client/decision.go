@@ -52,12 +52,14 @@ const (
 	ReasonPriority
 	// ReasonCapped: denied, for the tenant or an ancestor of it has reached its spending cap.
 	ReasonCapped
+	// ReasonTooLarge: denied, for the request costs more than the limit ever lets through at once. RetryAfter is 0.
+	ReasonTooLarge
 )
 
 var reasons = [...]string{
 	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
 	"switch", "outage", "deadline", "crowded", "invalid", "closed", "queue-full", "queue-timeout",
-	"overage", "listed", "priority", "spending-cap",
+	"overage", "listed", "priority", "spending-cap", "too-large",
 }
 
 // String returns the reason in a word, as metrics and logs have it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/headers"
@@ -17,6 +18,7 @@ type middleware struct {
 	attributes func(*http.Request) []Attribute
 	cost       func(*http.Request) int64
 	degraded   func(http.ResponseWriter, *http.Request, Decision) bool
+	unknown    int
 }
 
 // Extract says where Attributes finds what a gateway knows of an HTTP request.
@@ -54,7 +56,15 @@ func (e Extract) ip(r *http.Request) string {
 		// last is the one that the nearest proxy vouches for.
 		if lines := r.Header.Values(e.IPHeader); len(lines) > 0 {
 			last := lines[len(lines)-1]
-			return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+			last = strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+			if h, _, err := net.SplitHostPort(last); err == nil {
+				last = h // some proxies add the port
+			}
+			a, err := netip.ParseAddr(strings.Trim(last, "[]"))
+			if err != nil {
+				return "" // not known, and not what anybody wrote
+			}
+			return a.Unmap().WithZone("").String()
 		}
 		return ""
 	}
@@ -81,6 +91,12 @@ func Degraded(f func(http.ResponseWriter, *http.Request, Decision) bool) Middlew
 	return func(m *middleware) { m.degraded = f }
 }
 
+// UnknownTenant is the status of requests whose tenant is not known, or has no plan: 403 by default, or 401 where who
+// calls is known by its tenant alone.
+func UnknownTenant(status int) MiddlewareOption {
+	return func(m *middleware) { m.unknown = status }
+}
+
 // Decider decides requests: a Client or a Thin.
 type Decider interface {
 	AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision
@@ -89,8 +105,8 @@ type Decider interface {
 // Middleware decides each request before next sees it, and gives its slots of concurrency
 // limits back when next returns. Answers carry RateLimit and
 // RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10) and X-RateLimit-Limit,
-// -Remaining and -Reset; a denial is 429 (503 where the service and not the
-// caller is at fault, 504 where it waited its turn in vain) with Retry-After and a problem+json body that names the
+// -Remaining and -Reset. A denial has the status of docs/doors.md's table: 429 with Retry-After where a limit is used
+// up, and another where waiting does not help or the service is at fault. Its problem+json body names the reason and the
 // violated limit.
 func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
 	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
@@ -106,7 +122,7 @@ func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) htt
 				defer d.Done()
 				next.ServeHTTP(w, r)
 			case m.degraded == nil || !m.degraded(w, r, d):
-				headers.Write(w, d.answer())
+				d.WriteDenial(w, d.StatusWith(m.unknown))
 			}
 		})
 	}
@@ -116,9 +132,22 @@ func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) htt
 // decision: none where no limit decided and nothing was denied.
 func (d Decision) EachHeader(set func(name, value string)) { headers.Each(d.answer(), set) }
 
-// Status is the decision's HTTP status: 200, 429, 503 where the service is at fault, or 504
-// where the request waited its turn in vain.
+// Status is the decision's HTTP status, as docs/doors.md's table has it: 200, 429 where a limit is used up, 503 where the
+// service is at fault, and others.
 func (d Decision) Status() int { return headers.Status(d.answer()) }
+
+// StatusWith is Status with another one for unknown tenants; 0 keeps 403.
+func (d Decision) StatusWith(unknownTenant int) int {
+	if !d.Allowed && d.Reason == ReasonNoPlan && unknownTenant != 0 {
+		return unknownTenant
+	}
+	return d.Status()
+}
+
+// WriteDenial writes a denial with that status and its body. The headers of EachHeader are the caller's to set before.
+func (d Decision) WriteDenial(w http.ResponseWriter, status int) {
+	headers.Write(w, d.answer(), status)
+}
 
 // Problem is a denial's body, of type application/problem+json.
 func (d Decision) Problem() []byte { return d.ProblemOf(d.Status()) }
@@ -127,14 +156,9 @@ func (d Decision) Problem() []byte { return d.ProblemOf(d.Status()) }
 func (d Decision) ProblemOf(status int) []byte { return headers.Problem(d.answer(), status) }
 
 func (d Decision) answer() headers.Answer {
-	a := headers.Answer{Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String()}
-	switch d.Reason {
-	case ReasonUnknown, ReasonOutage, ReasonDeadline, ReasonCrowded, ReasonClosed:
-		a.Fault = !d.Allowed
-	case ReasonQueueTimeout:
-		a.Late = true
-	}
 	t := d.Details()
-	a.Limit, a.Quota, a.Window, a.Remaining, a.Reset = t.Limit, t.Quota, t.Window, t.Remaining, t.Reset
-	return a
+	return headers.Answer{
+		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String(),
+		Limit: t.Limit, Quota: t.Quota, Window: t.Window, Remaining: t.Remaining, Reset: t.Reset,
+	}
 }

@@ -33,8 +33,8 @@ func TestMiddleware(t *testing.T) {
 			!strings.Contains(w.Body.String(), `"violated-policies":["requests"]`) {
 			t.Errorf("the fourth: %d, %v, %s; want 429 that names the limit", w.Code, w.Header(), w.Body)
 		}
-		if w := get(h, ""); w.Code != 429 || strings.Contains(w.Body.String(), "violated") {
-			t.Errorf("without a tenant: %d, %s; want 429 for no limit's sake", w.Code, w.Body)
+		if w := get(h, ""); w.Code != 400 || w.Header().Get("Retry-After") != "" || strings.Contains(w.Body.String(), "violated") {
+			t.Errorf("without a tenant: %d, %s; want 400 for no limit's sake", w.Code, w.Body)
 		}
 		degraded := Middleware(c, Degraded(func(w http.ResponseWriter, _ *http.Request, d Decision) bool {
 			if d.Limit() != "requests" {
@@ -47,8 +47,8 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("degraded: %d, %v; want its own answer, with headers", w.Code, w.Header())
 		}
 		costly := Middleware(c, CostOf(func(*http.Request) int64 { return limit.MaxUnits + 1 }))(next)
-		if w := get(costly, "a"); w.Code != 429 {
-			t.Errorf("a cost out of range: %d, want 429", w.Code)
+		if w := get(costly, "a"); w.Code != 400 {
+			t.Errorf("a cost out of range: %d, want 400", w.Code)
 		}
 		if served != 3 {
 			t.Errorf("%d requests were served, want 3", served)

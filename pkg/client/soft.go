@@ -58,6 +58,9 @@ func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bo
 func (c *Client) sooner(d Decision, under *agent.Entry, n int64, lost bool) Decision {
 	if own := time.Duration(under.RetryAfter(c.now(), n, lost)) * time.Microsecond; own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
 		d.RetryAfter = own
+		if d.Reason == ReasonTooLarge {
+			d.Reason = ReasonLimit // above itself only: alone it has as many
+		}
 	}
 	return d
 }

@@ -1,14 +1,13 @@
 // Package intercept decides gRPC calls against quotas before their handlers run: server
 // interceptors over package client, for unary calls and streams. A call that is
-// denied ends with RESOURCE_EXHAUSTED and a RetryInfo; with UNAVAILABLE where the service and
-// not the caller is at fault; with DEADLINE_EXCEEDED where it waited its turn in vain. The
+// denied ends with the code of docs/doors.md's table: RESOURCE_EXHAUSTED with a RetryInfo where a limit
+// is used up, UNAVAILABLE where the service and not the caller is at fault, and others. The
 // slots that it has of concurrency limits come back when it ends, a stream's when the stream does.
 package intercept
 
 import (
 	"context"
 	"net"
-	"net/http"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -29,6 +29,7 @@ type door struct {
 	client     client.Decider
 	attributes func(ctx context.Context, method string) []client.Attribute
 	cost       func(ctx context.Context, method string, request any) int64
+	unknown    codes.Code
 }
 
 // ByCall replaces the extraction of attributes; the default is Attributes. method is the
@@ -40,6 +41,12 @@ func ByCall(f func(ctx context.Context, method string) []client.Attribute) Optio
 // CostOf says what a call costs; by default one unit. request is nil for a stream.
 func CostOf(f func(ctx context.Context, method string, request any) int64) Option {
 	return func(d *door) { d.cost = f }
+}
+
+// UnknownTenant is the code of calls whose tenant is not known, or has no plan: PERMISSION_DENIED by default, or
+// UNAUTHENTICATED where who calls is known by its tenant alone.
+func UnknownTenant(code codes.Code) Option {
+	return func(d *door) { d.unknown = code }
 }
 
 // Attributes returns what is known of a call: the tenant from the metadata x-tenant, the user
@@ -92,7 +99,7 @@ func Unary(c client.Decider, opts ...Option) grpc.UnaryServerInterceptor {
 		decision := d.decide(ctx, info.FullMethod, req)
 		_ = grpc.SetHeader(ctx, headersOf(decision)) // it fails only where headers were sent already
 		if !decision.Allowed {
-			return nil, refusal(decision)
+			return nil, d.refusal(decision)
 		}
 		defer decision.Done()
 		return next(ctx, req)
@@ -106,7 +113,7 @@ func Stream(c client.Decider, opts ...Option) grpc.StreamServerInterceptor {
 		decision := d.decide(s.Context(), info.FullMethod, nil)
 		_ = s.SetHeader(headersOf(decision)) // likewise
 		if !decision.Allowed {
-			return refusal(decision)
+			return d.refusal(decision)
 		}
 		defer decision.Done()
 		return next(srv, s)
@@ -123,20 +130,18 @@ func headersOf(d client.Decision) metadata.MD {
 	return md
 }
 
-func refusal(d client.Decision) error {
-	code := codes.ResourceExhausted
-	switch d.Status() {
-	case http.StatusServiceUnavailable:
-		code = codes.Unavailable
-	case http.StatusGatewayTimeout:
-		code = codes.DeadlineExceeded
+func (c *door) refusal(d client.Decision) error {
+	row := headers.RowOf(d.Reason.String())
+	code := row.Code
+	if d.Reason == client.ReasonNoPlan && c.unknown != codes.OK {
+		code = c.unknown
 	}
 	message := "quota: denied: " + d.Reason.String()
 	if name := d.Limit(); name != "" {
 		message += " " + name
 	}
 	s := status.New(code, message)
-	if d.RetryAfter > 0 {
+	if row.Waits && d.RetryAfter > 0 {
 		if with, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}); err == nil {
 			s = with
 		}

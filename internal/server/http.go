@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 	restv1 "github.com/f4ee788f/quota/proto/rest/quota/v1"
@@ -101,7 +102,14 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		gateway.ServeHTTP(w, r)
 	})
-	return mux, nil
+	// The mux would redirect a path that is not clean to a clean one, of another tenant: no id has such a path.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; p != "/" && !limit.CleanSegments(strings.TrimPrefix(p, "/")) {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("%w: the path %s has an empty, . or .. element; no id has any", fault.ErrInvalid, limit.Quote(p)))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
 }
 
 // loopbackHost reports whether a request was meant for this machine by an address, or

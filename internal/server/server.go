@@ -22,6 +22,7 @@ import (
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -249,15 +250,9 @@ func (s *Server) serve() error {
 	if err != nil {
 		return fmt.Errorf("server: REST: %w", err)
 	}
-	s.http = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       restTimeout,
-		WriteTimeout:      restTimeout + 5*time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = listen.HTTP(handler)
+	s.http.WriteTimeout = restTimeout + 5*time.Second
+	s.http.ErrorLog = slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug)
 	if c.TLS != nil {
 		s.http.TLSConfig = c.TLS.Clone()
 		if certificates { // probes have none; REST asks for one itself

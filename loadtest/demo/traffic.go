@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	bounded "github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -55,7 +56,7 @@ func listen(h http.Handler) (at *url.URL, stop func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	s := bounded.HTTP(h)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	stop = func() error {

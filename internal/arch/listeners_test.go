@@ -1,0 +1,61 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every HTTP listener has the bounds of internal/listen: nobody else makes a server, nor serves without one.
+func TestEveryListenerIsBounded(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "--cached", "--others", "--exclude-standard", "*.go").Output()
+	if err != nil {
+		t.Skip("SKIPPED: not a git checkout")
+	}
+	files := 0
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "internal/listen/") || strings.HasPrefix(name, "loadtest/bench/") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, filepath.Join("../..", name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			continue // deleted, or somebody else's
+		}
+		files++
+		ast.Inspect(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := s.X.(*ast.Ident); !ok || x.Name != "http" {
+				return true
+			}
+			switch s.Sel.Name {
+			case "ListenAndServe", "ListenAndServeTLS", "Serve", "ServeTLS":
+				t.Errorf("%s: http.%s has no bounds; use internal/listen", fset.Position(s.Pos()), s.Sel.Name)
+			}
+			return true
+		})
+		ast.Inspect(f, func(n ast.Node) bool {
+			c, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if s, ok := c.Type.(*ast.SelectorExpr); ok && s.Sel.Name == "Server" {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "http" {
+					t.Errorf("%s: an http.Server of its own; use internal/listen", fset.Position(c.Pos()))
+				}
+			}
+			return true
+		})
+	}
+	if files < 300 {
+		t.Errorf("only %d files were looked at", files)
+	}
+}

@@ -205,8 +205,8 @@ func TestWaitPaces(t *testing.T) {
 				if d := c.Wait(ctx, tenant("a")); d.Allowed || d.Reason != ReasonDeadline {
 					t.Errorf("with 10 ms: %+v, want denied for the deadline", d)
 				}
-				if d := c.WaitN(t.Context(), 2, tenant("a")); d.Allowed || d.Reason != ReasonLimit {
-					t.Errorf("for more than there ever is: %+v, want denied by the limit", d)
+				if d := c.WaitN(t.Context(), 2, tenant("a")); d.Allowed || d.Reason != ReasonTooLarge {
+					t.Errorf("for more than there ever is: %+v, want denied for being too large", d)
 				}
 				shut(t, c)
 			})

@@ -300,10 +300,13 @@ func (e *Entry) row(slot int64) (ledger.Row, bool) {
 	case s.now.Load().rule.Limit.Shadow:
 		r.Attributes = ledger.WouldDeny
 	case at >= 0 && r.Meter != "":
-		r.Tenant = strings.Clone(e.Values()[at])
+		r.Tenant = strings.Clone(e.rootedIn())
 		r.Attributes = pairs(s.names, e.values(), at)
 	case r.Meter != "":
 		r.Attributes = pairs(s.names, e.values(), at)
+	}
+	if r.Tenant != "" {
+		r.Plan = e.planNow(r.Tenant)
 	}
 	return r, r.Tenant != ""
 }

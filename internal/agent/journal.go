@@ -69,7 +69,8 @@ type feed struct {
 //
 // Of many buckets there are several, each of about maxRecord bytes, so that none is more than a reader takes.
 const (
-	recordCells    = 'C' // what row cells feed from now on: of each, a feed
+	recordCells    = 'D' // what row cells feed from now on: of each, a feed
+	recordPlanless = 'C' // likewise, of before rows had a plan
 	recordOldCells = 'c' // of cells that have what was refused second
 	recordBooked   = 'b' // what was booked: the slot, and of each cell its number, admitted, denied, and the counts up to which
 	recordGone     = 'x' // of cells, by number: they feed nothing any more, whatever is in them
@@ -365,7 +366,7 @@ func (p *feed) append(b []byte) []byte {
 	for _, n := range [...]int64{int64(p.number), overage, p.key.Version, p.rowed, p.rowedDenied} {
 		b = binary.AppendVarint(b, n)
 	}
-	for _, s := range [...]string{p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes} {
+	for _, s := range [...]string{p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes, p.key.Plan} {
 		b = append(binary.AppendVarint(b, int64(len(s))), s...)
 	}
 	return b
@@ -403,10 +404,10 @@ var ErrRecord = errors.New("agent: no record of a journal")
 func (r *Recovery) Record(record []byte) error {
 	d := decoder{rest: record}
 	switch kind := d.byte(); kind {
-	case recordCells, recordOldCells:
+	case recordCells, recordPlanless, recordOldCells:
 		r.counted = true
 		for d.more() {
-			p := d.feed()
+			p := d.feed(kind == recordCells)
 			p.old = kind == recordOldCells
 			r.feeds[p.number] = p
 		}
@@ -621,10 +622,13 @@ func (d *decoder) bytes() []byte {
 	return b
 }
 
-func (d *decoder) feed() *feed {
+func (d *decoder) feed(plans bool) *feed {
 	p := &feed{number: uint32(d.int()), overage: d.int() == 1}
 	p.key.Version, p.rowed, p.rowedDenied = d.int(), d.int(), d.int()
 	p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes = string(d.bytes()), string(d.bytes()), string(d.bytes()), string(d.bytes())
+	if plans {
+		p.key.Plan = string(d.bytes())
+	}
 	return p
 }
 

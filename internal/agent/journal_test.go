@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,12 +73,21 @@ func (m *model) units() (billed map[string]int64, denied int64) {
 		for _, r := range reports {
 			rows, _ := ledger.DecodeRows(r.Payload)
 			for _, row := range rows {
-				billed[row.Tenant+" "+row.Attributes] += row.Admitted
+				billed[row.Tenant+" "+row.Attributes+" "+row.Plan] += row.Admitted
 				denied += row.Denied
 			}
 		}
 	}
 	return billed, denied
+}
+
+// byUser adds up units by all but the plan.
+func byUser(units map[string]int64) map[string]int64 {
+	sum := make(map[string]int64)
+	for k, n := range units {
+		sum[k[:strings.LastIndex(k, " ")]] += n
+	}
+	return sum
 }
 
 // An agent is killed before and after every record, and between any two steps of its life: what is recovered and
@@ -106,7 +116,8 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	sync()
 	check := func(where string, m *model) {
 		got, gotDenied := m.units()
-		for _, k := range []string{"a user=u0", "a user=u1", "a user=u2", "a user=u3"} {
+		for k := range 8 {
+			k := fmt.Sprintf("a user=u%d %c", k/2, "pq"[k%2])
 			if n := got[k]; n < counted[k] || n > counted[k]+flying[k] {
 				t.Fatalf("seed %d, %s: the ledger has %d units of %s: %d were admitted, %d are under way", seed, where, n, k, counted[k], flying[k])
 			}
@@ -146,13 +157,15 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		if err != nil {
 			t.Fatalf("seed %d, power lost %s: %v", seed, where, err)
 		}
-		got, gotDenied := dark.units()
+		// That the plan changed since the last sync may be lost as well.
+		units, gotDenied := dark.units()
+		got, counted, flying := byUser(units), byUser(counted), byUser(flying)
 		for k, n := range got {
-			if n > counted[k]+max(flying[k], hung[k]) {
-				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], hung[k])
+			if n > counted[k]+max(flying[k], byUser(hung)[k]) {
+				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], byUser(hung)[k])
 			}
 		}
-		for k, n := range safe {
+		for k, n := range byUser(safe) {
 			if got[k] < n {
 				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted before the last sync", seed, where, got[k], k, n)
 			}
@@ -170,7 +183,7 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	r, set := registryOf(t, j, 100)
 	slot := int64(300)
 	j.Slot(slot)
-	now, version := int64(1_000_000), int64(1)
+	now, version, plan := int64(1_000_000), int64(1), "p"
 	var anew []func() error // a log that is made anew
 	collect := func() {
 		now += 1000
@@ -179,7 +192,7 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	}
 	for range 120 {
 		k := fmt.Sprintf("u%d", rng.IntN(4))
-		key := "a user=" + k
+		key := "a user=" + k + " " + plan
 		if len(anew) > 0 && rng.IntN(4) == 0 { // the disk has the log that was made anew
 			if err := anew[0](); err != nil {
 				t.Fatal(err)
@@ -219,7 +232,11 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		case 5:
 			collect()
 			version++
+			if plan = "q"; version%2 == 1 {
+				plan = "p"
+			}
 			adopt(t, r, version)
+			r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: plan}})
 			j.Follow(r)
 			set = r.Find("a")
 		default:
@@ -259,8 +276,8 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	if crashes < 300 {
 		t.Errorf("seed %d: only %d crashes", seed, crashes)
 	}
-	if len(counted) != 4 {
-		t.Errorf("seed %d: %v were counted, want all four", seed, counted)
+	if len(counted) < 6 {
+		t.Errorf("seed %d: %v were counted, want most users under both plans", seed, counted)
 	}
 }
 
@@ -280,9 +297,8 @@ func registryOf(t *testing.T, j *Journal, most int) (*Registry, *Set) {
 
 func adopt(t *testing.T, r *Registry, version int64) {
 	t.Helper()
-	rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{
-		{Name: "l", By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m"},
-	}}}})
+	same := []limit.Limit{{Name: "l", By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m"}}
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Plans: []limit.Plan{{Name: "p", Limits: same}, {Name: "q", Limits: same}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"bytes"
 	"runtime"
 	"testing"
 	"unsafe"
@@ -23,9 +24,9 @@ func TestCellsOfAnOldLog(t *testing.T) {
 	for i, n := range []int64{0, 5, 2, 0, 9, 9, 0, 1} { // nothing is there, 5 refused, 2 back, 9 put in, 1 excused
 		(*[8]counter)(unsafe.Pointer(d.cells[0]))[i].Store(n)
 	}
-	for _, record := range d.records {
-		if record[0] == recordCells {
-			record[0] = recordOldCells
+	for i, record := range d.records {
+		if record[0] == recordCells { // and rows had no plan
+			d.records[i] = append([]byte{recordOldCells}, bytes.TrimSuffix(record[1:], []byte("\x02p"))...)
 		}
 	}
 	d.oneLine(t, 7, 4)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -59,6 +60,7 @@ type Registry struct {
 	unasked []*Tenant              // to be asked for; at most max
 	pending map[*Tenant]struct{}   // tenants whose set waits for an answer
 	shared  map[string]*shared     // by what makes the items
+	rooted  map[*Tenant]int32      // buckets of the top level's limits whose usage is a tenant's, by tenant
 	nested  bool                   // some tenant has, or had, a parent: which tenants are below one takes a look at all
 	closed  bool
 	journal *Journal // nil without
@@ -70,7 +72,7 @@ type Registry struct {
 func NewRegistry(max int) *Registry {
 	r := &Registry{
 		seed: maphash.MakeSeed(), max: max,
-		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared),
+		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
 	}
 	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
 	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) }, (*Entry).fetch, (*Entry).fetchScope)
@@ -106,7 +108,8 @@ type Set struct {
 	Chain []string  // the tenant and its ancestors
 	self  [1]string // what Chain is, of a tenant without any
 	owner *Tenant   // the tenant; nil for none
-	_     [8]byte   // to two cache lines, of which an ordinary decision reads the first
+	// plan is the tenant's, whose limits these are. With it the set has two cache lines, of which an ordinary decision reads the first.
+	plan unique.Handle[string]
 }
 
 // mark tells sets apart, mostly: sixteen bits of its tenant's hash.
@@ -409,6 +412,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 	e := newEntry(s, values, now, r.journal, r.entries.live < aloneUpTo)
 	r.entries.insert(h, e)
 	s.entries++
+	r.root(e)
 	if len(s.names) == 0 {
 		s.direct.Store(e)
 	}
@@ -581,7 +585,7 @@ func (r *Registry) Sweep() {
 			t.idle = min(t.idle+1, forgotten)
 		}
 		s := t.set.Load()
-		holds := t.idle < forgotten || s != nil && s.holds()
+		holds := t.idle < forgotten || s != nil && s.holds() || r.rooted[t] > 0 // or its plan were not known when they are booked
 		if !holds {
 			unused = append(unused, t)
 		} else if r.nested && s != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unique"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -109,8 +110,9 @@ func topOf(rules *limit.Rules) []limit.Held {
 	return top
 }
 
-// Differ reports whether a tenant that is known already is said to have changed, and calls each for every bucket of the limits
-// that it and those below it have: their usage is of what was known. The owner's.
+// Differ reports whether a tenant that is known already is said to have changed, or has waited for its ancestors since it did, and
+// calls each for every bucket of the limits that it and those below it have, and of the top level's that count its usage: that
+// is of what was known. The owner's.
 func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,6 +120,11 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	for i := range tenants {
 		said := &tenants[i]
 		if t := r.find(said.ID); t != nil && t.known && !t.overtook(said) && !t.is(said) {
+			changed[t.id] = true
+		}
+	}
+	for t := range r.pending {
+		if len(tenants) > 0 && t.known && t.set.Load() != nil {
 			changed[t.id] = true
 		}
 	}
@@ -134,9 +141,13 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 			}
 		}
 	})
-	if search != nil {
+	rooted := false
+	for id := range changed {
+		rooted = rooted || r.rooted[r.find(id)] > 0
+	}
+	if search != nil || rooted {
 		r.entries.each(func(e *Entry) {
-			if search[e.scope()] {
+			if search[e.scope()] || rooted && changed[e.rootedIn()] {
 				each(e)
 			}
 		})
@@ -243,6 +254,7 @@ type rebuild struct {
 	*Registry
 	round     int64
 	limits    []limit.Limit     // scratch
+	chain     []limit.Tenant    // whose set is made: the tenant and its ancestors
 	different map[*Scope]*terms // what it said before
 	left      []*Scope          // own scopes of the sets that were replaced
 	orphans   map[*Scope]bool
@@ -316,7 +328,9 @@ func (b *rebuild) resolve(t *Tenant) {
 	}
 	b.limits = limits
 	held, err := b.rules.Chain(chain)
+	b.chain = chain
 	s := b.set(chain, held)
+	s.plan = b.planOf(t.id, b.rules)
 	if b.trial != nil {
 		// A tenant without a plan there has no limits to try.
 		if held, err := b.trial.Chain(chain); err == nil {
@@ -576,7 +590,16 @@ func (b *rebuild) upToDate(key kindKey, h *limit.Held, rules *limit.Rules) *Scop
 		s.goBy(t)
 	}
 	s.version, s.round, s.orphan = rules.Policy.Version, b.round, false
+	if h.Tenant != "" {
+		s.plan = b.planOf(h.Tenant, rules)
+	}
 	return s
+}
+
+// planOf is the plan of a tenant of the chain, as the rules say.
+func (b *rebuild) planOf(tenant string, rules *limit.Rules) unique.Handle[string] {
+	at := slices.IndexFunc(b.chain, func(t limit.Tenant) bool { return t.ID == tenant })
+	return unique.Make(rules.Policy.PlanOf(&b.chain[at]))
 }
 
 // termsOf returns the terms of a held limit, the same for all tenants that have a plan's as it is.
@@ -620,6 +643,7 @@ func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
 	e.reopen()
 	r.mu.Lock()
 	r.entries.remove(r.hash(e.scope(), e.values()), e)
+	r.unroot(e)
 	r.buckets.Store(int64(r.entries.live))
 	s := e.scope()
 	if s.direct.Load() == e {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unique"
 
 	"github.com/f4ee788f/quota/internal/limit"
 )
@@ -27,9 +28,10 @@ type Scope struct {
 	terms [2]atomic.Pointer[terms]
 
 	// The registry's, under its mutex.
-	beyond  *Scope // of what the limit admits above itself; nil where it has no such bucket
-	version int64  // policy version that usage is booked under
-	round   int64  // of the last rebuild that found it in force
+	beyond  *Scope                // of what the limit admits above itself; nil where it has no such bucket
+	version int64                 // policy version that usage is booked under
+	plan    unique.Handle[string] // and the plan of who holds it; of no use at the top level, where it is each tenant's own: see Set.plan
+	round   int64                 // of the last rebuild that found it in force
 	entries int32
 	edition uint8 // of the terms that buckets follow
 	orphan  bool  // the policy no longer has it: its buckets are to be given up

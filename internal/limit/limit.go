@@ -191,15 +191,19 @@ func (p *Policy) Plan(name string) *Plan {
 	return nil
 }
 
+// PlanOf is the name of t's plan under p: the default plan's where t does not exist.
+func (p *Policy) PlanOf(t *Tenant) string {
+	if !t.Exists {
+		return p.DefaultPlan
+	}
+	return t.Plan
+}
+
 // TenantLimits returns the limits that t holds under p: those of its plan, or of
 // the default plan where t does not exist, with its overrides in place. It
 // reports false when t has no plan at all, so that its requests are refused.
 func (p *Policy) TenantLimits(t Tenant) ([]Limit, bool) {
-	name := t.Plan
-	if !t.Exists {
-		name = p.DefaultPlan
-	}
-	plan := p.Plan(name)
+	plan := p.Plan(p.PlanOf(&t))
 	if plan == nil {
 		return nil, false
 	}

@@ -271,10 +271,7 @@ func (r *Rules) Top() []*Rule { return r.top }
 
 // plan returns the rules of t's plan, and whether t has them as they are.
 func (r *Rules) plan(t *Tenant) (rules []*Rule, same bool, err error) {
-	name := t.Plan
-	if !t.Exists {
-		name = r.Policy.DefaultPlan
-	}
+	name := r.Policy.PlanOf(t)
 	rules, ok := r.plans[name]
 	if !ok {
 		return nil, false, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrNoPlan)

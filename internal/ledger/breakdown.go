@@ -25,7 +25,7 @@ const (
 // attribute's name.
 const (
 	DimTenant     = "tenant"
-	DimPlan       = "plan" // that the tenant had when the slot began; empty for one that had none
+	DimPlan       = "plan" // that the units were admitted under; empty where that is not known
 	DimLimit      = "limit"
 	DimMeter      = "meter"
 	DimAttributes = "attributes" // all of the limit's, joined by AttributeSep

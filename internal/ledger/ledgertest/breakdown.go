@@ -20,12 +20,6 @@ type sealedRow struct {
 	height int64
 }
 
-// plans of breakdown's tenants: from (Unix seconds), plan.
-type planned struct {
-	tenant, plan string
-	from         int64
-}
-
 // breakdown: usage told apart by anything is what a loop over the rows of the blocks
 // gives, at any height, whole and in pages, whatever is folded meanwhile.
 func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
@@ -37,16 +31,8 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	clock.Advance(40 * time.Hour) // April 2, 15:50
 	begin := clock.Now().Add(-60 * time.Hour).Truncate(time.Hour)
-	at := func(d time.Duration) int64 { return begin.Add(d).Unix() }
 	for i, tenant := range [][2]string{{"acme", ""}, {"acme/web", "acme"}, {"acme/web/eu", "acme/web"}, {"zeta", ""}} {
 		e.Tamper(t, fmt.Sprintf("INSERT INTO tenants (id, plan, parent, overrides, suspended, change) VALUES ('%s', 'x', '%s', '', 0, %d)", tenant[0], tenant[1], i))
-	}
-	plans := []planned{
-		{"acme", "free", at(3*time.Hour + 10*time.Minute)}, {"acme", "paid", at(20*time.Hour + 20*time.Minute)}, {"acme", "gone", at(31*time.Hour - 9*time.Second)}, {"acme", "free", at(31*time.Hour - 2*time.Second)},
-		{"zeta", "free", at(-time.Hour)}, {"acme/web", "paid", at(50 * time.Hour)}, {"zeta", "paid", at(20*time.Hour + 40*time.Minute)},
-	}
-	for _, p := range plans {
-		e.Tamper(t, fmt.Sprintf("INSERT INTO subscriptions (tenant, from_ms, plan) VALUES ('%s', %d, '%s')", p.tenant, p.from*1000-1, p.plan))
 	}
 	random := rand.New(rand.NewPCG(7, 7))
 	var all []sealedRow
@@ -58,6 +44,7 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 			n := random.IntN(3)
 			r.Limit, r.Meter = []string{"requests", "per-user", "egress"}[n], []string{"requests", "", "egress"}[n]
 			r.Attributes = fmt.Sprintf("endpoint=/%d%sxendpoint=/9%suser=u%d", random.IntN(3), ledger.AttributeSep, ledger.AttributeSep, random.IntN(3))
+			r.Plan = []string{"free", "paid", ""}[random.IntN(3)]
 			r.Version, r.Denied, r.Overage = int64(1+random.IntN(3)), int64(random.IntN(7)), int64(random.IntN(2))
 			if random.IntN(20) == 0 {
 				r.Admitted, r.Overage, r.Denied, r.Meter, r.Attributes = 0, 0, 5, "", ledger.WouldDeny
@@ -103,7 +90,7 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 		for _, n := range random.Perm(len(dimensions))[:random.IntN(4)] {
 			q.By = append(q.By, dimensions[n])
 		}
-		want := broken(all, plans, &q)
+		want := broken(all, &q)
 		got, info := breakdownOf(t, books, q)
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatalf("question %d %+v:\n got %s\nwant %s", i, q, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
@@ -163,7 +150,7 @@ func breakdownWithoutEntries(t *testing.T, e Engine, books ledger.Books) {
 		return err
 	}
 	for i, q := range []ledger.BreakdownQuery{
-		{}, {Every: ledger.EveryHour, By: []string{ledger.DimTenant}}, {Plan: "free", From: april}, {Height: 2}, {Every: ledger.EverySlot, From: april}, {Peak: true, From: april}, {Since: 1, From: april}, {Height: 1, From: april},
+		{}, {Every: ledger.EveryHour, By: []string{ledger.DimTenant}}, {Plan: "free"}, {By: []string{ledger.DimPlan}}, {Height: 2}, {Every: ledger.EverySlot, From: april}, {Peak: true, From: april}, {Since: 1, From: april}, {Height: 1, From: april},
 	} {
 		if err := ask(q); err != nil {
 			t.Errorf("question %d: %v", i, err)
@@ -171,7 +158,7 @@ func breakdownWithoutEntries(t *testing.T, e Engine, books ledger.Books) {
 	}
 	for what, q := range map[string]ledger.BreakdownQuery{
 		"by slot": {Every: ledger.EverySlot}, "its peak": {Peak: true}, "since a height": {Since: 1}, "begins or ends within an hour": {From: april.Add(-150 * time.Minute)},
-		"a day of a zone": {Every: ledger.EveryDay, Zone: kolkata}, "a height below 2": {Height: 1}, "changed within an hour": {Plan: "free"},
+		"a day of a zone": {Every: ledger.EveryDay, Zone: kolkata}, "a height below 2": {Height: 1},
 	} {
 		if err := ask(q); !errors.Is(err, ledger.ErrQuery) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "before 2026-04-01 are archived") {
 			t.Errorf("%s without entries: %v, want a refusal", what, err)
@@ -251,30 +238,10 @@ func pagedBreakdown(t *testing.T, books ledger.Books, q ledger.BreakdownQuery) (
 }
 
 // broken answers a question by a loop over all rows.
-func broken(all []sealedRow, plans []planned, q *ledger.BreakdownQuery) []string {
+func broken(all []sealedRow, q *ledger.BreakdownQuery) []string {
 	zone := q.Zone
 	if zone == nil {
 		zone = time.UTC
-	}
-	plan := func(tenant string, slot int64) (plan string) {
-		first := true
-		for _, p := range plans {
-			if p.tenant != tenant {
-				continue
-			}
-			from := p.from
-			if first {
-				from -= from % 3600
-			}
-			first = false
-			if up := from % 300; up != 0 {
-				from += 300 - up
-			}
-			if from <= slot {
-				plan = p.plan
-			}
-		}
-		return plan
 	}
 	rows := map[string]*ledger.BreakdownRow{}
 	slots := map[string]map[int64]int64{}
@@ -285,7 +252,7 @@ func broken(all []sealedRow, plans []planned, q *ledger.BreakdownQuery) []string
 		case q.Height > 0 && r.height > q.Height, r.height <= q.Since, r.Attributes == ledger.WouldDeny, slices.Contains(q.Except, r.Version),
 			!q.From.IsZero() && at.Before(q.From), !q.To.IsZero() && !at.Before(q.To),
 			q.Tenant != "" && r.Tenant != q.Tenant && (!q.Subtree || !strings.HasPrefix(r.Tenant, q.Tenant+"/")),
-			q.Plan != "" && plan(r.Tenant, r.Slot) != q.Plan, q.Limit != "" && r.Limit != q.Limit, q.Meter != "" && r.Meter != q.Meter,
+			q.Plan != "" && r.Plan != q.Plan, q.Limit != "" && r.Limit != q.Limit, q.Meter != "" && r.Meter != q.Meter,
 			q.Attribute != "" && !slices.Contains(pairs, q.Attribute):
 			continue
 		}
@@ -315,7 +282,7 @@ func broken(all []sealedRow, plans []planned, q *ledger.BreakdownQuery) []string
 			case ledger.DimTenant:
 				name = r.Tenant
 			case ledger.DimPlan:
-				name = plan(r.Tenant, r.Slot)
+				name = r.Plan
 			case ledger.DimLimit:
 				name = r.Limit
 			case ledger.DimMeter:

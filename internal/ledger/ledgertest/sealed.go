@@ -47,7 +47,9 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 		r.Limit, r.Meter, r.Version, r.Overage = limit, meter, version, overage
 		return r
 	}
-	settle(start, row(start, "acme", 5), with(row(start, "acme", 7), "requests", "requests", 2, 3), with(row(start, "acme", 9), "egress", "egress", 1, 0),
+	free := row(start, "acme", 2)
+	free.Plan = "free"
+	settle(start, row(start, "acme", 5), free, with(row(start, "acme", 7), "requests", "requests", 2, 3), with(row(start, "acme", 9), "egress", "egress", 1, 0),
 		with(row(start, "acme", 99), "unmetered", "", 1, 0), row(start, "zeta", 11), with(row(start, "acme", 50), "requests", "requests", 8, 0))
 	fold()
 	clock.Advance(10 * time.Minute)
@@ -59,23 +61,23 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	slot := func(at time.Time) int64 { return at.Truncate(5 * time.Minute).Unix() }
 	list := func(got ledger.SealedSums) (text string) {
 		for _, u := range got.Usage {
-			text += fmt.Sprintf("%+d %s v%d %d/%d %t; ", u.Slot-slot(start), u.Meter, u.Version, u.Admitted, u.Overage, u.Late)
+			text += fmt.Sprintf("%+d %s v%d %s %d/%d %t; ", u.Slot-slot(start), u.Meter, u.Version, u.Plan, u.Admitted, u.Overage, u.Late)
 		}
 		return text
 	}
 	all := ledger.SealedQuery{From: slot(start), To: slot(second) + 1, Except: []int64{8}}
-	if got, want := list(read(all)), "+0 egress v1 9/0 true; +0 requests v1 25/0 true; +0 requests v2 7/3 true; +600 requests v1 30/0 true; "; got != want {
+	if got, want := list(read(all)), "+0 egress v1 paid 9/0 true; +0 requests v1 free 2/0 true; +0 requests v1 paid 25/0 true; +0 requests v2 paid 7/3 true; +600 requests v1 paid 30/0 true; "; got != want {
 		t.Errorf("all:\n got %s\nwant %s", got, want)
 	}
 	sealedHours(t, books, all)
 	late := all
 	late.Since = 1
-	if got, want := list(read(late)), "+0 egress v1 9/0 false; +0 requests v1 5/0 false; +0 requests v1 20/0 true; +0 requests v2 7/3 false; +600 requests v1 30/0 true; "; got != want {
+	if got, want := list(read(late)), "+0 egress v1 paid 9/0 false; +0 requests v1 free 2/0 false; +0 requests v1 paid 5/0 false; +0 requests v1 paid 20/0 true; +0 requests v2 paid 7/3 false; +600 requests v1 paid 30/0 true; "; got != want {
 		t.Errorf("since the first block:\n got %s\nwant %s", got, want)
 	}
 	first := all
 	first.Height = 1
-	if got, want := list(read(first)), "+0 egress v1 9/0 true; +0 requests v1 5/0 true; +0 requests v2 7/3 true; "; got != want {
+	if got, want := list(read(first)), "+0 egress v1 paid 9/0 true; +0 requests v1 free 2/0 true; +0 requests v1 paid 5/0 true; +0 requests v2 paid 7/3 true; "; got != want {
 		t.Errorf("at the first block:\n got %s\nwant %s", got, want)
 	}
 	after := ledger.SealedQuery{From: slot(second), To: slot(second) + 1, Since: 1, Late: true}
@@ -120,7 +122,7 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	fold()
 	late.Since = 3
-	if got := read(late); got.Usage[2].Admitted != -4 || !got.Usage[2].Late {
+	if got := read(late); got.Usage[3].Admitted != -4 || !got.Usage[3].Late {
 		t.Errorf("a correction: %s, want 4 units less, late", list(got))
 	}
 }

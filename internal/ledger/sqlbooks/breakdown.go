@@ -132,15 +132,7 @@ func (b *Books) needsArchive(ctx context.Context, tx *sql.Tx, q *ledger.Breakdow
 	if of.Block.Height < high {
 		return bad(fmt.Sprintf("a height below %d", high))
 	}
-	if !q.Has(ledger.DimPlan) && q.Plan == "" {
-		return nil
-	}
-	var cut bool
-	err = tx.QueryRowContext(ctx, fmt.Sprintf("WITH %s SELECT EXISTS (SELECT 1 FROM edges WHERE hour >= %d AND hour < %d)", ranges, of.From-3599, min(of.To, before))).Scan(&cut)
-	if err == nil && cut {
-		return bad("a plan that changed within an hour")
-	}
-	return err
+	return nil
 }
 
 // emitted is an error of who takes the rows: none of the engine's.
@@ -246,16 +238,6 @@ func (s *statement) scanner() func(rows *sql.Rows) (*ledger.BreakdownRow, error)
 	}
 }
 
-// ranges is which plan tenants had when, by the edges that statements have: whole five
-// minutes, a tenant's first plan from the hour that it began in. Of several that are
-// moved to one edge the last is left.
-const ranges = `ranges AS (
-		SELECT tenant, plan, from_s, coalesce(lead(from_s) OVER (PARTITION BY tenant ORDER BY from_ms), 9000000000000) AS to_s FROM (
-			SELECT tenant, plan, from_ms, CASE WHEN lag(from_ms) OVER (PARTITION BY tenant ORDER BY from_ms) IS NULL
-				THEN (from_ms + 999) / 1000 / 3600 * 3600 ELSE ((from_ms + 999) / 1000 + 299) / 300 * 300 END AS from_s
-			FROM subscriptions) AS begun),
-	edges AS (SELECT DISTINCT tenant, from_s - from_s % 3600 AS hour FROM ranges WHERE from_s % 3600 <> 0)`
-
 // BreakdownSQL is the query of a chunk and its parameters, for tests of how it is planned;
 // higher as breakdown's.
 func BreakdownSQL(engine Engine, q *ledger.BreakdownQuery, c ledger.Chunk, height int64, higher bool) (text string, args []any) {
@@ -267,7 +249,6 @@ func BreakdownSQL(engine Engine, q *ledger.BreakdownQuery, c ledger.Chunk, heigh
 // many of a month, and then by names. higher says that there are blocks above the height.
 func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int64, higher bool) *statement {
 	s := &statement{d: d, q: q, chunk: c}
-	plan := q.Has(ledger.DimPlan) || q.Plan != ""
 	timed := s.timed() || q.Peak // parts have a start: that of the row, or of the slot
 	for _, d := range q.By {
 		s.names = append(s.names, s.name(d))
@@ -276,9 +257,6 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 	if q.Subtree { // first, for its parameter is the first
 		s.param(q.Tenant)
 		with = d.below() + ",\n\t"
-	}
-	if plan {
-		with += ranges + ",\n\t"
 	}
 	keys := s.keys()
 	var parts []string
@@ -295,17 +273,10 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		} else if timed {
 			columns += ", " + s.start(at) + " AS start"
 		}
-		if plan {
-			columns += ", coalesce(p.plan, '') AS plan"
-			from += " LEFT JOIN ranges p ON p.tenant = k.tenant AND p.from_s <= " + at + " AND p.to_s > " + at
-			if q.Plan != "" {
-				where += " AND p.plan = " + s.param(q.Plan)
-			}
-		}
 		parts = append(parts, columns+" FROM "+from+" WHERE "+where+keys)
 	}
 	joined := func(from, t string) string {
-		if keys != "" || plan {
+		if keys != "" {
 			from += " JOIN keys k ON k.key = " + t + ".key"
 		}
 		return from
@@ -321,9 +292,6 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 		uncut := func(at string) (which string) {
 			if divided != "" {
 				which = " AND " + at + " NOT IN (" + divided + ")"
-			}
-			if plan {
-				which += " AND NOT EXISTS (SELECT 1 FROM edges x WHERE x.tenant = k.tenant AND x.hour = " + at + ")"
 			}
 			return which
 		}
@@ -345,23 +313,13 @@ func (d *dialect) breakdown(q *ledger.BreakdownQuery, c ledger.Chunk, height int
 			tables := "divided x JOIN entries e ON " + within
 			if keys != "" {
 				tables = "divided x CROSS JOIN keys k JOIN entries e ON e.key = k.key AND " + within
-			} else if plan {
-				tables += " JOIN keys k ON k.key = e.key"
 			}
 			part(tables, "e.slot", "e", at, false)
-			at += " AND x.hour NOT IN (" + divided + ")"
-		}
-		if plan { // hours within which a tenant's plan changed
-			part("edges x JOIN keys k ON k.tenant = x.tenant JOIN entries e ON e.key = k.key AND "+within,
-				"e.slot", "e", at, false)
 		}
 	}
 	byKey, group := "key", "key"
 	if timed {
 		byKey, group = byKey+", start", group+", start"
-	}
-	if plan {
-		byKey, group = byKey+", plan", group+", plan"
 	}
 	with += "parts AS (" + strings.Join(parts, "\n\tUNION ALL ") + "),\n\tby_key AS (SELECT " + byKey + ", " + s.d.sums + " FROM parts GROUP BY " + group + ")"
 
@@ -435,7 +393,7 @@ func (s *statement) name(dimension string) string {
 	case ledger.DimTenant:
 		return "k.tenant"
 	case ledger.DimPlan:
-		return "b.plan"
+		return "k.plan"
 	case ledger.DimLimit:
 		return "k.limit_name"
 	case ledger.DimMeter:
@@ -454,6 +412,9 @@ func (s *statement) keys() (which string) {
 		which += " AND k.tenant IN (SELECT id FROM below)"
 	case q.Tenant != "":
 		which += " AND k.tenant = " + s.param(q.Tenant)
+	}
+	if q.Plan != "" {
+		which += " AND k.plan = " + s.param(q.Plan)
 	}
 	if q.Limit != "" {
 		which += " AND k.limit_name = " + s.param(q.Limit)

@@ -98,12 +98,12 @@ func (k *kept) add(a *ledger.AddedSum) {
 	}
 	for i := range k.sums {
 		h := &k.sums[i]
-		if h.Start == start && h.Limit == a.Limit && h.Meter == a.Meter && h.Version == a.Version {
+		if h.Start == start && h.Limit == a.Limit && h.Meter == a.Meter && h.Version == a.Version && h.Plan == a.Plan {
 			h.Add(a.Sum)
 			return
 		}
 	}
-	k.sums = append(k.sums, ledger.HourlySum{Tenant: a.Tenant, Start: start, Limit: a.Limit, Meter: a.Meter, Version: a.Version, Sum: a.Sum})
+	k.sums = append(k.sums, ledger.HourlySum{Tenant: a.Tenant, Start: start, Limit: a.Limit, Meter: a.Meter, Version: a.Version, Plan: a.Plan, Sum: a.Sum})
 }
 
 // answer is Sum. Questions that differ in their tenants alone are one of the ledger's.

@@ -37,7 +37,7 @@ func TestGolden(t *testing.T) {
 			}
 			var out strings.Builder
 			fmt.Fprintf(&out, "%s\n", p.String())
-			for _, change := range []string{"no change", "to another plan", "to another price", "away and back"} {
+			for _, change := range []string{"no change", "to another plan", "to another price", "away and back", "away and back within a slot"} {
 				for _, late := range []bool{false, true} {
 					for _, credit := range []bool{false, true} {
 						fmt.Fprintf(&out, "\n%s, late usage %t, credit %t\n", change, late, credit)
@@ -89,9 +89,14 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 		// A change within a slot counts from the next one on.
 		in.Subscriptions = []Subscription{{"paid", october.From, at(11, 0) - 299}, {"gold", at(11, 0) - 299, at(16, 0)}, {"paid", at(16, 0), 0}}
 	}
+	plan, within := "", change == "away and back within a slot"
+	if within { // for a minute and a half, of which no slot begins in any
+		in.Subscriptions = []Subscription{{"paid", october.From, at(12, 9) + 100}, {"gold", at(12, 9) + 100, at(12, 9) + 190}, {"paid", at(12, 9) + 190, 0}}
+		plan = "paid"
+	}
 	use := func(slot, version, admitted, overage int64, late bool) {
 		for _, meter := range []string{"requests", "egress"} {
-			in.Usage = append(in.Usage, Usage{Slot: slot, Version: version, Units: Units{meter, admitted, overage}, Late: late})
+			in.Usage = append(in.Usage, Usage{Slot: slot, Version: version, Plan: plan, Units: Units{meter, admitted, overage}, Late: late})
 		}
 	}
 	use(october.To-300, 1, 950, 20, false)
@@ -99,6 +104,13 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 	use(at(12, 9), 2, 301, 7, true)
 	use(at(12, 9), 1, 40, 0, true) // an agent that the change had not reached
 	use(at(20, 9), 2, 600, 0, true)
+	if plan = "gold"; within {
+		use(at(12, 9), 1, 6000, 0, true)
+		use(at(12, 10), 1, 11, 0, true) // an agent that the way back had not reached
+	}
+	if plan = ""; within {
+		plan = "paid"
+	}
 	if late {
 		use(october.To-600, 1, 151, 5, true)
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/f4ee788f/quota/internal/calendar"
 )
 
-// Grid is what all edges are moved up to: the ledger's usual slot. Usage belongs where
+// Grid is what the edges of periods are moved up to: the ledger's usual slot. Usage belongs where
 // its slot begins, so that an edge within a slot would divide what cannot be divided.
-// It is the same whatever slots a policy has, so that a period never moves.
+// It is the same whatever slots a policy has, so that a period never moves. Edges of plans and prices stay
+// where they are, for usage says which of them it is of.
 const Grid = 300 // seconds
 
 // ErrPeriod means that a name is none of a period.

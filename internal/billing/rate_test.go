@@ -11,14 +11,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The pricer of these tests goes through a period slot by slot and through usage unit
+// The pricer of these tests goes through a period second by second and through usage unit
 // by unit, and shares nothing with the one it judges but decimals and rounding.
 type bruteTerm struct {
-	plan  string
-	price *Price
-	slots int64
-	units map[string]int64
-	over  map[string]int64
+	plan    string
+	price   *Price
+	seconds int64
+	units   map[string]int64
+	over    map[string]int64
 }
 
 func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
@@ -34,7 +34,7 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 		terms = append(terms, b)
 		return b
 	}
-	// What holds in a slot is what the last change at or before its beginning made so.
+	// What holds at a time is what the last change at or before it made so.
 	planAt := func(at int64) (plan string) {
 		for i, s := range in.Subscriptions {
 			if i == 0 {
@@ -54,24 +54,41 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 		}
 		return price
 	}
-	for at := p.From; at < p.To; at += Grid {
+	for at := p.From; at < p.To; at++ {
 		if plan := planAt(at); plan != "" {
-			term(plan, priceAt(plan, at)).slots++
+			term(plan, priceAt(plan, at)).seconds++
 		}
+	}
+	held := func(plan string, price *Price) bool {
+		return slices.ContainsFunc(terms, func(b *bruteTerm) bool { return b.seconds > 0 && b.plan == plan && b.price.String() == price.String() })
 	}
 	for _, u := range in.Usage {
 		if !p.Has(u.Slot) || u.Late && !late {
 			continue
 		}
-		plan := planAt(u.Slot)
+		plan, beyond := u.Plan, u.Slot/3600*3600+3600 // the hour's end
+		had := in.Subscriptions[0].From/3600*3600+3600 < beyond
+		for _, s := range in.Subscriptions {
+			had = had || s.Plan == plan && s.From < beyond
+		}
+		if plan == "" {
+			plan, had = planAt(u.Slot), true
+		}
 		price := priceAt(plan, u.Slot)
 		for _, v := range in.Versions {
 			if of, has := v.Prices[plan]; has && v.Number == u.Version {
 				price = of
 			}
 		}
-		if held := slices.ContainsFunc(terms, func(b *bruteTerm) bool { return b.slots > 0 && b.plan == plan && b.price.String() == price.String() }); !held {
-			price = priceAt(plan, u.Slot)
+		first, last := priceAt(plan, u.Slot), priceAt(plan, u.Slot+Grid-1)
+		switch {
+		case !had:
+			price = nil
+		case held(plan, price):
+		case u.Plan == "" || held(plan, first):
+			price = first
+		case held(plan, last):
+			price = last
 		}
 		b := term(plan, price)
 		b.units[u.Meter] += u.Admitted
@@ -81,7 +98,7 @@ func brute(t *rapid.T, in *Input, p Period, late bool) map[string]int64 {
 		if b.price == nil {
 			continue
 		}
-		share := big.NewRat(b.slots, p.Length()/Grid)
+		share := big.NewRat(b.seconds, p.Length())
 		minor := new(big.Rat).SetInt(power(currencies[b.price.Currency]))
 		total := roundOr(t, new(big.Rat).Mul(new(big.Rat).SetInt64(b.price.Monthly), share))
 		for i := range b.price.Meters {
@@ -229,6 +246,7 @@ func draw(t *rapid.T) *Input {
 	}
 	for range rapid.IntRange(0, 12).Draw(t, "usage") {
 		u := Usage{Slot: slot("slot"), Version: rapid.Int64Range(1, 4).Draw(t, "version"), Late: rapid.Bool().Draw(t, "late")}
+		u.Plan = rapid.SampledFrom(append(plans, "")).Draw(t, "admitted under")
 		u.Meter = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "meter")
 		u.Admitted = rapid.Int64Range(0, 40).Draw(t, "admitted")
 		u.Overage = rapid.Int64Range(0, u.Admitted).Draw(t, "overage")

@@ -21,10 +21,11 @@ type Version struct {
 	Prices map[string]*Price // of all its plans; nil for one that costs nothing
 }
 
-// Usage is what sealed entries of one slot, meter and policy version add up to.
+// Usage is what sealed entries of one slot, meter, policy version and plan add up to.
 type Usage struct {
 	Slot    int64
 	Version int64
+	Plan    string // that they were admitted under; empty where that is not known: the one at the slot's beginning
 	Units
 	// Late is set where it was sealed above the height of the statement before: what
 	// was not in it.
@@ -62,7 +63,7 @@ func (t *Term) lines(p Period) ([]Line, error) {
 	return charge(t.Plan, t.price, big.NewRat(t.seconds(), p.Length()), t.Used)
 }
 
-// timeline is which plan and price held when, all edges on the grid.
+// timeline is which plan and price held when, to the second.
 type timeline struct {
 	subscriptions []Subscription // by From
 	versions      []Version      // by Number, and by From
@@ -81,11 +82,9 @@ func newTimeline(in *Input) *timeline {
 			// begins with the hour, which no slot straddles, or its first units would be no plan's.
 			s.From -= (s.From%3600 + 3600) % 3600
 		}
-		s.From, s.To = snap(s.From), snap(s.To)
 	}
 	for i := range t.versions {
 		v := &t.versions[i]
-		v.From = snap(v.From)
 		if i > 0 { // a later version replaces an earlier one, whatever the clocks of their servers said
 			v.From = max(v.From, t.versions[i-1].From)
 		}
@@ -94,8 +93,7 @@ func newTimeline(in *Input) *timeline {
 	return t
 }
 
-// plan is the tenant's plan at a time; empty for none. Of several that the grid moved
-// to the same edge it is the last.
+// plan is the tenant's plan at a time; empty for none.
 func (t *timeline) plan(at int64) string {
 	for i := len(t.subscriptions) - 1; i >= 0; i-- {
 		if s := &t.subscriptions[i]; s.From <= at && (s.To == 0 || at < s.To) {
@@ -137,10 +135,17 @@ func (t *timeline) price(plan string, version, at int64) *Price {
 	return nil
 }
 
+// made reports whether usage of a plan is a tenant's that somebody made by then. Before that it may have been admitted
+// under the default plan, which nobody pays for: within the hour that the first subscription begins in, too.
+func (t *timeline) made(u *Usage) bool {
+	hour := floor(u.Slot, 3600)
+	return len(t.subscriptions) > 0 && hour > t.subscriptions[0].From ||
+		slices.ContainsFunc(t.subscriptions, func(s Subscription) bool { return s.Plan == u.Plan && s.From < hour+3600 })
+}
+
 // terms divides a period: by what held when, and with the usage that was admitted
-// under each. Usage is priced by the version that it was admitted under, if its price held for
-// some of the period, under the plan that the tenant had when its slot began: an agent that a
-// change reached late needs no cut.
+// under each. Usage is priced under the plan that it was admitted under, by the version that it was,
+// if that price held for some of the period: an agent that a change reached late needs no cut.
 func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 	type identity struct{ plan, price string }
 	var terms []*Term
@@ -168,17 +173,27 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 		}
 		term.Ranges = append(term.Ranges, Range{from, to})
 	}
+	held := func(plan string, price *Price) bool {
+		term := found[identity{plan, price.String()}]
+		return term != nil && len(term.Ranges) > 0
+	}
 	var failed error
 	usage(func(u *Usage) {
 		if !p.Has(u.Slot) || u.Meter == "" || t.isElsewhere(u.Slot) {
 			return
 		}
-		plan := t.plan(u.Slot)
+		plan := cmp.Or(u.Plan, t.plan(u.Slot))
 		price := t.price(plan, u.Version, u.Slot)
-		if found[identity{plan, price.String()}] == nil {
-			// An agent was told late, or the change came in the period's last slot. A price that held for
-			// none of the period includes nothing, so its units would cost what the plan's own includes.
-			price = t.price(plan, 0, u.Slot)
+		if u.Plan != "" && !t.made(u) {
+			price = nil
+		} else if !held(plan, price) {
+			// An agent was told late of another price. One that held for none of the period includes
+			// nothing, so its units would cost what the plan's own includes: they are priced as the plan is in that slot.
+			for _, at := range []int64{u.Slot + Grid - 1, u.Slot} {
+				if own := t.price(plan, 0, at); held(plan, own) || u.Plan == "" {
+					price = own
+				}
+			}
 		}
 		term := of(plan, price)
 		if err := term.use(u.Units); err != nil {

@@ -34,6 +34,7 @@ type HourlySum struct {
 	Limit   string
 	Meter   string
 	Version int64
+	Plan    string // Row.Plan
 	Sum
 }
 
@@ -52,6 +53,7 @@ type AddedSum struct {
 	Limit   string
 	Meter   string
 	Version int64
+	Plan    string // Row.Plan
 	Sum
 }
 

@@ -50,6 +50,9 @@ func (t *trial) takes(in *billing.Input) {
 	in.Versions = []billing.Version{{Number: 1 << 62, Prices: t.prices}}
 	if t.plan != "" && (t.tenant == "" || t.tenant == in.Tenant) {
 		in.Subscriptions = []billing.Subscription{{Plan: t.plan, From: in.Subscriptions[0].From}}
+		for i := range in.Usage {
+			in.Usage[i].Plan = "" // as if it had been admitted under that plan
+		}
 	}
 	for i := range in.Members {
 		t.takes(&in.Members[i])

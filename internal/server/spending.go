@@ -106,7 +106,7 @@ func (s *statementService) charges(ctx context.Context, in *billing.Input, sums 
 	var besides []int64 // versions that did not hold in the period
 	for _, h := range sums {
 		in.Usage = append(in.Usage, billing.Usage{
-			Slot: h.Start, Version: h.Version, Units: billing.Units{Meter: h.Meter, Admitted: h.Admitted, Overage: h.Overage},
+			Slot: h.Start, Version: h.Version, Plan: h.Plan, Units: billing.Units{Meter: h.Meter, Admitted: h.Admitted, Overage: h.Overage},
 		})
 		if !slices.ContainsFunc(in.Versions, func(v billing.Version) bool { return v.Number == h.Version }) {
 			besides = append(besides, h.Version)

@@ -379,7 +379,7 @@ func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadow
 	var versions []int64
 	for _, u := range all {
 		in.Usage = append(in.Usage, billing.Usage{
-			Slot: u.Slot, Version: u.Version, Late: u.Late, Units: billing.Units{Meter: u.Meter, Admitted: u.Admitted, Overage: u.Overage},
+			Slot: u.Slot, Version: u.Version, Plan: u.Plan, Late: u.Late, Units: billing.Units{Meter: u.Meter, Admitted: u.Admitted, Overage: u.Overage},
 		})
 		if !slices.Contains(versions, u.Version) {
 			versions = append(versions, u.Version)

@@ -77,7 +77,7 @@ func (b *Books) Added(ctx context.Context, since ledger.KeptBlockInfo, height in
 		return each(rows, err, func(rows *sql.Rows) error {
 			var a ledger.AddedSum
 			var high, low ledger.Sum
-			err := rows.Scan(&a.Tenant, &a.Slot, &a.Limit, &a.Meter, &a.Version, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied)
+			err := rows.Scan(&a.Tenant, &a.Slot, &a.Limit, &a.Meter, &a.Version, &a.Plan, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied)
 			a.Sum = ledger.SumOf(high, low)
 			all = append(all, a)
 			return err
@@ -90,10 +90,10 @@ func (b *Books) Added(ctx context.Context, since ledger.KeptBlockInfo, height in
 }
 
 // addedSQL is the query of Added: of the blocks above $1 up to $2.
-const addedSQL = `SELECT k.tenant, e.slot, k.limit_name, k.meter, k.version, CAST(sum(e.admitted >> 32) AS bigint), CAST(sum(e.admitted & 4294967295) AS bigint),
+const addedSQL = `SELECT k.tenant, e.slot, k.limit_name, k.meter, k.version, k.plan, CAST(sum(e.admitted >> 32) AS bigint), CAST(sum(e.admitted & 4294967295) AS bigint),
 		CAST(sum(e.overage >> 32) AS bigint), CAST(sum(e.overage & 4294967295) AS bigint), CAST(sum(e.denied >> 32) AS bigint), CAST(sum(e.denied & 4294967295) AS bigint)
 	FROM entries e JOIN keys k ON k.key = e.key WHERE e.height > $1 AND e.height <= $2 AND NOT (k.meter = '' AND k.attributes = '` + ledger.WouldDeny + `')
-	GROUP BY k.tenant, e.slot, k.limit_name, k.meter, k.version ORDER BY k.tenant LIMIT $3`
+	GROUP BY k.tenant, e.slot, k.limit_name, k.meter, k.version, k.plan ORDER BY k.tenant LIMIT $3`
 
 // Hourly is ledger.Books'.
 func (b *Books) Hourly(ctx context.Context, q ledger.HourlyQuery) (out ledger.HourlySums, err error) {
@@ -108,7 +108,7 @@ func (b *Books) Hourly(ctx context.Context, q ledger.HourlyQuery) (out ledger.Ho
 		return each(rows, err, func(rows *sql.Rows) error {
 			var c ledger.HourlySum
 			var high, low ledger.Sum
-			if err := rows.Scan(&c.Tenant, &c.Start, &c.Limit, &c.Meter, &c.Version, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied); err != nil {
+			if err := rows.Scan(&c.Tenant, &c.Start, &c.Limit, &c.Meter, &c.Version, &c.Plan, &high.Admitted, &low.Admitted, &high.Overage, &low.Overage, &high.Denied, &low.Denied); err != nil {
 				return err
 			}
 			c.Sum = ledger.SumOf(high, low)
@@ -156,7 +156,7 @@ func (d *dialect) hourly(q *ledger.HourlyQuery) string {
 		parts = append(parts, "SELECT e.key AS key, CAST("+since("e.slot")+` AS bigint) AS start, e.admitted AS a, e.overage AS o, e.denied AS d FROM cut c CROSS JOIN keys k
 			JOIN entries e ON e.key = k.key AND e.slot >= c.hour AND e.slot < c.hour + 3600`+which+" AND e.slot >= "+strconv.FormatInt(q.From, 10)+" AND e.slot < "+strconv.FormatInt(q.To, 10)+d.during(max(q.From, cut[0]), min(q.To, cut[len(cut)-1]+3600)))
 	}
-	return with + "SELECT k.tenant, b.start, k.limit_name, k.meter, k.version, " + d.totals("") +
+	return with + "SELECT k.tenant, b.start, k.limit_name, k.meter, k.version, k.plan, " + d.totals("") +
 		" FROM (SELECT key, start, " + d.sums + " FROM (" + strings.Join(parts, " UNION ALL ") + ") AS parts GROUP BY key, start) AS b JOIN keys k ON k.key = b.key" +
-		" GROUP BY k.tenant, b.start, k.limit_name, k.meter, k.version ORDER BY 1, 2, 3, 4, 5"
+		" GROUP BY k.tenant, b.start, k.limit_name, k.meter, k.version, k.plan ORDER BY 1, 2, 3, 4, 5, 6"
 }

@@ -25,17 +25,18 @@ const (
 )
 
 // Judge says which rows of a report may become entries: those whose meter and
-// tenant were known under the policy version that they were admitted under. The
+// tenant were known under the policy version that they were admitted under, and whose plan their tenant had. The
 // others go to quarantine, from where they can be released. Where it cannot find
 // out in time, it accepts: usage must not wait for the policy store.
 type Judge struct {
 	store policy.Store
 
 	mu sync.Mutex
-	// Forget puts other maps in the place of these two. What is being read meanwhile goes into the old ones.
+	// Forget puts other maps in the place of these. What is being read meanwhile goes into the old ones.
 	versions map[int64]*judged
 	tenants  map[string]bool // that exist; whether they have overrides
-	reads    int             // since second
+	plans    map[string]history
+	reads    int // since second
 	second   time.Time
 	failed   time.Time // when a read last failed
 }
@@ -46,12 +47,12 @@ var errBusy = errors.New("server: too many rows name what is not known")
 // judged is what a version says that matters here.
 type judged struct {
 	meters      map[string]bool
-	defaultPlan bool
+	defaultPlan string
 }
 
 // NewJudge returns a judge that reads versions and tenants from store.
 func NewJudge(store policy.Store) *Judge {
-	return &Judge{store: store, versions: make(map[int64]*judged), tenants: make(map[string]bool)}
+	return &Judge{store: store, versions: make(map[int64]*judged), tenants: make(map[string]bool), plans: make(map[string]history)}
 }
 
 // Forget has all read again: the policy store is another, in which numbers of versions may have come again.
@@ -59,7 +60,7 @@ func NewJudge(store policy.Store) *Judge {
 func (j *Judge) Forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.versions, j.tenants = make(map[int64]*judged), make(map[string]bool)
+	j.versions, j.tenants, j.plans = make(map[int64]*judged), make(map[string]bool), make(map[string]history)
 }
 
 // Accept is the ledger's question: why a row may not become an entry, or nil. It is
@@ -69,13 +70,21 @@ func (j *Judge) Accept(r ledger.Row) error {
 	if err != nil {
 		return found(err, fmt.Errorf("policy version %d was never in force", r.Version))
 	}
+	if err := j.named(&r, v); err != nil {
+		return err
+	}
+	return j.plan(&r, v.defaultPlan)
+}
+
+// named says why a version does not have the meter and tenant of a row, or nil.
+func (j *Judge) named(r *ledger.Row, v *judged) error {
 	known := r.Meter == "" || v.meters[r.Meter]
-	if known && v.defaultPlan {
+	if known && v.defaultPlan != "" {
 		return nil
 	}
 	overrides, err := j.tenant(r.Tenant, !known)
 	switch {
-	case err != nil && v.defaultPlan && errors.Is(err, policy.ErrNotFound):
+	case err != nil && v.defaultPlan != "" && errors.Is(err, policy.ErrNotFound):
 		overrides = false // nobody created it, and it has the default plan
 	case err != nil:
 		return found(err, fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version))
@@ -131,7 +140,7 @@ func (j *Judge) version(number int64) (*judged, error) {
 }
 
 func judge(p *limit.Policy) *judged {
-	v := &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan != ""}
+	v := &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan}
 	add := func(limits []limit.Limit) {
 		for _, l := range limits {
 			if l.Meter != "" {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"crypto/sha256"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -12,9 +11,11 @@ import (
 // Bounds of what a store keeps and answers.
 const (
 	MaxPage  = 1000   // elements of a page
-	MaxKeys  = 10_000 // keys, revoked ones included
+	MaxKeys  = 10_000 // keys that are good at a time: servers hold them in memory
 	MaxNote  = 256    // bytes of a key's note
 	MaxActor = 256    // bytes of a name in the audit log
+
+	MaxOverlap = 90 * 24 * time.Hour // for which a key is good beside its successor
 )
 
 // Roles of keys.
@@ -53,17 +54,6 @@ type Applied struct {
 	Version int64    // now in force
 	Changed bool     // false when the document says what is in force already
 	Changes []string // the difference, a sentence each, at most MaxChanges
-}
-
-// Key is a bearer key. Its secret is not kept: only the hash is.
-type Key struct {
-	ID      string // short and public
-	Role    string
-	Agent   string // the agent id that an agent's key is bound to; empty for any
-	Note    string
-	Hash    [sha256.Size]byte // of the secret
-	Created time.Time         // set by the store
-	Revoked time.Time         // zero while the key is good
 }
 
 // AuditRow is one change, written in the transaction that made it.
@@ -198,10 +188,19 @@ type Store interface {
 
 	// CreateKey stores a key; ErrExists if its id or hash is taken.
 	CreateKey(ctx context.Context, actor string, k Key) (Key, error)
+	// RotateKey stores a key of that id and hash that may do what the key old may, and has old end after the
+	// overlap, or when it ended anyway. ErrNotFound without old, ErrInvalid where it is not good or was rotated
+	// already, ErrExists as CreateKey's.
+	RotateKey(ctx context.Context, actor, old string, next Key, overlap time.Duration) (Key, error)
 	// RevokeKey ends a key; revoking it again changes nothing.
 	RevokeKey(ctx context.Context, actor, id string) (Key, error)
-	// Keys returns all keys by id, revoked ones included.
-	Keys(ctx context.Context) ([]Key, error)
+	// Keys returns keys with ids after that one, by id: revoked and ended ones too, or only those that are good.
+	Keys(ctx context.Context, after string, n int, good bool) ([]Key, error)
+	// UseKeys notes when keys were last used, by id; earlier times than are there change nothing. It is no change
+	// of the keys, and in no audit log.
+	UseKeys(ctx context.Context, used map[string]time.Time) error
+	// Parents returns the tenants that are a parent of one with such an id, or of one whose id begins so.
+	Parents(ctx context.Context, ids, prefixes []string) ([]string, error)
 
 	// Secret returns the 32 random bytes of that name, which all servers of this store share: made when first asked for.
 	Secret(ctx context.Context, name string) ([]byte, error)

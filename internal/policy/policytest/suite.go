@@ -48,6 +48,10 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Switches", testSwitches},
 		{"SwitchRevisions", testSwitchRevisions},
 		{"Keys", testKeys},
+		{"KeyScopes", testKeyScopes},
+		{"KeyRotation", testKeyRotation},
+		{"KeysEver", testKeysEver},
+		{"Parents", testParents},
 		{"Audit", testAudit},
 		{"Lead", testLead},
 		{"Secret", testSecret},
@@ -284,11 +288,18 @@ func testKeys(t *testing.T, s policy.Store) {
 	_, err = s.CreateKey(t.Context(), "ann", policy.Key{ID: "k3", Role: policy.RoleAdmin, Hash: hash("secret")})
 	is(t, "a hash that is taken", err, policy.ErrExists)
 	for what, bad := range map[string]policy.Key{
-		"no hash":          {ID: "k4", Role: policy.RoleAdmin},
-		"no role":          {ID: "k4", Hash: hash("x")},
-		"an id of blanks":  {ID: " ", Role: policy.RoleAdmin, Hash: hash("x")},
-		"an admin's agent": {ID: "k4", Role: policy.RoleAdmin, Agent: "gw", Hash: hash("x")},
-		"a long note":      {ID: "k4", Role: policy.RoleAdmin, Note: strings.Repeat("x", 257), Hash: hash("x")},
+		"no hash":                     {ID: "k4", Role: policy.RoleAdmin},
+		"no role":                     {ID: "k4", Hash: hash("x")},
+		"an id of blanks":             {ID: " ", Role: policy.RoleAdmin, Hash: hash("x")},
+		"an admin's agent":            {ID: "k4", Role: policy.RoleAdmin, Agent: "gw", Hash: hash("x")},
+		"an agent's without an agent": {ID: "k4", Role: policy.RoleAgent, Hash: hash("x")},
+		"an agent's for any agent":    {ID: "k4", Role: policy.RoleAgent, Agent: "*", Hash: hash("x")},
+		"an admin's of some tenants":  {ID: "k4", Role: policy.RoleAdmin, Scope: policy.Scope{Tenants: []string{"acme"}}, Hash: hash("x")},
+		"a viewer's of some limits":   {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Limits: []string{"a"}}, Hash: hash("x")},
+		"a subtree of nothing":        {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Subtree: true}, Hash: hash("x")},
+		"a tenant that is none":       {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Tenants: []string{"a b"}}, Hash: hash("x")},
+		"one that has ended":          {ID: "k4", Role: policy.RoleViewer, Expires: time.Now().Add(-time.Second), Hash: hash("x")},
+		"a long note":                 {ID: "k4", Role: policy.RoleAdmin, Note: strings.Repeat("x", 257), Hash: hash("x")},
 	} {
 		_, err := s.CreateKey(t.Context(), "ann", bad)
 		is(t, what, err, policy.ErrInvalid)
@@ -303,7 +314,7 @@ func testKeys(t *testing.T, s policy.Store) {
 	}
 	_, err = s.RevokeKey(t.Context(), "ann", "nobody")
 	is(t, "revoking a key that is not there", err, policy.ErrNotFound)
-	keys := must[[]policy.Key](t)(s.Keys(t.Context()))
+	keys := must[[]policy.Key](t)(s.Keys(t.Context(), "", 10, false))
 	if len(keys) != 2 || keys[0].ID != "k1" || keys[1].ID != "k2" || keys[1].Hash != k.Hash || keys[1].Agent != "gw-1" ||
 		keys[1].Note != "gateway" || keys[1].Revoked.IsZero() || !keys[0].Revoked.IsZero() || !keys[1].Created.Equal(created.Created) {
 		t.Errorf("keys: %+v", keys)

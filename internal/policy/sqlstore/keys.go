@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,56 +16,68 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-const keyColumns = "id, hash, role, agent, note, created_ms, revoked_ms"
+const keyColumns = "id, hash, role, agent, note, tenants, subtree, limits, created_ms, revoked_ms, expires_ms, used_ms, successor"
 
 func scanKey(k *policy.Key, scan func(...any) error) error {
-	var hash string
-	var created, revoked int64
-	if err := scan(&k.ID, &hash, &k.Role, &k.Agent, &k.Note, &created, &revoked); err != nil {
+	var hash, tenants, limits string
+	var subtree, created, revoked, expires, used int64
+	if err := scan(&k.ID, &hash, &k.Role, &k.Agent, &k.Note, &tenants, &subtree, &limits, &created, &revoked, &expires, &used, &k.Successor); err != nil {
 		return err
 	}
 	b, err := hex.DecodeString(hash)
 	if err != nil || len(b) != sha256.Size {
 		return fmt.Errorf("key %s: its hash is not one", k.ID)
 	}
-	k.Hash = [sha256.Size]byte(b)
-	k.Created = time.UnixMilli(created)
-	if revoked != 0 {
-		k.Revoked = time.UnixMilli(revoked)
+	// One whose scope cannot be read must not be taken for one without.
+	if err := errors.Join(json.Unmarshal([]byte(tenants), &k.Tenants), json.Unmarshal([]byte(limits), &k.Limits)); err != nil {
+		return fmt.Errorf("key %s: its scope is not one: %w", k.ID, err)
 	}
+	k.Hash, k.Subtree = [sha256.Size]byte(b), subtree != 0
+	k.Created, k.Revoked, k.Expires, k.Used = time.UnixMilli(created), atMillis(revoked), atMillis(expires), atMillis(used)
 	return nil
+}
+
+// atMillis is a time in Unix milliseconds; zero for 0.
+func atMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// millisAt is the same back.
+func millisAt(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 // keyJSON is what the audit log keeps of a key: neither its secret nor the hash.
 func keyJSON(k policy.Key) any {
-	return map[string]any{"role": k.Role, "agent": k.Agent, "note": k.Note, "revoked": !k.Revoked.IsZero()}
+	m := map[string]any{"role": k.Role, "agent": k.Agent, "note": k.Note, "revoked": !k.Revoked.IsZero()}
+	if len(k.Tenants) > 0 {
+		m["tenants"], m["subtree"] = k.Tenants, k.Subtree
+	}
+	if len(k.Limits) > 0 {
+		m["limits"] = k.Limits
+	}
+	if !k.Expires.IsZero() {
+		m["expires"] = k.Expires.UTC().Format(time.RFC3339)
+	}
+	if k.Successor != "" {
+		m["successor"] = k.Successor
+	}
+	return m
 }
 
 // CreateKey implements policy.Store.
 func (s *Store) CreateKey(ctx context.Context, actor string, k policy.Key) (policy.Key, error) {
-	if err := checkKey(k); err != nil {
+	if err := k.Check(s.now()); err != nil {
 		return policy.Key{}, err
 	}
-	k.Created, k.Revoked = time.UnixMilli(s.now().UnixMilli()), time.Time{}
 	err := s.change(ctx, func(t *tx) error {
-		hash := hex.EncodeToString(k.Hash[:])
-		var taken, all int64
-		err := t.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(CASE WHEN id = $1 OR hash = $2 THEN 1 ELSE 0 END), 0) FROM access_keys", k.ID, hash).Scan(&all, &taken)
-		if err != nil {
-			return unavailable("read keys", err)
-		}
-		if taken > 0 {
-			return fmt.Errorf("%w: key %s", policy.ErrExists, k.ID)
-		}
-		if all >= policy.MaxKeys {
-			return fmt.Errorf("%w: there are %d keys; at most %d are kept", policy.ErrInvalid, all, policy.MaxKeys)
-		}
-		if _, err := t.ExecContext(ctx, "INSERT INTO access_keys ("+keyColumns+") VALUES ($1, $2, $3, $4, $5, $6, 0)",
-			k.ID, hash, k.Role, k.Agent, k.Note, k.Created.UnixMilli()); err != nil {
-			return unavailable("write key", err)
-		}
-		t.heads.Keys++
-		return t.audit(actor, "key.create", k.ID, nil, keyJSON(k))
+		return t.addKey(ctx, actor, "key.create", &k)
 	})
 	if err != nil {
 		return policy.Key{}, err
@@ -71,36 +85,101 @@ func (s *Store) CreateKey(ctx context.Context, actor string, k policy.Key) (poli
 	return k, nil
 }
 
-func checkKey(k policy.Key) error {
-	roles := []string{policy.RoleViewer, policy.RoleOperator, policy.RoleAdmin, policy.RoleAgent, policy.RoleBackfill}
-	switch {
-	case !limit.ValidName(k.ID):
-		return fmt.Errorf("%w: %s is not a key's id", policy.ErrInvalid, limit.Quote(k.ID))
-	case !slices.Contains(roles, k.Role):
-		return fmt.Errorf("%w: role is %s; it must be viewer, operator, admin, agent or backfill", policy.ErrInvalid, limit.Quote(k.Role))
-	case k.Agent != "" && (k.Role != policy.RoleAgent || !limit.ValidAgent(k.Agent)):
-		return fmt.Errorf("%w: only a key of the role agent is bound to an agent's id", policy.ErrInvalid)
-	case len(k.Note) > policy.MaxNote || !limit.ValidValue(k.Note):
-		return fmt.Errorf("%w: note must be at most %d bytes without control characters", policy.ErrInvalid, policy.MaxNote)
-	case k.Hash == [sha256.Size]byte{}:
-		return fmt.Errorf("%w: key %s has no hash", policy.ErrInvalid, k.ID)
+// addKey writes a key that was checked.
+func (t *tx) addKey(ctx context.Context, actor, action string, k *policy.Key) error {
+	now := t.s.now().UnixMilli()
+	k.Created, k.Revoked, k.Used, k.Successor = time.UnixMilli(now), time.Time{}, time.Time{}, ""
+	k.Tenants, k.Limits = sortedSet(k.Tenants), sortedSet(k.Limits)
+	hash := hex.EncodeToString(k.Hash[:])
+	var taken, good int64
+	err := t.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM access_keys WHERE id = $1 OR hash = $2),
+		(SELECT count(*) FROM access_keys WHERE revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > $3))`, k.ID, hash, now).Scan(&taken, &good)
+	if err != nil {
+		return unavailable("read keys", err)
 	}
-	return nil
+	if taken > 0 {
+		return fmt.Errorf("%w: key %s", policy.ErrExists, k.ID)
+	}
+	if good >= policy.MaxKeys {
+		return fmt.Errorf("%w: %d keys are good, which is as many as may be at a time: revoke one that is not used", policy.ErrInvalid, good)
+	}
+	tenants, err := json.Marshal(k.Tenants)
+	if err != nil {
+		panic(err) // strings
+	}
+	limits, err := json.Marshal(k.Limits)
+	if err != nil {
+		panic(err) // strings
+	}
+	subtree := 0
+	if k.Subtree {
+		subtree = 1
+	}
+	if _, err := t.ExecContext(ctx, "INSERT INTO access_keys ("+keyColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, 0, '')",
+		k.ID, hash, k.Role, k.Agent, k.Note, string(tenants), subtree, string(limits), now, millisAt(k.Expires)); err != nil {
+		return unavailable("write key", err)
+	}
+	t.heads.Keys++
+	return t.audit(actor, action, k.ID, nil, keyJSON(*k))
+}
+
+// key reads a key; ErrNotFound without it.
+func (t *tx) key(ctx context.Context, id string) (k policy.Key, err error) {
+	err = scanKey(&k, t.QueryRowContext(ctx, "SELECT "+keyColumns+" FROM access_keys WHERE id = $1", id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return k, fmt.Errorf("%w: key %s", policy.ErrNotFound, limit.Quote(id))
+	}
+	return k, unavailable("read key", err)
+}
+
+// RotateKey implements policy.Store.
+func (s *Store) RotateKey(ctx context.Context, actor, old string, next policy.Key, overlap time.Duration) (policy.Key, error) {
+	if overlap < 0 || overlap > policy.MaxOverlap {
+		return policy.Key{}, fmt.Errorf("%w: the overlap is %s; it must be 0 to %s", policy.ErrInvalid, overlap, policy.MaxOverlap)
+	}
+	err := s.change(ctx, func(t *tx) error {
+		k, err := t.key(ctx, old)
+		if err != nil {
+			return err
+		}
+		now := s.now()
+		if !k.Good(now) {
+			return fmt.Errorf("%w: key %s is not good any more: make another", policy.ErrInvalid, old)
+		}
+		if k.Successor != "" {
+			return fmt.Errorf("%w: key %s was rotated to %s already: rotate that one, or revoke it", policy.ErrInvalid, old, k.Successor)
+		}
+		next.Role, next.Agent, next.Note, next.Scope = k.Role, k.Agent, k.Note, k.Scope
+		if err := next.Check(now); err != nil {
+			return err
+		}
+		before := keyJSON(k)
+		ends := time.UnixMilli(now.Add(overlap).UnixMilli())
+		if k.Expires.IsZero() || ends.Before(k.Expires) {
+			k.Expires = ends
+		}
+		k.Successor = next.ID
+		// The old one first: at the bound, there is room for its successor where they do not overlap.
+		if _, err := t.ExecContext(ctx, "UPDATE access_keys SET expires_ms = $1, successor = $2 WHERE id = $3", millisAt(k.Expires), k.Successor, old); err != nil {
+			return unavailable("write key", err)
+		}
+		if err := t.addKey(ctx, actor, "key.create", &next); err != nil {
+			return err
+		}
+		return t.audit(actor, "key.rotate", old, before, keyJSON(k))
+	})
+	if err != nil {
+		return policy.Key{}, err
+	}
+	return next, nil
 }
 
 // RevokeKey implements policy.Store.
 func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policy.Key, error) {
 	var k policy.Key
-	err := s.change(ctx, func(t *tx) error {
-		err := scanKey(&k, t.QueryRowContext(ctx, "SELECT "+keyColumns+" FROM access_keys WHERE id = $1", id).Scan)
-		if errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("%w: key %s", policy.ErrNotFound, limit.Quote(id))
-		}
-		if err != nil {
-			return unavailable("read key", err)
-		}
-		if !k.Revoked.IsZero() {
-			return nil
+	err := s.change(ctx, func(t *tx) (err error) {
+		if k, err = t.key(ctx, id); err != nil || !k.Revoked.IsZero() {
+			return err
 		}
 		before := keyJSON(k)
 		k.Revoked = time.UnixMilli(s.now().UnixMilli())
@@ -117,9 +196,29 @@ func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policy.Key, er
 }
 
 // Keys implements policy.Store.
-func (s *Store) Keys(ctx context.Context) ([]policy.Key, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT "+keyColumns+" FROM access_keys ORDER BY id")
+func (s *Store) Keys(ctx context.Context, after string, n int, good bool) ([]policy.Key, error) {
+	which, args := "", []any{after, n}
+	if good {
+		which = " AND revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > $3)"
+		args = append(args, s.now().UnixMilli())
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT "+keyColumns+" FROM access_keys WHERE id > $1"+which+" ORDER BY id LIMIT $2", args...)
 	return collect(rows, err, "read keys", func(k *policy.Key, rows *sql.Rows) error { return scanKey(k, rows.Scan) })
+}
+
+// UseKeys implements policy.Store.
+func (s *Store) UseKeys(ctx context.Context, used map[string]time.Time) error {
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return unavailable("begin", err)
+	}
+	defer tx.Rollback()                                 // does nothing once committed
+	for _, id := range slices.Sorted(maps.Keys(used)) { // in one order, for servers that write the same
+		if _, err := tx.ExecContext(ctx, "UPDATE access_keys SET used_ms = $1 WHERE id = $2 AND used_ms < $1", used[id].UnixMilli(), id); err != nil {
+			return unavailable("write when keys were used", err)
+		}
+	}
+	return unavailable("commit", tx.Commit())
 }
 
 func sortedSet(s []string) []string {

@@ -154,7 +154,7 @@ func TestLoadAgainstAServerWithKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+admin.Secret)
-	agent, err := quotav1.NewAdminServiceClient(conn).CreateKey(ctx, &quotav1.CreateKeyRequest{Role: "agent"})
+	agent, err := quotav1.NewAdminServiceClient(conn).CreateKey(ctx, &quotav1.CreateKeyRequest{Role: "agent", Agent: "load-*"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,6 +185,9 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 			err = checkText("attributes", row.Attributes, MaxAttributes)
 		} else {
 			err = in.rules.Judge(&row)
+			if err == nil && r.Barred != nil {
+				err = r.Barred(&row)
+			}
 		}
 		if err == nil {
 			good = i

@@ -36,6 +36,10 @@ type Report struct {
 	Through int64    // all usage before this is in reports up to this one, Unix milliseconds
 	Closed  bool     // the epoch's last
 	Origin  Origin   // of the epoch; in its first report, where it has one
+
+	// Barred says why a row is not for whoever brought the report to settle, or nil: it goes to quarantine. It is no
+	// part of the report, and looks at nothing but the row's names. Nil bars none.
+	Barred func(*Row) error
 }
 
 // Origin is what an epoch goes on from: an earlier one of the agent that takes no more, for the ledger rejected a report of

@@ -58,7 +58,7 @@ func newDocumented(t *testing.T) *documented {
 		}
 	})
 	d.args = append(d.args, "--key", d.admin)
-	agent := strings.TrimSpace(d.ok("key", "create", "--role", "agent"))
+	agent := strings.TrimSpace(d.ok("key", "create", "--role", "agent", "--agent", "gateway-*"))
 	d.id = strings.Split(agent, "_")[1]
 	d.backfill = strings.TrimSpace(d.ok("key", "create", "--role", "backfill"))
 	slot := d.now.Truncate(ledger.DefaultSlot)

@@ -3,6 +3,8 @@ package quotactl
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,11 +12,14 @@ import (
 )
 
 func (c *cli) keyCommand() *cobra.Command {
-	return group("key", "Make, revoke and list bearer keys", c.keyCreateCommand(), c.keyRevokeCommand(), c.keyListCommand())
+	return group("key", "Make, rotate, revoke and list bearer keys", c.keyCreateCommand(), c.keyRotateCommand(), c.keyRevokeCommand(), c.keyListCommand())
 }
 
 func (c *cli) keyCreateCommand() *cobra.Command {
 	var role, agent, note string
+	var tenants, limits []string
+	var subtree bool
+	var expires time.Duration
 	cmd := &cobra.Command{
 		Use:   "create --role ROLE",
 		Short: "Make a key; its secret is printed once",
@@ -22,16 +27,29 @@ func (c *cli) keyCreateCommand() *cobra.Command {
 is stored: the secret cannot be had again.
 
 Roles: viewer reads; operator also changes tenants and switches; admin also
-changes the policy and keys; agent renews leases and settles usage, for one agent
-id if --agent is given; backfill only brings in usage that no agent reported.`,
-		Example: "  quotactl key create --role viewer --note grafana\n  QUOTA_KEY=$(quotactl key create --role agent --agent gateway-1)",
-		Args:    exactly(),
+changes the policy and keys; agent renews leases and settles usage, for the agent
+that --agent names; backfill only brings in usage that no agent reported.
+
+With --tenant the key is for these tenants only, and knows of no others; with
+--limit an agent's is for these limits only. The first key of an open server must
+be an admin's.`,
+		Example: `  quotactl key create --role viewer --note grafana
+  quotactl key create --role viewer --tenant umbrella --subtree --expires 720h
+  QUOTA_KEY=$(quotactl key create --role agent --agent gateway-1)`,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role == "" {
 				return misuse("which role? Give --role viewer, operator, admin, agent or backfill")
 			}
+			req := &quotav1.CreateKeyRequest{Role: role, Agent: agent, Note: note, Tenants: tenants, Subtree: subtree, Limits: limits}
+			if expires < 0 {
+				return misuse("--expires is %s; it must be above 0", expires)
+			}
+			if expires > 0 {
+				req.ExpiresMs = time.Now().Add(expires).UnixMilli()
+			}
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-				resp, err := admin.CreateKey(ctx, &quotav1.CreateKeyRequest{Role: role, Agent: agent, Note: note})
+				resp, err := admin.CreateKey(ctx, req)
 				if err != nil {
 					return err
 				}
@@ -42,7 +60,11 @@ id if --agent is given; backfill only brings in usage that no agent reported.`,
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", "viewer, operator, admin, agent or backfill")
-	cmd.Flags().StringVar(&agent, "agent", "", "bind an agent's key to this agent id; any agent if not given")
+	cmd.Flags().StringVar(&agent, "agent", "", "the agent that an agent's key speaks for: its id, or how the ids of some begin, followed by *")
+	cmd.Flags().StringSliceVar(&tenants, "tenant", nil, "make the key for these tenants only: ids, or how ids begin, followed by *")
+	cmd.Flags().BoolVar(&subtree, "subtree", false, "and for the tenants below them")
+	cmd.Flags().StringSliceVar(&limits, "limit", nil, "make an agent's key for these limits only: names, or how names begin, followed by *")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "after how long the key ends by itself, such as 720h; never if not given")
 	cmd.Flags().StringVar(&note, "note", "", "what the key is for, at most 256 bytes")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent", "backfill"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -53,6 +75,58 @@ func bound(k *quotav1.Key) string {
 		return ""
 	}
 	return " for " + k.Agent
+}
+
+func (c *cli) keyRotateCommand() *cobra.Command {
+	var overlap time.Duration
+	cmd := &cobra.Command{
+		Use:   "rotate ID",
+		Short: "Make a key's successor; its secret is printed once",
+		Long: `rotate makes a key that may do what another may, and prints its secret, alone, on
+standard output. The old key is good until the overlap is over, and then ends.`,
+		Example: "  quotactl key rotate k7f3q --overlap 24h",
+		Args:    exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
+				resp, err := admin.RotateKey(ctx, &quotav1.RotateKeyRequest{Id: args[0], OverlapMs: overlap.Milliseconds()})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.Err, "key %s takes the place of %s, which ends in %s; keep the secret, it cannot be had again\n", resp.Key.Id, args[0], overlap)
+				fmt.Fprintln(c.Out, resp.Secret)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "for how long both keys are good; 0 ends the old one at once")
+	return cmd
+}
+
+// scopeOf is what a key is for, in words; empty for everything.
+func scopeOf(k *quotav1.Key) string {
+	var parts []string
+	if len(k.Tenants) > 0 {
+		part := "tenants " + strings.Join(k.Tenants, ",")
+		if k.Subtree {
+			part += " and below"
+		}
+		parts = append(parts, part)
+	}
+	if len(k.Limits) > 0 {
+		parts = append(parts, "limits "+strings.Join(k.Limits, ","))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// endOf is when a key ends or ended; empty for one that is good for ever.
+func endOf(k *quotav1.Key) string {
+	switch {
+	case k.RevokedMs != 0:
+		return "revoked " + stamp(k.RevokedMs)
+	case k.ExpiresMs != 0:
+		return stamp(k.ExpiresMs)
+	}
+	return ""
 }
 
 func (c *cli) keyRevokeCommand() *cobra.Command {
@@ -81,16 +155,22 @@ func (c *cli) keyListCommand() *cobra.Command {
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-				resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{})
-				if err != nil {
-					return err
-				}
-				t := &table{header: []string{"ID", "ROLE", "AGENT", "NOTE", "CREATED", "REVOKED"}}
+				t := &table{header: []string{"ID", "ROLE", "AGENT", "FOR", "NOTE", "CREATED", "USED", "END"}}
 				items := []map[string]any{}
-				for _, k := range resp.Keys {
-					t.add(k.Id, k.Role, k.Agent, k.Note, stamp(k.CreatedMs), stamp(k.RevokedMs))
-					items = append(items, map[string]any{"id": k.Id, "role": k.Role, "agent": k.Agent, "note": k.Note,
-						"created": stamp(k.CreatedMs), "revoked": k.RevokedMs != 0})
+				for after := ""; ; {
+					resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{PageSize: 1000, After: after})
+					if err != nil {
+						return err
+					}
+					for _, k := range resp.Keys {
+						t.add(k.Id, k.Role, k.Agent, scopeOf(k), k.Note, stamp(k.CreatedMs), stamp(k.UsedMs), endOf(k))
+						items = append(items, map[string]any{"id": k.Id, "role": k.Role, "agent": k.Agent, "note": k.Note,
+							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
+							"expires": stamp(k.ExpiresMs), "used": stamp(k.UsedMs), "successor": k.Successor})
+					}
+					if after = resp.NextAfter; after == "" {
+						break
+					}
 				}
 				return c.write(f, t, items)
 			})

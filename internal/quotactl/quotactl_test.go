@@ -297,6 +297,14 @@ func TestKeysAndSwitches(t *testing.T) {
 	if strings.Contains(list, secret) || !strings.Contains(list, "on call") || !strings.Contains(list, "gw-1") {
 		t.Errorf("key list printed\n%s\nwant two keys and no secret", list)
 	}
+	e.ok("key", "create", "--role", "agent", "--agent", "gw-2", "--tenant", "acme", "--subtree", "--limit", "requests", "--expires", "1h")
+	next := strings.TrimSpace(e.ok("key", "rotate", id, "--overlap", "1h"))
+	if list := e.ok("key", "list"); !strings.Contains(list, "tenants acme and below; limits requests") || strings.Count(list, "operator") != 2 {
+		t.Errorf("key list printed\n%s\nwant what the agent's key is for, and the operator's successor", list)
+	}
+	if _, errs, code := e.run("switch", "get", "--key", next); code != 0 {
+		t.Errorf("the successor: exit %d, %s", code, errs)
+	}
 
 	e.args = append(e.args, "--key", secret) // the flag wins over the environment
 	if _, errs, code := e.run("key", "list"); code != 1 || !strings.Contains(errs, "PermissionDenied") {

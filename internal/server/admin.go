@@ -2,11 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -24,6 +21,7 @@ import (
 type adminService struct {
 	quotav1.UnimplementedAdminServiceServer
 	store    policy.Store
+	keys     *keyring
 	ledger   ledger.Store
 	view     *view
 	switches *switchboard
@@ -249,47 +247,6 @@ func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRe
 		resp.NextAfter = agents[n-1].Cursor()
 	}
 	return resp, nil
-}
-
-// CreateKey makes a key; its secret leaves the server once.
-func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequest) (*quotav1.CreateKeyResponse, error) {
-	id := "k" + strings.ToLower(rand.Text()[:10])
-	secret := "quota_" + id + "_" + rand.Text() + rand.Text()
-	k, err := s.store.CreateKey(ctx, principalOf(ctx).name, policy.Key{
-		ID: id, Role: req.Role, Agent: req.Agent, Note: req.Note, Hash: sha256.Sum256([]byte(secret)),
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.changed(ctx)
-	return &quotav1.CreateKeyResponse{Key: keyProto(k), Secret: secret}, nil
-}
-
-// RevokeKey ends a key: here at once, on other servers at their next look.
-func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) (*quotav1.Key, error) {
-	k, err := s.store.RevokeKey(ctx, principalOf(ctx).name, req.Id)
-	if err != nil {
-		return nil, err
-	}
-	s.changed(ctx)
-	return keyProto(k), nil
-}
-
-// ListKeys returns all keys, without their secrets.
-func (s *adminService) ListKeys(ctx context.Context, _ *quotav1.ListKeysRequest) (*quotav1.ListKeysResponse, error) {
-	keys, err := s.store.Keys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	resp := &quotav1.ListKeysResponse{}
-	for _, k := range keys {
-		resp.Keys = append(resp.Keys, keyProto(k))
-	}
-	return resp, nil
-}
-
-func keyProto(k policy.Key) *quotav1.Key {
-	return &quotav1.Key{Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, CreatedMs: millis(k.Created), RevokedMs: millis(k.Revoked)}
 }
 
 // ListAudit pages through the audit log.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -29,7 +31,7 @@ func TestEveryMethodHasARole(t *testing.T) {
 		}
 	}
 	for m := range methods {
-		if needs[m] == roleNone {
+		if needs[m].need == roleNone {
 			t.Errorf("%s has no role: nobody may call it", m)
 		}
 	}
@@ -73,7 +75,9 @@ func TestAuthorize(t *testing.T) {
 	method := quotav1.AdminService_CreateTenant_FullMethodName
 	keys := []credential{
 		{id: "good", role: roleOperator, hash: sha256.Sum256([]byte("good-secret"))},
-		{id: "gone", role: roleAdmin, hash: sha256.Sum256([]byte("gone-secret")), revoked: true},
+		{id: "gone", role: roleAdmin, hash: sha256.Sum256([]byte("gone-secret")), expires: time.Now().Add(-time.Second)},
+		{id: "soon", role: roleAdmin, hash: sha256.Sum256([]byte("soon-secret")), expires: time.Now().Add(time.Hour)},
+		{id: "any", role: roleAgent, hash: sha256.Sum256([]byte("any-secret"))},
 		{id: "odd", role: roleNone, hash: sha256.Sum256([]byte("odd-secret"))},
 	}
 	bootstrap := &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte("boot-secret"))}
@@ -90,7 +94,9 @@ func TestAuthorize(t *testing.T) {
 		{"another key", &keyring{mayOpen: true}, keys, with("Bearer bad-secret"), fault.ErrUnauthenticated},
 		{"two keys", &keyring{}, keys, with("Bearer good-secret", "Bearer good-secret"), fault.ErrUnauthenticated},
 		{"another scheme", &keyring{}, keys, with("Basic good-secret"), fault.ErrUnauthenticated},
-		{"a revoked key", &keyring{}, keys, with("Bearer gone-secret"), fault.ErrUnauthenticated},
+		{"a key that has ended", &keyring{}, keys, with("Bearer gone-secret"), fault.ErrUnauthenticated},
+		{"a key that will end", &keyring{}, keys, with("Bearer soon-secret"), nil},
+		{"an agent's key of no agent", &keyring{}, keys, with("Bearer any-secret"), fault.ErrUnauthenticated},
 		{"a role of the future", &keyring{}, keys, with("Bearer odd-secret"), fault.ErrDenied},
 		{"the bootstrap key", &keyring{bootstrap: bootstrap}, keys, with("Bearer boot-secret"), nil},
 		{"the bootstrap key before the store was read", &keyring{bootstrap: bootstrap}, nil, with("Bearer boot-secret"), nil},
@@ -99,11 +105,11 @@ func TestAuthorize(t *testing.T) {
 		{"no key where none was made, on loopback", &keyring{mayOpen: true}, []credential{}, with(), nil},
 		{"no key where none was made, beyond loopback", &keyring{}, []credential{}, with(), fault.ErrUnauthenticated},
 		{"no key where none was made, with a bootstrap key", &keyring{mayOpen: true, bootstrap: bootstrap}, []credential{}, with(), fault.ErrUnauthenticated},
-		{"no key where all are revoked", &keyring{mayOpen: true}, keys[1:2], with(), fault.ErrUnauthenticated},
+		{"no key where all have ended", &keyring{mayOpen: true}, keys[1:2], with(), fault.ErrUnauthenticated},
 		{"no key, insecurely open", &keyring{insecureOpen: true}, keys, with(), nil},
 	} {
 		if c.load != nil {
-			c.ring.replace(c.load)
+			c.ring.replace(c.load, len(c.load) > 0)
 		}
 		_, err := c.ring.authorize(c.ctx, method)
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
@@ -112,23 +118,33 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// An agent's key speaks for its own agent only, unless it is bound to none.
+// An agent's key speaks for the agents that it names only.
 func TestSpeaksFor(t *testing.T) {
 	for _, c := range []struct {
 		p     principal
 		agent string
 		want  bool
 	}{
-		{principal{agent: "gw-1"}, "gw-1", true},
-		{principal{agent: "gw-1"}, "gw-2", false},
-		{principal{}, "gw-2", true},
-		{principal{open: true, agent: "gw-1"}, "gw-2", true},
+		{principal{agents: named(t, "gw-1")}, "gw-1", true},
+		{principal{agents: named(t, "gw-1")}, "gw-2", false},
+		{principal{agents: named(t, "gw-*")}, "gw-2", true},
+		{principal{agents: named(t, "gw-*")}, "edge-2", false},
+		{principal{}, "gw-2", false},
+		{principal{open: true, agents: named(t, "gw-1")}, "gw-2", true},
 	} {
 		err := speaksFor(context.WithValue(context.Background(), principalKey{}, c.p), c.agent)
 		if (err == nil) != c.want {
 			t.Errorf("%+v for %s: got %v, want allowed %t", c.p, c.agent, err, c.want)
 		}
 	}
+}
+
+func named(t *testing.T, pattern string) limit.Names {
+	n, err := limit.ParseNames([]string{pattern}, limit.ValidAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // A panic ends the call, not the server.

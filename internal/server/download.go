@@ -11,10 +11,8 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -47,6 +45,9 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 			}
 			var req *quotav1.ExportBreakdownRequest
 			if req, err = downloadRequest(r); err != nil {
+				return
+			}
+			if err = g.admit(ctx, method, req); err != nil {
 				return
 			}
 			control := http.NewResponseController(w)
@@ -117,5 +118,5 @@ func downloadRequest(r *http.Request) (*quotav1.ExportBreakdownRequest, error) {
 	if err := parser.Parse(req.Breakdown, query, utilities.NewDoubleArray(nil)); err != nil {
 		return nil, fmt.Errorf("%w: %w", fault.ErrInvalid, err)
 	}
-	return req, wire.Check(proto.Message(req))
+	return req, nil
 }

@@ -35,7 +35,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	if err != nil {
 		return nil, err
 	}
-	if err := wire.Check(req.(proto.Message)); err != nil {
+	if err := g.admit(ctx, info.FullMethod, req.(proto.Message)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -62,7 +62,16 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 			}
 		}()
 	}
-	return handler(srv, &authorizedStream{stream, ctx})
+	return handler(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx})
+}
+
+// admit refuses a message that breaks a bound, or that the caller's key is not for.
+func (g *gate) admit(ctx context.Context, method string, req proto.Message) error {
+	if err := wire.Check(req); err != nil {
+		return err
+	}
+	p := principalOf(ctx)
+	return p.narrow(ctx, needs[method], method, req)
 }
 
 // tap refuses a caller without a good key by its headers, before a message of
@@ -104,15 +113,17 @@ func (g *gate) finish(ctx context.Context, method string, start time.Time, err *
 // authorizedStream is a stream whose context knows who calls.
 type authorizedStream struct {
 	grpc.ServerStream
-	ctx context.Context
+	gate   *gate
+	method string
+	ctx    context.Context
 }
 
-// RecvMsg refuses a message that breaks a bound.
+// RecvMsg refuses a message that may not be asked.
 func (s *authorizedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return wire.Check(m.(proto.Message))
+	return s.gate.admit(s.ctx, s.method, m.(proto.Message))
 }
 
 // Context knows who calls.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -48,15 +47,20 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		s.view.wake() // another server told the agent first
 	}
 	wrong := wrongRenewals(req)
-	who := s.tenantsOf(ctx, req, wrong)
+	asked, wrong := s.narrow(ctx, now, req, wrong)
+	who := s.tenantsOf(ctx, req, asked, wrong)
 	resp := &quotav1.RenewResponse{
 		Grants:        make([]*quotav1.Grant, len(req.Renewals)),
 		Tenants:       make([]*quotav1.Tenant, len(req.Tenants)),
 		PolicyVersion: now.version(),
 	}
 	for i, id := range req.Tenants {
-		if id == "" {
+		if id == "" || asked != nil && asked[i] == undecided {
 			resp.Tenants[i] = &quotav1.Tenant{}
+			continue
+		}
+		if asked != nil && asked[i] == outside {
+			resp.Tenants[i] = &quotav1.Tenant{Id: id} // as one that there is not
 			continue
 		}
 		r := who.of(id)
@@ -85,8 +89,9 @@ func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
 	return wrong
 }
 
-// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals.
-func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, wrong map[int]error) tenantsByID {
+// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals, nor those that it asks for
+// and that are not the key's.
+func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, asked []reach, wrong map[int]error) tenantsByID {
 	most := len(req.Tenants) + len(req.Renewals)
 	who := tenantsByID{places: make(map[string]int, most)}
 	ids := make([]string, 0, most)
@@ -96,8 +101,10 @@ func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest,
 			ids = append(ids, id)
 		}
 	}
-	for _, id := range req.Tenants {
-		ask(id)
+	for i, id := range req.Tenants {
+		if asked == nil || asked[i] == within || asked[i] == above {
+			ask(id)
+		}
 	}
 	for i, r := range req.Renewals {
 		if wrong[i] == nil {
@@ -127,8 +134,14 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	var held []string                // the tenants that these count for
 	for i, r := range req.Renewals {
 		if err := wrong[i]; err != nil {
-			resp.Grants[i] = wire.RefusedToProto(r, err, now.version())
-			s.metrics.renewals.WithLabelValues("", "INVALID").Inc()
+			label := "INVALID"
+			switch resp.Grants[i] = wire.RefusedToProto(r, err, now.version()); {
+			case errors.Is(err, fault.ErrUnavailable):
+				resp.Grants[i].Status, resp.Grants[i].Reason, label = quotav1.Grant_UNAVAILABLE, "", quotav1.Grant_UNAVAILABLE.String()
+			case errors.Is(err, fault.ErrDenied):
+				label = "DENIED"
+			}
+			s.metrics.renewals.WithLabelValues("", label).Inc()
 			continue
 		}
 		rule, status := find(now, who, r)
@@ -267,12 +280,4 @@ func rulesOf(now *inForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule,
 	default:
 		return t.rules, quotav1.Grant_UNKNOWN
 	}
-}
-
-// speaksFor refuses a caller whose key is bound to another agent.
-func speaksFor(ctx context.Context, agent string) error {
-	if p := principalOf(ctx); !p.speaksFor(agent) {
-		return fmt.Errorf("%w: key %s is bound to agent %s, not %s", fault.ErrDenied, p.name, limit.Quote(p.agent), limit.Quote(agent))
-	}
-	return nil
 }

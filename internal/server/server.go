@@ -154,7 +154,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
 	s := &Server{config: c, log: c.Log, metrics: m, stopping: make(chan struct{})}
-	s.keys = &keyring{insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
+	s.keys = &keyring{now: c.Now, insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
 	if c.BootstrapAdminKey != "" {
 		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
 	}
@@ -192,7 +192,7 @@ func (s *Server) serve() error {
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
 	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
-	admin := &adminService{periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
+	admin := &adminService{keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
 	options := []grpc.ServerOption{

@@ -18,6 +18,7 @@ const lastAccountTimeout = 2 * time.Second
 // commit, bounds what waits for it, and answers ErrUnavailable beyond the bound.
 func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
 	reports := make([]ledger.Report, len(req.Reports))
+	principal := principalOf(ctx)
 	for i, p := range req.Reports {
 		if err := speaksFor(ctx, p.Agent); err != nil {
 			return nil, err
@@ -33,9 +34,13 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		if err != nil {
 			return nil, err
 		}
+		if err := principal.scope.bar(ctx, &r); err != nil {
+			return nil, err
+		}
 		reports[i] = r
 	}
 	if a := req.GetAccounts(); a != nil && speaksFor(ctx, a.Agent) == nil {
+		principal.scope.accounts(a)
 		s.tally.say(wire.AccountsFromProto(a))
 	}
 	resp := &quotav1.SettleResponse{Receipts: make([]*quotav1.Receipt, len(reports))}

@@ -64,7 +64,9 @@ func (s *shelf) Secret(ctx context.Context, name string) ([]byte, error) {
 	return []byte("the secret of " + name), s.wait(ctx)
 }
 
-func (s *shelf) Keys(ctx context.Context) ([]policy.Key, error) { return nil, s.wait(ctx) }
+func (s *shelf) Keys(ctx context.Context, _ string, _ int, _ bool) ([]policy.Key, error) {
+	return nil, s.wait(ctx)
+}
 
 func (s *shelf) Switches(ctx context.Context) (limit.Switches, error) {
 	err := s.wait(ctx)

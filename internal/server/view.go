@@ -179,7 +179,7 @@ func (v *view) update(ctx context.Context) error {
 	}
 	keys := first || heads.Keys != was.heads.Keys
 	if keys {
-		if err := v.loadKeys(ctx); err != nil {
+		if err := v.loadKeys(ctx, heads.Keys); err != nil {
 			return err
 		}
 	}
@@ -244,6 +244,7 @@ func (v *view) heads(ctx context.Context) (policy.Heads, error) {
 
 // put brings what was read into force.
 func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
+	v.keys.tenantsChanged(tenants, overrun)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if overrun {
@@ -357,21 +358,48 @@ func (v *view) loadRules(ctx context.Context, number int64) (*limit.Rules, *poli
 	return rules, doc, nil
 }
 
-func (v *view) loadKeys(ctx context.Context) error {
-	keys, err := v.store.Keys(ctx)
-	if err != nil {
-		return err
-	}
-	credentials := make([]credential, 0, len(keys))
-	for _, k := range keys {
-		r, ok := parseRole(k.Role)
-		if !ok {
-			v.log.Warn("a key has a role that this server does not know; it opens nothing", "key", k.ID, "role", k.Role)
+// loadKeys reads the keys that are good, page by page; changes is how often keys ever changed.
+func (v *view) loadKeys(ctx context.Context, changes int64) error {
+	var credentials []credential
+	for after := ""; ; {
+		keys, err := v.store.Keys(ctx, after, policy.MaxPage, true)
+		if err != nil {
+			return err
 		}
-		credentials = append(credentials, credential{id: k.ID, role: r, agent: k.Agent, hash: k.Hash, revoked: !k.Revoked.IsZero()})
+		for i := range keys {
+			if c, ok := v.credential(&keys[i]); ok {
+				credentials = append(credentials, c)
+			}
+			after = keys[i].ID
+		}
+		if len(keys) < policy.MaxPage {
+			break
+		}
 	}
-	v.keys.replace(credentials)
+	v.keys.replace(credentials, changes > 0)
 	return nil
+}
+
+// credential makes a key out; false for one that must open nothing.
+func (v *view) credential(k *policy.Key) (credential, bool) {
+	r, ok := parseRole(k.Role)
+	if !ok {
+		v.log.Warn("a key has a role that this server does not know; it opens nothing", "key", k.ID, "role", k.Role)
+	}
+	c := credential{id: k.ID, role: r, hash: k.Hash, expires: k.Expires}
+	var err error
+	if k.Agent != "" {
+		c.agents, err = limit.ParseNames([]string{k.Agent}, limit.ValidAgent)
+	} else if r == roleAgent {
+		v.log.Warn("an agent's key names no agent; it opens nothing: make another, and revoke it", "key", k.ID)
+	}
+	if err == nil {
+		c.scope, err = newScope(k, v)
+	}
+	if err != nil {
+		v.log.Error("a key's scope cannot be made out; it opens nothing", "key", k.ID, "error", err)
+	}
+	return c, err == nil
 }
 
 // loadChanges reads the tenants that changed after a number. When there are more

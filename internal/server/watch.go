@@ -35,6 +35,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		// is in memory is the best there is.
 		_ = s.view.look(ctx)
 	}
+	scope := principalOf(ctx).scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
 	at := cursor{tenants: req.TenantChange}
@@ -48,6 +49,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 			return err
 		}
 		for _, m := range messages {
+			scope.tell(ctx, m)
 			if err := stream.Send(m); err != nil {
 				return err
 			}

@@ -32,6 +32,7 @@ const (
 	DefaultUsage    = 1000     // where none is asked for
 	MaxSimulated    = 24       // periods of a simulation
 	MaxGrace        = 90 * 24 * time.Hour
+	MaxOverlap      = 90 * 24 * time.Hour // of a key and its successor
 	maxCount        = 1<<53 - 1
 	maxMilliseconds = 253_402_300_799_999 // the end of the year 9999
 )
@@ -309,18 +310,18 @@ func Check(request proto.Message) error {
 		default:
 			return invalid("role is %s; it must be viewer, operator, admin, agent or backfill", limit.Quote(r.Role))
 		}
-		if r.Agent != "" {
-			if r.Role != "agent" {
-				return invalid("agent is set; only a key of the role agent is bound to one")
-			}
-			if err := AgentID(r.Agent); err != nil {
-				return err
-			}
-		}
 		if !limit.ValidValue(r.Note) {
 			return invalid("note must be at most %d bytes without control characters", MaxNote)
 		}
-		return nil
+		return ranged(bound{"expires_ms", r.ExpiresMs, 0, maxMilliseconds}) // the store checks what goes with which role
+	case *quotav1.RotateKeyRequest:
+		return first(name("id", r.Id), ranged(bound{"overlap_ms", r.OverlapMs, 0, MaxOverlap.Milliseconds()}))
+	case *quotav1.ListKeysRequest:
+		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
+		if err == nil && r.After != "" {
+			err = name("after", r.After)
+		}
+		return err
 	case *quotav1.RevokeKeyRequest:
 		return name("id", r.Id)
 	case *quotav1.SetSwitchesRequest:

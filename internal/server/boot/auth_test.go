@@ -19,7 +19,7 @@ var least = map[string]string{
 	"Frontiers": "agent", "GetUsage": "viewer", "ListBreakdown": "viewer", "ExportBreakdown": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "GetShadow": "viewer", "ListPlans": "viewer",
 	"GetTenant": "viewer", "ListTenants": "viewer", "ListAgents": "viewer", "GetSwitches": "viewer", "GetVersion": "viewer",
 	"CreateTenant": "operator", "SetTenantPlan": "operator", "ListPlanChanges": "viewer", "ListPayers": "viewer", "CancelPlanChange": "operator", "SetSwitches": "operator", "SuspendTenant": "operator", "ResumeTenant": "operator",
-	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "ListKeys": "admin", "ListAudit": "admin",
+	"ApplyPolicy": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "RotateKey": "admin", "ListKeys": "admin", "ListAudit": "admin",
 	"Renew": "agent", "Watch": "agent", "Settle": "agent",
 }
 
@@ -49,7 +49,11 @@ func TestEachRoleWithEachMethod(t *testing.T) {
 	n := start(t, c)
 	keys := map[string]string{"nobody": "", "stranger": "not-a-key-of-anybody"}
 	for _, role := range []string{"viewer", "operator", "admin", "agent"} {
-		keys[role] = n.newKey(role, "").Secret
+		agent := ""
+		if role == "agent" {
+			agent = "gw-1"
+		}
+		keys[role] = n.newKey(role, agent).Secret
 	}
 	called := 0
 	for role, key := range keys {
@@ -165,7 +169,7 @@ func TestNoKeyNoReading(t *testing.T) {
 	c.BootstrapAdminKey = adminKey
 	n := start(t, c)
 	huge := &quotav1.SettleRequest{Reports: []*quotav1.Report{{Agent: "gw-1", Payload: make([]byte, 64<<20)}}}
-	for key, want := range map[string]codes.Code{"": codes.Unauthenticated, "wrong": codes.Unauthenticated, n.newKey("agent", "").Secret: codes.ResourceExhausted} {
+	for key, want := range map[string]codes.Code{"": codes.Unauthenticated, "wrong": codes.Unauthenticated, n.newKey("agent", "gw-1").Secret: codes.ResourceExhausted} {
 		_, err := quotav1.NewLeaseServiceClient(n.dial(key)).Settle(t.Context(), huge)
 		if status.Code(err) != want {
 			t.Errorf("64 MB with the key %q: got %v, want %s", key, err, want)

@@ -75,7 +75,7 @@ func TestPostgresAway(t *testing.T) {
 	pg.Start()
 	n.waitReady()
 	admin := n.key
-	n.key = n.newKey("agent", "").Secret
+	n.key = n.newKey("agent", "gw-1").Secret
 	n.granted(1, "the database is there")
 	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
 		t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)

@@ -1954,14 +1954,24 @@ type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Short and public.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// viewer, operator, admin or agent.
+	// viewer, operator, admin, agent or backfill.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// The agent id that an agent key is bound to; empty for any.
+	// The agent that an agent's key speaks for: its id, or how the ids of some begin, followed by `*`.
 	Agent     string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	Note      string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	CreatedMs int64  `protobuf:"varint,5,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	// 0 while the key is good.
-	RevokedMs     int64 `protobuf:"varint,6,opt,name=revoked_ms,json=revokedMs,proto3" json:"revoked_ms,omitempty"`
+	RevokedMs int64 `protobuf:"varint,6,opt,name=revoked_ms,json=revokedMs,proto3" json:"revoked_ms,omitempty"`
+	// The tenants that it is for; none for all. As in CreateKeyRequest, as is what follows.
+	Tenants []string `protobuf:"bytes,7,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	Subtree bool     `protobuf:"varint,8,opt,name=subtree,proto3" json:"subtree,omitempty"`
+	Limits  []string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
+	// When it ends by itself, in Unix milliseconds; 0 for never.
+	ExpiresMs int64 `protobuf:"varint,10,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// When it was last used, to the minute, in Unix milliseconds; 0 for never.
+	UsedMs int64 `protobuf:"varint,11,opt,name=used_ms,json=usedMs,proto3" json:"used_ms,omitempty"`
+	// The key that it was rotated to; empty for none.
+	Successor     string `protobuf:"bytes,12,opt,name=successor,proto3" json:"successor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2038,12 +2048,63 @@ func (x *Key) GetRevokedMs() int64 {
 	return 0
 }
 
+func (x *Key) GetTenants() []string {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *Key) GetSubtree() bool {
+	if x != nil {
+		return x.Subtree
+	}
+	return false
+}
+
+func (x *Key) GetLimits() []string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Key) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *Key) GetUsedMs() int64 {
+	if x != nil {
+		return x.UsedMs
+	}
+	return 0
+}
+
+func (x *Key) GetSuccessor() string {
+	if x != nil {
+		return x.Successor
+	}
+	return ""
+}
+
 type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Agent string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Of the role agent, and needed there. See Key.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// At most 256 bytes.
-	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	Note string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	// Not of the role admin: the key is for these tenants only. Ids, or how ids begin, followed by `*`; at most 64.
+	Tenants []string `protobuf:"bytes,4,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// And for the tenants below them.
+	Subtree bool `protobuf:"varint,5,opt,name=subtree,proto3" json:"subtree,omitempty"`
+	// Of the role agent: it renews and settles for these limits only. Names, or how names begin, followed by `*`; at most 64.
+	Limits []string `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty"`
+	// When it ends by itself, in Unix milliseconds: in the future; 0 for never.
+	ExpiresMs     int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2099,6 +2160,87 @@ func (x *CreateKeyRequest) GetNote() string {
 	return ""
 }
 
+func (x *CreateKeyRequest) GetTenants() []string {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *CreateKeyRequest) GetSubtree() bool {
+	if x != nil {
+		return x.Subtree
+	}
+	return false
+}
+
+func (x *CreateKeyRequest) GetLimits() []string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *CreateKeyRequest) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+type RotateKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// For how long from now both keys are good, in milliseconds: 0 to 90 days.
+	OverlapMs     int64 `protobuf:"varint,2,opt,name=overlap_ms,json=overlapMs,proto3" json:"overlap_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeyRequest) Reset() {
+	*x = RotateKeyRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeyRequest) ProtoMessage() {}
+
+func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
+func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RotateKeyRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RotateKeyRequest) GetOverlapMs() int64 {
+	if x != nil {
+		return x.OverlapMs
+	}
+	return 0
+}
+
 type CreateKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -2110,7 +2252,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2264,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2277,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -2161,7 +2303,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2315,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2328,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -2197,14 +2339,18 @@ func (x *RevokeKeyRequest) GetId() string {
 }
 
 type ListKeysRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000; 0 means 100.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// Ids after this one.
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2362,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,19 +2375,35 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListKeysRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListKeysRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
 }
 
 type ListKeysResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keys          []*Key                 `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  []*Key                 `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Set when there are more: the next call's `after`.
+	NextAfter     string `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2415,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2428,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -2274,6 +2436,13 @@ func (x *ListKeysResponse) GetKeys() []*Key {
 		return x.Keys
 	}
 	return nil
+}
+
+func (x *ListKeysResponse) GetNextAfter() string {
+	if x != nil {
+		return x.NextAfter
+	}
+	return ""
 }
 
 type GetSwitchesRequest struct {
@@ -2284,7 +2453,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2465,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2478,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 type SetSwitchesRequest struct {
@@ -2325,7 +2494,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2506,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2519,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -2375,7 +2544,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2556,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2569,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type VersionInfo struct {
@@ -2416,7 +2585,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2597,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2610,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -2602,7 +2771,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x12ListAgentsResponse\x12'\n" +
 	"\x06agents\x18\x01 \x03(\v2\x0f.quota.v1.AgentR\x06agents\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\"\x91\x01\n" +
+	"next_after\x18\x02 \x01(\tR\tnextAfter\"\xb3\x02\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -2611,19 +2780,40 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\x05 \x01(\x03R\tcreatedMs\x12\x1d\n" +
 	"\n" +
-	"revoked_ms\x18\x06 \x01(\x03R\trevokedMs\"P\n" +
+	"revoked_ms\x18\x06 \x01(\x03R\trevokedMs\x12\x18\n" +
+	"\atenants\x18\a \x03(\tR\atenants\x12\x18\n" +
+	"\asubtree\x18\b \x01(\bR\asubtree\x12\x16\n" +
+	"\x06limits\x18\t \x03(\tR\x06limits\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\n" +
+	" \x01(\x03R\texpiresMs\x12\x17\n" +
+	"\aused_ms\x18\v \x01(\x03R\x06usedMs\x12\x1c\n" +
+	"\tsuccessor\x18\f \x01(\tR\tsuccessor\"\xbb\x01\n" +
 	"\x10CreateKeyRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"L\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\x12\x18\n" +
+	"\atenants\x18\x04 \x03(\tR\atenants\x12\x18\n" +
+	"\asubtree\x18\x05 \x01(\bR\asubtree\x12\x16\n" +
+	"\x06limits\x18\x06 \x03(\tR\x06limits\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"A\n" +
+	"\x10RotateKeyRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"overlap_ms\x18\x02 \x01(\x03R\toverlapMs\"L\n" +
 	"\x11CreateKeyResponse\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.quota.v1.KeyR\x03key\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"\"\n" +
 	"\x10RevokeKeyRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x11\n" +
-	"\x0fListKeysRequest\"5\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"D\n" +
+	"\x0fListKeysRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"T\n" +
 	"\x10ListKeysResponse\x12!\n" +
-	"\x04keys\x18\x01 \x03(\v2\r.quota.v1.KeyR\x04keys\"\x14\n" +
+	"\x04keys\x18\x01 \x03(\v2\r.quota.v1.KeyR\x04keys\x12\x1d\n" +
+	"\n" +
+	"next_after\x18\x02 \x01(\tR\tnextAfter\"\x14\n" +
 	"\x12GetSwitchesRequest\"i\n" +
 	"\x12SetSwitchesRequest\x12.\n" +
 	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
@@ -2634,7 +2824,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x80\x0e\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xc6\x0e\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -2656,7 +2846,8 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\vListTenants\x12\x1c.quota.v1.ListTenantsRequest\x1a\x1d.quota.v1.ListTenantsResponse\x12G\n" +
 	"\n" +
 	"ListAgents\x12\x1b.quota.v1.ListAgentsRequest\x1a\x1c.quota.v1.ListAgentsResponse\x12D\n" +
-	"\tCreateKey\x12\x1a.quota.v1.CreateKeyRequest\x1a\x1b.quota.v1.CreateKeyResponse\x126\n" +
+	"\tCreateKey\x12\x1a.quota.v1.CreateKeyRequest\x1a\x1b.quota.v1.CreateKeyResponse\x12D\n" +
+	"\tRotateKey\x12\x1a.quota.v1.RotateKeyRequest\x1a\x1b.quota.v1.CreateKeyResponse\x126\n" +
 	"\tRevokeKey\x12\x1a.quota.v1.RevokeKeyRequest\x1a\r.quota.v1.Key\x12A\n" +
 	"\bListKeys\x12\x19.quota.v1.ListKeysRequest\x1a\x1a.quota.v1.ListKeysResponse\x12?\n" +
 	"\vGetSwitches\x12\x1c.quota.v1.GetSwitchesRequest\x1a\x12.quota.v1.Switches\x12?\n" +
@@ -2677,7 +2868,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
@@ -2715,34 +2906,35 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAgentsResponse)(nil),         // 33: quota.v1.ListAgentsResponse
 	(*Key)(nil),                        // 34: quota.v1.Key
 	(*CreateKeyRequest)(nil),           // 35: quota.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 36: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 37: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 38: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 39: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 40: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 41: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 42: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 43: quota.v1.VersionInfo
-	nil,                                // 44: quota.v1.ListPlansResponse.PricesEntry
-	nil,                                // 45: quota.v1.ListTenantsResponse.FaultyEntry
-	(*Plan)(nil),                       // 46: quota.v1.Plan
-	(*Tenant)(nil),                     // 47: quota.v1.Tenant
-	(*Switches)(nil),                   // 48: quota.v1.Switches
+	(*RotateKeyRequest)(nil),           // 36: quota.v1.RotateKeyRequest
+	(*CreateKeyResponse)(nil),          // 37: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 38: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 39: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 40: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 41: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 42: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 43: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 44: quota.v1.VersionInfo
+	nil,                                // 45: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 46: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 47: quota.v1.Plan
+	(*Tenant)(nil),                     // 48: quota.v1.Tenant
+	(*Switches)(nil),                   // 49: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
 	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
 	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	46, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	44, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	47, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	45, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
 	21, // 5: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
 	25, // 6: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
-	47, // 7: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	45, // 8: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	48, // 7: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	46, // 8: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
 	32, // 9: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
 	34, // 10: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
 	34, // 11: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	48, // 12: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	49, // 12: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
 	3,  // 13: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
 	6,  // 14: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
 	8,  // 15: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
@@ -2762,39 +2954,41 @@ var file_quota_v1_admin_proto_depIdxs = []int32{
 	29, // 29: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
 	31, // 30: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
 	35, // 31: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	37, // 32: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	38, // 33: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	40, // 34: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	41, // 35: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 36: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	42, // 37: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 38: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 39: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 40: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 41: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 42: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 43: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 44: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 45: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	47, // 46: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	47, // 47: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 48: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	47, // 49: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	24, // 50: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
-	47, // 51: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	47, // 52: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	47, // 53: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	30, // 54: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	33, // 55: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	36, // 56: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	34, // 57: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	39, // 58: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	48, // 59: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	48, // 60: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 61: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	43, // 62: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	38, // [38:63] is the sub-list for method output_type
-	13, // [13:38] is the sub-list for method input_type
+	36, // 32: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
+	38, // 33: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	39, // 34: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	41, // 35: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	42, // 36: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 37: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	43, // 38: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 39: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 40: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 41: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 42: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 43: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 44: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 45: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 46: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	48, // 47: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	48, // 48: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 49: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	48, // 50: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	24, // 51: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	48, // 52: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	48, // 53: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	48, // 54: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	30, // 55: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	33, // 56: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	37, // 57: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	37, // 58: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
+	34, // 59: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	40, // 60: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	49, // 61: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	49, // 62: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 63: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	44, // 64: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	39, // [39:65] is the sub-list for method output_type
+	13, // [13:39] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -2812,7 +3006,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	AdminService_ListTenants_FullMethodName        = "/quota.v1.AdminService/ListTenants"
 	AdminService_ListAgents_FullMethodName         = "/quota.v1.AdminService/ListAgents"
 	AdminService_CreateKey_FullMethodName          = "/quota.v1.AdminService/CreateKey"
+	AdminService_RotateKey_FullMethodName          = "/quota.v1.AdminService/RotateKey"
 	AdminService_RevokeKey_FullMethodName          = "/quota.v1.AdminService/RevokeKey"
 	AdminService_ListKeys_FullMethodName           = "/quota.v1.AdminService/ListKeys"
 	AdminService_GetSwitches_FullMethodName        = "/quota.v1.AdminService/GetSwitches"
@@ -97,8 +98,12 @@ type AdminServiceClient interface {
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// CreateKey returns the key's secret once; only a hash is stored.
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
-	// RevokeKey ends a key within a second.
+	// RotateKey makes a key that may do what another may, and has that one end after an overlap.
+	// Its secret is returned once. A key that was rotated, revoked or has ended is INVALID_ARGUMENT.
+	RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
+	// RevokeKey ends a key, and the streams that it opened, within a second.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*Key, error)
+	// ListKeys pages by id.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
 	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
 	// answered while the stores are away: the newest of what any server was told holds,
@@ -309,6 +314,16 @@ func (c *adminServiceClient) CreateKey(ctx context.Context, in *CreateKeyRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateKeyResponse)
+	err := c.cc.Invoke(ctx, AdminService_RotateKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*Key, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Key)
@@ -418,8 +433,12 @@ type AdminServiceServer interface {
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// CreateKey returns the key's secret once; only a hash is stored.
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
-	// RevokeKey ends a key within a second.
+	// RotateKey makes a key that may do what another may, and has that one end after an overlap.
+	// Its secret is returned once. A key that was rotated, revoked or has ended is INVALID_ARGUMENT.
+	RotateKey(context.Context, *RotateKeyRequest) (*CreateKeyResponse, error)
+	// RevokeKey ends a key, and the streams that it opened, within a second.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*Key, error)
+	// ListKeys pages by id.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
 	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
 	// answered while the stores are away: the newest of what any server was told holds,
@@ -496,6 +515,9 @@ func (UnimplementedAdminServiceServer) ListAgents(context.Context, *ListAgentsRe
 }
 func (UnimplementedAdminServiceServer) CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateKey not implemented")
+}
+func (UnimplementedAdminServiceServer) RotateKey(context.Context, *RotateKeyRequest) (*CreateKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateKey not implemented")
 }
 func (UnimplementedAdminServiceServer) RevokeKey(context.Context, *RevokeKeyRequest) (*Key, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeKey not implemented")
@@ -878,6 +900,24 @@ func _AdminService_CreateKey_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_RotateKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RotateKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RotateKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RotateKey(ctx, req.(*RotateKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_RevokeKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RevokeKeyRequest)
 	if err := dec(in); err != nil {
@@ -1068,6 +1108,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateKey",
 			Handler:    _AdminService_CreateKey_Handler,
+		},
+		{
+			MethodName: "RotateKey",
+			Handler:    _AdminService_RotateKey_Handler,
 		},
 		{
 			MethodName: "RevokeKey",

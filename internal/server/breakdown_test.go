@@ -29,6 +29,7 @@ func (b *billed) usage() *usageService {
 // meanwhile is above that block; and a file of a height has the same bytes for ever.
 func TestBreakdownPages(t *testing.T) {
 	b := newBilled(t)
+	b.plan = "free"
 	for i := range 7 {
 		b.at = b.at.Add(time.Hour)
 		b.settle("gw-1", b.at.Add(-time.Hour), int64(10+i), b.at)

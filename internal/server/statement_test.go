@@ -31,6 +31,7 @@ type billed struct {
 	store ledger.Store
 	seq   map[string]int64
 	total map[string]int64
+	plan  string // that settle says its units were admitted under
 }
 
 const pricedPolicy = `plans:
@@ -104,7 +105,7 @@ func (b *billed) settle(agent string, slot time.Time, units int64, through time.
 	b.seq[agent]++
 	var rows []ledger.Row
 	if units > 0 {
-		rows = []ledger.Row{{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: units}}
+		rows = []ledger.Row{{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: b.plan, Admitted: units}}
 	}
 	r := ledger.NewReport(agent, 1, b.seq[agent], b.total[agent], rows, through.UnixMilli(), false)
 	b.total[agent] = r.After

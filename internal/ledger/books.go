@@ -13,6 +13,9 @@ import (
 type Books interface {
 	// Verify checks the whole ledger against itself, in one snapshot.
 	Verify(ctx context.Context, progress func(Progress)) (*Verified, error)
+	// VerifyRecords checks what is kept beside usage, in one snapshot: see the function of that name. It returns the first
+	// MaxFaults faults, and how many others there are.
+	VerifyRecords(ctx context.Context) ([]Fault, int64, error)
 	// Rebuild makes roll-ups again from entries, and returns how many were wrong. Each month
 	// of which some were is a row of the audit log.
 	Rebuild(ctx context.Context, actor string, progress func(Progress)) (int64, error)

@@ -31,7 +31,9 @@ func (c *cli) verifyCommand() *cobra.Command {
 epoch's reports are contiguous and end at its frontier, each report is folded once
 or queued, entries are what their block's reports add up to, each block's hash is
 that of its content and of the block below, roll-ups are the sums of entries, and
-quarantine holds what reports say that it does. Of months that retention archived, it
+quarantine holds what reports say that it does. So it checks what is kept beside usage:
+statements, credits, policy versions, keys, and the audit log, of which each row is
+chained to the one before. Of months that retention archived, it
 checks what the ledger still holds, and says how much that is; the files are checked
 by "quota-server retain --check".
 

@@ -45,6 +45,12 @@ func (s *ledgerService) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStrea
 		if err != nil {
 			return err
 		}
+		faults, more, err := s.books.VerifyRecords(ctx)
+		if err != nil {
+			return err
+		}
+		room := min(len(faults), ledger.MaxFaults-len(v.Faults))
+		v.Faults, v.More = append(v.Faults, faults[:room]...), v.More+more+int64(len(faults)-room)
 		r = &quotav1.VerifyResult{
 			MoreFaults: v.More, Epochs: v.Counts.Epochs, Reports: v.Counts.Reports, Blocks: v.Counts.Blocks, Entries: v.Counts.Entries,
 			Rollups: v.Counts.Rollups, Quarantined: v.Counts.Quarantined, Height: v.Height, Hash: v.Hash[:],

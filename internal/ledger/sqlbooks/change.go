@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/f4ee788f/quota/internal/ledger"
@@ -77,8 +78,13 @@ func (c *change) audit(ctx context.Context, action, object string, before, after
 		}
 		texts[i] = string(text)
 	}
+	chain := []byte{} // of the row before
+	if err := c.QueryRowContext(ctx, "SELECT chain FROM audit_log WHERE number = $1", c.audits).Scan(&chain); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
 	c.audits++
-	_, err := c.ExecContext(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		c.audits, c.now, c.actor, action, object, texts[0], texts[1])
+	r := ledger.AuditRow{Number: c.audits, At: c.now, Actor: c.actor, Action: action, Object: object, Before: texts[0], After: texts[1]}
+	_, err := c.ExecContext(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after, chain) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		r.Number, r.At, r.Actor, r.Action, r.Object, r.Before, r.After, r.Next(chain))
 	return err
 }

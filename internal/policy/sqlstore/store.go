@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
@@ -71,8 +72,8 @@ type tx struct {
 	s      *Store
 	heads  policy.Heads
 	audits int64
-	log    [][]any // audit rows to write
-	wrote  bool    // something that is in no audit log
+	log    []ledger.AuditRow // to write
+	wrote  bool              // something that is in no audit log
 }
 
 // errDryRun ends a transaction whose result is wanted and whose effect is not.
@@ -127,7 +128,7 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 	if len(t.log) == 0 && !t.wrote {
 		return nil // nothing was changed
 	}
-	if err := t.insert(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after) VALUES ", "", t.log); err != nil {
+	if err := t.writeAudit(ctx); err != nil {
 		return unavailable("write audit", err)
 	}
 	if _, err := t.ExecContext(ctx, "UPDATE policy_heads SET version = $1, tenants = $2, switches = $3, keys = $4, audit = $5, shadow = $6 WHERE id = 1",
@@ -154,8 +155,26 @@ func (t *tx) audit(actor, action, object string, before, after any) error {
 		texts[i] = string(b)
 	}
 	t.audits++
-	t.log = append(t.log, []any{t.audits, t.s.now().UnixMilli(), actor, action, object, texts[0], texts[1]})
+	t.log = append(t.log, ledger.AuditRow{Number: t.audits, At: t.s.now().UnixMilli(), Actor: actor, Action: action, Object: object, Before: texts[0], After: texts[1]})
 	return nil
+}
+
+// writeAudit writes what was noted, each row chained to the one before it.
+func (t *tx) writeAudit(ctx context.Context) error {
+	if len(t.log) == 0 {
+		return nil
+	}
+	chain := []byte{}
+	if err := t.QueryRowContext(ctx, "SELECT chain FROM audit_log WHERE number = $1", t.log[0].Number-1).Scan(&chain); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	rows := make([][]any, len(t.log))
+	for i := range t.log {
+		r := &t.log[i]
+		chain = r.Next(chain)
+		rows[i] = []any{r.Number, r.At, r.Actor, r.Action, r.Object, r.Before, r.After, chain}
+	}
+	return t.insert(ctx, "INSERT INTO audit_log (number, at_ms, actor, action, object, before, after, chain) VALUES ", "", rows)
 }
 
 // Rows and ids of one statement, at most. SQLite's driver looks each parameter up

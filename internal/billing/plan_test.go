@@ -92,7 +92,7 @@ func TestEveryUnitIsBilledUnderItsPlan(t *testing.T) {
 		}
 		type of struct{ plan, meter string }
 		want := map[of]int64{}
-		line := newTimeline(in.Subscriptions, in.Versions)
+		line := newTimeline(in)
 		for _, u := range in.Usage {
 			if in.Period.Has(u.Slot) {
 				if u.Plan == "" {

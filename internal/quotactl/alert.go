@@ -2,6 +2,7 @@ package quotactl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 				if req.Alert != "" || req.State != "" {
 					return misuse("--follow goes with --after and --tenant alone")
 				}
-				return c.followAlerts(cmd.Context(), req)
+				return c.followAlerts(cmd.Context(), f, req)
 			}
 			req.Forward = cmd.Flags().Changed("after")
 			t := &table{header: []string{"NUMBER", "TIME", "ALERT", "TENANT", "THRESHOLD", "PERIOD", "USED", "OF", "ACTION"}, numbers: map[int]bool{0: true, 4: true, 6: true, 7: true}}
@@ -91,7 +92,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 }
 
 // followAlerts prints events as they come.
-func (c *cli) followAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) error {
+func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlertsRequest) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -113,7 +114,15 @@ func (c *cli) followAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) 
 				return err
 			}
 		}
-		fmt.Fprintf(c.Out, "%d %s %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+		if f == "json" {
+			err = json.NewEncoder(c.Out).Encode(alertItem(a))
+		} else {
+			c.say("%d %s %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+			err = c.failed()
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
@@ -185,11 +194,12 @@ func (c *cli) printAlert(f format, a *quotav1.Alert) error {
 		t.add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), dash(stamp(d.TriedMs)), dash(status), dash(stamp(d.NextMs)), dash(d.Error))
 		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": stamp(d.TriedMs), "status": d.Status, "next": stamp(d.NextMs), "error": d.Error})
 	}
-	fmt.Fprintf(c.Err, "alert %d of %s: %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+	c.note("alert %d of %s: %s\n", a.Number, stamp(a.AtMs), alertWords(a))
 	return c.write(f, t, items)
 }
 
 func (c *cli) alertRetryCommand() *cobra.Command {
+	var f format
 	req := &quotav1.RetryAlertRequest{}
 	cmd := &cobra.Command{
 		Use:   "retry NUMBER",
@@ -204,11 +214,12 @@ func (c *cli) alertRetryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.printAlert("", a)
+				return c.printAlert(f, a)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&req.Webhook, "webhook", "", "to this webhook alone")
+	f.flag(cmd)
 	return cmd
 }
 
@@ -224,8 +235,7 @@ func (c *cli) alertTestCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "alert %d is on its way to %s: quotactl alert show %d\n", a.Number, args[0], a.Number)
-				return nil
+				return c.tell(a, "alert %d is on its way to %s: quotactl alert show %d\n", a.Number, args[0], a.Number)
 			})
 		},
 	}

@@ -209,7 +209,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 		}
 		return writeJSON(c.Out, answer)
 	case "csv":
-		if err := t.csv(c.Out); err != nil {
+		if err := t.csv(c.file()); err != nil {
 			return err
 		}
 		c.printOrigin(c.Err, req, origin, about)
@@ -219,7 +219,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 		return err
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(c.Out, "no usage")
+		c.say("no usage\n")
 	}
 	c.printOrigin(c.Out, req, origin, about)
 	return nil
@@ -310,7 +310,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 	if err != nil {
 		return err
 	}
-	to, whole := c.Out, func() error { return nil }
+	to, whole := c.file(), func() error { return nil }
 	if output != "-" {
 		file, err := os.CreateTemp(filepath.Dir(output), filepath.Base(output)+".*.part")
 		if err != nil {
@@ -340,7 +340,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 			return err
 		}
 		if p := m.Progress; p != nil {
-			fmt.Fprintf(c.Err, "%d rows, %d of %d times read\n", p.Rows, p.Done, p.Total)
+			c.note("%d rows, %d of %d times read\n", p.Rows, p.Done, p.Total)
 		}
 		if m.End == nil {
 			continue
@@ -351,7 +351,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 		if err := whole(); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.Err, "%d rows, %d bytes, digest %s\n", m.End.Rows, m.End.Bytes, m.End.Digest)
+		c.note("%d rows, %d bytes, digest %s\n", m.End.Rows, m.End.Bytes, m.End.Digest)
 		c.printOrigin(c.Err, req, m.End.Origin, &quotav1.GetUsageResponse{CompleteThroughMs: m.End.Origin.CompleteThroughMs, Lagging: m.End.Origin.Lagging})
 		return nil
 	}

@@ -3,7 +3,6 @@ package quotactl
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +41,7 @@ again after it was cut off, and gives once.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "credit %s: tenant %s has %s\n", credit.Id, credit.Tenant, credit.Left)
-				return nil
+				return c.tell(credit, "credit %s: tenant %s has %s\n", credit.Id, credit.Tenant, credit.Left)
 			})
 		},
 	}
@@ -73,8 +71,7 @@ ended and is closed after this still uses it.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "credit %s is void since %s; it has %s left, which lapse but for what periods that ended before use\n", credit.Id, stamp(credit.VoidedMs), credit.Left)
-				return nil
+				return c.tell(credit, "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Id, stamp(credit.VoidedMs), credit.Left)
 			})
 		},
 	}

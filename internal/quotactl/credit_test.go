@@ -16,7 +16,7 @@ func TestCredits(t *testing.T) {
 	if out := e.ok("statement", "preview", "--tenant", "acme"); !strings.Contains(out, "credit  welcome") {
 		t.Errorf("the statement: %s", out)
 	}
-	e.want("void", e.ok("credit", "void", "welcome", "--reason", "a mistake"), "credit welcome is void since TIME; it has 50.00 USD left, which lapse but for what periods that ended before use\n")
+	e.want("void", e.ok("credit", "void", "welcome", "--reason", "a mistake"), "credit welcome is void since TIME; the 50.00 USD that are left pay only for periods that ended before\n")
 	if out := e.ok("credit", "list", "acme", "-o", "csv"); !strings.HasPrefix(out, "id,amount,left,priority,given,expires,rollover,voided,note\n") || !strings.Contains(out, "\nwelcome,50.00 USD,50.00 USD,3,") || !strings.Contains(out, "9000-01-01T00:00:00Z,10.00 USD,") {
 		t.Error(out)
 	}

@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -66,12 +65,12 @@ where a period is due and could not be closed.`,
 				if req.After = resp.NextAfter; req.After == "" {
 					break
 				}
-				fmt.Fprintf(c.Err, "%d tenants, through %s\n", looked, req.After)
+				c.note("%d tenants, through %s\n", looked, req.After)
 			}
 			if err := c.write(f, t, items); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.Err, "%d tenants, %d periods due, %d refused\n", looked, len(items), refused)
+			c.note("%d tenants, %d periods due, %d refused\n", looked, len(items), refused)
 			if refused > 0 {
 				return errUnsound
 			}

@@ -3,7 +3,7 @@ package quotactl
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -41,12 +41,9 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 					return err
 				}
 				if output == "json" {
-					return writeJSON(c.Out, map[string]any{
-						"version": p.Version, "author": p.Author, "created": stamp(p.CreatedMs), "document": p.Document,
-					})
+					return c.writeDocument(p)
 				}
-				c.printDocument(p)
-				return nil
+				return c.printDocument(p)
 			})
 		},
 	}
@@ -55,17 +52,24 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 	return cmd
 }
 
+// writeDocument prints a version as JSON.
+func (c *cli) writeDocument(p *quotav1.PolicyVersion) error {
+	return writeJSON(c.Out, map[string]any{"version": p.Version, "author": p.Author, "created": stamp(p.CreatedMs), "state": state(p), "document": p.Document})
+}
+
 // printDocument prints a document as it was applied, and beside it what it is.
-func (c *cli) printDocument(p *quotav1.PolicyVersion) {
+func (c *cli) printDocument(p *quotav1.PolicyVersion) error {
 	which := state(p)
 	if which != "" {
 		which = ", " + which
 	}
-	fmt.Fprintf(c.Err, "# version %d by %s, %s%s\n", p.Version, dash(p.Author), stamp(p.CreatedMs), which)
-	fmt.Fprint(c.Out, p.Document)
-	if !strings.HasSuffix(p.Document, "\n") {
-		fmt.Fprintln(c.Out)
+	c.note("# version %d by %s, %s%s\n", p.Version, dash(p.Author), stamp(p.CreatedMs), which)
+	text := p.Document
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
 	}
+	_, err := io.WriteString(c.file(), text)
+	return err
 }
 
 // state says what a version is now; nothing for one that was in force.
@@ -142,7 +146,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 				}
 				for _, p := range resp.Plans {
 					if price := resp.Prices[p.Name]; price != "" {
-						fmt.Fprintf(c.Out, "%s costs %s\n", p.Name, price)
+						c.say("%s costs %s\n", p.Name, price)
 					}
 				}
 				return nil
@@ -204,7 +208,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				return err
 			}
 			for _, id := range slices.Sorted(maps.Keys(faulty)) {
-				fmt.Fprintf(c.Err, "quotactl: tenant %s cannot be made out, and keeps what was in force: %s\n", id, faulty[id])
+				c.note("quotactl: tenant %s cannot be made out, and keeps what was in force: %s\n", id, faulty[id])
 			}
 			return nil
 		},
@@ -252,15 +256,20 @@ func (c *cli) getAgentsCommand() *cobra.Command {
 // writeProto prints a message as JSON. protojson varies its blanks on purpose, so
 // they are set here.
 func (c *cli) writeProto(m proto.Message) error {
-	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	v, err := plain(m)
 	if err != nil {
 		return err
 	}
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return err
-	}
 	return writeJSON(c.Out, v)
+}
+
+// plain is a message as JSON has it.
+func plain(m proto.Message) (v any, err error) {
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err == nil {
+		err = json.Unmarshal(data, &v)
+	}
+	return v, err
 }
 
 func yes(b bool) string {

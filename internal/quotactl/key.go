@@ -3,6 +3,7 @@ package quotactl
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -53,8 +54,15 @@ be an admin's.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Err, "key %s with the role %s%s; keep the secret, it cannot be had again\n", resp.Key.Id, resp.Key.Role, bound(resp.Key))
-				fmt.Fprintln(c.Out, resp.Secret)
+				if c.output == "json" {
+					err = writeJSON(c.Out, map[string]any{"id": resp.Key.Id, "role": resp.Key.Role, "agent": resp.Key.Agent, "note": resp.Key.Note, "secret": resp.Secret})
+				} else {
+					_, err = io.WriteString(c.Out, resp.Secret+"\n")
+				}
+				if err != nil {
+					return c.lostSecret(ctx, admin, resp.Key.Id, err)
+				}
+				c.note("key %s with the role %s%s; keep the secret, it cannot be had again\n", resp.Key.Id, resp.Key.Role, bound(resp.Key))
 				return nil
 			})
 		},
@@ -68,6 +76,14 @@ be an admin's.`,
 	cmd.Flags().StringVar(&note, "note", "", "what the key is for, at most 256 bytes")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent", "backfill"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// lostSecret revokes a key whose secret nobody has read.
+func (c *cli) lostSecret(ctx context.Context, admin quotav1.AdminServiceClient, id string, lost error) error {
+	if _, err := admin.RevokeKey(ctx, &quotav1.RevokeKeyRequest{Id: id}); err != nil {
+		return fmt.Errorf("the secret of key %s could not be written and is lost: %w; revoke the key: quotactl key revoke %s (%v)", id, lost, id, err)
+	}
+	return fmt.Errorf("the secret of key %s could not be written and is lost: %w; the key is revoked", id, lost)
 }
 
 func bound(k *quotav1.Key) string {
@@ -140,8 +156,7 @@ func (c *cli) keyRevokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "key %s is revoked since %s\n", k.Id, stamp(k.RevokedMs))
-				return nil
+				return c.tell(k, "key %s is revoked since %s\n", k.Id, stamp(k.RevokedMs))
 			})
 		},
 	}

@@ -81,14 +81,14 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 		if n := int64(len(r.Faults)) + r.MoreFaults; n > 0 {
 			word = fmt.Sprintf("not sound: %d faults, %d shown", n, len(r.Faults))
 		}
-		fmt.Fprintf(c.Out, "the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
+		c.say("the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
 			word, r.Epochs, r.Reports, r.Blocks, r.Entries, r.Rollups, r.Quarantined)
 		if before := archivedBefore(r); before != "" {
-			fmt.Fprintf(c.Out, "archived is what is before %s: %d reports were checked by numbers and digests, %d blocks by chain only, %d roll-ups not at all\n",
+			c.say("archived is what is before %s: %d reports were checked by numbers and digests, %d blocks by chain only, %d roll-ups not at all\n",
 				before, r.ArchivedReports, r.ArchivedBlocks, r.ArchivedRollups)
 		}
 		if r.Height > 0 {
-			fmt.Fprintf(c.Out, "block %d has the hash %x\n", r.Height, r.Hash)
+			c.say("block %d has the hash %x\n", r.Height, r.Hash)
 		}
 	}
 	if err == nil && len(r.Faults) > 0 {
@@ -122,10 +122,10 @@ where it differs. Usage may be read meanwhile; folding waits, a month at a time.
 				return err
 			}
 			m, err := last(c, stream, func(m *quotav1.RebuildResponse) bool { return m.Done })
-			if err == nil {
-				fmt.Fprintf(c.Out, "%d roll-ups were wrong\n", m.Wrong)
+			if err != nil {
+				return err
 			}
-			return err
+			return c.tell(map[string]any{"wrong": m.Wrong}, "%d roll-ups were wrong\n", m.Wrong)
 		},
 	}
 }
@@ -152,7 +152,7 @@ func (c *cli) progress() func(*quotav1.LedgerProgress) {
 	begun := time.Now()
 	return func(p *quotav1.LedgerProgress) {
 		if p != nil && time.Since(begun) > time.Second {
-			fmt.Fprintf(c.Err, "%s: %d of %d\n", p.Stage, p.Done, p.Total)
+			c.note("%s: %d of %d\n", p.Stage, p.Done, p.Total)
 		}
 	}
 }

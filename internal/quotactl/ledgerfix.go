@@ -112,10 +112,10 @@ tried beside another, and a time before the tenant began.`,
 
 // corrected says what a correction did.
 func (c *cli) corrected(done *quotav1.Correction, err error) error {
-	if err == nil {
-		fmt.Fprintf(c.Out, "correction %d: %s of %d units in %d rows\n", done.Number, done.Kind, done.Admitted, done.RowCount)
+	if err != nil {
+		return err
 	}
-	return err
+	return c.tell(done, "correction %d: %s of %d units in %d rows\n", done.Number, done.Kind, done.Admitted, done.RowCount)
 }
 
 // backfillColumns are the columns of a backfill's file; the first five are needed.
@@ -330,11 +330,11 @@ all, nothing of that is refused, and it counts again.
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
 				lost, err := books.DeclareLost(ctx, &quotav1.DeclareLostRequest{Agent: args[0], Epoch: epoch, Reason: f.reason})
-				if err == nil {
-					fmt.Fprintf(c.Out, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
-						lost.Agent, lost.Epoch, lost.Total, lost.Seq, stamp(lost.ThroughMs))
+				if err != nil {
+					return err
 				}
-				return err
+				return c.tell(lost, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
+					lost.Agent, lost.Epoch, lost.Total, lost.Seq, stamp(lost.ThroughMs))
 			})
 		},
 	}

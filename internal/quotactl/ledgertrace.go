@@ -48,7 +48,7 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 					return err
 				}
 				if resp.NextAfter != 0 {
-					fmt.Fprintf(c.Err, "there may be more: --after %d\n", resp.NextAfter)
+					c.note("there may be more: --after %d\n", resp.NextAfter)
 				}
 				return nil
 			})
@@ -135,11 +135,16 @@ others stay, each with its reason. It exits with 1 when any stays.`,
 				if err != nil {
 					return err
 				}
-				if done.Correction != 0 {
-					fmt.Fprintf(c.Out, "correction %d released %d rows\n", done.Correction, len(done.Released))
+				if c.output == "json" {
+					err = c.writeProto(done)
+				} else if done.Correction != 0 {
+					c.say("correction %d released %d rows\n", done.Correction, len(done.Released))
+				}
+				if err != nil {
+					return err
 				}
 				for _, r := range done.Refused {
-					fmt.Fprintf(c.Err, "%d stays: %s\n", r.Id, r.Reason)
+					c.note("%d stays: %s\n", r.Id, r.Reason)
 				}
 				if len(done.Refused) > 0 {
 					return errUnsound
@@ -168,10 +173,10 @@ func (c *cli) quarantineDiscardCommand() *cobra.Command {
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
 				_, err := books.DiscardQuarantined(ctx, &quotav1.DiscardQuarantinedRequest{Ids: all, Reason: f.reason})
-				if err == nil {
-					fmt.Fprintf(c.Out, "discarded %d\n", len(all))
+				if err != nil {
+					return err
 				}
-				return err
+				return c.tell(map[string]any{"discarded": all}, "discarded %d\n", len(all))
 			})
 		},
 	}
@@ -241,18 +246,18 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 		out.add(append(rowCells(r.Row), where)...)
 	}
 	if o == "table" {
-		fmt.Fprintf(c.Out, "report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, stamp(t.StoredMs), t.Digest)
+		c.say("report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, stamp(t.StoredMs), t.Digest)
 		switch {
 		case t.Block != nil:
-			fmt.Fprintf(c.Out, "block %d, folded %s, hash %x\n", t.Block.Height, stamp(t.Block.FoldedMs), t.Block.Hash)
+			c.say("block %d, folded %s, hash %x\n", t.Block.Height, stamp(t.Block.FoldedMs), t.Block.Hash)
 		case t.Queued:
-			fmt.Fprintln(c.Out, "not folded yet")
+			c.say("not folded yet\n")
 		default:
-			fmt.Fprintln(c.Out, "a heartbeat: nothing to fold")
+			c.say("a heartbeat: nothing to fold\n")
 			return nil
 		}
 		if t.Archive != "" {
-			fmt.Fprintf(c.Out, "it is archived in %s, with its rows\n", t.Archive)
+			c.say("it is archived in %s, with its rows\n", t.Archive)
 			return nil
 		}
 	}
@@ -269,16 +274,16 @@ func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) e
 		return c.writeProto(t)
 	}
 	if o == "table" {
-		fmt.Fprintf(c.Out, "entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
-		fmt.Fprintf(c.Out, "block %d, folded %s, hash %x\n", t.Block.GetHeight(), stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
+		c.say("entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
+		c.say("block %d, folded %s, hash %x\n", t.Block.GetHeight(), stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
 		for _, n := range t.CorrectedBy {
-			fmt.Fprintf(c.Out, "corrected by correction %d\n", n)
+			c.say("corrected by correction %d\n", n)
 		}
 		if t.ArchivedReports > 0 {
-			fmt.Fprintf(c.Out, "%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
+			c.say("%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
 		}
 		if k := t.Correction; k != nil {
-			fmt.Fprintf(c.Out, "it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, stamp(k.AtMs), k.Reason)
+			c.say("it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, stamp(k.AtMs), k.Reason)
 			return nil
 		}
 	}

@@ -7,10 +7,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	textwidth "golang.org/x/text/width"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/sheet"
 )
@@ -50,29 +52,48 @@ type table struct {
 // add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// print writes the table, aligned.
+// print writes the table, aligned by what characters take on a terminal.
 func (t *table) print(w io.Writer) error {
-	widths := make([]int, len(t.header))
 	all := append([][]string{t.header}, t.rows...)
-	for _, row := range all {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(dash(cell))))
+	widths := make([]int, len(t.header))
+	for i, row := range all {
+		all[i] = make([]string, len(row))
+		for j, cell := range row {
+			all[i][j] = escape(dash(cell), "")
+			widths[j] = max(widths[j], width(all[i][j]))
 		}
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
 	for _, row := range all {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cell = dash(cell)
-			cells[i] = cell
-			if t.numbers[i] {
-				cells[i] = strings.Repeat(" ", widths[i]-len([]rune(cell))) + cell
+		var line strings.Builder
+		for j, cell := range row {
+			pad := strings.Repeat(" ", widths[j]-width(cell))
+			if t.numbers[j] {
+				line.WriteString(pad + cell)
+			} else {
+				line.WriteString(cell + pad)
 			}
+			line.WriteString("  ")
 		}
-		// Without the last cell's padding, so that nothing ends in blanks.
-		fmt.Fprintln(tw, strings.TrimRight(strings.Join(cells, "\t"), " \t"))
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n") // nothing ends in blanks
 	}
-	return tw.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// width is how many columns of a terminal s takes: two for each character that East Asian
+// fonts make wide, none for those that are put onto the one before.
+func width(s string) (n int) {
+	for _, r := range s {
+		switch k := textwidth.LookupRune(r).Kind(); {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case k == textwidth.EastAsianWide, k == textwidth.EastAsianFullwidth:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
 }
 
 // csv writes the table with the header's words in lower case, and text as sheet.Text has it.
@@ -102,7 +123,7 @@ func (c *cli) write(f format, t *table, v any) error {
 	case "json":
 		return writeJSON(c.Out, v)
 	case "csv":
-		return t.csv(c.Out)
+		return t.csv(c.file())
 	}
 	return t.print(c.Out)
 }
@@ -128,4 +149,47 @@ func dash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+// outcome is how a command says what it did: in a sentence, or as JSON.
+type outcome string
+
+// String, Set and Type make a flag of it.
+func (o *outcome) String() string { return string(*o) }
+
+// Set takes text or json.
+func (o *outcome) Set(s string) error {
+	if s != "text" && s != "json" {
+		return fmt.Errorf("must be text or json")
+	}
+	*o = outcome(s)
+	return nil
+}
+
+// Type names the value in help.
+func (o *outcome) Type() string { return "format" }
+
+// outcomes gives every command that has no --output of its own one of text and json.
+func (c *cli) outcomes(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		c.outcomes(sub)
+	}
+	if cmd.HasSubCommands() || cmd.Flags().Lookup("output") != nil {
+		return
+	}
+	c.output = "text"
+	cmd.Flags().VarP(&c.output, "output", "o", "text or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// tell says what a command did: v where JSON is asked for, and the sentence where not.
+func (c *cli) tell(v any, format string, args ...any) error {
+	if c.output != "json" {
+		c.say(format, args...)
+		return nil
+	}
+	if m, ok := v.(proto.Message); ok {
+		return c.writeProto(m)
+	}
+	return writeJSON(c.Out, v)
 }

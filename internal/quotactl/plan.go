@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -193,7 +192,8 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 		})
 	}
 	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-		if _, err := admin.SetTenantPlan(ctx, req); err != nil {
+		t, err := admin.SetTenantPlan(ctx, req)
+		if err != nil {
 			return err
 		}
 		resp, err := admin.ListPlanChanges(ctx, &quotav1.ListPlanChangesRequest{Tenant: id})
@@ -202,11 +202,9 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 		}
 		for _, p := range resp.Changes {
 			if p.Scheduled && p.Plan == plan && (req.AtMs == 0 || p.FromMs == req.AtMs) {
-				fmt.Fprintf(c.Out, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
-				return nil
+				return c.tell(p, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
 			}
 		}
-		fmt.Fprintf(c.Out, "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
-		return nil
+		return c.tell(t, "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
 	})
 }

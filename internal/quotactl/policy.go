@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -44,24 +45,24 @@ every agent, its denials counted (quotactl usage --shadow) and none denied.`,
 			if err != nil {
 				return err
 			}
-			c.printChanges(resp)
+			said := ""
 			switch {
 			case shadow && len(resp.Changes) == 0:
-				fmt.Fprintln(c.Out, "nothing to try: the version in force says the same")
+				said = "nothing to try: the version in force says the same"
 			case shadow && !resp.Changed:
-				fmt.Fprintf(c.Out, "nothing to change: version %d is tried already\n", resp.Version)
+				said = fmt.Sprintf("nothing to change: version %d is tried already", resp.Version)
 			case shadow && dry:
-				fmt.Fprintln(c.Out, "dry run: nothing else is tried")
+				said = "dry run: nothing else is tried"
 			case shadow:
-				fmt.Fprintf(c.Out, "version %d is tried beside the one in force\n", resp.Version)
+				said = fmt.Sprintf("version %d is tried beside the one in force", resp.Version)
 			case !resp.Changed:
-				fmt.Fprintf(c.Out, "nothing to change: version %d is in force\n", resp.Version)
+				said = fmt.Sprintf("nothing to change: version %d is in force", resp.Version)
 			case dry:
-				fmt.Fprintf(c.Out, "dry run: version %d stays in force\n", resp.Version)
+				said = fmt.Sprintf("dry run: version %d stays in force", resp.Version)
 			default:
-				fmt.Fprintf(c.Out, "version %d is in force\n", resp.Version)
+				said = fmt.Sprintf("version %d is in force", resp.Version)
 			}
-			return nil
+			return c.tell(resp, "%s%s\n", changes(resp), said)
 		},
 	}
 	fileFlag(cmd, &file)
@@ -83,13 +84,14 @@ func (c *cli) diffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.printChanges(resp)
+			said := ""
 			if !resp.Changed {
-				fmt.Fprintf(c.Out, "no difference from version %d\n", resp.Version)
-			} else if code {
-				return errDiffers
+				said = fmt.Sprintf("no difference from version %d\n", resp.Version)
 			}
-			return nil
+			if err := c.tell(resp, "%s%s", changes(resp), text(said)); err != nil || !code || !resp.Changed {
+				return err
+			}
+			return errDiffers
 		},
 	}
 	fileFlag(cmd, &file)
@@ -112,13 +114,10 @@ func (c *cli) rollbackCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.printChanges(resp)
 				if resp.Changed {
-					fmt.Fprintf(c.Out, "version %d is in force; it says what version %d said\n", resp.Version, version)
-				} else {
-					fmt.Fprintf(c.Out, "nothing to change: version %d says the same\n", resp.Version)
+					return c.tell(resp, "%sversion %d is in force; it says what version %d said\n", changes(resp), resp.Version, version)
 				}
-				return nil
+				return c.tell(resp, "nothing to change: version %d says the same\n", resp.Version)
 			})
 		},
 	}
@@ -153,7 +152,7 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 		return err
 	})
 	for _, w := range resp.GetWarnings() {
-		fmt.Fprintf(c.Err, "%s:%d: warning: %s\n", w.File, w.Line, w.Message)
+		c.note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
 	}
 	return resp, err
 }
@@ -189,8 +188,14 @@ func (c *cli) read(file string) (string, error) {
 	return string(data), nil
 }
 
-func (c *cli) printChanges(resp *quotav1.ApplyPolicyResponse) {
+// text is more than one line of a command's own words: its line feeds stay.
+type text string
+
+// changes are the changes of an answer, a line each.
+func changes(resp *quotav1.ApplyPolicyResponse) text {
+	var b strings.Builder
 	for _, change := range resp.Changes {
-		fmt.Fprintln(c.Out, change)
+		b.WriteString(escape(change, "") + "\n")
 	}
+	return text(b.String())
 }

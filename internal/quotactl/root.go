@@ -38,6 +38,7 @@ type cli struct {
 	now    func() time.Time
 	conn   connection
 	opened *grpc.ClientConn
+	output outcome // of the commands that do not print a table
 }
 
 // Main runs the command line and returns the exit code: 0, 1 when the server
@@ -52,6 +53,8 @@ func run(ctx context.Context, args []string, s Streams, now func() time.Time) in
 }
 
 func (c *cli) run(ctx context.Context, args []string) int {
+	out, errs := &screen{to: c.Out}, &screen{to: c.Err}
+	c.Out, c.Err = out, errs
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(c.In)
@@ -61,7 +64,21 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	if c.opened != nil {
 		_ = c.opened.Close() // all answers are in
 	}
-	return c.exit(err)
+	// An answer that could not be written was not given.
+	if lost := out.close(); lost != nil && !errors.Is(err, lost) {
+		err = errors.Join(err, fmt.Errorf("the answer could not be written: %w", lost))
+	}
+	code := c.exit(err)
+	_ = errs.close() // there is nowhere left to say so
+	return code
+}
+
+// failed returns why Out cannot be written, if so.
+func (c *cli) failed() error {
+	if s, ok := c.Out.(*screen); ok {
+		return s.err
+	}
+	return nil
 }
 
 // usageError is a command line that cannot be meant.
@@ -79,30 +96,30 @@ func (c *cli) exit(err error) int {
 	}
 	var wrong usageError
 	if errors.As(err, &wrong) {
-		fmt.Fprintf(c.Err, "quotactl: %v\nTry --help.\n", err)
+		c.note("quotactl: %v\nTry --help.\n", err)
 		return exitUsage
 	}
 	st, ok := status.FromError(err)
 	if !ok {
-		fmt.Fprintf(c.Err, "quotactl: %v\n", err)
+		c.note("quotactl: %v\n", err)
 		return exitFailed
 	}
 	faults := 0
 	for _, d := range st.Details() {
 		if f, ok := d.(*quotav1.Fault); ok {
-			fmt.Fprintf(c.Err, "%s:%d: %s\n", f.File, f.Line, f.Message)
+			c.note("%s:%d: %s\n", f.File, f.Line, f.Message)
 			faults++
 		}
 	}
 	switch {
 	case faults > 0:
-		fmt.Fprintf(c.Err, "quotactl: nothing was changed\n")
+		c.note("quotactl: nothing was changed\n")
 	case st.Code() == codes.Unavailable && unreached(st.Message()) != "":
-		fmt.Fprintf(c.Err, "quotactl: no server answers at %s: %s\n", c.conn.server, unreached(st.Message()))
+		c.note("quotactl: no server answers at %s: %s\n", c.conn.server, unreached(st.Message()))
 	case st.Code() == codes.DeadlineExceeded:
-		fmt.Fprintf(c.Err, "quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
+		c.note("quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
 	default:
-		fmt.Fprintf(c.Err, "quotactl: %s (%s)\n", st.Message(), st.Code())
+		c.note("quotactl: %s (%s)\n", text(st.Message()), st.Code())
 	}
 	return exitFailed
 }
@@ -160,6 +177,7 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
 		c.tenantCommand(), c.usageCommand(), c.statementCommand(), c.creditCommand(), c.alertCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.auditCommand(), c.versionCommand(),
 	)
+	c.outcomes(root)
 	return root
 }
 

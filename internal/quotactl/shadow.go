@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -28,8 +27,10 @@ func (c *cli) shadowShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.printDocument(p)
-				return nil
+				if c.output == "json" {
+					return c.writeDocument(p)
+				}
+				return c.printDocument(p)
 			})
 		},
 	}
@@ -47,9 +48,7 @@ func (c *cli) shadowPromoteCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.printChanges(resp)
-				fmt.Fprintf(c.Out, "version %d is in force; no shadow is tried\n", resp.Version)
-				return nil
+				return c.tell(resp, "%sversion %d is in force; no shadow is tried\n", changes(resp), resp.Version)
 			})
 		},
 	}
@@ -69,11 +68,9 @@ func (c *cli) shadowClearCommand() *cobra.Command {
 					return err
 				}
 				if resp.Version == 0 {
-					fmt.Fprintln(c.Out, "no shadow is tried")
-				} else {
-					fmt.Fprintf(c.Out, "version %d is tried no longer\n", resp.Version)
+					return c.tell(resp, "no shadow is tried\n")
 				}
-				return nil
+				return c.tell(resp, "version %d is tried no longer\n", resp.Version)
 			})
 		},
 	}

@@ -178,11 +178,11 @@ func (c *cli) printStatement(f statementFormat, p *quotav1.Statement) error {
 	}
 	switch f {
 	case "json":
-		_, err = fmt.Fprintln(c.Out, p.Document)
+		_, err = fmt.Fprintln(c.file(), p.Document)
 	case "csv":
-		err = s.WriteCSV(c.Out)
+		err = s.WriteCSV(c.file())
 	case "html":
-		err = s.WriteHTML(c.Out, p.Digest)
+		err = s.WriteHTML(c.file(), p.Digest)
 	default:
 		return c.printStatementTable(s, p)
 	}
@@ -193,7 +193,7 @@ func (c *cli) printStatement(f statementFormat, p *quotav1.Statement) error {
 }
 
 func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) error {
-	fmt.Fprintf(c.Out, "%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
+	c.say("%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
 	t := &table{header: []string{"KIND", "PLAN", "METER", "UNITS", "INCLUDED", "PERIOD", "AMOUNT"}, numbers: map[int]bool{3: true, 4: true, 6: true}}
 	for _, l := range s.Lines {
 		units, included := "", ""
@@ -214,7 +214,7 @@ func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) er
 		t.add("total", "", "", "", "", "", total.Text)
 	}
 	if len(s.Lines) == 0 {
-		fmt.Fprintln(c.Out, "nothing is owed")
+		c.say("nothing is owed\n")
 	} else if err := t.print(c.Out); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 		fmt.Fprintf(w, "%d rows with %d units are in quarantine, and not on it\n", p.QuarantinedRows, p.QuarantinedUnits)
 	}
 	if p.Forced != "" {
-		fmt.Fprintf(w, "closed all the same: %s\n", p.Forced)
+		fmt.Fprintf(w, "closed all the same: %s\n", escape(p.Forced, ""))
 	}
 	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
 }

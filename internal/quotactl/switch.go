@@ -131,18 +131,33 @@ func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) erro
 		if failures[0] != nil {
 			return failures[0]
 		}
-		c.printSwitches(states[0])
-		return nil
+		return c.printSwitches(states[0])
 	}
 	var failed []string
+	all := []map[string]any{}
 	for i, server := range servers {
 		if failures[i] != nil {
 			failed = append(failed, server)
 			c.explain(failures[i], server)
 			continue
 		}
-		fmt.Fprintf(c.Out, "server %s\n", server)
-		c.printSwitches(states[i])
+		if c.output == "json" {
+			v, err := plain(states[i])
+			if err != nil {
+				return err
+			}
+			all = append(all, map[string]any{"server": server, "switches": v})
+			continue
+		}
+		c.say("server %s\n", server)
+		if err := c.printSwitches(states[i]); err != nil {
+			return err
+		}
+	}
+	if c.output == "json" {
+		if err := writeJSON(c.Out, all); err != nil {
+			return err
+		}
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("%d of %d servers did not answer: %s", len(failed), len(servers), strings.Join(failed, ", "))
@@ -158,7 +173,7 @@ func (c *cli) explain(err error, server string) {
 			message = unreached(message)
 		}
 	}
-	fmt.Fprintf(c.Err, "quotactl: %s: %s\n", server, message)
+	c.note("quotactl: %s: %s\n", server, message)
 }
 
 func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav1.Switches)) (*quotav1.Switches, error) {
@@ -185,12 +200,16 @@ func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav
 	return nil, errors.New("the switches keep changing; try again")
 }
 
-func (c *cli) printSwitches(s *quotav1.Switches) {
-	fmt.Fprintf(c.Out, "mode: %s\ndenied tenants: %s\n", strings.ToLower(s.Mode.String()), dash(strings.Join(s.DeniedTenants, ", ")))
+func (c *cli) printSwitches(s *quotav1.Switches) error {
+	if c.output == "json" {
+		return c.writeProto(s)
+	}
+	c.say("mode: %s\ndenied tenants: %s\n", strings.ToLower(s.Mode.String()), dash(strings.Join(s.DeniedTenants, ", ")))
 	if len(s.Pending) > 0 {
-		fmt.Fprintf(c.Out, "not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
+		c.say("not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
 	}
 	if s.File != "" {
-		fmt.Fprintf(c.Out, "overridden for this server's agents by %s\n", s.File)
+		c.say("overridden for this server's agents by %s\n", s.File)
 	}
+	return nil
 }

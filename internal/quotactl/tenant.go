@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -96,7 +95,6 @@ func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.A
 		case t.Suspended:
 			under += ", and is suspended"
 		}
-		fmt.Fprintf(c.Out, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
-		return nil
+		return c.tell(t, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
 	})
 }

@@ -154,7 +154,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 		return writeJSON(c.Out, answer)
 	case "csv":
 		t := usageTable(by, zone, "tenant", q.tenant, rows)
-		if err := t.csv(c.Out); err != nil {
+		if err := t.csv(c.file()); err != nil {
 			return err
 		}
 		c.printComplete(c.Err, about)
@@ -168,7 +168,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 		return err
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(c.Out, "no usage")
+		c.say("no usage\n")
 	}
 	c.printComplete(c.Out, about)
 	return nil

@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +16,13 @@ func (c *cli) versionCommand() *cobra.Command {
 		Short: "Print the versions of quotactl and of the server",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintln(c.Out, version.Line("quotactl"))
+			if c.output != "json" { // what is known is said also where no server answers
+				c.say("%s\n", version.Line("quotactl"))
+			}
 			if own {
+				if c.output == "json" {
+					return writeJSON(c.Out, map[string]any{"quotactl": version.String()})
+				}
 				return nil
 			}
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -26,8 +30,8 @@ func (c *cli) versionCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Out, "quota-server %s (%s), leases in %s, ledger in %s\n", v.Version, v.Go, v.LeaseStore, v.Ledger)
-				return nil
+				return c.tell(map[string]any{"quotactl": version.String(), "quota_server": v.Version, "go": v.Go, "lease_store": v.LeaseStore, "ledger": v.Ledger},
+					"quota-server %s (%s), leases in %s, ledger in %s\n", v.Version, v.Go, v.LeaseStore, v.Ledger)
 			})
 		},
 	}

@@ -44,7 +44,7 @@ func parseZone(name string) (*time.Location, error) {
 	}
 	zone, err := limit.LoadZone(name)
 	if err != nil {
-		return nil, misuse("--zone %v", err)
+		return nil, misuse("--zone %q is not a time zone; write one such as Europe/Berlin", name)
 	}
 	return zone, nil
 }

@@ -1,0 +1,136 @@
+package quotactl
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// screen is one of quotactl's streams. What it writes may end up on a terminal, which obeys
+// control characters and turns text around where a bidi override stands: it escapes both.
+// It keeps the first error, so that a command whose answer was lost fails.
+type screen struct {
+	to      io.Writer
+	exact   bool   // bytes go through as they are: a file's
+	partial []byte // the beginning of a character whose rest has not come yet
+	err     error
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	text := p
+	if !s.exact {
+		all := append(s.partial, p...)
+		n := len(all)
+		for i := 1; i < utf8.UTFMax && i <= n; i++ {
+			if utf8.RuneStart(all[n-i]) {
+				if !utf8.FullRune(all[n-i:]) {
+					n -= i
+				}
+				break
+			}
+		}
+		s.partial = append([]byte(nil), all[n:]...)
+		text = []byte(escape(string(all[:n]), "\n\t"))
+	}
+	if _, s.err = s.to.Write(text); s.err != nil {
+		return 0, s.err
+	}
+	return len(p), nil
+}
+
+// close writes what is left of a broken character, and returns the first error.
+func (s *screen) close() error {
+	if len(s.partial) > 0 && s.err == nil {
+		_, s.err = s.to.Write([]byte(escape(string(s.partial), "")))
+		s.partial = nil
+	}
+	return s.err
+}
+
+// hidden is what a terminal acts upon instead of showing it: controls, and what changes the direction of text.
+func hidden(r rune) bool {
+	switch {
+	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069: // bidi
+		return true
+	case r == 0x2028, r == 0x2029: // line and paragraph
+		return true
+	}
+	return unicode.IsControl(r)
+}
+
+// escape writes hidden characters but those of keep as \uXXXX, as JSON does, and bytes that are no text as \xXX.
+func escape(s, keep string) string {
+	if strings.IndexFunc(s, hidden) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case hidden(r) && !strings.ContainsRune(keep, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// line makes the values of a sentence fit on one line: a name with a line feed does not begin another.
+func line(args []any) []any {
+	for i, a := range args {
+		switch v := a.(type) {
+		case string:
+			args[i] = escape(v, "")
+		case error:
+			args[i] = escape(v.Error(), "\n")
+		}
+	}
+	return args
+}
+
+// say writes to Out. An error of it is found by exit.
+func (c *cli) say(format string, args ...any) { fmt.Fprintf(c.Out, format, line(args)...) }
+
+// note writes beside the answer, to Err.
+func (c *cli) note(format string, args ...any) { fmt.Fprintf(c.Err, format, line(args)...) }
+
+// file is Out for what has a form of its own: a CSV file, a document with a digest. It goes
+// through byte by byte, unless it would be shown on a terminal.
+func (c *cli) file() io.Writer {
+	s, ok := c.Out.(*screen)
+	if !ok || terminal(s.to) {
+		return c.Out
+	}
+	return &verbatim{s}
+}
+
+// verbatim writes through a screen without escaping.
+type verbatim struct{ s *screen }
+
+// Write implements io.Writer.
+func (e *verbatim) Write(p []byte) (int, error) {
+	e.s.exact = true
+	defer func() { e.s.exact = false }()
+	return e.s.Write(p)
+}
+
+// terminal reports whether a stream is a device that shows characters.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

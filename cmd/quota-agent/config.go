@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peterbourgon/ff/v3"
-
 	"github.com/f4ee788f/quota/internal/doors"
+	"github.com/f4ee788f/quota/internal/flagenv"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/target"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -100,11 +100,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	if c.recovers = len(args) > 0 && args[0] == "recover"; c.recovers {
 		args = args[1:]
 	}
-	err := ff.Parse(f, args,
-		ff.WithEnvVarPrefix("QUOTA_AGENT"),
-		ff.WithConfigFileFlag("config"),
-		ff.WithConfigFileParser(ff.PlainParser),
-	)
+	err := flagenv.Parse(f, args, "QUOTA_AGENT")
 	if errors.Is(err, flag.ErrHelp) {
 		help(w, f)
 	}
@@ -159,8 +155,8 @@ Flags:
 func (c *config) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if c.server == "" {
-		fault("--server: name at least one")
+	if _, err := target.List(c.server); err != nil {
+		fault("--server: %w", err)
 	}
 	if c.httpAddr == "" && c.grpcAddr == "" {
 		fault("--http-addr and --grpc-addr: name at least one, for an agent without a door serves nobody")

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/peterbourgon/ff/v3"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/flagenv"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/internal/version"
 	"github.com/f4ee788f/quota/migrations"
@@ -117,7 +117,7 @@ func migrate(ctx context.Context, args []string) error {
 	url := fs.String("ledger-owner-url", "", "`postgres://...` as the owner; better given as QUOTA_LEDGER_OWNER_URL")
 	password := fs.String("app-password", "", "let the role "+migrations.AppRole+" log in with this `password`; better given as QUOTA_APP_PASSWORD")
 	timeout := fs.Duration("timeout", 10*time.Minute, "how long to wait for the database and for others that migrate")
-	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA")); err != nil {
+	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {
 		return parsed(err)
 	}
 	switch {

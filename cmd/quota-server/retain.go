@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peterbourgon/ff/v3"
-
+	"github.com/f4ee788f/quota/internal/flagenv"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/server/boot"
@@ -69,7 +68,7 @@ func login() string {
 
 // parse reads the command line; what it finds wrong is misuse.
 func (c *retaining) parse(fs *flag.FlagSet, args []string, now time.Time) error {
-	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA")); err != nil {
+	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {
 		return parsed(err)
 	}
 	bad := func(format string, args ...any) error { return misuse{fmt.Errorf("retain: "+format, args...)} }

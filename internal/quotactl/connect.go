@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/f4ee788f/quota/internal/target"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -38,22 +38,33 @@ type connection struct {
 	dialer func(context.Context, string) (net.Conn, error)
 }
 
-func (c *connection) flags(f *pflag.FlagSet, env func(string) string) {
+// The variables that quotactl reads. None is another binary's: those of quota-server are
+// QUOTA_ and a flag's name, those of quota-agent QUOTA_AGENT_ and a flag's name.
+const (
+	serverVariable  = "QUOTA_SERVER"
+	keyVariable     = "QUOTA_KEY"
+	caVariable      = "QUOTA_CLIENT_CA"
+	certVariable    = "QUOTA_CLIENT_CERT"
+	certKeyVariable = "QUOTA_CLIENT_KEY"
+)
+
+// flags makes flags of c; a variable that is set, though to nothing, is the flag's default.
+func (c *connection) flags(f *pflag.FlagSet, env func(string) (string, bool)) {
 	or := func(name, otherwise string) string {
-		if v := env(name); v != "" {
+		if v, ok := env(name); ok {
 			return v
 		}
 		return otherwise
 	}
-	f.StringVar(&c.server, "server", or("QUOTA_SERVER", "127.0.0.1:7600"), "gRPC address of the server, or several with commas: switches are turned on each, all else is asked of the first that is there (QUOTA_SERVER)")
+	f.StringVar(&c.server, "server", or(serverVariable, "127.0.0.1:7600"), "the server's gRPC address, HOST:PORT or unix:PATH; several with commas: switches are set on each, everything else is asked of the first that answers (QUOTA_SERVER)")
 	// The key's default is left out of the flag, so that --help never prints a secret.
 	f.StringVar(&c.key, "key", "", "bearer key (QUOTA_KEY, which keeps it out of the process list)")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server")
-	f.BoolVar(&c.tls, "tls", false, "use TLS, with the system's authorities unless --tls-ca is given")
-	f.StringVar(&c.ca, "tls-ca", env("QUOTA_TLS_CA"), "file of the authorities to trust; implies --tls (QUOTA_TLS_CA)")
-	f.StringVar(&c.cert, "tls-cert", env("QUOTA_TLS_CERT"), "file of the client's certificate; implies --tls (QUOTA_TLS_CERT)")
-	f.StringVar(&c.certKey, "tls-key", env("QUOTA_TLS_KEY"), "file of the client certificate's key (QUOTA_TLS_KEY)")
-	f.StringVar(&c.serverName, "tls-server-name", "", "name to expect in the server's certificate, where it is not the address's")
+	f.BoolVar(&c.tls, "tls", false, "use TLS, and trust the system's certificate authorities unless --tls-ca is given")
+	f.StringVar(&c.ca, "tls-ca", or(caVariable, ""), "file of certificate authorities to trust (PEM); implies --tls (QUOTA_CLIENT_CA)")
+	f.StringVar(&c.cert, "tls-cert", or(certVariable, ""), "file of your client certificate (PEM), for a server that asks for one; implies --tls (QUOTA_CLIENT_CERT)")
+	f.StringVar(&c.certKey, "tls-key", or(certKeyVariable, ""), "file of the client certificate's private key (PEM) (QUOTA_CLIENT_KEY)")
+	f.StringVar(&c.serverName, "tls-server-name", "", "name that the server's certificate must have, if it is not the host of --server")
 }
 
 // bearer puts the key into every call's metadata.
@@ -66,21 +77,14 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity lets a key be used on loopback and behind a proxy that ends TLS.
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// servers returns the addresses that were named. It refuses what gRPC would take and
-// then not reach: it reads a port that is not given as 443.
+// servers returns the addresses that were named.
 func (c *connection) servers() ([]string, error) {
 	if c.timeout <= 0 {
 		return nil, misuse("--timeout is %s; it must be above 0", c.timeout)
 	}
-	servers := strings.Split(c.server, ",")
-	for _, server := range servers {
-		if strings.HasPrefix(server, "unix:") || strings.HasPrefix(server, "dns:") {
-			continue
-		}
-		host, port, err := net.SplitHostPort(server)
-		if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || host == "" || n < 1 || n > 65535 {
-			return nil, misuse("--server %q is not the address of a server; write HOST:PORT, such as quota.internal:7600, or unix:PATH", server)
-		}
+	servers, err := target.List(c.server)
+	if err != nil {
+		return nil, misuse("--server %v", err)
 	}
 	return servers, nil
 }
@@ -122,7 +126,7 @@ func (c *connection) dial(server string) (*grpc.ClientConn, error) {
 	}
 	key := c.key
 	if key == "" {
-		key = os.Getenv("QUOTA_KEY")
+		key = os.Getenv(keyVariable)
 	}
 	if key != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(key)))

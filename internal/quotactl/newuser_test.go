@@ -132,8 +132,9 @@ func TestNewUser(t *testing.T) {
 		t.Fatalf("steps: %q", lines)
 	}
 	// The machine's settings must not reach the test.
-	for _, name := range []string{"QUOTA_SERVER", "QUOTA_KEY", "QUOTA_TLS_CA", "QUOTA_TLS_CERT", "QUOTA_TLS_KEY"} {
-		t.Setenv(name, "")
+	for _, name := range []string{"QUOTA_SERVER", "QUOTA_KEY", "QUOTA_CLIENT_CA", "QUOTA_CLIENT_CERT", "QUOTA_CLIENT_KEY"} {
+		t.Setenv(name, "") // so that it is put back
+		os.Unsetenv(name)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		u := &newUser{t: t, policy: filepath.Join("../..", file[1]), dir: t.TempDir(), dialing: bubbled.NewDialing()}

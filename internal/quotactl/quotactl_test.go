@@ -58,8 +58,9 @@ func awayFromEdges() {
 func start(t *testing.T, change func(*boot.Config)) *env {
 	t.Helper()
 	// The machine's settings must not reach the test.
-	for _, name := range []string{"QUOTA_SERVER", "QUOTA_KEY", "QUOTA_TLS_CA", "QUOTA_TLS_CERT", "QUOTA_TLS_KEY"} {
-		t.Setenv(name, "")
+	for _, name := range []string{"QUOTA_SERVER", "QUOTA_KEY", "QUOTA_CLIENT_CA", "QUOTA_CLIENT_CERT", "QUOTA_CLIENT_KEY"} {
+		t.Setenv(name, "") // so that it is put back
+		os.Unsetenv(name)
 	}
 	awayFromEdges()
 	e := &env{t: t, dir: t.TempDir(), now: time.Now()}
@@ -239,15 +240,23 @@ free (default)  by-endpoint  -             0  token_bucket  endpoint  calls     
 paid            requests     10/30s       10  token_bucket  -         requests  -
 paid costs 49.00 USD a month; requests 10 included, 0.05 each
 `)
+	e.ok("apply", "-f", e.file("top.yaml", "limits:\n  - {name: login, match: {endpoint: \"POST /login\"}, by: [ip], rate: 5/minute}\n"+policyText))
+	if out := e.ok("get", "plans"); !strings.Contains(out, "(every plan)    login        5/minute      5  token_bucket  ip        -         -\n") {
+		t.Errorf("get plans with a limit of every plan: got\n%s", out)
+	}
+	if out := e.ok("get", "plans", "-o", "csv"); !strings.Contains(out, "\n,login,5/minute,5,") {
+		t.Errorf("get plans -o csv with a limit of every plan: got\n%s", out)
+	}
 	var plans struct {
-		Plans []struct {
+		Limits []struct{ Name string }
+		Plans  []struct {
 			Name   string
 			Limits []struct{ Name string }
 		}
 		Default string `json:"default_plan"`
 		Prices  map[string]string
 	}
-	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || plans.Default != "free" || len(plans.Prices) != 1 {
+	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || len(plans.Limits) != 1 || plans.Default != "free" || len(plans.Prices) != 1 {
 		t.Errorf("get plans -o json: got %+v, %v, want two plans, default free", plans, err)
 	}
 }

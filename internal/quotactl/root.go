@@ -172,12 +172,13 @@ The server is named by --server or QUOTA_SERVER, the key by --key or QUOTA_KEY.`
 	}
 	root.SetVersionTemplate(version.Line("quotactl") + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	c.conn.flags(root.PersistentFlags(), os.Getenv)
+	c.conn.flags(root.PersistentFlags(), os.LookupEnv)
 	root.AddCommand(
 		c.applyCommand(), c.diffCommand(), c.rollbackCommand(), c.shadowCommand(), c.getCommand(),
 		c.tenantCommand(), c.usageCommand(), c.statementCommand(), c.creditCommand(), c.alertCommand(), c.ledgerCommand(), c.agentsCommand(), c.keyCommand(), c.switchCommand(), c.auditCommand(), c.versionCommand(),
 	)
 	c.outcomes(root)
+	c.complete(root)
 	return root
 }
 

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peterbourgon/ff/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/flagenv"
 	"github.com/f4ee788f/quota/internal/lease"
 	"github.com/f4ee788f/quota/internal/wire"
 )
@@ -97,7 +97,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // that --config names: what comes first wins.
 func (c *Config) Parse(fs *flag.FlagSet, args []string) error {
 	fs.String("config", "", "`file` of flags, a name and a value on each line; QUOTA_CONFIG")
-	if err := ff.Parse(fs, args, ff.WithEnvVarPrefix("QUOTA"), ff.WithConfigFileFlag("config"), ff.WithConfigFileParser(ff.PlainParser)); err != nil {
+	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {

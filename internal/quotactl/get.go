@@ -117,7 +117,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
 		Use:   "plans",
-		Short: "List the plans in force, their limits, and what they cost",
+		Short: "List the limits and plans in force, and what plans cost",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -126,13 +126,23 @@ func (c *cli) getPlansCommand() *cobra.Command {
 					return err
 				}
 				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "METER", "OPTIONS"}, numbers: map[int]bool{3: true}}
+				add := func(name string, l *quotav1.Limit) {
+					t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter, options(l))
+				}
+				every := "" // what is not of a plan has none
+				if f == "table" {
+					every = "(every plan)"
+				}
+				for _, l := range resp.Limits {
+					add(every, l)
+				}
 				for _, p := range resp.Plans {
 					name := p.Name
 					if name == resp.DefaultPlan && f == "table" {
 						name += " (default)"
 					}
 					for _, l := range p.Limits {
-						t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter, options(l))
+						add(name, l)
 					}
 					if len(p.Limits) == 0 {
 						t.add(name, "", "", "", "", "", "", "")

@@ -208,3 +208,17 @@ func TestGetCappedTenants(t *testing.T) {
 		t.Errorf("get tenants -o json printed\n%s", out)
 	}
 }
+
+// Spreadsheets and some editors put a byte order mark first: it is no part of a file's first word.
+func TestByteOrderMarks(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+	rows, err := readBackfill(strings.NewReader(mark + "time,tenant,limit,meter,admitted\n2026-03-02T09:00:00Z,acme,requests,requests,5\n"))
+	if err != nil || len(rows) != 1 || rows[0].Admitted != 5 {
+		t.Errorf("a backfill: %v, %v", rows, err)
+	}
+	e := start(t, nil)
+	e.want("apply", e.ok("apply", "-f", e.file("marked.yaml", mark+policyText)), "nothing to change: version 1 is in force\n")
+	if _, errs, code := e.run("apply", "-f", e.file("only.yaml", mark)); code != 1 || !strings.Contains(errs, "empty") {
+		t.Errorf("a mark alone: exit %d, %q", code, errs)
+	}
+}

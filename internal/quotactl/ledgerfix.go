@@ -1,6 +1,7 @@
 package quotactl
 
 import (
+	"bufio"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -171,7 +172,11 @@ It needs a key of the role backfill, which no other role includes.`,
 
 // readBackfill reads a backfill's file strictly.
 func readBackfill(in io.Reader) ([]*quotav1.LedgerRow, error) {
-	lines := csv.NewReader(in)
+	text := bufio.NewReader(in)
+	if mark, err := text.Peek(3); err == nil && string(mark) == "\xef\xbb\xbf" { // spreadsheets put it first
+		_, _ = text.Discard(len(mark)) // it was just seen
+	}
+	lines := csv.NewReader(text)
 	header, err := lines.Read()
 	if err != nil {
 		return nil, fmt.Errorf("its header: %w", err)

@@ -159,6 +159,9 @@ func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*q
 		return nil, s.view.unknownPolicy()
 	}
 	resp := &quotav1.ListPlansResponse{DefaultPlan: now.rules.Policy.DefaultPlan, Prices: make(map[string]string)}
+	for _, l := range now.rules.Policy.Limits {
+		resp.Limits = append(resp.Limits, wire.LimitToProto(l))
+	}
 	for _, p := range now.rules.Policy.Plans {
 		resp.Plans = append(resp.Plans, wire.PlanToProto(p))
 		if price := now.document.Price(p.Name); price != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -20,15 +21,19 @@ func TestStatementsUseCredits(t *testing.T) {
 	for _, c := range []*quotav1.GiveCreditRequest{
 		{Id: "later", Tenant: "acme", Amount: "40.00 USD", Priority: 2},
 		{Id: "first", Tenant: "acme", Amount: "50.00 USD", Priority: 1, Rollover: "15.00 USD"},
-		{Id: "euros", Tenant: "acme", Amount: "9.00 EUR"},
 	} {
 		if _, err := b.s.GiveCredit(ctx, c); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// One in another currency, from before such were refused.
+	if _, err := b.s.policy.GiveCredit(ctx, "ann", policy.Credit{ID: "euros", Tenant: "acme", Currency: "EUR", Amount: 900, Rollover: -1}); err != nil {
+		t.Fatal(err)
+	}
 	for what, bad := range map[string]*quotav1.GiveCreditRequest{
 		"is not an amount of money": {Id: "x", Tenant: "acme", Amount: "50"}, "some of 5.00 USD": {Id: "x", Tenant: "acme", Amount: "5.00 USD", Rollover: "1.00 EUR"},
-		"finer than": {Id: "x", Tenant: "acme", Amount: "5.005 USD"},
+		"no plan costs EUR": {Id: "x", Tenant: "acme", Amount: "9.00 EUR"},
+		"finer than":        {Id: "x", Tenant: "acme", Amount: "5.005 USD"},
 	} {
 		_, err := b.s.GiveCredit(ctx, bad)
 		b.refused(what, err, what)

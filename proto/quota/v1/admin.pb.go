@@ -938,7 +938,9 @@ type ListPlansResponse struct {
 	Plans       []*Plan                `protobuf:"bytes,1,rep,name=plans,proto3" json:"plans,omitempty"`
 	DefaultPlan string                 `protobuf:"bytes,2,opt,name=default_plan,json=defaultPlan,proto3" json:"default_plan,omitempty"`
 	// What the plans that have a price cost, by plan, in words.
-	Prices        map[string]string `protobuf:"bytes,3,rep,name=prices,proto3" json:"prices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Prices map[string]string `protobuf:"bytes,3,rep,name=prices,proto3" json:"prices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The limits that hold for every tenant, whatever its plan.
+	Limits        []*Limit `protobuf:"bytes,4,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -990,6 +992,13 @@ func (x *ListPlansResponse) GetDefaultPlan() string {
 func (x *ListPlansResponse) GetPrices() map[string]string {
 	if x != nil {
 		return x.Prices
+	}
+	return nil
+}
+
+func (x *ListPlansResponse) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
 	}
 	return nil
 }
@@ -2700,11 +2709,12 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"0\n" +
 	"\x14PromoteShadowRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
-	"\x10ListPlansRequest\"\xd8\x01\n" +
+	"\x10ListPlansRequest\"\x81\x02\n" +
 	"\x11ListPlansResponse\x12$\n" +
 	"\x05plans\x18\x01 \x03(\v2\x0e.quota.v1.PlanR\x05plans\x12!\n" +
 	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\x12?\n" +
-	"\x06prices\x18\x03 \x03(\v2'.quota.v1.ListPlansResponse.PricesEntryR\x06prices\x1a9\n" +
+	"\x06prices\x18\x03 \x03(\v2'.quota.v1.ListPlansResponse.PricesEntryR\x06prices\x12'\n" +
+	"\x06limits\x18\x04 \x03(\v2\x0f.quota.v1.LimitR\x06limits\x1a9\n" +
 	"\vPricesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
@@ -2918,8 +2928,9 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	nil,                                // 45: quota.v1.ListPlansResponse.PricesEntry
 	nil,                                // 46: quota.v1.ListTenantsResponse.FaultyEntry
 	(*Plan)(nil),                       // 47: quota.v1.Plan
-	(*Tenant)(nil),                     // 48: quota.v1.Tenant
-	(*Switches)(nil),                   // 49: quota.v1.Switches
+	(*Limit)(nil),                      // 48: quota.v1.Limit
+	(*Tenant)(nil),                     // 49: quota.v1.Tenant
+	(*Switches)(nil),                   // 50: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
@@ -2927,71 +2938,72 @@ var file_quota_v1_admin_proto_depIdxs = []int32{
 	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
 	47, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
 	45, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	21, // 5: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
-	25, // 6: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
-	48, // 7: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	46, // 8: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	32, // 9: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	34, // 10: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	34, // 11: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	49, // 12: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 13: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 14: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 15: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 16: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 17: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 18: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 19: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 20: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 21: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 22: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 23: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
-	22, // 24: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
-	23, // 25: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
-	26, // 26: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	27, // 27: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	28, // 28: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	29, // 29: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	31, // 30: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	35, // 31: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	36, // 32: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
-	38, // 33: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	39, // 34: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	41, // 35: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	42, // 36: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 37: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	43, // 38: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 39: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 40: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 41: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 42: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 43: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 44: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 45: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 46: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	48, // 47: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	48, // 48: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 49: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	48, // 50: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	24, // 51: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
-	48, // 52: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	48, // 53: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	48, // 54: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	30, // 55: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	33, // 56: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	37, // 57: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	37, // 58: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
-	34, // 59: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	40, // 60: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	49, // 61: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	49, // 62: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 63: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	44, // 64: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	39, // [39:65] is the sub-list for method output_type
-	13, // [13:39] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	48, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
+	21, // 6: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
+	25, // 7: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
+	49, // 8: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	46, // 9: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	32, // 10: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	34, // 11: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	34, // 12: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	50, // 13: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 14: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 15: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 16: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 17: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 18: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 19: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 20: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 21: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 22: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 23: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 24: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	22, // 25: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	23, // 26: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
+	26, // 27: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	27, // 28: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	28, // 29: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	29, // 30: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	31, // 31: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	35, // 32: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	36, // 33: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
+	38, // 34: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	39, // 35: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	41, // 36: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	42, // 37: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 38: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	43, // 39: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 40: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 41: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 42: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 43: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 44: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 45: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 46: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 47: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	49, // 48: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	49, // 49: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 50: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	49, // 51: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	24, // 52: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	49, // 53: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	49, // 54: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	49, // 55: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	30, // 56: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	33, // 57: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	37, // 58: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	37, // 59: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
+	34, // 60: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	40, // 61: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	50, // 62: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	50, // 63: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 64: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	44, // 65: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	40, // [40:66] is the sub-list for method output_type
+	14, // [14:40] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }

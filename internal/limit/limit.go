@@ -161,6 +161,7 @@ type Tenant struct {
 	Overrides []Limit // replace the plan's limits of the same name, or add to them
 	Revision  int64   // rises with every change
 	Suspended bool    // requests are denied
+	Closed    bool    // likewise, for good: it is suspended as well
 	Capped    bool    // likewise, for it spent what it may in this period
 }
 

@@ -178,6 +178,11 @@ type Store interface {
 	// Statements returns a tenant's closed statements below before (0: all), newest first,
 	// without their documents.
 	Statements(ctx context.Context, tenant string, before int64, n int) ([]Closed, error)
+	// CloseTenant ends a tenant for good: it is denied from now on, its plan ends, what waits of it is
+	// dropped, and nothing changes it again. It stays in the books, its last period can be closed, and its
+	// id is taken for ever. Closed again, it stays as it is. ErrInvalid while others are under it, or the
+	// policy in force names it.
+	CloseTenant(ctx context.Context, actor, id string) (limit.Tenant, error)
 	// SetSuspended suspends a tenant or lets it go on; what is so already changes nothing.
 	SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error)
 

@@ -77,6 +77,14 @@ type Subscriber struct {
 	Subscriptions []billing.Subscription // oldest first; the last has not ended
 }
 
+// Ended is when the tenant was closed, Unix seconds: from then on it has no plan. 0 while it is open.
+func (s *Subscriber) Ended() int64 {
+	if n := len(s.Subscriptions); n > 0 && s.Subscriptions[n-1].Plan == "" {
+		return s.Subscriptions[n-1].From
+	}
+	return 0
+}
+
 // Standing is what a tenant's spending is worked out of.
 type Standing struct {
 	Subscriber          // without subscriptions where there is no such tenant

@@ -206,9 +206,12 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				if tenant.Capped {
 					suspended = "spending cap"
 				}
+				if tenant.Closed {
+					suspended = "closed"
+				}
 				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), suspended, strconv.FormatInt(tenant.Revision, 10))
 				item := map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
-					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "revision": tenant.Revision}
+					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "closed": tenant.Closed, "revision": tenant.Revision}
 				if why, ok := faulty[tenant.Id]; ok {
 					item["faulty"] = why
 				}

@@ -54,16 +54,7 @@ be an admin's.`,
 				if err != nil {
 					return err
 				}
-				if c.output == "json" {
-					err = writeJSON(c.Out, map[string]any{"id": resp.Key.Id, "role": resp.Key.Role, "agent": resp.Key.Agent, "note": resp.Key.Note, "secret": resp.Secret})
-				} else {
-					_, err = io.WriteString(c.Out, resp.Secret+"\n")
-				}
-				if err != nil {
-					return c.lostSecret(ctx, admin, resp.Key.Id, err)
-				}
-				c.note("key %s with the role %s%s; keep the secret, it cannot be had again\n", resp.Key.Id, resp.Key.Role, bound(resp.Key))
-				return nil
+				return c.secret(ctx, admin, resp, "key %s with the role %s%s", resp.Key.Id, resp.Key.Role, bound(resp.Key))
 			})
 		},
 	}
@@ -78,12 +69,23 @@ be an admin's.`,
 	return cmd
 }
 
-// lostSecret revokes a key whose secret nobody has read.
-func (c *cli) lostSecret(ctx context.Context, admin quotav1.AdminServiceClient, id string, lost error) error {
-	if _, err := admin.RevokeKey(ctx, &quotav1.RevokeKeyRequest{Id: id}); err != nil {
-		return fmt.Errorf("the secret of key %s could not be written and is lost: %w; revoke the key: quotactl key revoke %s (%v)", id, lost, id, err)
+// secret prints a new key's secret, and beside it what the key is. Where it cannot be written nobody has read
+// it, and the key is revoked.
+func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, resp *quotav1.CreateKeyResponse, format string, args ...any) (err error) {
+	id := resp.Key.Id
+	if c.output == "json" {
+		err = writeJSON(c.Out, map[string]any{"id": id, "role": resp.Key.Role, "agent": resp.Key.Agent, "note": resp.Key.Note, "secret": resp.Secret})
+	} else {
+		_, err = io.WriteString(c.Out, resp.Secret+"\n")
 	}
-	return fmt.Errorf("the secret of key %s could not be written and is lost: %w; the key is revoked", id, lost)
+	if err == nil {
+		c.note(format+"; keep the secret, it cannot be had again\n", args...)
+		return nil
+	}
+	if _, failed := admin.RevokeKey(ctx, &quotav1.RevokeKeyRequest{Id: id}); failed != nil {
+		return fmt.Errorf("the secret of key %s could not be written and is lost: %w; revoke the key: quotactl key revoke %s (%v)", id, err, id, failed)
+	}
+	return fmt.Errorf("the secret of key %s could not be written and is lost: %w; the key is revoked", id, err)
 }
 
 func bound(k *quotav1.Key) string {
@@ -108,9 +110,7 @@ standard output. The old key is good until the overlap is over, and then ends.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.Err, "key %s takes the place of %s, which ends in %s; keep the secret, it cannot be had again\n", resp.Key.Id, args[0], overlap)
-				fmt.Fprintln(c.Out, resp.Secret)
-				return nil
+				return c.secret(ctx, admin, resp, "key %s takes the place of %s, which ends in %s", resp.Key.Id, args[0], overlap)
 			})
 		},
 	}

@@ -128,6 +128,8 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 				for _, p := range resp.Changes {
 					state := ""
 					switch {
+					case p.Plan == "":
+						state = "closed"
 					case p.Failed != "":
 						state = "could not be made: " + p.Failed
 					case p.Scheduled:

@@ -9,9 +9,9 @@ import (
 )
 
 func (c *cli) tenantCommand() *cobra.Command {
-	return group("tenant", "Create tenants, change their plans, suspend them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
+	return group("tenant", "Create tenants, change their plans, suspend and delete them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
 		c.tenantPlansCommand(), c.tenantKeepPlanCommand(), c.tenantPayersCommand(),
-		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand())
+		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand(), c.tenantDeleteCommand())
 }
 
 func (c *cli) tenantCreateCommand() *cobra.Command {
@@ -62,6 +62,24 @@ func (c *cli) tenantResumeCommand() *cobra.Command {
 	}
 }
 
+func (c *cli) tenantDeleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete ID",
+		Short: "Close a tenant for good; its usage and statements are kept",
+		Long: `delete closes a tenant: all its requests are denied within a second, its plan ends,
+and its id is not used again. Its usage and statements are kept, and its last period
+can still be closed. It cannot be taken back: suspend is for a while.
+
+It is refused while other tenants are under it, and while the policy in force names it.`,
+		Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
+				return admin.DeleteTenant(ctx, &quotav1.DeleteTenantRequest{Id: args[0]})
+			})
+		},
+	}
+}
+
 func (c *cli) tenantGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get ID",
@@ -90,6 +108,8 @@ func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.A
 			under = ", under " + t.Parent
 		}
 		switch {
+		case t.Closed:
+			return c.tell(t, "tenant %s is closed; its usage and statements are kept, and quotactl statement close %s closes its last period (revision %d)\n", t.Id, "--tenant "+t.Id, t.Revision)
 		case t.Capped:
 			under += ", and is stopped by its spending cap"
 		case t.Suspended:

@@ -90,6 +90,7 @@ var needs = map[string]access{
 	quotav1.AdminService_SetSwitches_FullMethodName:   {roleOperator, ""},
 
 	quotav1.AdminService_ApplyPolicy_FullMethodName:    {roleAdmin, ""},
+	quotav1.AdminService_DeleteTenant_FullMethodName:   {roleAdmin, ""}, // nobody can take it back
 	quotav1.AdminService_RollbackPolicy_FullMethodName: {roleAdmin, ""},
 	quotav1.AdminService_ClearShadow_FullMethodName:    {roleAdmin, ""},
 	quotav1.AdminService_PromoteShadow_FullMethodName:  {roleAdmin, ""},

@@ -189,6 +189,12 @@ func (s *adminService) ResumeTenant(ctx context.Context, req *quotav1.ResumeTena
 	return s.tenant(ctx, t, err)
 }
 
+// DeleteTenant closes a tenant for good.
+func (s *adminService) DeleteTenant(ctx context.Context, req *quotav1.DeleteTenantRequest) (*quotav1.Tenant, error) {
+	t, err := s.store.CloseTenant(ctx, principalOf(ctx).name, req.Id)
+	return s.tenant(ctx, t, err)
+}
+
 func (s *adminService) tenant(ctx context.Context, t limit.Tenant, err error) (*quotav1.Tenant, error) {
 	if err != nil {
 		return nil, err

@@ -27,7 +27,9 @@ func (s *statementService) paysIn(ctx context.Context, tenant, currency string) 
 	known := make(map[string]bool)
 	for i := range versions {
 		for _, price := range versions[i].Prices {
-			known[price.Currency] = true
+			if price != nil { // nil says that the plan costs nothing
+				known[price.Currency] = true
+			}
 		}
 	}
 	switch {

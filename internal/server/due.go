@@ -115,6 +115,9 @@ func (s *statementService) closeDue(ctx context.Context, actor, tenant string, o
 		if !c.pays { // it is on others'
 			return nil
 		}
+		if ended := subscriber.Ended(); ended != 0 && c.next.From >= ended { // all that it owes is closed
+			return nil
+		}
 		if c.next.To > s.now().Add(-o.grace).Unix() {
 			return nil
 		}

@@ -287,6 +287,8 @@ func Check(request proto.Message) error {
 		return TenantID("id", r.Id)
 	case *quotav1.SuspendTenantRequest:
 		return TenantID("id", r.Id)
+	case *quotav1.DeleteTenantRequest:
+		return TenantID("id", r.Id)
 	case *quotav1.ResumeTenantRequest:
 		return TenantID("id", r.Id)
 	case *quotav1.PromoteShadowRequest:

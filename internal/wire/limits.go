@@ -276,7 +276,7 @@ func PolicyFromProto(p *quotav1.Policy) (*limit.Policy, error) {
 func TenantToProto(t limit.Tenant) *quotav1.Tenant {
 	return &quotav1.Tenant{
 		Id: t.ID, Exists: t.Exists, Plan: t.Plan, Parent: t.Parent, Overrides: limitsToProto(t.Overrides),
-		Revision: t.Revision, Suspended: t.Suspended || t.Capped, Capped: t.Capped && !t.Suspended,
+		Revision: t.Revision, Suspended: t.Suspended || t.Capped, Capped: t.Capped && !t.Suspended, Closed: t.Closed,
 	}
 }
 
@@ -299,7 +299,7 @@ func TenantFromProto(p *quotav1.Tenant) (limit.Tenant, error) {
 	}
 	return limit.Tenant{
 		ID: p.Id, Exists: p.Exists, Plan: p.Plan, Parent: p.Parent, Overrides: overrides,
-		Revision: p.Revision, Suspended: p.Suspended && !p.Capped, Capped: p.Capped,
+		Revision: p.Revision, Suspended: p.Suspended && !p.Capped || p.Closed, Capped: p.Capped, Closed: p.Closed,
 	}, nil
 }
 

@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Restarts", testRestarts},
 		{"Shadow", testShadow},
 		{"Suspended", testSuspended},
+		{"Closed", testClosedTenant},
 		{"Tenants", testTenants},
 		{"DocumentTenants", testDocumentTenants},
 		{"References", testReferences},

@@ -113,7 +113,7 @@ func testDocumentTenants(t *testing.T, s policy.Store) {
 	a := apply(t, s, plans+"tenants: [{id: acme, plan: paid}, {id: new, plan: free, parent: acme}]\n")
 	want := []string{
 		"tenant acme: plan free → paid", "tenant acme: override of limit requests removed",
-		"tenant new added, plan free", "tenant new: parent none → acme",
+		"tenant new added, plan free", "tenant new: parent none → acme", "tenant left: no longer in the document; it stays as it is",
 	}
 	if !slices.Equal(a.Changes, want) {
 		t.Errorf("changes:\n got %q\nwant %q", a.Changes, want)

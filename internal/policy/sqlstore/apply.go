@@ -67,6 +67,9 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	if err := t.makePlanChanges(ctx, nil); err != nil {
 		return policy.Applied{}, err
 	}
+	if err := t.noneClosed(ctx, doc); err != nil {
+		return policy.Applied{}, err
+	}
 	changes := policy.DiffPolicy(before, doc)
 	tenantChanges, err := t.applyTenants(ctx, actor, before, doc)
 	if err != nil {
@@ -81,7 +84,7 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	if err := t.refit(ctx, before, doc); err != nil {
 		return policy.Applied{}, err
 	}
-	changes = append(changes, tenantChanges...)
+	changes = append(append(changes, tenantChanges...), unnamed(before, doc)...)
 	if len(changes) == 0 && before != nil {
 		return policy.Applied{Version: t.heads.Version}, nil
 	}
@@ -101,6 +104,23 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 		return policy.Applied{}, err
 	}
 	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes}, nil
+}
+
+// unnamed says which tenants before named and doc does not: they stay, and may be deleted from then on.
+func unnamed(before, doc *policy.Document) (changes []string) {
+	if before == nil {
+		return nil
+	}
+	named := make(map[string]bool)
+	for _, spec := range doc.TenantSpecs() {
+		named[spec.ID] = true
+	}
+	for _, spec := range before.TenantSpecs() {
+		if !named[spec.ID] {
+			changes = append(changes, fmt.Sprintf("tenant %s: no longer in the document; it stays as it is", spec.ID))
+		}
+	}
+	return changes
 }
 
 // versionJSON is what the audit log keeps of a version.
@@ -238,7 +258,7 @@ func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error
 		if after.Plan(p.Name) != nil {
 			continue
 		}
-		rows, err := t.QueryContext(ctx, "SELECT id FROM tenants WHERE plan = $1 ORDER BY id LIMIT $2", p.Name, listed+1)
+		rows, err := t.QueryContext(ctx, "SELECT id FROM tenants WHERE plan = $1 AND closed_ms = 0 ORDER BY id LIMIT $2", p.Name, listed+1)
 		ids, err := collect(rows, err, "read tenants", func(id *string, rows *sql.Rows) error { return rows.Scan(id) })
 		if err != nil {
 			return err

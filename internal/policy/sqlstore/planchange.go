@@ -185,7 +185,7 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) e
 
 // withPlan returns a tenant as it is, and as it would be with another plan of the document in force, which fits it.
 func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc *policy.Document, err error) {
-	if was, err = t.one(ctx, id); err != nil {
+	if was, err = t.open(ctx, id); err != nil {
 		return was, next, nil, err
 	}
 	if doc, err = t.checkPlan(ctx, plan); err != nil {

@@ -24,10 +24,11 @@ type row struct {
 	Billing          string // policy.Billing.Text
 	Cap              string // policy.Cap.Text
 	Capped           string // policy.Capped.Text
+	Closed           int64  // Unix milliseconds; 0 while it is open
 }
 
 func (r *row) values() []any {
-	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing, r.Cap, r.Capped}
+	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing, r.Cap, r.Capped, r.Closed}
 }
 
 // json is what the audit log keeps of a tenant; nil where there was none.
@@ -54,13 +55,16 @@ func (r *row) json(there bool) any {
 	if r.Capped != "" {
 		m["capped"] = json.RawMessage(r.Capped)
 	}
+	if r.Closed != 0 {
+		m["closed"] = time.UnixMilli(r.Closed).UTC().Format(time.RFC3339)
+	}
 	return m
 }
 
 // compile returns the tenant as doc makes it at a time. Without overrides it needs no plan of doc's.
 // Those that are not in effect then must fit all the same.
 func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) {
-	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
+	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0 || r.Closed != 0, Closed: r.Closed != 0}
 	capped, err := policy.ParseCapped(r.Capped)
 	if err != nil {
 		return t, fmt.Errorf("tenant %s: capped: %w", r.ID, err)
@@ -91,7 +95,7 @@ func overridesText(specs []policy.LimitSpec) (string, error) {
 	return string(b), err
 }
 
-const tenantColumns = "id, plan, parent, overrides, suspended, change, billing, spending_cap, capped"
+const tenantColumns = "id, plan, parent, overrides, suspended, change, billing, spending_cap, capped, closed_ms"
 
 // seen is a tenant as one statement saw it, with the policy version then in force:
 // no transaction is needed to compile the one against the other.
@@ -105,7 +109,7 @@ const selectTenants = "SELECT " + tenantColumns + `, (SELECT version FROM policy
 	coalesce((SELECT v.created_ms FROM policy_heads h JOIN policy_versions v ON v.number = h.version WHERE h.id = 1), 0) FROM tenants `
 
 func scanTenant(r *seen, rows *sql.Rows) error {
-	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.version.number, &r.version.createdMS)
+	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.Closed, &r.version.number, &r.version.createdMS)
 }
 
 // readTenants returns those of ids that there are.
@@ -152,7 +156,7 @@ func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenan
 			*faulty = make(policy.FaultyTenants)
 		}
 		(*faulty)[r.ID] = err
-		t = limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0}
+		t = limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0 || r.Closed != 0, Closed: r.Closed != 0}
 	}
 	return t, nil
 }
@@ -251,7 +255,7 @@ func (t *tx) write(ctx context.Context, r *row) error {
 	err := t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
 		` ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, parent = excluded.parent, overrides = excluded.overrides,
 		suspended = excluded.suspended, change = excluded.change, billing = excluded.billing,
-		spending_cap = excluded.spending_cap, capped = excluded.capped`, [][]any{r.values()})
+		spending_cap = excluded.spending_cap, capped = excluded.capped, closed_ms = excluded.closed_ms`, [][]any{r.values()})
 	return unavailable("write tenant", err)
 }
 
@@ -311,7 +315,9 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 		return out, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policy.ErrInvalid, limit.Quote(id), limit.TenantForm)
 	}
 	err := s.change(ctx, func(t *tx) error {
-		if _, err := t.one(ctx, id); err == nil {
+		if r, err := t.one(ctx, id); err == nil && r.Closed != 0 {
+			return fmt.Errorf("%w: %w", policy.ErrExists, r.closedError())
+		} else if err == nil {
 			return fmt.Errorf("%w: tenant %s", policy.ErrExists, id)
 		} else if !errors.Is(err, policy.ErrNotFound) {
 			return err
@@ -321,7 +327,7 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 			return err
 		}
 		if parent != "" {
-			if _, err := t.one(ctx, parent); errors.Is(err, policy.ErrNotFound) {
+			if _, err := t.open(ctx, parent); errors.Is(err, policy.ErrNotFound) {
 				return fmt.Errorf("%w: the parent %s does not exist", policy.ErrInvalid, limit.Quote(parent))
 			} else if err != nil {
 				return err
@@ -389,7 +395,7 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 func (s *Store) SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {
-		was, err := t.one(ctx, id)
+		was, err := t.open(ctx, id)
 		if err != nil {
 			return err
 		}

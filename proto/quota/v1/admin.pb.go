@@ -1596,6 +1596,50 @@ func (x *ResumeTenantRequest) GetId() string {
 	return ""
 }
 
+type DeleteTenantRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteTenantRequest) Reset() {
+	*x = DeleteTenantRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteTenantRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteTenantRequest) ProtoMessage() {}
+
+func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteTenantRequest.ProtoReflect.Descriptor instead.
+func (*DeleteTenantRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DeleteTenantRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type GetTenantRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1605,7 +1649,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1661,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1674,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1652,7 +1696,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1708,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1721,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1708,7 +1752,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1764,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1777,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1769,7 +1813,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1825,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1838,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -1830,7 +1874,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1886,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1899,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Agent) GetId() string {
@@ -1917,7 +1961,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1973,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +1986,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -1987,7 +2031,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2043,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2056,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Key) GetId() string {
@@ -2120,7 +2164,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2176,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2189,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -2208,7 +2252,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2264,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2277,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RotateKeyRequest) GetId() string {
@@ -2261,7 +2305,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2317,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2330,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -2312,7 +2356,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2368,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2381,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -2359,7 +2403,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2415,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2428,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListKeysRequest) GetPageSize() int32 {
@@ -2412,7 +2456,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2468,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2481,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -2462,7 +2506,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2518,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2531,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 type SetSwitchesRequest struct {
@@ -2503,7 +2547,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2559,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2572,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -2553,7 +2597,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2609,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2622,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 type VersionInfo struct {
@@ -2594,7 +2638,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2650,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2663,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -2752,6 +2796,8 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x14SuspendTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13ResumeTenantRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
+	"\x13DeleteTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\"\n" +
 	"\x10GetTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
@@ -2834,7 +2880,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xc6\x0e\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x87\x0f\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -2851,7 +2897,8 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"ListPayers\x12\x1b.quota.v1.ListPayersRequest\x1a\x1c.quota.v1.ListPayersResponse\x12A\n" +
 	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
-	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
+	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
+	"\fDeleteTenant\x12\x1d.quota.v1.DeleteTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
 	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x10.quota.v1.Tenant\x12J\n" +
 	"\vListTenants\x12\x1c.quota.v1.ListTenantsRequest\x1a\x1d.quota.v1.ListTenantsResponse\x12G\n" +
 	"\n" +
@@ -2878,7 +2925,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
@@ -2908,45 +2955,46 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*Payer)(nil),                      // 25: quota.v1.Payer
 	(*SuspendTenantRequest)(nil),       // 26: quota.v1.SuspendTenantRequest
 	(*ResumeTenantRequest)(nil),        // 27: quota.v1.ResumeTenantRequest
-	(*GetTenantRequest)(nil),           // 28: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 29: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 30: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 31: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 32: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 33: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 34: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 35: quota.v1.CreateKeyRequest
-	(*RotateKeyRequest)(nil),           // 36: quota.v1.RotateKeyRequest
-	(*CreateKeyResponse)(nil),          // 37: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 38: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 39: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 40: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 41: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 42: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 43: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 44: quota.v1.VersionInfo
-	nil,                                // 45: quota.v1.ListPlansResponse.PricesEntry
-	nil,                                // 46: quota.v1.ListTenantsResponse.FaultyEntry
-	(*Plan)(nil),                       // 47: quota.v1.Plan
-	(*Limit)(nil),                      // 48: quota.v1.Limit
-	(*Tenant)(nil),                     // 49: quota.v1.Tenant
-	(*Switches)(nil),                   // 50: quota.v1.Switches
+	(*DeleteTenantRequest)(nil),        // 28: quota.v1.DeleteTenantRequest
+	(*GetTenantRequest)(nil),           // 29: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 30: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 31: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 32: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 33: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 34: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 35: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 36: quota.v1.CreateKeyRequest
+	(*RotateKeyRequest)(nil),           // 37: quota.v1.RotateKeyRequest
+	(*CreateKeyResponse)(nil),          // 38: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 39: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 40: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 41: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 42: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 43: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 44: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 45: quota.v1.VersionInfo
+	nil,                                // 46: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 47: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 48: quota.v1.Plan
+	(*Limit)(nil),                      // 49: quota.v1.Limit
+	(*Tenant)(nil),                     // 50: quota.v1.Tenant
+	(*Switches)(nil),                   // 51: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
 	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
 	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	47, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	45, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	48, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
+	48, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	46, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	49, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
 	21, // 6: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
 	25, // 7: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
-	49, // 8: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	46, // 9: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	32, // 10: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	34, // 11: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	34, // 12: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	50, // 13: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	50, // 8: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	47, // 9: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	33, // 10: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	35, // 11: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	35, // 12: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	51, // 13: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
 	3,  // 14: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
 	6,  // 15: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
 	8,  // 16: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
@@ -2962,45 +3010,47 @@ var file_quota_v1_admin_proto_depIdxs = []int32{
 	23, // 26: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
 	26, // 27: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
 	27, // 28: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	28, // 29: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	29, // 30: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	31, // 31: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	35, // 32: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	36, // 33: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
-	38, // 34: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	39, // 35: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	41, // 36: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	42, // 37: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 38: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	43, // 39: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 40: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 41: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 42: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 43: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 44: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 45: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 46: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 47: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	49, // 48: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	49, // 49: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 50: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	49, // 51: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	24, // 52: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
-	49, // 53: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	49, // 54: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	49, // 55: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	30, // 56: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	33, // 57: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	37, // 58: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	37, // 59: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
-	34, // 60: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	40, // 61: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	50, // 62: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	50, // 63: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 64: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	44, // 65: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	40, // [40:66] is the sub-list for method output_type
-	14, // [14:40] is the sub-list for method input_type
+	28, // 29: quota.v1.AdminService.DeleteTenant:input_type -> quota.v1.DeleteTenantRequest
+	29, // 30: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	30, // 31: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	32, // 32: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	36, // 33: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	37, // 34: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
+	39, // 35: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	40, // 36: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	42, // 37: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	43, // 38: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 39: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	44, // 40: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 41: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 42: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 43: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 44: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 45: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 46: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 47: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 48: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	50, // 49: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	50, // 50: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	20, // 51: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	50, // 52: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	24, // 53: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	50, // 54: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	50, // 55: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	50, // 56: quota.v1.AdminService.DeleteTenant:output_type -> quota.v1.Tenant
+	50, // 57: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	31, // 58: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	34, // 59: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	38, // 60: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	38, // 61: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
+	35, // 62: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	41, // 63: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	51, // 64: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	51, // 65: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 66: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	45, // 67: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	41, // [41:68] is the sub-list for method output_type
+	14, // [14:41] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -3018,7 +3068,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,7 @@ const (
 	AdminService_ListPayers_FullMethodName         = "/quota.v1.AdminService/ListPayers"
 	AdminService_SuspendTenant_FullMethodName      = "/quota.v1.AdminService/SuspendTenant"
 	AdminService_ResumeTenant_FullMethodName       = "/quota.v1.AdminService/ResumeTenant"
+	AdminService_DeleteTenant_FullMethodName       = "/quota.v1.AdminService/DeleteTenant"
 	AdminService_GetTenant_FullMethodName          = "/quota.v1.AdminService/GetTenant"
 	AdminService_ListTenants_FullMethodName        = "/quota.v1.AdminService/ListTenants"
 	AdminService_ListAgents_FullMethodName         = "/quota.v1.AdminService/ListAgents"
@@ -91,6 +92,10 @@ type AdminServiceClient interface {
 	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// ResumeTenant ends that.
 	ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// DeleteTenant closes a tenant for good: all its requests are denied within a second, its plan
+	// ends, and its id is not used again. Its usage and statements are kept, and its last period can be
+	// closed. INVALID_ARGUMENT while it has others under it, or the policy in force names it.
+	DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
 	// ListTenants pages by id.
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
@@ -274,6 +279,16 @@ func (c *adminServiceClient) ResumeTenant(ctx context.Context, in *ResumeTenantR
 	return out, nil
 }
 
+func (c *adminServiceClient) DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Tenant)
+	err := c.cc.Invoke(ctx, AdminService_DeleteTenant_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Tenant)
@@ -426,6 +441,10 @@ type AdminServiceServer interface {
 	SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error)
 	// ResumeTenant ends that.
 	ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error)
+	// DeleteTenant closes a tenant for good: all its requests are denied within a second, its plan
+	// ends, and its id is not used again. Its usage and statements are kept, and its last period can be
+	// closed. INVALID_ARGUMENT while it has others under it, or the policy in force names it.
+	DeleteTenant(context.Context, *DeleteTenantRequest) (*Tenant, error)
 	GetTenant(context.Context, *GetTenantRequest) (*Tenant, error)
 	// ListTenants pages by id.
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
@@ -503,6 +522,9 @@ func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTe
 }
 func (UnimplementedAdminServiceServer) ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeTenant not implemented")
+}
+func (UnimplementedAdminServiceServer) DeleteTenant(context.Context, *DeleteTenantRequest) (*Tenant, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteTenant not implemented")
 }
 func (UnimplementedAdminServiceServer) GetTenant(context.Context, *GetTenantRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTenant not implemented")
@@ -828,6 +850,24 @@ func _AdminService_ResumeTenant_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_DeleteTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteTenantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DeleteTenant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DeleteTenant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DeleteTenant(ctx, req.(*DeleteTenantRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GetTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetTenantRequest)
 	if err := dec(in); err != nil {
@@ -1092,6 +1132,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeTenant",
 			Handler:    _AdminService_ResumeTenant_Handler,
+		},
+		{
+			MethodName: "DeleteTenant",
+			Handler:    _AdminService_DeleteTenant_Handler,
 		},
 		{
 			MethodName: "GetTenant",

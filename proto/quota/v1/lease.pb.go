@@ -1223,7 +1223,9 @@ type Tenant struct {
 	Suspended bool `protobuf:"varint,7,opt,name=suspended,proto3" json:"suspended,omitempty"`
 	// Says, beside suspended, that it is so because the tenant has spent what it may in this
 	// period. An agent that does not know this field denies all the same.
-	Capped        bool `protobuf:"varint,8,opt,name=capped,proto3" json:"capped,omitempty"`
+	Capped bool `protobuf:"varint,8,opt,name=capped,proto3" json:"capped,omitempty"`
+	// Says, beside suspended, that the tenant was closed for good.
+	Closed        bool `protobuf:"varint,9,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1310,6 +1312,13 @@ func (x *Tenant) GetSuspended() bool {
 func (x *Tenant) GetCapped() bool {
 	if x != nil {
 		return x.Capped
+	}
+	return false
+}
+
+func (x *Tenant) GetClosed() bool {
+	if x != nil {
+		return x.Closed
 	}
 	return false
 }
@@ -3001,7 +3010,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\aGRANTED\x10\x01\x12\v\n" +
 	"\aUNKNOWN\x10\x02\x12\t\n" +
 	"\x05STALE\x10\x03\x12\x0f\n" +
-	"\vUNAVAILABLE\x10\x04\"\xdd\x01\n" +
+	"\vUNAVAILABLE\x10\x04\"\xf5\x01\n" +
 	"\x06Tenant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x12\n" +
@@ -3010,7 +3019,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\toverrides\x18\x05 \x03(\v2\x0f.quota.v1.LimitR\toverrides\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\x12\x1c\n" +
 	"\tsuspended\x18\a \x01(\bR\tsuspended\x12\x16\n" +
-	"\x06capped\x18\b \x01(\bR\x06capped\"\x86\x01\n" +
+	"\x06capped\x18\b \x01(\bR\x06capped\x12\x16\n" +
+	"\x06closed\x18\t \x01(\bR\x06closed\"\x86\x01\n" +
 	"\fWatchRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +

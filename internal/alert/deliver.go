@@ -10,9 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -282,47 +280,14 @@ func clip(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")
 }
 
-// NewTransport reaches webhooks: those of this machine alone, or all others. What a name
-// turns out to be is looked at when it is dialed: an address that a document could not
-// have named itself, or that hands out a cloud's credentials, is refused. No proxy is
+// NewTransport reaches webhooks within a reach. What a name
+// turns out to be is looked at when it is dialed. No proxy is
 // used, for it would dial for us. Many webhooks may be of one host: lanes bound what each
 // has under way, and connections are none that one could take from another.
-func NewTransport(loopback bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error { return mayDial(address, loopback) }}
+func NewTransport(reach Reach) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error { return mayDial(address, reach) }}
 	return &http.Transport{
 		DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second, ResponseHeaderTimeout: sendTimeout,
 		MaxConnsPerHost: lanes * policy.MaxWebhooks, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 16 << 10,
 	}
-}
-
-// refused are addresses that hand out a cloud's credentials though they are not link-local,
-// and those of "this network", which some systems take for their own.
-var refused = []netip.Prefix{
-	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS
-	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
-	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
-	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
-	netip.MustParsePrefix("0.0.0.0/8"),
-}
-
-// embedding are prefixes whose last four bytes are an address of IPv4: NAT64, and the
-// IPv4-compatible ones of old.
-var embedding = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
-
-func mayDial(address string, loopback bool) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	ip := at.Addr().Unmap().WithZone("") // no prefix holds one with a zone
-	embedded := !ip.IsLoopback() && slices.ContainsFunc(embedding, func(p netip.Prefix) bool { return p.Contains(ip) })
-	if embedded {
-		b := ip.As16()
-		ip = netip.AddrFrom4([4]byte(b[12:]))
-	}
-	if ip.IsLoopback() != loopback || embedded && loopback || ip.IsLinkLocalUnicast() || ip.IsMulticast() ||
-		ip.IsUnspecified() || slices.ContainsFunc(refused, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return fmt.Errorf("%s is no address that a webhook may have", at.Addr())
-	}
-	return nil
 }

@@ -433,7 +433,7 @@ func TestTransport(t *testing.T) {
 	defer server.Close()
 	b := newBed(t)
 	d := b.deliverer(nil)
-	d.Transport, d.Outside = alert.NewTransport(true), alert.NewTransport(false)
+	d.Transport, d.Outside = alert.NewTransport(alert.Loopback), alert.NewTransport(alert.Public)
 	d.Webhooks = func() ([]policy.Webhook, bool) { return []policy.Webhook{{Name: "a", URL: server.URL}}, true }
 	b.raise(1, "acme", "a")
 	if err := d.Round(t.Context()); err != nil {
@@ -518,7 +518,7 @@ func TestASlowWebhookHoldsUpNoOtherOfItsHost(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	transport := alert.NewTransport(true)
+	transport := alert.NewTransport(alert.Loopback)
 	transport.ResponseHeaderTimeout = 0 // the slow ones never end
 	post := func(ctx context.Context, path string) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+path, nil)

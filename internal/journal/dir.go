@@ -42,6 +42,11 @@ func open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return nil, fmt.Errorf("%w: its mode is %#o: chmod go-w it, or give a directory below it", ErrOpen, mode)
+	}
 	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ import (
 var (
 	// ErrBusy means that another process has the directory.
 	ErrBusy = errors.New("journal: in use by another process")
+	// ErrOpen means that others may write to the directory, and could put any usage in it.
+	ErrOpen = errors.New("journal: others may write to the directory")
 	// ErrUnsupported means that the platform cannot map files, lock them or back them with blocks.
 	ErrUnsupported = errors.New("journal: not supported on this platform")
 	// ErrDamaged means that the files are not what a journal wrote.

@@ -184,7 +184,7 @@ func TestWhatCannotBeUsedIsRefused(t *testing.T) {
 func smallDisk(t *testing.T, flags uintptr) string {
 	t.Helper()
 	path := t.TempDir()
-	err := unix.Mount("none", path, "tmpfs", flags, "size=3m")
+	err := unix.Mount("none", path, "tmpfs", flags, "size=3m,mode=700")
 	if errors.Is(err, unix.EPERM) && os.Getenv("CI") == "" {
 		t.Skip("a small disk is mounted by root only")
 	}
@@ -221,6 +221,25 @@ func TestADiskThatCannotSync(t *testing.T) {
 	leave(t, d, l)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// In a directory that others write to anybody could leave usage to be settled.
+func TestADirectoryOthersWriteToIsRefused(t *testing.T) {
+	for mode, want := range map[os.FileMode]error{0o777: ErrOpen, 0o770: ErrOpen, 0o702: ErrOpen, 0o755: nil, 0o700: nil} {
+		path := t.TempDir()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(path)
+		if !errors.Is(err, want) {
+			t.Errorf("a directory of %#o: got %v, want %v", mode, err, want)
+		}
+		if err == nil {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

@@ -26,10 +26,10 @@ func ParseNames(patterns []string, valid func(string) bool) (Names, error) {
 	for _, p := range patterns {
 		begin, some := strings.CutSuffix(p, "*")
 		switch {
-		case !valid(begin):
-			return Names{}, fmt.Errorf("%s is not a name, nor how names begin followed by *", Quote(p))
-		case some:
+		case some && begin != "" && valid(begin+"a"): // it need not be a name itself: umbrella/
 			n.prefixes = append(n.prefixes, begin)
+		case some || !valid(p):
+			return Names{}, fmt.Errorf("%s is not a name, nor how names begin followed by *", Quote(p))
 		default:
 			n.exact[p] = struct{}{}
 		}

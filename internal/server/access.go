@@ -125,13 +125,11 @@ func (a access) about(req proto.Message) (tenants []string, subtree bool) {
 	}
 }
 
-// narrow refuses a call of a key that is for some tenants only, unless it is about these.
-func (p *principal) narrow(ctx context.Context, a access, method string, req proto.Message) error {
-	if p.scope == nil || !p.scope.narrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
+// narrow refuses a call of a key that is for some tenants only, unless it is about these. That it can be about tenants at all, authorize
+// has seen to.
+func (p *principal) narrow(ctx context.Context, a access, req proto.Message) error {
+	if !p.scope.narrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
 		return nil
-	}
-	if a.tenants == "" {
-		return fmt.Errorf("%w: key %s is for some tenants only, and %s is not about one tenant", fault.ErrDenied, p.name, method[strings.LastIndexByte(method, '/')+1:])
 	}
 	tenants, subtree := a.about(req)
 	for i, r := range p.scope.reach(ctx, tenants) {

@@ -55,7 +55,11 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 			return nil, err
 		}
 	}
-	local, outside := http.RoundTripper(alert.NewTransport(true)), http.RoundTripper(alert.NewTransport(false))
+	reach := alert.Public
+	if c.PrivateWebhooks {
+		reach = alert.Private
+	}
+	local, outside := http.RoundTripper(alert.NewTransport(alert.Loopback)), http.RoundTripper(alert.NewTransport(reach))
 	if c.Webhooks != nil {
 		local, outside = c.Webhooks, c.Webhooks
 	}

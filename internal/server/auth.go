@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/fault"
@@ -57,10 +60,29 @@ type principal struct {
 	agents limit.Names // whom an agent's key speaks for
 	scope  *scope      // what the key is for; nil for everything
 	open   bool        // nobody was asked for a key
+
+	certified bool     // certificate matters
+	names     []string // of the caller's certificate
 }
 
-// speaksFor reports whether the caller may act as that agent.
-func (p *principal) speaksFor(agent string) bool { return p.open || p.agents.Has(agent) }
+// speaksFor reports whether the caller may act as that agent: by its key, and by its certificate where that matters.
+func (p *principal) speaksFor(agent string) bool {
+	return (p.open || p.agents.Has(agent)) && (!p.certified || slices.Contains(p.names, agent))
+}
+
+// certificateNames are the names of the caller's client certificate: its DNS names and its common name.
+func certificateNames(ctx context.Context) []string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil
+	}
+	c := info.State.PeerCertificates[0]
+	return append(slices.Clone(c.DNSNames), c.Subject.CommonName)
+}
 
 type principalKey struct{}
 
@@ -82,12 +104,18 @@ func (k *keyring) authorize(ctx context.Context, method string) (context.Context
 	if err != nil {
 		return nil, err
 	}
-	p, err := k.authenticate(secret)
+	p, err := k.authenticate(secret, peerOf(ctx))
 	if err != nil {
 		return nil, err
 	}
 	if !p.open && !p.role.allows(a.need) {
 		return nil, fmt.Errorf("%w: key %s has the role %s; this needs %s", fault.ErrDenied, p.name, p.role, a.need)
+	}
+	if a.tenants == "" && p.scope.narrowsTenants() {
+		return nil, fmt.Errorf("%w: key %s is for some tenants only, and %s is not about one tenant", fault.ErrDenied, p.name, method[strings.LastIndexByte(method, '/')+1:])
+	}
+	if k.certificateAgents && a.need == roleAgent {
+		p.certified, p.names = true, certificateNames(ctx)
 	}
 	return context.WithValue(ctx, principalKey{}, p), nil
 }

@@ -43,6 +43,9 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 			if ctx, err = g.keys.authorize(ctx, method); err != nil {
 				return
 			}
+			secret, _ := bearer(ctx) // it was read before
+			ctx, release := g.keys.hold(ctx, secret)
+			defer release()
 			var req *quotav1.ExportBreakdownRequest
 			if req, err = downloadRequest(r); err != nil {
 				return

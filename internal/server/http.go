@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -79,6 +81,9 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 	// own that it has pointed here.
 	sameOrigin := http.NewCrossOriginProtection()
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+			r = r.WithContext(peer.NewContext(r.Context(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(at)}))
+		}
 		if err := sameOrigin.Check(r); err != nil {
 			refuse(w, http.StatusForbidden, fmt.Errorf("%w: this is asked by a web page from another origin", fault.ErrDenied))
 			return

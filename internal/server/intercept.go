@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/wire"
 )
 
@@ -49,6 +51,17 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if err != nil {
 		return err
 	}
+	if !strings.HasPrefix(info.FullMethod, healthPrefix) {
+		secret, _ := bearer(ctx) // it was read before
+		var release func()
+		ctx, release = g.keys.hold(ctx, secret)
+		defer release()
+		defer func() {
+			if cause := context.Cause(ctx); errors.Is(cause, fault.ErrUnauthenticated) {
+				err = cause // and not that somebody canceled it
+			}
+		}()
+	}
 	if strings.HasPrefix(info.FullMethod, healthPrefix) {
 		// A health stream ends with its context only, and would hold up the end.
 		var cancel context.CancelFunc
@@ -71,7 +84,7 @@ func (g *gate) admit(ctx context.Context, method string, req proto.Message) erro
 		return err
 	}
 	p := principalOf(ctx)
-	return p.narrow(ctx, needs[method], method, req)
+	return p.narrow(ctx, needs[method], req)
 }
 
 // tap refuses a caller without a good key by its headers, before a message of

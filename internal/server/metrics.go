@@ -21,6 +21,7 @@ type metrics struct {
 	refresh       *prometheus.CounterVec // result
 	tenants       prometheus.Gauge       // tenants in memory
 	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
+	wrongKeys     prometheus.Counter
 	faultyTenants prometheus.Gauge       //
 	watchers      prometheus.Gauge       //
 	ready         prometheus.Gauge       //
@@ -72,6 +73,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tenants: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_cached_tenants", Help: "Tenants held in memory.",
 		}),
+		wrongKeys: prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_wrong_keys_total", Help: "Calls with a key that is none: never made, revoked or ended."}),
 		tenantLoads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
 		}, []string{"result"}),
@@ -111,7 +113,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.wrongKeys, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
 		m.losses, m.figures, m.unnoted, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err

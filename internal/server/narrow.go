@@ -16,6 +16,9 @@ import (
 // speaksFor refuses a caller whose key is another agent's.
 func speaksFor(ctx context.Context, agent string) error {
 	if p := principalOf(ctx); !p.speaksFor(agent) {
+		if p.certified && (p.open || p.agents.Has(agent)) {
+			return fmt.Errorf("%w: agent %s is no name of the client certificate, which has %q", fault.ErrDenied, limit.Quote(agent), p.names)
+		}
 		return fmt.Errorf("%w: key %s does not speak for agent %s", fault.ErrDenied, p.name, limit.Quote(agent))
 	}
 	return nil

@@ -22,7 +22,6 @@ const stepTimeout = 2 * time.Second
 type leaseService struct {
 	quotav1.UnimplementedLeaseServiceServer
 	view     *view
-	keys     *keyring
 	leases   lease.Store
 	ledger   ledger.Store
 	name     *ledgerName

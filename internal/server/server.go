@@ -68,11 +68,15 @@ type Config struct {
 
 	// BootstrapAdminKey is accepted as an admin's key besides those stored; empty for none.
 	BootstrapAdminKey string
+	// CertificateAgents has an agent's id be one of the names of its client certificate.
+	CertificateAgents bool
 	// InsecureOpen lets everybody in, whatever keys there are.
 	InsecureOpen bool
 	// CloseAfter is how long after a period's end its statement is closed; 0 leaves that to
 	// whoever calls CloseStatement.
 	CloseAfter time.Duration
+	// PrivateWebhooks lets webhooks reach private addresses.
+	PrivateWebhooks bool
 	// Webhooks is how webhooks are reached; nil for the network.
 	Webhooks http.RoundTripper
 	// FoldEvery is how often reports are folded; 0 for the ledger's default.
@@ -154,7 +158,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
 	s := &Server{config: c, log: c.Log, metrics: m, stopping: make(chan struct{})}
-	s.keys = &keyring{now: c.Now, insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
+	s.keys = &keyring{now: c.Now, certificateAgents: c.CertificateAgents, insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
+	s.keys.wrong = newWrongKeys(c.Log, m.wrongKeys)
 	if c.BootstrapAdminKey != "" {
 		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
 	}
@@ -190,7 +195,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, keys: s.keys, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
@@ -257,6 +262,16 @@ func (s *Server) serve() error {
 		s.http.TLSConfig = c.TLS.Clone()
 		if certificates { // probes have none; REST asks for one itself
 			s.http.TLSConfig.ClientAuth = tls.VerifyClientCertIfGiven
+			if of := c.TLS.GetConfigForClient; of != nil {
+				s.http.TLSConfig.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+					config, err := of(h)
+					if config != nil {
+						config = config.Clone()
+						config.ClientAuth = tls.VerifyClientCertIfGiven
+					}
+					return config, err
+				}
+			}
 		}
 	}
 	return nil

@@ -104,6 +104,7 @@ func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *v
 func (v *view) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	flushed := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,7 +115,13 @@ func (v *view) run(ctx context.Context) error {
 		every := pollEvery
 		if err := v.look(ctx); err != nil {
 			every = pollSlowly
+		} else if time.Since(flushed) >= usedEvery {
+			flushed = time.Now()
+			if err := v.keys.flushUsed(ctx, v.store.UseKeys); err != nil {
+				v.log.Warn("when keys were last used could not be written; it is tried again", "error", err)
+			}
 		}
+		v.keys.sweep() // keys end by themselves too
 		timer.Reset(every)
 	}
 }

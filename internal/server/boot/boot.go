@@ -103,7 +103,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy,
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
-		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
+		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, CertificateAgents: c.CertificateAgents, PrivateWebhooks: c.PrivateWebhooks, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
 		Now: c.now, Forget: s.engines.judge.Forget, LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,
 		Checks: []server.Check{{Name: "migrations", Ask: s.migrate.check}, {Name: "policy file", Ask: s.file.check}},
 		Log:    s.log, Registerer: registry, Gatherer: registry,
@@ -132,57 +132,77 @@ func (c *Config) tls() (*tls.Config, error) {
 	if c.TLSCert == "" {
 		return nil, nil
 	}
-	pair := &certificate{certFile: c.TLSCert, keyFile: c.TLSKey}
-	if _, err := pair.get(nil); err != nil {
+	pair := &renewed[*tls.Certificate]{file: c.TLSCert, load: func() (*tls.Certificate, error) {
+		p, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		return &p, err
+	}}
+	_, err := pair.get()
+	if err != nil {
 		return nil, fmt.Errorf("--tls-cert: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() }}
 	if c.TLSClientCA != "" {
-		pem, err := os.ReadFile(c.TLSClientCA)
-		if err != nil {
+		authorities := &renewed[*x509.CertPool]{file: c.TLSClientCA, load: func() (*x509.CertPool, error) {
+			pem, err := os.ReadFile(c.TLSClientCA)
+			if err != nil {
+				return nil, err
+			}
+			pool := x509.NewCertPool()
+			if !pool.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("%s holds no certificate", c.TLSClientCA)
+			}
+			return pool, nil
+		}}
+		if config.ClientCAs, err = authorities.get(); err != nil {
 			return nil, fmt.Errorf("--tls-client-ca: %w", err)
 		}
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--tls-client-ca: %s holds no certificate", c.TLSClientCA)
-		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.SessionTicketsDisabled = true           // what is resumed would be let in by the authorities of before
+		config.NextProtos = []string{"h2", "http/1.1"} // listeners add theirs only to what they are given
+		plain := config.Clone()
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := plain.Clone()
+			now.ClientCAs, _ = authorities.get() // it was there once
+			return now, nil
+		}
 	}
 	return config, nil
 }
 
-// certificate is a pair of files, read again when they were renewed.
-type certificate struct {
-	certFile, keyFile string
+// renewed is what files say, read again when one of them was renewed.
+type renewed[T any] struct {
+	file string // whose time says that they were
+	load func() (T, error)
 
 	mu    sync.Mutex
-	read  time.Time // of the certificate file
+	known bool
+	read  time.Time // of the file
 	asked time.Time
-	pair  *tls.Certificate
+	value T
 }
 
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.asked) < time.Second {
-		return c.pair, nil
+func (r *renewed[T]) get() (T, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known && time.Since(r.asked) < time.Second {
+		return r.value, nil
 	}
-	c.asked = time.Now()
-	info, err := os.Stat(c.certFile)
-	if err == nil && c.pair != nil && info.ModTime().Equal(c.read) {
-		return c.pair, nil
+	r.asked = time.Now()
+	info, err := os.Stat(r.file)
+	if err == nil && r.known && info.ModTime().Equal(r.read) {
+		return r.value, nil
 	}
-	var pair tls.Certificate
+	var value T
 	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
+		value, err = r.load()
 	}
 	switch {
 	case err == nil:
-		c.pair, c.read = &pair, info.ModTime()
-	case c.pair == nil:
-		return nil, err
+		r.value, r.read, r.known = value, info.ModTime(), true
+	case !r.known:
+		return r.value, err
 	}
-	return c.pair, nil // the old one until the new pair is whole
+	return r.value, nil // the old one until the new one is whole
 }
 
 // migration brings the schema up to date at the start, as the owner.

@@ -53,6 +53,9 @@ type Config struct {
 
 	BootstrapAdminKey string // accepted as an admin's key besides those stored
 	InsecureOpen      bool   // let everybody in
+	CertificateAgents bool   // an agent's certificate names its agent
+
+	PrivateWebhooks bool // let webhooks reach private addresses
 
 	FoldInterval time.Duration // how often reports are folded into blocks; 0 for the ledger's default
 
@@ -86,6 +89,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "`file` of authorities; client certificates are then required (not for health and metrics)")
 	fs.StringVar(&c.BootstrapAdminKey, "bootstrap-admin-key", c.BootstrapAdminKey, "a first admin `key`, accepted besides those stored; better given as QUOTA_BOOTSTRAP_ADMIN_KEY")
 	fs.BoolVar(&c.InsecureOpen, "insecure-open", c.InsecureOpen, "let everybody in without a key")
+	fs.BoolVar(&c.CertificateAgents, "tls-agent-names", c.CertificateAgents, "with --tls-client-ca: an agent's id must be a DNS name or the common name of its certificate")
+	fs.BoolVar(&c.PrivateWebhooks, "webhooks-to-private-networks", c.PrivateWebhooks, "let webhooks reach private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)")
 	fs.DurationVar(&c.FoldInterval, "fold-interval", c.FoldInterval, "how often reports are folded into blocks; 0 for the default")
 	fs.DurationVar(&c.CloseAfter, "close-statements-after", c.CloseAfter, "how long after a period's end its statement is closed, once usage is complete; 0 leaves that to `quotactl statement close`")
 	fs.DurationVar(&c.ClockAhead, "clock-ahead", c.ClockAhead, "how far ahead of the time the calendar is: shows what a period's end brings, on a copy of an embedded server's files, without agents")
@@ -155,6 +160,9 @@ func (c *Config) Validate() error {
 	}
 	if c.TLSClientCA != "" && c.TLSCert == "" {
 		bad("--tls-client-ca needs --tls-cert and --tls-key")
+	}
+	if c.CertificateAgents && c.TLSClientCA == "" {
+		bad("--tls-agent-names needs --tls-client-ca")
 	}
 	if c.BootstrapAdminKey != "" && len(c.BootstrapAdminKey) < minKeyLen {
 		bad("--bootstrap-admin-key: at least %d bytes, or it could be guessed", minKeyLen)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -97,7 +95,7 @@ func open(ctx context.Context, c *Config, log *slog.Logger) (_ *engines, err err
 // openSQLite opens the file and holds it for this process: a second server on it
 // would lease everything out again from its own memory.
 func (e *engines) openSQLite(ctx context.Context, path string, now func() time.Time) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := own(path); err != nil {
 		return err
 	}
 	held, err := hold(path + ".lock")

@@ -1,0 +1,283 @@
+package boot_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+// rolesPage has the table that TestWhoMayCallWhat holds: it is made of what servers answer.
+const rolesPage = "../../../docs/roles.md"
+
+var update = flag.Bool("update", false, "write docs/roles.md anew, of what servers answer")
+
+// roles are the table's columns: who calls.
+var roles = []string{"nobody", "viewer", "operator", "admin", "agent", "backfill", "open"}
+
+// route is how REST reaches a method.
+type route struct{ method, path string }
+
+// routes reads proto/rest.yaml, by the methods' full names.
+func routes(t *testing.T) map[string]route {
+	t.Helper()
+	text, err := os.ReadFile("../../../proto/rest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		HTTP struct{ Rules []map[string]string }
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]route)
+	for _, rule := range file.HTTP.Rules {
+		for _, verb := range []string{"get", "post", "put", "delete"} {
+			if path, ok := rule[verb]; ok {
+				all[rule["selector"]] = route{strings.ToUpper(verb), path}
+			}
+		}
+	}
+	// A file is served beside the services.
+	all["quota.v1.UsageService.ExportBreakdown"] = route{"GET", "/v1/usage/export"}
+	return all
+}
+
+// served are the methods of all services that a server has; a quota-agent has the other one.
+func served() (all []protoreflect.MethodDescriptor) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("quota.v1", func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			if s.FullName() == "quota.v1.DecisionService" {
+				continue
+			}
+			for j := range s.Methods().Len() {
+				all = append(all, s.Methods().Get(j))
+			}
+		}
+		return true
+	})
+	slices.SortFunc(all, func(a, b protoreflect.MethodDescriptor) int {
+		return strings.Compare(string(a.FullName()), string(b.FullName()))
+	})
+	return all
+}
+
+// message is a request about a tenant that breaks no bound; of none where that is empty, and then of a stream's one that breaks some, so
+// that it is answered at once.
+func message(m protoreflect.MethodDescriptor, tenant string) *dynamicpb.Message {
+	req := dynamicpb.NewMessage(m.Input())
+	if tenant != "" {
+		fill(req, tenant)
+		return req
+	}
+	if after := m.Input().Fields().ByName("after"); m.IsStreamingServer() && after != nil {
+		req.Set(after, protoreflect.ValueOfInt64(-1))
+	}
+	return req
+}
+
+func fill(m protoreflect.Message, tenant string) {
+	texts := map[protoreflect.Name]string{"tenant": tenant, "id": tenant, "plan": "free", "period": "2026-01", "reason": "test", "idempotency_key": "test-" + tenant, "limit": "requests", "meter": "requests"}
+	numbers := map[protoreflect.Name]int64{"at_ms": 1, "slot_ms": 1767225600000, "policy_version": 1, "admitted": 1}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		switch {
+		case f.Kind() == protoreflect.StringKind && !f.IsList() && texts[f.Name()] != "":
+			if m.Descriptor().Name() == "BreakdownRequest" && f.Name() != "tenant" {
+				continue
+			}
+			m.Set(f, protoreflect.ValueOfString(texts[f.Name()]))
+		case f.Kind() == protoreflect.Int64Kind && !f.IsList() && numbers[f.Name()] != 0:
+			m.Set(f, protoreflect.ValueOfInt64(numbers[f.Name()]))
+		case f.Name() == "breakdown":
+			fill(m.Mutable(f).Message(), tenant)
+		case f.Name() == "rows" && f.IsList():
+			list := m.Mutable(f).List()
+			fill(list.AppendMutable().Message(), tenant)
+		}
+	}
+}
+
+// answer is how a call was let in: "yes", "no", or "key" where one is asked for.
+func answer(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, req proto.Message) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if m.IsStreamingServer() && strings.HasPrefix(string(m.Name()), "Watch") {
+		ctx, cancel = context.WithTimeout(ctx, 2*time.Second) // one that is let in may have nothing to say
+		defer cancel()
+	}
+	method := fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name())
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer()}, method)
+	if err == nil {
+		if err = stream.SendMsg(req); err == nil {
+			_ = stream.CloseSend()
+			err = stream.RecvMsg(dynamicpb.NewMessage(m.Output()))
+		}
+	}
+	switch status.Code(err) {
+	case codes.Unauthenticated:
+		return "key"
+	case codes.PermissionDenied:
+		return "no"
+	case codes.Unimplemented:
+		return "not served"
+	}
+	return "yes"
+}
+
+// rest is the same of a route.
+func (n *node) rest(r route, key string) string {
+	path := r.path
+	for {
+		begin := strings.IndexByte(path, '{')
+		if begin < 0 {
+			break
+		}
+		end := strings.IndexByte(path, '}')
+		path = path[:begin] + "1" + path[end+1:]
+	}
+	if strings.HasSuffix(path, "/reports/1/1/1") {
+		path = strings.Replace(path, "/reports/1/", "/reports/gw-1/", 1)
+	}
+	body := ""
+	if r.method == "POST" || r.method == "PUT" {
+		body = "{}"
+	}
+	switch code, _ := n.call(r.method, path, key, body); code {
+	case 401:
+		return "key"
+	case 403:
+		return "no"
+	case 404, 405, 501:
+		if code != 404 {
+			return "not served"
+		}
+	}
+	return "yes"
+}
+
+// Who may call what, over gRPC and REST: each method and route of the protocol with each role, and with keys that are for some
+// tenants. The table in the docs is what servers answer: a method that is not in it, or is answered otherwise, fails.
+func TestWhoMayCallWhat(t *testing.T) {
+	closed := scopedNode(t)
+	open := start(t, embedded(t, scopedText))
+	keys := map[string]string{"nobody": "", "open": ""}
+	scoped := map[string]string{}
+	for _, role := range []string{"viewer", "operator", "admin", "agent", "backfill"} {
+		req := &quotav1.CreateKeyRequest{Role: role}
+		if role == "agent" {
+			req.Agent = "gw-1"
+		}
+		keys[role] = closed.with(req).key
+		if role != "admin" {
+			req.Tenants = []string{"org/web"}
+			scoped[role] = closed.with(req).key
+		}
+	}
+	conns, narrow := map[string]*grpc.ClientConn{}, map[string]*grpc.ClientConn{}
+	for _, role := range roles {
+		n := closed
+		if role == "open" {
+			n = open
+		}
+		conns[role] = n.dial(keys[role])
+	}
+	for role, key := range scoped {
+		narrow[role] = closed.dial(key)
+	}
+	byREST := routes(t)
+	var table strings.Builder
+	table.WriteString("| call | REST | " + strings.Join(roles, " | ") + " | a key for some tenants |\n|" + strings.Repeat(" --- |", len(roles)+3) + "\n")
+	for _, m := range served() {
+		r, has := byREST[string(m.FullName())]
+		cells := make([]string, 0, len(roles))
+		for _, role := range roles {
+			cell := answer(t.Context(), conns[role], m, message(m, ""))
+			if has {
+				n := closed
+				if role == "open" {
+					n = open
+				}
+				if over := n.rest(r, keys[role]); over != cell {
+					t.Errorf("%s calls %s: gRPC answers %q, and %s %s %q", role, m.FullName(), cell, r.method, r.path, over)
+				}
+			}
+			cells = append(cells, cell)
+		}
+		scope := "no"
+		for _, role := range []string{"viewer", "operator", "agent", "backfill"} {
+			if cells[slices.Index(roles, role)] != "yes" {
+				continue
+			}
+			own, other, none := answer(t.Context(), narrow[role], m, message(m, "org/web")), answer(t.Context(), narrow[role], m, message(m, "other")), answer(t.Context(), narrow[role], m, dynamicpb.NewMessage(m.Input()))
+			switch {
+			case own == "yes" && other == "no":
+				scope = "one of its own"
+			case own == "yes" && role == "agent":
+				scope = "each by itself"
+			case own == "yes" && none == "yes":
+				scope = "yes"
+			case own == "no":
+			default:
+				text, _ := protojson.Marshal(message(m, "other"))
+				t.Errorf("%s of a %s's key for some tenants: its own %q, another's %q, none %q: %s", m.FullName(), role, own, other, none, text)
+			}
+			break
+		}
+		rest := "–"
+		if has {
+			rest = "`" + r.method + " " + r.path + "`"
+		}
+		fmt.Fprintf(&table, "| `%s.%s` | %s | %s | %s |\n", m.Parent().Name(), m.Name(), rest, strings.Join(cells, " | "), scope)
+		delete(byREST, string(m.FullName()))
+	}
+	for selector := range byREST {
+		t.Errorf("proto/rest.yaml names %s, which no service has", selector)
+	}
+	const begin, end = "<!-- begin: made by go test ./internal/server/boot -run TestWhoMayCallWhat -update -->\n", "<!-- end -->\n"
+	page, err := os.ReadFile(rolesPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(page), begin)
+	said, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table to compare", rolesPage)
+	}
+	if *update {
+		if err := os.WriteFile(rolesPage, []byte(head+begin+table.String()+end+tail), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, got := strings.Split(said, "\n"), strings.Split(table.String(), "\n")
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("servers answer, and the docs do not say:\n%s", line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("the docs say, and servers do not answer:\n%s", line)
+		}
+	}
+}

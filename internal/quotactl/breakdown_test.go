@@ -22,9 +22,9 @@ func TestUsageReports(t *testing.T) {
 	}
 	e.ok("tenant", "create", "acme/web", "--plan", "free", "--parent", "acme")
 	slot := e.now.Truncate(5 * time.Minute).Unix()
-	row := ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1200, Overage: 30, Denied: 7}
-	web := ledger.Row{Slot: slot, Tenant: "acme/web", Limit: "requests", Meter: "requests", Version: 1, Admitted: 34}
-	calls := ledger.Row{Slot: slot, Tenant: "acme/web", Limit: "by-endpoint", Meter: "calls", Version: 1, Attributes: "tenant=acme/web" + ledger.AttributeSep + "endpoint=/a", Admitted: 34}
+	row := ledger.Row{Slot: slot, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: "paid", Admitted: 1200, Overage: 30, Denied: 7}
+	web := ledger.Row{Slot: slot, Tenant: "acme/web", Limit: "requests", Meter: "requests", Version: 1, Plan: "free", Admitted: 34}
+	calls := ledger.Row{Slot: slot, Tenant: "acme/web", Limit: "by-endpoint", Meter: "calls", Version: 1, Plan: "free", Attributes: "tenant=acme/web" + ledger.AttributeSep + "endpoint=/a", Admitted: 34}
 	other := ledger.Row{Slot: slot, Tenant: "globex", Limit: "requests", Meter: "requests", Version: 1, Admitted: 5}
 	e.settle(row, web, calls, other)
 	for range 6000 {

@@ -297,8 +297,10 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last, nil); err != nil {
 			t.Fatal(err)
 		}
-		b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
+		b.at = to.Add(time.Hour) // a month later its slot would be too old to be settled
 		b.settle("gw", to, 5, b.at)
+		b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
+		b.settle("gw", b.at, 0, b.at)
 		got, err := b.close("", "")
 		if err != nil || got.Period != "2026-11" || got.FromMs != to.UnixMilli() || got.ToMs != time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
 			t.Errorf("%s: %v, %v, want 2026-11 from %s", what, got, err, to)

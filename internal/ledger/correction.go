@@ -180,14 +180,14 @@ func (c *Correction) Revert(reason string) (Correction, error) {
 }
 
 // Judge says why a row may not become an entry, or nil: by its names, its slot and
-// whoever else is asked. It is what intake asks of reports' rows.
-func (rules *Rules) Judge(row *Row) error {
+// whoever else is asked. It is what intake asks of an agent's rows.
+func (rules *Rules) Judge(agent string, row *Row) error {
 	err := row.checkNames()
 	if err == nil {
 		err = rules.Window.check(row.Slot, rules.Now, rules.Slot)
 	}
 	if err == nil && rules.Accept != nil {
-		err = rules.Accept(*row)
+		err = rules.Accept(agent, *row)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,7 +58,8 @@ type Rules struct {
 	Now    time.Time
 	Window Window
 	Slot   time.Duration
-	Accept func(Row) error // nil accepts all; an error is the reason for quarantine
+	// Accept is Options.Accept.
+	Accept func(agent string, r Row) error
 }
 
 // maxKeptRows bounds the rows that one transaction puts into quarantine: a million of
@@ -82,6 +84,8 @@ type arrival struct {
 	fault   error
 	unnamed bool // the agent id cannot name an epoch
 	later   bool // the batch has too many rows for quarantine without it
+	// unchecked is set where it is not known whether all rows may become entries.
+	unchecked bool
 }
 
 // Stored is a report to insert.
@@ -184,7 +188,7 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 		if good >= 0 && rows[i].like(&rows[good]) {
 			err = checkText("attributes", row.Attributes, MaxAttributes)
 		} else {
-			err = in.rules.Judge(&row)
+			err = in.rules.Judge(r.Agent, &row)
 			if err == nil && r.Barred != nil {
 				err = r.Barred(&row)
 			}
@@ -193,6 +197,10 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 			good = i
 			names += row.names()
 			continue
+		}
+		if errors.Is(err, ErrUnchecked) {
+			a.unchecked, a.held, a.kept = true, nil, nil
+			return a
 		}
 		q := Quarantined{ID: a.id, Row: i, Reason: clip(err.Error()), Body: keepBody(row, &kept, len(r.Payload)), Note: row.note()}
 		a.held, a.kept = append(a.held, i), append(a.kept, q)
@@ -238,7 +246,7 @@ func (in *Intake) Epochs() (all, begin []Epoch) {
 		if e := a.id.Epoch; len(all) == 0 || all[len(all)-1] != e {
 			all = append(all, e)
 		}
-		if e := a.id.Epoch; (a.id.Seq == 1 || a.fault != nil) && (len(begin) == 0 || begin[len(begin)-1] != e) {
+		if e := a.id.Epoch; (a.id.Seq == 1 && !a.unchecked || a.fault != nil) && (len(begin) == 0 || begin[len(begin)-1] != e) {
 			begin = append(begin, e)
 		}
 		if e, ok := a.origin(); ok {
@@ -294,6 +302,9 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 			digest, known := a.stored(&f, stored, fresh)
 			fenced := f.fenced()
 			status, message := f.judge(a, digest, known)
+			if status == Settled && a.unchecked {
+				status, message = Unavailable, ErrUnchecked.Error()
+			}
 			if e, ok := a.origin(); ok && status == Settled {
 				// It is of an earlier epoch, which was judged before this one.
 				m, ok := ended[e]
@@ -316,7 +327,7 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 					out.Kept = append(out.Kept, a.whole())
 				}
 			}
-			out.Receipts[a.at] = Receipt{Status: status, NextSeq: f.Seq + 1, Total: f.Total, Message: message}
+			out.Receipts[a.at] = Receipt{Status: status, NextSeq: f.Seq + 1, Total: f.Total, Message: message, Unchecked: status == Unavailable}
 		}
 		if f != from {
 			f.Seen = in.rules.Now.UnixMilli()

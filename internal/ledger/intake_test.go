@@ -19,7 +19,7 @@ func TestQuarantineIsFilledInParts(t *testing.T) {
 		}
 		reports = append(reports, NewReport(fmt.Sprintf("a%d", i), 1, 1, 0, rows, now.UnixMilli(), false))
 	}
-	rules := Rules{Now: now, Window: Window{From: Month(now.Unix()).Unix(), To: now.AddDate(0, 2, 0).Unix()}, Accept: func(Row) error { return errors.New("no") }}
+	rules := Rules{Now: now, Window: Window{From: Month(now.Unix()).Unix(), To: now.AddDate(0, 2, 0).Unix()}, Accept: func(string, Row) error { return errors.New("no") }}
 	for round, want := range []string{"[1 1 5 5]", "[1 1]"} {
 		in := NewIntake(reports, rules)
 		all, _ := in.Epochs()

@@ -12,6 +12,8 @@ var (
 	// ErrUnavailable means that the engine cannot answer now. Nothing that was not
 	// acknowledged is known to be stored; everything may be sent again.
 	ErrUnavailable = errors.New("ledger: unavailable")
+	// ErrUnchecked means that it is not known now whether a row may become an entry.
+	ErrUnchecked = fmt.Errorf("%w: what its rows name could not be checked", ErrUnavailable)
 	// ErrClosed means that the store was closed. It wraps ErrUnavailable: another
 	// server may answer.
 	ErrClosed = fmt.Errorf("%w: closed", ErrUnavailable)

@@ -25,6 +25,8 @@ type Receipt struct {
 	NextSeq int64
 	Total   int64 // units settled so far in this epoch
 	Message string
+	// Unchecked is set where it is Unavailable for ErrUnchecked.
+	Unchecked bool
 }
 
 // By is what usage is summed by. Sums over several limits — by total, hour, day and
@@ -157,11 +159,11 @@ type Store interface {
 
 // Options of an engine. The zero value works.
 type Options struct {
-	// Accept says why a row may not become an entry (its tenant or meter is unknown),
-	// or nil. The row then goes to quarantine, and the rest of its report settles.
-	// Called by several goroutines, once for rows of a report that differ in attributes and
+	// Accept says why a row of an agent's may not become an entry (its tenant or meter is unknown),
+	// or nil. The row then goes to quarantine, and the rest of its report settles. With ErrUnchecked
+	// the report is Unavailable: it may be sent again. The agent is empty for operators. Called by several goroutines, once for rows of a report that differ in attributes and
 	// counts alone; nil accepts all.
-	Accept func(Row) error
+	Accept func(agent string, r Row) error
 	// Slot is the length of a slot; 0 means DefaultSlot.
 	Slot time.Duration
 	// Now is the clock of intake and completeness; nil means the engine's own.

@@ -40,6 +40,7 @@ type world struct {
 	leases  lease.Store
 	ledger  worldLedger
 	policy  *sqlstore.Store
+	judge   *server.Judge
 	metrics *prometheus.Registry
 	// webhooks is how webhooks are reached; nil refuses all.
 	webhooks http.RoundTripper
@@ -83,7 +84,7 @@ func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t
 		time.Sleep(time.Until(at))
 		w := &world{t: t, leases: memstore.New(), dialing: bubbled.NewDialing()}
 		var judge *server.Judge
-		options := ledger.Options{Accept: func(r ledger.Row) error { return judge.Accept(r) }}
+		options := ledger.Options{Accept: func(agent string, r ledger.Row) error { return judge.Accept(agent, r) }}
 		if pg == nil {
 			l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), options)
 			if err != nil {
@@ -103,6 +104,7 @@ func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t
 			w.ledger, w.policy = l, sqlstore.New(db, sqlstore.Postgres, nil)
 		}
 		judge = server.NewJudge(w.policy)
+		w.judge = judge
 		w.apply(text)
 		w.start()
 		defer func() { w.stop() }()
@@ -139,7 +141,7 @@ func (w *world) start() {
 	lis := bufconn.Listen(1 << 20)
 	w.lis.Store(lis)
 	s, err := server.New(server.Config{
-		Leases: w.leases, Ledger: w.ledger, Policy: w.policy, Books: w.ledger.Books(), GRPC: lis, HTTP: bufconn.Listen(1 << 20),
+		Leases: w.leases, Ledger: w.ledger, Policy: w.policy, Books: w.ledger.Books(), Judge: w.judge, GRPC: lis, HTTP: bufconn.Listen(1 << 20),
 		LeaseStoreName: "memory", LedgerName: "sqlite", Registerer: w.metrics,
 		Webhooks: &refusing{w},
 	})

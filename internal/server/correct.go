@@ -73,6 +73,11 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 }
 
 func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
+	if s.judge != nil {
+		if rows, err := ledger.DecodeRows(c.Payload); err == nil {
+			_ = s.judge.Learn(ctx, operators, rows) // what it does not find out the ledger says
+		}
+	}
 	done, err := s.books.Correct(ctx, principalOf(ctx).name, c)
 	if err != nil {
 		return nil, ledgerError(err)
@@ -203,6 +208,7 @@ func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // RetryQuarantined judges rows again.
 func (s *ledgerService) RetryQuarantined(ctx context.Context, req *quotav1.RetryQuarantinedRequest) (*quotav1.RetryQuarantinedResponse, error) {
+	s.learnKept(ctx, req.Ids)
 	done, err := s.books.Retry(ctx, principalOf(ctx).name, req.Reason, req.Ids)
 	if err != nil {
 		return nil, ledgerError(err)
@@ -212,6 +218,24 @@ func (s *ledgerService) RetryQuarantined(ctx context.Context, req *quotav1.Retry
 		resp.Refused = append(resp.Refused, &quotav1.RefusedRow{Id: r.ID, Reason: text(r.Reason)})
 	}
 	return resp, nil
+}
+
+// learnKept looks up what rows in quarantine name.
+func (s *ledgerService) learnKept(ctx context.Context, ids []int64) {
+	if s.judge == nil {
+		return
+	}
+	var rows []ledger.Row
+	for _, id := range ids[:min(len(ids), ledger.MaxResolved)] {
+		k, err := s.books.Kept(ctx, id)
+		if err != nil || k.Row < 0 {
+			continue // retrying says why
+		}
+		if row, err := ledger.DecodeRows(k.Body); err == nil {
+			rows = append(rows, row...)
+		}
+	}
+	_ = s.judge.Learn(ctx, operators, rows) // what it does not find out the ledger says
 }
 
 // DiscardQuarantined says that rows will never be used.

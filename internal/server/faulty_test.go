@@ -240,10 +240,10 @@ func testFaultyTenantJudged(t *testing.T, on engine) {
 	s := newSpoiled(t, on)
 	s.spoil("b")
 	j := NewJudge(s.store)
-	if err := j.Accept(ledger.Row{Tenant: "b", Limit: "own", Meter: "own", Version: 1}); err != nil {
+	if err := verdict(t, j, ledger.Row{Tenant: "b", Limit: "own", Meter: "own", Version: 1}); err != nil {
 		t.Errorf("a meter that the faulty tenant may have: %v", err)
 	}
-	if err := j.Accept(ledger.Row{Tenant: "a", Limit: "own", Meter: "own", Version: 1}); err == nil {
+	if err := verdict(t, j, ledger.Row{Tenant: "a", Limit: "own", Meter: "own", Version: 1}); err == nil {
 		t.Error("a meter that there is not was accepted, because another tenant is faulty")
 	}
 }

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,36 +11,45 @@ import (
 )
 
 const (
-	// judgeTimeout bounds looking up what a row names; the row's report waits for it.
-	// Where that failed, nothing is looked up for as long: a report has up to 65,536 rows.
-	judgeTimeout = time.Second
-	// judgedVersions and judgedTenants bound what a judge remembers.
+	// judgedVersions and judgedTenants bound what a judge remembers of all agents: twice that.
 	judgedVersions = 64
 	judgedTenants  = 100_000
-	// judgeReads is how often the store is asked within a second. Only rows that name
-	// what is not known ask at all, and a flood of them must not hold up intake.
-	judgeReads = 200
+	// judgedAgents bounds the agents that something was looked up for of late; judgedOf what was found for one.
+	judgedAgents = 1_024
+	judgedOf     = ledger.MaxRows
+	// judgedFor is how long it holds for an agent that something was not there: longer than a report waits for intake.
+	judgedFor = 10 * time.Second
 )
 
 // Judge says which rows of a report may become entries: those whose meter and
 // tenant were known under the policy version that they were admitted under, and whose plan their tenant had. The
-// others go to quarantine, from where they can be released. Where it cannot find
-// out in time, it accepts: usage must not wait for the policy store.
+// others go to quarantine, from where they can be released. What it does not know
+// it says so of (ledger.ErrUnchecked), and never accepts: the report is not stored, its
+// agent keeps it, and Learn looks up what it names (learn.go).
+//
+// That something exists holds for everybody. That it does not holds for the agent alone
+// that it was looked up for, and for seconds: else whoever asks for a tenant just before
+// it is created would have the usage of others refused.
 type Judge struct {
 	store policy.Store
+	reads chan struct{} // look-ups under way
 
 	mu sync.Mutex
-	// Forget puts other maps in the place of these. What is being read meanwhile goes into the old ones.
-	versions map[int64]*judged
-	tenants  map[string]bool // that exist; whether they have overrides
-	plans    map[string]history
-	reads    int // since second
-	second   time.Time
-	failed   time.Time // when a read last failed
+	// Forget puts others in the place of these. What is being read meanwhile goes into the old ones.
+	known  *asserted
+	agents map[string]*inquiry
 }
 
-// errBusy means that too much was asked within this second, or that asking failed.
-var errBusy = errors.New("server: too many rows name what is not known")
+// asserted is what the policy store was found to hold.
+type asserted struct {
+	versions recent[int64, *judged]
+	tenants  recent[string, bool] // whether they have overrides
+	plans    recent[string, history]
+}
+
+func newAsserted() *asserted {
+	return &asserted{versions: newRecent[int64, *judged](judgedVersions), tenants: newRecent[string, bool](judgedTenants), plans: newRecent[string, history](judgedTenants)}
+}
 
 // judged is what a version says that matters here.
 type judged struct {
@@ -52,7 +59,7 @@ type judged struct {
 
 // NewJudge returns a judge that reads versions and tenants from store.
 func NewJudge(store policy.Store) *Judge {
-	return &Judge{store: store, versions: make(map[int64]*judged), tenants: make(map[string]bool), plans: make(map[string]history)}
+	return &Judge{store: store, reads: make(chan struct{}, judgeWidth), known: newAsserted(), agents: make(map[string]*inquiry)}
 }
 
 // Forget has all read again: the policy store is another, in which numbers of versions may have come again.
@@ -60,83 +67,66 @@ func NewJudge(store policy.Store) *Judge {
 func (j *Judge) Forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.versions, j.tenants, j.plans = make(map[int64]*judged), make(map[string]bool), make(map[string]history)
+	j.known, j.agents = newAsserted(), make(map[string]*inquiry)
 }
 
-// Accept is the ledger's question: why a row may not become an entry, or nil. It is
-// safe for concurrent use.
-func (j *Judge) Accept(r ledger.Row) error {
-	v, err := j.version(r.Version)
-	if err != nil {
-		return found(err, fmt.Errorf("policy version %d was never in force", r.Version))
+// Accept is the ledger's question: why a row of an agent's may not become an entry, or nil; ErrUnchecked where that is not
+// known. It reads nothing, and is safe for concurrent use.
+func (j *Judge) Accept(agent string, r ledger.Row) error {
+	err, lacks := j.judge(agent, &r)
+	if lacks != (lack{}) {
+		return ledger.ErrUnchecked
 	}
-	if err := j.named(&r, v); err != nil {
-		return err
-	}
-	return j.plan(&r, v.defaultPlan)
+	return err
 }
 
-// named says why a version does not have the meter and tenant of a row, or nil.
-func (j *Judge) named(r *ledger.Row, v *judged) error {
-	known := r.Meter == "" || v.meters[r.Meter]
-	if known && v.defaultPlan != "" {
-		return nil
-	}
-	overrides, err := j.tenant(r.Tenant, !known)
-	switch {
-	case err != nil && v.defaultPlan != "" && errors.Is(err, policy.ErrNotFound):
-		overrides = false // nobody created it, and it has the default plan
-	case err != nil:
-		return found(err, fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version))
-	}
-	if !known && !overrides { // an override may feed a meter of its own
-		return fmt.Errorf("there is no meter %s in version %d", limit.Quote(r.Meter), r.Version)
-	}
-	return nil
+// lack is what has to be known of a row before it can be judged: a version, a tenant or its plans.
+type lack struct {
+	version int64
+	tenant  string
+	named   bool // the tenant is lacking
+	plans   bool // its plans are
 }
 
-// found is the verdict where something was found not to exist, and none where it
-// could not be found out.
-func found(err, verdict error) error {
-	if errors.Is(err, policy.ErrNotFound) {
-		return verdict
-	}
-	return nil
-}
-
-// version returns what a version says; ErrNotFound when there never was one.
-func (j *Judge) version(number int64) (*judged, error) {
-	j.mu.Lock()
-	versions := j.versions
-	v, ok := versions[number]
-	j.mu.Unlock()
-	if ok {
-		return v, nil
-	}
-	if number < 1 {
-		return nil, policy.ErrNotFound // 0 would be the one in force
-	}
-	if !j.mayRead() {
-		return nil, errBusy
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
-	defer cancel()
-	stored, err := j.store.Version(ctx, number)
-	if err != nil {
-		return nil, j.noteRead(err)
-	}
-	doc, err := policy.Parse(stored.File, []byte(stored.Text))
-	if err != nil {
-		return nil, err
-	}
-	v = judge(doc.Policy(number))
+// judge is the verdict on a row, or what it lacks.
+func (j *Judge) judge(agent string, r *ledger.Row) (error, lack) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(versions) >= judgedVersions {
-		clear(versions)
+	in := j.agents[agent]
+	v, ok := j.known.versions.get(r.Version)
+	if !ok {
+		if r.Version < 1 || in.misses(r.Version) {
+			return fmt.Errorf("policy version %d was never in force", r.Version), lack{}
+		}
+		return nil, lack{version: r.Version}
 	}
-	versions[number] = v
-	return v, nil
+	if err, lacks := j.named(in, r, v); err != nil || lacks != (lack{}) {
+		return err, lacks
+	}
+	return j.plan(in, r, v.defaultPlan)
+}
+
+// named says why a version does not have the meter and tenant of a row, or what is lacking.
+func (j *Judge) named(in *inquiry, r *ledger.Row, v *judged) (error, lack) {
+	known := r.Meter == "" || v.meters[r.Meter]
+	if known && v.defaultPlan != "" {
+		return nil, lack{}
+	}
+	overrides, ok := j.known.tenants.get(r.Tenant)
+	if ok && (known || overrides) { // an override may feed a meter of its own
+		return nil, lack{}
+	}
+	// It may have been created since it was found missing, or been given overrides.
+	as, ok := in.found(r.Tenant)
+	switch {
+	case !ok:
+		return nil, lack{tenant: r.Tenant, named: true}
+	case as == absent && v.defaultPlan == "":
+		return fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version), lack{}
+	case !known && as != overridden:
+		return fmt.Errorf("there is no meter %s in version %d", limit.Quote(r.Meter), r.Version), lack{}
+	}
+	return nil, lack{}
 }
 
 func judge(p *limit.Policy) *judged {
@@ -153,63 +143,4 @@ func judge(p *limit.Policy) *judged {
 		add(plan.Limits)
 	}
 	return v
-}
-
-// tenant reports whether a tenant has overrides; ErrNotFound when there is no such
-// tenant. What may have changed since it was read is read again, where that is asked.
-func (j *Judge) tenant(id string, ask bool) (overrides bool, err error) {
-	j.mu.Lock()
-	known := j.tenants
-	overrides, ok := known[id]
-	j.mu.Unlock()
-	if ok && (overrides || !ask) {
-		return overrides, nil
-	}
-	if !j.mayRead() {
-		return false, errBusy
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
-	defer cancel()
-	tenants, err := j.store.Tenants(ctx, []string{id})
-	var faulty policy.FaultyTenants
-	if err != nil && !errors.As(err, &faulty) {
-		return false, j.noteRead(err)
-	}
-	if len(tenants) != 1 || !tenants[0].Exists {
-		return false, policy.ErrNotFound
-	}
-	// Overrides that cannot be made out may feed any meter.
-	overrides = len(tenants[0].Overrides) > 0 || faulty[id] != nil
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(known) >= judgedTenants {
-		clear(known)
-	}
-	known[id] = overrides
-	return overrides, nil
-}
-
-// mayRead counts a read of the store.
-func (j *Judge) mayRead() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	now := time.Now()
-	if !j.failed.IsZero() && now.Sub(j.failed) < judgeTimeout {
-		return false
-	}
-	if now.Sub(j.second) >= time.Second {
-		j.second, j.reads = now, 0
-	}
-	j.reads++
-	return j.reads <= judgeReads
-}
-
-// noteRead notes that a read failed, unless it found that there is nothing.
-func (j *Judge) noteRead(err error) error {
-	if !errors.Is(err, policy.ErrNotFound) {
-		j.mu.Lock()
-		j.failed = time.Now()
-		j.mu.Unlock()
-	}
-	return err
 }

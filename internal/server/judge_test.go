@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,16 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
+
+// verdict is what a judge says of an agent's row once it has learned what it names.
+func verdict(t *testing.T, j *Judge, r ledger.Row) error {
+	t.Helper()
+	if err := j.Learn(t.Context(), "a", []ledger.Row{r}); err != nil {
+		t.Fatal(err)
+	}
+	defer j.Done("a")
+	return j.Accept("a", r)
+}
 
 // hung is a policy store that answers nobody.
 type hung struct{ policy.Store }
@@ -25,18 +36,96 @@ func (hung) Tenants(ctx context.Context, _ []string) ([]limit.Tenant, error) {
 	return nil, fmt.Errorf("%w: %w", policy.ErrUnavailable, ctx.Err())
 }
 
-// A policy store that hangs does not hold up intake for every row of a report.
+// A policy store that hangs holds up nobody's intake, and nothing is accepted for it: rows that cannot be checked are
+// said to be such.
 func TestJudgeOfAHungStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := NewJudge(hung{})
+		rows := make([]ledger.Row, ledger.MaxRows)
 		begun := time.Now()
-		for i := range 65_536 {
-			if err := j.Accept(ledger.Row{Tenant: fmt.Sprint(i), Limit: "requests", Version: int64(i%9 + 1)}); err != nil {
-				t.Fatalf("row %d: got %v, want it accepted", i, err)
+		for i := range rows {
+			rows[i] = ledger.Row{Tenant: fmt.Sprint(i), Limit: "requests", Version: int64(i%9 + 1)}
+			if err := j.Accept("a", rows[i]); !errors.Is(err, ledger.ErrUnchecked) {
+				t.Fatalf("row %d: got %v, want it unchecked", i, err)
 			}
 		}
-		if took := time.Since(begun); took > judgeTimeout {
-			t.Errorf("65,536 rows took %v, want at most %v", took, judgeTimeout)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("judging %d rows took %v, want no look-up", len(rows), took)
+		}
+		if err := j.Learn(t.Context(), "a", rows); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("learning: got %v, want that it is unavailable", err)
+		}
+		if took := time.Since(begun); took > judgeWait {
+			t.Errorf("learning took %v, want at most %v", took, judgeWait)
 		}
 	})
+}
+
+// That a tenant was missing for one agent says nothing of it to another: it may have been created since.
+func TestAMissingTenantIsOneAgentsOwn(t *testing.T) {
+	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	s := &restored{storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")}
+	j := NewJudge(s)
+	row := ledger.Row{Tenant: "acme", Limit: "a", Meter: "a", Version: 1}
+	if err := j.Learn(t.Context(), "evil", []ledger.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Accept("evil", row); err == nil || errors.Is(err, ledger.ErrUnchecked) {
+		t.Errorf("a tenant that there is not: got %v, want it refused", err)
+	}
+	if _, err := s.CreateTenant(t.Context(), "ann", "acme", "p", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := verdict(t, j, row); err != nil {
+		t.Errorf("it was created, and another agent's row is refused: %v", err)
+	}
+}
+
+// The agents that something is looked up for are bounded, and so is what may be looked up for one.
+func TestLookUpsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+		j := NewJudge(storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
+		row := func(i int) []ledger.Row {
+			return []ledger.Row{{Tenant: fmt.Sprint("t", i), Limit: "a", Meter: "a", Version: 1}}
+		}
+		var err error
+		asked := 0
+		for ; err == nil && asked < 2*judgeBurst; asked++ {
+			err = j.Learn(t.Context(), "evil", row(asked))
+		}
+		if !errors.Is(err, errLookups) || asked < judgeBurst {
+			t.Errorf("after %d look-ups: got %v, want that there were too many", asked, err)
+		}
+		if err := j.Learn(t.Context(), "good", row(0)); err != nil {
+			t.Errorf("another agent: %v", err)
+		}
+		for i := range judgedAgents {
+			_ = j.of(fmt.Sprint("agent-", i))
+		}
+		if j.of("one more") != nil {
+			t.Errorf("more than %d agents are looked up for", judgedAgents)
+		}
+		time.Sleep(judgedFor)
+		if j.of("one more") == nil {
+			t.Error("agents that rest take the place of others for ever")
+		}
+	})
+}
+
+// recent forgets what was not asked for, and keeps what is.
+func TestRecent(t *testing.T) {
+	r := newRecent[int, int](10)
+	for i := range 1000 {
+		r.put(i, -i)
+		if v, ok := r.get(0); !ok || v != 0 {
+			t.Fatalf("after %d others what is asked for all the time was forgotten", i)
+		}
+	}
+	if n := len(r.now) + len(r.was); n > 20 {
+		t.Errorf("it holds %d, want at most 20", n)
+	}
+	if _, ok := r.get(500); ok {
+		t.Error("what nobody asked for is still there")
+	}
 }

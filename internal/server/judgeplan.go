@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
@@ -31,50 +32,44 @@ func (h *history) check(row *ledger.Row, defaultPlan string) error {
 	return fmt.Errorf("tenant %s never had plan %s", limit.Quote(row.Tenant), limit.Quote(row.Plan))
 }
 
-// plan is check by what is known, and by what is there where that is not enough: a plan may have begun since. Where it cannot find
-// out in time it accepts, as of other names.
-func (j *Judge) plan(row *ledger.Row, defaultPlan string) error {
+// plan is check by what is known, and where that is not enough by what was looked up for the agent: a plan may have begun since.
+func (j *Judge) plan(in *inquiry, row *ledger.Row, defaultPlan string) (error, lack) {
 	if row.Plan == "" {
-		return nil
+		return nil, lack{}
 	}
-	j.mu.Lock()
-	known := j.plans
-	h, ok := known[row.Tenant]
-	j.mu.Unlock()
-	if ok && h.check(row, defaultPlan) == nil {
-		return nil
+	if h, ok := j.known.plans.get(row.Tenant); ok && h.check(row, defaultPlan) == nil {
+		return nil, lack{}
 	}
-	if !j.mayRead() {
-		return nil
+	if h, ok := in.history(row.Tenant); ok {
+		return h.check(row, defaultPlan), lack{}
 	}
-	h, err := j.readHistory(row.Tenant)
-	if err != nil {
-		_ = j.noteRead(err)
-		return nil
-	}
-	j.mu.Lock()
-	if len(known) >= judgedTenants {
-		clear(known)
-	}
-	known[row.Tenant] = h
-	j.mu.Unlock()
-	return h.check(row, defaultPlan)
+	return nil, lack{tenant: row.Tenant, plans: true}
 }
 
-func (j *Judge) readHistory(tenant string) (h history, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
-	defer cancel()
-	standings, err := j.store.Standings(ctx, []string{tenant})
+func (j *Judge) readHistories(ctx context.Context, in *inquiry, ids []string) error {
+	began, known := time.Now(), j.current()
+	standings, err := j.store.Standings(ctx, ids)
 	if err != nil {
-		return h, err
+		return err
 	}
-	for i, s := range standings[0].Subscriptions {
-		if i == 0 {
-			h.made = s.From
-		}
-		if !slices.Contains(h.plans, s.Plan) {
-			h.plans = append(h.plans, s.Plan)
-		}
+	if len(standings) != len(ids) {
+		return fmt.Errorf("the policy store answered %d of %d tenants", len(standings), len(ids))
 	}
-	return h, nil
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	in.begin(began)
+	for i, id := range ids {
+		var h history
+		for n, s := range standings[i].Subscriptions {
+			if n == 0 {
+				h.made = s.From
+			}
+			if !slices.Contains(h.plans, s.Plan) {
+				h.plans = append(h.plans, s.Plan)
+			}
+		}
+		known.plans.put(id, h)
+		in.histories[id] = h
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func TestAnAgentChoosesNoPlan(t *testing.T) {
 	j := NewJudge(store)
 	judges := func(what, tenant, plan string, slot time.Time, want string) {
 		t.Helper()
-		err := j.Accept(ledger.Row{Slot: slot.Unix(), Tenant: tenant, Limit: "a", Meter: "a", Version: 1, Plan: plan, Admitted: 1})
+		err := verdict(t, j, ledger.Row{Slot: slot.Unix(), Tenant: tenant, Limit: "a", Meter: "a", Version: 1, Plan: plan, Admitted: 1})
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", what, err, want)
 		}

@@ -68,7 +68,7 @@ func TestKindsOfBuckets(t *testing.T) {
 	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_UNKNOWN {
 		t.Errorf("without a shadow version: got %v, %v, want none and UNKNOWN", rule, status)
 	}
-	who.all[0] = resolved{err: errBusy}
+	who.all[0] = resolved{err: errNoPolicy}
 	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_UNAVAILABLE {
 		t.Errorf("a tenant that cannot be looked up: got %v, want UNAVAILABLE", status)
 	}

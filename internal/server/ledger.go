@@ -23,6 +23,7 @@ type ledgerService struct {
 	books    ledger.Books
 	policy   policy.Store
 	prices   *prices
+	judge    *Judge // nil where the ledger accepts all
 	tally    *tally
 	stopping <-chan struct{}
 

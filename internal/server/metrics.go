@@ -14,6 +14,7 @@ type metrics struct {
 	step          prometheus.Histogram   // seconds of one batch in the lease store
 	batch         prometheus.Histogram   // renewals in one RPC
 	receipts      *prometheus.CounterVec // status
+	unchecked     prometheus.Counter
 	settle        prometheus.Histogram   // seconds of one call
 	folded        prometheus.Counter     // reports folded by this server
 	foldErrors    prometheus.Counter     //
@@ -95,6 +96,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		figures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_ledger_figures_total", Help: "Questions to the ledger of what was used of a window that the lease store does not know, by result: known or unknown.",
 		}, []string{"result"}),
+		unchecked: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quota_server_unchecked_reports_total", Help: "Reports that were not taken because it could not be found out whether what they name exists; their agents keep and send them again.",
+		}),
 		unnoted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_server_unnoted_holders_total", Help: "Calls whose agent was granted leases of a window that the ledger counts before the ledger knew of it, because it did not answer in time: until it does, a figure may lack what that agent spent.",
 		}),
@@ -114,7 +118,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
 		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.wrongKeys, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
-		m.losses, m.figures, m.unnoted, m.ledgers, m.foreign) {
+		m.losses, m.figures, m.unnoted, m.unchecked, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -24,6 +24,7 @@ type leaseService struct {
 	view     *view
 	leases   lease.Store
 	ledger   ledger.Store
+	judge    *Judge // nil where the ledger accepts all
 	name     *ledgerName
 	tally    *tally
 	metrics  *metrics

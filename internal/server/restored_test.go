@@ -76,7 +76,7 @@ func TestJudgeOfARestoredPolicy(t *testing.T) {
 	j := NewJudge(s)
 	accepts := func(what, meter, tenant string, want bool) {
 		t.Helper()
-		if err := j.Accept(ledger.Row{Tenant: tenant, Limit: meter, Meter: meter, Version: 1}); (err == nil) != want {
+		if err := verdict(t, j, ledger.Row{Tenant: tenant, Limit: meter, Meter: meter, Version: 1}); (err == nil) != want {
 			t.Errorf("%s: meter %s of tenant %s: %v", what, meter, tenant, err)
 		}
 	}
@@ -110,11 +110,11 @@ func TestJudgeForgetsWhatItReads(t *testing.T) {
 	j := NewJudge(r)
 	row := ledger.Row{Tenant: "acme", Limit: "b", Meter: "b", Version: 1}
 	r.during = j.Forget
-	if err := j.Accept(row); err == nil {
+	if err := verdict(t, j, row); err == nil {
 		t.Fatal("a meter that there is not was accepted")
 	}
 	r.Store, r.during = storeOf(t, at, "default_plan: p\nplans: {p: {limits: [{name: b, rate: 1/s, meter: b}]}}"), nil
-	if err := j.Accept(row); err != nil {
+	if err := verdict(t, j, row); err != nil {
 		t.Errorf("a meter of the policy that there is now: %v", err)
 	}
 }

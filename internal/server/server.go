@@ -55,6 +55,9 @@ type Config struct {
 	// Books are the ledger's for operators; nil serves none of LedgerService.
 	Books ledger.Books
 
+	// Judge is who the ledger asks of rows; nil where it accepts all. Here it learns what they name.
+	Judge *Judge
+
 	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
 	Board Board
 	// SwitchFile is a file of switches that override those set, for this server's agents; empty for none.
@@ -195,7 +198,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
-	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
@@ -219,7 +222,7 @@ func (s *Server) serve() error {
 	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
-	books := &ledgerService{books: c.Books, policy: c.Policy, prices: statements.prices, tally: s.tally, stopping: s.stopping}
+	books := &ledgerService{books: c.Books, judge: c.Judge, policy: c.Policy, prices: statements.prices, tally: s.tally, stopping: s.stopping}
 	if c.Books != nil && c.CloseAfter > 0 {
 		var err error
 		if s.closer, err = newCloser(statements, c.CloseAfter, c.Log, c.Registerer); err != nil {

@@ -48,7 +48,7 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		return resp, nil
 	}
 	start := time.Now()
-	receipts, err := s.ledger.Settle(ctx, reports)
+	receipts, err := s.settled(ctx, reports)
 	s.metrics.settle.Observe(time.Since(start).Seconds())
 	if err == nil && len(receipts) != len(reports) {
 		err = fmt.Errorf("the ledger answered %d of %d reports", len(receipts), len(reports))
@@ -70,4 +70,49 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 	}
 	resp.Ledger = s.name.say(ctx)
 	return resp, nil
+}
+
+// settled has the ledger settle reports. What those name that could not be judged is looked up, and they are tried once
+// more: a report that still cannot be is Unavailable, and its agent keeps it. So nothing unknown becomes an entry, no
+// usage is lost, and whoever names much that is not known waits for it alone.
+func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	receipts, err := s.ledger.Settle(ctx, reports)
+	if err != nil || s.judge == nil || len(receipts) != len(reports) {
+		return receipts, err
+	}
+	unchecked := make(map[ledger.Epoch]error) // nil where all is known now; what is behind such a report waits for it
+	var again []ledger.Report
+	var at []int
+	for i := range receipts {
+		r := &reports[i]
+		e := ledger.Epoch{Agent: r.Agent, Epoch: r.Epoch}
+		failed, waits := unchecked[e]
+		if !receipts[i].Unchecked && !(waits && receipts[i].Status == ledger.Ahead) || failed != nil {
+			continue
+		}
+		rows, err := ledger.DecodeRows(r.Payload)
+		if err == nil {
+			err = s.judge.Learn(ctx, r.Agent, rows)
+		}
+		if unchecked[e] = err; err != nil {
+			s.metrics.unchecked.Inc()
+			receipts[i].Message = err.Error()
+			continue
+		}
+		again, at = append(again, *r), append(at, i)
+	}
+	if len(again) == 0 {
+		return receipts, nil
+	}
+	second, err := s.ledger.Settle(ctx, again)
+	for i := range again {
+		s.judge.Done(again[i].Agent)
+	}
+	if err != nil || len(second) != len(again) {
+		return receipts, nil // the first answers hold
+	}
+	for i := range second {
+		receipts[at[i]] = second[i]
+	}
+	return receipts, nil
 }

@@ -225,7 +225,7 @@ func refusedCorrections(t *testing.T, fresh func(testing.TB) Engine) {
 func ownKeys(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	known := false
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if r.Tenant == "new" && !known {
 			return errors.New("it is not known")
 		}
@@ -289,7 +289,7 @@ func ownKeys(t *testing.T, fresh func(testing.TB) Engine) {
 func quarantined(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	known := map[string]bool{}
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if strings.HasPrefix(r.Tenant, "new") && !known[r.Tenant] {
 			return fmt.Errorf("tenant %s is not known", r.Tenant)
 		}

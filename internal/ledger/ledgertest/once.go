@@ -237,7 +237,7 @@ func settledOnce(t *testing.T, fresh func(testing.TB) Engine) {
 // neighbours: one bad report, or one bad row, fails nothing beside it.
 func neighbours(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if r.Tenant == "unknown" {
 			return errors.New("unknown tenant")
 		}

@@ -572,7 +572,7 @@ func retiredAtOnce(t *testing.T, fresh func(testing.TB) Engine) {
 	dir := t.TempDir()
 	o := e.Owner(t, clock.Now)
 	done := false
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(string, ledger.Row) error {
 		if !done { // while the first row is judged
 			done = true
 			r := retention(dir, date(2026, 7))

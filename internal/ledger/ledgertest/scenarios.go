@@ -30,7 +30,7 @@ func scenarios(t *testing.T, fresh func(testing.TB) Engine) {
 	datadriven.Walk(t, dir, func(t *testing.T, path string) {
 		e, clock := fresh(t), NewClock()
 		s := &scenario{t: t, e: e, clock: clock, totals: map[ledger.Epoch]int64{}}
-		s.store = e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+		s.store = e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 			if strings.HasPrefix(r.Tenant, "unknown") {
 				return fmt.Errorf("tenant %s is not known", r.Tenant)
 			}

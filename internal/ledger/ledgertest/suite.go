@@ -37,6 +37,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Scenarios", func(t *testing.T) { scenarios(t, fresh) })
 	t.Run("SettledOnce", func(t *testing.T) { settledOnce(t, fresh) })
 	t.Run("Neighbours", func(t *testing.T) { neighbours(t, fresh) })
+	t.Run("Unchecked", func(t *testing.T) { unchecked(t, fresh) })
 	t.Run("Groups", func(t *testing.T) { groups(t, fresh) })
 	t.Run("Overlapping", func(t *testing.T) { overlapping(t, fresh) })
 	t.Run("EntriesGrowWithKeys", func(t *testing.T) { entriesGrowWithKeys(t, fresh) })

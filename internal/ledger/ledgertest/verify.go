@@ -15,7 +15,7 @@ import (
 func booksOf(s ledger.Store) ledger.Books { return s.(interface{ Books() ledger.Books }).Books() }
 
 // refuse is what the suite's ledgers accept: everybody but unknown tenants.
-func refuse(r ledger.Row) error {
+func refuse(_ string, r ledger.Row) error {
 	if strings.HasPrefix(r.Tenant, "unknown") {
 		return fmt.Errorf("tenant %s is not known", r.Tenant)
 	}
@@ -170,11 +170,11 @@ func tampered(t *testing.T, e Engine, s ledger.Store, changes []tamper) {
 func verifiedCorrections(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	late := false
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if late {
 			return nil
 		}
-		return refuse(r)
+		return refuse("", r)
 	}})
 	a, books := agent{id: "a"}, booksOf(s)
 	if err := wantStatus(t.Context(), s, a.report(clock.Now(), row(clock.Now(), "acme", 10), row(clock.Now(), "unknown-1", 5), row(clock.Now(), "unknown-2", 6)), ledger.Settled); err != nil {

@@ -13,7 +13,7 @@ import (
 func withheld(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	known := false
-	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if !known && r.Meter == "new" {
 			return errors.New("unknown meter")
 		}

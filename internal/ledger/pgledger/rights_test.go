@@ -22,7 +22,7 @@ func settled(t *testing.T) (pg *testenv.PG, facts []string) {
 	pg = testenv.Postgres(t)
 	migrate(t, pg)
 	clock := ledgertest.NewClock()
-	s := open(t, pg, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := open(t, pg, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if r.Tenant == "unknown" {
 			return errors.New("unknown tenant")
 		}

@@ -146,7 +146,10 @@ func (b *Books) check(ctx context.Context, c *ledger.Correction) error {
 	length := int64(rules.Slot / time.Second)
 	var refused []string
 	for i := range rows {
-		err := rules.Judge(&rows[i])
+		err := rules.Judge("", &rows[i])
+		if errors.Is(err, ledger.ErrUnchecked) {
+			return err
+		}
 		if err == nil && rows[i].Slot%length != 0 {
 			err = fmt.Errorf("%s is not the start of a slot", time.Unix(rows[i].Slot, 0).UTC().Format(time.RFC3339))
 		}

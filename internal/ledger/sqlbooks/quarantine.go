@@ -144,7 +144,7 @@ func (b *Books) Retry(ctx context.Context, actor, reason string, ids []int64) (l
 			err = errors.New("its report is not kept any more")
 		}
 		if err == nil {
-			err = rules.Judge(&row[0])
+			err = rules.Judge("", &row[0])
 		}
 		if err != nil {
 			done.Refused = append(done.Refused, ledger.Refused{ID: k.ID, Reason: err.Error()})

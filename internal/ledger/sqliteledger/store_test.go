@@ -137,7 +137,7 @@ func TestLedger(t *testing.T) { ledgertest.Run(t, fresh) }
 func TestFactsAreAppendOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	clock := ledgertest.NewClock()
-	s := open(t, path, ledger.Options{Now: clock.Now, Accept: func(r ledger.Row) error {
+	s := open(t, path, ledger.Options{Now: clock.Now, Accept: func(_ string, r ledger.Row) error {
 		if r.Tenant == "unknown" {
 			return fmt.Errorf("unknown")
 		}

@@ -100,7 +100,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 		s.log.Warn("the calendar is ahead of the time: use this on a copy of a server's files only, and without agents", "ahead", c.ClockAhead, "now", c.now().UTC().Format(time.RFC3339))
 	}
 	s.Server, err = server.New(server.Config{
-		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy,
+		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy, Judge: s.engines.judge,
 		Board: s.engines.board, SwitchFile: c.SwitchFile,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
 		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, CertificateAgents: c.CertificateAgents, PrivateWebhooks: c.PrivateWebhooks, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,

@@ -44,7 +44,7 @@ type engines struct {
 
 // accept is the ledger's question about a row. The judge is there before the first
 // report is: it needs what the ledger opened.
-func (e *engines) accept(r ledger.Row) error { return e.judge.Accept(r) }
+func (e *engines) accept(agent string, r ledger.Row) error { return e.judge.Accept(agent, r) }
 
 // Close closes in reverse.
 func (e *engines) Close() error {

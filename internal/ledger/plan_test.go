@@ -30,7 +30,7 @@ func TestEachPlanIsJudged(t *testing.T) {
 		{Slot: 300, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 3, Plan: "gold", Admitted: 2},
 	}
 	asked := map[string]bool{}
-	rules := Rules{Now: time.Unix(400, 0), Window: Window{To: 1 << 40}, Accept: func(r Row) error {
+	rules := Rules{Now: time.Unix(400, 0), Window: Window{To: 1 << 40}, Accept: func(_ string, r Row) error {
 		asked[r.Plan] = true
 		return nil
 	}}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -8,19 +9,21 @@ import (
 // maxLagging bounds Usage.Lagging.
 const maxLagging = 100
 
+// OpenEpochs is how many open epochs of one agent hold usage back: those heard of last. An agent that starts over and
+// over leaves more behind; the others count as lost.
+const OpenEpochs = 100
+
 // Completeness says through when all usage is in, and which agents hold that
 // back by more than two slots.
 //
-// It is the earliest Through over the epochs that matter, and at most now. Closed
-// epochs do not matter, nor those silent for SilentAfter, which count as lost; a
-// fenced epoch matters until then, for what its agent still held. To a tenant an
-// open epoch matters if it settled usage of the tenant or holds leases of it (Hold), or
-// if it was heard of within the last two slots: its first usage of the tenant may be
-// under way. A silent agent that neither reported the tenant nor holds of it holds back
-// only the others. An epoch that has settled nothing yet is complete until its first lease.
+// It is the earliest Through over the epochs that matter, and at most now. An epoch
+// matters if it is touched: it settled usage of what is asked for, or holds or held leases of it. Servers note that
+// before it can spend (Hold), so that no other can have usage under way. Closed
+// epochs do not matter, nor those that are lost (StateAt), nor more than OpenEpochs of an agent; a
+// fenced epoch matters until it is silent, for what its agent still held. An epoch that has settled nothing yet is
+// complete until its first lease.
 //
-// touched is nil where all tenants are asked for. settled says whether an epoch ever
-// settled a report; without one nothing is complete.
+// settled says whether an epoch ever settled a report; without one nothing is complete.
 func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
 	if !settled {
 		return time.Time{}, nil
@@ -30,19 +33,22 @@ func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now
 	}
 	recent := now.Add(-2 * slot).UnixMilli()
 	complete := now.UnixMilli()
+	epochs = slices.Clone(epochs)
+	slices.SortFunc(epochs, func(a, b Frontier) int { return cmp.Or(cmp.Compare(b.Seen, a.Seen), b.Epoch.compare(a.Epoch)) })
+	of := make(map[string]int)
 	var lagging []string
 	for i := range epochs {
 		f := &epochs[i]
 		if f.Seq == 0 && (f.Seen == 0 || f.State != StateOpen) || f.StateAt(now) != StateOpen && !(f.State == StateFenced && !f.silent(now)) {
 			continue
 		}
-		if touched != nil && f.Seen < recent && !touched(f.Epoch) {
+		if !touched(f.Epoch) {
 			continue
 		}
-		through := f.Through
-		if f.Seq == 0 {
-			through = f.Seen
+		if of[f.Epoch.Agent]++; of[f.Epoch.Agent] > OpenEpochs {
+			continue
 		}
+		through := f.through()
 		complete = min(complete, through)
 		if through < recent {
 			lagging = append(lagging, f.Epoch.Agent)
@@ -56,12 +62,22 @@ func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now
 	return time.UnixMilli(complete).UTC(), lagging
 }
 
+// through is how far the epoch is complete: before its first report until it first held a lease.
+func (f *Frontier) through() int64 {
+	if f.Seq == 0 {
+		return f.Seen
+	}
+	return f.Through
+}
+
+// silent reports whether the epoch said nothing for SilentAfter, or nothing of that time: reports that go on saying
+// the same hold nothing back for longer than none would.
 func (f *Frontier) silent(now time.Time) bool {
-	return now.UnixMilli()-f.Seen >= SilentAfter.Milliseconds()
+	return now.UnixMilli()-min(f.Seen, f.through()) >= SilentAfter.Milliseconds()
 }
 
 // StateAt is the epoch's state as of now: an open one that has been silent for
-// SilentAfter is lost. That is not kept: its next report ends it.
+// SilentAfter is lost. That is not kept: its next report of a later time ends it.
 func (f *Frontier) StateAt(now time.Time) string {
 	if f.State == StateOpen && f.silent(now) {
 		return StateLost

@@ -106,11 +106,7 @@ func (u *Unfolded) rows(rows []Row) (any bool) {
 // Complete is Completeness of the tenants, and of blocks alone: what is not folded yet
 // is not in.
 func (u *Unfolded) Complete(epochs []Frontier, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
-	touched := func(e Epoch) bool { return u.touched[e] }
-	if u.Tenants == nil {
-		touched = nil
-	}
-	complete, lagging := Completeness(epochs, touched, settled, now, slot)
+	complete, lagging := Completeness(epochs, func(e Epoch) bool { return u.touched[e] }, settled, now, slot)
 	if first := time.Unix(u.first, 0).UTC(); u.first != 0 && first.Before(complete) {
 		complete = first
 	}

@@ -132,9 +132,10 @@ type Store interface {
 	// report never depends on its neighbours. An error means that none of the
 	// receipts can be trusted and all may be sent again.
 	Settle(ctx context.Context, reports []Report) ([]Receipt, error)
-	// Hold notes, durably, that an epoch is about to have its first leases of these tenants:
-	// their usage is not complete past now until it settled what came after. Noted again it
-	// changes nothing; of an epoch that is closed nothing is noted.
+	// Hold notes, durably, that an epoch is about to have its first usage of these tenants:
+	// their usage is not complete past now until it settled what came after. It is noted of that epoch and of its
+	// agent's later ones, under which it may go on reporting. Noted again it
+	// changes nothing; of epochs that are closed nothing is noted.
 	Hold(ctx context.Context, h Hold) error
 	// Standing says which ledger it is and how far at most MaxEpochs epochs are settled, as it
 	// is where reports are settled: never what a replica has.
@@ -156,6 +157,9 @@ type Store interface {
 	// ErrClosed or ErrUnavailable.
 	Close() error
 }
+
+// TouchedByAny is the query of the living epochs that settled usage or hold leases, of whichever tenant.
+const TouchedByAny = "SELECT agent, epoch FROM frontier f WHERE state <> 'closed' AND EXISTS (SELECT 1 FROM touched t WHERE t.agent = f.agent AND t.epoch = f.epoch)"
 
 // Options of an engine. The zero value works.
 type Options struct {

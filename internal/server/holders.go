@@ -24,10 +24,14 @@ const (
 	// mostHolders bounds what this server remembers to have noted, agents times tenants, some forty bytes each. What it
 	// forgets it notes again, with each renewal where more are live than that.
 	mostHolders = 2_000_000
+	// mostLate bounds what waits to be noted after the ledger did not, agents times tenants. What is beyond is noted by its
+	// next renewal, or with its first usage.
+	mostLate = 100_000
 )
 
-// holders has the ledger know who has leases of which tenants before it can spend of them, so that what is used of a
-// window is not taken to be complete before those have settled who had some of it.
+// holders has the ledger know who may have usage of which tenants before it can, so that usage
+// is not taken to be complete before those have settled who may have some of it. Where the ledger is away it is noted
+// once it is back.
 type holders struct {
 	ledger  ledger.Store
 	unnoted prometheus.Counter
@@ -36,6 +40,8 @@ type holders struct {
 	mu    sync.Mutex
 	known *ledger.Notes
 	pause time.Time // until then the ledger is not asked
+	late  []ledger.Hold
+	waits int // tenants in late
 }
 
 func newHolders(l ledger.Store, m *metrics) *holders {
@@ -78,7 +84,48 @@ func (h *holders) note(epoch ledger.Epoch, tenants []string) (wait func()) {
 		}
 	}
 	h.unnoted.Inc()
+	h.later(hold)
 	return func() {}
+}
+
+// later keeps what is still to be noted.
+func (h *holders) later(hold ledger.Hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waits+len(hold.Tenants) <= mostLate {
+		h.late, h.waits = append(h.late, hold), h.waits+len(hold.Tenants)
+	}
+}
+
+// run notes what is late, until ctx ends.
+func (h *holders) run(ctx context.Context) {
+	tick := time.NewTicker(holdPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			h.catchUp(ctx)
+		}
+	}
+}
+
+// catchUp notes what is late, as far as the ledger takes it.
+func (h *holders) catchUp(ctx context.Context) {
+	h.mu.Lock()
+	late, known := h.late, h.known
+	h.late, h.waits = nil, 0
+	h.mu.Unlock()
+	for i, hold := range late {
+		h.width <- struct{}{}
+		if h.write(hold, known) != nil || ctx.Err() != nil {
+			for _, rest := range late[i+1:] {
+				h.later(rest)
+			}
+			return
+		}
+	}
 }
 
 // forget notes all again: the ledger is another, which may lack what was noted in the one before.
@@ -99,6 +146,9 @@ func (h *holders) write(hold ledger.Hold, known *ledger.Notes) error {
 	defer h.mu.Unlock()
 	if err != nil {
 		h.pause = time.Now().Add(holdPause)
+		if h.waits+len(hold.Tenants) <= mostLate {
+			h.late, h.waits = append(h.late, hold), h.waits+len(hold.Tenants)
+		}
 		return err
 	}
 	for _, tenant := range hold.Tenants {

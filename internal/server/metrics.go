@@ -100,7 +100,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quota_server_unchecked_reports_total", Help: "Reports that were not taken because it could not be found out whether what they name exists; their agents keep and send them again.",
 		}),
 		unnoted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_unnoted_holders_total", Help: "Calls whose agent was granted leases of a window that the ledger counts before the ledger knew of it, because it did not answer in time: until it does, a figure may lack what that agent spent.",
+			Name: "quota_server_unnoted_holders_total", Help: "Calls that were answered before the ledger knew that their agent may have usage of their tenants, because it did not answer in time: until it does, usage may be called complete without that agent's.",
 		}),
 		ledgers: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_server_ledger_changes_total", Help: "Times that the ledger was found to be another than before: restarted, restored or failed over.",

@@ -70,8 +70,27 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		}
 		resp.Tenants[i] = wire.TenantToProto(r.tenant)
 	}
+	noted := s.holders.note(ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, mayUse(req, &who))
 	s.grant(ctx, req, now, &who, wrong, resp)
+	noted()
 	return resp, nil
+}
+
+// mayUse are the tenants that the agent may have usage of once it has the answer: limits without a rate need no lease, so
+// that what it is told of a tenant suffices. The empty tenant is usage that is of none.
+func mayUse(req *quotav1.RenewRequest, who *tenantsByID) []string {
+	tenants := make([]string, 0, len(who.places)+1)
+	for id, at := range who.places {
+		if r := &who.all[at]; r.err == nil && len(r.rules) > 0 {
+			tenants = append(tenants, id)
+		}
+	}
+	for _, r := range req.Renewals {
+		if r.Tenant == "" && !r.Final {
+			return append(tenants, "")
+		}
+	}
+	return tenants
 }
 
 // wrongRenewals returns the renewals that break a bound, by their places, and what is wrong with them. They hold back
@@ -131,7 +150,6 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
 	places := make([]int, 0, len(req.Renewals))
 	var inLedger map[int]*limit.Rule // the renewals of windows that the ledger counts
-	var held []string                // the tenants that these count for
 	for i, r := range req.Renewals {
 		if err := wrong[i]; err != nil {
 			label := "INVALID"
@@ -163,9 +181,6 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			}
 			inLedger[len(renewals)] = rule
 			renewal.Figure = s.figures.of(renewal.Key)
-			if !r.Final {
-				held = append(held, countedTenant(rule, r))
-			}
 		}
 		renewals = append(renewals, renewal)
 		places = append(places, i)
@@ -175,14 +190,12 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 		return
 	}
 	stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
-	noted := s.holders.note(ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, held)
 	start := time.Now()
 	answers := s.leases.Renew(stepCtx, renewals)
 	if inLedger != nil {
 		s.consult(stepCtx, req, inLedger, places, renewals, answers)
 	}
 	cancel()
-	noted()
 	s.metrics.step.Observe(time.Since(start).Seconds())
 	s.tally.answered(req.Agent, req.Epoch, req.Renewals, places, renewals, answers)
 	grants := make([]quotav1.Grant, len(places)) // of one call, and at once

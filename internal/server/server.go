@@ -328,6 +328,7 @@ func (s *Server) Run(ctx context.Context) error {
 		running.Go(func() { s.alerts.Run(background) })
 	}
 	running.Go(func() { s.figures.run(background) })
+	running.Go(func() { s.holders.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {
 		running.Go(func() { _ = l.Run(background, s.forgot, s.view.forgotBefore) })
 	}

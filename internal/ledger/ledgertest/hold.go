@@ -44,11 +44,11 @@ func holds(t *testing.T, fresh func(testing.TB) Engine) {
 
 	clock.Advance(3 * time.Second)
 	complete("while its first report may be under way", "acme", first)
-	complete("while its first report may be under way", "umbrella", first)
+	complete("of a tenant that it may not have usage of", "umbrella", clock.Now())
 	hold(1, "umbrella", "acme", "umbrella") // by another server, to which it is new
 	clock.Advance(20 * time.Minute)
 	complete("of an agent that is silent", "acme", first)
-	complete("of an agent that is silent", "umbrella", first)
+	complete("of an agent that is silent", "umbrella", first) // before its first report it is complete until its first lease
 	complete("of an agent that holds nothing of it", "initech", clock.Now())
 
 	g := agent{id: "a", epoch: 1}

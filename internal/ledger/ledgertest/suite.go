@@ -73,6 +73,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })
 	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
 	t.Run("Holds", func(t *testing.T) { holds(t, fresh) })
+	t.Run("Strangers", func(t *testing.T) { strangers(t, fresh) })
 	t.Run("Retained", func(t *testing.T) { retained(t, fresh) })
 	t.Run("RetainedKilled", func(t *testing.T) { retainedKilled(t, fresh) })
 	t.Run("RetainedDamaged", func(t *testing.T) { retainedDamaged(t, fresh) })

@@ -22,8 +22,8 @@ func (s *Store) Hold(ctx context.Context, h ledger.Hold) error {
 			h.Epoch.Agent, h.Epoch.Epoch, now.UnixMilli())
 		batch.Queue(`INSERT INTO touched (tenant, agent, epoch)
 			SELECT t.tenant, f.agent, f.epoch FROM unnest($3::text[]) AS t (tenant), frontier f
-			WHERE f.agent = $1 AND f.epoch = $2 AND f.state <> 'closed'
-			ORDER BY t.tenant COLLATE "C" ON CONFLICT DO NOTHING`, h.Epoch.Agent, h.Epoch.Epoch, h.Sorted())
+			WHERE f.agent = $1 AND f.epoch >= $2 AND f.state <> 'closed'
+			ORDER BY t.tenant COLLATE "C", f.epoch ON CONFLICT DO NOTHING`, h.Epoch.Agent, h.Epoch.Epoch, h.Sorted())
 		return tx.SendBatch(ctx, &batch).Close()
 	})
 }

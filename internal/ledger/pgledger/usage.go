@@ -193,19 +193,20 @@ func (s *Store) completeness(ctx context.Context, tx pgx.Tx, r *ledger.Reading, 
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	var touched func(ledger.Epoch) bool
+	folded := map[ledger.Epoch]bool{}
 	if r.Tenant != "" {
-		folded := map[ledger.Epoch]bool{}
-		rows, err := tx.Query(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", r.Tenant)
-		if err != nil {
-			return time.Time{}, nil, err
-		}
-		var e ledger.Epoch
-		if _, err = pgx.ForEachRow(rows, []any{&e.Agent, &e.Epoch}, func() error { folded[e] = true; return nil }); err != nil {
-			return time.Time{}, nil, err
-		}
-		touched = func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
+		rows, err = tx.Query(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", r.Tenant)
+	} else {
+		rows, err = tx.Query(ctx, ledger.TouchedByAny)
 	}
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	var e ledger.Epoch
+	if _, err = pgx.ForEachRow(rows, []any{&e.Agent, &e.Epoch}, func() error { folded[e] = true; return nil }); err != nil {
+		return time.Time{}, nil, err
+	}
+	touched := func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
 	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
 	return complete, lagging, nil
 }

@@ -194,15 +194,20 @@ func (b *Books) unfolded(ctx context.Context, tx *sql.Tx, tenants []string) (*le
 			return nil, err
 		}
 	}
-	for _, tenant := range tenants {
-		rows, err = tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = $1", tenant)
-		err = each(rows, err, func(rows *sql.Rows) error {
+	ask := func(query string, args ...any) error {
+		rows, err := tx.QueryContext(ctx, query, args...)
+		return each(rows, err, func(rows *sql.Rows) error {
 			var e ledger.Epoch
 			err := rows.Scan(&e.Agent, &e.Epoch)
 			u.Touched(e)
 			return err
 		})
-		if err != nil {
+	}
+	if tenants == nil {
+		return u, ask(ledger.TouchedByAny)
+	}
+	for _, tenant := range tenants {
+		if err := ask("SELECT agent, epoch FROM touched WHERE tenant = $1", tenant); err != nil {
 			return nil, err
 		}
 	}

@@ -19,7 +19,7 @@ func (s *Store) Hold(ctx context.Context, h ledger.Hold) error {
 				break
 			}
 			_, err = w.exec(ctx, `INSERT INTO touched (tenant, agent, epoch)
-				SELECT ?, agent, epoch FROM frontier WHERE agent = ? AND epoch = ? AND state <> 'closed' ON CONFLICT DO NOTHING`,
+				SELECT ?, agent, epoch FROM frontier WHERE agent = ? AND epoch >= ? AND state <> 'closed' ON CONFLICT DO NOTHING`,
 				tenant, h.Epoch.Agent, h.Epoch.Epoch)
 		}
 		return err

@@ -187,21 +187,22 @@ func (s *Store) completeness(ctx context.Context, tx *sql.Tx, r *ledger.Reading)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	var touched func(ledger.Epoch) bool
+	folded := map[ledger.Epoch]bool{}
 	if r.Tenant != "" {
-		folded := map[ledger.Epoch]bool{}
-		rows, err := tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = ?", r.Tenant)
-		err = each(rows, err, func(row scanner) error {
-			var e ledger.Epoch
-			err := row.Scan(&e.Agent, &e.Epoch)
-			folded[e] = true
-			return err
-		})
-		if err != nil {
-			return time.Time{}, nil, err
-		}
-		touched = func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
+		rows, err = tx.QueryContext(ctx, "SELECT agent, epoch FROM touched WHERE tenant = ?", r.Tenant)
+	} else {
+		rows, err = tx.QueryContext(ctx, ledger.TouchedByAny)
 	}
+	err = each(rows, err, func(row scanner) error {
+		var e ledger.Epoch
+		err := row.Scan(&e.Agent, &e.Epoch)
+		folded[e] = true
+		return err
+	})
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	touched := func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
 	complete, lagging := ledger.Completeness(epochs, touched, settled, now, s.options.Slot)
 	return complete, lagging, nil
 }

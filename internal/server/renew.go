@@ -30,6 +30,8 @@ type leaseService struct {
 	metrics  *metrics
 	figures  *figures
 	holders  *holders
+	renewing *budgets // of renewals
+	settling *budgets // of reports
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
 }
@@ -37,6 +39,9 @@ type leaseService struct {
 // Renew answers renewals of many buckets in one batch to the lease store.
 func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
 	if err := speaksFor(ctx, req.Agent); err != nil {
+		return nil, err
+	}
+	if err := s.renewing.take(principalOf(ctx), req.Agent, len(req.Renewals)+len(req.Tenants)); err != nil {
 		return nil, err
 	}
 	now := s.view.current()

@@ -44,7 +44,7 @@ func BenchmarkRenew(b *testing.B) {
 	}
 	v := newView(known{}, nil, slog.New(slog.DiscardHandler), m)
 	v.now = &inForce{rules: rules}
-	s := &leaseService{view: v, leases: memstore.New(), metrics: m, holders: newHolders(nil, m), now: time.Now}
+	s := &leaseService{view: v, leases: memstore.New(), metrics: m, holders: newHolders(&holdLedger{}, m), now: time.Now}
 	ctx := context.WithValue(context.Background(), principalKey{}, principal{open: true})
 	req := &quotav1.RenewRequest{Agent: "gateway-1", Epoch: 1, PolicyVersion: 1}
 	for i := range buckets {

@@ -23,6 +23,9 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		if err := speaksFor(ctx, p.Agent); err != nil {
 			return nil, err
 		}
+		if err := s.settling.take(principalOf(ctx), p.Agent, len(p.Payload)+reportBytes); err != nil {
+			return nil, err
+		}
 		r, err := wire.ReportFromProto(p)
 		if err != nil {
 			// A digest that is none fits no content: the ledger keeps the report and fences its epoch.

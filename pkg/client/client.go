@@ -112,7 +112,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		cfg.api = quotav1.NewLeaseServiceClient(conn)
 	}
 	now := time.Now()
-	keeper, err := openKeeper(&cfg, now.UnixMicro())
+	keeper, err := openKeeper(&cfg, newEpoch(now))
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -120,7 +120,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	c := &Client{
 		reg: agent.NewRegistry(cfg.maxBuckets), cfg: cfg, log: cfg.logger.With("agent", cfg.agent),
 		// A second back, so that no time is zero.
-		began: now.Add(-time.Second), epoch: now.UnixMicro(), keeper: keeper,
+		began: now.Add(-time.Second), epoch: newEpoch(now), keeper: keeper,
 		conn: conn, api: cfg.api,
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,

@@ -88,7 +88,7 @@ func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledge
 const stride = 1 << 10
 
 // nextEpoch is what a client's own reports go on under.
-func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, time.Now().UnixMicro()) }
+func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, newEpoch(time.Now())) }
 
 // leftEpoch is what the reports that a life left go on under.
 func leftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }

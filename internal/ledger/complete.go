@@ -70,10 +70,10 @@ func (f *Frontier) through() int64 {
 	return f.Through
 }
 
-// silent reports whether the epoch said nothing for SilentAfter, or nothing of that time: reports that go on saying
+// silent reports whether the epoch said nothing of a later time for SilentAfter: reports that go on saying
 // the same hold nothing back for longer than none would.
 func (f *Frontier) silent(now time.Time) bool {
-	return now.UnixMilli()-min(f.Seen, f.through()) >= SilentAfter.Milliseconds()
+	return now.UnixMilli()-f.Seen >= SilentAfter.Milliseconds()
 }
 
 // StateAt is the epoch's state as of now: an open one that has been silent for

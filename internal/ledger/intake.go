@@ -39,7 +39,7 @@ type Frontier struct {
 	Seq     int64
 	Total   int64
 	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
-	Seen    int64 // when the last report was stored, Unix milliseconds; before the first, when it first held a lease
+	Seen    int64 // when the last report that moved Through was stored, Unix milliseconds; before the first, when it first held a lease
 	Digest  [32]byte
 	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
 	Reason  string // why it is fenced
@@ -330,7 +330,9 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 			out.Receipts[a.at] = Receipt{Status: status, NextSeq: f.Seq + 1, Total: f.Total, Message: message, Unchecked: status == Unavailable}
 		}
 		if f != from {
-			f.Seen = in.rules.Now.UnixMilli()
+			if from.Seq == 0 || f.Through > from.Through {
+				f.Seen = in.rules.Now.UnixMilli()
+			}
 			out.Moves = append(out.Moves, Move{From: from, To: f})
 		}
 	}

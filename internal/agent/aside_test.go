@@ -99,7 +99,7 @@ func TestAsideIsThere(t *testing.T) {
 	if left := b.Left(now); left != 34 {
 		t.Errorf("%d are left, want 34", left)
 	}
-	if v := b.Foresee(now, false); v.Outcome != Admitted {
+	if v := b.Foresee(now, 1, false); v.Outcome != Admitted {
 		t.Errorf("foreseen is %v, want Admitted", v.Outcome)
 	}
 	if got := b.RetryAfter(now, 34, false); got != 1 {

@@ -2,36 +2,46 @@ package agent
 
 import "github.com/f4ee788f/quota/internal/limit"
 
-// Foresee is what would become of one unit, as far as it is known here: Wait where the request would ask, or wait its
+// Foresee is what would become of n units, as far as it is known here: Wait where the request would ask, or wait its
 // turn. Nothing is taken or counted.
-func (of *Bucket) Foresee(now int64, lost bool) Verdict {
+func (of *Bucket) Foresee(now, n int64, lost bool) Verdict {
 	b := of.open(new(hand))
 	defer b.close()
 	switch {
-	case b.counting || b.hasOneLocked(now):
+	case b.counting || b.hasLocked(now, n):
 		return Verdict{Outcome: Admitted}
 	case lost && b.overLocked(now):
 		if b.onOutage == limit.OutageOpen {
 			return Verdict{Outcome: Admitted}
 		}
 		return Verdict{Outcome: Denied, RetryAfter: outageWait}
+	case b.hopelessLocked(n):
+		return Verdict{Outcome: Denied}
 	case b.queues && !(lost && b.stuckLocked()):
 		return Verdict{Outcome: Wait}
-	case b.deniesLocked(now, 1, lost):
-		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, 1, lost)}
+	case b.deniesLocked(now, n, lost):
+		return Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, n, lost)}
 	}
 	return Verdict{Outcome: Wait}
 }
 
-// hasOneLocked reports whether a unit is there at now, or would be if what trickled in were credited.
-func (b *book) hasOneLocked(now int64) bool {
-	switch {
-	case b.patients() > 0:
+// hasLocked reports whether n units are there at now, or would be if what trickled in were credited.
+func (b *book) hasLocked(now, n int64) bool {
+	if b.patients() > 0 {
 		return false // those who wait their turn come first
-	case b.idle() > b.debt:
-		return true
 	}
-	return b.live && b.trickle > 0 && b.room > 0 && now >= b.last+b.trickleTakesLocked(1)
+	missing := n - max(b.idle()-b.debt, 0)
+	return missing <= 0 || b.live && b.trickle > 0 && n <= b.room && now >= b.last+b.trickleTakesLocked(missing)
+}
+
+// Fits ends the denial of large requests that the store found too little for: what a request of the same call had in hand, which
+// comes back, may have been what was missing.
+func (of *Bucket) Fits() {
+	b := of.open(new(hand))
+	defer b.close()
+	if b.least > 0 {
+		b.least, b.denyUntil = 0, 0
+	}
 }
 
 // Above returns the bucket of what the limit of e admits above itself for e's own values; nil where there is none yet.

@@ -117,3 +117,26 @@ func TestRetryAfterOfSeveralUnits(t *testing.T) {
 		}
 	}
 }
+
+// What the store says of a request that is larger than all there is says nothing of a smaller one that came after the question.
+func TestASmallerRequestIsNotDeniedForALargerOne(t *testing.T) {
+	b, now := NewBucket(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1, Per: time.Hour}, Burst: 100}), int64(1_000_000)
+	if ask(b, now, 50, false) != Wait {
+		t.Fatal("a cold bucket does not have its request wait")
+	}
+	large, small := &Waiter{Units: 50}, &Waiter{Units: 1}
+	b.Enqueue(large)
+	number := b.Renew(now, false).Number
+	b.Enqueue(small)
+	served := b.Apply(now, lease.Grant{Number: number, TTL: 10_000_000, DenyFor: lease.TooLarge, Remaining: 20})
+	if len(served) != 1 || served[0] != large || large.Verdict().Outcome != Denied {
+		t.Errorf("got %v, want the larger request alone denied", served)
+	}
+	if r := b.Renew(now, false); r.Waiting != 1 || r.Largest != 1 {
+		t.Errorf("the next renewal asks for %d units, at most %d of a request; want 1 and 1", r.Waiting, r.Largest)
+	}
+	b.Fits()
+	if got := ask(b, now, 50, false); got != Wait {
+		t.Errorf("a large request once units came back: got %v, want Wait", got)
+	}
+}

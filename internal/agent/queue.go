@@ -221,7 +221,7 @@ func (b *book) impatientLocked() bool {
 
 // serveLocked decides waiting requests with what is there: those that wait their
 // turn strictly in order, the others as they fit. Before denyUntil, which the store set,
-// the others are denied when nothing is left for them; after it, and with a now of Never,
+// the others are denied when nothing is left for them, from least units on; after it, and with a now of Never,
 // they go on waiting for the next renewal.
 func (b *book) serveLocked(now int64) []*Waiter {
 	if b.queue == nil {
@@ -249,7 +249,7 @@ func (b *book) serveLocked(now int64) []*Waiter {
 			continue
 		case !held && b.foldLocked() >= w.Units && b.cell.takeQuietly(w.Units):
 			w.verdict = Verdict{Outcome: Admitted}
-		case now < b.denyUntil:
+		case now < b.denyUntil && w.Units >= int64(b.least):
 			b.cell.refuse(w.Units)
 			w.verdict = Verdict{Outcome: Denied, RetryAfter: b.retryAfterLocked(now, w.Units, false)}
 		default:

@@ -44,6 +44,8 @@ type pendingRenewal struct {
 	sentAt int64 // the term counts from here
 	stock  int64 // what it gave back as held
 	waited int64 // units that requests waited for
+	// largest is the units of the largest of them.
+	largest int64
 	// reserved is units that it gave back as held, and asked for again, although requests have them.
 	reserved int64
 	inUse    int64 // slots that stay here whatever the answer
@@ -313,7 +315,7 @@ func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 	}
 	*b.ask = pendingRenewal{
 		number: r.Number, final: final, told: b.toldAdmitted, denied: b.toldDenied, sentAt: now,
-		stock: held, waited: waiting, reserved: reserved, inUse: inUse, nobodys: b.nobodys, window: b.window, alone: b.alone != inContact, void: b.void.quarters(), unrun: r.Unrun(),
+		stock: held, waited: waiting, largest: largest, reserved: reserved, inUse: inUse, nobodys: b.nobodys, window: b.window, alone: b.alone != inContact, void: b.void.quarters(), unrun: r.Unrun(),
 	}
 	return r
 }
@@ -438,19 +440,16 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	b.edgeLocked(now)
 	b.spentBase = p.told + min(p.waited+p.reserved, g.Tokens) // what requests waited for is in no remainder
 	b.least = 0
+	if g.DenyFor == lease.TooLarge {
+		b.least = int32(p.largest) // there was something, and too little for that: who asked for less meanwhile goes on waiting
+	}
 	served := b.serveLocked(now)
 	b.levelLocked(b.cell.units() + b.cell.due())
 	spare := min(p.waited, max(g.Tokens-p.reserved, 0))
-	refused := int64(limit.MaxUnits)
 	for _, w := range served {
 		if w.verdict.Outcome == Admitted {
 			spare -= w.Units
-		} else {
-			refused = min(refused, w.Units)
 		}
-	}
-	if g.DenyFor == lease.TooLarge && refused < limit.MaxUnits {
-		b.least = int32(refused) // there was something, and too little for those
 	}
 	if !b.slots && spare > 0 && b.cell.units()+b.gatheredLocked() > 0 {
 		// The store takes what requests waited for as spent. One that was too large for what

@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,12 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
+
+// Client is what a door asks: a client.Client.
+type Client interface {
+	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
+	Prepare(attributes ...client.Attribute) client.Prepared
+}
 
 // CheckConfig says how HTTP checks are read. It must be valid; see Validate.
 type CheckConfig struct {

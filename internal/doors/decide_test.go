@@ -193,9 +193,6 @@ func (n *node) thawed() {
 	}
 }
 
-func (n *node) PolicyVersion() int64       { return n.client.PolicyVersion() }
-func (n *node) Gateways() []client.Gateway { return n.client.Gateways() }
-
 func of(tenant string) client.Attribute {
 	return client.Attribute{Name: client.AttrTenant, Value: tenant}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// Client is what a door asks: a client.Client.
-type Client interface {
+// EnvoyClient is what Envoy's door asks: a client.Client.
+type EnvoyClient interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
-	Prepare(attributes ...client.Attribute) client.Prepared
+	AllowTogether(ctx context.Context, requests []client.Request) []client.Decision
 	PolicyVersion() int64
 	Gateways() []client.Gateway
 }
@@ -33,7 +33,7 @@ const maxDescriptors = 256
 type Envoy struct {
 	rls.UnimplementedRateLimitServiceServer
 
-	client  Client
+	client  EnvoyClient
 	metrics *Metrics
 	// mapped is the mapping of the policy version last seen, made anew when the
 	// version changes. Two requests that make it at once make the same.
@@ -46,7 +46,7 @@ type mappedVersion struct {
 }
 
 // NewEnvoy returns the service. It starts nothing.
-func NewEnvoy(c Client, m *Metrics) *Envoy { return &Envoy{client: c, metrics: m} }
+func NewEnvoy(c EnvoyClient, m *Metrics) *Envoy { return &Envoy{client: c, metrics: m} }
 
 // mapping returns the words of the policy in force; nil while none is known.
 func (e *Envoy) mapping() *mapping {
@@ -63,13 +63,7 @@ func (e *Envoy) mapping() *mapping {
 	return m.mapping
 }
 
-// question is one descriptor ready to be asked; without attributes it is unlimited.
-type question struct {
-	attributes []client.Attribute
-	hits       int64
-}
-
-// ShouldRateLimit decides each descriptor as one request to the limits; see
+// ShouldRateLimit decides all descriptors as one, each of them a request to the limits; see
 // docs/doors.md for what each field means here. Errors are INVALID_ARGUMENT for a
 // request that cannot be understood, and UNAVAILABLE where nothing can be decided, so
 // that Envoy's own failure mode does.
@@ -90,12 +84,12 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		return nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
 	}
 	w := m.of(r.GetDomain())
-	questions := make([]question, len(r.GetDescriptors()))
+	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
 	for i, d := range r.GetDescriptors() {
-		questions[i].hits = hits[i]
+		questions[i].Units = hits[i]
 		if w != nil {
-			questions[i].attributes = w.attributes(d, md)
+			questions[i].Attributes = w.attributes(d, md)
 		}
 	}
 	decisions := e.decide(ctx, questions)
@@ -148,47 +142,26 @@ func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 // unlimited is the decision on a descriptor that no limit holds.
 var unlimited = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
 
-// decide asks for all questions or spends for none: what one descriptor admits of
-// a request that another denies would be billed and never served. So several are
-// checked first, and only asked in earnest when none is known to be denied. What
-// changes between the two, some microseconds, can still leave an earlier one spent.
-func (e *Envoy) decide(ctx context.Context, questions []question) []client.Decision {
+// decide decides all questions as one: what one descriptor admits of a request that another denies would be billed and
+// never served.
+func (e *Envoy) decide(ctx context.Context, questions []client.Request) []client.Decision {
 	decisions := make([]client.Decision, len(questions))
-	ask := func(i int, n int64) {
-		if questions[i].attributes == nil {
-			decisions[i] = unlimited
-			return
+	var asked []client.Request
+	var places []int
+	for i, q := range questions {
+		if decisions[i] = unlimited; q.Attributes != nil {
+			asked, places = append(asked, q), append(places, i)
 		}
-		d := e.client.AllowN(ctx, n, questions[i].attributes...)
-		if !d.Allowed && headers.RowOf(d.Reason.String()).Envoy == headers.EnvoyOK {
-			d = unlimited
-		}
-		decisions[i] = d
 	}
-	if len(questions) == 1 {
-		ask(0, questions[0].hits)
+	if len(asked) == 1 { // without what it takes to put back
+		d := e.client.AllowN(ctx, asked[0].Units, asked[0].Attributes...)
+		if d.Allowed || headers.RowOf(d.Reason.String()).Envoy != headers.EnvoyOK { // to Envoy, what no limit holds is free
+			decisions[places[0]] = d
+		}
 		return decisions
 	}
-	asked := make([]bool, len(questions))
-	denied := false
-	for i := range questions {
-		ask(i, 0)
-		if !decisions[i].Allowed {
-			// What is known here may be old: this one is asked in earnest, so that its
-			// denial is counted as demand, and its bucket leased at all.
-			ask(i, questions[i].hits)
-			asked[i] = true
-			denied = denied || !decisions[i].Allowed
-		}
-	}
-	for i := range questions {
-		if denied {
-			break
-		}
-		if !asked[i] {
-			ask(i, questions[i].hits)
-			denied = !decisions[i].Allowed
-		}
+	for i, d := range e.client.AllowTogether(ctx, asked) {
+		decisions[places[i]] = d
 	}
 	return decisions
 }

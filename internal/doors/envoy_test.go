@@ -26,7 +26,7 @@ type envoy struct {
 	conn *grpc.ClientConn
 }
 
-func newEnvoy(t *testing.T, c Client) envoy {
+func newEnvoy(t *testing.T, c EnvoyClient) envoy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/f4ee788f/quota/internal/limit"
 )
 
-// peek answers a question about no units; endless says that it passes limits of slots by.
-func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decision {
+// peek is what is to be expected of a request of n units, of which it takes none; endless says that it passes limits of slots by. It
+// calls met for each bucket that is not expected to deny; nil for nobody.
+func (c *Client) peek(set *agent.Set, n int64, a []limit.Attribute, endless bool, met func(hold)) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
 	mode := c.reg.Mode()
 	rank := uint16(len(set.Items))
@@ -25,8 +26,11 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decisio
 		if mode != limit.ModeNormal {
 			continue
 		}
-		if denied, is := c.foresee(set, it, e, a); is {
+		if denied, is := c.foresee(set, it, e, n, a); is {
 			return denied
+		}
+		if e != nil && met != nil {
+			met(hold{it, e})
 		}
 	}
 	held := rank < uint16(len(set.Items))
@@ -39,8 +43,8 @@ func (c *Client) peek(set *agent.Set, a []limit.Attribute, endless bool) Decisio
 	return d
 }
 
-// foresee is the denial of one unit that is to be expected of a limit, if any is. Its bucket may be nil.
-func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []limit.Attribute) (d Decision, is bool) {
+// foresee is the denial of n units that is to be expected of a limit, if any is. Its bucket may be nil.
+func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, n int64, a []limit.Attribute) (d Decision, is bool) {
 	if e == nil {
 		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
 			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
@@ -52,18 +56,18 @@ func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, a []lim
 	}
 	h := hold{it, e}
 	if it.Vet {
-		if reason := c.vetted(it, e, 1, a); reason != ReasonLimit {
+		if reason := c.vetted(it, e, n, a); reason != ReasonLimit {
 			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true
 		}
 	}
 	lost := c.lost.Load() || e.Lost()
-	v := e.Foresee(c.now(), lost)
+	v := e.Foresee(c.now(), n, lost)
 	if v.Outcome != agent.Denied {
 		return d, false
 	}
 	if it.Soft && !(lost && c.closes(it, e)) {
 		above := c.reg.Above(e)
-		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), lost).Outcome != agent.Denied {
+		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), n, lost).Outcome != agent.Denied {
 			return d, false
 		}
 	}

@@ -41,9 +41,11 @@ type request struct {
 
 	reserves *Reservation // keeps what is in hand in the end; nil
 
-	patient bool         // it waits its turn, at every limit
-	under   *agent.Entry // of the soft limit asked last, whose bucket denied; nil
-	endless bool         // nobody will tell of its end: it passes limits of slots by
+	mode     limit.Mode   // the switch as the limits were asked
+	together bool         // it is one of several (AllowTogether), which may all be denied yet: it keeps what it has
+	patient  bool         // it waits its turn, at every limit
+	under    *agent.Entry // of the soft limit asked last, whose bucket denied; nil
+	endless  bool         // nobody will tell of its end: it passes limits of slots by
 
 	before func() // called once, before it waits; nil
 }

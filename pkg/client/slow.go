@@ -76,7 +76,7 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 			return d
 		}
 		if r.n == 0 {
-			return c.peek(set, r.attrs, r.endless)
+			return c.peek(set, 1, r.attrs, r.endless, nil)
 		}
 		if d, again := r.run(ctx, set, 0, notAsked); !again {
 			return d
@@ -174,8 +174,17 @@ func (r *request) run(ctx context.Context, set *agent.Set, i int, state asked) (
 }
 
 func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
+	if d, again, stop := r.ask(ctx, set, i, state); stop {
+		return d, again
+	}
+	return r.conclude(ctx, set)
+}
+
+// ask asks the limits without waiting for their answers, but for those that have to come before the next is asked. stop
+// says that the request was decided, or, with again, that it has to match again.
+func (r *request) ask(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again, stop bool) {
 	c := r.c
-	mode := c.reg.Mode()
+	r.mode = c.reg.Mode()
 	r.room(len(set.Items))
 	for ; i < len(set.Items); i++ {
 		it := &set.Items[i]
@@ -183,13 +192,13 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 		case toldToWait:
 			state = notAsked
 			if d, again, stop := r.await(ctx); stop {
-				return d, again
+				return d, again, true
 			}
 			continue
 		case wasDenied:
 			state = notAsked
 			if d, again, stop := r.exceed(ctx, len(r.holds)-1); stop {
-				return d, again
+				return d, again, true
 			}
 			continue
 		}
@@ -200,35 +209,35 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			// What the others answer comes first: a place in a queue is not taken for nothing,
 			// and only slots that come before in the order of all are kept in it.
 			if d, again, stop := r.wait(ctx); stop {
-				return d, again
+				return d, again, true
 			}
 		}
 		e, err := c.reg.Touch(set, &set.List, i, r.attrs, c.now())
 		if errors.Is(err, agent.ErrGone) {
 			r.giveBack(false)
-			return d, true // the caller sees whether the client is closed
+			return d, true, true // the caller sees whether the client is closed
 		}
 		if err != nil {
 			c.pressed.Store(true)
 			c.crowded.Add(1)
 			c.rouse()
 			r.giveBack(false)
-			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false
+			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false, true
 		}
-		if it.Vet && mode != limit.ModeAllowAll {
+		if it.Vet && r.mode != limit.ModeAllowAll {
 			if reason := c.vetted(it, e, r.n, r.attrs); reason != ReasonLimit {
 				e.Refuse(r.n)
-				if mode == limit.ModeNormal {
+				if r.mode == limit.ModeNormal {
 					r.giveBack(false)
-					return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: hold{it, e}.speaks()}, false
+					return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: hold{it, e}.speaks()}, false, true
 				}
 			}
 		}
 		r.add(it, e)
 		last := len(r.holds) - 1
-		if mode == limit.ModeAllowAll {
+		if r.mode == limit.ModeAllowAll {
 			if !r.admit() {
-				return d, true
+				return d, true, true
 			}
 			continue
 		}
@@ -241,73 +250,96 @@ func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked
 			r.taken[last] = true
 		case agent.Rematch:
 			r.giveBack(false)
-			return d, true
+			return d, true, true
 		default:
 			switch {
-			case mode == limit.ModeShadowAll:
+			case r.mode == limit.ModeShadowAll:
 				if v.Outcome == agent.Wait {
 					c.prime(e, r.n)
 				}
 				if !r.admit() {
-					return d, true
+					return d, true, true
 				}
 			case v.Outcome == agent.Wait:
 				if d, again, stop := r.await(ctx); stop {
-					return d, again
+					return d, again, true
 				}
 			case it.Soft && !(lost && c.closes(it, e)):
 				if d, again, stop := r.exceed(ctx, last); stop {
-					return d, again
+					return d, again, true
 				}
 			default:
 				h := r.holds[last]
 				r.giveBack(false)
-				return c.denial(h, v, lost), false
+				return c.denial(h, v, lost), false, true
 			}
 		}
 	}
+	return d, false, false
+}
+
+// conclude waits for the answers that are to come and decides the request.
+func (r *request) conclude(ctx context.Context, set *agent.Set) (d Decision, again bool) {
 	if r.waiting > 0 {
 		if d, again, stop := r.wait(ctx); stop {
 			return d, again
 		}
 	}
 	if len(r.holds) == 0 {
-		if mode == limit.ModeAllowAll {
+		switch {
+		case r.mode == limit.ModeAllowAll:
 			return Decision{Allowed: true, Reason: ReasonSwitch}, false
+		case r.together:
+			return Decision{Allowed: true, Reason: ReasonUnlimited}, false
 		}
-		return c.nothingHolds(r.attrs), false
+		return r.c.nothingHolds(r.attrs), false
 	}
-	if d, denied := r.outranked(mode); denied {
+	if d, denied := r.outranked(r.mode); denied {
 		return d, false
 	}
-	strictest, above := 0, false
-	if r.reserves != nil {
-		r.keep(mode)
+	switch {
+	case r.reserves != nil:
+		r.keep(r.mode)
+	case !r.together:
+		r.release()
 	}
+	return r.allowed(set), false
+}
+
+// release says that what the request has in hand is not put back any more.
+func (r *request) release() {
 	for i, h := range r.holds {
-		if r.said[i] && r.reserves == nil {
+		if r.said[i] {
 			h.entry.Release(r.n)
+			r.said[i] = false
 		}
+	}
+}
+
+// allowed is the decision on a request that has the units of all its limits.
+func (r *request) allowed(set *agent.Set) Decision {
+	strictest, above := 0, false
+	for i, h := range r.holds {
 		if h.item.Rank < r.holds[strictest].item.Rank {
 			strictest = i
 		}
 		above = above || h.entry.Overage()
 	}
-	d = Decision{Allowed: true, by: r.deciders(set, strictest)}
+	d := Decision{Allowed: true, by: r.deciders(set, strictest)}
 	switch {
-	case mode != limit.ModeNormal:
+	case r.mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
 	case above:
 		d.Reason = ReasonOverage
 	}
-	return d, false
+	return d
 }
 
 // add goes on to another bucket, and announces what has to be known before units
 // are taken of it. Even the last one's may have to go back while others are waited for.
 func (r *request) add(it *agent.Item, e *agent.Entry) {
 	r.hold(hold{it, e}, false, false)
-	if it.Hold || r.waiting > 0 || r.reserves != nil {
+	if it.Hold || r.waiting > 0 || r.reserves != nil || r.together {
 		r.say(len(r.said) - 1)
 	}
 	if it.Inherited {

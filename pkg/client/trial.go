@@ -11,13 +11,20 @@ import (
 // the policy in force where it was allowed, and the shadow version in any case. They count
 // what they admit and what they would deny, and the request neither waits nor is denied.
 func (c *Client) try(set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
+	c.tryAs(new(conjunction), set, n, a, allowed)
+}
+
+// tryAs is try of a request of which the shadow version's limits have decided some, or others that are decided together with it.
+func (c *Client) tryAs(all *conjunction, set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
 	t := set.Trial
 	if allowed {
 		for i := range t.Limits.Items {
 			c.tryOne(set, &t.Limits, i, n, a, new(conjunction))
 		}
 	}
-	all := new(conjunction)
+	if all.denied() {
+		return
+	}
 	for i := range t.Version.Items {
 		if t.Version.Items[i].Rule.Limit.Shadow {
 			continue

@@ -62,7 +62,7 @@ func (b *book) standingLocked() Account {
 	if b.counting {
 		return Account{}
 	}
-	spent := b.admittedLocked()
+	spent := b.admittedLocked() + b.owedLocked()
 	a := Account{Spent: spent, Beyond: max(spent-b.answered-b.granted, 0)}
 	if b.live {
 		a.Held = max(b.granted-(spent-b.answered), 0)

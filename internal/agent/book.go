@@ -151,8 +151,10 @@ type book struct {
 	rowedDenied                        int64
 	active                             int64 // when something was last collected, in grains
 
-	line     Line
-	opened   int64 // slots that on_outage gave out since the last answer
+	line Line
+	// unleased is what was given out without a lease: of slots, by on_outage since the last answer; of all else, what was used already,
+	// the next lease is to pay for and no renewal has told of. That is in outside meanwhile.
+	unleased int64
 	nobodys  int64 // units admitted that were nobody's, and that no answered renewal told of, less those that came back
 	hopeless int64 // units refused for being more than the capacity, no demand that a lease could serve
 	reserves

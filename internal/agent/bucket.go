@@ -251,7 +251,7 @@ func (b *book) outageLocked(n int64) Verdict {
 		first := !b.free
 		b.free = true
 		if b.slots {
-			b.opened += n
+			b.unleased += n
 		}
 		return Verdict{Outcome: Admitted, Attend: first}
 	}

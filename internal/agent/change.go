@@ -16,6 +16,12 @@ func (of *Bucket) follow(old *terms) {
 	b := of.open(new(hand))
 	defer b.close()
 	b.adoptLocked()
+	if b.slots != old.slots {
+		if b.slots {
+			b.outside -= b.unleased // the next renewal tells of it: no lease of slots pays for what was used
+		}
+		b.unleased = 0
+	}
 	if b.counting {
 		return
 	}

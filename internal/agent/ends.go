@@ -71,7 +71,7 @@ func (b *book) beyondLocked() int64 {
 	case b.counting || b.ask == nil:
 		return 0
 	case b.slots:
-		return b.opened
+		return b.unleased
 	case b.live && b.ask.sentAt < b.expires:
 		return 0
 	}
@@ -139,5 +139,5 @@ func (of *Bucket) Pressing() bool {
 func (of *Bucket) Untold() bool {
 	b := of.open(new(hand))
 	defer b.close()
-	return b.met && !b.counting && b.admittedLocked()+b.deniedLocked() > b.toldAdmitted+b.toldDenied
+	return b.owedLocked() > 0 || b.met && !b.counting && b.admittedLocked()+b.deniedLocked() > b.toldAdmitted+b.toldDenied
 }

@@ -325,7 +325,7 @@ func (b *book) usualEnd() int64 { return b.answeredAt + b.term - margin }
 
 // rare reports whether something is in use that few books have.
 func (b *book) rare() bool {
-	return b.debt != 0 || b.cell.folded != 0 || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.opened != 0 || b.nobodys != 0 || b.touched != 0 || b.least != 0 || b.unitAt != 0
+	return b.debt != 0 || b.cell.folded != 0 || b.span != span{} || b.line != Line{} || b.reserves != reserves{} || b.hopeless != 0 || b.unleased != 0 || b.nobodys != 0 || b.touched != 0 || b.least != 0 || b.unitAt != 0
 }
 
 // walkRare goes over those that are 0 in most, and returns where they end.
@@ -357,7 +357,7 @@ func (b *book) walkRare(p *packing) int {
 	i = p.num(i, &b.reservedOf, b.window, 14)
 	i = p.num(i, &b.outside, 0, 14)
 	i = p.num(i, &b.hopeless, 0, 14)
-	i = p.num(i, &b.opened, 0, 14)
+	i = p.num(i, &b.unleased, 0, 14)
 	i = p.num(i, &b.nobodys, 0, 14)
 	both := int64(b.least)<<8 | int64(b.touched)
 	i = p.num(i, &both, 0, 14)

@@ -75,7 +75,7 @@ func (e *Entry) Compose(now, idleSince int64, final bool, strain int64) lease.Re
 	b := e.open(new(hand))
 	defer b.close()
 	return b.renewLocked(now, final || e.scope().orphan || b.unusedLocked() ||
-		b.active*grain < idleSince && b.queue == nil && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0), strain)
+		b.active*grain < idleSince && b.queue == nil && !b.chargedLocked() && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0), strain)
 }
 
 // Answered is what an answer to a renewal came to.
@@ -94,7 +94,7 @@ type Answered struct {
 func (e *Entry) Answer(now int64, g lease.Grant, hungry func(times int32) int64) (a Answered) {
 	b := e.open(new(hand))
 	defer b.close()
-	if b.line.Fails > 0 || b.free || b.opened > 0 {
+	if b.line.Fails > 0 || b.free || b.slots && b.unleased > 0 {
 		a.Beyond = b.beyondLocked()
 	}
 	a.Ended, a.WasEnded = b.endedLocked(g.Number)

@@ -246,8 +246,10 @@ func (b *book) renewLocked(now int64, final bool, strain int64) lease.Renewal {
 	case final:
 		held = b.refillLocked(now)
 		held -= b.cell.credit(-held) // before admitted is read: what is spent until here counts as spent
+		b.dueNowLocked()             // no lease follows that could be charged
 	default:
 		have := b.refillLocked(now) + b.gatheredLocked()
+		b.deferLocked(now)
 		// What is owed beyond it shows in what was admitted: the store takes it out, once.
 		b.debt = min(b.debt, have)
 		held = have - b.debt
@@ -340,7 +342,11 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 	}
 	p := *b.ask
 	b.endAskLocked()
-	b.failed, b.free, b.met, b.opened = false, false, true, 0
+	b.free = b.free && !b.slots && b.admittedLocked()+b.owedLocked() > p.told // some came while the answer was on its way
+	b.failed, b.met = false, true
+	if b.slots {
+		b.unleased = 0
+	}
 	b.nobodys = max(b.nobodys-p.nobodys, 0)
 	if p.told/said != b.answered/said || p.denied/said != b.answeredDenied/said {
 		b.began = b.number + 1 // a conversation whose counts are smaller
@@ -388,6 +394,7 @@ func (b *book) applyLocked(now int64, g lease.Grant) []*Waiter {
 		// The store took the held stock back and granted anew; what was spent of
 		// it meanwhile has to come out of the new grant.
 		b.debt += b.cell.credit(g.Tokens - p.stock)
+		b.dueNowLocked()
 		if b.debt > 0 {
 			b.debt = b.cell.credit(-b.debt)
 		}
@@ -532,7 +539,7 @@ func (of *Bucket) Unused() bool {
 
 func (b *book) unusedLocked() bool {
 	b.foldLocked()
-	if b.queue != nil || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
+	if b.queue != nil || b.chargedLocked() || b.reservedLocked() > 0 || b.slots && b.cell.inUse() > 0 || b.touched > 0 && !b.met {
 		return false
 	}
 	if !b.live && b.heldOutLocked() {

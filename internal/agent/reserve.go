@@ -52,9 +52,8 @@ func (of *Bucket) Reserve(n, window int64) {
 func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 	b := of.open(new(hand))
 	defer b.close()
-	going := b.live || b.counting
-	ours := window == b.window && going
-	if beyond := m - n; beyond > 0 && going {
+	ours := window == b.window && (b.live || b.counting)
+	if beyond := m - n; beyond > 0 {
 		b.payBeyondLocked(beyond) // in the window now, whichever the reservation was of
 		b.cell.pending.Add(-n)
 	} else {
@@ -78,14 +77,57 @@ func (of *Bucket) Settle(n, m, window int64) (attend bool) {
 	return attend || b.early
 }
 
+// Charge admits n units that were used already, whether or not they are there. The owner is to look at the bucket soon.
+func (of *Bucket) Charge(n int64) {
+	b := of.open(new(hand))
+	defer b.close()
+	b.payBeyondLocked(n)
+}
+
 // payBeyondLocked admits n units beyond what was reserved: those that are here are taken, so that no
-// request gets them besides, and what is missing is owed. The store is told soon.
+// request gets them besides, and what is missing is owed. The store is told soon, without a lease too.
 func (b *book) payBeyondLocked(n int64) {
 	b.bringLocked()
 	owed := n - b.cell.claim(n)
 	b.cell.admit(owed)
+	if b.counting {
+		return
+	}
 	b.debt += owed
-	b.early = true
+	b.early, b.free = true, b.free || !b.live
+}
+
+// deferLocked has the renewal that is about to be made not tell of debts where there is no lease of which the store could know that they are beyond
+// it: of a lease that lapsed, or a window that is over, it takes no more than what that could have brought. The lease that the answer brings is charged with them, and the next renewal tells.
+func (b *book) deferLocked(now int64) {
+	if b.slots || b.live && now < b.expires {
+		return
+	}
+	if untold := min(b.debt, b.admittedLocked()-b.toldAdmitted); untold > 0 {
+		b.debt -= untold
+		b.unleased += untold
+		b.outside += untold
+	}
+}
+
+// chargedLocked reports whether a lease is wanted to pay for what was used without one.
+func (b *book) chargedLocked() bool { return !b.live && !b.slots && b.debt+b.unleased > 0 }
+
+// owedLocked is what was used without a lease and no renewal has told of.
+func (b *book) owedLocked() int64 {
+	if b.slots {
+		return 0
+	}
+	return b.unleased
+}
+
+// dueNowLocked has what is owed be paid by the lease that there is from now on, and told of at the next renewal.
+func (b *book) dueNowLocked() {
+	if owed := b.owedLocked(); owed > 0 {
+		b.debt += owed
+		b.outside -= owed
+		b.unleased, b.early = 0, true
+	}
 }
 
 // SettleAdmitted is Settle for units that a switch had admitted, whether or not they were

@@ -2,6 +2,7 @@ package doors
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 type EnvoyClient interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
 	AllowTogether(ctx context.Context, requests []client.Request) []client.Decision
+	Book(ctx context.Context, requests ...client.Request) error
 	PolicyVersion() int64
 	Gateways() []client.Gateway
 }
@@ -63,7 +65,7 @@ func (e *Envoy) mapping() *mapping {
 	return m.mapping
 }
 
-// ShouldRateLimit decides all descriptors as one, each of them a request to the limits; see
+// ShouldRateLimit decides all descriptors as one, each of them a request to the limits, and books those that report usage after the fact; see
 // docs/doors.md for what each field means here. Errors are INVALID_ARGUMENT for a
 // request that cannot be understood, and UNAVAILABLE where nothing can be decided, so
 // that Envoy's own failure mode does.
@@ -86,18 +88,55 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	w := m.of(r.GetDomain())
 	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
+	var reports []client.Request
 	for i, d := range r.GetDescriptors() {
-		questions[i].Units = hits[i]
-		if w != nil {
-			questions[i].Attributes = w.attributes(d, md)
+		if w == nil {
+			continue
 		}
+		q := client.Request{Units: hits[i], Attributes: w.attributes(d, md)}
+		switch {
+		case q.Attributes == nil:
+		case w.reports(d):
+			reports = append(reports, q)
+		default:
+			questions[i] = q
+		}
+	}
+	if err := e.book(ctx, reports); err != nil {
+		return nil, err
 	}
 	decisions := e.decide(ctx, questions)
 	if reason, failed := undecided(decisions); failed {
 		e.metrics.count(doorEnvoy, resultUnavailable)
+		if len(reports) > 0 {
+			return nil, status.Errorf(codes.Unavailable, "not decided: %s; what was used already is booked", reason)
+		}
 		return nil, status.Errorf(codes.Unavailable, "not decided: %s", reason)
 	}
 	return e.answer(decisions), nil
+}
+
+// book books what descriptors report after the fact. On an error nothing was taken for any descriptor of the call.
+func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
+	if len(reports) == 0 {
+		return nil
+	}
+	err := e.client.Book(ctx, reports...)
+	var why *client.NotBookedError
+	switch {
+	case err == nil:
+		e.metrics.count(doorEnvoy, resultBooked)
+		return nil
+	case !errors.As(err, &why):
+	case why.Reason == client.ReasonInvalid:
+		e.metrics.count(doorEnvoy, resultBadRequest)
+		return status.Error(codes.InvalidArgument, "nothing was booked: the tenant's id is malformed")
+	case why.Reason == client.ReasonNoPlan:
+		e.metrics.count(doorEnvoy, resultBadRequest)
+		return status.Error(codes.FailedPrecondition, "nothing was booked: the tenant is under no plan")
+	}
+	e.metrics.count(doorEnvoy, resultUnavailable)
+	return status.Error(codes.Unavailable, err.Error())
 }
 
 // undecided reports whether the answer is lacking for the service's fault alone:

@@ -21,6 +21,7 @@ type mapping struct {
 // words maps the words of one domain.
 type words struct {
 	keys    map[string]string // descriptor key to attribute
+	after   map[string]bool   // descriptor keys of reports after the fact
 	headers []headerWord      // in the order of their names, so that the first of two is always the same
 }
 
@@ -39,7 +40,7 @@ func newMapping(gateways []client.Gateway) *mapping {
 			w = m.domains[g.Domain]
 		}
 		if w == nil {
-			w = &words{keys: make(map[string]string)}
+			w = &words{keys: make(map[string]string), after: make(map[string]bool)}
 			if g.Domain == "" {
 				m.any = w
 			} else {
@@ -47,6 +48,9 @@ func newMapping(gateways []client.Gateway) *mapping {
 			}
 		}
 		w.add(g.Descriptors)
+		for _, key := range g.After {
+			w.after[key] = true
+		}
 	}
 	return m
 }
@@ -120,6 +124,16 @@ func (w *words) attributes(d *rlcommon.RateLimitDescriptor, md metadata.MD) []cl
 	}
 	joinEndpoint(list)
 	return list
+}
+
+// reports reports whether a descriptor tells of usage that happened already, and asks for nothing.
+func (w *words) reports(d *rlcommon.RateLimitDescriptor) bool {
+	for _, e := range d.GetEntries() {
+		if w.after[e.GetKey()] {
+			return true
+		}
+	}
+	return false
 }
 
 // header returns the attribute of a header, its name in lower case; empty for none.

@@ -19,6 +19,7 @@ const (
 // Results, as metrics name them.
 const (
 	resultOK          = "ok"
+	resultBooked      = "booked" // what Envoy reports after the fact
 	resultOverLimit   = "over_limit"
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"

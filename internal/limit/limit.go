@@ -170,6 +170,7 @@ type Gateway struct {
 	Name        string
 	Domain      string            // Envoy's rate limit domain; empty for any
 	Descriptors map[string]string // descriptor key, or "header:name", to attribute
+	After       []string          // descriptor keys: what has such an entry tells of usage that happened already
 }
 
 // Policy is one immutable version of limits and plans.

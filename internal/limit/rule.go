@@ -372,12 +372,14 @@ func (r *Rules) Find(t *Tenant, name string) *Rule {
 // ancestors follow it up to the root: the policy's top level, its own plan's and
 // each ancestor's. The strictest come first, so that a denial is found early;
 // those that only count come last. It is meant to be kept with the tenant, not
-// made for each request. Errors wrap ErrNoPlan, ErrSuspended, ErrCapped or ErrChain.
+// made for each request. Errors wrap ErrNoPlan, ErrSuspended, ErrCapped or ErrChain. With ErrSuspended and ErrCapped
+// it returns the limits all the same: what was used already is counted there.
 func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 	if len(chain) == 0 || len(chain) > MaxTenantLevels {
 		return nil, fmt.Errorf("%w: 1 to %d tenants, got %d", ErrChain, MaxTenantLevels, len(chain))
 	}
 	var held []Held
+	var refused error
 	for _, rule := range r.top {
 		held = append(held, rule.Hold())
 	}
@@ -389,11 +391,12 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 		if t.Parent != parent {
 			return nil, fmt.Errorf("%w: the parent of %s is %s, got %s", ErrChain, Quote(t.ID), Quote(t.Parent), Quote(parent))
 		}
-		if t.Suspended {
-			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrSuspended)
-		}
-		if t.Capped {
-			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrCapped)
+		switch {
+		case refused != nil:
+		case t.Suspended:
+			refused = fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrSuspended)
+		case t.Capped:
+			refused = fmt.Errorf("tenant %s: %w", Quote(t.ID), ErrCapped)
 		}
 		own, err := r.Own(t)
 		if err != nil {
@@ -410,7 +413,7 @@ func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 		}
 	}
 	sort.SliceStable(held, func(i, j int) bool { return stricter(&held[i], &held[j]) })
-	return held, nil
+	return held, refused
 }
 
 // stricter orders limits by rate per second; those of slots follow, and then those that only count.

@@ -209,6 +209,9 @@ func rate(t testing.TB, s string) Rate {
 	return r
 }
 
+// ofTeam is what holds a request of the team, an ancestor of which is refused or not.
+const ofTeam = "team/requests 10/hour requests; team/per-user 1/minute ; /login 5/minute ; org/requests 1000/hour ; team/extra 1/second ; team/by-endpoint  calls; "
+
 func TestChain(t *testing.T) {
 	p := &Policy{
 		DefaultPlan: "free",
@@ -239,9 +242,12 @@ func TestChain(t *testing.T) {
 		{chain: []Tenant{org}, want: "/login 5/minute ; org/requests 1000/hour requests; "},
 		{chain: []Tenant{{ID: "stranger"}}, want: "stranger/per-user 1/minute ; stranger/requests 100/hour requests; /login 5/minute ; stranger/by-endpoint  calls; "},
 		{chain: []Tenant{{ID: "a", Exists: true, Plan: "gone"}}, err: ErrNoPlan},
-		{chain: []Tenant{{ID: "a", Exists: true, Plan: "free", Suspended: true}}, err: ErrSuspended},
-		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Suspended: true}}, err: ErrSuspended},
-		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Capped: true}}, err: ErrCapped},
+		{
+			chain: []Tenant{{ID: "a", Exists: true, Plan: "free", Suspended: true}}, err: ErrSuspended,
+			want: "a/per-user 1/minute ; a/requests 100/hour requests; /login 5/minute ; a/by-endpoint  calls; ",
+		},
+		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Suspended: true}}, err: ErrSuspended, want: ofTeam},
+		{chain: []Tenant{team, {ID: "org", Exists: true, Plan: "paid", Capped: true}}, err: ErrCapped, want: ofTeam},
 		{chain: []Tenant{team}, err: ErrChain},
 		{chain: nil, err: ErrChain},
 	} {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,6 +96,9 @@ func DiffPolicy(before, after *Document) []string {
 		if a, b := descriptors(was), descriptors(g); a != b {
 			add("gateway %s: descriptors %s → %s", g.Name, orNone(a), orNone(b))
 		}
+		if a, b := reportsOf(was), reportsOf(g); a != b {
+			add("gateway %s: after %s → %s", g.Name, orNone(a), orNone(b))
+		}
 	}
 	for _, name := range sortedKeys(gateways) {
 		add("gateway %s removed", name)
@@ -119,6 +123,11 @@ func DiffPolicy(before, after *Document) []string {
 		add("plan %s removed", name)
 	}
 	return append(changes, diffAlerts(before, after)...)
+}
+
+// reportsOf is the gateway's `after`; the order of keys says nothing.
+func reportsOf(g limit.Gateway) string {
+	return strings.Join(slices.Sorted(slices.Values(g.After)), ", ")
 }
 
 func descriptors(g limit.Gateway) string {

@@ -360,12 +360,37 @@ func (p *parser) gateways(fd field) {
 						out.Descriptors[e.name] = to
 					}
 				}
+			case "after":
+				out.After = p.after(fd, what)
 			default:
-				unknown(f, fd, what, "domain", "descriptors")
+				unknown(f, fd, what, "domain", "descriptors", "after")
 			}
+		}
+		if len(out.After) > 0 && len(out.Descriptors) == 0 {
+			f.add(g.line, "%s has after and no descriptors: nothing of its calls is known; give it descriptors", what)
 		}
 		p.doc.policy.Gateways = append(p.doc.policy.Gateways, out)
 	}
+}
+
+// after reads the descriptor keys that tell of usage which happened already.
+func (p *parser) after(fd field, what string) (keys []string) {
+	f := p.f
+	for _, n := range items(f, fd.node, "after of "+what, MaxDescriptors) {
+		key, ok := text(f, n, "after of "+what)
+		switch {
+		case !ok:
+		case key == "" || !limit.ValidValue(key):
+			f.add(n.Line, "after of %s names descriptor keys; each has 1 to %d bytes without control characters", what, limit.MaxValueLen)
+		case strings.HasPrefix(strings.ToLower(key), "header:"):
+			f.add(n.Line, "after of %s has %s; it names keys of descriptors, which headers are not", what, limit.Quote(key))
+		case slices.Contains(keys, key):
+			f.add(n.Line, "after of %s has %s twice", what, limit.Quote(key))
+		default:
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // limits reads a list of limits. plan is empty for the top level, whose names and

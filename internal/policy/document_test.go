@@ -435,7 +435,12 @@ func TestFaults(t *testing.T) {
 		{"slot: 2h\nplans: {p: {}}", "divide an hour"},
 		{"slot: 500ms\nplans: {p: {}}", "divide an hour"},
 		{"slot: 300\nplans: {p: {}}", "divide an hour"},
-		{"gateways: {g: {domane: x}}", "allowed are descriptors, domain"},
+		{"gateways: {g: {domane: x}}", "allowed are after, descriptors, domain"},
+		{"gateways: {g: {after: [x]}}", "has after and no descriptors"},
+		{"gateways: {g: {descriptors: {a: b}, after: x}}", "must be a list"},
+		{"gateways: {g: {descriptors: {a: b}, after: [x, x]}}", "twice"},
+		{"gateways: {g: {descriptors: {a: b}, after: ['']}}", "has 1 to"},
+		{"gateways: {g: {descriptors: {a: b}, after: ['header:x']}}", "which headers are not"},
 		{"gateways: {g: {domain: x}, h: {domain: x}}", "gateway g has already"},
 		{"gateways: {g: {descriptors: {path: 'a b'}}}", "not a name"},
 		{"gateways: {g: {}, h: {}}", "gateway h has no domain, and neither has gateway g"},
@@ -514,7 +519,7 @@ plans:
   paid: {limits: [{name: count, meter: calls}]}
 limits:
   - {name: login, rate: 5/minute, by: [ip/24], match: {endpoint: [/login, /signin]}}
-gateways: {envoy: {domain: edge, descriptors: {path: route}}, http: {}}
+gateways: {envoy: {domain: edge, descriptors: {path: route}, after: [used]}, http: {}}
 tenants:
   - {id: new, plan: paid, parent: acme}
   - {id: acme, plan: paid, limits: [{name: own, rate: 7/s}]}
@@ -525,6 +530,7 @@ default plan free → none
 slot 5m → 1m
 default zone UTC → Asia/Tokyo
 gateway envoy: descriptors path: endpoint → path: route
+gateway envoy: after none → used
 gateway http added
 gateway old removed
 limit login: by ip → ip/24

@@ -20,6 +20,9 @@ func render(d *Document) string {
 	gateways := map[string]any{}
 	for _, g := range p.Gateways {
 		m := map[string]any{"descriptors": g.Descriptors}
+		if len(g.After) > 0 {
+			m["after"] = g.After
+		}
 		if g.Descriptors == nil {
 			m["descriptors"] = map[string]string{}
 		}

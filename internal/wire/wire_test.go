@@ -24,7 +24,7 @@ import (
 const everything = `
 slot: 15m
 default_plan: a
-gateways: {envoy: {domain: edge, descriptors: {path: endpoint, "header:x": tenant}}, none: {}}
+gateways: {envoy: {domain: edge, descriptors: {path: endpoint, "header:x": tenant}, after: [used]}, none: {}}
 limits:
   - {name: login, rate: 5/30s, by: [ip/24], match: {ip: [10.0.0.0/8], endpoint: "POST *"}, on_outage: closed, epsilon: 1%}
 plans:

@@ -86,41 +86,55 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 
 // resolve returns what holds the request, waiting for the tenant to be known.
 func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision) {
+	set, why := c.find(ctx, r)
+	switch {
+	case set != nil:
+		return set, Decision{}
+	case why == ReasonUnknown:
+		return nil, c.unknownDecision(r.n, agent.Lookup(r.attrs, AttrTenant))
+	case why == ReasonInvalid:
+		c.refused.Add(1)
+	}
+	return nil, Decision{Reason: why}
+}
+
+// find returns what holds the request, waiting for the tenant to be known, or why there is nothing: ReasonInvalid, ReasonCrowded or
+// ReasonUnknown.
+func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	id := agent.Lookup(r.attrs, AttrTenant)
 	if set := c.reg.Find(id); set != nil {
-		return set, Decision{}
+		return set, ReasonLimit
 	}
 	if id != "" && !limit.ValidTenant(id) {
-		c.refused.Add(1)
-		return nil, Decision{Reason: ReasonInvalid}
+		return nil, ReasonInvalid
 	}
 	if c.reg.Version() == 0 || id == "" || c.lost.Load() {
-		return nil, c.unknownDecision(r.n, id)
+		return nil, ReasonUnknown
 	}
 	t, fresh, err := c.reg.Learn(id)
 	if err != nil {
 		c.pressed.Store(true)
 		c.crowded.Add(1)
-		return nil, Decision{Reason: ReasonCrowded}
+		return nil, ReasonCrowded
 	}
 	if fresh {
 		c.rouse()
 	}
 	if !r.begin() {
-		return nil, Decision{Reason: ReasonCrowded}
+		return nil, ReasonCrowded
 	}
 	select {
 	case <-c.reg.Ready(t):
-		return t.Set(), Decision{}
+		return t.Set(), ReasonLimit
 	case <-ctx.Done():
 	case <-r.timer.C:
 		r.over = true
 	case <-c.done:
 	}
 	if set := t.Set(); set != nil {
-		return set, Decision{}
+		return set, ReasonLimit
 	}
-	return nil, c.unknownDecision(r.n, id)
+	return nil, ReasonUnknown
 }
 
 func (c *Client) unknownDecision(n int64, tenant string) Decision {

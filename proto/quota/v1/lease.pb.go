@@ -2189,7 +2189,9 @@ type Gateway struct {
 	// Envoy's rate limit domain; empty for any.
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
 	// Descriptor key or `header:` name to attribute.
-	Descriptors   map[string]string `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Descriptors map[string]string `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Descriptor keys: a descriptor with such an entry tells of usage that happened already.
+	After         []string `protobuf:"bytes,4,rep,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2241,6 +2243,13 @@ func (x *Gateway) GetDomain() string {
 func (x *Gateway) GetDescriptors() map[string]string {
 	if x != nil {
 		return x.Descriptors
+	}
+	return nil
+}
+
+func (x *Gateway) GetAfter() []string {
+	if x != nil {
+		return x.After
 	}
 	return nil
 }
@@ -3136,11 +3145,12 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x04YEAR\x10\a\"A\n" +
 	"\x05Match\x12\x1c\n" +
 	"\tattribute\x18\x01 \x01(\tR\tattribute\x12\x1a\n" +
-	"\bpatterns\x18\x02 \x03(\tR\bpatterns\"\xbb\x01\n" +
+	"\bpatterns\x18\x02 \x03(\tR\bpatterns\"\xd1\x01\n" +
 	"\aGateway\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12D\n" +
-	"\vdescriptors\x18\x03 \x03(\v2\".quota.v1.Gateway.DescriptorsEntryR\vdescriptors\x1a>\n" +
+	"\vdescriptors\x18\x03 \x03(\v2\".quota.v1.Gateway.DescriptorsEntryR\vdescriptors\x12\x14\n" +
+	"\x05after\x18\x04 \x03(\tR\x05after\x1a>\n" +
 	"\x10DescriptorsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +

@@ -1,0 +1,90 @@
+package doors
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// streams has a mapping that tells reports at a stream's end apart.
+var streams = strings.Replace(hourly, "tenant: tenant}}", "tenant: tenant}, after: [used, late]}", 1) + `
+  gone:
+    limits: [{name: requests, by: [tenant], rate: 1/hour, burst: 30, meter: requests}]
+  bare:
+    limits:
+      - {name: requests, by: [tenant], rate: 1/hour, burst: 30, meter: requests, deny: {user: uvil}}
+      - {name: counted, by: [tenant], meter: other}
+tenants:
+  - {id: acme, plan: free}
+  - {id: bare, plan: bare}
+`
+
+// What Envoy reports at a stream's end is booked whatever there is, and paid by what comes next; the ledger has it to the unit.
+func TestEnvoyBooksWhatWasUsed(t *testing.T) {
+	n := newEnvoyNode(t, streams)
+	used := func(tenant string, units uint64) {
+		t.Helper()
+		n.want("a report", ok, edge(own(descriptor("tenant="+tenant, "used="), units)), ok)
+	}
+	used("acme", 25) // of a bucket that nobody has touched
+	n.want("6 of the 5 left", over, hits(6, edge(descriptor("tenant=acme"))), over)
+	n.want("5 of the 5 left", ok, hits(5, edge(descriptor("tenant=acme"))), ok)
+	used("acme", 7)
+	used("acme", 100_000) // far above the burst
+	n.want("a request while there is a debt", over, edge(descriptor("tenant=acme")), over)
+	used("bare", 1)
+	n.want("a report of a user that a list denies, beside what is asked", ok, edge(own(descriptor("tenant=bare", "user=uvil", "late=x"), 2), descriptor("tenant=bare")), ok, ok)
+	n.want("nothing mapped", ok, edge(own(descriptor("used=x"), 5)), ok)
+	negative := descriptor("tenant=acme", "used=x")
+	negative.IsNegativeHits = true
+	for name, r := range map[string]uint64{"too much": 1_000_000_001, "as much as there is": math.MaxUint64} {
+		if _, err := n.ask(edge(own(descriptor("tenant=acme", "used=x"), r))); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: got %v, want INVALID_ARGUMENT", name, err)
+		}
+	}
+	if _, err := n.ask(edge(negative)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("negative hits: got %v, want INVALID_ARGUMENT", err)
+	}
+	rows := n.end("acme", "bare")
+	if got, want := rows[0]["requests"][0], int64(25+5+7+100_000); got != want {
+		t.Errorf("the ledger has %d units of acme, want %d", got, want)
+	}
+	if got := rows[1]; got["requests"][0] != 4 || got["counted"][0] != 4 {
+		t.Errorf("the ledger has %v of bare, want 4 of both limits", got)
+	}
+}
+
+// Another agent finds the debt at the server.
+func TestEnvoyReportsAreDebtsEverywhere(t *testing.T) {
+	n := newEnvoyNode(t, streams)
+	n.must(edge(own(descriptor("tenant=acme", "used=x"), 40)))
+	deadline := time.Now().Add(30 * time.Second)
+	for n.client.Stats().Renewals < 2 && time.Now().Before(deadline) { // the lease that pays, and what it paid
+		time.Sleep(time.Millisecond)
+	}
+	other := newEnvoy(t, dialAt(t, n.server.GRPCAddr(), client.WithFirstWait(30*time.Second), client.WithMaxWait(30*time.Second)))
+	if got := other.must(edge(descriptor("tenant=acme"))).GetOverallCode(); got != over {
+		t.Errorf("another agent's request: got %v, want OVER_LIMIT", got)
+	}
+	if got := n.end("acme")[0]["requests"][0]; got != 40 {
+		t.Errorf("the ledger has %d units, want 40", got)
+	}
+}
+
+// Without a policy nothing can be booked, and the answer says so.
+func TestEnvoyReportsWithoutAServer(t *testing.T) {
+	c := dialAt(t, "127.0.0.1:1", client.WithFirstWait(0))
+	if _, err := newEnvoy(t, c).ask(edge(own(descriptor("tenant=acme", "used=x"), 5))); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v, want UNAVAILABLE", err)
+	}
+	if err := c.Book(context.Background(), client.Request{Units: 5, Attributes: []client.Attribute{{Name: "tenant", Value: "acme"}}}); err == nil {
+		t.Error("booked without a policy")
+	}
+}

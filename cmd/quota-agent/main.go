@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/f4ee788f/quota/internal/hangup"
 	"github.com/f4ee788f/quota/internal/version"
 )
 
@@ -37,6 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer hangup.Outlive(log)()
 	if c.recovers {
 		if err := recoverJournal(ctx, c, log, stdout); err != nil {
 			log.Error("quota-agent did not settle all of the journal", "error", err)

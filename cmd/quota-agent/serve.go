@@ -69,7 +69,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 
 	// No door hears of a request's end.
-	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots())
+	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait))
 	if c.journal != "" {
 		opts = append(opts, client.WithJournal(c.journal), client.WithJournalKept(c.journalAge, c.journalMB<<20))
 	}
@@ -84,10 +84,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		return errors.Join(err, closeDoor(httpDoor), closeDoor(grpcDoor))
 	}
 	defer func() {
-		// ctx has ended: what was admitted is settled within a time of its own.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.closeWait)
-		defer cancel()
-		if e := quota.Close(closing); e != nil {
+		// ctx has ended: what was admitted is settled within --close-wait.
+		if e := quota.Close(context.WithoutCancel(ctx)); e != nil {
 			err = errors.Join(err, e)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,30 @@ func TestServe(t *testing.T) {
 	err := run(ctx, func() {}, []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", addr, "--data-dir", t.TempDir(), "--log-level", "error"})
 	if err != nil {
 		t.Errorf("serving until it was told to stop: got %v", err)
+	}
+}
+
+// A server outlives SIGHUP: the test would be killed by it.
+func TestServerOutlivesItsTerminal(t *testing.T) {
+	serving, addr := untilServing(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, func() {}, []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", addr, "--data-dir", t.TempDir(), "--log-level", "error"})
+	}()
+	<-serving.Done()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	if got, err := client.Get("http://" + addr + "/healthz"); err != nil {
+		t.Errorf("after SIGHUP: %v", err)
+	} else if _ = got.Body.Close(); got.StatusCode != http.StatusOK {
+		t.Errorf("after SIGHUP: got %s", got.Status)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

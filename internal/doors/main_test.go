@@ -70,14 +70,12 @@ func dial(t *testing.T) *client.Client {
 
 func dialAt(t *testing.T, addr string, opts ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.Dial(t.Context(), addr, opts...)
+	c, err := client.Dial(t.Context(), addr, append([]client.Option{client.WithCloseWait(time.Minute)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
+		if err := c.Close(context.Background()); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})

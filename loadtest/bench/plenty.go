@@ -78,7 +78,7 @@ func Open(policy *quotav1.Policy, plan func(tenant string) string, opts ...clien
 	go func() { _ = srv.Serve(lis) }()
 	c, err := client.Dial(context.Background(), "passthrough:bench", append([]client.Option{
 		client.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		client.WithReportInterval(time.Hour), client.WithMaxBuckets(2_000_000), client.WithMaxWait(time.Minute),
+		client.WithReportInterval(time.Hour), client.WithMaxBuckets(2_000_000), client.WithMaxWait(time.Minute), client.WithCloseWait(time.Minute),
 	}, opts...)...)
 	if err != nil {
 		srv.Stop()

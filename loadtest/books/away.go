@@ -31,7 +31,7 @@ func away(ctx context.Context, o options) (err error) {
 	begun := time.Now()
 	agents := make([]*client.Client, awayAgents)
 	for i := range agents {
-		if agents[i], err = client.Dial(ctx, s.addr, client.WithAgent(fmt.Sprintf("agent-%02d", i)), client.WithFirstWait(time.Minute)); err != nil {
+		if agents[i], err = client.Dial(ctx, s.addr, client.WithAgent(fmt.Sprintf("agent-%02d", i)), client.WithFirstWait(time.Minute), client.WithCloseWait(time.Minute)); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, agents[i].Close(context.WithoutCancel(ctx))) }()

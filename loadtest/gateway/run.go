@@ -68,7 +68,7 @@ func Run(ctx context.Context, c Config, out io.Writer) error {
 		fmt.Fprintf(out, "closed %s\n", c.Agent)
 		return errors.Join(err, sum.writeTo(c.Record))
 	}
-	opts := []client.Option{client.WithAgent(c.Agent), client.WithFirstWait(10 * time.Second)}
+	opts := []client.Option{client.WithAgent(c.Agent), client.WithFirstWait(10 * time.Second), client.WithCloseWait(closeWait)}
 	if c.Key != "" {
 		opts = append(opts, client.WithKey(c.Key))
 	}
@@ -89,9 +89,7 @@ func Run(ctx context.Context, c Config, out io.Writer) error {
 		}
 		return denied
 	})
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
-	defer cancel()
-	closeErr := quota.Close(closing)
+	closeErr := quota.Close(context.WithoutCancel(ctx))
 	s := quota.Stats()
 	fmt.Fprintf(out, "closed %s settled %d pending %d aside %d renew %d/%d failed settle %d/%d failed\n", quota.Agent(),
 		s.UnitsSettled, s.UnitsPending, s.UnitsAside, s.RenewFailed, s.RenewCalls, s.SettleFailed, s.SettleCalls)

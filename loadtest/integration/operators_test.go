@@ -57,7 +57,7 @@ func TestOperators(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	admin := quotav1.NewAdminServiceClient(conn)
-	quota, err := client.Dial(t.Context(), s.GRPCAddr(), client.WithAgent("gw"), client.WithFirstWait(patience), client.WithMaxWait(patience))
+	quota, err := client.Dial(t.Context(), s.GRPCAddr(), client.WithAgent("gw"), client.WithFirstWait(patience), client.WithMaxWait(patience), client.WithCloseWait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

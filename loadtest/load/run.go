@@ -420,7 +420,7 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 	group.SetLimit(16)
 	for i := range clients {
 		group.Go(func() error {
-			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second)}
+			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second), client.WithCloseWait(closeWait)}
 			if c.Key != "" {
 				opts = append(opts, client.WithKey(c.Key))
 			}

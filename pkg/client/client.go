@@ -149,7 +149,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 func defaults() config {
 	return config{
 		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
-		reportInterval: DefaultReportInterval, idle: DefaultIdle,
+		reportInterval: DefaultReportInterval, closeWait: DefaultCloseWait, idle: DefaultIdle,
 		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime, journalAge: DefaultJournalAge, journalBytes: DefaultJournalBytes,
 		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
 	}
@@ -170,6 +170,7 @@ func (c *config) validate(target string) error {
 	check(c.maxWait > 0, "the longest wait must be above 0")
 	check(c.renewTimeout > 0, "the renewal's time must be above 0")
 	check(c.reportInterval > 0, "the report interval must be above 0")
+	check(c.closeWait > 0, "the time to close must be above 0")
 	check(c.idle > 0, "the idle time must be above 0")
 	check(c.maxBuckets > 0, "at least one bucket must be allowed")
 	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
@@ -259,11 +260,16 @@ type closeRequest struct {
 	done chan error
 }
 
-// Close denies further requests, gives leases back, for half of the time that ctx leaves at most, reports what was admitted
-// and waits until that is acknowledged or ctx ends. It returns an error that
-// wraps ErrUnsettled, and says how many units are left, if some are. All that
-// the client started has ended when it returns.
+// errCloseWait is why Close gives up before its context does.
+var errCloseWait = errors.New("client: the time of WithCloseWait is over")
+
+// Close denies further requests, gives leases back, reports what was admitted, and waits until that is acknowledged. It
+// ends with ctx or after WithCloseWait (10 s), whichever comes first; leases have half of that time. If usage is left then,
+// the error wraps ErrUnsettled and says how much. With a journal the next start settles it; without one it is lost.
+// All that the client started has ended when Close returns.
 func (c *Client) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.closeWait, errCloseWait)
+	defer cancel()
 	r := closeRequest{ctx: ctx, done: make(chan error, 1)}
 	select {
 	case c.closing <- r:

@@ -7,7 +7,8 @@
 //
 // Read client.go first, then loop.go: one goroutine owns all that is not a
 // decision. What decides is internal/agent. Without a journal, a crash loses at
-// most the usage admitted since the last report, one report interval's worth.
+// most the usage admitted since the last report, one report interval's worth. So does
+// a signal that nobody catches: a program has to call Close before it ends.
 //
 // A Thin asks a quota-agent for each decision instead; see thin.go.
 package client

@@ -39,11 +39,7 @@ func (l *loop) close(ctx context.Context) error {
 			break
 		}
 		if ctx.Err() != nil {
-			where := ""
-			if c.keeper.records().Fault() == nil && c.keeper != nil {
-				where = ", kept in the journal for the next start"
-			}
-			return fmt.Errorf("%w: %d units in %d reports%s: %w", ErrUnsettled, s.Units+unitsOf(l.past), s.Reports, where, context.Cause(ctx))
+			return fmt.Errorf("%w: %s: %w", ErrUnsettled, l.unsettled(&s), context.Cause(ctx))
 		}
 		l.settle(time.Now())
 		if pause := time.Until(l.settleAt); l.settling || pause > 0 || l.looking.under {
@@ -57,6 +53,18 @@ func (l *loop) close(ctx context.Context) error {
 		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
 	}
 	return nil
+}
+
+// unsettled says what becomes of what is left.
+func (l *loop) unsettled(s *agent.OutboxState) string {
+	past := unitsOf(l.past)
+	switch k := l.c.keeper; {
+	case k == nil:
+		return fmt.Sprintf("%d units in %d reports were not acknowledged, and are lost for want of a journal", s.Units, s.Reports)
+	case k.journal.Fault() != nil:
+		return fmt.Sprintf("%d units in %d reports were not acknowledged, and are lost with the journal; %d of earlier starts are kept", s.Units, s.Reports, past)
+	}
+	return fmt.Sprintf("%d units in %d reports, kept in the journal for the next start", s.Units+past, s.Reports)
 }
 
 // freezeAll freezes all usage there is, as the epoch's last reports. An epoch that
@@ -114,11 +122,9 @@ func (l *loop) giveUp(ctx context.Context) {
 			e.Drain()
 		}
 	}
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel()
-	}
+	end, _ := ctx.Deadline() // Close sets one
+	ctx, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+	defer cancel()
 	for tried := false; len(leased) > 0; tried = true {
 		room := l.window.room(l.c.now())
 		for (l.flying >= maxCalls || room == 0) && ctx.Err() == nil {

@@ -31,6 +31,7 @@ const (
 	DefaultFirstWait      = time.Second      // what a process start can spare
 	DefaultRenewTimeout   = 2 * time.Second  // beyond it a server is as good as away
 	DefaultReportInterval = 10 * time.Second // what a crash without a journal may lose
+	DefaultCloseWait      = 10 * time.Second // short of the half minute that many give a process to end
 	DefaultIdle           = 2 * time.Minute  // unused for so long, a bucket goes back
 	DefaultMaxWaiting     = 16_384
 
@@ -49,6 +50,7 @@ type config struct {
 	maxWait         time.Duration
 	renewTimeout    time.Duration
 	reportInterval  time.Duration
+	closeWait       time.Duration
 	idle            time.Duration
 	maxBuckets      int
 	maxWaiting      int
@@ -103,6 +105,9 @@ func WithRenewTimeout(d time.Duration) Option { return func(c *config) { c.renew
 // seconds, give or take a tenth; the first time, and after the report at a slot's end, half of that to all of it, so
 // that those who began together do not report together.
 func WithReportInterval(d time.Duration) Option { return func(c *config) { c.reportInterval = d } }
+
+// WithCloseWait bounds Close, by default ten seconds; its context may end earlier.
+func WithCloseWait(d time.Duration) Option { return func(c *config) { c.closeWait = d } }
 
 // WithIdle is how long a bucket may be unused before its lease goes back and its
 // memory is freed, by default two minutes.

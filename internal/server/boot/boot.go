@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/f4ee788f/quota/internal/hangup"
 	"github.com/f4ee788f/quota/internal/server"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -116,6 +117,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 
 // Run serves until ctx ends, drains, and closes everything in reverse. It is called once.
 func (s *Server) Run(ctx context.Context) error {
+	defer hangup.Outlive(s.log)()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { s.migrate.run(background) })

@@ -32,7 +32,7 @@ var patient = []client.Option{client.WithFirstWait(patience), client.WithMaxWait
 
 func (n *node) agent(id string, options ...client.Option) *client.Client {
 	n.t.Helper()
-	c, err := client.Dial(n.t.Context(), n.GRPCAddr(), append([]client.Option{client.WithAgent(id)}, options...)...)
+	c, err := client.Dial(n.t.Context(), n.GRPCAddr(), append([]client.Option{client.WithAgent(id), client.WithCloseWait(patience)}, options...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (f *fleet) start(name string) {
 		f.dirs[name] = filepath.Join(f.t.TempDir(), name)
 	}
 	c, err := client.Dial(f.t.Context(), "passthrough:server", client.WithDialer(f.dial), client.WithAgent(name),
-		client.WithJournal(f.dirs[name]), client.WithReportInterval(200*time.Millisecond), client.WithFirstWait(patience))
+		client.WithJournal(f.dirs[name]), client.WithReportInterval(200*time.Millisecond), client.WithFirstWait(patience), client.WithCloseWait(patience))
 	if err != nil {
 		f.t.Fatal(err)
 	}

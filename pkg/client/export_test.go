@@ -1,0 +1,49 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// ExampleServer is where the examples' quota server listens: a fake in this process.
+var ExampleServer = "unix:" + filepath.Join(os.TempDir(), fmt.Sprintf("quota-examples-%d.sock", os.Getpid()))
+
+// Billed is what the examples' ledger has of a tenant.
+func Billed(tenant string) int64 {
+	return exampleServer.billed(func(r ledger.Row) bool { return r.Tenant == tenant })
+}
+
+var exampleServer *fake
+
+// withExamples serves the examples while tests run.
+type withExamples struct{ m *testing.M }
+
+func (w withExamples) Run() int {
+	path := ExampleServer[len("unix:"):]
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	hourly := limit.Rate{Units: 1, Per: time.Hour, Calendar: limit.Hour}
+	p := plans(1, limit.Limit{Name: "requests", Rate: hourly, Burst: 3, Meter: "requests"})
+	p.Plans = append(p.Plans, limit.Plan{Name: "paced", Limits: []limit.Limit{
+		{Name: "mails", Algorithm: limit.TokenBucket, EpsilonPPM: limit.DefaultEpsilonPPM, Rate: perSecond(50), Burst: 1, Meter: "mails"},
+	}})
+	var nobody struct{ testing.TB } // a fault of an example panics
+	exampleServer = newFake(nobody, p)
+	for _, id := range []string{"acme", "globex", "initech", "umbrella", "wayne"} {
+		exampleServer.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
+	}
+	exampleServer.tenants["hooli"] = limit.Tenant{ID: "hooli", Exists: true, Plan: "paced", Revision: 1}
+	go func() { _ = exampleServer.srv.Serve(l) }()
+	defer exampleServer.stop()
+	return w.m.Run()
+}

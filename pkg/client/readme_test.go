@@ -1,0 +1,83 @@
+//go:build unix
+
+package client_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// What the README shows is what is tested here.
+func TestReadmeShowsTheGateway(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("example_gateway_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(code), "// gateway limits")
+	if !strings.Contains(string(readme), "// gateway limits"+shown) {
+		t.Error("README.md does not have the gateway of example_gateway_test.go as it is")
+	}
+}
+
+// The README's gateway, told to stop by SIGTERM, loses none of what it admitted.
+func TestReadmeGatewaySettlesOnSIGTERM(t *testing.T) {
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
+	defer app.Close()
+	upstream, err := url.Parse(app.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- gateway(addr, client.ExampleServer, upstream) }()
+	asker := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	var served int64
+	for stop := time.Now().Add(time.Minute); served == 0; {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Tenant", "wayne")
+		answer, err := asker.Do(request)
+		if err != nil {
+			if time.Now().After(stop) {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond) // it does not listen yet
+			continue
+		}
+		if answer.Body.Close(); answer.StatusCode == http.StatusOK {
+			served++
+		}
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the gateway ended with %v", err)
+	}
+	if got := client.Billed("wayne"); got != served {
+		t.Errorf("the ledger has %d units, %d were served", got, served)
+	}
+}

@@ -70,6 +70,7 @@ type info struct {
 	revision     int64
 	exists       bool
 	suspended    bool
+	closed       bool
 	capped       bool
 }
 
@@ -83,7 +84,7 @@ type override struct {
 func infoOf(t *limit.Tenant) info {
 	i := info{
 		plan: unique.Make(t.Plan), parent: unique.Make(t.Parent), revision: t.Revision,
-		exists: t.Exists, suspended: t.Suspended, capped: t.Capped,
+		exists: t.Exists, suspended: t.Suspended, closed: t.Closed, capped: t.Capped,
 	}
 	if len(t.Overrides) > 0 {
 		i.overrides = make([]override, len(t.Overrides))
@@ -97,7 +98,7 @@ func infoOf(t *limit.Tenant) info {
 
 // is reports whether the info says the same as t.
 func (i *info) is(t *limit.Tenant) bool {
-	if i.exists != t.Exists || i.suspended != t.Suspended || i.capped != t.Capped || i.revision != t.Revision ||
+	if i.exists != t.Exists || i.suspended != t.Suspended || i.closed != t.Closed || i.capped != t.Capped || i.revision != t.Revision ||
 		i.plan.Value() != t.Plan || i.parent.Value() != t.Parent || len(i.overrides) != len(t.Overrides) {
 		return false
 	}
@@ -117,7 +118,7 @@ func (i *info) overtook(t *limit.Tenant) bool { return t.Exists && i.exists && i
 func (t *Tenant) tenant(limits []limit.Limit) (limit.Tenant, []limit.Limit) {
 	said := limit.Tenant{
 		ID: t.id, Exists: t.exists, Plan: t.plan.Value(), Parent: t.parent.Value(),
-		Revision: t.revision, Suspended: t.suspended, Capped: t.capped,
+		Revision: t.revision, Suspended: t.suspended, Closed: t.closed, Capped: t.capped,
 	}
 	from := len(limits)
 	for k := range t.overrides {

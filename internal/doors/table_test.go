@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,11 @@ type decided struct {
 }
 
 func (c decided) AllowN(context.Context, int64, ...client.Attribute) client.Decision { return c.d }
-func (decided) PolicyVersion() int64                                                 { return 1 }
+func (c decided) AllowTogether(_ context.Context, requests []client.Request) []client.Decision {
+	return slices.Repeat([]client.Decision{c.d}, len(requests))
+}
+func (decided) Book(context.Context, ...client.Request) error { return nil }
+func (decided) PolicyVersion() int64                          { return 1 }
 func (decided) Gateways() []client.Gateway {
 	return []client.Gateway{{Domain: "edge", Descriptors: map[string]string{"x-tenant": "tenant"}}}
 }

@@ -48,6 +48,8 @@ type config struct {
 	journalAge time.Duration
 	journalMB  int64
 	closeWait  time.Duration
+	buckets    int
+	share      int // of them, percent
 	logLevel   string
 	version    bool
 }
@@ -93,6 +95,8 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.journal, "journal", "", "directory that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone")
 	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, to send it again to a ledger that went back")
 	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "MiB of that at most; the oldest go first")
+	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, and as many tenants")
+	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "percent of them that one tenant may hold while no other holds any, 1 to 100; who holds few always finds room")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.BoolVar(&c.version, "version", false, "print the version and end")
@@ -191,6 +195,12 @@ func (c *config) validate() error {
 	}
 	if c.journalMB < 0 || c.journalMB > maxJournalMB {
 		fault("--journal-keep-mb is %d; it must be from 0 to %d", c.journalMB, maxJournalMB)
+	}
+	if c.buckets < 1 {
+		fault("--max-buckets is %d; it must be above 0", c.buckets)
+	}
+	if c.share < 1 || c.share > 100 {
+		fault("--tenant-share is %d; it must be from 1 to 100", c.share)
 	}
 	if c.closeWait <= 0 {
 		fault("--close-wait: must be above 0")

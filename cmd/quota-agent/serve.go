@@ -69,7 +69,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 
 	// No door hears of a request's end.
-	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait))
+	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait),
+		client.WithMaxBuckets(c.buckets), client.WithTenantShare(c.share))
 	if c.journal != "" {
 		opts = append(opts, client.WithJournal(c.journal), client.WithJournalKept(c.journalAge, c.journalMB<<20))
 	}

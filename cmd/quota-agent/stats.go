@@ -53,6 +53,7 @@ func newStats(c *client.Client) *stats {
 	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })
 	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s client.Stats) int64 { return s.Deadlined })
 	counter("crowded_requests", "Requests denied because too much is held already.", func(s client.Stats) int64 { return s.Crowded })
+	counter("evicted_buckets", "Buckets that were given up before they were idle, to make room for others'.", func(s client.Stats) int64 { return s.Evicted })
 	counter("expired_reservations", "Reservations that nobody ended in time.", func(s client.Stats) int64 { return s.Expired })
 	counter("renew_calls", "Renew calls sent.", func(s client.Stats) int64 { return s.RenewCalls })
 	counter("renew_failures", "Renew calls that failed.", func(s client.Stats) int64 { return s.RenewFailed })

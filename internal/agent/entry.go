@@ -41,6 +41,7 @@ const (
 	missed              // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
 	lodged              // its tokens are in the memo; written under the mutex
 	several             // not one remembered request alone comes to it, or a handle did: its tokens are not to lodge; guarded by memo.mu
+	leaving             // it makes room for others; the owner's
 	pinned              // handles hold it: see pins; from here on it is in use, and not dropped
 	slow                // one request
 )

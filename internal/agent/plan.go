@@ -69,13 +69,13 @@ func (p *Plan) Look(flying bool) int64 {
 // Meanwhile returns when the bucket is to be looked at while it is to be renewed, and cannot be.
 func (p *Plan) Meanwhile() int64 { return min(p.turn, p.kept) }
 
-// Compose is RenewStrained, for a bucket that is due: final where it is to be given up, and where nobody used it since some time or
-// uses it now.
+// Compose is RenewStrained, for a bucket that is due: final where it is to be given up, and where nobody used it since some time, or it
+// makes room for others, and nobody uses it now.
 func (e *Entry) Compose(now, idleSince int64, final bool, strain int64) lease.Renewal {
 	b := e.open(new(hand))
 	defer b.close()
 	return b.renewLocked(now, final || e.scope().orphan || b.unusedLocked() ||
-		b.active*grain < idleSince && b.queue == nil && !b.chargedLocked() && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0), strain)
+		(b.active*grain < idleSince || e.has(leaving)) && b.queue == nil && !b.chargedLocked() && b.reservedLocked() == 0 && !(b.slots && b.cell.inUse() > 0), strain)
 }
 
 // Answered is what an answer to a renewal came to.

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// ErrCrowded means that the registry holds as many buckets or tenants as it may.
+	// ErrCrowded means that the registry, or who would hold the bucket, holds as many buckets or tenants as it may.
 	ErrCrowded = errors.New("agent: too many buckets")
 	// ErrGone means that the set is no longer in force, or the registry closed: match again.
 	ErrGone = errors.New("agent: policy changed")
@@ -38,6 +38,7 @@ const (
 type Registry struct {
 	seed    maphash.Seed
 	max     int
+	share   int  // see Share
 	endless bool // limits of slots are left out
 	tenants *table[Tenant]
 	entries *table[Entry]
@@ -71,7 +72,7 @@ type Registry struct {
 // buckets and as many tenants.
 func NewRegistry(max int) *Registry {
 	r := &Registry{
-		seed: maphash.MakeSeed(), max: max,
+		seed: maphash.MakeSeed(), max: max, share: 100,
 		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
 	}
 	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
@@ -405,7 +406,7 @@ func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, erro
 	} else if e := r.entryBytes(s, values); e != nil {
 		return e, nil
 	}
-	if r.entries.live >= r.max {
+	if r.entries.live >= r.max || r.crowds(s, values) {
 		return nil, ErrCrowded
 	}
 	h := maphash.Bytes(r.seed, values) ^ s.hash

@@ -9,12 +9,15 @@ import (
 
 // rootedIn is the tenant whose usage a bucket of the top level counts; empty for other buckets.
 func (e *Entry) rootedIn() string {
-	s := e.scope()
+	return e.scope().rootedIn(e.values())
+}
+
+// rootedIn is that tenant, of a bucket of those values.
+func (s *Scope) rootedIn(values string) string {
 	at := s.tenantAt()
 	if at < 0 {
 		return ""
 	}
-	values := e.values()
 	for range at {
 		_, values, _ = strings.Cut(values, valueSep)
 	}

@@ -109,6 +109,9 @@ func (l *loop) onRenewed(r renewResult) {
 			l.count.excess.add(&l.count.decided, e, beyond{outage: got.Beyond})
 			l.accounts.answered(e, &got, &a.Grant)
 			serve(got.Served)
+			if e.Yielded() && l.drop(e) {
+				continue
+			}
 			if !e.Orphan() {
 				l.sched.Follow(e, &got.Plan)
 				continue

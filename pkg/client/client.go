@@ -126,6 +126,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 	}
 	c.reg.CountFrom(c.began)
+	c.reg.Share(cfg.tenantShare)
 	if cfg.withoutSlots {
 		c.reg.LeaveOutSlots()
 	}
@@ -151,7 +152,7 @@ func defaults() config {
 		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, renewTimeout: DefaultRenewTimeout,
 		reportInterval: DefaultReportInterval, closeWait: DefaultCloseWait, idle: DefaultIdle,
 		maxReservations: DefaultMaxReservations, reservationTime: DefaultReservationTime, journalAge: DefaultJournalAge, journalBytes: DefaultJournalBytes,
-		maxBuckets: DefaultMaxBuckets, maxWaiting: DefaultMaxWaiting,
+		maxBuckets: DefaultMaxBuckets, tenantShare: DefaultTenantShare, maxWaiting: DefaultMaxWaiting,
 	}
 }
 
@@ -173,6 +174,7 @@ func (c *config) validate(target string) error {
 	check(c.closeWait > 0, "the time to close must be above 0")
 	check(c.idle > 0, "the idle time must be above 0")
 	check(c.maxBuckets > 0, "at least one bucket must be allowed")
+	check(c.tenantShare >= 1 && c.tenantShare <= 100, "a tenant's share of the buckets is from 1 to 100 percent")
 	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
 	check(c.journalAge >= 0 && c.journalBytes >= 0, "how long or how much a journal keeps is negative")
 	check(c.maxReservations >= 0, "the number of reservations is negative")

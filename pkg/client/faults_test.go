@@ -96,7 +96,7 @@ func TestServerNeverReached(t *testing.T) {
 
 func TestDialRefusesBadOptions(t *testing.T) {
 	for name, o := range map[string]Option{
-		"agent": WithAgent("a b"), "wait": WithMaxWait(0), "buckets": WithMaxBuckets(0), "key": WithKey("a\nb"),
+		"agent": WithAgent("a b"), "wait": WithMaxWait(0), "buckets": WithMaxBuckets(0), "share": WithTenantShare(0), "share above all": WithTenantShare(101), "key": WithKey("a\nb"),
 		"interval": WithReportInterval(-1), "first": WithFirstWait(-1), "unknown": WithUnknown(7),
 	} {
 		if _, err := Dial(t.Context(), "passthrough:x", o); !errors.Is(err, ErrOption) {

@@ -101,6 +101,7 @@ type loop struct {
 		decided                                                               // of buckets that are no more
 		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants int64
 		looked                                                                int64 // units decided by the buckets that were looked at (collect)
+		evicted                                                               int64
 		excess                                                                excess
 	}
 }
@@ -231,9 +232,9 @@ func (l *loop) step() time.Duration {
 			l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
 		}
 	}
-	if c.pressed.Load() && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
+	if (c.pressed.Load() || l.scarce()) && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
 		c.pressed.Store(false)
-		l.sweep(l.collect())
+		l.makeRoom()
 	}
 	if next := c.reserved.expire(now, false); !next.IsZero() {
 		sleep = min(sleep, next.Sub(now))
@@ -392,7 +393,7 @@ func (l *loop) followsEdge(now time.Time) bool {
 // idle is how long a bucket may be unused: shorter when room gets scarce.
 func (l *loop) idle() time.Duration {
 	if l.c.reg.Buckets() > int64(l.c.cfg.maxBuckets)*3/4 {
-		return min(l.c.cfg.idle, 5*time.Second)
+		return min(l.c.cfg.idle, crowdedIdle)
 	}
 	return l.c.cfg.idle
 }
@@ -575,7 +576,7 @@ func (l *loop) pulse() Stats {
 	c, o := l.c, l.outbox.State()
 	s := Stats{
 		Waited:  c.waited.Load(),
-		Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
+		Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(), Evicted: l.count.evicted,
 		Unaccounted: c.unaccounted.Load(),
 		RenewCalls:  l.count.renewCalls, RenewFailed: l.count.renewFailed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,

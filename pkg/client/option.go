@@ -27,6 +27,7 @@ const (
 // Bounds and defaults of the options.
 const (
 	DefaultMaxBuckets     = 262_144          // about 150 MB when full, and up to as much again for what is remembered of requests
+	DefaultTenantShare    = 80               // percent: one tenant alone leaves a fifth free
 	DefaultMaxWait        = time.Second      // a few round trips and a retry
 	DefaultFirstWait      = time.Second      // what a process start can spare
 	DefaultRenewTimeout   = 2 * time.Second  // beyond it a server is as good as away
@@ -53,6 +54,7 @@ type config struct {
 	closeWait       time.Duration
 	idle            time.Duration
 	maxBuckets      int
+	tenantShare     int // percent of them
 	maxWaiting      int
 	logger          *slog.Logger
 	withoutSlots    bool
@@ -114,9 +116,15 @@ func WithCloseWait(d time.Duration) Option { return func(c *config) { c.closeWai
 func WithIdle(d time.Duration) Option { return func(c *config) { c.idle = d } }
 
 // WithMaxBuckets bounds the buckets held, and so the memory, by default 262,144.
-// At the bound idle buckets make room; while none is idle, requests
-// that need a new bucket are denied with ReasonCrowded.
+// When few are free idle buckets make room; while none is idle, requests
+// that need a new bucket are denied with ReasonCrowded. See WithTenantShare.
 func WithMaxBuckets(n int) Option { return func(c *config) { c.maxBuckets = n } }
+
+// WithTenantShare bounds what one tenant may hold of the buckets while no other holds any, in percent, by default 80; 100 is
+// no bound. Where several want more than that they have the same each, and a part stays free for those who hold few: of
+// n at 80 percent it is 1/(1+4n). Who holds more than its share gives up the buckets that it has not used for longest. Buckets of a
+// limit of the top level that tells no tenants apart count together, as one tenant's.
+func WithTenantShare(percent int) Option { return func(c *config) { c.tenantShare = percent } }
 
 // WithMaxWaiting bounds the requests that wait for the server at one time, by
 // default 16,384; more are denied with ReasonCrowded.

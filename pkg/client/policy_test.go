@@ -442,7 +442,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	l := limit.Limit{Name: "per-user", Rate: perSecond(10), Burst: 10, By: []string{"user"}, Meter: "calls"}
 	n := limit.Limit{Name: "seen", By: []string{"user"}, Meter: "seen"}
 	bubble(t, plans(1, l, n), func(t *testing.T, s *fake) {
-		c := dial(t, s, WithMaxBuckets(20))
+		c := dial(t, s, WithMaxBuckets(20), WithTenantShare(100))
 		var admitted int64
 		for round := range 5 {
 			users := 0

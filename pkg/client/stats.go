@@ -15,6 +15,8 @@ type Stats struct {
 	Waited int64 // requests that had to wait for the server
 	// Requests denied for another reason than a limit.
 	Unknown, Refused, Deadlined, Crowded int64
+	// Evicted is buckets in use that made room for others': see WithTenantShare.
+	Evicted int64
 	// Unaccounted is units admitted that no ledger will ever show: AllowUnknown.
 	Unaccounted int64
 

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/agent"
+)
+
+const (
+	// crowdedIdle is how long a bucket may be unused while few are free.
+	crowdedIdle = 5 * time.Second
+	// maxEvicted bounds the leases that are given up a second: a few calls of the server's.
+	maxEvicted = 8192
+)
+
+// scarce reports whether next to no bucket is free.
+func (l *loop) scarce() bool { return l.c.reg.Buckets() > int64(l.c.cfg.maxBuckets)*15/16 }
+
+// makeRoom drops what is idle, and has those who hold their share or more give up what they have not used for longest: of those
+// who hold their share what is idle, of those who hold more what is beyond it as well. A lease goes back with its last renewal: its bucket
+// is dropped with the answer. While the server is away, or rows wait for room, nothing leased is given up.
+func (l *loop) makeRoom() {
+	l.sweep(l.collect())
+	if l.c.lost.Load() || l.outbox.Usage.Behind || len(l.limbo) > maxEvicted {
+		return
+	}
+	held := make(map[agent.Holder]int)
+	l.c.reg.Each(func(e *agent.Entry) { held[e.Holder()]++ })
+	level := l.c.reg.Level(slices.Collect(maps.Values(held)))
+	type spare struct {
+		entry  *agent.Entry
+		holder agent.Holder
+		since  int64
+	}
+	var spares []spare
+	l.c.reg.Each(func(e *agent.Entry) {
+		if h := e.Holder(); held[h] >= level-level/16 {
+			if since, ok := e.Spare(); ok {
+				spares = append(spares, spare{e, h, since})
+			}
+		}
+	})
+	slices.SortFunc(spares, func(a, b spare) int { return cmp.Compare(a.since, b.since) })
+	now, evicted := l.c.now(), 0
+	for _, s := range spares {
+		if evicted == maxEvicted {
+			break
+		}
+		if held[s.holder] <= level && s.since >= now-crowdedIdle.Microseconds() {
+			continue
+		}
+		held[s.holder]--
+		evicted++
+		if l.drop(s.entry) {
+			continue
+		}
+		s.entry.GiveUp()
+		force(s.entry, now+1)
+		l.schedule(s.entry, now)
+	}
+	l.count.evicted += int64(evicted)
+}

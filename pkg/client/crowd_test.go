@@ -1,0 +1,107 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// A tenant that invents keys without end does not keep another's new users out, and no unit of either is lost.
+func TestInventedKeysLeaveRoomForOthers(t *testing.T) {
+	user := limit.Limit{Name: "per-user", Rate: perSecond(10), Burst: 10, By: []string{"user"}, Meter: "calls"}
+	top := limit.Limit{Name: "per-tenant-user", Rate: perSecond(10), Burst: 10, By: []string{"tenant", "user"}, Meter: "calls"}
+	for name, policy := range map[string]*limit.Policy{
+		"a plan's":        plans(1, user),
+		"the top level's": {Version: 1, Limits: plans(1, top).Plans[0].Limits, Plans: plans(1).Plans, Slot: 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, policy, func(t *testing.T, s *fake) {
+				s.tenants["b"] = limit.Tenant{ID: "b", Exists: true, Plan: "p", Revision: 1}
+				c := dial(t, s, WithMaxBuckets(500))
+				admitted := map[string]int64{}
+				ask := func(id, user string) Decision {
+					d := c.Allow(t.Context(), tenant(id), Attribute{AttrUser, user})
+					if d.Allowed {
+						admitted[id]++
+					}
+					return d
+				}
+				crowded := 0
+				for i := range 600 {
+					for k := range 20 {
+						if d := ask("a", fmt.Sprint("invented-", i, "-", k)); d.Reason == ReasonCrowded {
+							crowded++
+						}
+					}
+					if d := ask("b", fmt.Sprint("user-", i)); !d.Allowed {
+						t.Errorf("at %d: b's new user was denied: %+v", i, d)
+						break
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				st := c.Stats()
+				if crowded == 0 || st.Crowded == 0 || st.Evicted == 0 || st.Buckets > 500 {
+					t.Errorf("%d of a's keys crowded, %d buckets, %d evicted; want some refused, 500 at most, some evicted", crowded, st.Buckets, st.Evicted)
+				}
+				shut(t, c)
+				for _, id := range []string{"a", "b"} {
+					if got := s.billed(func(r ledger.Row) bool { return r.Tenant == id }); got != admitted[id] {
+						t.Errorf("%s: the ledger has %d units, %d were admitted", id, got, admitted[id])
+					}
+				}
+			})
+		})
+	}
+}
+
+// A second tenant that wants as much comes to the same share as the first, whose buckets in use make room.
+func TestTenantsComeToTheSameShare(t *testing.T) {
+	user := limit.Limit{Name: "per-user", Rate: perSecond(1000), Burst: 1000, By: []string{"user"}, Meter: "calls"}
+	bubble(t, plans(1, user), func(t *testing.T, s *fake) {
+		s.tenants["b"] = limit.Tenant{ID: "b", Exists: true, Plan: "p", Revision: 1}
+		c := dial(t, s, WithMaxBuckets(450))
+		admitted := map[string]int64{}
+		round := func(id string) (got int) {
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for u := range 400 {
+				wg.Go(func() {
+					if c.Allow(t.Context(), tenant(id), Attribute{AttrUser, fmt.Sprint(u)}).Allowed {
+						mu.Lock()
+						got++
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			admitted[id] += int64(got)
+			return got
+		}
+		var a, b int
+		for range 5 {
+			a = round("a")
+			time.Sleep(time.Second)
+		}
+		if a != 360 {
+			t.Errorf("alone a holds %d of 450, want 360", a)
+		}
+		for range 30 {
+			b = round("b")
+			a = round("a")
+			time.Sleep(time.Second)
+		}
+		if a < 180 || a > 220 || b < 180 || b > 220 {
+			t.Errorf("a holds %d and b %d of 450, want 200 each", a, b)
+		}
+		shut(t, c)
+		for _, id := range []string{"a", "b"} {
+			if got := s.billed(func(r ledger.Row) bool { return r.Tenant == id }); got != admitted[id] {
+				t.Errorf("%s: the ledger has %d units, %d were admitted", id, got, admitted[id])
+			}
+		}
+	})
+}

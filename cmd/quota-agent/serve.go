@@ -36,6 +36,8 @@ const (
 	drainWait = 5 * time.Second
 	// idleWait bounds connections that say nothing.
 	idleWait = listen.IdleWait
+	// maxStreams bounds the calls under way of one connection: Envoy has as many by default.
+	maxStreams = 1024
 	// maxMessage bounds a gRPC request: descriptors of a few hundred bytes each.
 	maxMessage = 1 << 20
 )
@@ -123,11 +125,18 @@ func reach(c config, security *tls.Config, log *slog.Logger) []client.Option {
 	return opts
 }
 
+// doorBounds bound the connections of each door. A connection is known by its first request: nobody has a key here.
+var doorBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
+
 func open(addr string) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil
 	}
-	return doors.Listen(addr)
+	l, err := doors.Listen(addr)
+	if err != nil || l.Addr().Network() == "unix" { // whose file says who may connect
+		return l, err
+	}
+	return listen.Bounded(l, doorBounds), nil
 }
 
 func closeDoor(l net.Listener) error {
@@ -153,6 +162,9 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	// A check's path is the client's, as it was sent: the mux would answer one that is not clean with a redirect.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !listen.KnownBy(r.Context()) {
+			panic(http.ErrAbortHandler) // the connection is closed already
+		}
 		if p := r.URL.Path; p == "/check" || strings.HasPrefix(p, "/check/") {
 			check.ServeHTTP(w, r)
 			return
@@ -205,6 +217,9 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 	s := grpc.NewServer(
 		grpc.ForceServerCodecV2(ask.Codec{}),
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(listen.MaxHeaderList),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StreamInterceptor(listen.NewHealth().Health),
 		// Windows that are never waited for: without them gRPC measures each line with a ping for every few messages.
 		grpc.StaticStreamWindowSize(maxMessage), grpc.StaticConnWindowSize(maxMessage),
 		// Goroutines that stay, with a stack that is grown already; a call finds none free only

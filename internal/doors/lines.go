@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/listen"
 )
 
 // sortWait bounds how long a connection may take to show its protocol.
@@ -81,9 +82,9 @@ func (s *Lines) sort(conn net.Conn) {
 		err = conn.SetReadDeadline(time.Time{})
 	}
 	switch {
-	case err != nil:
+	case err != nil, !listen.Known(conn.RemoteAddr()):
 	case first[0] == ask.Hello[0]:
-		s.line(conn, first)
+		s.line(listen.Inner(conn), first)
 	default:
 		stop()
 		select {

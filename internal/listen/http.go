@@ -1,4 +1,4 @@
-// Package listen is how every HTTP listener of the product is bounded. Nobody else makes an http.Server (internal/arch).
+// Package listen is how every listener of the product is bounded. Nobody else makes an http.Server (internal/arch).
 package listen
 
 import (
@@ -20,6 +20,6 @@ const (
 // HTTP returns a server of h with these bounds. How long an answer may take is the caller's to say: some are streams.
 func HTTP(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: HeaderWait, ReadTimeout: ReadWait, IdleTimeout: IdleWait, MaxHeaderBytes: MaxHeader,
+		Handler: h, ReadHeaderTimeout: HeaderWait, ReadTimeout: ReadWait, IdleTimeout: IdleWait, MaxHeaderBytes: MaxHeader, ConnContext: connContext,
 	}
 }

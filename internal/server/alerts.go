@@ -15,9 +15,13 @@ import (
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/ledger"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
+
+// maxAlertWatches bounds the streams of events, and a quarter of it those of one address: each asks the store.
+const maxAlertWatches = 64
 
 // watchAlertsEvery is how often a stream of events looks for new ones.
 const watchAlertsEvery = time.Second
@@ -27,6 +31,7 @@ type alertService struct {
 	quotav1.UnimplementedAlertServiceServer
 	store    alert.Store
 	webhooks func() ([]policy.Webhook, bool)
+	watches  listen.Streams
 	stopping <-chan struct{}
 }
 
@@ -203,6 +208,12 @@ func (s *alertService) ListAlerts(ctx context.Context, req *quotav1.ListAlertsRe
 
 // WatchAlerts sends events as they come.
 func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quotav1.AlertService_WatchAlertsServer) error {
+	end, err := s.watches.Begin(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
+	send := patient(exportStall, stream.Send)
 	ctx, cancel := until(stream.Context(), s.stopping)
 	defer cancel()
 	tick := time.NewTicker(watchAlertsEvery)
@@ -217,7 +228,7 @@ func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quota
 		}
 		for i := range all {
 			after = all[i].Number
-			if err := stream.Send(alertToProto(&all[i])); err != nil {
+			if err := send(alertToProto(&all[i])); err != nil {
 				return err
 			}
 		}

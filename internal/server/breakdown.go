@@ -125,8 +125,8 @@ func (s *usageService) ExportBreakdown(req *quotav1.ExportBreakdownRequest, stre
 
 // patient is send for a reader that may take so long for a message. A send that takes
 // longer goes on beside the error, until its stream ends: when its handler returns.
-func patient(stall time.Duration, send func(*quotav1.ExportBreakdownResponse) error) func(*quotav1.ExportBreakdownResponse) error {
-	return func(m *quotav1.ExportBreakdownResponse) error {
+func patient[M any](stall time.Duration, send func(M) error) func(M) error {
+	return func(m M) error {
 		sent := make(chan error, 1)
 		go func() { sent <- send(m) }()
 		late := time.NewTimer(stall)
@@ -135,7 +135,7 @@ func patient(stall time.Duration, send func(*quotav1.ExportBreakdownResponse) er
 		case err := <-sent:
 			return err
 		case <-late.C:
-			return fmt.Errorf("%w: the reader took nothing of the file for %s", context.DeadlineExceeded, stall)
+			return fmt.Errorf("%w: the reader took nothing for %s", context.DeadlineExceeded, stall)
 		}
 	}
 }

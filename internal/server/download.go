@@ -40,7 +40,7 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 			if h := r.Header.Get("Authorization"); h != "" {
 				ctx = metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", h))
 			}
-			if ctx, err = g.keys.authorize(ctx, method); err != nil {
+			if ctx, err = g.enter(ctx, method); err != nil {
 				return
 			}
 			secret, _ := bearer(ctx) // it was read before

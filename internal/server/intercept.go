@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -10,11 +11,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/wire"
 )
 
@@ -24,6 +27,8 @@ type gate struct {
 	log      *slog.Logger
 	keys     *keyring
 	metrics  *metrics
+	streams  *listen.Streams // that watch health
+	reads    *reads
 	stopping <-chan struct{} // closed when streams have to end
 }
 
@@ -33,7 +38,7 @@ const callTimeout = 35 * time.Second
 
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer g.finish(ctx, info.FullMethod, time.Now(), &err)
-	ctx, err = g.keys.authorize(ctx, info.FullMethod)
+	ctx, err = g.enter(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +47,17 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	end, err := g.reads.begin(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	return handler(ctx, req)
 }
 
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer g.finish(stream.Context(), info.FullMethod, time.Now(), &err)
-	ctx, err := g.keys.authorize(stream.Context(), info.FullMethod)
+	ctx, err := g.enter(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
@@ -75,7 +85,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 			}
 		}()
 	}
-	return handler(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx})
+	return g.streams.Health(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx}, info, handler)
 }
 
 // admit refuses a message that breaks a bound, or that the caller's key is not for.
@@ -93,9 +103,25 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err 
 	if _, known := needs[info.FullMethodName]; !known {
 		return ctx, nil // health, and what the server does not know
 	}
-	if _, err := g.keys.authorize(ctx, info.FullMethodName); err != nil {
+	if _, err := g.enter(ctx, info.FullMethodName); err != nil {
 		g.finish(ctx, info.FullMethodName, time.Now(), &err)
 		return nil, err
+	}
+	return ctx, nil
+}
+
+// enter lets a call pass whose key is good, from a connection that is known from then on: see listen.Bounds.
+func (g *gate) enter(ctx context.Context, method string) (context.Context, error) {
+	ctx, err := g.keys.authorize(ctx, method)
+	if err != nil || strings.HasPrefix(method, healthPrefix) {
+		return ctx, err
+	}
+	known := listen.KnownBy(ctx)
+	if p, ok := peer.FromContext(ctx); ok {
+		known = listen.Known(p.Addr)
+	}
+	if !known {
+		return nil, fmt.Errorf("%w: as many connections are open as there may be", fault.ErrBusy)
 	}
 	return ctx, nil
 }

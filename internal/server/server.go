@@ -32,12 +32,20 @@ const (
 	// maxAnswer bounds a message that is sent: ten thousand rows of usage, or a
 	// thousand tenants with their overrides.
 	maxAnswer = 64 << 20
+	// connectionIdle is how long a gRPC connection may go without a call.
+	connectionIdle = 5 * time.Minute
 	// drainTimeout bounds how long calls under way are waited for at the end. A commit
 	// of the ledger takes no longer.
 	drainTimeout = 15 * time.Second
 	// foldTimeout bounds the last fold. What is left unfolded is read as such, and
 	// folded by the next server.
 	foldTimeout = 10 * time.Second
+)
+
+// grpcBounds and httpBounds bound the connections of the two listeners. A connection is known by its first call with a good key.
+var (
+	grpcBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
+	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 4096, KnownOfPeer: 1024}
 )
 
 // ErrNoKeys refuses to serve beyond loopback without any key.
@@ -136,6 +144,7 @@ func New(c Config) (*Server, error) {
 	if c.Leases == nil || c.Ledger == nil || c.Policy == nil || c.GRPC == nil || c.HTTP == nil {
 		return nil, errors.New("server: Leases, Ledger, Policy, GRPC and HTTP are required")
 	}
+	c.GRPC, c.HTTP = listen.Bounded(c.GRPC, grpcBounds), listen.Bounded(c.HTTP, httpBounds)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -197,7 +206,7 @@ func New(c Config) (*Server, error) {
 // serve builds both servers over the same services and the same gate.
 func (s *Server) serve() error {
 	c := s.config
-	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, stopping: s.stopping}
+	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, streams: listen.NewHealth(), reads: newReads(), stopping: s.stopping}
 	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
@@ -207,12 +216,14 @@ func (s *Server) serve() error {
 		grpc.InTapHandle(gate.tap),
 		grpc.UnaryInterceptor(gate.unary),
 		grpc.StreamInterceptor(gate.stream),
+		grpc.ForceServerCodecV2(gate.reads.answers),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(maxAnswer),
-		grpc.MaxConcurrentStreams(1024), // of one connection: an agent has a handful
+		grpc.MaxHeaderListSize(listen.MaxHeaderList),
+		grpc.MaxConcurrentStreams(128), // of one connection: an agent has a handful
 		grpc.ConnectionTimeout(20 * time.Second),
-		// A gateway that vanished is found within 40 s, and its streams end.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// A gateway that vanished is found within 40 s, and its streams end. An agent's connection always has a stream.
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if c.TLS != nil {
@@ -229,7 +240,7 @@ func (s *Server) serve() error {
 			return fmt.Errorf("server: metrics: %w", err)
 		}
 	}
-	events := &alertService{store: alertStore(c.Policy), webhooks: s.webhooks, stopping: s.stopping}
+	events := &alertService{watches: listen.Streams{What: "streams that watch alerts", All: maxAlertWatches, OfPeer: maxAlertWatches / 4}, store: alertStore(c.Policy), webhooks: s.webhooks, stopping: s.stopping}
 	if c.Books != nil && events.store != nil {
 		var err error
 		if s.alerts, err = s.newAlerts(statements, events.store); err != nil {

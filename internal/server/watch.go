@@ -1,14 +1,46 @@
 package server
 
 import (
+	"fmt"
+	"sync"
+
 	"google.golang.org/protobuf/proto"
 
+	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // watchBytes is the size at which changed tenants go into a further message.
 const watchBytes = 1 << 20
+
+// maxWatches bounds an agent's streams: one, and what is left of those before it.
+const maxWatches = 4
+
+// watches counts the streams of each agent. Agents are as many as known connections at most.
+type watches struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (w *watches) begin(agent string) (end func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of[agent] >= maxWatches {
+		return nil, fmt.Errorf("%w: agent %s watches %d times already, as often as it may", fault.ErrBusy, agent, maxWatches)
+	}
+	if w.of == nil {
+		w.of = make(map[string]int)
+	}
+	w.of[agent]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.of[agent]--; w.of[agent] == 0 {
+			delete(w.of, agent)
+		}
+	}, nil
+}
 
 // cursor is what a stream has been sent.
 type cursor struct {
@@ -35,6 +67,12 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		// is in memory is the best there is.
 		_ = s.view.look(ctx)
 	}
+	end, err := s.watches.begin(req.Agent)
+	if err != nil {
+		return err
+	}
+	defer end()
+	send := patient(exportStall, stream.Send)
 	scope := principalOf(ctx).scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
@@ -46,7 +84,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		}
 		for _, m := range messages {
 			scope.tell(ctx, m)
-			if err := stream.Send(m); err != nil {
+			if err := send(m); err != nil {
 				return err
 			}
 		}

@@ -100,13 +100,28 @@ type Backlog struct {
 	Quarantined   int64     // rows and whole reports, neither released nor discarded
 }
 
-// QuarantineQuery selects what is in quarantine.
+// QuarantineQuery selects what is in quarantine: a page of it, see MaxKeptPage.
 type QuarantineQuery struct {
 	After int64  // ids above it
 	N     int    // at most
 	Agent string // of this agent; empty for all
 	All   bool   // also what is resolved
 }
+
+// MaxKeptPage is how many bytes of bodies and reasons a page of what is in quarantine has when it ends before N.
+const MaxKeptPage = 1 << 20
+
+// More reports whether there may be more than that page, of at most n.
+func More(page []KeptRow, n int) bool {
+	size := 0
+	for i := range page {
+		size += page[i].Size()
+	}
+	return len(page) >= n || size >= MaxKeptPage
+}
+
+// Size is what a page counts the row as.
+func (k *KeptRow) Size() int { return len(k.Body) + len(k.Reason) }
 
 // KeptRow is a row, or with Row -1 a whole report, in quarantine.
 type KeptRow struct {

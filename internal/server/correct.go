@@ -166,8 +166,8 @@ func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQua
 	for i := range found {
 		resp.Rows = append(resp.Rows, quarantinedProto(&found[i], false))
 	}
-	if len(found) == n {
-		resp.NextAfter = found[n-1].ID
+	if len(found) > 0 && ledger.More(found, n) {
+		resp.NextAfter = found[len(found)-1].ID
 	}
 	return resp, nil
 }

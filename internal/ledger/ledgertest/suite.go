@@ -61,6 +61,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("RefusedCorrections", func(t *testing.T) { refusedCorrections(t, fresh) })
 	t.Run("OwnKeys", func(t *testing.T) { ownKeys(t, fresh) })
 	t.Run("Quarantined", func(t *testing.T) { quarantined(t, fresh) })
+	t.Run("QuarantinePages", func(t *testing.T) { quarantinePages(t, fresh) })
 	t.Run("Withheld", func(t *testing.T) { withheld(t, fresh) })
 	t.Run("Accounts", func(t *testing.T) { accounts(t, fresh) })
 	t.Run("HostileAccounts", func(t *testing.T) { hostileAccounts(t, fresh) })

@@ -22,16 +22,37 @@ func (b *Books) Quarantine(ctx context.Context, q ledger.QuarantineQuery) ([]led
 		where += " AND q.agent = $3"
 		args = append(args, q.Agent)
 	}
-	found, err := b.quarantine(ctx, b.db, where+" ORDER BY q.id LIMIT $2", args...)
+	var found []ledger.KeptRow
+	size := 0
+	err := b.eachKept(ctx, b.db, func(k *ledger.KeptRow) error {
+		found = append(found, *k)
+		if size += k.Size(); size >= ledger.MaxKeptPage {
+			return errPageFull
+		}
+		return nil
+	}, where+" ORDER BY q.id LIMIT $2", args...)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
 	return found, b.classify(err)
 }
 
-func (b *Books) quarantine(ctx context.Context, q querier, where string, args ...any) ([]ledger.KeptRow, error) {
-	var all []ledger.KeptRow
+// errPageFull ends a page of what is in quarantine.
+var errPageFull = errors.New("the page is full")
+
+func (b *Books) quarantine(ctx context.Context, q querier, where string, args ...any) (all []ledger.KeptRow, err error) {
+	err = b.eachKept(ctx, q, func(k *ledger.KeptRow) error {
+		all = append(all, *k)
+		return nil
+	}, where, args...)
+	return all, err
+}
+
+func (b *Books) eachKept(ctx context.Context, q querier, do func(*ledger.KeptRow) error, where string, args ...any) error {
 	rows, err := q.QueryContext(ctx, `SELECT q.id, q.agent, q.epoch, q.seq, q.row_number, q.reason, q.body, q.stored_ms,
 			r.quarantined IS NOT NULL, coalesce(r.correction, 0), coalesce(r.reason, ''), coalesce(r.actor, ''), coalesce(r.at_ms, 0)
 		FROM quarantine q LEFT JOIN resolutions r ON r.quarantined = q.id `+where, args...)
-	err = each(rows, err, func(rows *sql.Rows) error {
+	return each(rows, err, func(rows *sql.Rows) error {
 		var k ledger.KeptRow
 		var resolved bool
 		var r ledger.Resolution
@@ -43,10 +64,11 @@ func (b *Books) quarantine(ctx context.Context, q querier, where string, args ..
 			r.At = time.UnixMilli(at).UTC()
 			k.Resolution = &r
 		}
-		all = append(all, k)
-		return err
+		if err != nil {
+			return err
+		}
+		return do(&k)
 	})
-	return all, err
 }
 
 // fill brings a row's body from its report where quarantine did not keep it.

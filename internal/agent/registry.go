@@ -596,17 +596,42 @@ func (r *Registry) Sweep() {
 		}
 	})
 	for _, t := range unused {
-		if inUse[t.id] {
-			continue
+		if !inUse[t.id] {
+			r.forgetTenant(t)
 		}
-		if s := t.set.Load(); s != nil {
-			r.memo.pause(s)
-			s.gone.Store(true)
-			for sc := range s.ownScopes {
-				r.forget(sc)
-			}
+	}
+}
+
+// forgetTenant takes a tenant out that holds no bucket. The mutex is held.
+func (r *Registry) forgetTenant(t *Tenant) {
+	if s := t.set.Load(); s != nil {
+		r.memo.pause(s)
+		s.gone.Store(true)
+		for sc := range s.ownScopes {
+			r.forget(sc)
 		}
-		delete(r.pending, t)
-		r.tenants.remove(maphash.String(r.seed, t.id), t)
+	}
+	delete(r.pending, t)
+	r.tenants.remove(maphash.String(r.seed, t.id), t)
+}
+
+// SweepInvented forgets the tenants that the server does not know, used or not, once few have room: names are invented as
+// easily as keys. The owner's.
+func (r *Registry) SweepInvented() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tenants.live < r.max*15/16 {
+		return
+	}
+	defer r.memo.resume()
+	var invented []*Tenant
+	r.tenants.each(func(t *Tenant) {
+		s := t.set.Load()
+		if t.known && !t.exists && !t.asking && r.rooted[t] == 0 && (s == nil || !s.holds()) {
+			invented = append(invented, t)
+		}
+	})
+	for _, t := range invented {
+		r.forgetTenant(t)
 	}
 }

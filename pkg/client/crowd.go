@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	// roomEvery is the least time between two looks for room.
+	roomEvery = time.Second
 	// crowdedIdle is how long a bucket may be unused while few are free.
 	crowdedIdle = 5 * time.Second
 	// maxEvicted bounds the leases that are given up a second: a few calls of the server's.
@@ -24,6 +26,7 @@ func (l *loop) scarce() bool { return l.c.reg.Buckets() > int64(l.c.cfg.maxBucke
 // is dropped with the answer. While the server is away, or rows wait for room, nothing leased is given up.
 func (l *loop) makeRoom() {
 	l.sweep(l.collect())
+	l.c.reg.SweepInvented()
 	if l.c.lost.Load() || l.outbox.Usage.Behind || len(l.limbo) > maxEvicted {
 		return
 	}

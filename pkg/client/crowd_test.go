@@ -105,3 +105,24 @@ func TestTenantsComeToTheSameShare(t *testing.T) {
 		}
 	})
 }
+
+// Tenants that nobody made do not keep those out that there are.
+func TestInventedTenantsLeaveRoomForOthers(t *testing.T) {
+	bubble(t, plans(1, requests(1000, 1000)), func(t *testing.T, s *fake) {
+		for i := range 20 {
+			id := fmt.Sprint("real-", i)
+			s.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
+		}
+		c := dial(t, s, WithMaxBuckets(200))
+		for i := range 20 {
+			for k := range 300 {
+				c.Allow(t.Context(), tenant(fmt.Sprint("invented-", i, "-", k)))
+			}
+			time.Sleep(1500 * time.Millisecond)
+			if d := c.Allow(t.Context(), tenant(fmt.Sprint("real-", i))); !d.Allowed {
+				t.Errorf("at %d: a tenant that there is was denied: %+v", i, d)
+			}
+		}
+		shut(t, c)
+	})
+}

@@ -232,9 +232,11 @@ func (l *loop) step() time.Duration {
 			l.reportAt = now.Add(jitter(c.cfg.reportInterval, 0.1))
 		}
 	}
-	if (c.pressed.Load() || l.scarce()) && c.now()-l.sweptAt > int64(time.Second/time.Microsecond) {
+	if wait := roomEvery - time.Duration(c.now()-l.sweptAt)*time.Microsecond; wait <= 0 && (c.pressed.Load() || l.scarce()) {
 		c.pressed.Store(false)
 		l.makeRoom()
+	} else if c.pressed.Load() {
+		sleep = min(sleep, max(wait, 0))
 	}
 	if next := c.reserved.expire(now, false); !next.IsZero() {
 		sleep = min(sleep, next.Sub(now))

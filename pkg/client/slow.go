@@ -115,6 +115,7 @@ func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	if err != nil {
 		c.pressed.Store(true)
 		c.crowded.Add(1)
+		c.rouse()
 		return nil, ReasonCrowded
 	}
 	if fresh {

@@ -1,16 +1,18 @@
 package arch_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Every HTTP listener has the bounds of internal/listen: nobody else makes a server, nor serves without one.
+// Every listener has the bounds of internal/listen: nobody else makes a server by HTTP, nor serves without one, and who makes one of gRPC bounds it.
 func TestEveryListenerIsBounded(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "--cached", "--others", "--exclude-standard", "*.go").Output()
 	if err != nil {
@@ -22,10 +24,14 @@ func TestEveryListenerIsBounded(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "internal/listen/") || strings.HasPrefix(name, "loadtest/bench/") {
 			continue
 		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, filepath.Join("../..", name), nil, parser.SkipObjectResolution)
+		text, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {
-			continue // deleted, or somebody else's
+			continue // deleted
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			continue // somebody else's
 		}
 		files++
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -33,7 +39,15 @@ func TestEveryListenerIsBounded(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if x, ok := s.X.(*ast.Ident); !ok || x.Name != "http" {
+			x, ok := s.X.(*ast.Ident)
+			if ok && x.Name == "grpc" && s.Sel.Name == "NewServer" && !strings.HasPrefix(name, "loadtest/") {
+				for _, bound := range []string{"grpc.MaxHeaderListSize(", "grpc.MaxConcurrentStreams(", "grpc.MaxRecvMsgSize(", "listen.NewHealth()", "listen.Bounded("} {
+					if !bytes.Contains(text, []byte(bound)) {
+						t.Errorf("%s: a gRPC server without %s", fset.Position(s.Pos()), bound)
+					}
+				}
+			}
+			if !ok || x.Name != "http" {
 				return true
 			}
 			switch s.Sel.Name {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -179,7 +180,7 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 func readiness(s client.Stats) (ready bool, reason string) {
 	switch {
 	case s.PolicyVersion == 0:
-		return false, "no policy is known yet: no server was reached, or none takes the key; the log says why"
+		return false, "no policy is known yet: no server was reached, or none takes the key: " + cmp.Or(s.Unreachable, "none has answered")
 	case s.Lost:
 		return true, "the server is out of contact: leases go on"
 	}

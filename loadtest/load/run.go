@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -420,7 +421,8 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 	group.SetLimit(16)
 	for i := range clients {
 		group.Go(func() error {
-			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second), client.WithCloseWait(closeWait)}
+			opts := []client.Option{client.WithAgent(fmt.Sprintf("%s-%d", c.Agent, i)), client.WithFirstWait(10 * time.Second), client.WithMaxWait(5 * time.Second), client.WithCloseWait(closeWait),
+				client.WithLogger(slog.New(slog.DiscardHandler))} // hundreds would say the same
 			if c.Key != "" {
 				opts = append(opts, client.WithKey(c.Key))
 			}

@@ -201,6 +201,7 @@ func (l *loop) inform(infos []limit.Tenant) {
 // contact keeps count of calls that fail, and says when the server is lost.
 func (l *loop) contact(err error) {
 	c := l.c
+	l.reached(err)
 	if err == nil {
 		l.fails, l.nextTry = 0, 0
 		if c.lost.Swap(false) {

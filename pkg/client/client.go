@@ -80,12 +80,13 @@ type Client struct {
 }
 
 // Dial returns a client of the quota server at target: host:port, several of them
-// with commas between for servers that share their engines, unix:PATH, or any
-// other target that gRPC knows. It waits up to WithFirstWait for the first
-// policy, and succeeds without one: it fails only for invalid options and journals. ctx
+// with commas between for servers that share their engines, unix:PATH, or
+// dns:HOST:PORT. It waits up to WithFirstWait for the first policy, and succeeds without one: it fails only for invalid
+// addresses, options and journals. While no server answers, Stats.Unreachable says why, and so does the log, once. ctx
 // bounds the wait, not the client's life. Close must be called.
 func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	cfg := defaults()
+	cfg.target = target
 	for _, o := range opts {
 		o(&cfg)
 	}
@@ -93,9 +94,9 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		cfg.agent = agentID()
 	}
 	if cfg.logger == nil {
-		cfg.logger = slog.New(slog.DiscardHandler)
+		cfg.logger = defaultLogger()
 	}
-	if err := cfg.validate(target); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	if cfg.switchFile != "" {
@@ -156,14 +157,13 @@ func defaults() config {
 	}
 }
 
-func (c *config) validate(target string) error {
+func (c *config) validate() error {
 	var faults []error
 	check := func(ok bool, what string) {
 		if !ok {
 			faults = append(faults, fmt.Errorf("%w: %s", ErrOption, what))
 		}
 	}
-	check(target != "", "no server is named")
 	check(limit.ValidAgent(c.agent) || c.agent == "" && c.journal != "", "an agent id is 1 to 128 bytes of [A-Za-z0-9._:-]")
 	check(!strings.ContainsAny(c.key, "\r\n"), "a key is one line")
 	check(c.unknown <= AllowUnknown, "no such Unknown")

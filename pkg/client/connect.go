@@ -15,11 +15,34 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/f4ee788f/quota/internal/target"
 	"github.com/f4ee788f/quota/internal/wire"
 )
 
+// servers splits addresses with commas between, and refuses what cannot be meant. A dialer may have names of its own.
+func servers(text string, cfg *config) ([]string, error) {
+	if (cfg.dialer != nil || cfg.api != nil) && strings.HasPrefix(text, "passthrough:") {
+		return []string{text}, nil
+	}
+	all := strings.Split(text, ",")
+	for i, a := range all {
+		all[i] = strings.TrimSpace(a)
+		if err := target.Check(all[i]); err != nil {
+			return nil, err
+		}
+		if len(all) > 1 && strings.HasPrefix(all[i], "dns:") {
+			return nil, fmt.Errorf("%q is one of several servers: write HOST:PORT or unix:PATH", all[i])
+		}
+	}
+	return all, nil
+}
+
 // connect prepares the connection; it is made when first used.
-func connect(target string, cfg *config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func connect(text string, cfg *config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	all, err := servers(text, cfg)
+	if err != nil {
+		return nil, err
+	}
 	opts := append([]grpc.DialOption{
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -43,22 +66,17 @@ func connect(target string, cfg *config, more ...grpc.DialOption) (*grpc.ClientC
 	if cfg.dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(cfg.dialer))
 	}
-	if !strings.Contains(target, ",") {
-		if !strings.Contains(target, ":") { // gRPC would take port 443
-			return nil, fmt.Errorf("server %q: write HOST:PORT", target)
-		}
-		return grpc.NewClient(target, opts...)
+	if len(all) == 1 {
+		return grpc.NewClient(all[0], opts...)
 	}
 	var state resolver.State
-	for _, a := range strings.Split(target, ",") {
-		if a = strings.TrimSpace(a); a != "" {
-			host, _, err := net.SplitHostPort(a)
-			if err != nil {
-				return nil, fmt.Errorf("server %q: write HOST:PORT", a)
-			}
-			// Each server's certificate is held to its own name, not to the list's.
-			state.Addresses = append(state.Addresses, resolver.Address{Addr: a, ServerName: host})
+	for _, a := range all {
+		// Each server's certificate is held to its own name, not to the list's.
+		host := "localhost" // as gRPC has it of a Unix socket
+		if !strings.HasPrefix(a, "unix:") {
+			host, _, _ = net.SplitHostPort(a) // checked
 		}
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: a, ServerName: host})
 	}
 	list := manual.NewBuilderWithScheme("quota")
 	list.InitialState(state)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ var exampleServer *fake
 type withExamples struct{ m *testing.M }
 
 func (w withExamples) Run() int {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // clients that chose no logger use it
 	path := ExampleServer[len("unix:"):]
 	l, err := net.Listen("unix", path)
 	if err != nil {

@@ -77,6 +77,8 @@ type loop struct {
 	since     time.Time // of the first of them
 	nextTry   int64
 
+	reach reach // whether the server answers
+
 	unresolved []*agent.Tenant // that the server's answers left out; logged once
 	askFails   int             // times in a row that some were, and
 	askAt      int64           // when these are asked for again: others do not wait for them
@@ -474,6 +476,7 @@ func (d *decided) add(e *agent.Entry) {
 
 // watchEvent is what the server pushed.
 type watchEvent struct {
+	failed   error // nothing was: the call failed
 	rules    *limit.Rules
 	tenants  []limit.Tenant
 	switches *limit.Switches
@@ -483,6 +486,9 @@ type watchEvent struct {
 }
 
 func (l *loop) onWatched(e watchEvent) {
+	if l.reached(e.failed); e.failed != nil {
+		return
+	}
 	c, policies := l.c, e.rules != nil || e.trial != nil
 	if e.rules != nil {
 		l.collect() // what was admitted until here is of the version before
@@ -584,6 +590,7 @@ func (l *loop) pulse() Stats {
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
 		Renewals: l.count.renewals, Tenants: l.count.tenants, Window: int64(l.window.size), Pressing: int64(len(l.pressing)), Strain: l.strain.now(c.now()),
 		Buckets: c.reg.Buckets(), LiveTenants: int64(c.reg.Tenants()), PolicyVersion: c.reg.Version(), Lost: c.lost.Load(),
+		Unreachable: l.reach.why, UnreachableSince: l.reach.since,
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
 	}

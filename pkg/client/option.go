@@ -42,6 +42,7 @@ const (
 )
 
 type config struct {
+	target          string // as the caller wrote it
 	agent           string
 	key             string
 	tls             *tls.Config
@@ -166,5 +167,5 @@ func WithReservationTime(d time.Duration) Option {
 func WithMaxReservations(n int) Option { return func(c *config) { c.maxReservations = n } }
 
 // WithLogger takes logs of what changes: contact lost and found, policies, fenced
-// epochs. By default nothing is logged.
+// epochs. By default warnings and errors go to slog.Default().
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -57,7 +56,7 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (done Reco
 		o(&cfg)
 	}
 	if cfg.logger == nil {
-		cfg.logger = slog.New(slog.DiscardHandler)
+		cfg.logger = defaultLogger()
 	}
 	conn, err := connect(target, &cfg)
 	if err != nil {

@@ -45,6 +45,11 @@ type Stats struct {
 	PolicyVersion int64 // 0 until one is known
 	Lost          bool  // the server is out of contact
 
+	// Unreachable is why the server did not answer the last call; empty while it does. UnreachableSince is when the first
+	// of these calls failed. A client that asks nothing may be unreachable for a while before it is Lost.
+	Unreachable      string
+	UnreachableSince time.Time
+
 	Reservations  int64 // that live
 	UnitsReserved int64 // theirs
 	Expired       int64 // reservations that were cancelled because nobody ended them in time

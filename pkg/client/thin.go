@@ -17,6 +17,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/ask"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/target"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -88,7 +89,10 @@ type ThinStats struct {
 	Unknown, Deadlined, Crowded int64
 	// Unaccounted is units admitted that no ledger will ever show: AllowUnknown.
 	Unaccounted int64
-	Away        bool // the agent is out of contact
+	Away        bool   // the agent is out of contact
+	Unreachable string // why; empty while it is there
+	// UnreachableSince is when it went away; zero while it is there.
+	UnreachableSince time.Time
 }
 
 // question is a request that waits for its answer.
@@ -112,31 +116,31 @@ type told struct {
 	remaining, reset int64
 }
 
-// DialAgent returns a client of the quota-agent at target: unix:PATH, host:port, or any other target that
-// gRPC knows: what the agent has as --grpc-addr. It waits up to WithFirstWait for the agent, and succeeds
+// DialAgent returns a client of the quota-agent at an address: unix:PATH or host:port, which is what
+// the agent has as --grpc-addr. It waits up to WithFirstWait for the agent, and succeeds
 // without it: it fails only for invalid options. ctx bounds the wait, not the client's life. Close must be called.
 //
 // Of the options those count that say how to connect and how to wait: WithTLS, WithDialer, WithUnknown, WithFirstWait, WithMaxWait,
 // WithMaxWaiting and WithLogger.
-func DialAgent(ctx context.Context, target string, opts ...Option) (*Thin, error) {
+func DialAgent(ctx context.Context, to string, opts ...Option) (*Thin, error) {
 	cfg := defaults()
 	for _, o := range opts {
 		o(&cfg)
 	}
 	cfg.agent = "thin" // it has no name of its own
 	if cfg.logger == nil {
-		cfg.logger = slog.New(slog.DiscardHandler)
+		cfg.logger = defaultLogger()
 	}
-	if err := cfg.validate(target); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	open, hangUp, err := carriers(target, &cfg)
+	open, hangUp, err := carriers(to, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	life, cancel := context.WithCancel(context.Background())
 	t := &Thin{
-		cfg: cfg, log: cfg.logger.With("quota_agent", target), open: open, hangUp: hangUp, cancel: cancel,
+		cfg: cfg, log: cfg.logger.With("quota_agent", to), open: open, hangUp: hangUp, cancel: cancel,
 		ended: make(chan struct{}), first: make(chan struct{}), wake: make(chan struct{}, 1),
 		sent: make(map[uint64]*question), limits: make(map[limitKey]*limit.Limit), drained: make(chan struct{}),
 	}
@@ -153,15 +157,16 @@ func DialAgent(ctx context.Context, target string, opts ...Option) (*Thin, error
 	return t, nil
 }
 
-// carriers returns what opens streams to target: lines of their own, or with TLS streams of gRPC, over a
+// carriers returns what opens streams to an address: lines of their own, or with TLS streams of gRPC, over a
 // connection that hangUp ends.
-func carriers(target string, cfg *config) (open func(context.Context) (ask.Carrier, error), hangUp func() error, err error) {
+func carriers(to string, cfg *config) (open func(context.Context) (ask.Carrier, error), hangUp func() error, err error) {
 	if cfg.tls == nil {
-		network, addr := "tcp", target
-		if path, ok := strings.CutPrefix(target, "unix:"); ok {
+		if err := target.Check(to); err != nil {
+			return nil, nil, err
+		}
+		network, addr := "tcp", strings.TrimPrefix(to, "dns:")
+		if path, ok := strings.CutPrefix(to, "unix:"); ok {
 			network, addr = "unix", strings.TrimPrefix(path, "//")
-		} else if _, _, err := net.SplitHostPort(addr); err != nil {
-			return nil, nil, fmt.Errorf("quota-agent %q: write HOST:PORT or unix:PATH", target)
 		}
 		dial := func(ctx context.Context) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialWait)
@@ -180,7 +185,7 @@ func carriers(target string, cfg *config) (open func(context.Context) (ask.Carri
 			return l, nil
 		}, func() error { return nil }, nil
 	}
-	conn, err := connect(target, cfg,
+	conn, err := connect(to, cfg,
 		// Windows that are never waited for: without them gRPC measures the line with a ping for each message.
 		grpc.WithStaticStreamWindowSize(4*ask.MaxBytes), grpc.WithStaticConnWindowSize(4*ask.MaxBytes),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
@@ -363,6 +368,7 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 		t.state = talking
 	}
 	t.flying, t.ending, t.stats.Away = false, false, false
+	t.stats.Unreachable, t.stats.UnreachableSince = "", time.Time{}
 	if t.cfg.tls == nil {
 		t.leave = func() { cause(errSilent) }
 	}
@@ -535,7 +541,10 @@ func (t *Thin) awayLocked(err error) {
 		}
 		t.state = away
 	}
-	t.stats.Away = true
+	if !t.stats.Away {
+		t.stats.UnreachableSince = time.Now()
+	}
+	t.stats.Away, t.stats.Unreachable = true, t.cfg.explain(err)
 	for _, q := range t.queue {
 		if q.over {
 			t.release(q)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/f4ee788f/quota/internal/limit"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -14,14 +16,22 @@ import (
 func (c *Client) watch(ctx context.Context, to chan<- watchEvent) {
 	req := &quotav1.WatchRequest{Agent: c.cfg.agent, Epoch: c.epoch}
 	w := watcher{c: c, req: req, to: to}
-	fails := 0
+	fails, answered := 0, false
 	for ctx.Err() == nil {
-		err := w.follow(ctx, func() { fails = 0 })
+		err := w.follow(ctx, func() { fails, answered = 0, true })
 		if ctx.Err() != nil {
 			return
 		}
 		fails++
-		if fails == 3 {
+		_, called := status.FromError(err) // what came was of no use otherwise, or the server ended the stream
+		if called {
+			select {
+			case to <- watchEvent{failed: err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if fails == 3 && (answered || !called) { // before the first answer the loop says it
 			c.log.Warn("changes are not followed at present", "error", err)
 		}
 		t := time.NewTimer(retryIn(fails, 2*firstRetry, lastRetry))

@@ -12,18 +12,24 @@ TOOLS := $(CURDIR)/bin/tools
 # The version comes from git above; a clone that belongs to another user must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
+# Go says nothing while it compiles.
+BUILDING = @echo 'compiling: seconds, or some minutes the first time, while modules are fetched too'
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## quota-server, quota-agent, quotactl and loadtest into bin/
+build: ## quota-server, quota-agent, quotactl and loadtest into bin/, linked statically
 	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... ./loadtest
+	$(BUILDING)
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... ./loadtest
 
 .PHONY: demo
 demo: ## server, gateway and upstream in one go: three tenants, a plan change, the books compared
-	@$(GO) run ./loadtest/demo
+	$(BUILDING)
+	@echo 'then the demo runs for half a minute, and ends with "demo: ok"'
+	@CGO_ENABLED=0 $(GO) run ./loadtest/demo
 
 .PHONY: run
 run: build ## keep a server up with the example policy
@@ -35,14 +41,17 @@ test: ## vet and every test, with the race detector, on real engines
 
 .PHONY: sim
 sim: ## the simulation, against one ideal limiter; writes its tables and charts into docs (ARGS=-check only compares)
+	$(BUILDING)
 	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
 
 .PHONY: chaos
 chaos: ## real processes, faults from SEED=n, then the ledger held to the gateways' own counts
+	$(BUILDING)
 	@$(GO) run ./loadtest/chaos -seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: bench
 bench: ## decisions against other limiters and against one atomic add, on 1 and 2 cores
+	$(BUILDING)
 	@cd loadtest/bench && $(GO) test -run '^$$' -bench . -benchmem -cpu 1,2 $(ARGS) ./...
 
 .PHONY: bench-decision
@@ -65,10 +74,12 @@ bench-peers: build ## decisions beside peers: in process, and over a socket besi
 
 .PHONY: bench-ledger
 bench-ledger: ## report rows from gRPC to the roll-ups, the ledger's size, a database that was away (ARGS="-only intake")
+	$(BUILDING)
 	@$(GO) run ./loadtest/books $(ARGS)
 
 .PHONY: bench-reports
 bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; takes 16 GB (ARGS="-days 62")
+	$(BUILDING)
 	@$(GO) run ./loadtest/books -only reports $(ARGS)
 
 .PHONY: bench-renewal

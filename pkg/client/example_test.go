@@ -1,0 +1,120 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// dial is client.Dial(ctx, "quota.internal:7600") for the examples, with patience for a machine that is busy.
+func dial() *client.Client {
+	quota, err := client.Dial(context.Background(), client.ExampleServer, client.WithFirstWait(time.Minute), client.WithMaxWait(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	return quota
+}
+
+// The tenant's plan has a burst of three requests.
+func ExampleClient_Allow() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	for range 4 {
+		d := quota.Allow(ctx, client.Attribute{Name: "tenant", Value: "acme"})
+		if !d.Allowed {
+			fmt.Println("denied by", d.Limit())
+			continue
+		}
+		fmt.Println("allowed")
+	}
+	// Output:
+	// allowed
+	// allowed
+	// allowed
+	// denied by requests
+}
+
+// A handle is resolved once, for attributes that are asked about often.
+func ExampleClient_Limiter() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	limiter, err := quota.Limiter(ctx, client.Attribute{Name: "tenant", Value: "globex"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 4 {
+		fmt.Println(limiter.Allow())
+	}
+	// Output:
+	// true
+	// true
+	// true
+	// false
+}
+
+// Work that would rather wait than be denied waits its turn: the plan lets fifty mails a second go, one at a time.
+func ExampleClient_Wait() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	for _, mail := range []string{"first", "second", "third"} {
+		if d := quota.Wait(ctx, client.Attribute{Name: "tenant", Value: "hooli"}); d.Allowed {
+			fmt.Println("sent the", mail)
+		}
+	}
+	// Output:
+	// sent the first
+	// sent the second
+	// sent the third
+}
+
+// What a request costs may be known only at its end: reserve the most it can be, and commit what it was.
+func ExampleClient_Reserve() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	tenant := client.Attribute{Name: "tenant", Value: "initech"}
+	r, d := quota.Reserve(ctx, 3, tenant)
+	if r == nil {
+		fmt.Println("denied by", d.Limit())
+		return
+	}
+	defer r.Cancel() // does nothing after Commit
+	if err := r.Commit(1); err != nil {
+		fmt.Println(err)
+	}
+	for range 3 {
+		fmt.Println("of the two units that came back:", quota.Allow(ctx, tenant).Allowed)
+	}
+	// Output:
+	// of the two units that came back: true
+	// of the two units that came back: true
+	// of the two units that came back: false
+}
+
+// A middleware answers what a limit denies, before the handler sees it.
+func ExampleMiddleware() {
+	quota := dial()
+	defer quota.Close(context.Background())
+	app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	limited := client.Middleware(quota)(app)
+	for range 4 {
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.Header.Set("X-Tenant", "umbrella") // set, or cleared, by whoever authenticates
+		answer := httptest.NewRecorder()
+		limited.ServeHTTP(answer, request)
+		fmt.Println(answer.Code, "Retry-After:", answer.Header().Get("Retry-After") != "")
+	}
+	// Output:
+	// 200 Retry-After: false
+	// 200 Retry-After: false
+	// 200 Retry-After: false
+	// 429 Retry-After: true
+}

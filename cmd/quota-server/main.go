@@ -17,6 +17,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/fault"
 	"github.com/f4ee788f/quota/internal/flagenv"
+	"github.com/f4ee788f/quota/internal/hangup"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/internal/version"
 	"github.com/f4ee788f/quota/migrations"
@@ -93,6 +94,7 @@ func run(ctx context.Context, second func(), args []string) error {
 	if err != nil {
 		return err
 	}
+	defer hangup.Outlive(s.Log())()
 	go collect(ctx)
 	context.AfterFunc(ctx, second) // a second signal ends the process at once
 	return s.Run(ctx)

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/f4ee788f/quota/internal/hangup"
 	"github.com/f4ee788f/quota/internal/server"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -46,6 +45,9 @@ type Server struct {
 func Embedded(dir, policyFile string) Config {
 	return Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", DataDir: dir, Policy: policyFile}
 }
+
+// Log is the server's.
+func (s *Server) Log() *slog.Logger { return s.log }
 
 // New opens everything and listens. Run serves, and closes what was opened.
 func New(ctx context.Context, c Config) (_ *Server, err error) {
@@ -117,7 +119,6 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 
 // Run serves until ctx ends, drains, and closes everything in reverse. It is called once.
 func (s *Server) Run(ctx context.Context) error {
-	defer hangup.Outlive(s.log)()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { s.migrate.run(background) })

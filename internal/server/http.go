@@ -103,7 +103,9 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
 		defer cancel()
-		r = withQuery(r.WithContext(ctx))
+		answer := &pageTurn{then: func() {}}
+		defer func() { answer.then() }()
+		r = withQuery(r.WithContext(context.WithValue(ctx, pageTurnKey{}, answer)))
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		gateway.ServeHTTP(w, r)
 	})

@@ -51,7 +51,9 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	if !whenWritten(ctx, end) {
+		defer end()
+	}
 	return handler(ctx, req)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/fault"
@@ -13,6 +14,8 @@ import (
 const (
 	// maxReads is how many calls that read pages go on at a time: each holds its page, in several forms.
 	maxReads = 16
+	// maxReadsOfKey is how many of them are of one key.
+	maxReadsOfKey = 8
 	// readWait is how long one more waits for its turn.
 	readWait = 2 * time.Second
 	// maxUnread is how many bytes of large answers may be unread by those who asked before pages are refused.
@@ -21,11 +24,15 @@ const (
 
 // reads bounds what calls that read pages take. What changes something, and what agents ask, is not among them.
 type reads struct {
-	turns   chan struct{}
 	answers *answers
+
+	mu    sync.Mutex
+	n     int
+	of    map[string]int // by key
+	ended chan struct{}  // closed when a turn ends; nil where nobody waits
 }
 
-func newReads() *reads { return &reads{turns: make(chan struct{}, maxReads), answers: new(answers)} }
+func newReads() *reads { return &reads{answers: new(answers), of: make(map[string]int)} }
 
 // readsPages reports whether a method answers with a page, or more.
 func readsPages(method string) bool {
@@ -47,21 +54,62 @@ func (r *reads) begin(ctx context.Context, method string) (end func(), err error
 	if n := r.answers.unread.Load(); n > maxUnread {
 		return nil, fmt.Errorf("%w: %d MiB of answers of this server are unread by those who asked; it sends no page before they are", fault.ErrBusy, n>>20)
 	}
-	select {
-	case r.turns <- struct{}{}:
-		return r.end, nil
-	default:
-	}
+	who := principalOf(ctx).name
 	late := time.NewTimer(readWait)
 	defer late.Stop()
-	select {
-	case r.turns <- struct{}{}:
-		return r.end, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-late.C:
-		return nil, fmt.Errorf("%w: %d pages are being read from this server, as many as it reads at once; try again", fault.ErrBusy, maxReads)
+	for {
+		ended := r.take(who)
+		if ended == nil {
+			return func() { r.end(who) }, nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-late.C:
+			return nil, fmt.Errorf("%w: this server reads %d pages at a time, %d of one key, and has as many to read; try again", fault.ErrBusy, maxReads, maxReadsOfKey)
+		}
 	}
 }
 
-func (r *reads) end() { <-r.turns }
+// take takes a turn, or returns what is closed when there may be one.
+func (r *reads) take(who string) (ended <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n >= maxReads || r.of[who] >= maxReadsOfKey {
+		if r.ended == nil {
+			r.ended = make(chan struct{})
+		}
+		return r.ended
+	}
+	r.n++
+	r.of[who]++
+	return nil
+}
+
+func (r *reads) end(who string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n--
+	if r.of[who]--; r.of[who] == 0 {
+		delete(r.of, who)
+	}
+	if r.ended != nil {
+		close(r.ended)
+		r.ended = nil
+	}
+}
+
+// pageTurn is what a REST call does once its answer is written: until then the page is in memory, in several forms.
+type pageTurn struct{ then func() }
+
+type pageTurnKey struct{}
+
+// whenWritten has a call end its turn when its answer is written, and reports whether it does: by gRPC see answers.
+func whenWritten(ctx context.Context, end func()) bool {
+	w, ok := ctx.Value(pageTurnKey{}).(*pageTurn)
+	if ok {
+		w.then = end
+	}
+	return ok
+}

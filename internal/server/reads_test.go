@@ -3,12 +3,14 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -20,14 +22,22 @@ import (
 func TestPagesAreReadByAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads()
-		begin := func(method string) (func(), error) { return r.begin(t.Context(), method) }
+		as := func(key string) context.Context {
+			return context.WithValue(t.Context(), principalKey{}, principal{name: key})
+		}
+		begin := func(method string) (func(), error) { return r.begin(as("third"), method) }
 		var ends []func()
-		for range maxReads {
-			end, err := begin(quotav1.LedgerService_ListQuarantine_FullMethodName)
+		for i := range maxReads {
+			end, err := r.begin(as([]string{"first", "second"}[i/maxReadsOfKey]), quotav1.LedgerService_ListQuarantine_FullMethodName)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ends = append(ends, end)
+			if i == maxReadsOfKey-1 {
+				if _, err := r.begin(as("first"), quotav1.UsageService_ListBreakdown_FullMethodName); !errors.Is(err, fault.ErrBusy) {
+					t.Errorf("one more page of a key: %v, want ErrBusy", err)
+				}
+			}
 		}
 		if _, err := begin(quotav1.UsageService_ListBreakdown_FullMethodName); !errors.Is(err, fault.ErrBusy) {
 			t.Errorf("one more page: %v, want ErrBusy", err)
@@ -111,4 +121,33 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	until("another", one)
 	conn.Close()
 	until("its caller is gone", none)
+}
+
+// A REST call has its turn until its answer is written: it is not done when the page is read.
+func TestARestPageHasItsTurnUntilItIsWritten(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{log: slog.New(slog.DiscardHandler), keys: &keyring{insecureOpen: true}, metrics: m, reads: newReads()}
+	info := &grpc.UnaryServerInfo{FullMethod: quotav1.UsageService_GetUsage_FullMethodName}
+	page := func(ctx context.Context) {
+		t.Helper()
+		if _, err := g.unary(ctx, &quotav1.GetUsageRequest{}, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page(t.Context())
+	if g.reads.n != 0 {
+		t.Errorf("%d turns are taken after a call by gRPC, want none", g.reads.n)
+	}
+	var answer pageTurn
+	page(context.WithValue(t.Context(), pageTurnKey{}, &answer))
+	if g.reads.n != 1 {
+		t.Errorf("%d turns are taken before the answer is written, want 1", g.reads.n)
+	}
+	answer.then()
+	if g.reads.n != 0 {
+		t.Errorf("%d turns are taken once it is, want none", g.reads.n)
+	}
 }

@@ -256,6 +256,9 @@ func (t *timeline) edges(p Period) []int64 {
 		add(s.From)
 		add(s.To)
 	}
+	if len(t.subscriptions) > 0 {
+		add(t.subscriptions[0].From + 3600) // usage of the hours before is told apart by made
+	}
 	for _, v := range t.versions {
 		add(v.From)
 	}

@@ -185,13 +185,17 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 	for i := range rows {
 		row := rows[i].row(table)
 		var err error
-		if good >= 0 && rows[i].like(&rows[good]) {
-			err = checkText("attributes", row.Attributes, MaxAttributes)
-		} else {
-			err = in.rules.Judge(r.Agent, &row)
-			if err == nil && r.Barred != nil {
-				err = r.Barred(&row)
+		if r.Barred != nil { // first: what is wrong with another's row is not to be told as if it were his
+			if err = r.Barred(&row); err != nil {
+				err = fmt.Errorf("%s%w", BarredPrefix, err)
 			}
+		}
+		switch {
+		case err != nil:
+		case good >= 0 && rows[i].like(&rows[good]):
+			err = checkText("attributes", row.Attributes, MaxAttributes)
+		default:
+			err = in.rules.Judge(r.Agent, &row)
 		}
 		if err == nil {
 			good = i

@@ -42,6 +42,10 @@ type Report struct {
 	Barred func(*Row) error
 }
 
+// BarredPrefix begins the reason of a row that is in quarantine because it was Barred. Such rows hold back no statement: whoever
+// brought them has no say in whose they are.
+const BarredPrefix = "barred: "
+
 // Origin is what an epoch goes on from: an earlier one of the agent that takes no more, for the ledger rejected a report of
 // it, or has forgotten some that nobody can send again. What waited there is in the later epoch. It is a condition of
 // the report that says so, not a part of it: the ledger takes that report only where it has not settled more of the

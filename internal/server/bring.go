@@ -115,6 +115,10 @@ func (b *bringing) judge(ctx context.Context, row *ledger.Row) error {
 				time.Unix(began, 0).UTC().Format(time.RFC3339), slot)
 		}
 	}
+	if ended := t.Ended(); ended != 0 && row.Slot >= ended {
+		return refuse("tenant %s was deleted at %s, and slot %s is after: no statement would have it", limit.Quote(row.Tenant),
+			time.Unix(ended, 0).UTC().Format(time.RFC3339), slot)
+	}
 	plan, inForce := t.inForce(row.Slot)
 	if row.Version == 0 {
 		if row.Version = inForce; inForce == 0 {

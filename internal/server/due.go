@@ -115,11 +115,14 @@ func (s *statementService) closeDue(ctx context.Context, actor, tenant string, o
 		if !c.pays { // it is on others'
 			return nil
 		}
-		if ended := subscriber.Ended(); ended != 0 && c.next.From >= ended { // all that it owes is closed
-			return nil
-		}
 		if c.next.To > s.now().Add(-o.grace).Unix() {
 			return nil
+		}
+		if ended := subscriber.Ended(); ended != 0 && c.next.From >= ended { // deleted: its last statements are those of late usage
+			last, err := s.draft(ctx, tenant, func(c *course, _ int64) (billing.Period, error) { return c.next, nil })
+			if err == nil && last.Statement != nil && len(last.Lines) == 0 && len(last.withheld) == 0 {
+				return nil
+			}
 		}
 		if d.period = c.next; d.period != period {
 			tried, period = 0, d.period

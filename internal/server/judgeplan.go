@@ -68,7 +68,9 @@ func (j *Judge) readHistories(ctx context.Context, in *inquiry, ids []string) er
 				h.plans = append(h.plans, s.Plan)
 			}
 		}
-		known.plans.put(id, h)
+		if h.plans != nil { // that nobody made it ends when somebody does
+			known.plans.put(id, h)
+		}
 		in.histories[id] = h
 	}
 	return nil

@@ -58,8 +58,12 @@ func (k *keyring) replace(keys []credential, ever bool) {
 	byHash := make(map[[sha256.Size]byte]credential, len(keys))
 	k.mu.Lock()
 	for _, c := range keys {
-		if c.usage = k.byHash[c.hash].usage; c.usage == nil {
+		was := k.byHash[c.hash]
+		if c.usage = was.usage; c.usage == nil {
 			c.usage = new(usage)
+		}
+		if was.scope != nil && c.scope != nil {
+			c.scope = was.scope // streams have it, and it never changes
 		}
 		byHash[c.hash] = c
 	}

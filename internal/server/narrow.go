@@ -123,6 +123,7 @@ func (s *scope) bar(ctx context.Context, r *ledger.Report) error {
 	}
 	r.Barred = func(row *ledger.Row) error {
 		switch {
+		case seen[row.Tenant] == above && row.Admitted == 0 && row.Overage == 0: // a limit of an ancestor denied the key's tenant
 		case seen[row.Tenant] != within:
 			return s.notFor(row.Tenant)
 		case !s.hasLimit(row.Limit):
@@ -163,7 +164,8 @@ func (s *scope) tell(ctx context.Context, m *quotav1.WatchResponse) {
 		m.Tenants = slices.DeleteFunc(m.Tenants, func(*quotav1.Tenant) bool { i++; return !is[i] })
 	}
 	if m.Switches != nil && len(m.Switches.DeniedTenants) > 0 {
-		is, i := known(m.Switches.DeniedTenants), -1
-		m.Switches.DeniedTenants = slices.DeleteFunc(slices.Clone(m.Switches.DeniedTenants), func(string) bool { i++; return !is[i] })
+		// Nobody says switches again: one that may be of the key's tenants is told.
+		is, i := s.reach(ctx, m.Switches.DeniedTenants), -1
+		m.Switches.DeniedTenants = slices.DeleteFunc(slices.Clone(m.Switches.DeniedTenants), func(string) bool { i++; return is[i] == outside })
 	}
 }

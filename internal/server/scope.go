@@ -181,7 +181,7 @@ func (s *scope) changed(tenants []limit.Tenant) {
 	}
 	for i := range tenants {
 		t := &tenants[i]
-		if t.Parent != "" && !(*known)[t.Parent] && ((*known)[t.ID] || s.tenants.Has(t.ID)) {
+		if ((*known)[t.ID] || s.tenants.Has(t.ID)) && (len(*known) > 0 || t.Parent != "") {
 			s.stale.Store(true)
 			return
 		}

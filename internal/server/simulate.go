@@ -49,7 +49,11 @@ func (t *trial) takes(in *billing.Input) {
 	// No usage is of this version: all of it is priced by what holds then, which is it alone.
 	in.Versions = []billing.Version{{Number: 1 << 62, Prices: t.prices}}
 	if t.plan != "" && (t.tenant == "" || t.tenant == in.Tenant) {
-		in.Subscriptions = []billing.Subscription{{Plan: t.plan, From: in.Subscriptions[0].From}}
+		had := billing.Subscription{Plan: t.plan, From: in.Subscriptions[0].From}
+		if last := in.Subscriptions[len(in.Subscriptions)-1]; last.Plan == "" { // deleted
+			had.To = last.From
+		}
+		in.Subscriptions = []billing.Subscription{had}
 		for i := range in.Usage {
 			in.Usage[i].Plan = "" // as if it had been admitted under that plan
 		}

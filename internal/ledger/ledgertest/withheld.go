@@ -42,8 +42,16 @@ func withheld(t *testing.T, fresh func(testing.TB) Engine) {
 	wants("before the last slots", slot, ledger.Withheld{Tenant: "acme", Rows: 1, Units: 5})
 	wants("all", slot+301, ledger.Withheld{Tenant: "acme", Rows: 3, Units: 1<<40 + 12}, ledger.Withheld{Tenant: "zeta", Rows: 1, Units: 13})
 
+	// What somebody brings of tenants that are not his holds none of them back, whatever else is wrong with it.
+	barred := ledger.NewReport("b", 0, 1, 0, []ledger.Row{row("acme", "new", slot, 23), row("acme", "old", slot, 29)}, Start.UnixMilli(), false)
+	barred.Barred = func(*ledger.Row) error { return errors.New("not his") }
+	if receipts, err := s.Settle(t.Context(), []ledger.Report{barred}); err != nil || receipts[0].Status != ledger.Settled {
+		t.Fatalf("settle: %v, %v", receipts, err)
+	}
+	wants("with another's rows", slot+301, ledger.Withheld{Tenant: "acme", Rows: 3, Units: 1<<40 + 12}, ledger.Withheld{Tenant: "zeta", Rows: 1, Units: 13})
+
 	kept, err := books.Quarantine(t.Context(), ledger.QuarantineQuery{N: 10})
-	if err != nil || len(kept) != 6 {
+	if err != nil || len(kept) != 8 {
 		t.Fatalf("quarantine: %v, %v", kept, err)
 	}
 	ids := make(map[int64]int64) // by units

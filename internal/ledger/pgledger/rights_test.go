@@ -74,7 +74,7 @@ var partition = regexp.MustCompile(`_[0-9]{6}$`)
 
 // state is the tables that are not facts: what is in them changes, or goes.
 var state = strings.Fields(`access_keys alert_deliveries alert_marks corrections_queue frontier leaders leases months override_edges plan_changes
-	policy_heads policy_switches queue recorders rollups schema_version settled tenants touched webhook_outages`)
+	policy_heads policy_switches queue recorders rollups schema_version server_secrets settled tenants touched webhook_outages`)
 
 // Every table is of facts, with their guards, or of state: a new one is looked at. Of facts nobody but their owner may
 // change or take away a row.

@@ -81,6 +81,12 @@ func testKeyRotation(t *testing.T, s policy.Store) {
 	if k := oneKey(t, s, "k2"); k.Successor != "" || !k.Expires.IsZero() {
 		t.Errorf("a rotation that was refused left %+v", k)
 	}
+	// What is to end does not go on under another name.
+	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
+	must[policy.Key](t)(s.CreateKey(ctx, "ann", policy.Key{ID: "k4", Role: policy.RoleViewer, Hash: hashOf("k4"), Expires: ends}))
+	if k := must[policy.Key](t)(s.RotateKey(ctx, "ann", "k4", policy.Key{ID: "k5", Hash: hashOf("k5")}, 0)); !k.Expires.Equal(ends) {
+		t.Errorf("the successor of a key that ends at %v ends at %v", ends, k.Expires)
+	}
 	must[policy.Key](t)(s.RevokeKey(ctx, "ann", "k2"))
 	_, err := s.RotateKey(ctx, "ann", "k2", policy.Key{ID: "k3", Hash: hashOf("k3")}, 0)
 	is(t, "a revoked key", err, policy.ErrInvalid)

@@ -84,6 +84,21 @@ func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) erro
 	if len(ids) > 0 {
 		return fmt.Errorf("%w: tenant %s has others under it, and may pay for them: delete them first, or give them another parent: %s", policy.ErrInvalid, id, list(ids))
 	}
+	below, err := payersBelow(ctx, t, id) // those too that are elsewhere by now
+	if err != nil {
+		return err
+	}
+	for of := range below {
+		member, err := t.one(ctx, of)
+		if err != nil || of == id || member.Closed != 0 {
+			continue
+		}
+		for _, part := range below.Of(of) {
+			if part.Payer == id && part.To > policy.NextSlot(t.s.now()) {
+				return fmt.Errorf("%w: tenant %s pays for %s still: delete that one first, or have another pay", policy.ErrInvalid, id, of)
+			}
+		}
+	}
 	if doc == nil {
 		return nil
 	}

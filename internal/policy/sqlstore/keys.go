@@ -149,7 +149,7 @@ func (s *Store) RotateKey(ctx context.Context, actor, old string, next policy.Ke
 		if k.Successor != "" {
 			return fmt.Errorf("%w: key %s was rotated to %s already: rotate that one, or revoke it", policy.ErrInvalid, old, k.Successor)
 		}
-		next.Role, next.Agent, next.Note, next.Scope = k.Role, k.Agent, k.Note, k.Scope
+		next.Role, next.Agent, next.Note, next.Scope, next.Expires = k.Role, k.Agent, k.Note, k.Scope, k.Expires
 		if err := next.Check(now); err != nil {
 			return err
 		}

@@ -166,6 +166,7 @@ func TestKeysSettleForTheirTenantsOnly(t *testing.T) {
 	r := ledger.NewReport("gw-1", 1, 1, 0, []ledger.Row{
 		row("org/web", "requests", "requests", 1), row("org/web/key", "requests", "requests", 2), row("org", "requests", "requests", 4),
 		row("other", "requests", "requests", 8), row("nobody", "requests", "requests", 16), row("org/web", "exports", "", 32),
+		{Slot: slot - 300, Tenant: "org", Limit: "requests", Version: 1, Denied: 7}, // what org's limit denied of org/web
 	}, time.Now().UnixMilli(), false)
 	resp, err := as.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
 	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {

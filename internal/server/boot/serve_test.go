@@ -213,7 +213,8 @@ func TestBoundsAreRefusedByName(t *testing.T) {
 // REST is the same services: tenants with slashes in their ids, JSON errors, fields
 // that do not exist refused.
 func TestREST(t *testing.T) {
-	n := start(t, embedded(t, policyText))
+	priced := strings.Replace(policyText, "burst: 2000, meter: requests}\n", "burst: 2000, meter: requests}\n    price: {monthly: 49.00 USD}\n", 1)
+	n := start(t, embedded(t, priced))
 	for _, c := range []struct {
 		method, path, body string
 		code               int
@@ -245,7 +246,8 @@ func TestREST(t *testing.T) {
 		{"GET", "/v1/plans", "", 200, `"default_plan":"free"`},
 		{"GET", "/v1/version", "", 200, `"ledger":"sqlite"`},
 		{"GET", "/v1/nothing", "", 404, `Not Found`},
-		{"DELETE", "/v1/tenants/acme", "", 405, `DELETE is not served`},
+		{"DELETE", "/v1/tenants/acme", "", 400, `policy version 1 names tenant acme`},
+		{"PUT", "/v1/tenants/acme", "", 405, `PUT is not served`},
 		{"GET", "/v1/usage?tenant=acme&by=HOUR", "", 200, `"rows":[]`},
 		{"GET", "/v1/statements:preview?tenant=acme", "", 200, `"document":"{\"format\":1,\"tenant\":\"acme\",`},
 		{"POST", "/v1/statements:close", `{"tenant": "acme", "force_reason": "gone"}`, 400, `has not ended`},

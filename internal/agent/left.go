@@ -39,11 +39,11 @@ func (b *book) resetInLocked(now, left int64) int64 {
 	if b.answeredAt == 0 || b.capacity == 0 || !b.refills() || b.terms.rate.Units == 0 {
 		return told
 	}
-	if lacks := b.refillTakes(max(b.capacity-left, 0)); left > 0 {
+	lacks := b.refillTakes(max(b.capacity-left, 0))
+	if left > 0 {
 		return lacks
-	} else {
-		return max(lacks, told) // it may be overdrawn
 	}
+	return max(lacks, told) // it may be overdrawn
 }
 
 // Capacity is the most units that the whole bucket holds.

@@ -32,7 +32,10 @@ func TestStrangersGiveWay(t *testing.T) {
 		return err == io.EOF
 	}
 	first, ours := open()
-	if !Known(ours.RemoteAddr()) || !Known(ours.RemoteAddr()) {
+	for range 2 {
+		if Known(ours.RemoteAddr()) {
+			continue
+		}
 		t.Fatal("the first that is known was refused")
 	}
 	var clients, servers []net.Conn

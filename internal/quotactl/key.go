@@ -83,7 +83,7 @@ func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, resp
 		return nil
 	}
 	if _, failed := admin.RevokeKey(ctx, &quotav1.RevokeKeyRequest{Id: id}); failed != nil {
-		return fmt.Errorf("the secret of key %s could not be written and is lost: %w; revoke the key: quotactl key revoke %s (%v)", id, err, id, failed)
+		return fmt.Errorf("the secret of key %s could not be written and is lost: %w; revoke the key: quotactl key revoke %s (%w)", id, err, id, failed)
 	}
 	return fmt.Errorf("the secret of key %s could not be written and is lost: %w; the key is revoked", id, err)
 }

@@ -45,7 +45,7 @@ every agent, its denials counted (quotactl usage --shadow) and none denied.`,
 			if err != nil {
 				return err
 			}
-			said := ""
+			var said string
 			switch {
 			case shadow && len(resp.Changes) == 0:
 				said = "nothing to try: the version in force says the same"

@@ -73,7 +73,7 @@ func (j *Judge) Forget() {
 // Accept is the ledger's question: why a row of an agent's may not become an entry, or nil; ErrUnchecked where that is not
 // known. It reads nothing, and is safe for concurrent use.
 func (j *Judge) Accept(agent string, r ledger.Row) error {
-	err, lacks := j.judge(agent, &r)
+	lacks, err := j.judge(agent, &r)
 	if lacks != (lack{}) {
 		return ledger.ErrUnchecked
 	}
@@ -89,44 +89,44 @@ type lack struct {
 }
 
 // judge is the verdict on a row, or what it lacks.
-func (j *Judge) judge(agent string, r *ledger.Row) (error, lack) {
+func (j *Judge) judge(agent string, r *ledger.Row) (lack, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	in := j.agents[agent]
 	v, ok := j.known.versions.get(r.Version)
 	if !ok {
 		if r.Version < 1 || in.misses(r.Version) {
-			return fmt.Errorf("policy version %d was never in force", r.Version), lack{}
+			return lack{}, fmt.Errorf("policy version %d was never in force", r.Version)
 		}
-		return nil, lack{version: r.Version}
+		return lack{version: r.Version}, nil
 	}
-	if err, lacks := j.named(in, r, v); err != nil || lacks != (lack{}) {
-		return err, lacks
+	if lacks, err := j.named(in, r, v); err != nil || lacks != (lack{}) {
+		return lacks, err
 	}
 	return j.plan(in, r, v.defaultPlan)
 }
 
 // named says why a version does not have the meter and tenant of a row, or what is lacking.
-func (j *Judge) named(in *inquiry, r *ledger.Row, v *judged) (error, lack) {
+func (j *Judge) named(in *inquiry, r *ledger.Row, v *judged) (lack, error) {
 	known := r.Meter == "" || v.meters[r.Meter]
 	if known && v.defaultPlan != "" {
-		return nil, lack{}
+		return lack{}, nil
 	}
 	overrides, ok := j.known.tenants.get(r.Tenant)
 	if ok && (known || overrides) { // an override may feed a meter of its own
-		return nil, lack{}
+		return lack{}, nil
 	}
 	// It may have been created since it was found missing, or been given overrides.
 	as, ok := in.found(r.Tenant)
 	switch {
 	case !ok:
-		return nil, lack{tenant: r.Tenant, named: true}
+		return lack{tenant: r.Tenant, named: true}, nil
 	case as == absent && v.defaultPlan == "":
-		return fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version), lack{}
+		return lack{}, fmt.Errorf("there is no tenant %s, and version %d has no default plan", limit.Quote(r.Tenant), r.Version)
 	case !known && as != overridden:
-		return fmt.Errorf("there is no meter %s in version %d", limit.Quote(r.Meter), r.Version), lack{}
+		return lack{}, fmt.Errorf("there is no meter %s in version %d", limit.Quote(r.Meter), r.Version)
 	}
-	return nil, lack{}
+	return lack{}, nil
 }
 
 func judge(p *limit.Policy) *judged {

@@ -33,17 +33,17 @@ func (h *history) check(row *ledger.Row, defaultPlan string) error {
 }
 
 // plan is check by what is known, and where that is not enough by what was looked up for the agent: a plan may have begun since.
-func (j *Judge) plan(in *inquiry, row *ledger.Row, defaultPlan string) (error, lack) {
+func (j *Judge) plan(in *inquiry, row *ledger.Row, defaultPlan string) (lack, error) {
 	if row.Plan == "" {
-		return nil, lack{}
+		return lack{}, nil
 	}
 	if h, ok := j.known.plans.get(row.Tenant); ok && h.check(row, defaultPlan) == nil {
-		return nil, lack{}
+		return lack{}, nil
 	}
 	if h, ok := in.history(row.Tenant); ok {
-		return h.check(row, defaultPlan), lack{}
+		return lack{}, h.check(row, defaultPlan)
 	}
-	return nil, lack{tenant: row.Tenant, plans: true}
+	return lack{tenant: row.Tenant, plans: true}, nil
 }
 
 func (j *Judge) readHistories(ctx context.Context, in *inquiry, ids []string) error {

@@ -176,7 +176,7 @@ func (j *Judge) lacking(agent string, rows []ledger.Row) (versions []int64, tena
 		if i > 0 && r.Tenant == rows[i-1].Tenant && r.Meter == rows[i-1].Meter && r.Version == rows[i-1].Version && r.Plan == rows[i-1].Plan && r.Slot == rows[i-1].Slot {
 			continue
 		}
-		_, lacks := j.judge(agent, r)
+		lacks, _ := j.judge(agent, r)
 		if _, ok := asked[lacks]; ok || lacks == (lack{}) {
 			continue
 		}

@@ -105,7 +105,7 @@ func (s *scope) bar(ctx context.Context, r *ledger.Report) error {
 	}
 	rows, err := ledger.DecodeRows(r.Payload)
 	if err != nil {
-		return nil // the ledger keeps it whole
+		return nil //nolint:nilerr // the ledger keeps it whole
 	}
 	var ids []string
 	seen := make(map[string]reach)

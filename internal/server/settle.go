@@ -112,7 +112,7 @@ func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]
 		s.judge.Done(again[i].Agent)
 	}
 	if err != nil || len(second) != len(again) {
-		return receipts, nil // the first answers hold
+		return receipts, nil //nolint:nilerr // the first answers hold
 	}
 	for i := range second {
 		receipts[at[i]] = second[i]

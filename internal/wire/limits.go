@@ -44,7 +44,7 @@ func RateFromProto(p *quotav1.Rate) (limit.Rate, error) {
 		return limit.Rate{}, fmt.Errorf("%w: units is %d; it must be 1 to %d", fault.ErrInvalid, p.Units, int64(limit.MaxUnits))
 	}
 	if err := r.Validate(); err != nil {
-		return limit.Rate{}, fmt.Errorf("%w: %v", fault.ErrInvalid, err)
+		return limit.Rate{}, fmt.Errorf("%w: %w", fault.ErrInvalid, err)
 	}
 	return r, nil
 }

@@ -130,19 +130,19 @@ func headersOf(d client.Decision) metadata.MD {
 	return md
 }
 
-func (c *door) refusal(d client.Decision) error {
-	row := headers.RowOf(d.Reason.String())
+func (d *door) refusal(of client.Decision) error {
+	row := headers.RowOf(of.Reason.String())
 	code := row.Code
-	if d.Reason == client.ReasonNoPlan && c.unknown != codes.OK {
-		code = c.unknown
+	if of.Reason == client.ReasonNoPlan && d.unknown != codes.OK {
+		code = d.unknown
 	}
-	message := "quota: denied: " + d.Reason.String()
-	if name := d.Limit(); name != "" {
+	message := "quota: denied: " + of.Reason.String()
+	if name := of.Limit(); name != "" {
 		message += " " + name
 	}
 	s := status.New(code, message)
-	if row.Waits && d.RetryAfter > 0 {
-		if with, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}); err == nil {
+	if row.Waits && of.RetryAfter > 0 {
+		if with, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(of.RetryAfter)}); err == nil {
 			s = with
 		}
 	}

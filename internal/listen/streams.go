@@ -2,13 +2,15 @@ package listen
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/wire"
 )
 
 const (
@@ -49,7 +51,7 @@ func (s *Streams) Begin(ctx context.Context) (end func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n >= s.All || of.IsValid() && s.peers[of] >= s.OfPeer {
-		return nil, status.Errorf(codes.ResourceExhausted, "there are %d %s at most, %d from one address; end one first", s.All, s.What, s.OfPeer)
+		return nil, wire.Error(fmt.Errorf("%w: there are %d %s at most, %d from one address; end one first", fault.ErrBusy, s.All, s.What, s.OfPeer))
 	}
 	if s.peers == nil {
 		s.peers = make(map[netip.Prefix]int)

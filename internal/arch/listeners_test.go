@@ -5,8 +5,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,13 +14,18 @@ import (
 
 // Every listener has the bounds of internal/listen: nobody else makes a server by HTTP, nor serves without one, and who makes one of gRPC bounds it.
 func TestEveryListenerIsBounded(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "--cached", "--others", "--exclude-standard", "*.go").Output()
+	var names []string
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if name, _ := filepath.Rel("../..", path); err == nil && !d.IsDir() && strings.HasSuffix(name, ".go") {
+			names = append(names, filepath.ToSlash(name))
+		}
+		return err
+	})
 	if err != nil {
-		t.Skip("SKIPPED: not a git checkout")
+		t.Fatal(err)
 	}
 	files := 0
-	for name := range strings.Lines(string(out)) {
-		name = strings.TrimSpace(name)
+	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "internal/listen/") || strings.HasPrefix(name, "loadtest/bench/") {
 			continue
 		}

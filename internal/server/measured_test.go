@@ -103,6 +103,8 @@ default_plan: p
 		}
 		counted := func(when string) {
 			t.Helper()
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			for name, want := range map[string]float64{
 				"granted_tokens_total": s.granted, "returned_tokens_total": s.returned, "deny_grants_total": s.denied, "healed_leases_total": s.healed,
 			} {

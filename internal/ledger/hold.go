@@ -8,6 +8,7 @@ import "slices"
 type Hold struct {
 	Epoch   Epoch
 	Tenants []string
+	Key     string // the id of the key that the agent asked with; empty where none was asked for
 }
 
 // Sorted are the tenants, each once, in the order in which engines write them.

@@ -16,7 +16,7 @@ const (
 	StateClosed = "closed" // its last report is in
 	StateFenced = "fenced" // takes no more reports
 	StateGone   = "gone"   // fenced, and declared lost by an operator: nobody waits for what its agent still held
-	StateLost   = "lost"   // open, and silent for SilentAfter, or declared so by an operator; the next report ends that
+	StateLost   = "lost"   // open, and silent for SilentAfter, declared so by an operator, or without a good key; the next report ends that
 )
 
 // SilentAfter is how long an epoch may be silent before it counts as lost.
@@ -45,6 +45,7 @@ type Frontier struct {
 	Reason  string // why it is fenced
 	Next    int64  // epoch that goes on from this one (Origin); 0 for none
 	Ends    int64  // units of this one that are settled at most, where one does
+	Key     string // the id of the key of its last report or hold; empty where none was asked for
 }
 
 // ReportID names one report.
@@ -449,7 +450,7 @@ func (f *Frontier) fence(reason string) {
 // settle moves the frontier over the arrival and notes what to write.
 func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 	r := a.report
-	f.Seq, f.Total, f.Digest = r.Seq, r.After, r.Digest
+	f.Seq, f.Total, f.Digest, f.Key = r.Seq, r.After, r.Digest, r.Key
 	// Nobody has reported what is not over yet: an agent whose clock is ahead would
 	// otherwise make usage complete that it still holds, once it is silent or its
 	// clock is set right.

@@ -40,6 +40,9 @@ type Report struct {
 	// Barred says why a row is not for whoever brought the report to settle, or nil: it goes to quarantine. It is no
 	// part of the report, and looks at nothing but the row's names. Nil bars none.
 	Barred func(*Row) error
+	// Key is the id of the key that it was brought with; empty where none was asked for. It is no part of the report: the
+	// epoch's frontier notes it.
+	Key string
 }
 
 // BarredPrefix begins the reason of a row that is in quarantine because it was Barred. Such rows hold back no statement: whoever

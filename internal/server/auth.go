@@ -70,6 +70,14 @@ func (p *principal) speaksFor(agent string) bool {
 	return (p.open || p.agents.Has(agent)) && (!p.certified || slices.Contains(p.names, agent))
 }
 
+// key is the id of the key that the caller gave; empty where nobody is asked for one.
+func (p *principal) key() string {
+	if p.open {
+		return ""
+	}
+	return p.name
+}
+
 // certificateNames are the names of the caller's client certificate: its DNS names and its common name.
 func certificateNames(ctx context.Context) []string {
 	p, ok := peer.FromContext(ctx)

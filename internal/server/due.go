@@ -167,7 +167,7 @@ const (
 	closeEvery = 10 * time.Minute
 	// closeTerm is how long one leads without saying so again: until another does its work.
 	closeTerm = 2 * closeEvery
-	// closeActor is who closes them, in the audit log.
+	// closeActor is who closes them, in the audit log: the server by itself.
 	closeActor = "server"
 	// maxFaulty is how many tenants' faults are kept, so that each is logged once; beyond, they
 	// are counted.

@@ -50,11 +50,11 @@ func newHolders(l ledger.Store, m *metrics) *holders {
 
 // note begins to note an epoch as a holder of tenants' leases, those that it is not known to hold. What it
 // returns waits for that, no longer than holdWait from now.
-func (h *holders) note(epoch ledger.Epoch, tenants []string) (wait func()) {
-	hold := ledger.Hold{Epoch: epoch}
+func (h *holders) note(asked ledger.Hold) (wait func()) {
+	hold := ledger.Hold{Epoch: asked.Epoch, Key: asked.Key}
 	h.mu.Lock()
-	noted := h.known.Of(epoch)
-	for _, tenant := range tenants {
+	noted := h.known.Of(hold.Epoch)
+	for _, tenant := range asked.Tenants {
 		if !noted.Has(tenant) {
 			hold.Tenants = append(hold.Tenants, tenant)
 		}

@@ -43,7 +43,7 @@ func TestHoldersAreNotedBeforeTheySpend(t *testing.T) {
 		note := func(why string, want time.Duration, unnoted float64, tenants ...string) {
 			t.Helper()
 			began := time.Now()
-			h.note(ledger.Epoch{Agent: "a", Epoch: 1}, tenants)()
+			h.note(ledger.Hold{Epoch: ledger.Epoch{Agent: "a", Epoch: 1}, Tenants: tenants})()
 			if got := time.Since(began); got != want {
 				t.Errorf("%s: the call waited %v, want %v", why, got, want)
 			}
@@ -74,7 +74,7 @@ func TestHoldersAreNotedBeforeTheySpend(t *testing.T) {
 		h.forget()
 		note("it is another", 0, 3, "hooli")
 		l.after = 50 * time.Millisecond
-		wait := h.note(ledger.Epoch{Agent: "a", Epoch: 1}, []string{"globex"})
+		wait := h.note(ledger.Hold{Epoch: ledger.Epoch{Agent: "a", Epoch: 1}, Tenants: []string{"globex"}})
 		time.Sleep(l.after / 2)
 		h.forget()
 		wait()

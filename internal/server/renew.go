@@ -76,7 +76,8 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		}
 		resp.Tenants[i] = wire.TenantToProto(r.tenant)
 	}
-	noted := s.holders.note(ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, mayUse(req, &who))
+	by := principalOf(ctx)
+	noted := s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.key()})
 	s.grant(ctx, req, now, &who, wrong, resp)
 	noted()
 	return resp, nil

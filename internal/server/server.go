@@ -331,6 +331,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.tally != nil {
 		running.Go(func() { s.tally.run(background) })
 		running.Go(func() { s.backlog.run(background) })
+		running.Go(func() { (&weights{s.config.Books, s.log}).run(background) })
 	}
 	if s.closer != nil {
 		running.Go(func() { s.closer.run(background) })

@@ -40,6 +40,7 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		if err := principal.scope.bar(ctx, &r); err != nil {
 			return nil, err
 		}
+		r.Key = principal.key()
 		reports[i] = r
 	}
 	if a := req.GetAccounts(); a != nil && speaksFor(ctx, a.Agent) == nil {

@@ -325,7 +325,7 @@ func (d *draft) mayClose(now time.Time, force string) error {
 	}
 	held := ""
 	if len(d.lagging) > 0 {
-		held = ", held back by " + strings.Join(d.lagging, ", ")
+		held = ", held back by " + strings.Join(d.lagging, ", ") + " (an agent that is gone is declared lost, or its key revoked)"
 	}
 	return fmt.Errorf("%w: usage of tenant %s is not complete through the end of %s, %s: %s%s; wait, or close it with a reason", fault.ErrInvalid,
 		d.Tenant, d.period.Name, end, through, held)

@@ -72,6 +72,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Breakdown", func(t *testing.T) { breakdown(t, fresh) })
 	t.Run("MostBeyondTheGreatest", func(t *testing.T) { mostBeyond(t, fresh) })
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })
+	t.Run("LostKeys", func(t *testing.T) { lostKeys(t, fresh) })
 	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
 	t.Run("Holds", func(t *testing.T) { holds(t, fresh) })
 	t.Run("Strangers", func(t *testing.T) { strangers(t, fresh) })

@@ -16,10 +16,14 @@ func (s *Store) Hold(ctx context.Context, h ledger.Hold) error {
 	}
 	return s.write(ctx, func(tx pgx.Tx) error {
 		var batch pgx.Batch
-		batch.Queue(`INSERT INTO frontier AS f (agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason)
-			VALUES ($1, $2, 0, 0, 0, $3, '', 'open', '')
-			ON CONFLICT (agent, epoch) DO UPDATE SET seen_ms = excluded.seen_ms WHERE f.seq = 0 AND f.seen_ms = 0`,
-			h.Epoch.Agent, h.Epoch.Epoch, now.UnixMilli())
+		// An epoch that comes back under another key has its weight again before it can have usage.
+		batch.Queue(`INSERT INTO frontier AS f (agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, key_id)
+			VALUES ($1, $2, 0, 0, 0, $3, '', 'open', '', $4)
+			ON CONFLICT (agent, epoch) DO UPDATE SET key_id = excluded.key_id,
+				seen_ms = CASE WHEN f.seq = 0 AND f.seen_ms = 0 THEN excluded.seen_ms ELSE f.seen_ms END,
+				state = CASE f.state WHEN 'lost' THEN 'open' ELSE f.state END, reason = CASE f.state WHEN 'lost' THEN '' ELSE f.reason END
+			WHERE f.seq = 0 AND f.seen_ms = 0 OR f.key_id <> excluded.key_id AND f.state <> 'closed'`,
+			h.Epoch.Agent, h.Epoch.Epoch, now.UnixMilli(), h.Key)
 		batch.Queue(`INSERT INTO touched (tenant, agent, epoch)
 			SELECT t.tenant, f.agent, f.epoch FROM unnest($3::text[]) AS t (tenant), frontier f
 			WHERE f.agent = $1 AND f.epoch >= $2 AND f.state <> 'closed'

@@ -59,11 +59,11 @@ func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledg
 	return receipts, nil
 }
 
-const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at"
+const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at, key_id"
 
 func scanFrontier(row pgx.CollectableRow) (f ledger.Frontier, err error) {
 	var digest []byte
-	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends)
+	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends, &f.Key)
 	copy(f.Digest[:], digest)
 	return f, err
 }
@@ -164,7 +164,7 @@ func writeOutcome(ctx context.Context, tx pgx.Tx, out *ledger.Outcome, now time.
 // if it did, nothing would be stored.
 func queueMoves(batch *pgx.Batch, moves []ledger.Move) {
 	n := len(moves)
-	agents, states, reasons := make([]string, n), make([]string, n), make([]string, n)
+	agents, states, reasons, keys := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	numbers := make([][]int64, 9) // epoch, from seq, from total, seq, total, through, seen, next, ends
 	for i := range numbers {
 		numbers[i] = make([]int64, n)
@@ -172,18 +172,18 @@ func queueMoves(batch *pgx.Batch, moves []ledger.Move) {
 	digests := make([][]byte, n)
 	for i := range moves {
 		from, to := &moves[i].From, &moves[i].To
-		agents[i], states[i], reasons[i], digests[i] = to.Epoch.Agent, to.State, to.Reason, to.Digest[:]
+		agents[i], states[i], reasons[i], keys[i], digests[i] = to.Epoch.Agent, to.State, to.Reason, to.Key, to.Digest[:]
 		for c, v := range [...]int64{to.Epoch.Epoch, from.Seq, from.Total, to.Seq, to.Total, to.Through, to.Seen, to.Next, to.Ends} {
 			numbers[c][i] = v
 		}
 	}
 	batch.Queue(`UPDATE frontier f SET seq = m.seq, total = m.total, through_ms = m.through_ms, seen_ms = m.seen_ms,
-			digest = m.digest, state = m.state, reason = m.reason, next_epoch = m.next_epoch, ends_at = m.ends_at
+			digest = m.digest, state = m.state, reason = m.reason, next_epoch = m.next_epoch, ends_at = m.ends_at, key_id = m.key_id
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-			$9::bytea[], $10::text[], $11::text[], $12::bigint[], $13::bigint[])
-			AS m (agent, epoch, from_seq, from_total, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at)
+			$9::bytea[], $10::text[], $11::text[], $12::bigint[], $13::bigint[], $14::text[])
+			AS m (agent, epoch, from_seq, from_total, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at, key_id)
 		WHERE f.agent = m.agent AND f.epoch = m.epoch AND f.seq = m.from_seq AND f.total = m.from_total`,
-		agents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], digests, states, reasons, numbers[7], numbers[8],
+		agents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], digests, states, reasons, numbers[7], numbers[8], keys,
 	).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != int64(n) {
 			return fmt.Errorf("%w: %d of %d frontiers moved meanwhile", ledger.ErrUnavailable, int64(n)-tag.RowsAffected(), n)

@@ -10,10 +10,14 @@ import (
 func (s *Store) Hold(ctx context.Context, h ledger.Hold) error {
 	now := s.now().UnixMilli()
 	return s.write(ctx, func(ctx context.Context, w *writer) error {
-		_, err := w.exec(ctx, `INSERT INTO frontier (agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason)
-			VALUES (?, ?, 0, 0, 0, ?, x'', 'open', '')
-			ON CONFLICT (agent, epoch) DO UPDATE SET seen_ms = excluded.seen_ms WHERE frontier.seq = 0 AND frontier.seen_ms = 0`,
-			h.Epoch.Agent, h.Epoch.Epoch, now)
+		// An epoch that comes back under another key has its weight again before it can have usage.
+		_, err := w.exec(ctx, `INSERT INTO frontier AS f (agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, key_id)
+			VALUES (?, ?, 0, 0, 0, ?, x'', 'open', '', ?)
+			ON CONFLICT (agent, epoch) DO UPDATE SET key_id = excluded.key_id,
+				seen_ms = CASE WHEN f.seq = 0 AND f.seen_ms = 0 THEN excluded.seen_ms ELSE f.seen_ms END,
+				state = CASE f.state WHEN 'lost' THEN 'open' ELSE f.state END, reason = CASE f.state WHEN 'lost' THEN '' ELSE f.reason END
+			WHERE f.seq = 0 AND f.seen_ms = 0 OR f.key_id <> excluded.key_id AND f.state <> 'closed'`,
+			h.Epoch.Agent, h.Epoch.Epoch, now, h.Key)
 		for _, tenant := range h.Sorted() {
 			if err != nil {
 				break

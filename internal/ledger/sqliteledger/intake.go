@@ -72,13 +72,13 @@ func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledg
 	return receipts, nil
 }
 
-const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at"
+const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at, key_id"
 
 type scanner interface{ Scan(dest ...any) error }
 
 func scanFrontier(row scanner) (f ledger.Frontier, err error) {
 	var digest []byte
-	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends)
+	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends, &f.Key)
 	copy(f.Digest[:], digest)
 	return f, err
 }
@@ -134,8 +134,8 @@ func readDigests(ctx context.Context, w *writer, ids []ledger.ReportID) (map[led
 func writeOutcome(ctx context.Context, w *writer, out *ledger.Outcome, now time.Time) error {
 	for _, m := range out.Moves {
 		n, err := w.exec(ctx, `UPDATE frontier SET seq = ?, total = ?, through_ms = ?, seen_ms = ?, digest = ?, state = ?, reason = ?,
-			next_epoch = ?, ends_at = ? WHERE agent = ? AND epoch = ? AND seq = ? AND total = ?`,
-			m.To.Seq, m.To.Total, m.To.Through, m.To.Seen, m.To.Digest[:], m.To.State, m.To.Reason, m.To.Next, m.To.Ends,
+			next_epoch = ?, ends_at = ?, key_id = ? WHERE agent = ? AND epoch = ? AND seq = ? AND total = ?`,
+			m.To.Seq, m.To.Total, m.To.Through, m.To.Seen, m.To.Digest[:], m.To.State, m.To.Reason, m.To.Next, m.To.Ends, m.To.Key,
 			m.From.Epoch.Agent, m.From.Epoch.Epoch, m.From.Seq, m.From.Total)
 		if err != nil {
 			return err

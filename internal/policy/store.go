@@ -128,6 +128,11 @@ type Store interface {
 	// SetTenantPlan changes a tenant's plan. ErrInvalid when the policy in force lacks
 	// it, or the tenant's overrides do not fit it.
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
+	// SetTenantLimit gives a tenant an override, in the place of its own of that name; the same again changes nothing. The limit is
+	// one of its plan, unless it has an override of it already or add is true. ErrInvalid where not, and where the override does not fit.
+	SetTenantLimit(ctx context.Context, actor, id string, o LimitSpec, add bool) (LimitChange, error)
+	// UnsetTenantLimit takes the override of a limit back; without one nothing changes.
+	UnsetTenantLimit(ctx context.Context, actor, id, name string) (LimitChange, error)
 
 	// SchedulePlan has a tenant's plan change at a time that is to come. What is scheduled already
 	// is returned as it is; ErrExists where another plan comes at that time, ErrInvalid as

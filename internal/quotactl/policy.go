@@ -192,9 +192,12 @@ func (c *cli) read(file string) (string, error) {
 type text string
 
 // changes are the changes of an answer, a line each.
-func changes(resp *quotav1.ApplyPolicyResponse) text {
+func changes(resp *quotav1.ApplyPolicyResponse) text { return lines(resp.Changes) }
+
+// lines are a server's sentences, a line each.
+func lines(all []string) text {
 	var b strings.Builder
-	for _, change := range resp.Changes {
+	for _, change := range all {
 		b.WriteString(escape(change, "") + "\n")
 	}
 	return text(b.String())

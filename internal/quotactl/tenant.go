@@ -9,7 +9,8 @@ import (
 )
 
 func (c *cli) tenantCommand() *cobra.Command {
-	return group("tenant", "Create tenants, change their plans, suspend and delete them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
+	return group("tenant", "Create tenants, change their plans and limits, suspend and delete them", c.tenantCreateCommand(), c.tenantSetPlanCommand(), c.tenantCancelCommand(),
+		c.tenantSetLimitCommand(), c.tenantUnsetLimitCommand(),
 		c.tenantPlansCommand(), c.tenantKeepPlanCommand(), c.tenantPayersCommand(),
 		c.tenantSuspendCommand(), c.tenantResumeCommand(), c.tenantGetCommand(), c.tenantDeleteCommand())
 }

@@ -83,11 +83,13 @@ var needs = map[string]access{
 	quotav1.LedgerService_RevertCorrection_FullMethodName:   {roleAdmin, ""},
 	quotav1.LedgerService_Backfill_FullMethodName:           {roleBackfill, "rows.tenant"},
 
-	quotav1.AdminService_CreateTenant_FullMethodName:  {roleOperator, ""},
-	quotav1.AdminService_SetTenantPlan_FullMethodName: {roleOperator, "id"},
-	quotav1.AdminService_SuspendTenant_FullMethodName: {roleOperator, "id"},
-	quotav1.AdminService_ResumeTenant_FullMethodName:  {roleOperator, "id"},
-	quotav1.AdminService_SetSwitches_FullMethodName:   {roleOperator, ""},
+	quotav1.AdminService_CreateTenant_FullMethodName:     {roleOperator, ""},
+	quotav1.AdminService_SetTenantPlan_FullMethodName:    {roleOperator, "id"},
+	quotav1.AdminService_SetTenantLimit_FullMethodName:   {roleOperator, "id"},
+	quotav1.AdminService_UnsetTenantLimit_FullMethodName: {roleOperator, "id"},
+	quotav1.AdminService_SuspendTenant_FullMethodName:    {roleOperator, "id"},
+	quotav1.AdminService_ResumeTenant_FullMethodName:     {roleOperator, "id"},
+	quotav1.AdminService_SetSwitches_FullMethodName:      {roleOperator, ""},
 
 	quotav1.AdminService_ApplyPolicy_FullMethodName:    {roleAdmin, ""},
 	quotav1.AdminService_DeleteTenant_FullMethodName:   {roleAdmin, ""}, // nobody can take it back

@@ -177,6 +177,30 @@ func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTena
 	return s.tenant(ctx, t, err)
 }
 
+// SetTenantLimit gives a tenant an override of one limit.
+func (s *adminService) SetTenantLimit(ctx context.Context, req *quotav1.SetTenantLimitRequest) (*quotav1.TenantLimitResponse, error) {
+	o, err := policy.ParseOverride(req.Limit, req.Values)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.store.SetTenantLimit(ctx, principalOf(ctx).name, req.Id, o, req.Add)
+	return s.limitChange(ctx, c, err)
+}
+
+// UnsetTenantLimit takes it back.
+func (s *adminService) UnsetTenantLimit(ctx context.Context, req *quotav1.UnsetTenantLimitRequest) (*quotav1.TenantLimitResponse, error) {
+	c, err := s.store.UnsetTenantLimit(ctx, principalOf(ctx).name, req.Id, req.Limit)
+	return s.limitChange(ctx, c, err)
+}
+
+func (s *adminService) limitChange(ctx context.Context, c policy.LimitChange, err error) (*quotav1.TenantLimitResponse, error) {
+	t, err := s.tenant(ctx, c.Tenant, err)
+	if err != nil {
+		return nil, err
+	}
+	return &quotav1.TenantLimitResponse{Tenant: t, Changed: c.Changed, Changes: c.Changes, Warnings: c.Warnings}, nil
+}
+
 // SuspendTenant has all requests of a tenant denied.
 func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.Tenant, error) {
 	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, true)

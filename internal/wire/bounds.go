@@ -33,6 +33,7 @@ const (
 	MaxSimulated    = 24       // periods of a simulation
 	MaxGrace        = 90 * 24 * time.Hour
 	MaxOverlap      = 90 * 24 * time.Hour // of a key and its successor
+	maxOverrideKeys = 64                  // more than a limit has
 	maxCount        = 1<<53 - 1
 	maxMilliseconds = 253_402_300_799_999 // the end of the year 9999
 )
@@ -277,6 +278,17 @@ func Check(request proto.Message) error {
 		return err
 	case *quotav1.SetTenantPlanRequest:
 		return first(TenantID("id", r.Id), name("plan", r.Plan), ranged(bound{"at_ms", r.AtMs, 0, maxMilliseconds}))
+	case *quotav1.SetTenantLimitRequest:
+		bytes := 0
+		for key, value := range r.Values {
+			bytes += len(key) + len(value)
+		}
+		return first(TenantID("id", r.Id), name("limit", r.Limit), ranged(
+			bound{"values' number", int64(len(r.Values)), 1, maxOverrideKeys},
+			bound{"values' bytes", int64(bytes), 1, MaxDocument},
+		))
+	case *quotav1.UnsetTenantLimitRequest:
+		return first(TenantID("id", r.Id), name("limit", r.Limit))
 	case *quotav1.ListPlanChangesRequest:
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.ListPayersRequest:

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Closed", testClosedTenant},
 		{"Tenants", testTenants},
 		{"DocumentTenants", testDocumentTenants},
+		{"TenantLimit", testTenantLimit},
 		{"References", testReferences},
 		{"Subscriptions", testSubscriptions},
 		{"Payers", testPayers},

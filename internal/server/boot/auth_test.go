@@ -18,7 +18,7 @@ const adminKey = "a-first-key-for-tests"
 var least = map[string]string{
 	"Frontiers": "agent", "GetUsage": "viewer", "ListBreakdown": "viewer", "ExportBreakdown": "viewer", "GetPolicy": "viewer", "ListPolicyVersions": "viewer", "GetShadow": "viewer", "ListPlans": "viewer",
 	"GetTenant": "viewer", "ListTenants": "viewer", "ListAgents": "viewer", "GetSwitches": "viewer", "GetVersion": "viewer",
-	"CreateTenant": "operator", "SetTenantPlan": "operator", "ListPlanChanges": "viewer", "ListPayers": "viewer", "CancelPlanChange": "operator", "SetSwitches": "operator", "SuspendTenant": "operator", "ResumeTenant": "operator",
+	"CreateTenant": "operator", "SetTenantPlan": "operator", "SetTenantLimit": "operator", "UnsetTenantLimit": "operator", "ListPlanChanges": "viewer", "ListPayers": "viewer", "CancelPlanChange": "operator", "SetSwitches": "operator", "SuspendTenant": "operator", "ResumeTenant": "operator",
 	"ApplyPolicy": "admin", "DeleteTenant": "admin", "RollbackPolicy": "admin", "ClearShadow": "admin", "PromoteShadow": "admin", "CreateKey": "admin", "RevokeKey": "admin", "RotateKey": "admin", "ListKeys": "admin", "ListAudit": "admin",
 	"Renew": "agent", "Watch": "agent", "Settle": "agent",
 }

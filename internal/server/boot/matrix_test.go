@@ -108,6 +108,8 @@ func fill(m protoreflect.Message, tenant string) {
 			m.Set(f, protoreflect.ValueOfString(texts[f.Name()]))
 		case f.Kind() == protoreflect.Int64Kind && !f.IsList() && numbers[f.Name()] != 0:
 			m.Set(f, protoreflect.ValueOfInt64(numbers[f.Name()]))
+		case f.Name() == "values" && f.IsMap():
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString("rate").MapKey(), protoreflect.ValueOfString("1/second"))
 		case f.Name() == "breakdown":
 			fill(m.Mutable(f).Message(), tenant)
 		case f.Name() == "rows" && f.IsList():

@@ -1136,6 +1136,201 @@ func (x *SetTenantPlanRequest) GetAtPeriodEnd() bool {
 	return false
 }
 
+type SetTenantLimitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The limit's name: one of the tenant's plan, or one that it has an override of already.
+	Limit string `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// What the override says, as a policy document does: keys of a limit (rate, burst, ...), each with its value in YAML,
+	// as 5000/hour or [user, ip/24]. One at least.
+	Values map[string]string `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The plan has no such limit, and the tenant gets one of its own.
+	Add           bool `protobuf:"varint,4,opt,name=add,proto3" json:"add,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTenantLimitRequest) Reset() {
+	*x = SetTenantLimitRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTenantLimitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTenantLimitRequest) ProtoMessage() {}
+
+func (x *SetTenantLimitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTenantLimitRequest.ProtoReflect.Descriptor instead.
+func (*SetTenantLimitRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetTenantLimitRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetTenantLimitRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *SetTenantLimitRequest) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *SetTenantLimitRequest) GetAdd() bool {
+	if x != nil {
+		return x.Add
+	}
+	return false
+}
+
+type UnsetTenantLimitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Limit         string                 `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsetTenantLimitRequest) Reset() {
+	*x = UnsetTenantLimitRequest{}
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsetTenantLimitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsetTenantLimitRequest) ProtoMessage() {}
+
+func (x *UnsetTenantLimitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsetTenantLimitRequest.ProtoReflect.Descriptor instead.
+func (*UnsetTenantLimitRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *UnsetTenantLimitRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UnsetTenantLimitRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+type TenantLimitResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// False when the tenant has it so already.
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// The difference, a sentence each.
+	Changes []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
+	// What will take the change back, a sentence each: the policy in force names the tenant, and says otherwise.
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantLimitResponse) Reset() {
+	*x = TenantLimitResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantLimitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantLimitResponse) ProtoMessage() {}
+
+func (x *TenantLimitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantLimitResponse.ProtoReflect.Descriptor instead.
+func (*TenantLimitResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TenantLimitResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
+func (x *TenantLimitResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *TenantLimitResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *TenantLimitResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 type ListPlanChangesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1145,7 +1340,7 @@ type ListPlanChangesRequest struct {
 
 func (x *ListPlanChangesRequest) Reset() {
 	*x = ListPlanChangesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1352,7 @@ func (x *ListPlanChangesRequest) String() string {
 func (*ListPlanChangesRequest) ProtoMessage() {}
 
 func (x *ListPlanChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1365,7 @@ func (x *ListPlanChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlanChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListPlanChangesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListPlanChangesRequest) GetTenant() string {
@@ -1189,7 +1384,7 @@ type ListPlanChangesResponse struct {
 
 func (x *ListPlanChangesResponse) Reset() {
 	*x = ListPlanChangesResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1396,7 @@ func (x *ListPlanChangesResponse) String() string {
 func (*ListPlanChangesResponse) ProtoMessage() {}
 
 func (x *ListPlanChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1409,7 @@ func (x *ListPlanChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlanChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListPlanChangesResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListPlanChangesResponse) GetChanges() []*PlanChange {
@@ -1241,7 +1436,7 @@ type PlanChange struct {
 
 func (x *PlanChange) Reset() {
 	*x = PlanChange{}
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1448,7 @@ func (x *PlanChange) String() string {
 func (*PlanChange) ProtoMessage() {}
 
 func (x *PlanChange) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1461,7 @@ func (x *PlanChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
 func (*PlanChange) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PlanChange) GetPlan() string {
@@ -1315,7 +1510,7 @@ type CancelPlanChangeRequest struct {
 
 func (x *CancelPlanChangeRequest) Reset() {
 	*x = CancelPlanChangeRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1522,7 @@ func (x *CancelPlanChangeRequest) String() string {
 func (*CancelPlanChangeRequest) ProtoMessage() {}
 
 func (x *CancelPlanChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1535,7 @@ func (x *CancelPlanChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelPlanChangeRequest.ProtoReflect.Descriptor instead.
 func (*CancelPlanChangeRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelPlanChangeRequest) GetId() string {
@@ -1366,7 +1561,7 @@ type ListPayersRequest struct {
 
 func (x *ListPayersRequest) Reset() {
 	*x = ListPayersRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1573,7 @@ func (x *ListPayersRequest) String() string {
 func (*ListPayersRequest) ProtoMessage() {}
 
 func (x *ListPayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1586,7 @@ func (x *ListPayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPayersRequest.ProtoReflect.Descriptor instead.
 func (*ListPayersRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListPayersRequest) GetTenant() string {
@@ -1410,7 +1605,7 @@ type ListPayersResponse struct {
 
 func (x *ListPayersResponse) Reset() {
 	*x = ListPayersResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1617,7 @@ func (x *ListPayersResponse) String() string {
 func (*ListPayersResponse) ProtoMessage() {}
 
 func (x *ListPayersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1630,7 @@ func (x *ListPayersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPayersResponse.ProtoReflect.Descriptor instead.
 func (*ListPayersResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListPayersResponse) GetPayers() []*Payer {
@@ -1459,7 +1654,7 @@ type Payer struct {
 
 func (x *Payer) Reset() {
 	*x = Payer{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1666,7 @@ func (x *Payer) String() string {
 func (*Payer) ProtoMessage() {}
 
 func (x *Payer) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1679,7 @@ func (x *Payer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payer.ProtoReflect.Descriptor instead.
 func (*Payer) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Payer) GetPayer() string {
@@ -1517,7 +1712,7 @@ type SuspendTenantRequest struct {
 
 func (x *SuspendTenantRequest) Reset() {
 	*x = SuspendTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1724,7 @@ func (x *SuspendTenantRequest) String() string {
 func (*SuspendTenantRequest) ProtoMessage() {}
 
 func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1737,7 @@ func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
 func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SuspendTenantRequest) GetId() string {
@@ -1561,7 +1756,7 @@ type ResumeTenantRequest struct {
 
 func (x *ResumeTenantRequest) Reset() {
 	*x = ResumeTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1768,7 @@ func (x *ResumeTenantRequest) String() string {
 func (*ResumeTenantRequest) ProtoMessage() {}
 
 func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1781,7 @@ func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResumeTenantRequest) GetId() string {
@@ -1605,7 +1800,7 @@ type DeleteTenantRequest struct {
 
 func (x *DeleteTenantRequest) Reset() {
 	*x = DeleteTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1812,7 @@ func (x *DeleteTenantRequest) String() string {
 func (*DeleteTenantRequest) ProtoMessage() {}
 
 func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1825,7 @@ func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteTenantRequest) GetId() string {
@@ -1649,7 +1844,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1856,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1869,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1696,7 +1891,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1903,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1916,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1752,7 +1947,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1959,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1972,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1813,7 +2008,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2020,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2033,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -1874,7 +2069,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2081,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2094,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Agent) GetId() string {
@@ -1961,7 +2156,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2168,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2181,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2031,7 +2226,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2238,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2251,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Key) GetId() string {
@@ -2164,7 +2359,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2371,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2384,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -2252,7 +2447,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2459,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2472,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RotateKeyRequest) GetId() string {
@@ -2305,7 +2500,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2512,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2525,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -2356,7 +2551,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2563,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2576,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -2403,7 +2598,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2610,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2623,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListKeysRequest) GetPageSize() int32 {
@@ -2456,7 +2651,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2663,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2676,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -2506,7 +2701,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2713,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2726,7 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 type SetSwitchesRequest struct {
@@ -2547,7 +2742,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2754,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2767,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -2597,7 +2792,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2804,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2817,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 type VersionInfo struct {
@@ -2638,7 +2833,7 @@ type VersionInfo struct {
 
 func (x *VersionInfo) Reset() {
 	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[45]
+	mi := &file_quota_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2845,7 @@ func (x *VersionInfo) String() string {
 func (*VersionInfo) ProtoMessage() {}
 
 func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[45]
+	mi := &file_quota_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2858,7 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
 func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *VersionInfo) GetVersion() string {
@@ -2770,7 +2965,23 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x13\n" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\"\n" +
-	"\rat_period_end\x18\x04 \x01(\bR\vatPeriodEnd\"0\n" +
+	"\rat_period_end\x18\x04 \x01(\bR\vatPeriodEnd\"\xcf\x01\n" +
+	"\x15SetTenantLimitRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\x12C\n" +
+	"\x06values\x18\x03 \x03(\v2+.quota.v1.SetTenantLimitRequest.ValuesEntryR\x06values\x12\x10\n" +
+	"\x03add\x18\x04 \x01(\bR\x03add\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x17UnsetTenantLimitRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\"\x8f\x01\n" +
+	"\x13TenantLimitResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
+	"\achanges\x18\x03 \x03(\tR\achanges\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"0\n" +
 	"\x16ListPlanChangesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"I\n" +
 	"\x17ListPlanChangesResponse\x12.\n" +
@@ -2880,7 +3091,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\x87\x0f\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xaf\x10\n" +
 	"\fAdminService\x12J\n" +
 	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
 	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
@@ -2891,7 +3102,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\rPromoteShadow\x12\x1e.quota.v1.PromoteShadowRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
 	"\tListPlans\x12\x1a.quota.v1.ListPlansRequest\x1a\x1b.quota.v1.ListPlansResponse\x12?\n" +
 	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
-	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12V\n" +
+	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12P\n" +
+	"\x0eSetTenantLimit\x12\x1f.quota.v1.SetTenantLimitRequest\x1a\x1d.quota.v1.TenantLimitResponse\x12T\n" +
+	"\x10UnsetTenantLimit\x12!.quota.v1.UnsetTenantLimitRequest\x1a\x1d.quota.v1.TenantLimitResponse\x12V\n" +
 	"\x0fListPlanChanges\x12 .quota.v1.ListPlanChangesRequest\x1a!.quota.v1.ListPlanChangesResponse\x12G\n" +
 	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\x10.quota.v1.Tenant\x12G\n" +
 	"\n" +
@@ -2925,7 +3138,7 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
@@ -2946,114 +3159,124 @@ var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListPlansResponse)(nil),          // 16: quota.v1.ListPlansResponse
 	(*CreateTenantRequest)(nil),        // 17: quota.v1.CreateTenantRequest
 	(*SetTenantPlanRequest)(nil),       // 18: quota.v1.SetTenantPlanRequest
-	(*ListPlanChangesRequest)(nil),     // 19: quota.v1.ListPlanChangesRequest
-	(*ListPlanChangesResponse)(nil),    // 20: quota.v1.ListPlanChangesResponse
-	(*PlanChange)(nil),                 // 21: quota.v1.PlanChange
-	(*CancelPlanChangeRequest)(nil),    // 22: quota.v1.CancelPlanChangeRequest
-	(*ListPayersRequest)(nil),          // 23: quota.v1.ListPayersRequest
-	(*ListPayersResponse)(nil),         // 24: quota.v1.ListPayersResponse
-	(*Payer)(nil),                      // 25: quota.v1.Payer
-	(*SuspendTenantRequest)(nil),       // 26: quota.v1.SuspendTenantRequest
-	(*ResumeTenantRequest)(nil),        // 27: quota.v1.ResumeTenantRequest
-	(*DeleteTenantRequest)(nil),        // 28: quota.v1.DeleteTenantRequest
-	(*GetTenantRequest)(nil),           // 29: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 30: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 31: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 32: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 33: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 34: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 35: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 36: quota.v1.CreateKeyRequest
-	(*RotateKeyRequest)(nil),           // 37: quota.v1.RotateKeyRequest
-	(*CreateKeyResponse)(nil),          // 38: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 39: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 40: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 41: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 42: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 43: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 44: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 45: quota.v1.VersionInfo
-	nil,                                // 46: quota.v1.ListPlansResponse.PricesEntry
-	nil,                                // 47: quota.v1.ListTenantsResponse.FaultyEntry
-	(*Plan)(nil),                       // 48: quota.v1.Plan
-	(*Limit)(nil),                      // 49: quota.v1.Limit
-	(*Tenant)(nil),                     // 50: quota.v1.Tenant
-	(*Switches)(nil),                   // 51: quota.v1.Switches
+	(*SetTenantLimitRequest)(nil),      // 19: quota.v1.SetTenantLimitRequest
+	(*UnsetTenantLimitRequest)(nil),    // 20: quota.v1.UnsetTenantLimitRequest
+	(*TenantLimitResponse)(nil),        // 21: quota.v1.TenantLimitResponse
+	(*ListPlanChangesRequest)(nil),     // 22: quota.v1.ListPlanChangesRequest
+	(*ListPlanChangesResponse)(nil),    // 23: quota.v1.ListPlanChangesResponse
+	(*PlanChange)(nil),                 // 24: quota.v1.PlanChange
+	(*CancelPlanChangeRequest)(nil),    // 25: quota.v1.CancelPlanChangeRequest
+	(*ListPayersRequest)(nil),          // 26: quota.v1.ListPayersRequest
+	(*ListPayersResponse)(nil),         // 27: quota.v1.ListPayersResponse
+	(*Payer)(nil),                      // 28: quota.v1.Payer
+	(*SuspendTenantRequest)(nil),       // 29: quota.v1.SuspendTenantRequest
+	(*ResumeTenantRequest)(nil),        // 30: quota.v1.ResumeTenantRequest
+	(*DeleteTenantRequest)(nil),        // 31: quota.v1.DeleteTenantRequest
+	(*GetTenantRequest)(nil),           // 32: quota.v1.GetTenantRequest
+	(*ListTenantsRequest)(nil),         // 33: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 34: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 35: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 36: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 37: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 38: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 39: quota.v1.CreateKeyRequest
+	(*RotateKeyRequest)(nil),           // 40: quota.v1.RotateKeyRequest
+	(*CreateKeyResponse)(nil),          // 41: quota.v1.CreateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 42: quota.v1.RevokeKeyRequest
+	(*ListKeysRequest)(nil),            // 43: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 44: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 45: quota.v1.GetSwitchesRequest
+	(*SetSwitchesRequest)(nil),         // 46: quota.v1.SetSwitchesRequest
+	(*GetVersionRequest)(nil),          // 47: quota.v1.GetVersionRequest
+	(*VersionInfo)(nil),                // 48: quota.v1.VersionInfo
+	nil,                                // 49: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 50: quota.v1.SetTenantLimitRequest.ValuesEntry
+	nil,                                // 51: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 52: quota.v1.Plan
+	(*Limit)(nil),                      // 53: quota.v1.Limit
+	(*Tenant)(nil),                     // 54: quota.v1.Tenant
+	(*Switches)(nil),                   // 55: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
 	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
 	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	48, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	46, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	49, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
-	21, // 6: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
-	25, // 7: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
-	50, // 8: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	47, // 9: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	33, // 10: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	35, // 11: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	35, // 12: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	51, // 13: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 14: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 15: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 16: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 17: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 18: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 19: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 20: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 21: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 22: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 23: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 24: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
-	22, // 25: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
-	23, // 26: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
-	26, // 27: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	27, // 28: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	28, // 29: quota.v1.AdminService.DeleteTenant:input_type -> quota.v1.DeleteTenantRequest
-	29, // 30: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	30, // 31: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	32, // 32: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	36, // 33: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	37, // 34: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
-	39, // 35: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	40, // 36: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	42, // 37: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	43, // 38: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 39: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	44, // 40: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 41: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 42: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 43: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 44: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 45: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 46: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 47: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 48: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	50, // 49: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	50, // 50: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	20, // 51: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	50, // 52: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	24, // 53: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
-	50, // 54: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	50, // 55: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	50, // 56: quota.v1.AdminService.DeleteTenant:output_type -> quota.v1.Tenant
-	50, // 57: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	31, // 58: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	34, // 59: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	38, // 60: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	38, // 61: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
-	35, // 62: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	41, // 63: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	51, // 64: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	51, // 65: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 66: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	45, // 67: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	41, // [41:68] is the sub-list for method output_type
-	14, // [14:41] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	52, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	49, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	53, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
+	50, // 6: quota.v1.SetTenantLimitRequest.values:type_name -> quota.v1.SetTenantLimitRequest.ValuesEntry
+	54, // 7: quota.v1.TenantLimitResponse.tenant:type_name -> quota.v1.Tenant
+	24, // 8: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
+	28, // 9: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
+	54, // 10: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	51, // 11: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	36, // 12: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	38, // 13: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	38, // 14: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	55, // 15: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	3,  // 16: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	6,  // 17: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	8,  // 18: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	10, // 19: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	11, // 20: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	12, // 21: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	14, // 22: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	15, // 23: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	17, // 24: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	18, // 25: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	19, // 26: quota.v1.AdminService.SetTenantLimit:input_type -> quota.v1.SetTenantLimitRequest
+	20, // 27: quota.v1.AdminService.UnsetTenantLimit:input_type -> quota.v1.UnsetTenantLimitRequest
+	22, // 28: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	25, // 29: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	26, // 30: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
+	29, // 31: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	30, // 32: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	31, // 33: quota.v1.AdminService.DeleteTenant:input_type -> quota.v1.DeleteTenantRequest
+	32, // 34: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	33, // 35: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	35, // 36: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	39, // 37: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	40, // 38: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
+	42, // 39: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	43, // 40: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	45, // 41: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	46, // 42: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 43: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	47, // 44: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 45: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 46: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
+	9,  // 47: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	4,  // 48: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	7,  // 49: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
+	13, // 50: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	4,  // 51: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
+	16, // 52: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	54, // 53: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
+	54, // 54: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
+	21, // 55: quota.v1.AdminService.SetTenantLimit:output_type -> quota.v1.TenantLimitResponse
+	21, // 56: quota.v1.AdminService.UnsetTenantLimit:output_type -> quota.v1.TenantLimitResponse
+	23, // 57: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	54, // 58: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
+	27, // 59: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	54, // 60: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
+	54, // 61: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
+	54, // 62: quota.v1.AdminService.DeleteTenant:output_type -> quota.v1.Tenant
+	54, // 63: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
+	34, // 64: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	37, // 65: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	41, // 66: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	41, // 67: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
+	38, // 68: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
+	44, // 69: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	55, // 70: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
+	55, // 71: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
+	1,  // 72: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	48, // 73: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
+	45, // [45:74] is the sub-list for method output_type
+	16, // [16:45] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -3068,7 +3291,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,8 @@ const (
 	AdminService_ListPlans_FullMethodName          = "/quota.v1.AdminService/ListPlans"
 	AdminService_CreateTenant_FullMethodName       = "/quota.v1.AdminService/CreateTenant"
 	AdminService_SetTenantPlan_FullMethodName      = "/quota.v1.AdminService/SetTenantPlan"
+	AdminService_SetTenantLimit_FullMethodName     = "/quota.v1.AdminService/SetTenantLimit"
+	AdminService_UnsetTenantLimit_FullMethodName   = "/quota.v1.AdminService/UnsetTenantLimit"
 	AdminService_ListPlanChanges_FullMethodName    = "/quota.v1.AdminService/ListPlanChanges"
 	AdminService_CancelPlanChange_FullMethodName   = "/quota.v1.AdminService/CancelPlanChange"
 	AdminService_ListPayers_FullMethodName         = "/quota.v1.AdminService/ListPayers"
@@ -80,6 +82,11 @@ type AdminServiceClient interface {
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
 	// at a date, or when the tenant's billing period ends.
 	SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*Tenant, error)
+	// SetTenantLimit gives a tenant an override of one limit, in the place of the one that it has: what the
+	// override does not say is the plan's. The other overrides stay. In force on every reachable agent within a second.
+	SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error)
+	// UnsetTenantLimit takes the override of one limit back; a tenant without it stays as it is.
+	UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error)
 	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
 	// follow one another, and do not overlap.
 	ListPlanChanges(ctx context.Context, in *ListPlanChangesRequest, opts ...grpc.CallOption) (*ListPlanChangesResponse, error)
@@ -223,6 +230,26 @@ func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPla
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Tenant)
 	err := c.cc.Invoke(ctx, AdminService_SetTenantPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TenantLimitResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetTenantLimit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TenantLimitResponse)
+	err := c.cc.Invoke(ctx, AdminService_UnsetTenantLimit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -429,6 +456,11 @@ type AdminServiceServer interface {
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
 	// at a date, or when the tenant's billing period ends.
 	SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error)
+	// SetTenantLimit gives a tenant an override of one limit, in the place of the one that it has: what the
+	// override does not say is the plan's. The other overrides stay. In force on every reachable agent within a second.
+	SetTenantLimit(context.Context, *SetTenantLimitRequest) (*TenantLimitResponse, error)
+	// UnsetTenantLimit takes the override of one limit back; a tenant without it stays as it is.
+	UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*TenantLimitResponse, error)
 	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
 	// follow one another, and do not overlap.
 	ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error)
@@ -507,6 +539,12 @@ func (UnimplementedAdminServiceServer) CreateTenant(context.Context, *CreateTena
 }
 func (UnimplementedAdminServiceServer) SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetTenantPlan not implemented")
+}
+func (UnimplementedAdminServiceServer) SetTenantLimit(context.Context, *SetTenantLimitRequest) (*TenantLimitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetTenantLimit not implemented")
+}
+func (UnimplementedAdminServiceServer) UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*TenantLimitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UnsetTenantLimit not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlanChanges not implemented")
@@ -756,6 +794,42 @@ func _AdminService_SetTenantPlan_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetTenantPlan(ctx, req.(*SetTenantPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetTenantLimit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetTenantLimitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetTenantLimit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetTenantLimit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetTenantLimit(ctx, req.(*SetTenantLimitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_UnsetTenantLimit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnsetTenantLimitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).UnsetTenantLimit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_UnsetTenantLimit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).UnsetTenantLimit(ctx, req.(*UnsetTenantLimitRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1112,6 +1186,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetTenantPlan",
 			Handler:    _AdminService_SetTenantPlan_Handler,
+		},
+		{
+			MethodName: "SetTenantLimit",
+			Handler:    _AdminService_SetTenantLimit_Handler,
+		},
+		{
+			MethodName: "UnsetTenantLimit",
+			Handler:    _AdminService_UnsetTenantLimit_Handler,
 		},
 		{
 			MethodName: "ListPlanChanges",

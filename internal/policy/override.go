@@ -1,0 +1,54 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/f4ee788f/quota/internal/limit"
+)
+
+// LimitChange says what setting a tenant's override did.
+type LimitChange struct {
+	Tenant   limit.Tenant
+	Changed  bool     // false when the tenant has it so already
+	Changes  []string // the difference, a sentence each
+	Warnings []string // what will take it back, a sentence each
+}
+
+// ParseOverride reads a tenant's override of the limit of that name: by key what a document writes after it, in YAML.
+// The error wraps ErrInvalid and says all that is wrong; whether the override fits the tenant's plan, Document.Tenant says.
+func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
+	f := &faults{file: "override"}
+	if len(values) == 0 {
+		f.add(1, "the override of limit %s says nothing; give it a rate, at least", limit.Quote(name))
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode, Line: 1}
+	put := func(key string, value *yaml.Node) {
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key, Line: 1}, value)
+	}
+	put("name", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: 1})
+	for _, key := range sortedKeys(values) {
+		before := len(f.list)
+		value := root(f, []byte(values[key]))
+		switch {
+		case len(f.list) > before:
+			f.list[before].Message = fmt.Sprintf("%s of limit %s: %s", limit.Quote(key), name, f.list[before].Message)
+		case value == nil:
+			f.add(1, "%s of limit %s is empty; leave it out or give it a value", limit.Quote(key), name)
+		default:
+			put(key, value)
+		}
+	}
+	s := readLimit(f, n)
+	s.dated(f, "the override")
+	if len(f.list) == 0 {
+		return s, nil
+	}
+	var all []string
+	for _, fault := range f.list {
+		all = append(all, fault.Message)
+	}
+	return LimitSpec{}, fmt.Errorf("%w: %s", ErrInvalid, strings.Join(all, "; "))
+}

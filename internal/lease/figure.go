@@ -12,7 +12,8 @@ import "github.com/f4ee788f/quota/internal/limit"
 //     agents what they declare. Should some agent stay silent, the ledger is complete only when that is lost too:
 //     a figure that was asked for figureWait later counts as it is. Only time in which agents could settle is
 //     waited: none is silent while the ledger is away, or all stand still.
-//   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). When nothing is left,
+//   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). Or the window
+//     began with a figure, and holders of before report what may be in it as well. When nothing is left,
 //     nothing is out, and the ledger is complete past all of it, the figure is the truth: what it lacks is there
 //     to be granted. It may be of less than all that was used, where the limit's meter or the tenant's
 //     place in the tree changed in the middle of the window: what holders reported is never granted again.
@@ -51,6 +52,7 @@ func (x *step) doubt(born, forgotten bool) {
 		return
 	}
 	x.withhold(whole(mulDiv(x.burst, x.r.Spec.EpsilonPPM, limit.Micro)))
+	x.Lapsed = true // what holders report of before may be in the figure as well, and is taken off twice
 }
 
 // hear takes the ledger's figure into account, after what the holder reported.
@@ -58,7 +60,7 @@ func (x *step) hear() {
 	f := &x.r.Figure
 	if x.spent > 0 {
 		x.Moved = x.now
-		if x.windowed(x.r.Window) && (x.rec == nil || x.windowed(x.rec.Window)) || x.r.Window == 0 {
+		if x.rec != nil && (x.windowed(x.r.Window) && x.windowed(x.rec.Window) || x.r.Window == 0) {
 			x.Spent = min(x.Spent+x.spent*limit.Micro, limit.MaxUnits*limit.Micro)
 		}
 	}
@@ -94,7 +96,7 @@ func (x *step) waited() bool {
 // void reports whether tokens of a window lapsed, and nothing of it is left or out: the ledger may know of some that
 // were not spent. Where the window's units are not just the limit's, it cannot tell.
 func (x *step) void() bool {
-	return x.Lapsed && x.Out.Stock == 0 && x.Level < limit.Micro && x.Unsure == 0 &&
+	return x.Lapsed && x.Out.Stock < limit.Micro && x.Level < limit.Micro && x.Unsure == 0 &&
 		x.r.Spec.Borrow == 0 && !x.r.Spec.Prorate
 }
 

@@ -34,7 +34,7 @@ type State struct {
 
 	Unsure   int64 // of a Ledgered window: its use is not known before a figure through here; 0 once it is (figure.go)
 	Moved    int64 // the store's clock when units of it were last granted, reported or lapsed
-	Lapsed   bool  // a holder was silent until its tokens of it were nobody's
+	Lapsed   bool  // of a Ledgered window: more of it may be left than Level says, and a figure can tell (figure.go)
 	Spent    int64 // micro-tokens of it that are known to be used: holders reported them, or the ledger's figure held more
 	Returned int64 // the bucket's time when a figure granted again what had lapsed of leases begun before
 

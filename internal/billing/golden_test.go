@@ -45,26 +45,44 @@ func TestGolden(t *testing.T) {
 					}
 				}
 			}
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if out.String() != string(want) {
-				t.Errorf("%s says otherwise:\n%s", file, out.String())
-			}
+			wantGolden(t, name, out.String())
 		})
+	}
+}
+
+// What is in quarantine when a statement is made is on none of its lines, whatever else is on it, and the statement says so.
+func TestGoldenQuarantine(t *testing.T) {
+	p := Price{Currency: "USD", Monthly: 1000, Meters: []MeterPrice{{Meter: "requests", Tiers: []Tier{{1000, decimal(t, "0.05")}, {0, decimal(t, "0.03")}}}}}
+	var out strings.Builder
+	for _, late := range []bool{false, true} {
+		for _, withheld := range []*Quarantined{nil, {Rows: 3, Units: 1200}, {Rows: 1}} {
+			fmt.Fprintf(&out, "late usage %t, in quarantine %+v\n", late, withheld)
+			golden(t, &out, &p, "no change", late, true, func(in *Input) { in.Quarantined = withheld })
+		}
+	}
+	wantGolden(t, "quarantine", out.String())
+}
+
+func wantGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s says otherwise:\n%s", file, got)
 	}
 }
 
 // golden is November 2026 in India, ten days into which something changes, after an
 // October that was closed.
-func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, credit bool) {
+func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, credit bool, more ...func(*Input)) {
 	t.Helper()
 	cycle := Cycle{Zone: zone(t, "Asia/Kolkata"), Day: 1}
 	october, _ := cycle.Named("2026-10")
@@ -120,6 +138,9 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 			{ID: "prepaid", Currency: p.Currency, Left: 100000, Given: october.From, Rollover: 90000},
 		}
 	}
+	for _, set := range more {
+		set(in)
+	}
 	s, err := Rate(in)
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +157,9 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 	}
 	for _, total := range s.Totals {
 		fmt.Fprintf(out, "  total %s\n", Money{total.Total, total.Currency})
+	}
+	if q := s.Quarantined; q != nil {
+		fmt.Fprintf(out, "  in quarantine: %d rows with %d units\n", q.Rows, q.Units)
 	}
 	fmt.Fprintf(out, "  %s\n", digest)
 }

@@ -28,10 +28,10 @@ type Books interface {
 	// are released by one correction, once; the others stay, each with its new reason.
 	// An id that is resolved already, or of a whole report, is ErrTaken or ErrCorrection.
 	Retry(ctx context.Context, actor, reason string, ids []int64) (Retried, error)
-	// Withheld is how much is in quarantine of tenants, of slots before a time (Unix seconds), neither released nor
-	// discarded: of those that have any, by id. Rows that an earlier release kept have no tenant noted: they are told as
+	// Withheld is how much is in quarantine of tenants in parts of time, neither released nor
+	// discarded: of those that have any, by id. Parts of one tenant do not overlap. Rows that an earlier release kept have no tenant noted: they are told as
 	// the empty one's, for they may be anybody's. Whole reports and rows whose tenant is no text are nobody's.
-	Withheld(ctx context.Context, tenants []string, before int64) ([]Withheld, error)
+	Withheld(ctx context.Context, of []Part) ([]Withheld, error)
 	// Discard says that rows or whole reports will never be used, once.
 	Discard(ctx context.Context, actor, reason string, ids []int64) error
 
@@ -134,6 +134,13 @@ type KeptRow struct {
 	Stored time.Time
 	// Resolution says what became of it, where something did.
 	Resolution *Resolution
+}
+
+// Part is a part of a tenant's time.
+type Part struct {
+	Tenant string `json:"tenant"`
+	From   int64  `json:"begins"` // slots from this one, Unix seconds
+	To     int64  `json:"ends"`   // and before this one
 }
 
 // Withheld is what quarantine holds of a tenant.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -179,7 +180,13 @@ func (f *forest) use() {
 		return
 	}
 	u := usedUnits{id, slot, f.r.Int64N(400) + 1}
-	f.used = append(f.used, u)
+	if f.r.IntN(6) == 0 { // a clock that is ahead: it goes to quarantine
+		u.slot = f.at.Unix() + 2*billing.Grid + f.r.Int64N(40*86400)
+		u.slot -= u.slot % billing.Grid
+		slot = u.slot
+	} else {
+		f.used = append(f.used, u)
+	}
 	f.seq["gw"]++
 	row := ledger.Row{Slot: slot, Tenant: id, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
 	report := ledger.NewReport("gw", 1, f.seq["gw"], f.total["gw"], []ledger.Row{row}, f.at.UnixMilli(), false)
@@ -190,6 +197,58 @@ func (f *forest) use() {
 	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// kept is what is in quarantine, by its id.
+func (f *forest) kept() map[int64]usedUnits {
+	kept, err := f.s.books.Quarantine(f.t.Context(), ledger.QuarantineQuery{N: 1000})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	all := make(map[int64]usedUnits)
+	for _, k := range kept {
+		rows, err := ledger.DecodeRows(k.Body)
+		if err != nil || len(rows) != 1 {
+			f.t.Fatalf("%v, %v", rows, err)
+		}
+		all[k.ID] = usedUnits{rows[0].Tenant, rows[0].Slot, rows[0].Admitted}
+	}
+	return all
+}
+
+// release has what may be released leave quarantine: it is late usage of its slot.
+func (f *forest) release() {
+	kept := f.kept()
+	ids := slices.Sorted(maps.Keys(kept))
+	if len(ids) == 0 {
+		return
+	}
+	if f.r.IntN(4) == 0 {
+		if err := f.s.books.Discard(f.t.Context(), "ann", "nobody's", ids[:1]); err != nil {
+			f.t.Fatal(err)
+		}
+		return
+	}
+	done, err := f.s.books.Retry(f.t.Context(), "ann", "the clock was ahead", ids)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, id := range done.Released {
+		f.used = append(f.used, kept[id])
+	}
+	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// withheld is what is in quarantine of slots before a time that a tenant paid for.
+func (f *forest) withheld(payer string, before int64) (units int64) {
+	for _, u := range f.kept() {
+		if u.slot < before && f.payer(u.tenant, u.slot) == payer {
+			units += u.units
+		}
+	}
+	return units
 }
 
 func (f *forest) correct(u usedUnits) {
@@ -207,7 +266,7 @@ func (f *forest) correct(u usedUnits) {
 	}
 }
 
-// Trees that change, payers that begin late, late usage, corrections, statements closed in any order: each unit and each
+// Trees that change, payers that begin late, late usage, quarantine, corrections, statements closed in any order: each unit and each
 // second of each tenant's plan is on the statement of who paid for it then, and on no other. Lines add up, nothing that is
 // owed vanishes, and nothing is refused for good.
 func TestEverySlotHasOnePayer(t *testing.T) {
@@ -230,6 +289,8 @@ func TestEverySlotHasOnePayer(t *testing.T) {
 					}
 				case f.r.IntN(5) == 0:
 					f.close(f.ids[f.r.IntN(len(f.ids))])
+				case f.r.IntN(12) == 0:
+					f.release()
 				default:
 					f.use()
 				}
@@ -314,6 +375,9 @@ func (f *forest) apart() {
 		switch {
 		case err == nil:
 			take(preview.Document, false)
+			if want := f.withheld(id, preview.ToMs/1000); preview.QuarantinedUnits != want {
+				t.Errorf("preview of %s of %s: %d units are in quarantine, want %d", preview.Period, id, preview.QuarantinedUnits, want)
+			}
 		case !strings.Contains(err.Error(), "has no statements"):
 			t.Errorf("preview of %s: %v", id, err)
 		}

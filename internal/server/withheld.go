@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
-	"slices"
+	"math"
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/billing"
@@ -13,17 +13,15 @@ import (
 // maxWithheldTold is how many tenants a refusal names.
 const maxWithheldTold = 10
 
-// withheld notes in the input what is in quarantine of the tenant and of those that it pays for, of slots before the
+// withheld notes in the input what is in quarantine of slots that the tenant pays for, its own and its members', before the
 // period's end: also of earlier periods, for what is released of them comes with this statement. It is read after the
 // usage: where that is complete, nothing of the period comes into quarantine any more.
 func (s *statementService) withheld(ctx context.Context, in *billing.Input) ([]ledger.Withheld, error) {
-	tenants := []string{}
-	for _, of := range slices.Concat([]billing.Input{*in}, in.Members) {
-		if of.Pays(in.Period) { // what is of others' statements is said there
-			tenants = append(tenants, of.Tenant)
-		}
+	parts := paidParts(in, in.Period.To)
+	for i := range in.Members {
+		parts = append(parts, paidParts(&in.Members[i], in.Period.To)...)
 	}
-	all, err := s.books.Withheld(ctx, tenants, in.Period.To)
+	all, err := s.books.Withheld(ctx, parts)
 	if err != nil {
 		return nil, ledgerError(err)
 	}
@@ -36,6 +34,22 @@ func (s *statementService) withheld(ctx context.Context, in *billing.Input) ([]l
 		in.Quarantined.Units = saturated(in.Quarantined.Units, w.Units)
 	}
 	return all, nil
+}
+
+// paidParts are the slots before a time that are on the statement that the input is of: what is of others' is said there.
+func paidParts(of *billing.Input, before int64) []ledger.Part {
+	parts := []ledger.Part{}
+	from := int64(math.MinInt64)
+	for _, r := range of.Elsewhere {
+		if r.From > 0 && r.From < before { // 0 is the beginning of all slots
+			parts = append(parts, ledger.Part{Tenant: of.Tenant, From: from, To: r.From})
+		}
+		from = r.To
+	}
+	if from < before {
+		parts = append(parts, ledger.Part{Tenant: of.Tenant, From: from, To: before})
+	}
+	return parts
 }
 
 // saturated is a sum of counts that ends at ledger.MaxSum.

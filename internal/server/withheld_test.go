@@ -90,6 +90,52 @@ func testPeriodsWithQuarantine(t *testing.T, on engine) {
 	}
 }
 
+// A row in quarantine holds back whoever pays for its slot, and nobody else: a member that has left is not held back by what
+// its parent paid for, nor its parent by what is its own again.
+func TestQuarantineHoldsWhoPaysForItsSlot(t *testing.T) {
+	onEngines(t, testQuarantineHoldsWhoPaysForItsSlot)
+}
+
+func testQuarantineHoldsWhoPaysForItsSlot(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	apply := func(pays string) {
+		t.Helper()
+		if err := b.applyText(strings.Replace(pricedPolicy, "tenants: [{id: acme, plan: free}]",
+			"tenants: [{id: org, plan: paid}, {id: acme, plan: paid, parent: org, billing: {pays: "+pays+"}}]", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	day := func(month time.Month, n int) time.Time { return time.Date(2026, month, n, 0, 0, 0, 0, time.UTC) }
+	apply("parent")
+	b.settle("gw", day(10, 7), 700, b.at) // its clock is ahead
+	b.at = day(10, 16)
+	apply("self")
+	b.at = day(11, 1).Add(time.Hour)
+	b.settle("gw", b.at, 0, b.at)
+	closing := func(tenant string) error {
+		_, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: tenant})
+		return err
+	}
+	b.refused("of who paid for the slot", closing("org"), "1 rows of tenant acme with 700 units")
+	if err := closing("acme"); err != nil {
+		t.Errorf("of the tenant, which did not: %v", err)
+	}
+	b.resolve(false)
+	if err := closing("org"); err != nil {
+		t.Errorf("once it is released: %v", err)
+	}
+	if n := sum(b.closed("org", "2026-10"), "acme", ""); n < 700*5 {
+		t.Errorf("acme is %d on its payer's statement, want the 700 units there", n)
+	}
+	b.settle("gw", day(11, 20), 900, b.at) // its own by now
+	b.at = day(12, 1).Add(time.Hour)
+	b.settle("gw", b.at, 0, b.at)
+	b.refused("of a tenant that left", closing("acme"), "1 rows of tenant acme with 900 units")
+	if err := closing("org"); err != nil {
+		t.Errorf("of who paid for it before: %v", err)
+	}
+}
+
 // Whoever pays for a tenant waits for what is in quarantine of it.
 func TestPayersWaitForQuarantineOfMembers(t *testing.T) {
 	b := newBilled(t)

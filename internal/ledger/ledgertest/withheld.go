@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -33,7 +34,12 @@ func withheld(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	wants := func(what string, before int64, want ...ledger.Withheld) {
 		t.Helper()
-		got, err := books.Withheld(t.Context(), []string{"acme", "zeta", "nobody"}, before)
+		var of []ledger.Part
+		for _, tenant := range []string{"acme", "zeta", "nobody"} { // in parts that meet
+			of = append(of, ledger.Part{Tenant: tenant, From: math.MinInt64, To: slot}, ledger.Part{Tenant: tenant, From: slot, To: max(slot, before)})
+			of[len(of)-2].To = min(slot, before)
+		}
+		got, err := books.Withheld(t.Context(), of)
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, %v, want %v", what, got, err, want)
 		}
@@ -41,6 +47,11 @@ func withheld(t *testing.T, fresh func(testing.TB) Engine) {
 	wants("before them", slot-300)
 	wants("before the last slots", slot, ledger.Withheld{Tenant: "acme", Rows: 1, Units: 5})
 	wants("all", slot+301, ledger.Withheld{Tenant: "acme", Rows: 3, Units: 1<<40 + 12}, ledger.Withheld{Tenant: "zeta", Rows: 1, Units: 13})
+
+	only, err := books.Withheld(t.Context(), []ledger.Part{{Tenant: "acme", From: slot - 300, To: slot}, {Tenant: "acme", From: slot + 300, To: slot + 600}})
+	if err != nil || len(only) != 1 || only[0] != (ledger.Withheld{Tenant: "acme", Rows: 2, Units: 12}) {
+		t.Errorf("in parts of time: got %v, %v, want the two of acme's rows that are in them", only, err)
+	}
 
 	// What somebody brings of tenants that are not his holds none of them back, whatever else is wrong with it.
 	barred := ledger.NewReport("b", 0, 1, 0, []ledger.Row{row("acme", "new", slot, 23), row("acme", "old", slot, 29)}, Start.UnixMilli(), false)

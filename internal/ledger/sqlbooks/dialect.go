@@ -22,8 +22,8 @@ type dialect struct {
 	// key selects a key's bytes from a column.
 	key func(column string) string
 	// runs are rows (agent, epoch, first, last) of the JSON list in $1, notes rows
-	// (agent, epoch, tenant).
-	runs, notes string
+	// (agent, epoch, tenant), parts rows (tenant, begins, ends).
+	runs, notes, parts string
 	// unrolled selects hour, key, how many roll-ups there are (0 or 1), their counts,
 	// how many entries, and their sums as pairs for ledger.SumOf, of the hours from $1
 	// to before $2 where the two differ.
@@ -89,6 +89,7 @@ var dialects = map[Engine]*dialect{
 		key:   func(column string) string { return "uuid_send(" + column + ")" },
 		runs:  "jsonb_to_recordset($1::jsonb) AS s (agent text, epoch bigint, first bigint, last bigint)",
 		notes: "jsonb_to_recordset($1::jsonb) AS s (agent text, epoch bigint, tenant text)",
+		parts: `jsonb_to_recordset($1::jsonb) AS s (tenant text COLLATE "C", begins bigint, ends bigint)`,
 		unrolled: `SELECT hour, uuid_send(key), max(has), sum(ha)::bigint, sum(ho)::bigint, sum(hd)::bigint, least(sum(n), 1),
 				0, ` + bounded("a") + `::bigint, 0, ` + bounded("o") + `::bigint, 0, ` + bounded("d") + `::bigint
 			FROM ` + merged + ` GROUP BY key, hour
@@ -134,6 +135,8 @@ var dialects = map[Engine]*dialect{
 			json_extract(value, '$.first') AS first, json_extract(value, '$.last') AS last FROM json_each($1)) AS s`,
 		notes: `(SELECT json_extract(value, '$.agent') AS agent, json_extract(value, '$.epoch') AS epoch,
 			json_extract(value, '$.tenant') AS tenant FROM json_each($1)) AS s`,
+		parts: `(SELECT json_extract(value, '$.tenant') AS tenant, json_extract(value, '$.begins') AS begins,
+			json_extract(value, '$.ends') AS ends FROM json_each($1)) AS s`,
 		unrolled: `SELECT hour, key, max(has), sum(ha), sum(ho), sum(hd), min(sum(n), 1),
 				sum(a >> 32), sum(a & 4294967295), sum(o >> 32), sum(o & 4294967295), sum(d >> 32), sum(d & 4294967295)
 			FROM ` + merged + ` GROUP BY key, hour

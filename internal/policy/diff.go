@@ -214,10 +214,10 @@ func properties(l *limit.Limit) []property {
 	}
 	return []property{
 		{"rate", l.Rate.String()}, {"slots", whole(l.Slots)}, {"burst", whole(l.Burst)}, {"algorithm", algorithm},
-		{"by", strings.Join(l.By, ", ")}, {"match", conditions(l.Match)}, {"meter", l.Meter}, {"zone", l.Zone},
+		{"by", strings.Join(l.By, ", ")}, {"match", Conditions(l.Match)}, {"meter", l.Meter}, {"zone", l.Zone},
 		{"on_outage", outage}, {"enforcement", enforcement}, {"overage", overage}, {"epsilon", epsilon},
 		{"queue", whole(l.Queue)}, {"wait", span(l.Wait)}, {"borrow", whole(l.Borrow)}, {"lockout", span(l.Lockout)},
-		{"shadow", shadow}, {"allow", conditions(l.Allow)}, {"deny", conditions(l.Deny)}, {"reserve", reserve(l.Reserve)},
+		{"shadow", shadow}, {"allow", Conditions(l.Allow)}, {"deny", Conditions(l.Deny)}, {"reserve", reserve(l.Reserve)},
 		{"variants", variants(l.Variants)}, {"first_touch", touch}, {"fallback_hold", span(l.FallbackHold)}, {"on_change", change},
 	}
 }
@@ -230,13 +230,21 @@ func whole(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func conditions(matches []limit.Match) string {
+// Conditions writes what requests are like as a document does, without its outer braces.
+func Conditions(matches []limit.Match) string {
 	var b strings.Builder
 	for i, m := range matches {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s: %q", m.Attribute, m.Patterns)
+		b.WriteString(m.Attribute + ": [")
+		for j, p := range m.Patterns {
+			if j > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(strconv.Quote(p))
+		}
+		b.WriteString("]")
 	}
 	return b.String()
 }

@@ -534,7 +534,7 @@ gateway envoy: after none → used
 gateway http added
 gateway old removed
 limit login: by ip → ip/24
-limit login: match none → endpoint: ["/login" "/signin"]
+limit login: match none → endpoint: ["/login", "/signin"]
 plan free: limit new added: fixed_window 5/month
 plan free: limit requests: rate 100/hour → 200/hour
 plan free: limit requests: epsilon 5% → 1%

@@ -125,9 +125,9 @@ func (c *cli) getPlansCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "METER", "OPTIONS"}, numbers: map[int]bool{3: true}}
+				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "MATCH", "METER", "OPTIONS"}, numbers: map[int]bool{3: true}}
 				add := func(name string, l *quotav1.Limit) {
-					t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), l.Meter, options(l))
+					t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), match(l), l.Meter, options(l))
 				}
 				every := "" // what is not of a plan has none
 				if f == "table" {
@@ -145,7 +145,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 						add(name, l)
 					}
 					if len(p.Limits) == 0 {
-						t.add(name, "", "", "", "", "", "", "")
+						t.add(name, "", "", "", "", "", "", "", "")
 					}
 				}
 				if f == "json" {

@@ -234,29 +234,32 @@ func TestShadowCommands(t *testing.T) {
 
 func TestGetPlans(t *testing.T) {
 	e := start(t, nil)
-	e.want("get plans", e.ok("get", "plans"), `PLAN            LIMIT        RATE      BURST  ALGORITHM     BY        METER     OPTIONS
-free (default)  requests     100/hour    200  token_bucket  -         requests  -
-free (default)  by-endpoint  -             0  token_bucket  endpoint  calls     -
-paid            requests     10/30s       10  token_bucket  -         requests  -
+	e.want("get plans", e.ok("get", "plans"), `PLAN            LIMIT        RATE      BURST  ALGORITHM     BY        MATCH  METER     OPTIONS
+free (default)  requests     100/hour    200  token_bucket  -         -      requests  -
+free (default)  by-endpoint  -             0  token_bucket  endpoint  -      calls     -
+paid            requests     10/30s       10  token_bucket  -         -      requests  -
 paid costs 49.00 USD a month; requests 10 included, 0.05 each
 `)
-	e.ok("apply", "-f", e.file("top.yaml", "limits:\n  - {name: login, match: {endpoint: \"POST /login\"}, by: [ip], rate: 5/minute}\n"+policyText))
-	if out := e.ok("get", "plans"); !strings.Contains(out, "(every plan)    login        5/minute      5  token_bucket  ip        -         -\n") {
+	e.ok("apply", "-f", e.file("top.yaml", "limits:\n  - {name: login, match: {endpoint: [\"POST /login*\", \"GET /login\"], user: \"*\"}, by: [ip], rate: 5/minute}\n"+policyText))
+	if out := e.ok("get", "plans"); !strings.Contains(out, "(every plan)    login        5/minute      5  token_bucket  ip        endpoint: [\"POST /login*\", \"GET /login\"], user: [\"*\"]  -         -\n") {
 		t.Errorf("get plans with a limit of every plan: got\n%s", out)
 	}
-	if out := e.ok("get", "plans", "-o", "csv"); !strings.Contains(out, "\n,login,5/minute,5,") {
+	if out := e.ok("get", "plans", "-o", "csv"); !strings.HasPrefix(out, "plan,limit,rate,burst,algorithm,by,match,meter,options\n,login,5/minute,5,token_bucket,ip,\"endpoint: [\"\"POST /login*\"\", ") {
 		t.Errorf("get plans -o csv with a limit of every plan: got\n%s", out)
 	}
 	var plans struct {
-		Limits []struct{ Name string }
-		Plans  []struct {
+		Limits []struct {
+			Name  string
+			Match []struct{ Attribute string }
+		}
+		Plans []struct {
 			Name   string
 			Limits []struct{ Name string }
 		}
 		Default string `json:"default_plan"`
 		Prices  map[string]string
 	}
-	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || len(plans.Limits) != 1 || plans.Default != "free" || len(plans.Prices) != 1 {
+	if err := json.Unmarshal([]byte(e.ok("get", "plans", "-o", "json")), &plans); err != nil || len(plans.Plans) != 2 || len(plans.Limits) != 1 || len(plans.Limits[0].Match) != 2 || plans.Default != "free" || len(plans.Prices) != 1 {
 		t.Errorf("get plans -o json: got %+v, %v, want two plans, default free", plans, err)
 	}
 }

@@ -41,4 +41,13 @@ func options(p *quotav1.Limit) string {
 	return policy.Options(&l)
 }
 
+// match says which requests a limit holds, in the words of a policy; nothing where it holds all.
+func match(p *quotav1.Limit) string {
+	l, err := wire.LimitFromProto(p)
+	if err != nil {
+		return "" // of a newer server
+	}
+	return policy.Conditions(l.Match)
+}
+
 func algorithm(a quotav1.Limit_Algorithm) string { return strings.ToLower(a.String()) }

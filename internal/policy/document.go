@@ -201,6 +201,14 @@ func (s *TenantSpec) at(key string) int {
 	return s.line
 }
 
+// At are sentences about a tenant that the document names, at the line that names it.
+func (d *Document) At(s *TenantSpec, sentences []string) (all Faults) {
+	for _, said := range sentences {
+		all = append(all, Fault{File: d.file, Line: s.line, Message: said})
+	}
+	return all
+}
+
 func (d *Document) plansAre() string {
 	if len(d.policy.Plans) == 0 {
 		return "the document has no plans"

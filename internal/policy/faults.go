@@ -49,10 +49,16 @@ func (f *faults) err() error {
 			out = append(out, next)
 		}
 	}
-	if len(out) > MaxFaults {
-		rest := len(out) - MaxFaults
-		last := out[MaxFaults].Line
-		out = append(out[:MaxFaults:MaxFaults], Fault{File: f.file, Line: last, Message: fmt.Sprintf("and %d more faults", rest)})
+	return bounded(out, "faults")
+}
+
+// BoundedFaults keeps a list of warnings short enough to send and to read.
+func BoundedFaults(warnings Faults) Faults { return bounded(warnings, "warnings") }
+
+func bounded(all Faults, of string) Faults {
+	if len(all) <= MaxFaults {
+		return all
 	}
-	return out
+	next := all[MaxFaults]
+	return append(all[:MaxFaults:MaxFaults], Fault{File: next.File, Line: next.Line, Message: fmt.Sprintf("and %d more %s", len(all)-MaxFaults, of)})
 }

@@ -54,6 +54,8 @@ type Applied struct {
 	Version int64    // now in force
 	Changed bool     // false when the document says what is in force already
 	Changes []string // the difference, a sentence each, at most MaxChanges
+	// Warnings say what was set by hand and the document takes back, by line of the document; at most MaxFaults.
+	Warnings Faults
 }
 
 // AuditRow is one change, written in the transaction that made it.

@@ -33,6 +33,9 @@ func (c *cli) applyCommand() *cobra.Command {
 version, in force on every reachable agent within a second. An invalid document
 changes nothing: every fault is printed as file:line: sentence.
 
+What was set by hand and the document takes back (a tenant's plan or override) is named
+in a warning, and so is a policy file that rules on the server and says otherwise.
+
 With --shadow the document is tried beside the version in force instead: evaluated by
 every agent, its denials counted (quotactl usage --shadow) and none denied.`,
 		Example: "  quotactl apply -f quota.yaml\n  quotactl apply -f quota.yaml --dry-run\n  quotactl apply -f quota.yaml --shadow",
@@ -114,6 +117,7 @@ func (c *cli) rollbackCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				c.warn(resp)
 				if resp.Changed {
 					return c.tell(resp, "%sversion %d is in force; it says what version %d said\n", changes(resp), resp.Version, version)
 				}
@@ -151,10 +155,19 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 		resp, err = admin.ApplyPolicy(ctx, req)
 		return err
 	})
+	c.warn(resp)
+	return resp, err
+}
+
+// warn says what of an answer is no error, and should be known.
+func (c *cli) warn(resp *quotav1.ApplyPolicyResponse) {
 	for _, w := range resp.GetWarnings() {
 		c.note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
 	}
-	return resp, err
+	if file := resp.GetPolicyFile(); file != "" {
+		c.note("quotactl: warning: the policy file %s rules on this server, and says otherwise: it is applied again when it changes and at the next start "+
+			"(servers that share a ledger do not start with it); write the change into it, or start without --policy\n", file)
+	}
 }
 
 func (c *cli) read(file string) (string, error) {

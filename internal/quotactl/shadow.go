@@ -48,6 +48,7 @@ func (c *cli) shadowPromoteCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				c.warn(resp)
 				return c.tell(resp, "%sversion %d is in force; no shadow is tried\n", changes(resp), resp.Version)
 			})
 		},

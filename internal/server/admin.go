@@ -28,8 +28,10 @@ type adminService struct {
 	// periodAt is the billing period of a tenant that a time is in.
 	periodAt func(ctx context.Context, tenant string, at time.Time) (billing.Period, error)
 	now      func() time.Time
-	leases   string // the lease store's and
-	stored   string // the ledger's engine, for GetVersion
+	// policyFile is Config.PolicyFile.
+	policyFile func(*policy.Document) string
+	leases     string // the lease store's and
+	stored     string // the ledger's engine, for GetVersion
 }
 
 // changed brings this server up to date with a change that it has just made, so
@@ -57,10 +59,18 @@ func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicy
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range doc.Warnings() {
-		resp.Warnings = append(resp.Warnings, &quotav1.Fault{File: w.File, Line: int32(w.Line), Message: w.Message})
+	resp.Warnings = append(warningsProto(doc.Warnings()), resp.Warnings...)
+	if s.policyFile != nil && !req.Shadow {
+		resp.PolicyFile = s.policyFile(doc)
 	}
 	return resp, nil
+}
+
+func warningsProto(warnings policy.Faults) (all []*quotav1.Fault) {
+	for _, w := range warnings {
+		all = append(all, &quotav1.Fault{File: w.File, Line: int32(w.Line), Message: w.Message})
+	}
+	return all
 }
 
 // GetShadow returns the version that is tried.
@@ -96,13 +106,31 @@ func (s *adminService) PromoteShadow(ctx context.Context, req *quotav1.PromoteSh
 		return nil, err
 	}
 	s.changed(ctx) // the trial ended, whether the policy changed or not
-	return s.applied(ctx, applied, nil, true)
+	return s.ruled(ctx, applied)
+}
+
+// ruled is the answer for a stored document that was made the version in force.
+func (s *adminService) ruled(ctx context.Context, a policy.Applied) (*quotav1.ApplyPolicyResponse, error) {
+	resp, err := s.applied(ctx, a, nil, false)
+	if err != nil || s.policyFile == nil {
+		return resp, err
+	}
+	// The change is made: what cannot be told of the file is not told.
+	if v, err := s.store.Version(ctx, a.Version); err == nil {
+		if doc, err := policy.Parse(v.File, []byte(v.Text)); err == nil {
+			resp.PolicyFile = s.policyFile(doc)
+		}
+	}
+	return resp, nil
 }
 
 // RollbackPolicy makes an earlier version's document the next version.
 func (s *adminService) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
 	applied, err := s.store.Rollback(ctx, principalOf(ctx).name, req.Version)
-	return s.applied(ctx, applied, err, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.ruled(ctx, applied)
 }
 
 func (s *adminService) applied(ctx context.Context, a policy.Applied, err error, dryRun bool) (*quotav1.ApplyPolicyResponse, error) {
@@ -112,7 +140,7 @@ func (s *adminService) applied(ctx context.Context, a policy.Applied, err error,
 	if a.Changed && !dryRun {
 		s.changed(ctx)
 	}
-	return &quotav1.ApplyPolicyResponse{Version: a.Version, Changed: a.Changed, Changes: a.Changes}, nil
+	return &quotav1.ApplyPolicyResponse{Version: a.Version, Changed: a.Changed, Changes: a.Changes, Warnings: warningsProto(a.Warnings)}, nil
 }
 
 // GetPolicy returns a version's document.

@@ -70,6 +70,9 @@ type Config struct {
 	Board Board
 	// SwitchFile is a file of switches that override those set, for this server's agents; empty for none.
 	SwitchFile string
+	// PolicyFile returns the policy file that rules on this server and says something else than the document; empty for
+	// none. nil: there is none.
+	PolicyFile func(doc *policy.Document) string
 
 	GRPC net.Listener
 	HTTP net.Listener
@@ -209,7 +212,7 @@ func (s *Server) serve() error {
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, streams: listen.NewHealth(), reads: newReads(), stopping: s.stopping}
 	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
-	admin := &adminService{keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
+	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
 	options := []grpc.ServerOption{

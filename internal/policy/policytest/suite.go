@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) policy.Store) {
 		{"Tenants", testTenants},
 		{"DocumentTenants", testDocumentTenants},
 		{"TenantLimit", testTenantLimit},
+		{"LeftOut", testLeftOut},
 		{"References", testReferences},
 		{"Subscriptions", testSubscriptions},
 		{"Payers", testPayers},

@@ -71,7 +71,7 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 		return policy.Applied{}, err
 	}
 	changes := policy.DiffPolicy(before, doc)
-	tenantChanges, err := t.applyTenants(ctx, actor, before, doc)
+	tenantChanges, takenBack, err := t.applyTenants(ctx, actor, before, doc)
 	if err != nil {
 		return policy.Applied{}, err
 	}
@@ -103,7 +103,7 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	if err := t.audit(actor, action, strconv.FormatInt(t.heads.Version, 10), versionJSON{Version: was}, versionJSON{t.heads.Version, changes}); err != nil {
 		return policy.Applied{}, err
 	}
-	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes}, nil
+	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes, Warnings: policy.BoundedFaults(takenBack)}, nil
 }
 
 // unnamed says which tenants before named and doc does not: they stay, and may be deleted from then on.
@@ -139,8 +139,8 @@ func (t *tx) insertVersion(ctx context.Context, actor string, doc *policy.Docume
 	return number, unavailable("write version", err)
 }
 
-// applyTenants upserts the tenants that doc names and says what changed.
-func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy.Document) ([]string, error) {
+// applyTenants upserts the tenants that doc names, and says what changed and what of it had been set by hand.
+func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy.Document) (changes []string, takenBack policy.Faults, _ error) {
 	specs := doc.TenantSpecs()
 	ids := make([]string, len(specs))
 	for i := range specs {
@@ -148,10 +148,15 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	}
 	stored, err := readTenants(ctx, t, ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	compiled := doc.Tenants()
-	var changes []string
+	older := make(map[string]*policy.TenantSpec)
+	if before != nil {
+		for i, spec := range before.TenantSpecs() {
+			older[spec.ID] = &before.TenantSpecs()[i]
+		}
+	}
 	var rows [][]any
 	plans := make(map[string]string) // of tenants that have another than before
 	var moved []string               // tenants that were there, and have another parent now
@@ -159,7 +164,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 	for i := range specs {
 		overrides, err := overridesText(specs[i].Overrides)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		next := row{ID: specs[i].ID, Plan: specs[i].Plan, Parent: specs[i].Parent, Overrides: overrides, Billing: specs[i].Billing.Text(), Cap: specs[i].Cap.Text()}
 		was, there := stored[next.ID]
@@ -168,17 +173,19 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 			if next == was.row {
 				continue
 			}
+			byHand, _ := was.spec() // overrides that cannot be read are none that anyone meant
+			takenBack = append(takenBack, doc.At(&specs[i], policy.TakenBack(byHand, older[next.ID], specs[i]))...)
 			if next.Parent != was.Parent {
 				moved = append(moved, next.ID)
 			}
 		}
 		billed, err := policy.ParseBilling(was.Billing)
 		if err != nil {
-			return nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
+			return nil, nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
 		}
 		if there && !billed.SamePeriods(specs[i].Billing) {
 			if err := t.keepsBilling(ctx, next.ID); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		if next.Billing != was.Billing || next.Parent != was.Parent {
@@ -201,14 +208,14 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		after.Suspended = next.Suspended != 0
 		capped, err := policy.ParseCapped(next.Capped)
 		if err != nil {
-			return nil, fmt.Errorf("tenant %s: capped: %w", next.ID, err)
+			return nil, nil, fmt.Errorf("tenant %s: capped: %w", next.ID, err)
 		}
 		capped.Hold(&after)
 		said := policy.DiffTenant(old, after)
 		said = append(said, policy.DiffBilling(next.ID, billed, specs[i].Billing)...)
 		wasCap, err := policy.ParseCap(was.Cap)
 		if err != nil {
-			return nil, fmt.Errorf("tenant %s: spending cap: %w", next.ID, err)
+			return nil, nil, fmt.Errorf("tenant %s: spending cap: %w", next.ID, err)
 		}
 		said = append(said, policy.DiffCap(next.ID, wasCap, specs[i].Cap)...)
 		if len(said) == 0 {
@@ -216,10 +223,10 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		}
 		changes = append(changes, said...)
 		if err := t.noteEdges(ctx, next.ID, specs[i].Overrides); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := t.audit(actor, "tenant.apply", next.ID, was.json(there), next.json(true)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	err = t.insert(ctx, "INSERT INTO tenants ("+tenantColumns+") VALUES ",
@@ -227,21 +234,21 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		overrides = excluded.overrides, change = excluded.change, billing = excluded.billing,
 		spending_cap = excluded.spending_cap`, rows)
 	if err != nil {
-		return nil, unavailable("write tenants", err)
+		return nil, nil, unavailable("write tenants", err)
 	}
 	if err := t.subscribe(ctx, plans); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, id := range moved {
 		if err := t.checkLevels(ctx, id); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	said, err := t.changePayers(ctx, actor, payers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return append(changes, said...), nil
+	return append(changes, said...), takenBack, nil
 }
 
 // listed is how many tenants a refusal names.

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,13 +60,12 @@ func (s *Store) changeOverrides(ctx context.Context, actor, action, id, name str
 		if err != nil {
 			return err
 		}
-		var overrides []policy.LimitSpec
-		if was.Overrides != "" {
-			if err := json.Unmarshal([]byte(was.Overrides), &overrides); err != nil {
-				return fmt.Errorf("tenant %s: overrides: %w", id, err)
-			}
+		spec, err := was.spec()
+		if err != nil {
+			return err
 		}
-		if overrides, err = change(overrides, doc.Policy(0).Plan(was.Plan)); err != nil {
+		overrides, err := change(spec.Overrides, doc.Policy(0).Plan(was.Plan))
+		if err != nil {
 			return err
 		}
 		next := was

@@ -73,9 +73,9 @@ func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) 
 		capped.Hold(&t)
 		return t, nil
 	}
-	spec := policy.TenantSpec{ID: r.ID, Plan: r.Plan, Parent: r.Parent}
-	if err := json.Unmarshal([]byte(r.Overrides), &spec.Overrides); err != nil {
-		return t, fmt.Errorf("tenant %s: overrides: %w", r.ID, err)
+	spec, err := r.spec()
+	if err != nil {
+		return t, err
 	}
 	c, err := doc.Tenant(spec)
 	if now := policy.InEffect(spec.Overrides, at); err == nil && len(now) < len(spec.Overrides) {
@@ -85,6 +85,18 @@ func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) 
 	t.Overrides = c.Overrides
 	capped.Hold(&t)
 	return t, err
+}
+
+// spec is the tenant as it was written, but for its billing and its spending cap.
+func (r *row) spec() (policy.TenantSpec, error) {
+	spec := policy.TenantSpec{ID: r.ID, Plan: r.Plan, Parent: r.Parent}
+	if r.Overrides == "" {
+		return spec, nil
+	}
+	if err := json.Unmarshal([]byte(r.Overrides), &spec.Overrides); err != nil {
+		return spec, fmt.Errorf("tenant %s: overrides: %w", r.ID, err)
+	}
+	return spec, nil
 }
 
 func overridesText(specs []policy.LimitSpec) (string, error) {

@@ -104,7 +104,7 @@ func New(ctx context.Context, c Config) (_ *Server, err error) {
 	}
 	s.Server, err = server.New(server.Config{
 		Leases: s.engines.leases, Ledger: s.engines.ledger, Books: s.engines.books, Policy: s.engines.policy, Judge: s.engines.judge,
-		Board: s.engines.board, SwitchFile: c.SwitchFile,
+		Board: s.engines.board, SwitchFile: c.SwitchFile, PolicyFile: s.file.rules,
 		GRPC: c.GRPC, HTTP: c.HTTP, TLS: tlsConfig,
 		BootstrapAdminKey: c.BootstrapAdminKey, InsecureOpen: c.InsecureOpen, CertificateAgents: c.CertificateAgents, PrivateWebhooks: c.PrivateWebhooks, FoldEvery: c.FoldInterval, CloseAfter: c.CloseAfter,
 		Now: c.now, Forget: s.engines.judge.Forget, LeaseStoreName: s.engines.leaseName, LedgerName: s.engines.ledgerName,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,11 +93,28 @@ func (p *policyFile) apply(ctx context.Context) error {
 	}
 	if applied.Changed {
 		p.log.Info("policy applied", "file", name, "version", applied.Version, "changes", len(applied.Changes))
-		for _, w := range doc.Warnings() {
+		for _, w := range slices.Concat(doc.Warnings(), applied.Warnings) {
 			p.log.Warn("policy", "warning", w.String())
 		}
 	}
 	return nil
+}
+
+// rules returns the file's path where it says something else than the document: embedded, it is applied over it, and on a
+// shared ledger it keeps this server from starting again. A file that cannot be read says something else.
+func (p *policyFile) rules(doc *policy.Document) string {
+	if p.path == "" {
+		return ""
+	}
+	data, err := os.ReadFile(p.path)
+	if err != nil {
+		return p.path
+	}
+	file, err := policy.Parse(p.path, data)
+	if err != nil || len(policy.Diff(doc, file)) > 0 {
+		return p.path
+	}
+	return ""
 }
 
 func firstOf(changes []string) string {

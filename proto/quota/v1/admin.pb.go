@@ -336,8 +336,11 @@ type ApplyPolicyResponse struct {
 	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
 	// The difference, a sentence each.
 	Changes []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
-	// What in the document is allowed and cannot be meant.
-	Warnings      []*Fault `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// What in the document is allowed and cannot be meant, and what was set by hand and is taken back by it.
+	Warnings []*Fault `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The policy file of the server, where it says otherwise and rules: it is applied again when it changes and at the next
+	// start, or keeps servers that share a ledger from starting. Empty where nothing does.
+	PolicyFile    string `protobuf:"bytes,5,opt,name=policy_file,json=policyFile,proto3" json:"policy_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +401,13 @@ func (x *ApplyPolicyResponse) GetWarnings() []*Fault {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *ApplyPolicyResponse) GetPolicyFile() string {
+	if x != nil {
+		return x.PolicyFile
+	}
+	return ""
 }
 
 // Fault is one thing wrong with a document; an INVALID_ARGUMENT status of
@@ -2915,12 +2925,14 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
 	"\fbase_version\x18\x04 \x01(\x03R\vbaseVersion\x12\x16\n" +
-	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"\x90\x01\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"\xb1\x01\n" +
 	"\x13ApplyPolicyResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
 	"\achanges\x18\x03 \x03(\tR\achanges\x12+\n" +
-	"\bwarnings\x18\x04 \x03(\v2\x0f.quota.v1.FaultR\bwarnings\"I\n" +
+	"\bwarnings\x18\x04 \x03(\v2\x0f.quota.v1.FaultR\bwarnings\x12\x1f\n" +
+	"\vpolicy_file\x18\x05 \x01(\tR\n" +
+	"policyFile\"I\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n" +

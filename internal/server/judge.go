@@ -55,6 +55,7 @@ func newAsserted() *asserted {
 type judged struct {
 	meters      map[string]bool
 	defaultPlan string
+	unread      error // why it is not known what it says; nil where it is
 }
 
 // NewJudge returns a judge that reads versions and tenants from store.
@@ -99,6 +100,9 @@ func (j *Judge) judge(agent string, r *ledger.Row) (lack, error) {
 			return lack{}, fmt.Errorf("policy version %d was never in force", r.Version)
 		}
 		return lack{version: r.Version}, nil
+	}
+	if v.unread != nil {
+		return lack{}, v.unread
 	}
 	if lacks, err := j.named(in, r, v); err != nil || lacks != (lack{}) {
 		return lacks, err

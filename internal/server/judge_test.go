@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,27 @@ func TestAMissingTenantIsOneAgentsOwn(t *testing.T) {
 	}
 	if err := verdict(t, j, row); err != nil {
 		t.Errorf("it was created, and another agent's row is refused: %v", err)
+	}
+}
+
+// garbled is a policy store with a version that this server cannot read: a newer one wrote it.
+type garbled struct{ policy.Store }
+
+func (g garbled) Version(ctx context.Context, number int64) (policy.Version, error) {
+	v, err := g.Store.Version(ctx, number)
+	if number == 1 {
+		v.Text = "plans: {p: {of_a_later_release: true}}"
+	}
+	return v, err
+}
+
+// Rows of a version that this server cannot read go to quarantine and say why, instead of being held by their agent for ever.
+func TestAVersionThatCannotBeReadHoldsNobody(t *testing.T) {
+	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	j := NewJudge(garbled{storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")})
+	err := verdict(t, j, ledger.Row{Tenant: "acme", Limit: "a", Meter: "a", Version: 1})
+	if err == nil || errors.Is(err, ledger.ErrUnchecked) || !strings.Contains(err.Error(), "policy version 1 cannot be read by this server") || !strings.Contains(err.Error(), "of_a_later_release") {
+		t.Errorf("got %v, want it refused, with the reason", err)
 	}
 }
 

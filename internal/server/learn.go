@@ -221,11 +221,12 @@ func (j *Judge) readVersion(ctx context.Context, in *inquiry, number int64) erro
 	if err != nil {
 		return err
 	}
-	doc, err := policy.Parse(stored.File, []byte(stored.Text))
-	if err != nil {
-		return err
+	var v *judged
+	if doc, err := policy.Parse(stored.File, []byte(stored.Text)); err == nil {
+		v = judge(doc.Policy(number))
+	} else { // a later release wrote it: where its rows waited for this server, they would wait for ever
+		v = &judged{unread: fmt.Errorf("policy version %d cannot be read by this server; release the row on one that can: %w", number, err)}
 	}
-	v := judge(doc.Policy(number))
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known.versions.put(number, v)

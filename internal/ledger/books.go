@@ -45,6 +45,8 @@ type Books interface {
 	Corrections(ctx context.Context, before int64, n int) ([]KeptCorrection, error)
 	// Correction is one of them; ErrNotFound without it.
 	Correction(ctx context.Context, number int64) (KeptCorrection, error)
+	// CorrectionOf is the one of a key; ErrNotFound without it.
+	CorrectionOf(ctx context.Context, key string) (KeptCorrection, error)
 
 	// Sealed reads what blocks hold of a tenant, in one snapshot: what statements are
 	// made of. ErrNotFound without the block.

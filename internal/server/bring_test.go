@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -122,6 +123,80 @@ func TestUsageBroughtByHand(t *testing.T) {
 	if !found {
 		t.Error("the newest block has no entry of the trial")
 	}
+}
+
+// A correction that is sent again is answered as it was, whatever was made of the policy, the tenant and the months meanwhile. With other content
+// its key is taken.
+func TestCorrectionsSentAgain(t *testing.T) { onEngines(t, testCorrectionsSentAgain) }
+
+func testCorrectionsSentAgain(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	october := b.at
+	if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: free, limits: [{name: extra, rate: 10/hour, meter: extra}]}", 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.settle("gw", october, 50, october)
+	s := &ledgerService{books: b.s.books, policy: b.s.policy, prices: b.s.prices}
+	b.at = october.AddDate(0, 0, 9)
+	slot := b.at.Add(-time.Hour)
+	rows := []*quotav1.LedgerRow{
+		{SlotMs: slot.UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 5},
+		{SlotMs: slot.Add(-time.Hour).UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", Plan: "paid", Admitted: 7},
+		{SlotMs: slot.UnixMilli(), Tenant: "acme", Limit: "extra", Meter: "extra", Admitted: 9},
+	}
+	calls := map[string]func(more int64) (*quotav1.Correction, error){
+		"backfill": func(more int64) (*quotav1.Correction, error) {
+			rows[0].Admitted = 5 + more
+			return s.Backfill(asAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "backfill", Reason: "r", Rows: rows})
+		},
+		"adjust": func(more int64) (*quotav1.Correction, error) {
+			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "adjust", Reason: "r", Units: -3 - more, Tenant: "acme", Limit: "requests", Meter: "requests", AtMs: slot.UnixMilli()})
+		},
+		"adjust one of its own": func(more int64) (*quotav1.Correction, error) {
+			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "own", Reason: "r", Units: 3 + more, Tenant: "acme", Limit: "extra", Meter: "extra", AtMs: slot.UnixMilli()})
+		},
+		"adjust an entry": func(more int64) (*quotav1.Correction, error) {
+			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "entry", Reason: "r", Units: -2 - more, EntryHeight: 1})
+		},
+	}
+	was := make(map[string]int64)
+	for what, call := range calls {
+		c, err := call(0)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		was[what] = c.Number
+	}
+	again := func(when string) {
+		t.Helper()
+		for what, call := range calls {
+			if c, err := call(0); err != nil || c.Number != was[what] {
+				t.Errorf("%s again %s: got %v, %v, want correction %d", what, when, c, err, was[what])
+			}
+			if c, err := call(1); !errors.Is(err, fault.ErrExists) {
+				t.Errorf("%s %s, with one unit more: got %v, %v, want that its key is taken", what, when, c, err)
+			}
+		}
+	}
+	again("at once")
+	// The policy has neither the limit nor the plan any more, and the tenant has not the one of its own.
+	b.at = b.at.Add(24 * time.Hour)
+	if err := b.applyText("plans: {other: {limits: [{name: calls, rate: 100/hour, meter: calls}]}}\ntenants: [{id: acme, plan: other}]\n"); err != nil {
+		t.Fatal(err)
+	}
+	again("under another policy")
+	s.policy = withoutVersions{b.s.policy}
+	s.prices = newPrices(s.policy)
+	again("where no version can be read")
+}
+
+// withoutVersions is a policy store whose versions a later release wrote.
+type withoutVersions struct{ policy.Store }
+
+func (s withoutVersions) Version(ctx context.Context, number int64) (policy.Version, error) {
+	v, err := s.Store.Version(ctx, number)
+	v.Text = "{later: true}"
+	return v, err
 }
 
 func wantBrought(t *testing.T, what string, got *quotav1.Correction, err error, version int64, says string) {

@@ -20,7 +20,13 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 		Version: req.PolicyVersion, Plan: req.Plan, Slot: time.UnixMilli(req.AtMs).Truncate(ledger.DefaultSlot).Unix(),
 	}
 	entry := ledger.EntryID{Height: req.EntryHeight, N: int(req.EntryN)}
+	there, err := s.sentBefore(ctx, req.IdempotencyKey)
+	if err != nil {
+		return nil, err
+	}
 	switch {
+	case entry.Height > 0 && len(there.rows) == 1 && there.entry == entry:
+		row = there.rows[0].Key()
 	case entry.Height > 0:
 		t, err := s.books.TraceEntry(ctx, entry)
 		if err != nil {
@@ -32,8 +38,10 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 		}
 	default:
 		rows := []ledger.Row{row}
-		if err := s.bring(ctx, rows); err != nil {
-			return nil, err
+		if !there.complete(rows) {
+			if err := s.bring(ctx, rows); err != nil {
+				return nil, err
+			}
 		}
 		row = rows[0]
 	}
@@ -62,8 +70,14 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 			Attributes: strings.Join(r.Attributes, ledger.AttributeSep), Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
 		}
 	}
-	if err := s.bring(ctx, rows); err != nil {
+	there, err := s.sentBefore(ctx, req.IdempotencyKey)
+	if err != nil {
 		return nil, err
+	}
+	if !there.complete(rows) {
+		if err := s.bring(ctx, rows); err != nil {
+			return nil, err
+		}
 	}
 	c, err := ledger.NewCorrection(ledger.KindBackfill, req.IdempotencyKey, false, rows, req.Reason)
 	if err != nil {

@@ -335,9 +335,18 @@ func (b *Books) Corrections(ctx context.Context, before int64, n int) ([]ledger.
 
 // Correction is ledger.Books'.
 func (b *Books) Correction(ctx context.Context, number int64) (ledger.KeptCorrection, error) {
-	found, err := b.kept(ctx, "WHERE c.number = $1", number)
+	return b.one(ctx, strconv.FormatInt(number, 10), "WHERE c.number = $1", number)
+}
+
+// CorrectionOf is ledger.Books'.
+func (b *Books) CorrectionOf(ctx context.Context, key string) (ledger.KeptCorrection, error) {
+	return b.one(ctx, "of key "+strconv.Quote(key), "WHERE c.key = $1", key)
+}
+
+func (b *Books) one(ctx context.Context, name, where string, arg any) (ledger.KeptCorrection, error) {
+	found, err := b.kept(ctx, where, arg)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: correction %d", ledger.ErrNotFound, number)
+		err = fmt.Errorf("%w: correction %s", ledger.ErrNotFound, name)
 	}
 	if err != nil {
 		return ledger.KeptCorrection{}, err

@@ -68,5 +68,9 @@ tenants: [{id: acme, plan: p}]
 		within("a tenant on another plan", decided(false, client.ReasonLimit))
 		must(admin.SetTenantPlan(t.Context(), &quotav1.SetTenantPlanRequest{Id: "acme", Plan: "p"}))
 		within("a tenant on its plan again", decided(true, client.ReasonLimit))
+		must(admin.SetTenantLimit(t.Context(), &quotav1.SetTenantLimitRequest{Id: "acme", Limit: "calls", Values: map[string]string{"rate": "1/day", "burst": "1"}}))
+		within("a tenant with a limit of its own", decided(false, client.ReasonLimit))
+		must(admin.UnsetTenantLimit(t.Context(), &quotav1.UnsetTenantLimitRequest{Id: "acme", Limit: "calls"}))
+		within("a tenant with its plan's limit again", decided(true, client.ReasonLimit))
 	})
 }

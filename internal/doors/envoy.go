@@ -31,6 +31,9 @@ type EnvoyClient interface {
 // but a mistake sends more.
 const maxDescriptors = 256
 
+// mostReported bounds what one descriptor reports after the fact: sixteen requests' worth, as much as a stream of bytes may come to.
+const mostReported = 16 * limit.MaxUnits
+
 // Envoy is Envoy's rate limit service. It is safe for concurrent use.
 type Envoy struct {
 	rls.UnimplementedRateLimitServiceServer
@@ -89,6 +92,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
 	var reports []client.Request
+	tooLarge := false
 	for i, d := range r.GetDescriptors() {
 		if w == nil {
 			continue
@@ -96,14 +100,23 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		q := client.Request{Units: hits[i], Attributes: w.attributes(d, md)}
 		switch {
 		case q.Attributes == nil:
-		case w.reports(d):
-			reports = append(reports, q)
-		default:
+		case !w.reports(d):
 			questions[i] = q
+			tooLarge = tooLarge || q.Units > limit.MaxUnits
+		case q.Units > mostReported:
+			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend of a report must be at most %d, got %d; nothing was booked", i, int64(mostReported), q.Units)
+		default:
+			for ; q.Units > limit.MaxUnits; q.Units -= limit.MaxUnits {
+				reports = append(reports, client.Request{Units: limit.MaxUnits, Attributes: q.Attributes})
+			}
+			reports = append(reports, q)
 		}
 	}
 	if err := e.book(ctx, reports); err != nil {
 		return nil, err
+	}
+	if tooLarge {
+		return e.answer(refuseLarge(questions)), nil
 	}
 	decisions := e.decide(ctx, questions)
 	if reason, failed := undecided(decisions); failed {
@@ -114,6 +127,19 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		return nil, status.Errorf(codes.Unavailable, "not decided: %s", reason)
 	}
 	return e.answer(decisions), nil
+}
+
+// refuseLarge denies the questions that ask for more than any limit lets through: an error would have Envoy let them pass. Nothing is
+// taken for the others.
+func refuseLarge(questions []client.Request) []client.Decision {
+	decisions := make([]client.Decision, len(questions))
+	for i, q := range questions {
+		decisions[i] = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
+		if q.Units > limit.MaxUnits {
+			decisions[i] = client.Decision{Reason: client.ReasonTooLarge}
+		}
+	}
+	return decisions
 }
 
 // book books what descriptors report after the fact. On an error nothing was taken for any descriptor of the call.
@@ -170,9 +196,6 @@ func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 		}
 		if own := d.GetHitsAddend(); own != nil {
 			hits[i] = int64(min(own.GetValue(), math.MaxInt64))
-		}
-		if hits[i] > limit.MaxUnits {
-			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend must be at most %d, got %d", i, limit.MaxUnits, hits[i])
 		}
 	}
 	return hits, nil

@@ -37,14 +37,15 @@ func TestEnvoyBooksWhatWasUsed(t *testing.T) {
 	n.want("6 of the 5 left", over, hits(6, edge(descriptor("tenant=acme"))), over)
 	n.want("5 of the 5 left", ok, hits(5, edge(descriptor("tenant=acme"))), ok)
 	used("acme", 7)
-	used("acme", 100_000) // far above the burst
+	used("acme", 100_000)       // far above the burst
+	used("acme", 2_500_000_001) // more than a request may cost
 	n.want("a request while there is a debt", over, edge(descriptor("tenant=acme")), over)
 	used("bare", 1)
 	n.want("a report of a user that a list denies, beside what is asked", ok, edge(own(descriptor("tenant=bare", "user=uvil", "late=x"), 2), descriptor("tenant=bare")), ok, ok)
 	n.want("nothing mapped", ok, edge(own(descriptor("used=x"), 5)), ok)
 	negative := descriptor("tenant=acme", "used=x")
 	negative.IsNegativeHits = true
-	for name, r := range map[string]uint64{"too much": 1_000_000_001, "as much as there is": math.MaxUint64} {
+	for name, r := range map[string]uint64{"too much": 16_000_000_001, "as much as there is": math.MaxUint64} {
 		if _, err := n.ask(edge(own(descriptor("tenant=acme", "used=x"), r))); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v, want INVALID_ARGUMENT", name, err)
 		}
@@ -53,7 +54,7 @@ func TestEnvoyBooksWhatWasUsed(t *testing.T) {
 		t.Errorf("negative hits: got %v, want INVALID_ARGUMENT", err)
 	}
 	rows := n.end("acme", "bare")
-	if got, want := rows[0]["requests"][0], int64(25+5+7+100_000); got != want {
+	if got, want := rows[0]["requests"][0], int64(25+5+7+100_000+2_500_000_001); got != want {
 		t.Errorf("the ledger has %d units of acme, want %d", got, want)
 	}
 	if got := rows[1]; got["requests"][0] != 4 || got["counted"][0] != 4 {

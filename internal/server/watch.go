@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -17,29 +18,36 @@ const watchBytes = 1 << 20
 // maxWatches bounds an agent's streams: one, and what is left of those before it.
 const maxWatches = 4
 
-// watches counts the streams of each agent. Agents are as many as known connections at most.
+// errGaveWay ends the oldest of an agent's streams when it begins one more than it may have: the newest is the one that it reads.
+var errGaveWay = fmt.Errorf("%w: the agent watches %d times since, as often as it may: the oldest stream ends", fault.ErrBusy, maxWatches)
+
+// watches holds the streams of each agent, the oldest first. Agents are as many as known connections at most.
 type watches struct {
 	mu sync.Mutex
-	of map[string]int
+	of map[string][]chan struct{}
 }
 
-func (w *watches) begin(agent string) (end func(), err error) {
+// begin adds a stream, which is to end when giveWay is closed.
+func (w *watches) begin(agent string) (giveWay <-chan struct{}, end func()) {
+	mine := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.of[agent] >= maxWatches {
-		return nil, fmt.Errorf("%w: agent %s watches %d times already, as often as it may", fault.ErrBusy, agent, maxWatches)
-	}
 	if w.of == nil {
-		w.of = make(map[string]int)
+		w.of = make(map[string][]chan struct{})
 	}
-	w.of[agent]++
-	return func() {
+	if streams := w.of[agent]; len(streams) >= maxWatches {
+		close(streams[0])
+		w.of[agent] = streams[1:]
+	}
+	w.of[agent] = append(w.of[agent], mine)
+	return mine, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.of[agent]--; w.of[agent] == 0 {
+		w.of[agent] = slices.DeleteFunc(w.of[agent], func(c chan struct{}) bool { return c == mine })
+		if len(w.of[agent]) == 0 {
 			delete(w.of, agent)
 		}
-	}, nil
+	}
 }
 
 // cursor is what a stream has been sent.
@@ -67,10 +75,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		// is in memory is the best there is.
 		_ = s.view.look(ctx)
 	}
-	end, err := s.watches.begin(req.Agent)
-	if err != nil {
-		return err
-	}
+	giveWay, end := s.watches.begin(req.Agent)
 	defer end()
 	send := patient(exportStall, stream.Send)
 	scope := principalOf(ctx).scope
@@ -92,6 +97,8 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-giveWay:
+			return errGaveWay
 		case <-s.stopping:
 			return errStopping
 		}

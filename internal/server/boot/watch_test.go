@@ -277,3 +277,30 @@ func TestSwitchesBeforeAPolicy(t *testing.T) {
 	n.apply(policyText)
 	w.next("version 1", version(1))
 }
+
+// Streams that nobody reads any more do not lock their agent out: the oldest gives way to a new one.
+func TestTheOldestWatchGivesWay(t *testing.T) {
+	n := start(t, embedded(t, monthlyText))
+	var streams []*watcher
+	for range 6 {
+		w := n.watch(&quotav1.WatchRequest{Agent: "gw-0", Epoch: 1})
+		w.next("the policy", version(1))
+		streams = append(streams, w)
+	}
+	for i, w := range streams[:2] {
+		select {
+		case err := <-w.end:
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("stream %d ended with %v, want RESOURCE_EXHAUSTED", i, err)
+			}
+		case <-time.After(patience):
+			t.Errorf("stream %d goes on beside five newer ones", i)
+		}
+	}
+	if _, err := n.admin().CreateTenant(t.Context(), &quotav1.CreateTenantRequest{Id: "acme", Plan: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range streams[2:] {
+		w.next("that a tenant is new", func(m *quotav1.WatchResponse) bool { return m.TenantChange > 0 })
+	}
+}

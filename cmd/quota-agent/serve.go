@@ -105,8 +105,11 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		log.Info("quota-agent checks over HTTP", "address", httpDoor.Addr().String())
 	}
 	if grpcDoor != nil {
+		envoy := doors.NewEnvoy(quota, metrics, log)
+		group.Go(func() error { envoy.Run(ctx); return nil })
 		group.Go(func() error {
-			return serveGRPC(ctx, grpcDoor, doors.NewEnvoy(quota, metrics), doors.NewDecide(quota, metrics))
+			defer envoy.End()
+			return serveGRPC(ctx, grpcDoor, envoy, doors.NewDecide(quota, metrics))
 		})
 		log.Info("quota-agent serves Envoy's rate limit service and thin clients", "address", grpcDoor.Addr().String())
 	}

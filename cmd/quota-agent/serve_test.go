@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -90,7 +91,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := serveGRPC(ctx, l, doors.NewEnvoy(nil, m), doors.NewDecide(nil, m)); err != nil {
+		if err := serveGRPC(ctx, l, doors.NewEnvoy(nil, m, slog.New(slog.DiscardHandler)), doors.NewDecide(nil, m)); err != nil {
 			t.Fatal(err)
 		}
 	}

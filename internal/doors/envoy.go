@@ -3,6 +3,7 @@ package doors
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,7 @@ type Envoy struct {
 	// mapped is the mapping of the policy version last seen, made anew when the
 	// version changes. Two requests that make it at once make the same.
 	mapped atomic.Pointer[mappedVersion]
+	owed   owed
 }
 
 type mappedVersion struct {
@@ -50,8 +52,16 @@ type mappedVersion struct {
 	mapping *mapping
 }
 
-// NewEnvoy returns the service. It starts nothing.
-func NewEnvoy(c EnvoyClient, m *Metrics) *Envoy { return &Envoy{client: c, metrics: m} }
+// NewEnvoy returns the service. It starts nothing: Run does, and End comes when no more is served.
+func NewEnvoy(c EnvoyClient, m *Metrics, log *slog.Logger) *Envoy {
+	return &Envoy{client: c, metrics: m, owed: owed{client: c, log: log}}
+}
+
+// Run books what was reported when it could not be booked, until ctx ends.
+func (e *Envoy) Run(ctx context.Context) { e.owed.run(ctx) }
+
+// End books what it can of that within a second, and logs what is lost. Nothing is served any more.
+func (e *Envoy) End() { e.owed.end() }
 
 // mapping returns the words of the policy in force; nil while none is known.
 func (e *Envoy) mapping() *mapping {
@@ -142,7 +152,7 @@ func refuseLarge(questions []client.Request) []client.Decision {
 	return decisions
 }
 
-// book books what descriptors report after the fact. On an error nothing was taken for any descriptor of the call.
+// book books what descriptors report after the fact, now or when it can be. On an error nothing was taken for any descriptor of the call.
 func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	if len(reports) == 0 {
 		return nil
@@ -152,6 +162,9 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	switch {
 	case err == nil:
 		e.metrics.count(doorEnvoy, resultBooked)
+		return nil
+	case later(err) && e.owed.keep(reports):
+		e.metrics.count(doorEnvoy, resultOwed)
 		return nil
 	case !errors.As(err, &why):
 	case why.Reason == client.ReasonInvalid:

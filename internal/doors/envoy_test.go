@@ -2,6 +2,7 @@ package doors
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"net"
 	"testing"
@@ -33,7 +34,7 @@ func newEnvoy(t *testing.T, c EnvoyClient) envoy {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	rls.RegisterRateLimitServiceServer(s, NewEnvoy(c, newMetrics(t)))
+	rls.RegisterRateLimitServiceServer(s, NewEnvoy(c, newMetrics(t), slog.New(slog.DiscardHandler)))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

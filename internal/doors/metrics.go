@@ -20,6 +20,7 @@ const (
 const (
 	resultOK          = "ok"
 	resultBooked      = "booked" // what Envoy reports after the fact
+	resultOwed        = "owed"   // likewise, where it cannot be booked yet
 	resultOverLimit   = "over_limit"
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"

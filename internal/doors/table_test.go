@@ -3,6 +3,7 @@ package doors
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -125,7 +126,7 @@ func TestEveryDoorAnswersAsTheTableSays(t *testing.T) {
 		err = intercept.Stream(decided{d: d})(nil, silent{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a/B"}, nil)
 		check("Stream", status.Code(err).String(), codeNamed(row[1]))
 
-		answer, err := NewEnvoy(decided{d: d}, newMetrics(t)).ShouldRateLimit(t.Context(), edge(descriptor("x-tenant=acme")))
+		answer, err := NewEnvoy(decided{d: d}, newMetrics(t), slog.New(slog.DiscardHandler)).ShouldRateLimit(t.Context(), edge(descriptor("x-tenant=acme")))
 		got := answer.GetOverallCode().String()
 		if err != nil {
 			got = strings.ToUpper(status.Code(err).String())

@@ -1,0 +1,88 @@
+package doors
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f4ee788f/quota/pkg/client"
+)
+
+// hesitant is a client that cannot book yet, for that reason.
+type hesitant struct {
+	EnvoyClient
+	why    client.Reason // 0 where it can
+	booked int64
+}
+
+func (h *hesitant) Book(_ context.Context, requests ...client.Request) error {
+	if h.why != 0 {
+		return &client.NotBookedError{Reason: h.why}
+	}
+	for _, r := range requests {
+		h.booked += r.Units
+	}
+	return nil
+}
+
+func (h *hesitant) PolicyVersion() int64 { return 1 }
+
+func (h *hesitant) Gateways() []client.Gateway {
+	return []client.Gateway{{Domain: "edge", Descriptors: map[string]string{"tenant": "tenant"}, After: []string{"used"}}}
+}
+
+func (h *hesitant) AllowTogether(_ context.Context, requests []client.Request) []client.Decision {
+	decisions := make([]client.Decision, len(requests))
+	for i := range decisions {
+		decisions[i] = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
+	}
+	return decisions
+}
+
+// What Envoy reports while the agent cannot book it is booked when it can: Envoy does not send it again. What has no room to wait is an
+// error, and what is left at the end is logged.
+func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hesitant{why: client.ReasonUnknown}
+		var logged bytes.Buffer
+		e := NewEnvoy(h, newMetrics(t), slog.New(slog.NewTextHandler(&logged, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		go e.Run(ctx)
+		report := edge(own(descriptor("tenant=acme", "used="), 7))
+		for range maxOwed {
+			if _, err := e.ShouldRateLimit(ctx, report); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.ShouldRateLimit(ctx, report); status.Code(err) != codes.Unavailable {
+			t.Errorf("a report that has no room to wait: got %v, want UNAVAILABLE", err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if h.booked != 0 {
+			t.Errorf("%d units are booked that cannot be", h.booked)
+		}
+		h.why = 0
+		time.Sleep(2 * owedEvery)
+		synctest.Wait()
+		if want := int64(7 * maxOwed); h.booked != want {
+			t.Errorf("%d units are booked, want %d", h.booked, want)
+		}
+		h.why = client.ReasonCrowded
+		if _, err := e.ShouldRateLimit(ctx, report); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		if e.End(); !strings.Contains(logged.String(), "calls=1") {
+			t.Errorf("one call's reports are lost, and the log says %q", &logged)
+		}
+	})
+}

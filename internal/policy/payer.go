@@ -170,6 +170,22 @@ func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
 	return at, pays
 }
 
+// Pays reports whether a tenant pays for any slot from a time on, Unix seconds: its own, or one of those that it pays for.
+func (h *Household) Pays(s *Subscriber, from int64) bool {
+	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
+		to := forever
+		if ended := of.Ended(); ended != 0 {
+			to = ended
+		}
+		for _, part := range h.Payers.Of(of.ID) {
+			if part.Payer == s.ID && max(part.From, from) < min(part.To, to) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // NextSlot is when what changes now takes effect, Unix seconds: usage of a slot that has begun stays where it is.
 func NextSlot(now time.Time) int64 {
 	at := now.Add(time.Second - 1).Unix()

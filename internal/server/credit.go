@@ -27,7 +27,7 @@ func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCred
 		}
 		c.Rollover = rollover.Amount
 	}
-	if err := s.paysIn(ctx, c.Tenant, c.Currency); err != nil {
+	if err := s.wouldUse(ctx, &c); err != nil {
 		return nil, err
 	}
 	if c, err = s.policy.GiveCredit(ctx, principalOf(ctx).name, c); err != nil {

@@ -91,3 +91,50 @@ func TestStatementsUseCredits(t *testing.T) {
 		}
 	}
 }
+
+// A credit that no statement would use is refused, and who pays instead is named: of a tenant whose parent pays for it, and of a
+// deleted one. One that pays for a member, or pays itself again some day, may have one.
+func TestCreditsOfWhoPaysNothing(t *testing.T) { onEngines(t, testCreditsOfWhoPaysNothing) }
+
+func testCreditsOfWhoPaysNothing(t *testing.T, on engine) {
+	b := newBilledOn(t, on)
+	apply := func(shop string) {
+		t.Helper()
+		if err := b.applyText(alonePolicy + "  - {id: acme, plan: paid}\n  - {id: org, plan: paid}\n  - {id: team, plan: paid, parent: org, billing: {pays: parent}}\n  - {id: shop, plan: paid, parent: team, billing: {pays: " + shop + "}}\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give := func(id, tenant string) error {
+		_, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: id, Tenant: tenant, Amount: "5.00 USD"})
+		return err
+	}
+	accepted := func(id, tenant string) {
+		t.Helper()
+		if err := give(id, tenant); err != nil {
+			t.Errorf("%s of %s: %v", id, tenant, err)
+		}
+	}
+	apply("self")
+	accepted("own", "shop")
+	b.refused("of a member", give("member", "team"), "its parent pays for tenant team, whose usage is on org's statements: give the credit to org")
+	b.at = time.Date(2026, 10, 12, 0, 0, 0, 0, time.UTC)
+	apply("parent")           // and the parent's parent
+	accepted("begun", "shop") // this period is its own until now
+	b.at = time.Date(2026, 11, 12, 0, 0, 0, 0, time.UTC)
+	b.refused("of one that left its own", give("left", "shop"), "give the credit to org")
+	accepted("own", "shop") // again, whatever has become of it
+	apply("self, from: 2026-12-20")
+	accepted("back", "shop")
+	accepted("payer", "org")
+
+	if _, err := b.s.policy.CreateTenant(t.Context(), "ann", "gone", "paid", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.s.policy.CloseTenant(t.Context(), "ann", "gone"); err != nil {
+		t.Fatal(err)
+	}
+	accepted("last", "gone") // its last period has not ended
+	b.at = time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC)
+	b.refused("of a deleted one", give("late", "gone"), "tenant gone was deleted at 2026-11-12T00:00:01Z, and would never use a credit")
+	accepted("last", "gone")
+}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"slices"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/limit"
@@ -21,24 +20,45 @@ const (
 type faultyTenants map[string]faultyTenant
 
 type faultyTenant struct {
-	err   error
-	again time.Time // when it is read again, if it is asked for
+	err    error
+	parent string    // which is known all the same
+	again  time.Time // when it is read again, if it is asked for
 }
 
-// sound are the tenants that can be made out.
-func sound(all []limit.Tenant, faulty policy.FaultyTenants) []limit.Tenant {
-	return slices.DeleteFunc(all, func(t limit.Tenant) bool { return faulty[t.ID] != nil })
+// apart parts tenants that were read into those that can be made out, and the others.
+func apart(all []limit.Tenant, why policy.FaultyTenants) (sound []limit.Tenant, faulty faultyTenants) {
+	if len(why) == 0 {
+		return all, nil
+	}
+	faulty = make(faultyTenants, len(why))
+	for i := range all {
+		t := &all[i]
+		if err := why[t.ID]; err != nil {
+			faulty[t.ID] = faultyTenant{err: err, parent: t.Parent}
+			continue
+		}
+		sound = append(sound, *t)
+	}
+	return sound, faulty
+}
+
+// lastLocked is what a faulty tenant has in force, or why it has nothing, and whom it is below now.
+func (v *view) lastLocked(id string, now *inForce, f faultyTenant) resolved {
+	r := v.cache.last(id, now, f.err)
+	r.parent, r.placed = f.parent, true
+	return r
 }
 
 // faultyLocked notes that a tenant cannot be made out: it keeps what was in force.
-func (v *view) faultyLocked(id string, err error) {
+func (v *view) faultyLocked(id string, f faultyTenant) {
 	if _, ok := v.faulty[id]; !ok {
 		if len(v.faulty) >= knownFaulty {
 			clear(v.faulty)
 		}
-		v.log.Error("a tenant cannot be made out; it keeps what was in force", "tenant", id, "error", err)
+		v.log.Error("a tenant cannot be made out; it keeps what was in force", "tenant", id, "error", f.err)
 	}
-	v.faulty[id] = faultyTenant{err, time.Now().Add(faultyEvery)}
+	f.again = time.Now().Add(faultyEvery)
+	v.faulty[id] = f
 	v.cache.ageOne(id)
 	v.metrics.faultyTenants.Set(float64(len(v.faulty)))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,4 +291,39 @@ func testFaultyTenantListed(t *testing.T, on engine) {
 	if resp, err := admin.ListTenants(t.Context(), &quotav1.ListTenantsRequest{}); err != nil || len(resp.Faulty) != 0 {
 		t.Errorf("mended: %v, %v", resp, err)
 	}
+}
+
+// A key for a subtree settles for a tenant of it that cannot be made out, and not for one that left it so: where a tenant is, is known
+// all the same, and its agent would be held up for ever.
+func TestFaultyTenantsAreInTheirSubtree(t *testing.T) {
+	onEngines(t, testFaultyTenantsAreInTheirSubtree)
+}
+
+func testFaultyTenantsAreInTheirSubtree(t *testing.T, on engine) {
+	s := newSpoiled(t, on)
+	s.apply(strings.Replace(faultyPolicy, "{id: b, plan: p,", "{id: top, plan: p}, {id: other, plan: p}, {id: low, plan: p, parent: b}, {id: b, plan: p, parent: top,", 1))
+	s.look()
+	key, err := newScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"top"}, Subtree: true}}, s.v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := func(when string, want ...reach) {
+		t.Helper()
+		if got := key.reach(t.Context(), []string{"b", "low", "c"}); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", when, got, want)
+		}
+	}
+	wants("sound", within, within, outside)
+	s.spoil("b")
+	s.look()
+	wants("once it was known", within, within, outside)
+	s.exec(`UPDATE tenants SET parent = 'other' WHERE id = 'b'`)
+	s.patient()
+	wants("moved", outside, outside, outside)
+	s.exec(`UPDATE tenants SET parent = 'top' WHERE id = 'b'`)
+	s.v = s.another() // to which it was never sound
+	s.look()
+	key.tree = s.v
+	wants("never known", within, within, outside)
+	wants("again, without a look", within, within, outside)
 }

@@ -150,6 +150,7 @@ func (k *keyring) tenantsChanged(tenants []change, overrun bool) {
 		}
 		for i := range tenants {
 			c.scope.changed(tenants[i].tenants)
+			c.scope.changedFaulty(tenants[i].faulty)
 		}
 	}
 }

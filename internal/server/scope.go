@@ -114,13 +114,13 @@ func (s *scope) below(ctx context.Context, ids []string, rest []int, out []reach
 		for n, r := range s.tree.tenants(ctx, asked) {
 			i := places[n]
 			switch {
-			case r.err != nil:
+			case !r.placed:
 				out[i] = undecided
-			case r.tenant.Parent == "":
-			case s.tenants.Has(r.tenant.Parent):
+			case r.parent == "":
+			case s.tenants.Has(r.parent):
 				out[i] = within
 			default:
-				at[i] = r.tenant.Parent
+				at[i] = r.parent
 				continue
 			}
 			delete(at, i)
@@ -175,15 +175,21 @@ func (s *scope) readAncestors(ctx context.Context) {
 
 // changed is told of tenants that changed: those above may be others now.
 func (s *scope) changed(tenants []limit.Tenant) {
-	known := s.above.Load()
-	if known == nil || s.stale.Load() {
-		return
-	}
 	for i := range tenants {
-		t := &tenants[i]
-		if ((*known)[t.ID] || s.tenants.Has(t.ID)) && (len(*known) > 0 || t.Parent != "") {
-			s.stale.Store(true)
-			return
-		}
+		s.moved(tenants[i].ID, tenants[i].Parent)
+	}
+}
+
+// changedFaulty is told of those that cannot be made out.
+func (s *scope) changedFaulty(tenants faultyTenants) {
+	for id, f := range tenants {
+		s.moved(id, f.parent)
+	}
+}
+
+func (s *scope) moved(id, parent string) {
+	known := s.above.Load()
+	if known != nil && ((*known)[id] || s.tenants.Has(id)) && (len(*known) > 0 || parent != "") {
+		s.stale.Store(true)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"container/list"
 
 	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/policy"
 )
 
 // tenantCache holds the tenants in use, the least recently used one leaving first.
@@ -121,14 +120,14 @@ func (c *tenantCache) ageOverrides() {
 }
 
 func (t *cachedTenant) resolve(now *inForce) resolved {
-	return resolved{tenant: t.tenant, rules: t.rules.of(t.tenant, now.rules), shadow: t.shadow.of(t.tenant, now.shadow)}
+	return resolved{tenant: t.tenant, parent: t.tenant.Parent, placed: true, rules: t.rules.of(t.tenant, now.rules), shadow: t.shadow.of(t.tenant, now.shadow)}
 }
 
 // change is tenants that changed after one change number and up to another.
 type change struct {
 	after, through int64
-	tenants        []limit.Tenant       // that can be made out: the others keep what they have
-	faulty         policy.FaultyTenants // the others
+	tenants        []limit.Tenant // that can be made out: the others keep what they have
+	faulty         faultyTenants  // the others
 }
 
 // journal is the latest changes of tenants, for streams that have not been sent

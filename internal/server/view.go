@@ -263,8 +263,8 @@ func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
 				v.cache.replace(t)
 				v.soundLocked(t.ID)
 			}
-			for id, err := range c.faulty {
-				v.faultyLocked(id, err)
+			for id, f := range c.faulty {
+				v.faultyLocked(id, f)
 			}
 			v.journal.add(change{after: c.after, through: c.through, tenants: c.tenants})
 		}
@@ -419,7 +419,9 @@ func (v *view) loadChanges(ctx context.Context, after int64, heads *policy.Heads
 			return nil, false, err
 		}
 		if through > after {
-			changes = append(changes, change{after: after, through: through, tenants: sound(tenants, faulty), faulty: faulty})
+			c := change{after: after, through: through}
+			c.tenants, c.faulty = apart(tenants, faulty)
+			changes = append(changes, c)
 		}
 		n += len(tenants)
 		after = through
@@ -465,6 +467,8 @@ func (v *view) check(context.Context) error {
 // resolved is a tenant and its rules, or why they are not known.
 type resolved struct {
 	tenant limit.Tenant
+	parent string        // as it is stored: of one that cannot be made out it may be another than the tenant's
+	placed bool          // the parent is known, in spite of err maybe
 	rules  []*limit.Rule // of its plan, with overrides; none when it has no plan
 	shadow []*limit.Rule // of its plan under the shadow policy, likewise; none without one
 	err    error
@@ -486,7 +490,7 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 			continue
 		}
 		if f, ok := v.faulty[id]; ok && (away != nil || time.Now().Before(f.again)) {
-			out[i] = v.cache.last(id, now, f.err)
+			out[i] = v.lastLocked(id, now, f)
 			faults++
 			continue
 		}
@@ -520,7 +524,7 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 		for i, at := range places {
 			out[at].err = err
 			if f, ok := v.faulty[missing[i]]; ok {
-				out[at] = v.cache.last(missing[i], now, f.err)
+				out[at] = v.lastLocked(missing[i], now, f)
 			}
 		}
 		return out
@@ -531,10 +535,11 @@ func (v *view) tenants(ctx context.Context, ids []string) []resolved {
 		// What changed while it was read is answered, but not kept: it may be stale.
 		keep := v.now == now && v.journal.unchanged(t.ID, since)
 		if fault := faulty[t.ID]; fault != nil {
+			f := faultyTenant{err: fault, parent: t.Parent}
 			if keep {
-				v.faultyLocked(t.ID, fault)
+				v.faultyLocked(t.ID, f)
 			}
-			out[places[i]] = v.cache.last(t.ID, now, fault)
+			out[places[i]] = v.lastLocked(t.ID, now, f)
 			continue
 		}
 		if keep {

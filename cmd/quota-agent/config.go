@@ -76,31 +76,31 @@ func parse(args []string, w io.Writer) (config, error) {
 	f := flag.NewFlagSet("quota-agent", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // faults are said by run
 	f.Usage = func() {}
-	f.StringVar(&c.server, "server", "127.0.0.1:7600", "quota servers: HOST:PORT, several with commas between, or unix:PATH")
-	f.StringVar(&c.key, "key", "", "agent key, sent as a bearer token; better given as QUOTA_AGENT_KEY")
-	f.StringVar(&c.agentID, "agent-id", "", "stable name of this agent, never used by two at once (default: host name and the addresses of its doors)")
-	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: HOST:PORT or unix:PATH; empty for nowhere")
-	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: HOST:PORT or unix:PATH; empty for nowhere")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "file of certificates (PEM) that the server's must come from; sets TLS")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "file of this agent's certificate (PEM), for mTLS; sets TLS")
-	f.StringVar(&c.tlsKey, "tls-key", "", "file of its private key (PEM)")
-	f.StringVar(&c.tlsName, "tls-server-name", "", "name that the server's certificate must have, if not the address's")
-	f.Var(&c.attributes, "attribute", "NAME=SOURCE of a check's attribute, repeated (default "+strings.Join(doors.DefaultAttributes(), "; ")+")")
-	f.Var(&c.require, "require", "attribute that a check must have, repeated; without it 400")
-	f.StringVar(&c.costHeader, "cost-header", "", "header with a check's cost in units, which the gateway must set or clear; without it 1")
-	f.BoolVar(&c.allowFree, "allow-free-checks", false, "take a cost of 0 in --cost-header: such a check looks, and spends nothing; else 400")
-	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "status of a check whose tenant is not known: 403, or 401 where who calls is known by its tenant alone")
-	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow, unbilled, while no server was ever reached; else deny")
-	f.StringVar(&c.switchFile, "switch-file", "", "file of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
-	f.StringVar(&c.journal, "journal", "", "directory that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone")
-	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, to send it again to a ledger that went back")
-	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "MiB of that at most; the oldest go first")
-	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, and as many tenants")
-	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "percent of them that one tenant may hold while no other holds any, 1 to 100; who holds few always finds room")
-	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted")
-	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.BoolVar(&c.version, "version", false, "print the version and end")
-	_ = f.String("config", "", "file with a flag and its value a line")
+	f.StringVar(&c.server, "server", "127.0.0.1:7600", "gRPC `ADDRESSES` of quota servers: HOST:PORT, several with commas between, or unix:PATH")
+	f.StringVar(&c.key, "key", "", "the agent's `KEY`, sent as a bearer token; better given as the variable, out of the process list; none for an open server")
+	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once; made of the host's name and the addresses of the doors if not given")
+	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "`FILE` of authorities (PEM) that the servers' certificate must come from; implies TLS")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`FILE` of this agent's certificate (PEM), for servers that ask for one; implies TLS")
+	f.StringVar(&c.tlsKey, "tls-key", "", "`FILE` of the private key of --tls-cert (PEM)")
+	f.StringVar(&c.tlsName, "tls-server-name", "", "`NAME` that the servers' certificate must have, if it is not the host of --server; implies TLS")
+	f.Var(&c.attributes, "attribute", "an attribute of a check and where it comes from, `NAME=SOURCE`; may be repeated (default "+strings.Join(doors.DefaultAttributes(), "; ")+")")
+	f.Var(&c.require, "require", "attribute of this `NAME` that a check must have, or it is answered 400; may be repeated")
+	f.StringVar(&c.costHeader, "cost-header", "", "`HEADER` of a check's cost in units, which the gateway must set or clear; every check costs 1 if not given")
+	f.BoolVar(&c.allowFree, "allow-free-checks", false, "take a cost of 0 in --cost-header: such a check looks, and spends nothing; it is answered 400 otherwise")
+	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "`STATUS` of a check whose tenant is not known: 403, or 401 where who calls is known by its tenant alone")
+	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow requests, unbilled, while no server was ever reached; they are denied otherwise")
+	f.StringVar(&c.switchFile, "switch-file", "", "`FILE` of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
+	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone; no journal if not given")
+	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, a `DURATION`, to send it again to a ledger that was restored from a backup")
+	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "`MIB` that the journal keeps of what is settled, at most; the oldest go first")
+	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, a `NUMBER`, and as many tenants")
+	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "`PERCENT` of --max-buckets that one tenant may hold while no other holds any, 1 to 100; a tenant that holds few always finds room")
+	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted, a `DURATION`")
+	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` from which on is logged: debug, info, warn or error")
+	f.BoolVar(&c.version, "version", false, "print the version, and end")
+	_ = f.String("config", "", "`FILE` of flags, a name (without --) and its value on each line")
 	if c.recovers = len(args) > 0 && args[0] == "recover"; c.recovers {
 		args = args[1:]
 	}
@@ -136,23 +136,18 @@ func help(w io.Writer, f *flag.FlagSet) {
 	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, Envoy's rate
 limit service, and the SDK's thin clients. docs/doors.md has the settings of each gateway.
 
-quota-agent recover [flags] DIR settles what an agent or a gateway that is no more left in its
---journal, prints what it did, and ends: of the flags those count that say how to reach the
-server, and --close-wait.
+  quota-agent [flags]              serve
+  quota-agent recover [flags] DIR  settle what an agent or a gateway that is no more left in
+                                   its --journal, print what was done, and end. Of the flags,
+                                   only --server, --key, --tls-..., --close-wait and --log-level count
+  quota-agent --version            print the version, and end
 
-Each flag can also be given as QUOTA_AGENT_<FLAG> in the environment (--http-addr as
-QUOTA_AGENT_HTTP_ADDR), or as a line "http-addr 127.0.0.1:7610" of the file that
---config names; the command line wins over the environment, and that over the file.
+Each flag can also be given as the variable that is named beside it, or as a line
+"http-addr 127.0.0.1:7610" of the file that --config names; the command line wins over
+the environment, and that over the file.
 
-Flags:
 `)
-	f.VisitAll(func(f *flag.Flag) {
-		text := f.Usage
-		if f.DefValue != "" && f.DefValue != "false" {
-			text += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  --%s\n        %s\n", f.Name, text)
-	})
+	flagenv.Help(w, f, "QUOTA_AGENT")
 }
 
 // validate reports every fault.

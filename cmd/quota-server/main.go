@@ -28,14 +28,15 @@ const usage = `quota-server leases quota to agents and settles what they admit.
   quota-server [flags]           serve
   quota-server migrate [flags]   bring a Postgres ledger's schema up to date, and end
   quota-server retain [flags]    put a ledger's oldest months into files, and end
-  quota-server --version
+  quota-server --version         print the version, and end
+  quota-server COMMAND --help    the flags of migrate or retain
 
 Without flags it is embedded: leases in memory, a SQLite ledger in ./quota-data,
 gRPC on 127.0.0.1:7600, HTTP on 127.0.0.1:7601, open to this machine.
 
-Each flag can also be given as QUOTA_<FLAG> in the environment (--grpc-addr as
-QUOTA_GRPC_ADDR), or as a line "grpc-addr 127.0.0.1:7600" of the file that
---config names; the command line wins over the environment, and that over the file.
+Each flag can also be given as the variable that is named beside it, or as a line
+"grpc-addr 127.0.0.1:7600" of the file that --config names; the command line wins over
+the environment, and that over the file.
 
 `
 
@@ -116,9 +117,9 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // migrate is for deployments whose servers must not have the owner's password.
 func migrate(ctx context.Context, args []string) error {
 	fs := flags("quota-server migrate", "quota-server migrate brings a Postgres ledger's schema up to date, under a lock, and ends.\n\n")
-	url := fs.String("ledger-owner-url", "", "`postgres://...` as the owner; better given as QUOTA_LEDGER_OWNER_URL")
-	password := fs.String("app-password", "", "let the role "+migrations.AppRole+" log in with this `password`; better given as QUOTA_APP_PASSWORD")
-	timeout := fs.Duration("timeout", 10*time.Minute, "how long to wait for the database and for others that migrate")
+	url := fs.String("ledger-owner-url", "", "the Postgres ledger, as its owner: a `URL` postgres://user:password@host:port/database; better given as the variable, out of the process list; needed")
+	password := fs.String("app-password", "", "let the role "+migrations.AppRole+" log in with this `PASSWORD`; better given as the variable; its password stays if not given")
+	timeout := fs.Duration("timeout", 10*time.Minute, "how long to wait for the database and for others that migrate, a `DURATION`")
 	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {
 		return parsed(err)
 	}
@@ -152,18 +153,8 @@ func flags(name, intro string) *flag.FlagSet {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	help = func() {
-		fmt.Print(intro, "Flags:\n")
-		fs.VisitAll(func(f *flag.Flag) {
-			value, text := flag.UnquoteUsage(f)
-			line := "  --" + f.Name
-			if value != "" {
-				line += " " + value
-			}
-			if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" {
-				text += " (default " + f.DefValue + ")"
-			}
-			fmt.Printf("%s\n        %s\n", line, text)
-		})
+		fmt.Print(intro)
+		flagenv.Help(os.Stdout, fs, "QUOTA")
 	}
 	return fs
 }

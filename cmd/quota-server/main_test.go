@@ -58,7 +58,7 @@ func TestVersionAndHelp(t *testing.T) {
 		if err := run(t.Context(), func() {}, args); !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%v: got %v, want help", args, err)
 		}
-		if got := stdout(t, help); !strings.Contains(got, "--ledger-owner-url postgres://") {
+		if got := stdout(t, help); !strings.Contains(got, "--ledger-owner-url URL   (QUOTA_LEDGER_OWNER_URL)\n") {
 			t.Errorf("%v printed %q, want the flags", args, got)
 		}
 	}

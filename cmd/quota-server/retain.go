@@ -43,18 +43,18 @@ type retaining struct {
 }
 
 func (c *retaining) flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.config.LedgerOwnerURL, "ledger-owner-url", "", "`postgres://...` as the owner; better given as QUOTA_LEDGER_OWNER_URL")
-	fs.StringVar(&c.config.Ledger, "ledger", "", "a SQLite ledger, `sqlite:PATH`; a file in --data-dir if not given. Not used with --ledger-owner-url")
-	fs.StringVar(&c.config.DataDir, "data-dir", boot.DefaultDataDir, "`directory` of the embedded ledger")
-	fs.StringVar(&c.archive, "archive", "", "`directory` of the files; it is there, and kept like a backup")
-	fs.StringVar(&c.before, "before", "", "the oldest `month` that stays, such as 2025-11, in UTC")
-	fs.IntVar(&c.keep, "keep", 0, fmt.Sprintf("instead: how many whole `months` before this one stay, %d to %d", ledger.LeastKept, maxKeep))
+	fs.StringVar(&c.config.LedgerOwnerURL, "ledger-owner-url", "", "a Postgres ledger, as its owner: a `URL` postgres://user:password@host:port/database; better given as the variable, out of the process list")
+	fs.StringVar(&c.config.Ledger, "ledger", "", "a SQLite ledger, `sqlite:PATH`; a file in --data-dir if not given. Not together with --ledger-owner-url")
+	fs.StringVar(&c.config.DataDir, "data-dir", boot.DefaultDataDir, "`DIRECTORY` of the embedded ledger")
+	fs.StringVar(&c.archive, "archive", "", "`DIRECTORY` of the files, which must be there; keep it like a backup; needed")
+	fs.StringVar(&c.before, "before", "", "the oldest `MONTH` that stays, such as 2025-11, in UTC; this or --keep is needed")
+	fs.IntVar(&c.keep, "keep", 0, fmt.Sprintf("instead of --before: how many whole `MONTHS` before this one stay, %d to %d", ledger.LeastKept, maxKeep))
 	fs.BoolVar(&c.r.Plan, "dry-run", false, "print what would be archived, and change nothing")
 	fs.BoolVar(&c.check, "check", false, "read the files of earlier runs again, and check them against the ledger")
-	fs.BoolVar(&c.r.Unbilled, "without-statements", false, "also months that statements of tenants are still to be made of: neither these nor any later statements of those tenants can be made any more")
-	fs.StringVar(&c.r.Actor, "by", login(), "who does it, for the audit log: a `name`")
-	fs.DurationVar(&c.r.Wait, "wait", 2*time.Minute, "how long servers may take to fold what they took before")
-	fs.DurationVar(&c.timeout, "timeout", 12*time.Hour, "how long all of it may take")
+	fs.BoolVar(&c.r.Unbilled, "without-statements", false, "archive also months whose statements are not all closed: these, and all later ones of the same tenants, can never be made after that")
+	fs.StringVar(&c.r.Actor, "by", login(), "who does it, for the audit log: a `NAME`")
+	fs.DurationVar(&c.r.Wait, "wait", 2*time.Minute, "how long servers may take to fold reports that they took before, a `DURATION`")
+	fs.DurationVar(&c.timeout, "timeout", 12*time.Hour, "how long all of it may take, a `DURATION`")
 }
 
 // login is the name of whoever runs this; empty where it has none.

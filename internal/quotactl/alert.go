@@ -15,7 +15,7 @@ import (
 )
 
 func (c *cli) alertCommand() *cobra.Command {
-	return group("alert", "Events of quotas, spending and denials: list them, and have webhooks get them again",
+	return group("alert", "List events of quotas, spending and denials, and deliver them again",
 		c.alertListCommand(), c.alertShowCommand(), c.alertRetryCommand(), c.alertTestCommand())
 }
 
@@ -81,12 +81,12 @@ prints those above a number, oldest first, so that who goes on from the last one
 			return c.write(f, t, items)
 		},
 	}
-	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "of this tenant")
-	cmd.Flags().StringVar(&req.Alert, "alert", "", "of this alert; spending_cap for caps")
-	cmd.Flags().StringVar(&req.State, "state", "", "with a delivery that is pending, delivered or dead")
-	cmd.Flags().Int64Var(&req.After, "after", 0, "above this number, oldest first")
-	cmd.Flags().IntVar(&limit, "limit", limit, "how many")
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on until interrupted, oldest first")
+	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "events of this `TENANT` alone")
+	cmd.Flags().StringVar(&req.Alert, "alert", "", "events of this `ALERT` of the policy alone; spending_cap for spending caps")
+	cmd.Flags().StringVar(&req.State, "state", "", "events with a delivery in this `STATE`: pending, delivered or dead")
+	cmd.Flags().Int64Var(&req.After, "after", 0, "events above this `NUMBER`, oldest first")
+	cmd.Flags().IntVar(&limit, "limit", limit, "how many events, `N` from 1 up")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on printing as events come, oldest first, until interrupted")
 	f.flag(cmd)
 	return cmd
 }
@@ -218,7 +218,7 @@ func (c *cli) alertRetryCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Webhook, "webhook", "", "to this webhook alone")
+	cmd.Flags().StringVar(&req.Webhook, "webhook", "", "to this `WEBHOOK` of the policy alone; to all that it is for if not given")
 	f.flag(cmd)
 	return cmd
 }

@@ -50,10 +50,10 @@ the ledger: each was written in the transaction that made the change.`,
 			return c.write(f, t, items)
 		},
 	}
-	cmd.Flags().StringVar(&req.Actor, "actor", "", "by this key, such as key list has it")
-	cmd.Flags().StringVar(&req.Action, "action", "", "actions that begin so: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
-	cmd.Flags().StringVar(&req.Object, "object", "", "of this tenant, key or version")
-	cmd.Flags().IntVar(&limit, "limit", limit, "how many")
+	cmd.Flags().StringVar(&req.Actor, "actor", "", "changes by this `ACTOR`: a key's id as key list has it, or open")
+	cmd.Flags().StringVar(&req.Action, "action", "", "changes whose `ACTION` begins so: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
+	cmd.Flags().StringVar(&req.Object, "object", "", "changes of this `OBJECT`: the id of a tenant or a key, or the number of a policy version")
+	cmd.Flags().IntVar(&limit, "limit", limit, "how many changes, `N` from 1 up")
 	f.flag(cmd)
 	return cmd
 }

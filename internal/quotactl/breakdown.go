@@ -38,23 +38,23 @@ type breakdownQuestion struct {
 
 // flags are those that all three have.
 func (q *breakdownQuestion) flags(f *pflag.FlagSet, by string) {
-	f.StringVar(&q.by, "by", by, "tell apart by tenant, plan, limit, meter, attributes or attribute:NAME; several with commas")
-	f.StringVar(&q.zone, "zone", "", "time zone of days and months, such as Europe/Berlin; UTC if not given")
-	f.StringVar(&q.from, "from", "", "usage from this time on; the beginning if not given")
-	f.StringVar(&q.to, "to", "", "usage before this time; all of it if not given")
-	f.StringVar(&q.req.Tenant, "tenant", "", "of this tenant")
-	f.BoolVar(&q.req.Subtree, "subtree", false, "with --tenant: and of all below it")
-	f.StringVar(&q.req.Plan, "plan", "", "under this plan")
-	f.StringVar(&q.req.Limit, "limit", "", "of this limit")
-	f.StringVar(&q.req.Meter, "meter", "", "of this meter")
-	f.StringVar(&q.req.Attribute, "attribute", "", "with this attribute: NAME=VALUE")
+	f.StringVar(&q.by, "by", by, "tell `NAMES` apart: tenant, plan, limit, meter, attributes or attribute:NAME; several with commas")
+	f.StringVar(&q.zone, "zone", "", "time `ZONE` of days and months, such as Europe/Berlin; UTC if not given")
+	f.StringVar(&q.from, "from", "", "usage from this `TIME` on; the beginning if not given")
+	f.StringVar(&q.to, "to", "", "usage before this `TIME`; all of it if not given")
+	f.StringVar(&q.req.Tenant, "tenant", "", "usage of this `TENANT`; of all if not given")
+	f.BoolVar(&q.req.Subtree, "subtree", false, "with --tenant: and of all tenants below it")
+	f.StringVar(&q.req.Plan, "plan", "", "usage under this `PLAN`")
+	f.StringVar(&q.req.Limit, "limit", "", "usage by this `LIMIT`")
+	f.StringVar(&q.req.Meter, "meter", "", "usage on this `METER`")
+	f.StringVar(&q.req.Attribute, "attribute", "", "usage with this attribute: `NAME=VALUE`")
 	f.BoolVar(&q.req.Peak, "peak", false, "with the busiest slot of each row")
-	f.Int64Var(&q.req.Height, "height", 0, "of the blocks up to this one; the newest if not given")
+	f.Int64Var(&q.req.Height, "height", 0, "usage in the blocks up to this `HEIGHT`; up to the newest if not given")
 }
 
 func (q *breakdownQuestion) times(f *pflag.FlagSet) {
-	f.StringVar(&q.every, "every", "", "a row for each slot, hour, day or month; one of the whole range if not given")
-	f.Int64Var(&q.req.SinceHeight, "since-height", 0, "of the blocks above this one: what came since")
+	f.StringVar(&q.every, "every", "", "a row for each `STEP` of time: slot (five minutes), hour, day or month; one of the whole range if not given")
+	f.Int64Var(&q.req.SinceHeight, "since-height", 0, "usage in the blocks above this `HEIGHT`: what came since")
 }
 
 // request checks the flags.
@@ -126,8 +126,8 @@ func (c *cli) usageTopCommand() *cobra.Command {
 		},
 	}
 	q.flags(cmd.Flags(), "tenant")
-	cmd.Flags().Int32VarP(&q.req.Top, "number", "n", 10, "how many, 1 to 1000")
-	cmd.Flags().StringVar(&q.req.TopBy, "most", "admitted", "of what: admitted, overage or denied")
+	cmd.Flags().Int32VarP(&q.req.Top, "number", "n", 10, "how many rows, `N` from 1 to 1000")
+	cmd.Flags().StringVar(&q.req.TopBy, "most", "admitted", "most of `WHAT`: admitted, overage or denied")
 	f.flag(cmd)
 	return cmd
 }
@@ -288,8 +288,8 @@ The same question at the same --height gives the same bytes.`,
 	}
 	q.flags(cmd.Flags(), "tenant,limit,meter")
 	q.times(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the file; - for standard output")
-	cmd.Flags().StringVar(&kind, "format", "", "csv, jsonl or parquet; by the file's name if not given")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write; - is standard output")
+	cmd.Flags().StringVar(&kind, "format", "", "the file's `FORMAT`: csv, jsonl or parquet; by its name if not given")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"csv", "jsonl", "parquet"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

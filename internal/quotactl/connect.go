@@ -56,15 +56,15 @@ func (c *connection) flags(f *pflag.FlagSet, env func(string) (string, bool)) {
 		}
 		return otherwise
 	}
-	f.StringVar(&c.server, "server", or(serverVariable, "127.0.0.1:7600"), "the server's gRPC address, HOST:PORT or unix:PATH; several with commas: switches are set on each, everything else is asked of the first that answers (QUOTA_SERVER)")
+	f.StringVar(&c.server, "server", or(serverVariable, "127.0.0.1:7600"), "the server's gRPC `ADDRESS`, HOST:PORT or unix:PATH; several with commas: switches are set on each, everything else is asked of the first that answers (QUOTA_SERVER)")
 	// The key's default is left out of the flag, so that --help never prints a secret.
-	f.StringVar(&c.key, "key", "", "bearer key (QUOTA_KEY, which keeps it out of the process list)")
-	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server")
+	f.StringVar(&c.key, "key", "", "the bearer `KEY` (QUOTA_KEY, which keeps it out of the process list)")
+	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server, a `DURATION`")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, and trust the system's certificate authorities unless --tls-ca is given")
-	f.StringVar(&c.ca, "tls-ca", or(caVariable, ""), "file of certificate authorities to trust (PEM); implies --tls (QUOTA_CLIENT_CA)")
-	f.StringVar(&c.cert, "tls-cert", or(certVariable, ""), "file of your client certificate (PEM), for a server that asks for one; implies --tls (QUOTA_CLIENT_CERT)")
-	f.StringVar(&c.certKey, "tls-key", or(certKeyVariable, ""), "file of the client certificate's private key (PEM) (QUOTA_CLIENT_KEY)")
-	f.StringVar(&c.serverName, "tls-server-name", "", "name that the server's certificate must have, if it is not the host of --server")
+	f.StringVar(&c.ca, "tls-ca", or(caVariable, ""), "`FILE` of certificate authorities to trust (PEM); implies --tls (QUOTA_CLIENT_CA)")
+	f.StringVar(&c.cert, "tls-cert", or(certVariable, ""), "`FILE` of your client certificate (PEM), for a server that asks for one; implies --tls (QUOTA_CLIENT_CERT)")
+	f.StringVar(&c.certKey, "tls-key", or(certKeyVariable, ""), "`FILE` of the client certificate's private key (PEM) (QUOTA_CLIENT_KEY)")
+	f.StringVar(&c.serverName, "tls-server-name", "", "the `NAME` that the server's certificate must have, if it is not the host of --server")
 }
 
 // bearer puts the key into every call's metadata.

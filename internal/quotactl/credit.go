@@ -45,11 +45,11 @@ again after it was cut off, and gives once.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Id, "id", "", "its id, by which it is given once; a new one if not given")
-	cmd.Flags().Int64Var(&req.Priority, "priority", 0, "lower ones are used first")
-	cmd.Flags().StringVar(&expires, "expires", "", "when it lapses; never if not given")
-	cmd.Flags().StringVar(&req.Rollover, "rollover", "", "the most that is carried over to the next period; all if not given")
-	cmd.Flags().StringVar(&req.Note, "note", "", "what it is for")
+	cmd.Flags().StringVar(&req.Id, "id", "", "the credit's `ID`, by which it is given once; a new one if not given")
+	cmd.Flags().Int64Var(&req.Priority, "priority", 0, "credits of a lower `NUMBER` are used first")
+	cmd.Flags().StringVar(&expires, "expires", "", "the `TIME` when it lapses: 2026-12-01 (its midnight, UTC) or 2026-12-01T00:00:00+01:00; never if not given")
+	cmd.Flags().StringVar(&req.Rollover, "rollover", "", "the most that is carried over to the next period: an `AMOUNT` such as '10.00 USD'; all if not given")
+	cmd.Flags().StringVar(&req.Note, "note", "", "a `TEXT` that says what it is for")
 	return cmd
 }
 
@@ -75,7 +75,7 @@ ended and is closed after this still uses it.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Reason, "reason", "", "why")
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "`TEXT` that says why, for those who look later; needed")
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"os"
 	"strconv"
 	"time"
 
@@ -77,9 +76,9 @@ where a period is due and could not be closed.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 0, "how long ago a period has ended that is due")
-	cmd.Flags().StringVar(&req.ForceReason, "force", "", "why they are closed although usage is not complete, or some in quarantine")
-	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "tell what is due, and close nothing")
+	cmd.Flags().DurationVar(&grace, "grace", 0, "leave periods that ended less than this `DURATION` ago, such as 48h; 0 closes all that have ended")
+	cmd.Flags().StringVar(&req.ForceReason, "force", "", "close what usage is not complete of, or in quarantine, too: a `TEXT` that says why")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "say what is due, and close nothing")
 	f.flag(cmd)
 	return cmd
 }
@@ -90,7 +89,7 @@ func (c *cli) statementSimulateCommand() *cobra.Command {
 	req := &quotav1.SimulateRequest{}
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Tell who would pay how much more or less, by past usage",
+		Short: "Say who would pay how much more or less, by past usage",
 		Long: `simulate prices periods that have ended by the prices of another document, or as if the
 tenants had had another plan, beside what they come to: by the same usage, without credits
 and adjustments. Nothing is kept. A row is what one who pays would pay, for those too that it
@@ -102,11 +101,11 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 				return misuse("what is tried? Give -f FILE, --plan PLAN or both")
 			}
 			if document != "" {
-				text, err := os.ReadFile(document)
+				text, err := c.read(document)
 				if err != nil {
 					return err
 				}
-				req.Document, req.File = string(text), document
+				req.Document, req.File = text, document
 			}
 			t := &table{header: []string{"TENANT", "PERIOD", "WAS", "WOULD BE", "DIFFERENCE"}, numbers: map[int]bool{2: true, 3: true, 4: true}}
 			items := []map[string]any{}
@@ -146,10 +145,10 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 			return c.write(f, t, items)
 		},
 	}
-	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "of this tenant; of all if not given")
-	cmd.Flags().StringVar(&req.Plan, "plan", "", "as if they had had this plan; under their own if not given")
-	cmd.Flags().StringVarP(&document, "file", "f", "", "the policy document whose prices are tried; the one in force if not given")
-	cmd.Flags().Int32Var(&req.Periods, "periods", 1, "how many of the last periods that have ended, 1 to 24")
+	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "for this `TENANT`; for all if not given")
+	cmd.Flags().StringVar(&req.Plan, "plan", "", "as if tenants had had this `PLAN`; under their own if not given")
+	cmd.Flags().StringVarP(&document, "file", "f", "", "the policy document whose prices are tried, a `FILE`; - reads standard input; the one in force if not given")
+	cmd.Flags().Int32Var(&req.Periods, "periods", 1, "how many of the last periods that have ended, `N` from 1 to 24")
 	f.flag(cmd)
 	return cmd
 }

@@ -47,8 +47,8 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "yaml (the document as it was applied) or json")
-	cmd.Flags().Int64Var(&number, "version", 0, "an earlier version; 0 is the one in force")
+	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "print it as `FORMAT`: yaml (the document as it was applied) or json")
+	cmd.Flags().Int64Var(&number, "version", 0, "the `VERSION` to print; 0 is the one in force")
 	return cmd
 }
 
@@ -109,7 +109,7 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 		},
 	}
 	f.flag(cmd)
-	cmd.Flags().Int32Var(&limit, "limit", 20, "how many, 1 to 1000")
+	cmd.Flags().Int32Var(&limit, "limit", 20, "how many versions, `N` from 1 to 1000")
 	return cmd
 }
 
@@ -171,7 +171,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
 		Use:   "tenants",
-		Short: "List tenants",
+		Short: "List tenants, their plans and overrides",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []*quotav1.Tenant

@@ -58,13 +58,13 @@ be an admin's.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "viewer, operator, admin, agent or backfill")
-	cmd.Flags().StringVar(&agent, "agent", "", "the agent that an agent's key speaks for: its id, or how the ids of some begin, followed by *")
-	cmd.Flags().StringSliceVar(&tenants, "tenant", nil, "make the key for these tenants only: ids, or how ids begin, followed by *")
-	cmd.Flags().BoolVar(&subtree, "subtree", false, "and for the tenants below them")
-	cmd.Flags().StringSliceVar(&limits, "limit", nil, "make an agent's key for these limits only: names, or how names begin, followed by *")
-	cmd.Flags().DurationVar(&expires, "expires", 0, "after how long the key ends by itself, such as 720h; never if not given")
-	cmd.Flags().StringVar(&note, "note", "", "what the key is for, at most 256 bytes")
+	cmd.Flags().StringVar(&role, "role", "", "what the key may do, a `ROLE`: viewer, operator, admin, agent or backfill; needed")
+	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that an agent's key speaks for: its id, or how the ids of some begin, followed by *; needed for that role")
+	cmd.Flags().StringSliceVar(&tenants, "tenant", nil, "make the key for these `TENANTS` only: ids, or how ids begin, followed by *; several with commas")
+	cmd.Flags().BoolVar(&subtree, "subtree", false, "with --tenant: and for all tenants below them")
+	cmd.Flags().StringSliceVar(&limits, "limit", nil, "make an agent's key for these `LIMITS` only: names, or how names begin, followed by *; several with commas")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "the `DURATION` after which the key ends by itself, such as 720h; never if not given")
+	cmd.Flags().StringVar(&note, "note", "", "a `TEXT` that says what the key is for, at most 256 bytes")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent", "backfill"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -114,7 +114,7 @@ standard output. The old key is good until the overlap is over, and then ends.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "for how long both keys are good; 0 ends the old one at once")
+	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "the `DURATION` for which both keys are good, up to 2160h; 0 ends the old one at once")
 	return cmd
 }
 

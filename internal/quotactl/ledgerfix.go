@@ -34,9 +34,9 @@ type correctionFlags struct{ id, reason string }
 
 func (f *correctionFlags) flags(cmd *cobra.Command, id bool) {
 	if id {
-		cmd.Flags().StringVar(&f.id, "idempotency-key", "", "your own name for this correction: running it again does nothing")
+		cmd.Flags().StringVar(&f.id, "idempotency-key", "", "your own `NAME` for this correction, by which running it again does nothing; needed")
 	}
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for those who look later")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "a `TEXT` that says why, for those who look later; needed")
 }
 
 func (f *correctionFlags) check(id bool) error {
@@ -99,15 +99,15 @@ tried beside another, and a time before the tenant began.`,
 	}
 	f.flags(cmd, true)
 	s := cmd.Flags()
-	s.StringVar(&entry, "entry", "", "the entry that is corrected, as HEIGHT/N")
-	s.StringVar(&req.Tenant, "tenant", "", "whose usage")
-	s.StringVar(&req.Limit, "limit", "", "of which limit")
-	s.StringVar(&req.Meter, "meter", "", "of which meter; empty for a limit that feeds none")
-	s.StringArrayVar(&req.Attributes, "attribute", nil, "NAME=VALUE of the limit's attributes, in its order; may be repeated")
-	s.StringVar(&at, "at", "", "when the usage was, as for usage --from")
-	s.Int64Var(&req.Overage, "overage", 0, "how many of the units were above a soft limit, with their sign")
-	s.Int64Var(&req.PolicyVersion, "policy-version", 0, "the policy version that prices them; the one in force at that time if not given")
-	s.StringVar(&req.Plan, "plan", "", "the plan that they were admitted under; the one that the tenant had then if not given")
+	s.StringVar(&entry, "entry", "", "the `ENTRY` that is corrected, as HEIGHT/N")
+	s.StringVar(&req.Tenant, "tenant", "", "the `TENANT` whose usage it is")
+	s.StringVar(&req.Limit, "limit", "", "the `LIMIT` that admitted it")
+	s.StringVar(&req.Meter, "meter", "", "the `METER` that it is counted on; empty for a limit that feeds none")
+	s.StringArrayVar(&req.Attributes, "attribute", nil, "`NAME=VALUE` of the limit's attributes, in its order; may be repeated")
+	s.StringVar(&at, "at", "", "the `TIME` when the usage was, written as for usage --from")
+	s.Int64Var(&req.Overage, "overage", 0, "how many of the units were above a soft limit, `UNITS` with their sign")
+	s.Int64Var(&req.PolicyVersion, "policy-version", 0, "the policy `VERSION` that prices them; the one in force at that time if not given")
+	s.StringVar(&req.Plan, "plan", "", "the `PLAN` that they were admitted under; the one that the tenant had then if not given")
 	return cmd
 }
 
@@ -166,7 +166,7 @@ It needs a key of the role backfill, which no other role includes.`,
 		},
 	}
 	f.flags(cmd, true)
-	cmd.Flags().StringVarP(&path, "file", "f", "", "CSV file; - reads standard input")
+	cmd.Flags().StringVarP(&path, "file", "f", "", "the CSV `FILE`; - reads standard input")
 	return cmd
 }
 
@@ -278,7 +278,7 @@ func (c *cli) correctionsCommand() *cobra.Command {
 		},
 	}
 	o.flag(cmd)
-	cmd.Flags().Int32Var(&limit, "limit", 20, "how many, 1 to 1000")
+	cmd.Flags().Int32Var(&limit, "limit", 20, "how many corrections, `N` from 1 to 1000")
 	return cmd
 }
 
@@ -327,7 +327,7 @@ all, nothing of that is refused, and it counts again.
 ` + "`quotactl get agents`" + ` lists agents and epochs.`,
 		Args: exactly("AGENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if epoch < 0 {
+			if !cmd.Flags().Changed("epoch") || epoch < 0 {
 				return misuse("which start of the agent? Give --epoch, from `quotactl get agents`")
 			}
 			if err := f.check(false); err != nil {
@@ -344,6 +344,6 @@ all, nothing of that is refused, and it counts again.
 		},
 	}
 	f.flags(cmd, false)
-	cmd.Flags().Int64Var(&epoch, "epoch", -1, "which start of the agent")
+	cmd.Flags().Int64Var(&epoch, "epoch", 0, "which start of the agent, an `EPOCH` as get agents has it; needed")
 	return cmd
 }

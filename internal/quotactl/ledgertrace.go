@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) quarantineCommand() *cobra.Command {
-	return group("quarantine", "What could not become entries: list it, retry it, discard it",
+	return group("quarantine", "List, retry and discard what could not become entries",
 		c.quarantineListCommand(), c.quarantineShowCommand(), c.quarantineRetryCommand(), c.quarantineDiscardCommand())
 }
 
@@ -56,10 +56,10 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 	}
 	o.flag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Agent, "agent", "", "of this agent's reports only")
+	f.StringVar(&req.Agent, "agent", "", "what is of this `AGENT`'s reports alone")
 	f.BoolVar(&req.All, "all", false, "also what was released or discarded")
-	f.Int64Var(&req.After, "after", 0, "ids after this one")
-	f.Int32Var(&req.PageSize, "limit", pageSize, "how many, 1 to 1000")
+	f.Int64Var(&req.After, "after", 0, "what has an id above this `ID`")
+	f.Int32Var(&req.PageSize, "limit", pageSize, "how many rows and reports, `N` from 1 to 1000")
 	return cmd
 }
 

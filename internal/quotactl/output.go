@@ -40,7 +40,7 @@ func (f *format) Set(s string) error {
 }
 
 // Type names the value in help.
-func (f *format) Type() string { return "format" }
+func (f *format) Type() string { return "FORMAT" }
 
 // table is rows of text under a header; numbers says which columns are right-aligned.
 type table struct {
@@ -167,7 +167,7 @@ func (o *outcome) Set(s string) error {
 }
 
 // Type names the value in help.
-func (o *outcome) Type() string { return "format" }
+func (o *outcome) Type() string { return "FORMAT" }
 
 // outcomes gives every command that has no --output of its own one of text and json.
 func (c *cli) outcomes(cmd *cobra.Command) {

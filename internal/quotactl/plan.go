@@ -17,7 +17,7 @@ type when struct {
 }
 
 func (w *when) flags(f *pflag.FlagSet) {
-	f.StringVar(&w.at, "at", "", "when: 2026-12-01 (its midnight, UTC) or 2026-12-01T00:00:00+01:00; now if not given")
+	f.StringVar(&w.at, "at", "", "the `TIME` when: 2026-12-01 (its midnight, UTC) or 2026-12-01T00:00:00+01:00; now if not given")
 	f.BoolVar(&w.periodEnd, "at-period-end", false, "when the billing period that is now ends")
 }
 
@@ -82,9 +82,9 @@ func (c *cli) tenantCancelCommand() *cobra.Command {
 			return c.setPlan(cmd.Context(), args[0], to, &w)
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the plan that it falls back to; the policy's default_plan if not given")
+	cmd.Flags().StringVar(&to, "to", "", "the `PLAN` that it falls back to; the policy's default_plan if not given")
 	cmd.Flags().BoolVar(&immediately, "now", false, "at once, and not when the period ends")
-	cmd.Flags().StringVar(&w.at, "at", "", "at this time, and not when the period ends")
+	cmd.Flags().StringVar(&w.at, "at", "", "at this `TIME`, written as for set-plan, and not when the period ends")
 	return cmd
 }
 
@@ -107,7 +107,7 @@ func (c *cli) tenantKeepPlanCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "when the change would come")
+	cmd.Flags().StringVar(&at, "at", "", "the `TIME` when the change would come, as tenant plans has it; needed")
 	return cmd
 }
 

@@ -71,7 +71,7 @@ every agent, its denials counted (quotactl usage --shadow) and none denied.`,
 	fileFlag(cmd, &file)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate and compare; store nothing")
 	cmd.Flags().BoolVar(&shadow, "shadow", false, "try the document beside the version in force")
-	cmd.Flags().Int64Var(&base, "base", 0, "refuse when a version other than this one is in force; 0 applies over whatever is")
+	cmd.Flags().Int64Var(&base, "base", 0, "refuse when another than this `VERSION` is in force; 0 applies over whatever is")
 	return cmd
 }
 
@@ -128,7 +128,7 @@ func (c *cli) rollbackCommand() *cobra.Command {
 }
 
 func fileFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVarP(file, "file", "f", "", "the policy document; - reads standard input")
+	cmd.Flags().StringVarP(file, "file", "f", "", "the policy document, a `FILE`; - reads standard input; needed")
 	_ = cmd.MarkFlagFilename("file", "yaml", "yml")
 }
 

@@ -174,6 +174,8 @@ quotactl: nothing was changed
 	out, errs, code = e.run("apply", "-f", odd, "--dry-run")
 	e.want("apply of a prefix that no address begins with", errs, `odd.yaml:3: warning: limit odd: no address begins with 2001:0db8: a prefix is one of an address's shortest form (RFC 5952), `+
 		`in which 2001:0db8:0:0::1 is 2001:db8::1; write such a prefix, or a block such as 2001:db8::/32
+quotactl: warning: the policy file quota.yaml rules on this server, and says otherwise: it is applied again when it changes and at the next start `+
+		`(servers that share a ledger do not start with it); write the change into it, or start without --policy
 `)
 	if !strings.Contains(out, "dry run") || code != 0 {
 		t.Errorf("apply of a prefix that no address begins with: got exit %d and %q, want 0 and that it was a dry run", code, out)

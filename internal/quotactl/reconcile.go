@@ -32,8 +32,8 @@ says what each comes of. It exits with 1 where a difference has no cause that is
 	}
 	o.flag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.Agent, "agent", "", "of this agent only")
-	f.Int64Var(&req.Epoch, "epoch", 0, "of this epoch of the agent only")
+	f.StringVar(&req.Agent, "agent", "", "what this `AGENT` was granted, alone")
+	f.Int64Var(&req.Epoch, "epoch", 0, "with --agent: this `EPOCH` of it alone; 0 for all")
 	f.BoolVar(&req.Differing, "differing", false, "only what does not agree")
 	return cmd
 }

@@ -53,7 +53,7 @@ func (c *cli) shadowPromoteCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Int64Var(&version, "version", 0, "refuse when another version is tried; 0 takes whichever is")
+	cmd.Flags().Int64Var(&version, "version", 0, "refuse when another than this `VERSION` is tried; 0 takes whichever is")
 	return cmd
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) statementCommand() *cobra.Command {
-	return group("statement", "What tenants owe: preview, close, list, show and simulate statements",
+	return group("statement", "Preview, close, list, show and simulate statements: what tenants owe",
 		c.statementPreviewCommand(), c.statementCloseCommand(), c.statementCloseDueCommand(), c.statementSimulateCommand(), c.statementListCommand(), c.statementShowCommand())
 }
 
@@ -40,7 +40,7 @@ func (f *statementFormat) Set(s string) error {
 }
 
 // Type names the value in help.
-func (f *statementFormat) Type() string { return "format" }
+func (f *statementFormat) Type() string { return "FORMAT" }
 
 func (c *cli) statementPreviewCommand() *cobra.Command {
 	var f statementFormat
@@ -66,8 +66,8 @@ its hash. A period that is under way is worked out as if nothing but usage chang
 			})
 		},
 	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
-	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in, such as 2026-10; the period under way if not given")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "the `TENANT` whose statement it is; needed")
+	cmd.Flags().StringVar(&period, "period", "", "the `MONTH` that the period begins in, such as 2026-10; the period under way if not given")
 	f.flag(cmd)
 	return cmd
 }
@@ -97,9 +97,9 @@ why it is closed all the same; what comes later is an adjustment on the next sta
 			})
 		},
 	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "whose statement")
-	cmd.Flags().StringVar(&period, "period", "", "the month that the period begins in; the next one that is not closed if not given")
-	cmd.Flags().StringVar(&reason, "force", "", "why it is closed although usage is not complete, or some in quarantine")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "the `TENANT` whose statement it is; needed")
+	cmd.Flags().StringVar(&period, "period", "", "the `MONTH` that the period begins in, such as 2026-10; the next one that is not closed if not given")
+	cmd.Flags().StringVar(&reason, "force", "", "close it though usage is not complete, or some in quarantine: a `TEXT` that says why")
 	f.flag(cmd)
 	return cmd
 }

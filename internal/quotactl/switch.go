@@ -78,8 +78,8 @@ counts, and never denies.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&mode, "mode", "", "normal, allow_all or shadow_all")
-	cmd.Flags().StringSliceVar(&deny, "deny", nil, "tenants whose requests are denied, all of them; \"\" for none")
+	cmd.Flags().StringVar(&mode, "mode", "", "the `MODE`: normal, allow_all or shadow_all")
+	cmd.Flags().StringSliceVar(&deny, "deny", nil, "the `TENANTS` whose requests are denied, all of them with commas between; \"\" for none")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"normal", "allow_all", "shadow_all"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -30,8 +30,8 @@ func (c *cli) tenantCreateCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&plan, "plan", "", "a plan of the policy in force")
-	cmd.Flags().StringVar(&parent, "parent", "", "the parent tenant, which must exist; none if not given")
+	cmd.Flags().StringVar(&plan, "plan", "", "a `PLAN` of the policy in force; needed")
+	cmd.Flags().StringVar(&parent, "parent", "", "the parent `TENANT`, which must exist; none if not given")
 	return cmd
 }
 

@@ -128,4 +128,4 @@ func (v *value) Set(s string) error {
 }
 
 // Type names the value in help.
-func (v *value) Type() string { return "value" }
+func (v *value) Type() string { return "VALUE" }

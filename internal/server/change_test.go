@@ -65,11 +65,13 @@ default_plan: p
 		v := apply("3000")
 		within(v)
 		deadline := time.Now().Add(time.Second)
-		for allow(1, acme(), gateways...) == 0 {
-			if time.Now().After(deadline) {
-				t.Fatal("the larger limit is not in force within a second")
+		for _, c := range gateways {
+			for allow(1, acme(), c) == 0 {
+				if time.Now().After(deadline) {
+					t.Fatal("the larger limit is not in force within a second")
+				}
+				time.Sleep(5 * time.Millisecond)
 			}
-			time.Sleep(5 * time.Millisecond)
 		}
 		if got := allow(100, acme(), gateways...); got < 450 {
 			t.Errorf("admitted %d of 500 after the limit rose to 3000", got)

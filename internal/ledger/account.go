@@ -59,6 +59,8 @@ type Reconciled struct {
 	Recorded Recorded
 	Said     *Said // nil where the agent said nothing
 	Settled  int64 // units in reports, folded or not, those in quarantine included
+	// Overdrawn is units of these that are in quarantine for being above what was granted, neither released nor discarded.
+	Overdrawn int64
 }
 
 // Names of what does not agree between the two sides. Each has one cause; those of an
@@ -74,10 +76,11 @@ const (
 	Missing    = "missing"                           // booked and never settled, although the epoch was closed
 	BroughtIn  = "brought in"                        // settled after the agent's last account
 	Unbalanced = "does not add up"                   // the agent says that it spent, returned and holds more than it had
+	Overdrawn  = "settled above granted"             // in quarantine: its agent was granted less, as far as servers recorded
 )
 
 // DifferenceNames are all of them.
-var DifferenceNames = []string{InFlight, LostReply, RecordLost, AgentGone, Beyond, Untold, Unsettled, Missing, BroughtIn, Unbalanced}
+var DifferenceNames = []string{InFlight, LostReply, RecordLost, AgentGone, Beyond, Untold, Unsettled, Missing, BroughtIn, Unbalanced, Overdrawn}
 
 // Difference is units that do not agree, and why.
 type Difference struct {
@@ -87,7 +90,9 @@ type Difference struct {
 }
 
 // Fault reports whether the difference has no cause that is in order.
-func (d *Difference) Fault() bool { return d.Name == Missing || d.Name == Unbalanced }
+func (d *Difference) Fault() bool {
+	return d.Name == Missing || d.Name == Unbalanced || d.Name == Overdrawn
+}
 
 // Differences are what does not agree, each with its name.
 func (r *Reconciled) Differences() []Difference {
@@ -119,6 +124,7 @@ func (r *Reconciled) Differences() []Difference {
 		}
 		note(of, units, more)
 	}
+	note("settled", r.Overdrawn, Overdrawn)
 	between("granted", r.Recorded.Granted-said.Granted, LostReply, RecordLost)
 	between("unrun", r.Recorded.Unrun-said.Unrun, LostReply, RecordLost)
 	between("returned", r.Recorded.Returned-said.Returned, LostReply, RecordLost)

@@ -90,6 +90,8 @@ type Books interface {
 	Backlog(ctx context.Context) (Backlog, error)
 	// Reconcile pages through accounts, in the order of agent, epoch and limit.
 	Reconcile(ctx context.Context, q ReconcileQuery) ([]Reconciled, error)
+	// Drawn is what an epoch draws on, in one snapshot.
+	Drawn(ctx context.Context, e Epoch) (Drawn, error)
 
 	// TraceReport follows a report to the block and the entries that it is in.
 	TraceReport(ctx context.Context, id ReportID) (*ReportTrace, error)

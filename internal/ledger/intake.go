@@ -191,6 +191,9 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 				err = fmt.Errorf("%s%w", BarredPrefix, err)
 			}
 		}
+		if over := r.Overdrawn[i]; err == nil && over != nil {
+			err = fmt.Errorf("%s%w", OverdrawnPrefix, over)
+		}
 		switch {
 		case err != nil:
 		case good >= 0 && rows[i].like(&rows[good]):

@@ -43,6 +43,9 @@ type Report struct {
 	// Key is the id of the key that it was brought with; empty where none was asked for. It is no part of the report: the
 	// epoch's frontier notes it.
 	Key string
+	// Overdrawn says of rows, by their places, why they go to quarantine for being above what the agent was granted. It is no part
+	// of the report. With ErrUnchecked the whole report is Unavailable.
+	Overdrawn map[int]error
 }
 
 // BarredPrefix begins the reason of a row that is in quarantine because it was Barred. Such rows hold back no statement: whoever

@@ -65,6 +65,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("Withheld", func(t *testing.T) { withheld(t, fresh) })
 	t.Run("Accounts", func(t *testing.T) { accounts(t, fresh) })
 	t.Run("HostileAccounts", func(t *testing.T) { hostileAccounts(t, fresh) })
+	t.Run("Drawn", func(t *testing.T) { drawn(t, fresh) })
 	t.Run("AuditedUsage", func(t *testing.T) { auditedUsage(t, fresh) })
 	t.Run("Sealed", func(t *testing.T) { sealed(t, fresh) })
 	t.Run("Hourly", func(t *testing.T) { hourly(t, fresh) })

@@ -104,7 +104,10 @@ func (s *snapshot) reconcile(ctx context.Context, q ledger.ReconcileQuery) (foun
 	}); err != nil {
 		return nil, fmt.Errorf("read accounts: %w", err)
 	}
-	return found, addUnfolded(ctx, s, found)
+	if err := addUnfolded(ctx, s, found); err != nil {
+		return nil, err
+	}
+	return found, addOverdrawn(ctx, s, found)
 }
 
 // accountsPage is how many accounts a verification holds, a few hundred bytes each: a page takes the database as long as
@@ -142,6 +145,40 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 		r.Said = &s
 	}
 	return r, err
+}
+
+// addOverdrawn notes what is in quarantine for being above what was granted.
+func addOverdrawn(ctx context.Context, s *snapshot, found []ledger.Reconciled) error {
+	if len(found) == 0 {
+		return nil
+	}
+	at := make(map[ledger.AccountID]int, len(found))
+	for i := range found {
+		at[found[i].ID] = i
+	}
+	first, last := found[0].ID.Epoch, found[len(found)-1].ID.Epoch
+	rows, err := s.tx.QueryContext(ctx, `SELECT q.agent, q.epoch, q.body FROM quarantine q LEFT JOIN resolutions r ON r.quarantined = q.id
+		WHERE (q.agent, q.epoch) >= ($1, $2) AND (q.agent, q.epoch) <= ($3, $4) AND q.reason LIKE '`+ledger.OverdrawnPrefix+`%' AND r.quarantined IS NULL LIMIT $5`,
+		first.Agent, first.Epoch, last.Agent, last.Epoch, maxOverdrawn)
+	err = each(rows, err, func(rows *sql.Rows) error {
+		var id ledger.AccountID
+		var body []byte
+		if err := rows.Scan(&id.Epoch.Agent, &id.Epoch.Epoch, &body); err != nil {
+			return err
+		}
+		kept, err := ledger.DecodeRows(body)
+		for j := range kept {
+			id.Limit = kept[j].Limit
+			if i, ok := at[id]; ok {
+				found[i].Overdrawn += kept[j].Admitted
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read quarantine: %w", err)
+	}
+	return nil
 }
 
 // addUnfolded adds the reports that are not folded yet to what is settled.

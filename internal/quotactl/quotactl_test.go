@@ -363,8 +363,18 @@ func (e *env) settle(rows ...ledger.Row) {
 		e.t.Fatal(err)
 	}
 	defer conn.Close()
+	api := quotav1.NewLeaseServiceClient(conn)
+	for _, row := range rows { // what an agent has without a lease it tells first
+		if row.Limit != "requests" || row.Meter == "" {
+			continue
+		}
+		told := &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1, Renewals: []*quotav1.Renewal{{Tenant: row.Tenant, Limit: row.Limit, Number: 1, Began: 1, Admitted: row.Admitted}}}
+		if resp, err := api.Renew(e.t.Context(), told); err != nil || resp.Grants[0].Status != quotav1.Grant_GRANTED {
+			e.t.Fatalf("renew: %v, %v", resp, err)
+		}
+	}
 	r := ledger.NewReport("gw-1", 1, 1, 0, rows, e.now.UnixMilli(), false)
-	resp, err := quotav1.NewLeaseServiceClient(conn).Settle(e.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
+	resp, err := api.Settle(e.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
 	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
 		e.t.Fatalf("settle: %v, %v", resp, err)
 	}

@@ -56,6 +56,24 @@ type judged struct {
 	meters      map[string]bool
 	defaultPlan string
 	unread      error // why it is not known what it says; nil where it is
+	bounds
+}
+
+// bounds are a version's limits by name, of whichever plan.
+type bounds struct {
+	limits map[string]bound
+	trial  bool // it was only tried beside another, or cannot be read: none of it is billed
+}
+
+// limitsOf are a version's limits; false where it is not known here.
+func (j *Judge) limitsOf(version int64) (bounds, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v, ok := j.known.versions.get(version)
+	if !ok {
+		return bounds{}, false
+	}
+	return v.bounds, true
 }
 
 // NewJudge returns a judge that reads versions and tenants from store.
@@ -134,12 +152,14 @@ func (j *Judge) named(in *inquiry, r *ledger.Row, v *judged) (lack, error) {
 }
 
 func judge(p *limit.Policy) *judged {
-	v := &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan}
+	v := &judged{meters: make(map[string]bool), defaultPlan: p.DefaultPlan, bounds: bounds{limits: make(map[string]bound)}}
 	add := func(limits []limit.Limit) {
-		for _, l := range limits {
+		for i := range limits {
+			l := &limits[i]
 			if l.Meter != "" {
 				v.meters[l.Meter] = true
 			}
+			v.limits[l.Name] = v.limits[l.Name].or(boundOf(l))
 		}
 	}
 	add(p.Limits)

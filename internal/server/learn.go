@@ -227,6 +227,7 @@ func (j *Judge) readVersion(ctx context.Context, in *inquiry, number int64) erro
 	} else { // a later release wrote it: where its rows waited for this server, they would wait for ever
 		v = &judged{unread: fmt.Errorf("policy version %d cannot be read by this server; release the row on one that can: %w", number, err)}
 	}
+	v.trial = stored.Shadow || v.unread != nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known.versions.put(number, v)

@@ -27,6 +27,7 @@ type leaseService struct {
 	judge    *Judge // nil where the ledger accepts all
 	name     *ledgerName
 	tally    *tally
+	over     *overdrafts // nil where nothing is held against agents
 	metrics  *metrics
 	figures  *figures
 	holders  *holders

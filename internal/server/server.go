@@ -135,6 +135,7 @@ type Server struct {
 	closer   *closer       // nil where statements are not closed by themselves
 	alerts   *alert.Runner // nil without books, or where the policy store keeps no events
 	tally    *tally        // nil without books, as is backlog
+	over     *overdrafts   // nil without books or a judge
 	backlog  *backlogWatch
 	metrics  *metrics
 	figures  *figures
@@ -195,6 +196,12 @@ func New(c Config) (*Server, error) {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 		s.tally.named = m.limits.names
+		if c.Judge != nil {
+			if s.over, err = newOverdrafts(c.Books, c.Judge, s.view, c.Log, c.Now, c.Registerer); err != nil {
+				return nil, fmt.Errorf("server: metrics: %w", err)
+			}
+			s.over.tally, s.tally.over = s.tally, s.over
+		}
 		if s.backlog, err = newBacklogWatch(c.Books, c.Registerer); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
@@ -210,7 +217,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, streams: listen.NewHealth(), reads: newReads(), stopping: s.stopping}
-	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), now: c.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
@@ -297,6 +304,7 @@ func (s *Server) serve() error {
 // forgetLedger forgets what this server knows the ledger of before to hold, and the policy beside it.
 func (s *Server) forgetLedger() {
 	s.holders.forget()
+	s.over.forget()
 	s.config.Forget()
 }
 

@@ -80,10 +80,12 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 // more: a report that still cannot be is Unavailable, and its agent keeps it. So nothing unknown becomes an entry, no
 // usage is lost, and whoever names much that is not known waits for it alone.
 func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	drawn := s.over.check(ctx, reports)
 	receipts, err := s.ledger.Settle(ctx, reports)
 	if err != nil || s.judge == nil || len(receipts) != len(reports) {
 		return receipts, err
 	}
+	drawn.note(receipts)
 	unchecked := make(map[ledger.Epoch]error) // nil where all is known now; what is behind such a report waits for it
 	var again []ledger.Report
 	var at []int
@@ -91,6 +93,10 @@ func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]
 		r := &reports[i]
 		e := ledger.Epoch{Agent: r.Agent, Epoch: r.Epoch}
 		failed, waits := unchecked[e]
+		if drawn.waits(i) {
+			s.metrics.unchecked.Inc()
+			continue
+		}
 		if !receipts[i].Unchecked && !(waits && receipts[i].Status == ledger.Ahead) || failed != nil {
 			continue
 		}
@@ -108,6 +114,7 @@ func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]
 	if len(again) == 0 {
 		return receipts, nil
 	}
+	drawn = s.over.check(ctx, again)
 	second, err := s.ledger.Settle(ctx, again)
 	for i := range again {
 		s.judge.Done(again[i].Agent)
@@ -115,6 +122,7 @@ func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]
 	if err != nil || len(second) != len(again) {
 		return receipts, nil //nolint:nilerr // the first answers hold
 	}
+	drawn.note(second)
 	for i := range second {
 		receipts[at[i]] = second[i]
 	}

@@ -41,12 +41,13 @@ type tally struct {
 	left        prometheus.Counter
 	refused     prometheus.Counter
 	differences *prometheus.GaugeVec // name
+	over        *overdrafts          // told of what is granted; nil for nobody
 
 	mu    sync.Mutex
 	noted map[ledger.AccountID]*ledger.Account
 
-	writing sync.Mutex // guards what follows
-	number  int64      // of the last record
+	writing sync.RWMutex // guards what follows
+	number  int64        // of the last record
 	under   []ledger.Account
 	failing bool
 }
@@ -83,8 +84,13 @@ func (t *tally) answered(agent string, epoch int64, requests []*quotav1.Renewal,
 	var a *ledger.Account
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	drawn, done := t.over.renewed(id.Epoch)
+	defer done()
 	for j := range renewals {
 		r, p := &renewals[j], requests[places[j]]
+		if err := answers[j].Err; drawn != nil && (errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrFormat)) {
+			drawn.away = t.over.now()
+		}
 		if answers[j].Err != nil || p.Shadow || r.Spec.Algorithm == limit.Concurrency {
 			continue
 		}
@@ -92,11 +98,16 @@ func (t *tally) answered(agent string, epoch int64, requests []*quotav1.Renewal,
 			id.Limit = p.Limit
 			if a = t.accountLocked(id); a == nil {
 				t.left.Inc()
+				if drawn != nil {
+					drawn.away = t.over.now() // not recorded: nothing is held against it
+				}
 				continue
 			}
 		}
 		a.Claimed = false
-		a.Recorded.Add(ledger.Recorded{Granted: answers[j].Grant.Most(), Unrun: r.Unrun(), Returned: r.Held, Spent: max(r.Admitted-r.Told, 0)})
+		noted := ledger.Recorded{Granted: answers[j].Grant.Most(), Unrun: r.Unrun(), Returned: r.Held, Spent: max(r.Admitted-r.Told, 0)}
+		a.Recorded.Add(noted)
+		drawn.granted(t.over, p.Limit, noted)
 	}
 }
 

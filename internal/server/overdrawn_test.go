@@ -1,0 +1,369 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
+)
+
+const overdrawnPolicy = `
+plans:
+  p:
+    limits:
+      - {name: requests, rate: 100/second, meter: requests}
+      - {name: daily, algorithm: fixed_window, rate: 1000000/day, meter: dailies}
+      - {name: open, rate: 100/second, on_outage: open, match: {way: open}, meter: opens}
+      - {name: counted, match: {way: counted}, meter: counts}
+default_plan: p
+`
+
+// kept is what is in quarantine.
+func (w *world) kept() []ledger.KeptRow {
+	w.t.Helper()
+	kept, err := w.ledger.Books().Quarantine(w.t.Context(), ledger.QuarantineQuery{N: 1000})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return kept
+}
+
+// thief has an agent's key and no lease. It sends one report after another.
+type thief struct {
+	w          *world
+	api        quotav1.LeaseServiceClient
+	agent      string
+	epoch, seq int64
+	total      int64
+}
+
+func (w *world) thief(agent string, epoch int64) *thief {
+	return &thief{w: w, api: quotav1.NewLeaseServiceClient(w.dial()), agent: agent, epoch: epoch}
+}
+
+// settle sends a report until it is settled, and says how long that took.
+func (f *thief) settle(rows ...ledger.Row) time.Duration {
+	f.w.t.Helper()
+	f.seq++
+	r := ledger.NewReport(f.agent, f.epoch, f.seq, f.total, ledger.MergeRows(rows), time.Now().UnixMilli(), false)
+	f.total = r.After
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		resp, err := f.api.Settle(f.w.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
+		if err != nil {
+			f.w.t.Fatal(err)
+		}
+		switch status := resp.Receipts[0].Status; {
+		case status == quotav1.Receipt_SETTLED:
+			return time.Since(began)
+		case status != quotav1.Receipt_UNAVAILABLE || time.Since(began) > time.Minute:
+			f.w.t.Fatalf("report %d: %v", f.seq, resp.Receipts[0])
+		}
+	}
+}
+
+func usageOf(limit, meter string, units int64) ledger.Row {
+	return ledger.Row{Slot: time.Now().Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: limit, Meter: meter, Version: 1, Admitted: units}
+}
+
+// A key settles a million units that it never leased: they are not billed but kept aside with the reason, and whoever looks finds
+// them. The margin is billed once, however many epochs and reports it is divided among; so is what was leased. A limit that needs no
+// lease is not held against anybody.
+func TestAKeySettlesWhatItNeverLeased(t *testing.T) {
+	inBothWorlds(t, time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC), overdrawnPolicy, func(t *testing.T, w *world) {
+		honest := w.gateway("gw-1")
+		for range 40 {
+			allow(10, acme(), honest)
+			time.Sleep(time.Second)
+		}
+		w.shut(honest)
+		const margin = 100*30 + 100
+		f := w.thief("gw-1", time.Now().UnixMicro())
+		if took := f.settle(usageOf("requests", "requests", 1_000_000)); took < 20*time.Second || took > 40*time.Second {
+			t.Errorf("what does not fit was settled after %v, want it sent back for half a minute: another server may have granted it", took)
+		}
+		f.settle(usageOf("requests", "requests", 900))
+		f.settle(usageOf("requests", "requests", 3_000_000))
+		another := w.thief("gw-1", time.Now().UnixMicro()+1)
+		for range 5 {
+			another.settle(usageOf("requests", "requests", 600))
+		}
+		f.settle(usageOf("requests", "requests", 5_000), usageOf("made up", "requests", 7_000), usageOf("counted", "counts", 1_000_000))
+
+		for left := true; left; {
+			var err error
+			if _, left, err = w.ledger.Fold(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := w.settled(ledger.Query{})
+		if n := got["requests"].Admitted; n < 400+900 || n > 2*400+400/20+margin {
+			t.Errorf("requests: %d units are billed, want those of the gateway, 400, and at most what renewals told again and %d of margin", n, margin)
+		}
+		if n := got["made up"].Admitted; n != 0 {
+			t.Errorf("a limit that is made up: %d units are billed", n)
+		}
+		if n := got["counted"].Admitted; n != 1_000_000 {
+			t.Errorf("a limit without a rate: %d units are billed, want all", n)
+		}
+		units := int64(0)
+		for _, k := range w.kept() {
+			rows, err := ledger.DecodeRows(k.Body)
+			if err != nil || !strings.HasPrefix(k.Reason, ledger.OverdrawnPrefix+"agent gw-1 settled") {
+				t.Errorf("kept: %q, %v", k.Reason, err)
+			}
+			units += rows[0].Admitted
+		}
+		if units < 4_000_000 {
+			t.Errorf("%d units are in quarantine", units)
+		}
+		if n := w.gathered("quota_server_overdrawn_units_total"); int64(n) != units {
+			t.Errorf("counted: got %v units, want %d", n, units)
+		}
+		differ := int64(0)
+		found, err := w.ledger.Books().Reconcile(t.Context(), ledger.ReconcileQuery{N: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range found {
+			for _, d := range found[i].Differences() {
+				if d.Name == ledger.Overdrawn {
+					differ += d.Units
+				}
+			}
+		}
+		if differ != units {
+			t.Errorf("reconciliation names %d units settled above granted, want %d", differ, units)
+		}
+	})
+}
+
+func (w *world) gathered(name string) (sum float64) {
+	w.t.Helper()
+	families, err := w.metrics.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				sum += m.Counter.GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// offLeases is a lease store that is away while it is told to be.
+type offLeases struct {
+	lease.Store
+	off atomic.Bool
+}
+
+func (s *offLeases) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
+	if !s.off.Load() {
+		return s.Store.Renew(ctx, renewals)
+	}
+	answers := make([]lease.Answer, len(renewals))
+	for i := range answers {
+		answers[i].Err = lease.ErrUnavailable
+	}
+	return answers
+}
+
+// lossyLedger loses what servers record, and stalls, while it is told to: as for a server that is killed, or an outage.
+type lossyLedger struct {
+	worldLedger
+	lose, off atomic.Bool
+}
+
+func (l *lossyLedger) Settle(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	if l.off.Load() {
+		return nil, ledger.ErrUnavailable
+	}
+	return l.worldLedger.Settle(ctx, reports)
+}
+
+func (l *lossyLedger) Books() ledger.Books { return &lossyBooks{l.worldLedger.Books(), l} }
+
+type lossyBooks struct {
+	ledger.Books
+	l *lossyLedger
+}
+
+func (b *lossyBooks) Record(ctx context.Context, server string, number int64, accounts []ledger.Account) error {
+	switch {
+	case b.l.off.Load():
+		return ledger.ErrUnavailable
+	case b.l.lose.Load():
+		return nil
+	}
+	return b.Books.Record(ctx, server, number, accounts)
+}
+
+func (b *lossyBooks) Drawn(ctx context.Context, e ledger.Epoch) (ledger.Drawn, error) {
+	if b.l.off.Load() {
+		return ledger.Drawn{}, ledger.ErrUnavailable
+	}
+	return b.Books.Drawn(ctx, e)
+}
+
+// Usage that is in order is billed at once, whatever happened meanwhile: nothing of it goes to quarantine.
+func TestHonestUsageIsNotOverdrawn(t *testing.T) {
+	type scene struct {
+		*world
+		leases *offLeases
+		ledger *lossyLedger
+		cut    atomic.Bool // of the gateway
+		dir    string
+		g      *client.Client
+		want   map[string]int64 // by limit
+	}
+	open := func(s *scene) {
+		s.g = s.gateway("gw", client.WithJournal(s.dir), s.world.cut(&s.cut))
+	}
+	// drive spends as much as there is, or n a second.
+	drive := func(s *scene, d time.Duration, n int, ways ...string) {
+		for range d / time.Second {
+			if len(ways) == 0 {
+				ways = []string{"plain"}
+			}
+			for _, way := range ways {
+				got := allow(n, acme(client.Attribute{Name: "way", Value: way}), s.g)
+				s.want["requests"] += got
+				if way == "open" {
+					s.want["open"] += got
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	}
+	for name, play := range map[string]func(s *scene){
+		"nothing happened": func(s *scene) { drive(s, 2*time.Minute, 200) },
+		"the server starts anew": func(s *scene) {
+			drive(s, 34*time.Second, 200)
+			s.stop()
+			s.start()
+			drive(s, 34*time.Second, 200)
+		},
+		"it is killed": func(s *scene) {
+			drive(s, 35*time.Second, 200)
+			s.ledger.lose.Store(true)
+			s.stop()
+			s.ledger.lose.Store(false)
+			s.start()
+			drive(s, 34*time.Second, 200)
+		},
+		"it is killed early": func(s *scene) {
+			s.ledger.lose.Store(true)
+			drive(s, 9*time.Second, 200)
+			s.stop()
+			s.ledger.lose.Store(false)
+			s.start()
+			drive(s, 34*time.Second, 200)
+		},
+		"another server": func(s *scene) {
+			drive(s, 15*time.Second, 200)
+			first := s.stop
+			s.start()
+			second := s.stop
+			s.stop = func() { first(); second() }
+			s.cut.Store(true)
+			time.Sleep(100 * time.Millisecond)
+			s.cut.Store(false)
+			drive(s, 5*time.Second, 200)
+			s.shut(s.g)
+			s.g = nil
+		},
+		"the ledger was away": func(s *scene) {
+			drive(s, 15*time.Second, 200)
+			s.ledger.off.Store(true)
+			drive(s, 15*time.Minute, 120)
+			s.ledger.off.Store(false)
+			drive(s, time.Minute, 120)
+		},
+		"everything was away": func(s *scene) {
+			drive(s, 15*time.Second, 120, "open")
+			s.cut.Store(true)
+			drive(s, 10*time.Minute, 300, "open")
+			s.cut.Store(false)
+			drive(s, time.Minute, 120, "open")
+		},
+		"the lease store was away": func(s *scene) {
+			drive(s, 15*time.Second, 120, "open")
+			s.leases.off.Store(true)
+			drive(s, 10*time.Minute, 300, "open")
+			s.leases.off.Store(false)
+			drive(s, time.Minute, 120, "open")
+		},
+		"the gateway is killed in an outage": func(s *scene) {
+			drive(s, 15*time.Second, 120, "open")
+			s.cut.Store(true)
+			drive(s, 10*time.Minute, 300, "open")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			if err := s.g.Close(ctx); err == nil {
+				s.t.Error("the gateway settled in an outage")
+			}
+			cancel()
+			s.cut.Store(false)
+			open(s)
+			drive(s, time.Minute, 120)
+		},
+		"booked": func(s *scene) {
+			drive(s, 15*time.Second, 10)
+			for range 20 {
+				if err := s.g.Book(context.Background(), client.Request{Units: 50_000, Attributes: acme()}); err != nil {
+					s.t.Error(err)
+				}
+				s.want["requests"] += 50_000
+				time.Sleep(3 * time.Second)
+			}
+		},
+		"booked while the lease store was away": func(s *scene) {
+			drive(s, 15*time.Second, 10)
+			s.leases.off.Store(true)
+			for range 20 {
+				if err := s.g.Book(context.Background(), client.Request{Units: 50_000, Attributes: acme()}); err != nil {
+					s.t.Error(err)
+				}
+				s.want["requests"] += 50_000
+				time.Sleep(10 * time.Second)
+			}
+			s.leases.off.Store(false)
+			drive(s, time.Minute, 10)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, noon, overdrawnPolicy, func(t *testing.T, w *world) {
+				s := &scene{world: w, want: map[string]int64{}, dir: t.TempDir()}
+				s.leases, s.ledger = &offLeases{Store: w.leases}, &lossyLedger{worldLedger: w.ledger}
+				w.stop()
+				w.leases, w.ledger = s.leases, s.ledger
+				w.start()
+				open(s)
+				play(s)
+				if s.g != nil {
+					w.shut(s.g)
+				}
+				for _, k := range w.kept() {
+					t.Errorf("in quarantine: %s/%d/%d: %s", k.Of.Epoch.Agent, k.Of.Epoch.Epoch, k.Of.Seq, k.Reason)
+				}
+				got := w.settled(ledger.Query{})
+				for name, want := range s.want {
+					if n := got[name].Admitted; n != want {
+						t.Errorf("%s: %d units are billed, want %d", name, n, want)
+					}
+				}
+				if s.want["requests"] < 100 {
+					t.Error("hardly anything was admitted")
+				}
+			})
+		})
+	}
+}

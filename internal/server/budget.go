@@ -9,7 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/fault"
 )
 
-// What one agent's key may ask of this server: so much at once, and so much a second. What is more is refused with
+// What one agent may ask of this server: so much at once, and so much a second. What is more is refused with
 // RESOURCE_EXHAUSTED: its agent sends again, later, and nothing is lost. A gateway of 10,000 tenants that starts uses a tenth of it.
 var (
 	// Buckets renewed and tenants asked for. It also bounds the buckets that one key can fill the lease store with.
@@ -21,7 +21,10 @@ var (
 const (
 	// reportBytes is what a report costs besides its rows: a heartbeat is not free.
 	reportBytes = 4 << 10
-	// mostSpenders bounds the agents whose budgets are remembered: of more, those that rest are forgotten first.
+	// familySize is how many agents' budgets all agents of one key share: else a key for a family of them has as much as it
+	// invents agents.
+	familySize = 32
+	// mostSpenders bounds the agents, and the keys, whose budgets are remembered: of more, those that rest are forgotten first.
 	mostSpenders = 10_000
 )
 
@@ -30,12 +33,18 @@ type allowance struct {
 	what        string
 }
 
-// budgets are what agents have left of an allowance.
+// budgets are what agents have left of an allowance, and what keys have left of familySize allowances.
 type budgets struct {
 	of  allowance
 	now func() time.Time
 
-	mu    sync.Mutex
+	mu           sync.Mutex
+	agents, keys purses
+}
+
+// purses are what is left of an allowance, by who has it.
+type purses struct {
+	of    allowance
 	spent map[string]*spender
 }
 
@@ -45,11 +54,13 @@ type spender struct {
 }
 
 func newBudgets(of allowance) *budgets {
-	return &budgets{of: of, now: time.Now, spent: make(map[string]*spender)}
+	family := of
+	family.burst, family.rate = familySize*of.burst, familySize*of.rate
+	return &budgets{of: of, now: time.Now, agents: purses{of, make(map[string]*spender)}, keys: purses{family, make(map[string]*spender)}}
 }
 
-// take takes n of an agent's budget, or says that it has no more; nil budgets are endless. What costs more than all that there may be at once passes where
-// all of it is there: it has to pass some time.
+// take takes n of an agent's budget and of its key's, or says that one of them has no more; nil budgets are endless. What costs more than all that there
+// may be at once passes where all of it is there: it has to pass some time.
 func (b *budgets) take(p principal, agent string, n int) error {
 	if b == nil {
 		return nil
@@ -57,38 +68,53 @@ func (b *budgets) take(p principal, agent string, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	name := p.name + "\x00" + agent
-	s := b.spent[name]
-	if s == nil {
-		b.roomLocked(now)
-		s = &spender{left: b.of.burst, at: now}
-		b.spent[strings.Clone(name)] = s
+	want := min(float64(n), b.of.burst)
+	key := b.keys.open(p.name, now)
+	if key.left < want {
+		return b.keys.none("all agents of key "+p.name+" have", want-key.left)
 	}
-	s.left = min(s.left+b.of.rate*now.Sub(s.at).Seconds(), b.of.burst)
-	s.at = now
-	if want := min(float64(n), b.of.burst); s.left < want {
-		return fmt.Errorf("%w: agent %s has %.0f %s at once and %.0f a second; send again in %v",
-			fault.ErrBusy, agent, b.of.burst, b.of.what, b.of.rate, time.Duration((want-s.left)/b.of.rate*float64(time.Second)).Round(time.Millisecond))
+	own := b.agents.open(p.name+"\x00"+agent, now)
+	if own.left < want {
+		return b.agents.none("agent "+agent+" has", want-own.left)
 	}
-	s.left -= float64(n)
+	key.left -= float64(n)
+	own.left -= float64(n)
 	return nil
 }
 
-// roomLocked makes room for one more: those whose budget is whole again go, and if there are none, any.
-func (b *budgets) roomLocked(now time.Time) {
-	if len(b.spent) < mostSpenders {
+func (p *purses) none(who string, lacking float64) error {
+	return fmt.Errorf("%w: %s %.0f %s at once and %.0f a second; send again in %v",
+		fault.ErrBusy, who, p.of.burst, p.of.what, p.of.rate, time.Duration(lacking/p.of.rate*float64(time.Second)).Round(time.Millisecond))
+}
+
+// open is what somebody has left now.
+func (p *purses) open(name string, now time.Time) *spender {
+	s := p.spent[name]
+	if s == nil {
+		p.room(now)
+		s = &spender{left: p.of.burst, at: now}
+		p.spent[strings.Clone(name)] = s
+	}
+	s.left = min(s.left+p.of.rate*now.Sub(s.at).Seconds(), p.of.burst)
+	s.at = now
+	return s
+}
+
+// room makes room for one more: those whose budget is whole again go, and if there are none, any.
+func (p *purses) room(now time.Time) {
+	if len(p.spent) < mostSpenders {
 		return
 	}
-	whole := time.Duration(b.of.burst / b.of.rate * float64(time.Second))
-	for name, s := range b.spent {
+	whole := time.Duration(p.of.burst / p.of.rate * float64(time.Second))
+	for name, s := range p.spent {
 		if now.Sub(s.at) >= whole {
-			delete(b.spent, name)
+			delete(p.spent, name)
 		}
 	}
-	for name := range b.spent {
-		if len(b.spent) < mostSpenders {
+	for name := range p.spent {
+		if len(p.spent) < mostSpenders {
 			return
 		}
-		delete(b.spent, name)
+		delete(p.spent, name)
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +35,37 @@ func TestBudgets(t *testing.T) {
 	for i := range 2 * mostSpenders {
 		_ = b.take(key, fmt.Sprint("agent-", i), 1)
 	}
-	if len(b.spent) > mostSpenders {
-		t.Errorf("it remembers %d agents, want at most %d", len(b.spent), mostSpenders)
+	if n := len(b.agents.spent); n > mostSpenders {
+		t.Errorf("it remembers %d agents, want at most %d", n, mostSpenders)
+	}
+}
+
+// A key for a family of agents has no more by inventing them: all that speak with it share a budget, which is not forgotten
+// however many there are. Another key has its own.
+func TestBudgetsOfAFamily(t *testing.T) {
+	now := time.Date(2026, 11, 29, 9, 0, 0, 0, time.UTC)
+	b := newBudgets(allowance{burst: 100, rate: 10, what: "things"})
+	b.now = func() time.Time { return now }
+	take := func(key, family string, agents int) (taken int) {
+		for i := range agents {
+			if b.take(principal{name: key}, fmt.Sprint(family, i), 100) == nil {
+				taken++
+			}
+		}
+		return taken
+	}
+	if n := take("family", "gw-", 3*mostSpenders); n != familySize {
+		t.Errorf("%d invented agents have what %d have, want %d", 3*mostSpenders, n, familySize)
+	}
+	err := b.take(principal{name: "family"}, "gw-1", 100)
+	if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), "key family") {
+		t.Errorf("the next: got %v, want that the key has no more", err)
+	}
+	if n := take("another", "gw-", 3); n != 3 {
+		t.Errorf("another key has what %d agents have, want 3", n)
+	}
+	now = now.Add(time.Second)
+	if n := take("family", "new-", 10); n != 3 {
+		t.Errorf("a second later: %d agents, want 3", n)
 	}
 }

@@ -23,15 +23,24 @@ const (
 type Dir struct {
 	path   string
 	lock   *os.File
-	latest int64 // epoch
+	latest int64  // epoch
+	secret []byte // that logs are under; nil for none
 }
 
 // Open takes the directory, and makes it if it is not there.
-func Open(path string) (*Dir, error) {
+func Open(path string) (*Dir, error) { return OpenSealed(path, nil) }
+
+// OpenSealed is Open with a secret of at least MinSecret bytes, under which logs are written, and without which none is believed; nil
+// for none.
+func OpenSealed(path string, secret []byte) (*Dir, error) {
+	if secret != nil && len(secret) < MinSecret {
+		return nil, fmt.Errorf("journal %s: its secret has %d bytes; at least %d, or it could be guessed", path, len(secret), MinSecret)
+	}
 	d, err := open(path)
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", path, err)
 	}
+	d.secret = secret
 	return d, nil
 }
 
@@ -140,6 +149,9 @@ func (d *Dir) Agent() (agent string, err error) {
 		}
 		for i := len(epochs) - 1; i >= 0 && epochs[i] > latest; i-- {
 			h, ok, err := d.header(epochs[i], ending)
+			if ending == drained && (errors.Is(err, ErrSeal) || errors.Is(err, ErrSealed) || errors.Is(err, ErrUnsealed)) {
+				continue // it is not believed, and nothing of it is to be settled
+			}
 			if err != nil {
 				return "", err
 			}
@@ -186,13 +198,13 @@ func (d *Dir) header(epoch int64, ending string) (h Header, ok bool, err error) 
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	errFirst := errors.New("the first")
-	l := log{file: f}
+	l := log{file: f, seal: newSeal(d.secret)}
 	err = l.read(func(body []byte) error {
 		if err := json.Unmarshal(body, &h); err != nil {
 			return fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		if h.Format != format {
-			return fmt.Errorf("%w: %d, not %d", ErrFormat, h.Format, format)
+		if h.Format != plainFormat && h.Format != sealedFormat {
+			return fmt.Errorf("%w: %d, not %d or %d", ErrFormat, h.Format, plainFormat, sealedFormat)
 		}
 		if h.Epoch != epoch {
 			return fmt.Errorf("%w: it says that it is %d", ErrDamaged, h.Epoch)

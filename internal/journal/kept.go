@@ -73,7 +73,7 @@ func (d *Dir) Read(k Kept, f func(body []byte) error) error {
 		return err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	l, first := log{file: file}, true
+	l, first := log{file: file, seal: newSeal(d.secret)}, true
 	err = l.read(func(body []byte) error {
 		if first { // the header
 			first = false

@@ -35,8 +35,11 @@ var (
 // a life's and the next are its own, to go on under: where its process does, or whoever settles what it left.
 const Apart = 1 << 20
 
-// format is the version of the files, and of the records that internal/agent writes.
-const format = 1
+// The versions of the files, and of the records that internal/agent writes: without seals, and with them.
+const (
+	plainFormat  = 1
+	sealedFormat = 2
+)
 
 // Header says whose life it is.
 type Header struct {
@@ -45,6 +48,8 @@ type Header struct {
 	Epoch  int64  `json:"epoch"`
 	Host   string `json:"host"`
 	Boot   string `json:"boot"` // of the machine's kernel, where it says
+	// Salt is random bytes of this log alone, where it is under a secret.
+	Salt string `json:"salt,omitempty"`
 }
 
 // Life is one start of an agent. It is safe for concurrent use.
@@ -63,6 +68,9 @@ type Life struct {
 	void    error // the log could not be written; nothing is any more
 
 	written, synced int64 // records, of which so many are on the disk
+
+	// Refused is what was not believed of a resumed life's log.
+	Refused Refused
 }
 
 func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
@@ -72,7 +80,7 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 	if d.latest > 0 {
 		epoch = max(epoch, d.latest+Apart)
 	}
-	l := &Life{Header: Header{Format: format, Agent: agent, Epoch: epoch, Boot: boot()}, dir: d, pages: pages{name: d.name(epoch)}}
+	l := &Life{Header: Header{Agent: agent, Epoch: epoch, Boot: boot()}, dir: d, log: log{seal: newSeal(d.secret)}, pages: pages{name: d.name(epoch)}}
 	l.Host, _ = os.Hostname() // for people
 	if err := l.pages.more(); err != nil {
 		return nil, err
@@ -81,6 +89,7 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 	if l.file, err = os.OpenFile(d.name(epoch)+".log", os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
 		return nil, errors.Join(err, l.pages.remove())
 	}
+	l.Header = d.stamp(l.Header)
 	body, err := json.Marshal(l.Header)
 	if err == nil {
 		err = l.append(body)
@@ -98,9 +107,10 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 	return l, nil
 }
 
-// Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one.
+// Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one. Under a secret it
+// goes on after the last one that verifies, and keeps what is behind it aside: Refused has the file.
 func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
-	l := &Life{Header: h, dir: d, pages: pages{name: d.name(h.Epoch)}, resumed: true}
+	l := &Life{Header: h, dir: d, log: log{seal: newSeal(d.secret)}, pages: pages{name: d.name(h.Epoch)}, resumed: true}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), l.Close())
@@ -119,14 +129,20 @@ func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
 		return nil, err
 	}
 	first := true
-	if err := l.read(func(body []byte) error {
+	err = l.read(func(body []byte) error {
 		if first {
 			first = false
 			return nil
 		}
 		return f(body)
-	}); err != nil {
+	})
+	if err != nil && (!errors.Is(err, ErrSeal) || first) {
 		return nil, err
+	}
+	if l.seal != nil {
+		if l.Refused, err = l.refuse(err); err != nil {
+			return nil, err
+		}
 	}
 	l.room = l.size
 	return l, l.file.Truncate(l.size)
@@ -217,9 +233,9 @@ func (l *Life) Rotate(write func(add func(record []byte) error) error) (put func
 	if err != nil {
 		return nil, err
 	}
-	next := &log{file: f}
+	next := &log{file: f, seal: newSeal(l.dir.secret)}
 	l.next = next
-	header, err := json.Marshal(l.Header)
+	header, err := json.Marshal(l.dir.stamp(l.Header))
 	if err == nil {
 		err = next.append(header)
 	}

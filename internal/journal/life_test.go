@@ -344,7 +344,7 @@ func TestAResumedLifeLeavesNothingOpen(t *testing.T) {
 	leave(t, d, l)
 	if d, err := Open(path); err != nil {
 		t.Fatal(err)
-	} else if l, err := d.Resume(Header{Epoch: 5, Agent: "gw", Format: format}, func([]byte) error { return nil }); err != nil {
+	} else if l, err := d.Resume(Header{Epoch: 5, Agent: "gw", Format: plainFormat}, func([]byte) error { return nil }); err != nil {
 		t.Fatal(err)
 	} else if err := errors.Join(l.Drain(), d.Close()); err != nil {
 		t.Fatal(err)

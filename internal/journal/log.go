@@ -10,7 +10,8 @@ import (
 )
 
 // A log is records one after the other: length, checksum, body. The checksum goes on from the
-// record before, so that what follows a torn one is not taken for its successor.
+// record before, so that what follows a torn one is not taken for its successor. Under a secret a seal follows
+// each body (seal.go), and whatever does not verify is refused.
 const frame = 8
 
 // maxRecord bounds a record, against lengths that are none: a report's bytes, several times over. One that is longer
@@ -26,6 +27,7 @@ type log struct {
 	room int64 // backed by blocks up to here
 	sum  uint32
 	buf  []byte
+	seal *seal // nil without a secret
 }
 
 // grow is by how much the file is backed ahead, so that a full disk is met between records.
@@ -36,7 +38,7 @@ func (l *log) append(body []byte) error {
 	if len(body) > maxRecord {
 		return fmt.Errorf("journal: a record of %d bytes; at most %d", len(body), maxRecord)
 	}
-	need := l.size + frame + int64(len(body))
+	need := l.size + frame + int64(len(body)) + l.seal.size()
 	if need > l.room {
 		room := need + grow
 		if err := reserve(l.file, l.room, room-l.room); err != nil {
@@ -44,11 +46,11 @@ func (l *log) append(body []byte) error {
 		}
 		l.room = room
 	}
+	tag := l.seal.next(body)
 	l.buf = binary.LittleEndian.AppendUint32(l.buf[:0], uint32(len(body)))
-	sum := crc32.Update(l.sum, castagnoli, l.buf)
-	sum = crc32.Update(sum, castagnoli, body)
+	sum := l.check(l.buf, body, tag)
 	l.buf = binary.LittleEndian.AppendUint32(l.buf, sum)
-	l.buf = append(l.buf, body...)
+	l.buf = append(append(l.buf, body...), tag...)
 	if _, err := l.file.WriteAt(l.buf, l.size); err != nil {
 		return err
 	}
@@ -59,7 +61,18 @@ func (l *log) append(body []byte) error {
 	return nil
 }
 
-// read calls f for each whole record, and stops at the first that is torn. body is f's to keep.
+// check is the checksum of the next record. It is of the seal as well, so that a seal that is half written is torn; but not in the header, so
+// that a version from before seals can read that, and says that the format is another.
+func (l *log) check(length, body, tag []byte) uint32 {
+	sum := crc32.Update(crc32.Update(l.sum, castagnoli, length), castagnoli, body)
+	if l.size > 0 {
+		sum = crc32.Update(sum, castagnoli, tag)
+	}
+	return sum
+}
+
+// read calls f for each whole record, and stops at the first that is torn, or, with ErrSeal, whose seal is not
+// what the secret makes of it and all before it. body is f's to keep.
 func (l *log) read(f func(body []byte) error) error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -79,14 +92,29 @@ func (l *log) read(f func(body []byte) error) error {
 		if _, err := io.ReadFull(r, body); err != nil {
 			return torn(err)
 		}
-		sum := crc32.Update(crc32.Update(l.sum, castagnoli, head[:4]), castagnoli, body)
+		if l.size == 0 {
+			if l.check(head[:4], body, nil) != binary.LittleEndian.Uint32(head[4:]) {
+				return nil
+			}
+			if err := l.seal.expects(body); err != nil {
+				return err
+			}
+		}
+		tag := make([]byte, l.seal.size())
+		if _, err := io.ReadFull(r, tag); err != nil {
+			return torn(err)
+		}
+		sum := l.check(head[:4], body, tag)
 		if sum != binary.LittleEndian.Uint32(head[4:]) {
 			return nil
+		}
+		if !l.seal.verifies(body, tag) {
+			return fmt.Errorf("%w: record at byte %d", ErrSeal, l.size)
 		}
 		if err := f(body); err != nil {
 			return fmt.Errorf("record at byte %d: %w", l.size, err)
 		}
-		l.size, l.sum = l.size+frame+int64(n), sum
+		l.size, l.sum = l.size+frame+int64(n)+l.seal.size(), sum
 	}
 }
 

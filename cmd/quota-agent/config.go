@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -44,7 +45,8 @@ type config struct {
 	allowBlind bool
 	switchFile string
 	journal    string
-	recovers   bool // settle what the journal has, and end
+	secretFile string // of the journal's secret
+	recovers   bool   // settle what the journal has, and end
 	journalAge time.Duration
 	journalMB  int64
 	closeWait  time.Duration
@@ -93,6 +95,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow requests, unbilled, while no server was ever reached; they are denied otherwise")
 	f.StringVar(&c.switchFile, "switch-file", "", "`FILE` of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone; no journal if not given")
+	f.StringVar(&c.secretFile, "journal-secret-file", "", "`FILE` of a secret of 16 bytes or more, without which nothing in --journal is believed; best where who can write the journal cannot read it")
 	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, a `DURATION`, to send it again to a ledger that was restored from a backup")
 	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "`MIB` that the journal keeps of what is settled, at most; the oldest go first")
 	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, a `NUMBER`, and as many tenants")
@@ -139,7 +142,8 @@ limit service, and the SDK's thin clients. docs/doors.md has the settings of eac
   quota-agent [flags]              serve
   quota-agent recover [flags] DIR  settle what an agent or a gateway that is no more left in
                                    its --journal, print what was done, and end. Of the flags,
-                                   only --server, --key, --tls-..., --close-wait and --log-level count
+                                   only --server, --key, --tls-..., --journal-secret-file,
+                                   --close-wait and --log-level count
   quota-agent --version            print the version, and end
 
 Each flag can also be given as the variable that is named beside it, or as a line
@@ -184,6 +188,9 @@ func (c *config) validate() error {
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		fault("--tls-cert and --tls-key go together")
+	}
+	if c.secretFile != "" && c.journal == "" {
+		fault("--journal-secret-file needs --journal")
 	}
 	if c.journalAge < 0 {
 		fault("--journal-keep is %s; it must not be negative", c.journalAge)
@@ -232,6 +239,22 @@ func defaultAgentID(addrs ...string) string {
 	sum := sha256.Sum256([]byte(whole))
 	suffix := "-" + hex.EncodeToString(sum[:6])
 	return string(id[:min(len(id), limit.MaxAgentLen-len(suffix))]) + suffix
+}
+
+// secret is the journal's, without the line feed that editors put at the end of a file; nil for none.
+func (c *config) secret() ([]byte, error) {
+	if c.secretFile == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(c.secretFile)
+	if err != nil {
+		return nil, fmt.Errorf("--journal-secret-file: %w", err)
+	}
+	b = bytes.TrimRight(b, "\r\n")
+	if len(b) < client.MinJournalSecret {
+		return nil, fmt.Errorf("--journal-secret-file: %s has %d bytes; at least %d, or they could be guessed", c.secretFile, len(b), client.MinJournalSecret)
+	}
+	return b, nil
 }
 
 // tls returns nil where nothing asks for TLS.

@@ -76,13 +76,13 @@ func TestDefaultAgentIDsDiffer(t *testing.T) {
 func TestParseReportsEveryFault(t *testing.T) {
 	_, err := parse([]string{
 		"--http-addr", "nowhere", "--grpc-addr", "unix:", "--agent-id", "a b", "--attribute", "tenant=cookie:x",
-		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--journal-keep", "-1s", "--journal-keep-mb", "-1", "--log-level", "loud", "--server", "",
+		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--journal-keep", "-1s", "--journal-keep-mb", "-1", "--journal-secret-file", "s", "--log-level", "loud", "--server", "",
 	}, io.Discard)
 	if err == nil {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
-		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--journal-keep is", "--journal-keep-mb", "--log-level", "--server",
+		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--journal-keep is", "--journal-keep-mb", "--journal-secret-file needs --journal", "--log-level", "--server",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
@@ -93,5 +93,35 @@ func TestParseReportsEveryFault(t *testing.T) {
 	}
 	if _, err := parse([]string{"serve"}, io.Discard); err == nil {
 		t.Error("an argument that is no flag: got no error")
+	}
+}
+
+// The journal's secret is what its file says, less the line feed that an editor puts there; one that can be guessed is refused.
+func TestJournalSecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for _, c := range []struct{ text, want, fault string }{
+		{"0123456789abcdef\n", "0123456789abcdef", ""},
+		{"0123456789abcdef \r\n", "0123456789abcdef ", ""},
+		{"short\n", "", "has 5 bytes; at least 16"},
+		{"", "", "has 0 bytes"},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("QUOTA_AGENT_JOURNAL_SECRET_FILE", path)
+		cfg, err := parse([]string{"--journal", "dir"}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := cfg.secret()
+		if string(got) != c.want || (err != nil) != (c.fault != "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%q: %q, %v; want %q, %q", c.text, got, err, c.want, c.fault)
+		}
+	}
+	if got, err := (&config{}).secret(); got != nil || err != nil {
+		t.Errorf("none: %q, %v", got, err)
+	}
+	if _, err := (&config{secretFile: path + "x"}).secret(); err == nil {
+		t.Error("a file that is not there: no error")
 	}
 }

@@ -44,8 +44,12 @@ func TestDocumentedCommands(t *testing.T) {
 	t.Setenv("QUOTA_AGENT_HTTP_ADDR", "unix:"+socket)
 	t.Setenv("QUOTA_AGENT_GRPC_ADDR", "127.0.0.1:0")
 	journal := filepath.Join(dir, "journal") // the disk of the host that is no more is the one that an agent wrote
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("a secret of this test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	given := strings.NewReplacer("quota-1:7600,quota-2:7600", server.GRPCAddr(), "quota.internal:7600", server.GRPCAddr(), `"$QUOTA_KEY"`, "a-key",
-		"/run/quota", dir, "127.0.0.1:7611", "127.0.0.1:0", "/var/lib/quota-agent", journal, "/mnt/old/quota-agent", journal)
+		"/run/quota", dir, "127.0.0.1:7611", "127.0.0.1:0", "/var/lib/quota-agent", journal, "/mnt/old/quota-agent", journal, "/etc/quota-agent/journal-secret", secret)
 	for _, line := range lines {
 		args := strings.Fields(given.Replace(line))[1:]
 		if args[0] == "recover" {

@@ -17,9 +17,13 @@ func recoverJournal(ctx context.Context, c config, log *slog.Logger, out io.Writ
 	if err != nil {
 		return err
 	}
+	secret, err := c.secret()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.closeWait)
 	defer cancel()
-	r, err := client.Recover(ctx, c.server, c.journal, reach(c, security, log)...)
+	r, err := client.Recover(ctx, c.server, c.journal, reach(c, security, secret, log)...)
 	return errors.Join(err, printRecovered(out, r))
 }
 

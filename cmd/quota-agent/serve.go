@@ -50,6 +50,10 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	secret, err := c.secret()
+	if err != nil {
+		return err
+	}
 	attributes, err := doors.ParseAttributes(c.attributes)
 	if err != nil {
 		return err
@@ -72,7 +76,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 
 	// No door hears of a request's end.
-	opts := append(reach(c, security, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait),
+	opts := append(reach(c, security, secret, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait),
 		client.WithMaxBuckets(c.buckets), client.WithTenantShare(c.share))
 	if c.journal != "" {
 		opts = append(opts, client.WithJournal(c.journal), client.WithJournalKept(c.journalAge, c.journalMB<<20))
@@ -118,13 +122,16 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 }
 
 // reach is how to reach the server.
-func reach(c config, security *tls.Config, log *slog.Logger) []client.Option {
+func reach(c config, security *tls.Config, secret []byte, log *slog.Logger) []client.Option {
 	opts := []client.Option{client.WithLogger(log)}
 	if c.key != "" {
 		opts = append(opts, client.WithKey(c.key))
 	}
 	if security != nil {
 		opts = append(opts, client.WithTLS(security))
+	}
+	if secret != nil {
+		opts = append(opts, client.WithJournalSecret(secret))
 	}
 	return opts
 }

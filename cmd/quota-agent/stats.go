@@ -72,6 +72,7 @@ func newStats(c *client.Client) *stats {
 	counter("unjournalled_buckets", "Buckets that found no room in the journal.", func(s client.Stats) int64 { return s.Unjournalled })
 	counter("resent_units", "Units that a ledger that went back had forgotten, settled again from the journal.", func(s client.Stats) int64 { return s.UnitsResent })
 	gauge("forgotten_units", "Units that the ledger acknowledged and has forgotten, and that cannot be sent again.", func(s client.Stats) float64 { return float64(s.UnitsForgotten) })
+	gauge("journal_refused_bytes", "Bytes of the journal that did not verify under its secret at the start, kept aside.", func(s client.Stats) float64 { return float64(s.JournalRefused) })
 	gauge("journal_void", "1 once the journal cannot be written: a kill loses what is not settled.", func(s client.Stats) float64 {
 		if s.Journal != "" {
 			return 1

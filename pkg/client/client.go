@@ -176,6 +176,8 @@ func (c *config) validate() error {
 	check(c.maxBuckets > 0, "at least one bucket must be allowed")
 	check(c.tenantShare >= 1 && c.tenantShare <= 100, "a tenant's share of the buckets is from 1 to 100 percent")
 	check(c.maxWaiting >= 0, "the number of waiting requests is negative")
+	check(c.journalSecret == nil || c.journal != "", "a secret of the journal is given, and no journal")
+	check(c.journalSecret == nil || len(c.journalSecret) >= MinJournalSecret, "the journal's secret has less than 16 bytes")
 	check(c.journalAge >= 0 && c.journalBytes >= 0, "how long or how much a journal keeps is negative")
 	check(c.maxReservations >= 0, "the number of reservations is negative")
 	check(c.reservationTime > 0 && c.reservationTime <= MaxReservationTime, "a reservation's time must be above 0 and at most an hour")

@@ -27,6 +27,7 @@ type keeper struct {
 	life    *journal.Life
 	journal *agent.Journal
 	past    []*past
+	refused int64 // bytes of logs that were not believed, and are kept aside
 }
 
 // past is a life that has ended and is not settled.
@@ -42,6 +43,14 @@ func (k *keeper) records() *agent.Journal {
 		return nil
 	}
 	return k.journal
+}
+
+// unbelieved is how many bytes of logs were kept aside.
+func (k *keeper) unbelieved() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.refused
 }
 
 func (k *keeper) own() *journal.Life {
@@ -62,7 +71,7 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 			err = fmt.Errorf("%w: %w", ErrJournal, err)
 		}
 	}()
-	dir, err := journal.Open(cfg.journal)
+	dir, err := journal.OpenSealed(cfg.journal, cfg.journalSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +89,7 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 			cfg.agent = agentID()
 		}
 	}
-	if k.past, err = readPast(dir, cfg.agent, cfg.logger); err != nil {
+	if k.past, err = k.readPast(cfg.agent, cfg.logger); err != nil {
 		return nil, err
 	}
 	if err := dir.Prune(time.Now(), cfg.journalAge, cfg.journalBytes); err != nil {
@@ -95,7 +104,8 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 
 // readPast reads the lives of an agent that are not settled; of any, where none is named. What it
 // returns with an error is to be closed.
-func readPast(dir *journal.Dir, name string, log *slog.Logger) (lives []*past, err error) {
+func (k *keeper) readPast(name string, log *slog.Logger) (lives []*past, err error) {
+	dir := k.dir
 	headers, err := dir.Lives()
 	if err != nil {
 		return nil, err
@@ -107,6 +117,12 @@ func readPast(dir *journal.Dir, name string, log *slog.Logger) (lives []*past, e
 	}
 	for _, h := range headers {
 		p, err := readLife(dir, h)
+		if err == nil && p.life.Refused.File != "" {
+			r := p.life.Refused
+			k.refused += r.Bytes
+			log.Error("the journal's log was changed or torn: what is behind is not settled, and kept aside",
+				"agent", h.Agent, "epoch", h.Epoch, "file", r.File, "bytes", r.Bytes, "why", r.Why)
+		}
 		switch {
 		case errors.Is(err, errGivenUp):
 			// It may be behind what was settled: nothing is settled from it.

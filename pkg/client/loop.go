@@ -597,6 +597,7 @@ func (l *loop) pulse() Stats {
 	l.count.excess.into(&s, l.count.named)
 	s.Reservations, s.UnitsReserved, s.Expired = c.reserved.count()
 	s.UnitsRecovered, s.UnitsToRecover, s.Unjournalled = l.recovered, unitsOf(l.past), c.keeper.records().Without()
+	s.JournalRefused = c.keeper.unbelieved()
 	if err := c.keeper.records().Fault(); err != nil {
 		s.Journal = err.Error()
 	}

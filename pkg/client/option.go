@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/journal"
 	"github.com/f4ee788f/quota/internal/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -63,6 +64,7 @@ type config struct {
 	journal         string        // directory
 	journalAge      time.Duration // that settled logs are kept
 	journalBytes    int64         // of them at most
+	journalSecret   []byte        // nil for none
 	maxReservations int
 	reservationTime time.Duration
 	switches        switchfile.Says            // what the file said at the start
@@ -148,6 +150,17 @@ func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile 
 // the client goes on under the name of the one before. Dial fails with ErrJournal where the directory cannot be
 // used: by two at once, on a disk that is full or read-only, on a platform that cannot map files (all but Linux).
 func WithJournal(dir string) Option { return func(c *config) { c.journal = dir } }
+
+// MinJournalSecret is how many bytes a journal's secret has at least.
+const MinJournalSecret = journal.MinSecret
+
+// WithJournalSecret has the journal's records under a MAC of that secret, of MinJournalSecret bytes at least: what somebody writes into its
+// files who does not know it is not settled, but kept aside, logged, and counted (Stats.JournalRefused). The counters of the last
+// seconds are not under it. Dial fails with ErrJournal where the journal was written under another secret, or has
+// none: a journal gets one by a start, or quota-agent recover, without it first. Recover needs it as well. It goes with WithJournal.
+func WithJournalSecret(secret []byte) Option {
+	return func(c *config) { c.journalSecret = append([]byte{}, secret...) }
+}
 
 // WithJournalKept is how long a journal keeps logs of which all is acknowledged, by default 72 hours, and how many
 // bytes of them at most, by default a gigabyte: the oldest go first, when a client starts and when a log is put away. A

@@ -48,7 +48,7 @@ type RecoveredUsage struct {
 // Recover settles what the clients of a journal's directory left, those of a host that is no more: the directory may come
 // from another machine, and is used by nobody else meanwhile. It ends when all is acknowledged, or
 // with ctx, and then returns an error that wraps ErrUnsettled; what is left can be recovered
-// again. Of the options those count that say how to reach the server, and WithLogger. Nothing is settled twice,
+// again. Of the options those count that say how to reach the server, WithJournalSecret and WithLogger. Nothing is settled twice,
 // however often and wherever a journal is recovered.
 func Recover(ctx context.Context, target, dir string, opts ...Option) (done Recovered, err error) {
 	var cfg config
@@ -63,13 +63,13 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (done Reco
 		return done, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	d, err := journal.Open(dir)
+	d, err := journal.OpenSealed(dir, cfg.journalSecret)
 	if err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
 	k := &keeper{dir: d}
 	defer func() { err = errors.Join(err, k.close()) }()
-	if k.past, err = readPast(d, "", cfg.logger); err != nil {
+	if k.past, err = k.readPast("", cfg.logger); err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
 	for _, p := range k.past {

@@ -67,11 +67,13 @@ type Stats struct {
 	Through        time.Time // all usage before this is acknowledged
 
 	// The journal.
-	UnitsRecovered int64  // units of earlier lives that are acknowledged now
-	UnitsToRecover int64  // and that are not
-	Unjournalled   int64  // buckets that found no room in it: a crash takes what they did not report
-	UnitsResent    int64  // units that a ledger that went back had forgotten, settled again
-	UnitsForgotten int64  // and that cannot be sent again: without a journal, or older than what it keeps
+	UnitsRecovered int64 // units of earlier lives that are acknowledged now
+	UnitsToRecover int64 // and that are not
+	Unjournalled   int64 // buckets that found no room in it: a crash takes what they did not report
+	UnitsResent    int64 // units that a ledger that went back had forgotten, settled again
+	UnitsForgotten int64 // and that cannot be sent again: without a journal, or older than what it keeps
+	// JournalRefused is bytes of the journal that did not verify under its secret when this client began, and were kept aside.
+	JournalRefused int64
 	Journal        string // why nothing is recorded any more; empty while all is
 }
 

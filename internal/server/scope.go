@@ -15,6 +15,9 @@ const (
 	aboveEvery = time.Second
 	// aboveTimeout bounds that.
 	aboveTimeout = 2 * time.Second
+	// aboveWait is how long calls wait for that, from when it was begun. Who came too soon is told that it is not known now, or
+	// what was known before.
+	aboveWait = 100 * time.Millisecond
 )
 
 // reach is what a tenant is to a scope.
@@ -40,10 +43,12 @@ type scope struct {
 	limits  limit.Names // none for all
 	tree    *view
 
-	reading sync.Mutex // held by the one read of the tenants above
-	read    time.Time  // when it was begun; guarded by reading
-	above   atomic.Pointer[map[string]bool]
-	stale   atomic.Bool
+	above atomic.Pointer[map[string]bool]
+	stale atomic.Bool
+
+	mu    sync.Mutex    // guards these; not held while the store is asked
+	begun time.Time     // the last read of the tenants above
+	done  chan struct{} // closed when it has ended; nil before the first
 }
 
 // newScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken for none.
@@ -128,11 +133,20 @@ func (s *scope) below(ctx context.Context, ids []string, rest []int, out []reach
 	}
 }
 
-// ancestors returns the tenants above those that the scope names; nil where they could never be read.
+// ancestors returns the tenants above those that the scope names; nil where they are not known yet.
 func (s *scope) ancestors(ctx context.Context) map[string]bool {
 	known := s.above.Load()
 	if known == nil || s.stale.Load() {
-		s.readAncestors(ctx)
+		done, most := s.refresh()
+		if most > 0 {
+			late := time.NewTimer(most)
+			defer late.Stop()
+			select {
+			case <-done:
+			case <-late.C:
+			case <-ctx.Done():
+			}
+		}
 		known = s.above.Load()
 	}
 	if known == nil {
@@ -141,15 +155,32 @@ func (s *scope) ancestors(ctx context.Context) map[string]bool {
 	return *known
 }
 
-func (s *scope) readAncestors(ctx context.Context) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if known := s.above.Load(); known != nil && !s.stale.Load() || !s.read.IsZero() && time.Since(s.read) < aboveEvery {
-		return // another has read them meanwhile, or they were just read
+// refresh begins to read the tenants above, unless somebody does, or just did. It returns what is closed at the end of that, and
+// for how long to wait for it.
+func (s *scope) refresh() (done <-chan struct{}, most time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reading := false
+	if s.done != nil {
+		select {
+		case <-s.done:
+		default:
+			reading = true
+		}
 	}
-	s.read = time.Now()
+	wanted := s.above.Load() == nil || s.stale.Load() // another may have read them meanwhile
+	if !reading && wanted && (s.done == nil || time.Since(s.begun) >= aboveEvery) {
+		s.begun, s.done = time.Now(), make(chan struct{})
+		go s.readAncestors(s.done)
+	}
+	return s.done, aboveWait - time.Since(s.begun)
+}
+
+// readAncestors outlives the call that it was begun for: others wait for it too.
+func (s *scope) readAncestors(done chan<- struct{}) {
+	defer close(done)
 	s.stale.Store(false) // what changes from here on makes it stale again
-	ctx, cancel := context.WithTimeout(ctx, aboveTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), aboveTimeout)
 	defer cancel()
 	all := make(map[string]bool)
 	next, err := s.tree.store.Parents(ctx, s.exact, s.begin)

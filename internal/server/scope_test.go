@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+)
+
+// slowParents is a policy store that says who is above whom after a while.
+type slowParents struct {
+	policy.Store
+	after time.Duration
+	asked int
+}
+
+func (s *slowParents) Parents(ctx context.Context, ids, _ []string) ([]string, error) {
+	s.asked++
+	select {
+	case <-time.After(s.after):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if slices.Contains(ids, "shop") {
+		return []string{"org"}, nil
+	}
+	return nil, nil
+}
+
+// Renewals under a key that is for some tenants do not wait for a policy store that hangs, nor for one another: until it is known
+// which tenants are above, it is not known of others what they are, and afterwards what was known holds.
+func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowParents{after: time.Hour}
+		key, err := newScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"shop"}}}, &view{store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(when string, want reach, most time.Duration) {
+			t.Helper()
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					begun := time.Now()
+					if got := key.reach(t.Context(), []string{"shop", "org"}); got[0] != within || got[1] != want {
+						t.Errorf("%s: got %v, want %v of the one above", when, got, want)
+					}
+					if took := time.Since(begun); took > most {
+						t.Errorf("%s: it took %v, want at most %v", when, took, most)
+					}
+				})
+			}
+			all.Wait()
+		}
+		ask("while the store hangs", undecided, aboveWait)
+		ask("while it goes on hanging", undecided, 0)
+		time.Sleep(aboveTimeout + aboveEvery)
+		store.after = 10 * time.Millisecond
+		ask("once it answers", above, aboveWait)
+		store.asked = 0
+		ask("from memory", above, 0)
+		if store.asked != 0 {
+			t.Errorf("the store was asked %d times for what is known", store.asked)
+		}
+		store.after = time.Hour
+		time.Sleep(aboveEvery)
+		key.changed([]limit.Tenant{{ID: "org", Parent: "holding"}})
+		ask("when those above changed, and it hangs", above, aboveWait)
+		ask("while it hangs on", above, 0)
+		time.Sleep(aboveTimeout)
+	})
+}

@@ -12,11 +12,11 @@ import "github.com/f4ee788f/quota/internal/limit"
 //     agents what they declare. Should some agent stay silent, the ledger is complete only when that is lost too:
 //     a figure that was asked for figureWait later counts as it is. Only time in which agents could settle is
 //     waited: none is silent while the ledger is away, or all stand still.
-//   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). Or the window
-//     began with a figure, and holders of before report what may be in it as well. When nothing is left,
+//   - a holder was silent until its tokens were nobody's. They were spent or not. If it comes back it says (level.go). Or one that is
+//     not known here reports what it spent, which the figure that the window began with may have as well. When nothing is left,
 //     nothing is out, and the ledger is complete past all of it, the figure is the truth: what it lacks is there
 //     to be granted. It may be of less than all that was used, where the limit's meter or the tenant's
-//     place in the tree changed in the middle of the window: what holders reported is never granted again.
+//     place in the tree changed in the middle of the window: what holders that are known reported is never granted again.
 //
 // At any time no more may be granted than the window's units less the figure.
 
@@ -52,7 +52,6 @@ func (x *step) doubt(born, forgotten bool) {
 		return
 	}
 	x.withhold(whole(mulDiv(x.burst, x.r.Spec.EpsilonPPM, limit.Micro)))
-	x.Lapsed = true // what holders report of before may be in the figure as well, and is taken off twice
 }
 
 // hear takes the ledger's figure into account, after what the holder reported.
@@ -60,7 +59,10 @@ func (x *step) hear() {
 	f := &x.r.Figure
 	if x.spent > 0 {
 		x.Moved = x.now
-		if x.rec != nil && (x.windowed(x.r.Window) && x.windowed(x.rec.Window) || x.r.Window == 0) {
+		switch {
+		case x.rec == nil:
+			x.Lapsed = true // a figure that the window began with may have it as well: it is taken off twice
+		case x.windowed(x.r.Window) && x.windowed(x.rec.Window) || x.r.Window == 0:
 			x.Spent = min(x.Spent+x.spent*limit.Micro, limit.MaxUnits*limit.Micro)
 		}
 	}

@@ -89,7 +89,7 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
 	if s.judge != nil {
 		if rows, err := ledger.DecodeRows(c.Payload); err == nil {
-			_ = s.judge.Learn(ctx, operators, rows) // what it does not find out the ledger says
+			_ = s.judge.Learn(ctx, principalOf(ctx).name, operators, rows) // what it does not find out the ledger says
 		}
 	}
 	done, err := s.books.Correct(ctx, principalOf(ctx).name, c)
@@ -249,7 +249,7 @@ func (s *ledgerService) learnKept(ctx context.Context, ids []int64) {
 			rows = append(rows, row...)
 		}
 	}
-	_ = s.judge.Learn(ctx, operators, rows) // what it does not find out the ledger says
+	_ = s.judge.Learn(ctx, principalOf(ctx).name, operators, rows) // what it does not find out the ledger says
 }
 
 // DiscardQuarantined says that rows will never be used.

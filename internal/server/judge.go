@@ -14,8 +14,10 @@ const (
 	// judgedVersions and judgedTenants bound what a judge remembers of all agents: twice that.
 	judgedVersions = 64
 	judgedTenants  = 100_000
-	// judgedAgents bounds the agents that something was looked up for of late; judgedOf what was found for one.
+	// judgedAgents bounds the agents that something was looked up for of late, and judgedOfKey those of one key; judgedOf
+	// what was found for one.
 	judgedAgents = 1_024
+	judgedOfKey  = judgedAgents / 4
 	judgedOf     = ledger.MaxRows
 	// judgedFor is how long it holds for an agent that something was not there: longer than a report waits for intake.
 	judgedFor = 10 * time.Second
@@ -38,6 +40,7 @@ type Judge struct {
 	// Forget puts others in the place of these. What is being read meanwhile goes into the old ones.
 	known  *asserted
 	agents map[string]*inquiry
+	keys   map[string]*lookups // what all agents of a key may look up; at most judgedAgents
 }
 
 // asserted is what the policy store was found to hold.
@@ -78,7 +81,7 @@ func (j *Judge) limitsOf(version int64) (bounds, bool) {
 
 // NewJudge returns a judge that reads versions and tenants from store.
 func NewJudge(store policy.Store) *Judge {
-	return &Judge{store: store, reads: make(chan struct{}, judgeWidth), known: newAsserted(), agents: make(map[string]*inquiry)}
+	return &Judge{store: store, reads: make(chan struct{}, judgeWidth), known: newAsserted(), agents: make(map[string]*inquiry), keys: make(map[string]*lookups)}
 }
 
 // Forget has all read again: the policy store is another, in which numbers of versions may have come again.

@@ -17,7 +17,7 @@ import (
 // verdict is what a judge says of an agent's row once it has learned what it names.
 func verdict(t *testing.T, j *Judge, r ledger.Row) error {
 	t.Helper()
-	if err := j.Learn(t.Context(), "a", []ledger.Row{r}); err != nil {
+	if err := j.Learn(t.Context(), "k", "a", []ledger.Row{r}); err != nil {
 		t.Fatal(err)
 	}
 	defer j.Done("a")
@@ -53,7 +53,7 @@ func TestJudgeOfAHungStore(t *testing.T) {
 		if took := time.Since(begun); took > 0 {
 			t.Errorf("judging %d rows took %v, want no look-up", len(rows), took)
 		}
-		if err := j.Learn(t.Context(), "a", rows); !errors.Is(err, ledger.ErrUnavailable) {
+		if err := j.Learn(t.Context(), "k", "a", rows); !errors.Is(err, ledger.ErrUnavailable) {
 			t.Errorf("learning: got %v, want that it is unavailable", err)
 		}
 		if took := time.Since(begun); took > judgeWait {
@@ -68,7 +68,7 @@ func TestAMissingTenantIsOneAgentsOwn(t *testing.T) {
 	s := &restored{storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")}
 	j := NewJudge(s)
 	row := ledger.Row{Tenant: "acme", Limit: "a", Meter: "a", Version: 1}
-	if err := j.Learn(t.Context(), "evil", []ledger.Row{row}); err != nil {
+	if err := j.Learn(t.Context(), "k", "evil", []ledger.Row{row}); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Accept("evil", row); err == nil || errors.Is(err, ledger.ErrUnchecked) {
@@ -114,23 +114,60 @@ func TestLookUpsAreBounded(t *testing.T) {
 		var err error
 		asked := 0
 		for ; err == nil && asked < 2*judgeBurst; asked++ {
-			err = j.Learn(t.Context(), "evil", row(asked))
+			err = j.Learn(t.Context(), "k", "evil", row(asked))
 		}
 		if !errors.Is(err, errLookups) || asked < judgeBurst {
 			t.Errorf("after %d look-ups: got %v, want that there were too many", asked, err)
 		}
-		if err := j.Learn(t.Context(), "good", row(0)); err != nil {
+		if err := j.Learn(t.Context(), "k", "good", row(0)); err != nil {
 			t.Errorf("another agent: %v", err)
 		}
-		for i := range judgedAgents {
-			_ = j.of(fmt.Sprint("agent-", i))
+	})
+}
+
+// Whoever invents agents under a key keeps nobody else from having rows judged: they share what is looked up for one key, and take
+// their places from one another.
+func TestInventedAgentsKeepNobodyFromLookUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+		j := NewJudge(storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
+		row := func(i int) []ledger.Row {
+			return []ledger.Row{{Tenant: fmt.Sprint("t", i), Limit: "a", Meter: "a", Version: 1}}
 		}
-		if j.of("one more") != nil {
-			t.Errorf("more than %d agents are looked up for", judgedAgents)
+		var err error
+		asked := 0
+		for ; err == nil && asked < 3*familySize*judgeBurst; asked++ {
+			err = j.Learn(t.Context(), "evil", fmt.Sprint("agent-", asked), row(asked))
 		}
-		time.Sleep(judgedFor)
-		if j.of("one more") == nil {
-			t.Error("agents that rest take the place of others for ever")
+		if !errors.Is(err, errKeyLookups) || asked < familySize*judgeBurst-2 {
+			t.Errorf("after %d look-ups of as many agents: got %v, want that there were too many of the key", asked, err)
+		}
+		if n := len(j.agents); n > judgedOfKey {
+			t.Errorf("%d agents of one key are remembered, want at most %d", n, judgedOfKey)
+		}
+		if err := j.Learn(t.Context(), "k", "good", row(0)); err != nil {
+			t.Errorf("another key's agent: %v", err)
+		}
+		// As many keys as it takes, all of whose agents are being looked up for; then of some, which rest.
+		for k := range 4 {
+			for i := range judgedOfKey {
+				if in := j.of(fmt.Sprint("evil-", k), fmt.Sprint("agent-", k, "-", i)); in != nil {
+					in.asking <- struct{}{}
+				}
+			}
+		}
+		if j.of("evil-0", "one more") != nil {
+			t.Error("a key has more than its share, of which none rests")
+		}
+		if j.of("ann", operators) == nil {
+			t.Error("agents keep operators from correcting")
+		}
+		<-j.agents["agent-2-7"].asking
+		if j.of("k", "better") == nil || j.agents["agent-2-7"] != nil {
+			t.Error("one that rests is not forgotten for another key's")
+		}
+		if n := len(j.agents); n > judgedAgents+1 {
+			t.Errorf("%d agents are remembered", n)
 		}
 	})
 }

@@ -25,7 +25,11 @@ const (
 	judgeRate  = 10
 )
 
-var errLookups = fmt.Errorf("%w: its agent names more that is not known than is looked up of one: %d look-ups a second", ledger.ErrUnchecked, judgeRate)
+var (
+	errLookups    = fmt.Errorf("%w: its agent names more that is not known than is looked up of one: %d look-ups a second", ledger.ErrUnchecked, judgeRate)
+	errKeyLookups = fmt.Errorf("%w: the agents of its key name more that is not known than is looked up of one key's: %d look-ups a second", ledger.ErrUnchecked, familySize*judgeRate)
+	errInquiries  = fmt.Errorf("%w: rows of too many agents name what is not known", ledger.ErrUnchecked)
+)
 
 // standing is what a tenant was found to be.
 type standing uint8
@@ -38,17 +42,6 @@ const (
 
 // operators are who corrections are judged for.
 const operators = ""
-
-// inquiry is what was looked up for one agent, and what it may look up.
-type inquiry struct {
-	asking    chan struct{} // held by the one look-up under way
-	beyond    int64         // versions from here on were never in force, for numbers have no gap; 0 where none was asked for
-	tenants   map[string]standing
-	histories map[string]history
-	looked    time.Time // when the oldest of these was
-	left      float64   // look-ups, at
-	at        time.Time
-}
 
 // misses reports whether a version was looked up, and not there.
 func (in *inquiry) misses(version int64) bool {
@@ -81,53 +74,14 @@ func (in *inquiry) history(tenant string) (history, bool) {
 
 func (in *inquiry) fresh() bool { return in != nil && time.Since(in.looked) < judgedFor }
 
-// may counts a look-up.
-func (j *Judge) may(in *inquiry) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	now := time.Now()
-	in.left = min(in.left+judgeRate*now.Sub(in.at).Seconds(), judgeBurst)
-	in.at = now
-	if in.left < 1 {
-		return false
-	}
-	in.left--
-	return true
-}
-
-// of returns an agent's inquiry; nil where there are too many.
-func (j *Judge) of(agent string) *inquiry {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	in := j.agents[agent]
-	if in != nil {
-		return in
-	}
-	now := time.Now()
-	if len(j.agents) >= judgedAgents {
-		for name, other := range j.agents {
-			// All that it may look up is there again, and what was found does not hold any more.
-			if len(other.asking) == 0 && now.Sub(other.at) >= judgedFor {
-				delete(j.agents, name)
-			}
-		}
-		if len(j.agents) >= judgedAgents {
-			return nil
-		}
-	}
-	in = &inquiry{asking: make(chan struct{}, 1), left: judgeBurst, at: now}
-	j.agents[strings.Clone(agent)] = in
-	return in
-}
-
-// Learn looks up what rows of an agent's name and is not known, so that Accept can judge them. An error means that it did not
-// find out all. It is safe for concurrent use.
-func (j *Judge) Learn(ctx context.Context, agent string, rows []ledger.Row) error {
+// Learn looks up what rows of an agent's name and is not known, so that Accept can judge them; key is the one that it came with. An
+// error means that it did not find out all. It is safe for concurrent use.
+func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, judgeWait)
 	defer cancel()
-	in := j.of(agent)
+	in := j.of(key, agent)
 	if in == nil {
-		return fmt.Errorf("%w: rows of more than %d agents name what is not known", ledger.ErrUnchecked, judgedAgents)
+		return errInquiries
 	}
 	select {
 	case in.asking <- struct{}{}:
@@ -142,8 +96,8 @@ func (j *Judge) Learn(ctx context.Context, agent string, rows []ledger.Row) erro
 	for range 3 {
 		versions, tenants, histories := j.lacking(agent, rows)
 		for len(versions) > 0 || len(tenants) > 0 || len(histories) > 0 {
-			if !j.may(in) {
-				return errLookups
+			if err := j.may(key, in); err != nil {
+				return err
 			}
 			var err error
 			if len(versions) > 0 {

@@ -102,7 +102,7 @@ func (s *leaseService) settled(ctx context.Context, reports []ledger.Report) ([]
 		}
 		rows, err := ledger.DecodeRows(r.Payload)
 		if err == nil {
-			err = s.judge.Learn(ctx, r.Agent, rows)
+			err = s.judge.Learn(ctx, r.Key, r.Agent, rows)
 		}
 		if unchecked[e] = err; err != nil {
 			s.metrics.unchecked.Inc()

@@ -102,8 +102,11 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "`PERCENT` of --max-buckets that one tenant may hold while no other holds any, 1 to 100; a tenant that holds few always finds room")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted, a `DURATION`")
 	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` from which on is logged: debug, info, warn or error")
-	f.BoolVar(&c.version, "version", false, "print the version, and end")
 	_ = f.String("config", "", "`FILE` of flags, a name (without --) and its value on each line")
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") { // no flag like the others: QUOTA_AGENT_VERSION is a release's to many
+		c.version = true
+		return c, nil
+	}
 	if c.recovers = len(args) > 0 && args[0] == "recover"; c.recovers {
 		args = args[1:]
 	}
@@ -127,9 +130,6 @@ func parse(args []string, w io.Writer) (config, error) {
 	}
 	if c.agentID == "" {
 		c.agentID = defaultAgentID(c.httpAddr, c.grpcAddr)
-	}
-	if c.version {
-		return c, nil
 	}
 	return c, c.validate()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,8 +19,19 @@ func TestHelpNamesValues(t *testing.T) {
 		if m[3] != "QUOTA_AGENT_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_")) {
 			t.Errorf("--%s: variable %s", m[1], m[3])
 		}
-		if m[2] == "" && !strings.Contains("allow-free-checks allow-unknown version", m[1]) {
+		if m[2] == "" && !strings.Contains("allow-free-checks allow-unknown", m[1]) {
 			t.Errorf("--%s: its value has no name", m[1])
 		}
+	}
+}
+
+// A release's number in the environment is no command to print one.
+func TestAVersionInTheEnvironmentIsNoFlag(t *testing.T) {
+	t.Setenv("QUOTA_AGENT_VERSION", "1.2.3")
+	if c, err := parse(nil, io.Discard); err != nil || c.version {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := parse([]string{"--version"}, io.Discard); err != nil || !c.version {
+		t.Errorf("--version: %+v, %v", c, err)
 	}
 }

@@ -40,6 +40,11 @@ func printRecovered(out io.Writer, r client.Recovered) error {
 			return err
 		}
 	}
+	if r.Refused > 0 {
+		if _, err := fmt.Fprintf(out, "not believed, for it does not verify under the secret, and kept aside: %d bytes\n", r.Refused); err != nil {
+			return err
+		}
+	}
 	if r.ForgottenUnits > 0 {
 		if _, err := fmt.Fprintf(out, "forgotten by the ledger, and no more in the journal: %d units\n", r.ForgottenUnits); err != nil {
 			return err

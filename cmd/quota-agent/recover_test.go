@@ -41,6 +41,10 @@ func TestRecoveredIsPrinted(t *testing.T) {
 		t.Errorf("got %q: %v", b.String(), err)
 	}
 	b.Reset()
+	if err := printRecovered(&b, client.Recovered{Refused: 70}); err != nil || !strings.Contains(b.String(), "kept aside: 70 bytes") {
+		t.Errorf("got %q: %v", b.String(), err)
+	}
+	b.Reset()
 	if err := printRecovered(&b, client.Recovered{}); err != nil || !strings.Contains(b.String(), "nothing") {
 		t.Errorf("got %q: %v", b.String(), err)
 	}

@@ -24,6 +24,8 @@ type Recovered struct {
 	// What a ledger that went back had forgotten of what was settled before, and the journal still has: reports and
 	// their units, settled again now; and units that it has forgotten and the journal no longer has.
 	ResentReports, ResentUnits, ForgottenUnits int64
+	// Refused is bytes of the journal that did not verify under its secret, and are kept aside in files that the log names.
+	Refused int64
 
 	forgotten forgotten // of which ForgottenUnits is the sum
 }
@@ -72,6 +74,7 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (done Reco
 	if k.past, err = k.readPast("", cfg.logger); err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
+	done.Refused = k.refused
 	for _, p := range k.past {
 		lines, err := p.outbox.Lines()
 		if err != nil {

@@ -145,6 +145,11 @@ func TestAJournalKeepsItsSecret(t *testing.T) {
 		if r := recoverAll(t, s, plain); len(r.Lives) != 1 || s.billed(nil) != admitted+more {
 			t.Errorf("settled without: %+v", r)
 		}
+		forged, last := left(secret)
+		invent(t, forged, true, 1_000_000)
+		if r, err := Recover(t.Context(), "passthrough:fake", forged, WithDialer(s.dial), secret); err != nil || r.Refused == 0 || s.billed(nil) != admitted+more+last {
+			t.Errorf("recovered: %+v, %v", r, err)
+		}
 		if c, err = begin(plain, secret); err != nil {
 			t.Fatalf("a journal of which all is settled: %v", err)
 		}

@@ -2,8 +2,10 @@ package boot_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/fault"
@@ -100,4 +102,40 @@ func TestSharedLedgerRefusesADifferentFile(t *testing.T) {
 	if _, err := boot.New(t.Context(), c); !errors.Is(err, boot.ErrPolicyDiffers) || !strings.Contains(err.Error(), "gone from the document") {
 		t.Errorf("a file that cannot be applied: got %v, want a refusal that says why", err)
 	}
+}
+
+// An embedded server's file puts back what was set by hand: the log names each such thing.
+func TestPolicyFileTakesBackWhatWasSetByHand(t *testing.T) {
+	c := embedded(t, policyText)
+	var said lines
+	c.Log = slog.New(slog.NewTextHandler(&said, nil))
+	n := start(t, c)
+	if _, err := n.admin().SetTenantPlan(t.Context(), &quotav1.SetTenantPlanRequest{Id: "acme", Plan: "free"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.Policy, []byte(strings.Replace(policyText, "100/hour", "150/hour", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "version 2", func() bool { return n.inForce().Version == 2 })
+	if got := said.String(); !strings.Contains(got, "tenant acme: its plan free was set by hand; the document makes it paid") {
+		t.Errorf("the log:\n%s", got)
+	}
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
 }

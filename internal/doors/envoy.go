@@ -3,8 +3,10 @@ package doors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +34,11 @@ type EnvoyClient interface {
 // but a mistake sends more.
 const maxDescriptors = 256
 
-// mostReported bounds what one descriptor reports after the fact: sixteen requests' worth, as much as a stream of bytes may come to.
+// mostReported bounds what one descriptor reports after the fact: sixteen requests' worth. A stream of bytes may come to so much.
 const mostReported = 16 * limit.MaxUnits
+
+// errAbove says why the rest is lost.
+var errAbove = fmt.Errorf("one report is of %d units at most", int64(mostReported))
 
 // Envoy is Envoy's rate limit service. It is safe for concurrent use.
 type Envoy struct {
@@ -54,7 +59,7 @@ type mappedVersion struct {
 
 // NewEnvoy returns the service. It starts nothing: Run does, and End comes when no more is served.
 func NewEnvoy(c EnvoyClient, m *Metrics, log *slog.Logger) *Envoy {
-	return &Envoy{client: c, metrics: m, owed: owed{client: c, log: log}}
+	return &Envoy{client: c, metrics: m, owed: owed{client: c, metrics: m, log: log}}
 }
 
 // Run books what was reported when it could not be booked, until ctx ends.
@@ -113,9 +118,11 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		case !w.reports(d):
 			questions[i] = q
 			tooLarge = tooLarge || q.Units > limit.MaxUnits
-		case q.Units > mostReported:
-			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend of a report must be at most %d, got %d; nothing was booked", i, int64(mostReported), q.Units)
 		default:
+			if above := q.Units - mostReported; above > 0 {
+				q.Units = mostReported
+				e.owed.lost(errAbove, client.Request{Units: above, Attributes: q.Attributes})
+			}
 			for ; q.Units > limit.MaxUnits; q.Units -= limit.MaxUnits {
 				reports = append(reports, client.Request{Units: limit.MaxUnits, Attributes: q.Attributes})
 			}
@@ -125,10 +132,11 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	if err := e.book(ctx, reports); err != nil {
 		return nil, err
 	}
+	decide := e.decide
 	if tooLarge {
-		return e.answer(refuseLarge(questions)), nil
+		decide = e.refuseLarge
 	}
-	decisions := e.decide(ctx, questions)
+	decisions := decide(ctx, questions)
 	if reason, failed := undecided(decisions); failed {
 		e.metrics.count(doorEnvoy, resultUnavailable)
 		if len(reports) > 0 {
@@ -139,13 +147,16 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	return e.answer(decisions), nil
 }
 
-// refuseLarge denies the questions that ask for more than any limit lets through: an error would have Envoy let them pass. Nothing is
-// taken for the others.
-func refuseLarge(questions []client.Request) []client.Decision {
-	decisions := make([]client.Decision, len(questions))
-	for i, q := range questions {
-		decisions[i] = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
-		if q.Units > limit.MaxUnits {
+// refuseLarge denies questions that ask for more than a limit lets through: an error would have Envoy let them pass. They may pass where
+// none holds them, or a switch is on. Nothing is taken for the others.
+func (e *Envoy) refuseLarge(ctx context.Context, questions []client.Request) []client.Decision {
+	looks := slices.Clone(questions)
+	for i := range looks {
+		looks[i].Units = 0
+	}
+	decisions := e.decide(ctx, looks)
+	for i, d := range decisions {
+		if questions[i].Units > limit.MaxUnits && d.Allowed && d.Limit() != "" && d.Reason != client.ReasonSwitch {
 			decisions[i] = client.Decision{Reason: client.ReasonTooLarge}
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	resultOK          = "ok"
 	resultBooked      = "booked" // what Envoy reports after the fact
 	resultOwed        = "owed"   // likewise, where it cannot be booked yet
+	resultLost        = "lost"   // and what can never be
 	resultOverLimit   = "over_limit"
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"

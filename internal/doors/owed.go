@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// maxOwed bounds the calls whose reports wait to be booked, of some hundred bytes each.
-	maxOwed = 4096
+	// maxOwed bounds the bytes of the reports that wait to be booked, and maxOwedOf those of one tenant: one whose buckets have no
+	// room is not to take the place of all others.
+	maxOwed   = 16 << 20
+	maxOwedOf = maxOwed / 8
 	// owedEvery is how often they are tried again.
 	owedEvery = time.Second
 )
@@ -21,50 +23,94 @@ const (
 // owed holds reports of usage that could not be booked yet, because the agent does not know the tenant while the server is away, or
 // has no room for another bucket. Envoy does not send them again.
 type owed struct {
-	client EnvoyClient
-	log    *slog.Logger
+	client  EnvoyClient
+	metrics *Metrics
+	log     *slog.Logger
+
+	booking sync.Mutex // one at a time
 
 	mu    sync.Mutex
-	calls [][]client.Request // the oldest first
+	calls []owedCall     // the oldest first, but those that are being booked
+	bytes map[string]int // of all that is owed, by tenant; "" for all
+}
+
+// owedCall is one call's reports.
+type owedCall struct {
+	reports []client.Request
+	tenant  string
+	bytes   int
+}
+
+func owedOf(reports []client.Request) owedCall {
+	c := owedCall{reports: reports, tenant: tenantOf(reports[0])}
+	for _, r := range reports {
+		c.bytes += 64
+		for _, a := range r.Attributes {
+			c.bytes += 32 + len(a.Name) + len(a.Value)
+		}
+	}
+	return c
+}
+
+func tenantOf(r client.Request) string {
+	for _, a := range r.Attributes {
+		if a.Name == client.AttrTenant {
+			return a.Value
+		}
+	}
+	return "(none)"
 }
 
 // keep takes a call's reports, and says whether there was room.
 func (o *owed) keep(reports []client.Request) bool {
+	c := owedOf(reports)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.calls) >= maxOwed {
+	if o.bytes[""]+c.bytes > maxOwed || o.bytes[c.tenant]+c.bytes > maxOwedOf {
 		return false
 	}
-	o.calls = append(o.calls, reports)
+	if o.bytes == nil {
+		o.bytes = make(map[string]int)
+	}
+	o.bytes[""] += c.bytes
+	o.bytes[c.tenant] += c.bytes
+	o.calls = append(o.calls, c)
 	return true
 }
 
-func (o *owed) waiting() int {
+// paid forgets a call.
+func (o *owed) paid(c owedCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.calls)
+	o.bytes[""] -= c.bytes
+	if o.bytes[c.tenant] -= c.bytes; o.bytes[c.tenant] == 0 {
+		delete(o.bytes, c.tenant)
+	}
 }
 
 // book tries each once, for as long as owedEvery, and keeps what cannot be booked yet: behind those that were not tried.
 func (o *owed) book(ctx context.Context) {
+	o.booking.Lock()
+	defer o.booking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, owedEvery)
 	defer cancel()
 	o.mu.Lock()
 	calls := o.calls
 	o.calls = nil
 	o.mu.Unlock()
-	var again [][]client.Request
+	var again []owedCall
 	for len(calls) > 0 && ctx.Err() == nil {
-		reports := calls[0]
+		c := calls[0]
 		calls = calls[1:]
-		err := o.client.Book(ctx, reports...)
-		switch {
-		case err == nil:
-		case later(err):
-			again = append(again, reports)
-		default:
-			o.log.Error("usage that Envoy reported is lost: it can never be booked", "error", err, "reports", len(reports))
+		err := o.client.Book(ctx, c.reports...)
+		if later(err) {
+			again = append(again, c)
+			continue
 		}
+		if err != nil {
+			o.lost(err, c.reports...)
+		}
+		o.paid(c)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,6 +121,18 @@ func (o *owed) book(ctx context.Context) {
 func later(err error) bool {
 	var why *client.NotBookedError
 	return errors.As(err, &why) && (why.Reason == client.ReasonUnknown || why.Reason == client.ReasonCrowded)
+}
+
+// lost says what is lost so that it can be brought by hand: a line for each tenant.
+func (o *owed) lost(why error, reports ...client.Request) {
+	units := make(map[string]int64)
+	for _, r := range reports {
+		units[tenantOf(r)] += r.Units
+		o.metrics.count(doorEnvoy, resultLost)
+	}
+	for tenant, n := range units {
+		o.log.Error("usage that Envoy reported is lost", "tenant", tenant, "units", n, "error", why)
+	}
 }
 
 // run tries until ctx ends.
@@ -91,10 +149,17 @@ func (o *owed) run(ctx context.Context) {
 	}
 }
 
+// errEnded says why what was still owed at the end is lost.
+var errEnded = errors.New("it could not be booked before the agent ended")
+
 // end tries once more, and says what is lost.
 func (o *owed) end() {
 	o.book(context.Background())
-	if n := o.waiting(); n > 0 {
-		o.log.Error("usage that Envoy reported is lost: it could not be booked before the end", "calls", n)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var left []client.Request
+	for _, c := range o.calls {
+		left = append(left, c.reports...)
 	}
+	o.lost(errEnded, left...)
 }

@@ -213,7 +213,7 @@ func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quota
 		return err
 	}
 	defer end()
-	send := patient(exportStall, stream.Send)
+	send := patient(exportStall, nil, stream.Send)
 	ctx, cancel := until(stream.Context(), s.stopping)
 	defer cancel()
 	tick := time.NewTicker(watchAlertsEvery)

@@ -120,12 +120,12 @@ func originToProto(i *ledger.BreakdownInfo) *quotav1.BreakdownOrigin {
 
 // ExportBreakdown streams a file.
 func (s *usageService) ExportBreakdown(req *quotav1.ExportBreakdownRequest, stream grpc.ServerStreamingServer[quotav1.ExportBreakdownResponse]) error {
-	return s.export(stream.Context(), req, patient(exportStall, stream.Send))
+	return s.export(stream.Context(), req, patient(exportStall, nil, stream.Send))
 }
 
 // patient is send for a reader that may take so long for a message. A send that takes
-// longer goes on beside the error, until its stream ends: when its handler returns.
-func patient[M any](stall time.Duration, send func(M) error) func(M) error {
+// longer goes on beside the error, until its stream ends: when its handler returns. So does one during which giveWay is closed; nil for never.
+func patient[M any](stall time.Duration, giveWay <-chan struct{}, send func(M) error) func(M) error {
 	return func(m M) error {
 		sent := make(chan error, 1)
 		go func() { sent <- send(m) }()
@@ -134,6 +134,8 @@ func patient[M any](stall time.Duration, send func(M) error) func(M) error {
 		select {
 		case err := <-sent:
 			return err
+		case <-giveWay:
+			return errGaveWay
 		case <-late.C:
 			return fmt.Errorf("%w: the reader took nothing for %s", context.DeadlineExceeded, stall)
 		}

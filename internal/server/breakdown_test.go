@@ -141,13 +141,19 @@ func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan struct{})
 		slow := func(*quotav1.ExportBreakdownResponse) error { time.Sleep(exportStall - time.Second); return nil }
-		if err := patient(exportStall, slow)(nil); err != nil {
+		if err := patient(exportStall, nil, slow)(nil); err != nil {
 			t.Errorf("a slow one: %v", err)
 		}
 		stalled := func(*quotav1.ExportBreakdownResponse) error { <-ended; return nil }
 		begun := time.Now()
-		if err := patient(exportStall, stalled)(nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != exportStall {
+		if err := patient(exportStall, nil, stalled)(nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != exportStall {
 			t.Errorf("after %s: %v", time.Since(begun), err)
+		}
+		giveWay := make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(giveWay) })
+		begun = time.Now()
+		if err := patient(exportStall, giveWay, stalled)(nil); !errors.Is(err, errGaveWay) || time.Since(begun) != time.Second {
+			t.Errorf("one that is to give way, after %s: %v", time.Since(begun), err)
 		}
 		close(ended)
 	})

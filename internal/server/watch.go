@@ -77,7 +77,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 	}
 	giveWay, end := s.watches.begin(req.Agent)
 	defer end()
-	send := patient(exportStall, stream.Send)
+	send := patient(exportStall, giveWay, stream.Send)
 	scope := principalOf(ctx).scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()

@@ -66,6 +66,7 @@ type fake struct {
 	arrived   func(epoch int64)    // is told when reports arrive; nil for nobody
 	twice     bool                 // every Settle is executed twice
 	verdict   ledger.Status        // instead of settling, if not 0
+	said      string               // beside the verdict
 	delay     time.Duration
 	work      time.Duration // of each renewal, one after the other
 	busy      time.Time     // until then it works
@@ -515,7 +516,7 @@ func (f *fake) settle(r ledger.Report) ledger.Receipt {
 	out := ledger.Receipt{NextSeq: next, Total: f.total[r.Epoch]}
 	switch {
 	case f.verdict != 0:
-		out.Status = f.verdict
+		out.Status, out.Message = f.verdict, f.said
 		if f.verdict == ledger.Fenced || f.verdict == ledger.Rejected {
 			f.closed[r.Epoch] = true
 			f.verdict = 0

@@ -1,9 +1,11 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -487,4 +489,41 @@ func TestServerBeginsAnew(t *testing.T) {
 		}
 		shut(t, c)
 	})
+}
+
+// While the ledger takes no reports the log says why: what the call failed with, or what was said of the first report.
+func TestWhyUsageWaitsIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(f *fake, on bool)
+		says string
+	}{
+		"the ledger is away": {func(f *fake, on bool) { f.ledgerOff = on }, "Unavailable"},
+		"a report waits": {func(f *fake, on bool) {
+			f.verdict = map[bool]ledger.Status{true: ledger.Unavailable}[on]
+			f.said = "its rows could not be checked"
+		}, "unavailable: its rows could not be checked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, plans(1, requests(1, 10)), func(t *testing.T, s *fake) {
+				var log bytes.Buffer
+				client := dial(t, s, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				if d := client.Allow(t.Context(), tenant("a")); !d.Allowed {
+					t.Fatalf("%+v", d)
+				}
+				s.set(func(f *fake) { c.set(f, true) })
+				time.Sleep(time.Minute)
+				s.set(func(f *fake) { c.set(f, false) })
+				shut(t, client)
+				line := ""
+				for l := range strings.Lines(log.String()) {
+					if strings.Contains(l, "usage waits to be settled") {
+						line += l
+					}
+				}
+				if strings.Count(line, "\n") != 1 || !strings.Contains(line, c.says) || strings.Contains(line, "<nil>") {
+					t.Errorf("the log says %q, want one line that says %q", line, c.says)
+				}
+			})
+		})
+	}
 }

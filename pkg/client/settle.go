@@ -1,7 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/agent"
@@ -125,6 +128,25 @@ func (l *loop) onSettled(r settleResult) {
 	l.settleFails++
 	l.settleAt = time.Now().Add(retryIn(l.settleFails, 50*time.Millisecond, settleRetry))
 	if l.settleFails == 5 {
-		l.c.log.Warn("usage waits to be settled", "error", r.err, "reports", l.outbox.State().Reports)
+		l.c.log.Warn("usage waits to be settled", "error", r.why(), "reports", r.from.State().Reports)
 	}
+}
+
+// why is why nothing of it is settled: what the call failed with, or what was said of the first report that waits.
+func (r *settleResult) why() error {
+	if r.err != nil {
+		return r.err
+	}
+	for i := range r.receipts {
+		said := r.receipts[i].Message
+		switch r.receipts[i].Status {
+		case ledger.Settled, ledger.Already:
+			continue
+		case ledger.Unavailable:
+			return fmt.Errorf("the ledger is unavailable: %s", cmp.Or(said, "it does not say why"))
+		default:
+			return fmt.Errorf("the ledger does not take report %d: %s", r.sent[i].Seq, cmp.Or(said, "it does not say why"))
+		}
+	}
+	return errors.New("the ledger acknowledges reports, and none that wait")
 }

@@ -15,7 +15,13 @@ func TestApplySaysWhatItTakesBack(t *testing.T) {
 	e := start(t, func(c *boot.Config) { rules = c.Policy })
 	e.ok("tenant", "create", "globex", "--plan", "free")
 	_, _, _ = e.run("tenant", "set-limit", "acme", "requests", "--rate", "70/hour")
-	e.ok("tenant", "set-plan", "acme", "free")
+	// What sets something by hand says that the policy names the tenant.
+	if _, errs, code := e.run("tenant", "set-plan", "acme", "free"); code != exitOK || !strings.Contains(errs, "warning: policy version 1 names tenant acme with the plan paid") {
+		t.Errorf("set-plan: exit %d, %q", code, errs)
+	}
+	if _, errs, code := e.run("tenant", "set-plan", "acme", "paid", "--at", "2099-01-01"); code != exitOK || errs != "" {
+		t.Errorf("set-plan to what it says: exit %d, %q", code, errs)
+	}
 	next := e.file("next.yaml", strings.Replace(policyText, "100/hour", "150/hour", 1)+"  - {id: globex, plan: paid}\n")
 	for _, words := range [][]string{{"diff", "-f", next}, {"apply", "-f", next, "--dry-run"}, {"apply", "-f", next}} {
 		_, errs, code := e.run(words...)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/f4ee788f/quota/internal/policy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -190,7 +191,11 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 	}
 	if req.AtMs == 0 && !req.AtPeriodEnd {
 		return c.tenant(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-			return admin.SetTenantPlan(ctx, req)
+			t, err := admin.SetTenantPlan(ctx, req)
+			if err == nil {
+				c.warnOfPolicy(ctx, admin, id, plan)
+			}
+			return t, err
 		})
 	}
 	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -198,6 +203,7 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 		if err != nil {
 			return err
 		}
+		c.warnOfPolicy(ctx, admin, id, plan)
 		resp, err := admin.ListPlanChanges(ctx, &quotav1.ListPlanChangesRequest{Tenant: id})
 		if err != nil {
 			return err
@@ -209,4 +215,22 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 		}
 		return c.tell(t, "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
 	})
+}
+
+// warnOfPolicy says that the policy in force names the tenant with another plan, and will take the change back. The change is
+// made: what cannot be found out is not said.
+func (c *cli) warnOfPolicy(ctx context.Context, admin quotav1.AdminServiceClient, id, plan string) {
+	p, err := admin.GetPolicy(ctx, &quotav1.GetPolicyRequest{})
+	if err != nil {
+		return
+	}
+	doc, err := policy.Parse("policy", []byte(p.Document))
+	if err != nil { // of a newer server
+		return
+	}
+	for _, spec := range doc.TenantSpecs() {
+		if spec.ID == id && spec.Plan != plan {
+			c.note("quotactl: warning: policy version %d names tenant %s with the plan %s: applied again, the document takes this back; write it there as well\n", p.Version, id, spec.Plan)
+		}
+	}
 }

@@ -367,3 +367,89 @@ func TestHonestUsageIsNotOverdrawn(t *testing.T) {
 		})
 	}
 }
+
+// Limits of all kinds, tenants with limits of their own and below others, a trial beside them, and a server that is killed: all that
+// is admitted is billed, whatever the next server finds in the ledger.
+func TestAllKindsOfLimitsSettle(t *testing.T) {
+	const text = `
+limits: [{name: everybody, algorithm: sliding_window, rate: 5000/minute}]
+plans:
+  p:
+    limits:
+      - {name: requests, rate: 20/second, burst: 40, meter: requests}
+      - {name: window, algorithm: fixed_window, rate: 600/minute, meter: windows}
+      - {name: log, algorithm: sliding_window_log, rate: 50/second, meter: logs}
+      - {name: leaky, algorithm: leaky_bucket, rate: 30/second, meter: leaks}
+      - {name: soft, rate: 10/second, enforcement: soft, overage: 50%, meter: softs}
+      - {name: softer, rate: 10/second, enforcement: soft, meter: softers}
+      - {name: touched, by: [ip], rate: 10/minute, first_touch: admit, meter: touches}
+      - {name: apart, by: [ip], rate: 10/minute, meter: aparts}
+      - {name: slots, algorithm: concurrency, slots: 100}
+      - {name: tried, rate: 5/second, shadow: true}
+  above:
+    limits: [{name: org, rate: 100/second, meter: orgs}]
+default_plan: p
+tenants:
+  - {id: org, plan: above}
+  - {id: org/a, plan: p, parent: org}
+  - {id: unlimited, plan: p, limits: [{name: requests, meter: requests}]}
+  - {id: more, plan: p, limits: [{name: requests, rate: 200/second, meter: requests}, {name: own, rate: 50/second, meter: owns}]}
+`
+	inWorld(t, noon, text, func(t *testing.T, w *world) {
+		l := &lossyLedger{worldLedger: w.ledger}
+		w.stop()
+		w.ledger = l
+		w.start()
+		if _, err := w.policy.SetShadow(t.Context(), "ann", w.parse(strings.Replace(text, "20/second", "10/second", 1)), false); err != nil {
+			t.Fatal(err)
+		}
+		gateways := []*client.Client{w.gateway("gw-1"), w.gateway("gw-2")}
+		admitted := map[string]int64{}
+		drive := func(d time.Duration, tenants ...string) {
+			for i := range d / (100 * time.Millisecond) {
+				for _, tenant := range tenants {
+					for _, ip := range []string{"10.0.0.1", "10.0.0." + string('0'+rune(i%10))} {
+						admitted[tenant] += allow(2, []client.Attribute{{Name: client.AttrTenant, Value: tenant}, {Name: "ip", Value: ip}}, gateways...)
+					}
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		all := []string{"org/a", "unlimited", "more", "acme", "globex", "umbrella"}
+		drive(25*time.Second, all...)
+		l.lose.Store(true)
+		drive(9*time.Second, all...)
+		w.stop()
+		l.lose.Store(false)
+		w.start()
+		drive(15*time.Second, "acme", "globex")
+		drive(25*time.Second, all...)
+		w.stop()
+		w.start()
+		drive(15*time.Second, all...)
+		w.shut(gateways...)
+		for i, k := range w.kept() {
+			if i < 10 {
+				t.Errorf("in quarantine: %s/%d/%d: %s", k.Of.Epoch.Agent, k.Of.Epoch.Epoch, k.Of.Seq, k.Reason)
+			}
+		}
+		found := 0
+		for tenant, want := range admitted {
+			u, err := w.ledger.Usage(t.Context(), ledger.Query{Tenant: tenant, By: ledger.ByLimit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range u.Rows {
+				if r.Limit != "requests" || r.Meter != "requests" {
+					continue
+				}
+				if found++; r.Admitted != want {
+					t.Errorf("%s: %d units are billed, want %d", tenant, r.Admitted, want)
+				}
+			}
+		}
+		if found != len(all) {
+			t.Errorf("%d tenants were admitted anything, want %d", found, len(all))
+		}
+	})
+}

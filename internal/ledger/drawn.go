@@ -13,12 +13,14 @@ type Drawn struct {
 	Total   int64 // units settled under the epoch asked for
 	Through int64 // all usage before is settled under one of them, Unix milliseconds; 0 where nothing is
 	Limits  map[string]DrawnLimit
+	// Partial is set where more is in quarantine than was looked at: some of Settled is.
+	Partial bool
 }
 
 // DrawnLimit is one limit of Drawn.
 type DrawnLimit struct {
 	Recorded Recorded
-	Settled  int64 // units, folded or not, without those in Overdrawn
+	Settled  int64 // units, folded or not, without those of rows that went to quarantine
 	// Overdrawn is units that are in quarantine for being above what was granted, released or not.
 	Overdrawn int64
 }

@@ -39,7 +39,13 @@ func drawn(t *testing.T, fresh func(testing.TB) Engine) {
 		}
 	}
 	settle(report(&first, row(clock.Now(), "acme", 50)), ledger.Settled)
-	over := report(&first, row(clock.Now(), "acme", 9), row(clock.Now(), "zeta", 1000))
+	over := report(&first, row(clock.Now(), "acme", 9), row(clock.Now(), "zeta", 1000), row(clock.Now(), "zz", 500))
+	over.Barred = func(r *ledger.Row) error {
+		if r.Tenant == "zz" {
+			return errors.New("it is another's")
+		}
+		return nil
+	}
 	over.Overdrawn = map[int]error{1: ledger.ErrUnchecked}
 	settle(over, ledger.Unavailable)
 	over.Overdrawn = map[int]error{1: errors.New("it was granted less")}
@@ -54,7 +60,7 @@ func drawn(t *testing.T, fresh func(testing.TB) Engine) {
 	through := clock.Now().UnixMilli()
 	for epoch, want := range map[int64]ledger.Drawn{
 		9:  {Root: 9, Next: 10},
-		10: {Root: 10, Next: 30, Total: 1059, Through: through, Limits: map[string]ledger.DrawnLimit{"requests": {Recorded: ledger.Recorded{Granted: 100, Unrun: 1, Returned: 5, Spent: 40}, Settled: 62, Overdrawn: 1000}}},
+		10: {Root: 10, Next: 30, Total: 1559, Through: through, Limits: map[string]ledger.DrawnLimit{"requests": {Recorded: ledger.Recorded{Granted: 100, Unrun: 1, Returned: 5, Spent: 40}, Settled: 62, Overdrawn: 1000}}},
 		11: {Root: 10, Next: 30, Total: 3, Through: through, Limits: map[string]ledger.DrawnLimit{"requests": {Recorded: ledger.Recorded{Granted: 100, Unrun: 1, Returned: 5, Spent: 40}, Settled: 62, Overdrawn: 1000}}},
 		29: {Root: 10, Next: 30, Through: through, Limits: map[string]ledger.DrawnLimit{"requests": {Recorded: ledger.Recorded{Granted: 100, Unrun: 1, Returned: 5, Spent: 40}, Settled: 62, Overdrawn: 1000}}},
 		31: {Root: 30, Through: through, Limits: map[string]ledger.DrawnLimit{"requests": {Recorded: ledger.Recorded{Granted: 7}, Settled: 2}}},
@@ -88,7 +94,7 @@ func drawn(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	verify(t, s) // the ledger has no fault
 	kept, err := books.Quarantine(t.Context(), ledger.QuarantineQuery{N: 10})
-	if err != nil || len(kept) != 1 || !strings.HasPrefix(kept[0].Reason, ledger.OverdrawnPrefix+"it was granted less") {
+	if err != nil || len(kept) != 2 || !strings.HasPrefix(kept[0].Reason, ledger.OverdrawnPrefix+"it was granted less") {
 		t.Fatalf("in quarantine: %+v, %v", kept, err)
 	}
 	withheld, err := books.Withheld(t.Context(), []ledger.Part{{Tenant: "acme", To: clock.Now().Unix() + 1}, {Tenant: "zeta", To: clock.Now().Unix() + 1}})

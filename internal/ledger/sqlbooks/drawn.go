@@ -5,11 +5,12 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/f4ee788f/quota/internal/ledger"
 )
 
-// maxOverdrawn bounds the rows in quarantine that are added up; those beyond count as settled.
+// maxOverdrawn bounds the rows in quarantine that are added up.
 const maxOverdrawn = 10_000
 
 // Drawn is ledger.Books'.
@@ -55,21 +56,28 @@ func (s *snapshot) drawn(ctx context.Context, e ledger.Epoch) (d ledger.Drawn, e
 		return d, err
 	}
 	n := 0
-	rows, err = s.tx.QueryContext(ctx, `SELECT body FROM quarantine WHERE agent = $1 AND epoch >= $2 AND epoch < $3
-		AND reason LIKE '`+ledger.OverdrawnPrefix+`%' LIMIT $4`, e.Agent, d.Root, to, maxOverdrawn)
+	rows, err = s.tx.QueryContext(ctx, `SELECT reason, body FROM quarantine WHERE agent = $1 AND epoch >= $2 AND epoch < $3 AND row_number >= 0
+		LIMIT $4`, e.Agent, d.Root, to, maxOverdrawn)
 	err = each(rows, err, func(rows *sql.Rows) error {
+		var reason string
 		var body []byte
-		if err := rows.Scan(&body); err != nil {
+		if err := rows.Scan(&reason, &body); err != nil {
 			return err
 		}
+		n++
+		d.Partial = d.Partial || n == maxOverdrawn || len(body) == 0 // that is in its report alone
 		kept, err := ledger.DecodeRows(body)
 		for i := range kept {
-			l := d.Limits[kept[i].Limit]
-			l.Overdrawn += kept[i].Admitted
+			l, ok := d.Limits[kept[i].Limit]
+			if !ok {
+				continue
+			}
 			l.Settled = max(l.Settled-kept[i].Admitted, 0)
+			if strings.HasPrefix(reason, ledger.OverdrawnPrefix) {
+				l.Overdrawn += kept[i].Admitted
+			}
 			d.Limits[kept[i].Limit] = l
 		}
-		n++
 		return err
 	})
 	if err != nil {

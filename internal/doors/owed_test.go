@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,16 +19,16 @@ import (
 // hesitant is a client that cannot book yet, for that reason.
 type hesitant struct {
 	EnvoyClient
-	why    client.Reason // 0 where it can
-	booked int64
+	why    atomic.Int64 // client.Reason; 0 where it can
+	booked atomic.Int64
 }
 
 func (h *hesitant) Book(_ context.Context, requests ...client.Request) error {
-	if h.why != 0 {
-		return &client.NotBookedError{Reason: h.why}
+	if why := h.why.Load(); why != 0 {
+		return &client.NotBookedError{Reason: client.Reason(why)}
 	}
 	for _, r := range requests {
-		h.booked += r.Units
+		h.booked.Add(r.Units)
 	}
 	return nil
 }
@@ -50,7 +51,8 @@ func (h *hesitant) AllowTogether(_ context.Context, requests []client.Request) [
 // error, and what is left at the end is logged.
 func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hesitant{why: client.ReasonUnknown}
+		h := new(hesitant)
+		h.why.Store(int64(client.ReasonUnknown))
 		var logged bytes.Buffer
 		e := NewEnvoy(h, newMetrics(t), slog.New(slog.NewTextHandler(&logged, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -77,16 +79,16 @@ func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
 		kept++
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if h.booked != 0 {
-			t.Errorf("%d units are booked that cannot be", h.booked)
+		if n := h.booked.Load(); n != 0 {
+			t.Errorf("%d units are booked that cannot be", n)
 		}
-		h.why = 0
+		h.why.Store(0)
 		time.Sleep(2 * owedEvery)
 		synctest.Wait()
-		if want := 7 * kept; h.booked != want {
-			t.Errorf("%d units are booked, want %d", h.booked, want)
+		if want := 7 * kept; h.booked.Load() != want {
+			t.Errorf("%d units are booked, want %d", h.booked.Load(), want)
 		}
-		h.why = client.ReasonCrowded
+		h.why.Store(int64(client.ReasonCrowded))
 		if _, err := e.ShouldRateLimit(ctx, report); err != nil {
 			t.Fatal(err)
 		}

@@ -89,6 +89,6 @@ func (f *Frontier) StateAt(now time.Time) string {
 func (f *Frontier) Agent(now time.Time) AgentState {
 	return AgentState{
 		Agent: f.Epoch.Agent, Epoch: f.Epoch.Epoch, Seq: f.Seq, Total: f.Total,
-		Through: time.UnixMilli(f.Through).UTC(), Seen: time.UnixMilli(f.Seen).UTC(), State: f.StateAt(now),
+		Through: time.UnixMilli(f.Through).UTC(), Seen: time.UnixMilli(f.Seen).UTC(), State: f.StateAt(now), Key: f.Key, Reason: f.Reason,
 	}
 }

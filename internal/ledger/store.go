@@ -92,6 +92,8 @@ type AgentState struct {
 	Through time.Time
 	Seen    time.Time
 	State   string // open, closed, fenced, gone or lost
+	Key     string // Frontier.Key
+	Reason  string // why it is fenced, or was declared lost
 }
 
 // Cursor is where Store.Agents goes on after this state.

@@ -252,12 +252,12 @@ func (c *cli) getAgentsCommand() *cobra.Command {
 					break
 				}
 			}
-			t := &table{header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN"}, numbers: map[int]bool{1: true, 3: true, 4: true}}
+			t := &table{header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN", "KEY", "WHY"}, numbers: map[int]bool{1: true, 3: true, 4: true}}
 			items := []map[string]any{}
 			for _, a := range all {
-				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), stamp(a.ThroughMs), stamp(a.SeenMs))
+				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), stamp(a.ThroughMs), stamp(a.SeenMs), a.Key, a.Reason)
 				items = append(items, map[string]any{"id": a.Id, "epoch": a.Epoch, "state": a.State, "reports": a.Seq, "units": a.Total,
-					"through": stamp(a.ThroughMs), "seen": stamp(a.SeenMs)})
+					"through": stamp(a.ThroughMs), "seen": stamp(a.SeenMs), "key": a.Key, "why": a.Reason})
 			}
 			return c.write(f, t, items)
 		},

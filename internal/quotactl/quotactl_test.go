@@ -423,7 +423,7 @@ func TestUsage(t *testing.T) {
 		t.Errorf("usage -o json: got %+v, want two hours, the first with 1200 admitted, and through when it is complete", answer)
 	}
 	e.want("usage of a time", e.ok("usage", "--tenant", "acme", "--from", hour.UTC().Format(time.RFC3339), "--to", "now"), "TENANT  ADMITTED  OVERAGE  DENIED\nacme          34        4       0\ncomplete through TIME\n")
-	e.want("get agents", e.ok("get", "agents", "-o", "csv"), "agent,epoch,state,reports,units,through,seen\ngw-1,1,open,1,1239,TIME,TIME\n")
+	e.want("get agents", e.ok("get", "agents", "-o", "csv"), "agent,epoch,state,reports,units,through,seen,key,why\ngw-1,1,open,1,1239,TIME,TIME,,\n")
 	for _, c := range []struct {
 		words []string
 		want  string

@@ -301,7 +301,7 @@ func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRe
 	resp := &quotav1.ListAgentsResponse{}
 	for _, a := range agents {
 		resp.Agents = append(resp.Agents, &quotav1.Agent{
-			Id: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen), State: a.State,
+			Id: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen), State: a.State, Key: a.Key, Reason: text(a.Reason),
 		})
 	}
 	if len(agents) == n {

@@ -77,6 +77,11 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 		must(err)
 		time.Sleep(2*time.Minute + time.Second)
 		held("moved")
+		agents, err := admin.ListAgents(ann, &quotav1.ListAgentsRequest{})
+		if err != nil || len(agents.Agents) != 2 || agents.Agents[0].State != ledger.StateLost || agents.Agents[0].Key != gone.Key.Id ||
+			!strings.Contains(agents.Agents[0].Reason, "its key "+gone.Key.Id+" was revoked at") || agents.Agents[1].State != ledger.StateOpen || agents.Agents[1].Key != moved.Key.Id {
+			t.Errorf("agents: %v, %v, want the first lost for its key", agents, err)
+		}
 		must(report("moved", successor.Secret, time.Now().Add(-2*time.Hour)))
 		time.Sleep(2 * time.Hour)
 		held("moved")

@@ -2072,7 +2072,11 @@ type Agent struct {
 	// When the last report was settled, in Unix milliseconds.
 	SeenMs int64 `protobuf:"varint,6,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
 	// open, closed, fenced, gone (fenced and declared lost) or lost.
-	State         string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	State string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	// The id of the key of its last report or first lease; empty where none was asked for.
+	Key string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
+	// Why it is fenced, or was declared lost: by an operator, or because its key was revoked or has ended.
+	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2152,6 +2156,20 @@ func (x *Agent) GetSeenMs() int64 {
 func (x *Agent) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *Agent) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Agent) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -3037,7 +3055,7 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
 	"\x11ListAgentsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\xa3\x01\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"\xcd\x01\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -3046,7 +3064,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"through_ms\x18\x05 \x01(\x03R\tthroughMs\x12\x17\n" +
 	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs\x12\x14\n" +
-	"\x05state\x18\a \x01(\tR\x05state\"\\\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x10\n" +
+	"\x03key\x18\b \x01(\tR\x03key\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\"\\\n" +
 	"\x12ListAgentsResponse\x12'\n" +
 	"\x06agents\x18\x01 \x03(\v2\x0f.quota.v1.AgentR\x06agents\x12\x1d\n" +
 	"\n" +

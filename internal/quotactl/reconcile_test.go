@@ -1,20 +1,23 @@
 package quotactl
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // An agent that said it booked more than the ledger has of its closed epoch fails the command; one of which all is there does not.
 func TestReconcile(t *testing.T) {
-	e := start(t, nil)
+	e := start(t, func(c *boot.Config) { c.FoldInterval = 20 * time.Millisecond })
 	conn, err := grpc.NewClient(e.s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +37,20 @@ func TestReconcile(t *testing.T) {
 			t.Fatalf("settle: %v, %v", resp, err)
 		}
 	}
+	// More limits than any policy names are above what was granted at once; else the report is sent back for half a minute.
+	var rows []ledger.Row
+	for i := range ledger.MaxDrawnLimits + 1 {
+		rows = append(rows, ledger.Row{Slot: e.now.Truncate(ledger.DefaultSlot).Unix(), Tenant: "acme", Limit: fmt.Sprintf("made-up-%04d", i), Meter: "requests", Version: 1, Admitted: 7})
+	}
+	r := ledger.NewReport("thief", 1, 1, 0, ledger.MergeRows(rows), e.now.UnixMilli(), false)
+	resp, err := quotav1.NewLeaseServiceClient(conn).Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
+	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+		t.Fatalf("settle: %v, %v", resp, err)
+	}
+	eventually(t, "what was never granted is named", func() bool {
+		out, _, code := e.run("ledger", "reconcile", "-o", "csv", "--agent", "thief")
+		return code == exitFailed && strings.Contains(out, "settled above granted: settled +7\n")
+	})
 	const header = "agent,epoch,limit,state,recorded,granted,spent,returned,expired,held,settled,differences\n"
 	for _, c := range []struct {
 		args []string

@@ -284,7 +284,9 @@ func (cs *claims) waitLocked(c *claim, above map[string]excess, now time.Time) {
 		if x.unknown || now.Sub(c.d.since) < overdrawnWait {
 			c.wait = fmt.Sprintf("agent %s settles %d units of limit %s and was granted %d, with a margin of %d; other servers may have granted more, send again",
 				c.report.Agent, x.settled+c.units[name], limit.Quote(name), x.granted, x.margin)
-			c.d.refuse, c.d.why = now.Add(overdrawnAgain), c.wait
+			if !c.unread { // with the version it may fit at once
+				c.d.refuse, c.d.why = now.Add(overdrawnAgain), c.wait
+			}
 			return
 		}
 	}

@@ -2801,7 +2801,7 @@ func (x *RecordedLeases) GetSpent() int64 {
 type LeaseDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// in flight, lost reply, server restarted before recording, agent gone, beyond leases, not told, not settled yet,
-	// missing, brought in or does not add up (docs/ledger.md).
+	// missing, brought in, does not add up or settled above granted (docs/ledger.md).
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// granted, unrun, returned, spent or settled.
 	Of    string `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`

@@ -8,7 +8,7 @@ const OverdrawnPrefix = "overdrawn: "
 // under it or under later ones until the next with leases. An agent whose epoch takes no more goes on under another, and its
 // leases stay those of the first.
 type Drawn struct {
-	Root    int64 // the epoch of the leases; the one asked for where none has any
+	Root    int64 // the epoch of the leases, or of debts that renewals told; the one asked for where none has any
 	Next    int64 // the next epoch with leases; 0 for none
 	Total   int64 // units settled under the epoch asked for
 	Through int64 // all usage before is settled under one of them, Unix milliseconds; 0 where nothing is

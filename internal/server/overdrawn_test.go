@@ -466,3 +466,51 @@ tenants:
 		}
 	})
 }
+
+// An agent whose epoch takes no more goes on under another, and its leases stay those of the first: also where its reports come to
+// another server than its renewals. The next life's usage is its own.
+func TestAnEpochWithoutLeasesHasThoseOfTheOneBefore(t *testing.T) {
+	inWorld(t, noon, overdrawnPolicy, func(t *testing.T, w *world) {
+		api := quotav1.NewLeaseServiceClient(w.dial())
+		told := map[int64]int64{}
+		renew := func(epoch int64) {
+			t.Helper()
+			told[epoch]++
+			resp, err := api.Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw", Epoch: epoch, Renewals: []*quotav1.Renewal{
+				{Tenant: "acme", Limit: "requests", Began: 1, Number: told[epoch], Admitted: 10_000 * told[epoch], Told: 10_000 * (told[epoch] - 1)},
+			}})
+			if err != nil || resp.Grants[0].Status != quotav1.Grant_GRANTED {
+				t.Fatalf("%v, %v", resp, err)
+			}
+		}
+		fits := func(f *thief, most time.Duration) {
+			t.Helper()
+			if took := f.settle(usageOf("requests", "requests", 10_000)); took > most {
+				t.Errorf("epoch %d: it was settled after %v", f.epoch, took)
+			}
+		}
+		first, on, next := w.thief("gw", 1000), w.thief("gw", 2024), w.thief("gw", 5000)
+		renew(1000)
+		fits(first, 0)
+		time.Sleep(11 * time.Second) // until it is recorded that the first epoch has leases
+		for range 3 {
+			renew(1000)
+			fits(on, 0)
+		}
+		renew(5000)
+		fits(next, 0)
+		time.Sleep(11 * time.Second)
+		renew(1000) // a twin that lives on
+		fits(on, 2*time.Second)
+		defer w.another()()
+		other := w.thief("gw", 2025) // through another server, which hears within 10 s of what this one granted
+		renew(1000)
+		fits(other, 12*time.Second)
+		if kept := w.kept(); len(kept) > 0 {
+			t.Errorf("in quarantine: %+v", kept[0])
+		}
+		if took := next.settle(usageOf("requests", "requests", 10_000)); took < 20*time.Second || len(w.kept()) != 1 {
+			t.Errorf("what the next life was not granted was settled after %v; %d rows are in quarantine", took, len(w.kept()))
+		}
+	})
+}

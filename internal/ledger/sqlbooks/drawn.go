@@ -24,8 +24,8 @@ func (b *Books) Drawn(ctx context.Context, e ledger.Epoch) (d ledger.Drawn, err 
 
 func (s *snapshot) drawn(ctx context.Context, e ledger.Epoch) (d ledger.Drawn, err error) {
 	d.Limits = make(map[string]ledger.DrawnLimit)
-	if err := s.tx.QueryRowContext(ctx, `SELECT coalesce((SELECT max(epoch) FROM leases WHERE agent = $1 AND epoch <= $2 AND granted > 0), $2),
-			coalesce((SELECT min(epoch) FROM leases WHERE agent = $1 AND epoch > $2 AND granted > 0), 0)`, e.Agent, e.Epoch).Scan(&d.Root, &d.Next); err != nil {
+	if err := s.tx.QueryRowContext(ctx, `SELECT coalesce((SELECT max(epoch) FROM leases WHERE agent = $1 AND epoch <= $2 AND (granted > 0 OR spent > 0)), $2),
+			coalesce((SELECT min(epoch) FROM leases WHERE agent = $1 AND epoch > $2 AND (granted > 0 OR spent > 0)), 0)`, e.Agent, e.Epoch).Scan(&d.Root, &d.Next); err != nil {
 		return d, fmt.Errorf("read leases: %w", err)
 	}
 	to := d.Next

@@ -271,7 +271,7 @@ func (s *Store) document(ctx context.Context, q querier, id versionID) (*policy.
 	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
 		// Its text, not the error: this is not the caller's document, and its faults must
 		// not be answered as such. This program refuses what one before it accepted.
-		return nil, fmt.Errorf("stored version %d does not hold any more: %s", id.number, err.Error())
+		return nil, unreadError(fmt.Sprintf("stored version %d does not hold any more: %s", id.number, err.Error()))
 	}
 	s.mu.Lock()
 	if s.documents == nil || len(s.documents) >= keptDocuments {
@@ -281,6 +281,11 @@ func (s *Store) document(ctx context.Context, q querier, id versionID) (*policy.
 	s.mu.Unlock()
 	return doc, nil
 }
+
+// unreadError says of a version that is there why this program cannot read it.
+type unreadError string
+
+func (e unreadError) Error() string { return string(e) }
 
 // Switches implements policy.Store.
 func (s *Store) Switches(ctx context.Context) (limit.Switches, error) {

@@ -286,6 +286,23 @@ func TestFaultyTenants(t *testing.T) {
 	}
 }
 
+// Where this server cannot read the policy in force, for a later release wrote it, tenants with overrides cannot be made out; the others can.
+func TestTenantsUnderAPolicyOfALaterRelease(t *testing.T) {
+	db := openSQLite(t)
+	applied(t, sqlstore.New(db, sqlstore.SQLite, nil), "plans: {p: {limits: [{name: x, rate: 1/s}]}}\ntenants: [{id: a, plan: p}, {id: b, plan: p, limits: [{name: x, burst: 9}]}]")
+	for _, statement := range []string{"DROP TRIGGER policy_versions_no_update", "UPDATE policy_versions SET document = '{later: true}'"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := sqlstore.New(db, sqlstore.SQLite, nil).Tenants(t.Context(), []string{"a", "b"})
+	var faulty policy.FaultyTenants
+	if !errors.As(err, &faulty) || len(faulty) != 1 || faulty["b"] == nil || !strings.Contains(err.Error(), "stored version 1 does not hold any more") ||
+		len(all) != 2 || !all[0].Exists || all[0].Plan != "p" || all[1].ID != "b" {
+		t.Errorf("got %+v, %v, want a, and that b cannot be made out", all, err)
+	}
+}
+
 // What Standings says of many tenants is what is said of each.
 func TestStandings(t *testing.T) {
 	stores(t, func(t *testing.T, s *sqlstore.Store) {

@@ -156,13 +156,17 @@ func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen,
 // out goes into faulty, and is returned without what it holds of its own.
 func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenants) (limit.Tenant, error) {
 	var doc *policy.Document
+	var unread unreadError
+	var err error
 	if r.Overrides != "" {
-		var err error
-		if doc, err = s.document(ctx, s.db, r.version); err != nil {
+		if doc, err = s.document(ctx, s.db, r.version); err != nil && !errors.As(err, &unread) {
 			return limit.Tenant{}, err
 		}
 	}
-	t, err := r.row.compile(doc, s.now())
+	var t limit.Tenant
+	if err == nil {
+		t, err = r.row.compile(doc, s.now())
+	}
 	if err != nil {
 		if *faulty == nil {
 			*faulty = make(policy.FaultyTenants)

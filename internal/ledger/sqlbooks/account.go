@@ -147,6 +147,9 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 	return r, err
 }
 
+// maxOverdrawnScan bounds the rows in quarantine that a page of accounts looks through, for servers ask every ten seconds.
+const maxOverdrawnScan = 100_000
+
 // addOverdrawn notes what is in quarantine for being above what was granted.
 func addOverdrawn(ctx context.Context, s *snapshot, found []ledger.Reconciled) error {
 	if len(found) == 0 {
@@ -157,9 +160,10 @@ func addOverdrawn(ctx context.Context, s *snapshot, found []ledger.Reconciled) e
 		at[found[i].ID] = i
 	}
 	first, last := found[0].ID.Epoch, found[len(found)-1].ID.Epoch
-	rows, err := s.tx.QueryContext(ctx, `SELECT q.agent, q.epoch, q.body FROM quarantine q LEFT JOIN resolutions r ON r.quarantined = q.id
-		WHERE (q.agent, q.epoch) >= ($1, $2) AND (q.agent, q.epoch) <= ($3, $4) AND q.reason LIKE '`+ledger.OverdrawnPrefix+`%' AND r.quarantined IS NULL LIMIT $5`,
-		first.Agent, first.Epoch, last.Agent, last.Epoch, maxOverdrawn)
+	rows, err := s.tx.QueryContext(ctx, `SELECT q.agent, q.epoch, q.body FROM (SELECT id, agent, epoch, reason, body FROM quarantine
+			WHERE (agent, epoch) >= ($1, $2) AND (agent, epoch) <= ($3, $4) ORDER BY agent, epoch, seq, row_number LIMIT $5) AS q
+		LEFT JOIN resolutions r ON r.quarantined = q.id WHERE q.reason LIKE '`+ledger.OverdrawnPrefix+`%' AND r.quarantined IS NULL LIMIT $6`,
+		first.Agent, first.Epoch, last.Agent, last.Epoch, maxOverdrawnScan, maxOverdrawn)
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var id ledger.AccountID
 		var body []byte

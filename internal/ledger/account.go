@@ -130,6 +130,7 @@ func (r *Reconciled) Differences() []Difference {
 	between("returned", r.Recorded.Returned-said.Returned, LostReply, RecordLost)
 	between("spent", r.Recorded.Spent-said.Told, LostReply, RecordLost)
 	if r.Said == nil {
+		note("spent", max(r.Recorded.Spent-max(r.Recorded.Granted-r.Recorded.Unrun-r.Recorded.Returned, 0), 0), Beyond) // as far as servers know
 		return found
 	}
 	if !open {

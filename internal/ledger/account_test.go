@@ -44,6 +44,8 @@ func TestDifferences(t *testing.T) {
 			[]Difference{{AgentGone, "granted", 30}, {AgentGone, "spent", 5}, {BroughtIn, "settled", -5}}},
 		{"an agent that said nothing", StateLost, Recorded{Granted: 9, Spent: 4}, nil, 3,
 			[]Difference{{AgentGone, "granted", 9}, {AgentGone, "spent", 4}}},
+		{"one that told of more than it had, and said nothing", StateOpen, Recorded{Granted: 9, Unrun: 1, Returned: 2, Spent: 40}, nil, 3,
+			[]Difference{{InFlight, "granted", 9}, {InFlight, "unrun", 1}, {InFlight, "returned", 2}, {InFlight, "spent", 40}, {Beyond, "spent", 34}}},
 		{"out of contact", StateClosed, recorded, with(func(s *Said) { s.Spent, s.Beyond, s.Booked = 62, 7, 62 }), 62,
 			[]Difference{{Untold, "spent", 7}, {Beyond, "spent", 7}}},
 		{"to be settled", StateOpen, recorded, &agrees, 50, []Difference{{Unsettled, "settled", 5}}},

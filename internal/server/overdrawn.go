@@ -62,7 +62,6 @@ type overdrafts struct {
 // drawn is what is known of one run of leases: see ledger.Drawn.
 type drawn struct {
 	root    ledger.Epoch
-	next    int64
 	totals  map[int64]int64 // units settled, by epoch: those of which it is known
 	through int64
 	limits  map[string]*drawnLimit
@@ -163,7 +162,7 @@ func (o *overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 	defer o.tally.mu.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := &drawn{root: root, next: found.Next, totals: map[int64]int64{e.Epoch: found.Total}, through: found.Through, limits: map[string]*drawnLimit{}, read: began}
+	d := &drawn{root: root, totals: map[int64]int64{e.Epoch: found.Total}, through: found.Through, limits: map[string]*drawnLimit{}, read: began}
 	if was := o.runs[root]; was != nil {
 		d.since, d.away = was.since, was.away
 		for name, l := range was.limits {

@@ -77,7 +77,7 @@ type Books interface {
 	// no report either way: it is StateGone. An epoch that is lost or gone already stays as it
 	// is; one that is closed is ErrTaken.
 	DeclareLost(ctx context.Context, actor, reason string, e Epoch) (AgentState, error)
-	// LoseKeys declares lost the epochs whose key (Frontier.Key) was revoked or ended at least a while ago, and returns how
+	// LoseKeys declares lost the epochs whose key (Frontier.Key) was revoked at least a while ago, and returns how
 	// many it found. Such an epoch is open again with its next report, or hold, under another key. Found again, there are none.
 	LoseKeys(ctx context.Context, actor string, after time.Duration) (int, error)
 

@@ -16,7 +16,7 @@ const (
 	keySweep = time.Minute
 )
 
-// weights ends the weight of epochs whose key was revoked or has ended: their agents can report no more, and usage is
+// weights ends the weight of epochs whose key was revoked: their agents can report no more, and usage is
 // complete without them. One that comes back under another key has its weight again.
 type weights struct {
 	books ledger.Books
@@ -29,10 +29,10 @@ func (w *weights) run(ctx context.Context) {
 	for {
 		n, err := w.books.LoseKeys(ctx, closeActor, keyAfter)
 		if n > 0 {
-			w.log.Warn("agents whose keys were revoked or have ended hold no usage back any more; the audit log names them", "epochs", n)
+			w.log.Warn("agents whose keys were revoked hold no usage back any more; the audit log names them", "epochs", n)
 		}
 		if err != nil && ctx.Err() == nil {
-			w.log.Warn("whose keys have ended could not be looked up; it is tried again", "error", err)
+			w.log.Warn("whose keys were revoked could not be looked up; it is tried again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

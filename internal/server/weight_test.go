@@ -21,7 +21,7 @@ func bearing(ctx context.Context, secret string) context.Context {
 // closes. A rotation takes no weight from an agent that uses the successor.
 func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 	text := "plans: {p: {limits: [{name: requests, rate: 100/day, meter: requests}], price: {monthly: 1.00 USD}}}\ntenants: [{id: acme, plan: p}]\n"
-	inBothWorlds(t, time.Date(2026, 10, 31, 23, 0, 0, 0, time.UTC), text, func(t *testing.T, w *world) {
+	inBothWorlds(t, time.Date(2026, 10, 31, 23, 50, 0, 0, time.UTC), text, func(t *testing.T, w *world) {
 		admin, leases := w.admin(), quotav1.NewLeaseServiceClient(w.dial())
 		statements := quotav1.NewStatementServiceClient(w.dial())
 		first, err := admin.CreateKey(t.Context(), &quotav1.CreateKeyRequest{Role: "admin"})
@@ -42,7 +42,7 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 		report := func(agent, secret string, through time.Time) error {
 			t.Helper()
 			seqs[agent]++
-			r := ledger.NewReport(agent, 1, seqs[agent], seqs[agent]-1, []ledger.Row{{Slot: time.Date(2026, 10, 31, 23, 0, 0, 0, time.UTC).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: "p", Admitted: 1}}, through.UnixMilli(), false)
+			r := ledger.NewReport(agent, 1, seqs[agent], seqs[agent]-1, []ledger.Row{{Slot: time.Date(2026, 10, 31, 23, 50, 0, 0, time.UTC).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: "p", Admitted: 1}}, through.UnixMilli(), false)
 			resp, err := leases.Settle(bearing(t.Context(), secret), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
 			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
 				t.Fatalf("%s: %v", agent, resp.Receipts[0])
@@ -57,7 +57,7 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 		}
 		must(report("gone", gone.Secret, time.Now()))
 		must(report("moved", moved.Secret, time.Now()))
-		time.Sleep(2 * time.Hour)
+		time.Sleep(15 * time.Minute)
 		held := func(want string) {
 			t.Helper()
 			resp, err := statements.CloseDue(ann, &quotav1.CloseDueRequest{DryRun: true})
@@ -73,7 +73,7 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 		held("gone, moved")
 		_, err = admin.RevokeKey(ann, &quotav1.RevokeKeyRequest{Id: gone.Key.Id})
 		must(err)
-		successor, err := admin.RotateKey(ann, &quotav1.RotateKeyRequest{Id: moved.Key.Id, OverlapMs: time.Hour.Milliseconds()})
+		successor, err := admin.RotateKey(ann, &quotav1.RotateKeyRequest{Id: moved.Key.Id, OverlapMs: (10 * time.Minute).Milliseconds()})
 		must(err)
 		time.Sleep(2*time.Minute + time.Second)
 		held("moved")
@@ -82,15 +82,15 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 			!strings.Contains(agents.Agents[0].Reason, "its key "+gone.Key.Id+" was revoked at") || agents.Agents[1].State != ledger.StateOpen || agents.Agents[1].Key != moved.Key.Id {
 			t.Errorf("agents: %v, %v, want the first lost for its key", agents, err)
 		}
-		must(report("moved", successor.Secret, time.Now().Add(-2*time.Hour)))
-		time.Sleep(2 * time.Hour)
+		must(report("moved", successor.Secret, time.Now().Add(-15*time.Minute)))
+		time.Sleep(15 * time.Minute)
 		held("moved")
 		if report("moved", moved.Secret, time.Now()) == nil {
 			t.Error("the old key is still good")
 		}
 		seqs["moved"]--
 		// It was not gone: what it brings under another key is settled, and counts on the period while that is open.
-		must(report("gone", create("gone").Secret, time.Now().Add(-3*time.Hour)))
+		must(report("gone", create("gone").Secret, time.Now().Add(-30*time.Minute)))
 		held("gone, moved")
 		if got := w.settled(ledger.Query{}); got["requests"].Admitted != 4 {
 			t.Errorf("settled %+v, want 4 units", got)

@@ -41,7 +41,10 @@ func paidParts(of *billing.Input, before int64) []ledger.Part {
 	parts := []ledger.Part{}
 	from := int64(math.MinInt64)
 	for _, r := range of.Elsewhere {
-		if r.From > 0 && r.From < before { // 0 is the beginning of all slots
+		if r.From >= before {
+			break
+		}
+		if r.From > 0 { // 0 is the beginning of all slots
 			parts = append(parts, ledger.Part{Tenant: of.Tenant, From: from, To: r.From})
 		}
 		from = r.To

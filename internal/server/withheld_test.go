@@ -136,6 +136,27 @@ func testQuarantineHoldsWhoPaysForItsSlot(t *testing.T, on engine) {
 	}
 }
 
+// A tenant that is to be paid for by another from the period's end on still waits for its own.
+func TestQuarantineOfATenantThatLeavesAtThePeriodsEnd(t *testing.T) {
+	b := newBilled(t)
+	tree := func(pays string) string {
+		return strings.Replace(pricedPolicy, "tenants: [{id: acme, plan: free}]",
+			"tenants: [{id: org, plan: paid}, {id: acme, plan: paid, parent: org, billing: {pays: "+pays+"}}]", 1)
+	}
+	if err := b.applyText(tree("self")); err != nil {
+		t.Fatal(err)
+	}
+	b.settle("gw", time.Date(2026, 10, 7, 0, 0, 0, 0, time.UTC), 700, b.at) // its clock is ahead
+	b.at = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	if err := b.applyText(tree("parent")); err != nil {
+		t.Fatal(err)
+	}
+	b.at = b.at.Add(time.Hour)
+	b.settle("gw", b.at, 0, b.at)
+	_, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme"})
+	b.refused("of a tenant that left at the edge", err, "1 rows of tenant acme with 700 units")
+}
+
 // Whoever pays for a tenant waits for what is in quarantine of it.
 func TestPayersWaitForQuarantineOfMembers(t *testing.T) {
 	b := newBilled(t)

@@ -101,10 +101,10 @@ func lostKeys(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	clock.Advance(time.Minute)
 	sweep("under a good key", 0)
-	end("k2", "expires_ms", clock.Now().Add(time.Hour))
-	sweep("a key that will end", 0)
 	end("k2", "expires_ms", clock.Now().Add(-time.Minute))
-	sweep("a key that ended", 3)
+	sweep("a key that ended by itself", 0)
+	end("k2", "revoked_ms", clock.Now().Add(-time.Minute))
+	sweep("and was revoked", 3)
 	complete("of those whose keys are good, or that had none", second)
 	verify(t, s)
 }

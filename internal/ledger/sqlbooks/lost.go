@@ -58,10 +58,11 @@ func (c *change) lose(ctx context.Context, f *ledger.Frontier, reason string) er
 // lostPage is how many epochs one transaction loses: while it lasts, no policy changes, and their agents' reports wait.
 const lostPage = 100
 
-// keyless are the epochs that hold usage back and whose key is good no more.
-const keyless = `SELECT f.agent, f.epoch, k.id, k.revoked_ms, k.expires_ms FROM frontier f JOIN access_keys k ON k.id = f.key_id
+// keyless are the epochs that hold usage back and whose key was revoked. One whose key came to its end may go on under the next when it
+// starts again, and has what is in its journal to tell: it is as silent as any other.
+const keyless = `SELECT f.agent, f.epoch, k.id, k.revoked_ms FROM frontier f JOIN access_keys k ON k.id = f.key_id
 	WHERE f.state <> 'closed' AND f.state IN ('open', 'fenced') AND f.seen_ms > $1
-	AND (k.revoked_ms BETWEEN 1 AND $2 OR k.expires_ms BETWEEN 1 AND $2) ORDER BY f.agent, f.epoch LIMIT $3`
+	AND k.revoked_ms BETWEEN 1 AND $2 ORDER BY f.agent, f.epoch LIMIT $3`
 
 // LoseKeys is ledger.Books'. Keys are read from the policy store's table: its transactions are the books' too.
 func (b *Books) LoseKeys(ctx context.Context, actor string, after time.Duration) (lost int, err error) {
@@ -79,9 +80,9 @@ func (b *Books) losePage(ctx context.Context, actor string, after time.Duration)
 		return 0, err
 	}
 	type found struct {
-		epoch            ledger.Epoch
-		key              string
-		revoked, expires int64
+		epoch   ledger.Epoch
+		key     string
+		revoked int64
 	}
 	var all []found
 	read := func(tx *sql.Tx) error {
@@ -89,7 +90,7 @@ func (b *Books) losePage(ctx context.Context, actor string, after time.Duration)
 		rows, err := tx.QueryContext(ctx, keyless, now.Add(-ledger.SilentAfter).UnixMilli(), now.Add(-after).UnixMilli(), lostPage)
 		return each(rows, err, func(rows *sql.Rows) error {
 			var f found
-			err := rows.Scan(&f.epoch.Agent, &f.epoch.Epoch, &f.key, &f.revoked, &f.expires)
+			err := rows.Scan(&f.epoch.Agent, &f.epoch.Epoch, &f.key, &f.revoked)
 			all = append(all, f)
 			return err
 		})
@@ -114,11 +115,7 @@ func (b *Books) losePage(ctx context.Context, actor string, after time.Duration)
 			if err != nil {
 				return err
 			}
-			why := fmt.Sprintf("its key %s was revoked at %s", k.key, stamp(k.revoked))
-			if k.revoked == 0 {
-				why = fmt.Sprintf("its key %s ended at %s", k.key, stamp(k.expires))
-			}
-			if err := ch.lose(ctx, &f, why); err != nil {
+			if err := ch.lose(ctx, &f, fmt.Sprintf("its key %s was revoked at %s", k.key, stamp(k.revoked))); err != nil {
 				return err
 			}
 			lost++

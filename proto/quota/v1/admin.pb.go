@@ -2075,7 +2075,7 @@ type Agent struct {
 	State string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
 	// The id of the key of its last report or first lease; empty where none was asked for.
 	Key string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
-	// Why it is fenced, or was declared lost: by an operator, or because its key was revoked or has ended.
+	// Why it is fenced, or was declared lost: by an operator, or because its key was revoked.
 	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -13,6 +13,9 @@ type Drawn struct {
 	Total   int64 // units settled under the epoch asked for
 	Through int64 // all usage before is settled under one of them, Unix milliseconds; 0 where nothing is
 	Limits  map[string]DrawnLimit
+	// Recorded is when servers last recorded a renewal of it, Unix milliseconds; 0 where they never did. Renewals are recorded every
+	// ten seconds.
+	Recorded int64
 	// Partial is set where more is in quarantine than was looked at: some of Settled is.
 	Partial bool
 }

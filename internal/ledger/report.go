@@ -44,8 +44,10 @@ type Report struct {
 	// epoch's frontier notes it.
 	Key string
 	// Overdrawn says of rows, by their places, why they go to quarantine for being above what the agent was granted. It is no part
-	// of the report. With ErrUnchecked the whole report is Unavailable.
+	// of the report.
 	Overdrawn map[int]error
+	// Unchecked is set where that is not known now: the report is to be sent again. Likewise.
+	Unchecked bool
 }
 
 // BarredPrefix begins the reason of a row that is in quarantine because it was Barred. Such rows hold back no statement: whoever

@@ -25,8 +25,9 @@ type claim struct {
 
 // claims are those of one call, in its order.
 type claims struct {
-	o   *overdrafts
-	all []claim
+	o     *overdrafts
+	all   []claim
+	reads int // of the ledger
 }
 
 // check sets Overdrawn of reports; note is told what became of them.
@@ -37,12 +38,10 @@ func (o *overdrafts) check(ctx context.Context, reports []ledger.Report) *claims
 	cs := &claims{o: o, all: make([]claim, 0, len(reports))}
 	for i := range reports {
 		r := &reports[i]
-		r.Overdrawn = nil
+		r.Overdrawn, r.Unchecked = nil, false
 		c := claim{report: r}
 		cs.judge(ctx, &c)
-		if c.wait != "" {
-			r.Overdrawn = map[int]error{0: ledger.ErrUnchecked}
-		}
+		r.Unchecked = c.wait != ""
 		cs.all = append(cs.all, c)
 	}
 	return cs
@@ -157,6 +156,10 @@ func (cs *claims) look(ctx context.Context, c *claim, bounds map[string]bound, l
 	c.buckets = bucketsOf(rows, c.units)
 	for attempt := 0; ; attempt++ {
 		if !known {
+			if cs.reads++; cs.reads > drawnReads {
+				c.d, c.wait = nil, fmt.Sprintf("what more than %d runs of leases were granted is not read at once; send again", drawnReads)
+				return
+			}
 			if err := o.load(ctx, e, c.units); err != nil {
 				c.d, c.wait = nil, "what its agent was granted cannot be read now: "+err.Error()
 				return
@@ -205,11 +208,12 @@ func (cs *claims) outageLocked(c *claim, bounds map[string]bound) {
 	if from == 0 {
 		from = c.report.Through - overdrawnLate.Milliseconds()
 	}
-	seconds := float64(max(c.report.Through-from, 0)) / 1000
+	outage := min(time.Duration(max(c.report.Through-from, 0))*time.Millisecond, c.d.quiet+cs.o.now().Sub(c.d.renewed))
 	c.outage = make(map[string]int64, len(c.units))
 	for name := range c.units {
 		if l := c.d.limits[name]; l != nil && l.recorded.Granted > 0 {
-			c.outage[name] = int64(min(math.Ceil(bounds[name].rate*seconds)*float64(c.buckets[name]), ledger.MaxTotal/2))
+			each := math.Ceil(bounds[name].rate * outage.Seconds())
+			c.outage[name] = int64(min(each*float64(min(c.buckets[name], overdrawnBuckets)), ledger.MaxTotal/2))
 		}
 	}
 }

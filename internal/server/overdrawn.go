@@ -31,6 +31,8 @@ const (
 	overdrawnTrust = 10 * time.Minute
 	// overdrawnAgain bounds how often one agent's account is read.
 	overdrawnAgain = time.Second
+	// drawnReads bounds the readings of one call: an agent that makes up epochs has the ledger read for each.
+	drawnReads = 16
 	// drawnTimeout bounds one reading.
 	drawnTimeout = 2 * time.Second
 	// maxDrawn bounds the limits that are remembered, over all agents, some 200 bytes each, and maxRuns the agents' runs of leases, some
@@ -68,6 +70,10 @@ type drawn struct {
 	read    time.Time
 	since   time.Time // when a report of it first did not fit; zero where the last one did
 	away    time.Time // when the lease store last did not answer a renewal
+	// renewed is when a renewal was last answered, or at the latest when this was first read, and quiet how long there was none, of times above overdrawnLate:
+	// usage of other times is no outage's, whatever its agent says.
+	renewed time.Time
+	quiet   time.Duration
 	refuse  time.Time // until then what does not fit is sent back unread
 	why     string    // and told this
 }
@@ -77,21 +83,28 @@ type drawnLimit struct {
 	settled  int64
 	outage   int64 // units that the limit may have admitted meanwhile, where nobody could be asked
 	buckets  int   // the most that a report had
-	free     bool
+	free     bool  // a tenant has it without a bound
+	// forgiven is units that were settled above what was granted when the ledger was read: they were judged by the server that settled
+	// them, or needed no lease.
+	forgiven int64
 }
 
 // granted is what was leased and not given back, and what renewals told as spent: that is charged to the bucket, with a lease or without.
 func (l *drawnLimit) granted() int64 {
 	r := &l.recorded
 	n := min(max(r.Granted-r.Unrun-r.Returned, 0), ledger.MaxTotal) + min(r.Spent, ledger.MaxTotal)
-	return n + n/overdrawnPart
+	return n + n/overdrawnPart + l.forgiven
 }
 
-// carry keeps what the ledger does not say.
-func (l *drawnLimit) carry(was *drawnLimit) {
-	if l != nil {
+// forgive is called when the ledger was read, with what was known before; nil for nothing. Of the margin, what this server let through
+// stays used.
+func (l *drawnLimit) forgive(was *drawnLimit) {
+	used := int64(0)
+	if was != nil {
 		l.outage, l.buckets, l.free = was.outage, was.buckets, was.free
+		used = max(was.settled-was.granted(), 0)
 	}
+	l.forgiven = max(l.settled-l.granted()-used, 0)
 }
 
 func newOverdrafts(books ledger.Books, judge *Judge, v *view, log *slog.Logger, now func() time.Time, r prometheus.Registerer) (*overdrafts, error) {
@@ -125,7 +138,15 @@ func (o *overdrafts) renewed(e ledger.Epoch) (d *drawn, done func()) {
 	return o.of[e], o.mu.Unlock
 }
 
-// granted notes a renewal that was granted; nil notes nothing.
+// answered notes that a renewal was granted now.
+func (d *drawn) answered(now time.Time) {
+	if silent := now.Sub(d.renewed); silent > overdrawnLate {
+		d.quiet += silent
+	}
+	d.renewed = now
+}
+
+// granted adds what was granted; nil adds to nothing.
 func (d *drawn) granted(o *overdrafts, name string, r ledger.Recorded) {
 	if d != nil {
 		if l := o.limitLocked(d, name); l != nil {
@@ -162,13 +183,18 @@ func (o *overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 	defer o.tally.mu.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	d := &drawn{root: root, totals: map[int64]int64{e.Epoch: found.Total}, through: found.Through, limits: map[string]*drawnLimit{}, read: began}
-	if was := o.runs[root]; was != nil {
-		d.since, d.away = was.since, was.away
-		for name, l := range was.limits {
-			if l.outage > 0 || l.buckets > 0 || l.free {
-				o.limitLocked(d, name).carry(l)
-			}
+	d := &drawn{
+		root: root, totals: map[int64]int64{e.Epoch: found.Total}, through: found.Through, limits: map[string]*drawnLimit{}, read: began,
+		renewed: began,
+	}
+	if found.Recorded > 0 {
+		d.renewed = time.UnixMilli(found.Recorded)
+	}
+	was := o.runs[root]
+	if was != nil {
+		d.since, d.away, d.renewed, d.quiet = was.since, was.away, was.renewed, was.quiet
+		for name := range was.limits {
+			o.limitLocked(d, name)
 		}
 		o.dropLocked(was)
 	}
@@ -182,6 +208,7 @@ func (o *overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 	own := func(a *ledger.Account) {
 		if of := a.ID.Epoch; of.Agent == e.Agent && of.Epoch >= found.Root && (found.Next == 0 || of.Epoch < found.Next) {
 			d.granted(o, a.ID.Limit, a.Recorded)
+			d.renewed = began
 		}
 	}
 	for i := range o.tally.under {
@@ -198,11 +225,11 @@ func (o *overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 		}
 	}
 	for name, l := range d.limits {
-		// More is settled than was ever granted, and was no case for quarantine: usage that needs no lease is among it.
-		r := &l.recorded
-		ever := min(r.Granted, ledger.MaxTotal) + min(r.Spent, ledger.MaxTotal)
-		margin, ok := o.marginOf(name)
-		l.free = l.free || ok && !found.Partial && l.settled > ever+ever/overdrawnPart+2*overdrawnBuckets*margin+l.outage
+		if was == nil {
+			l.forgive(nil)
+		} else {
+			l.forgive(was.limits[name])
+		}
 	}
 	o.runs[root], o.of[root], o.of[e] = d, d, d
 	for id, other := range o.runs {
@@ -223,12 +250,6 @@ func (o *overdrafts) limitsOf(version int64) (bounds, bool) {
 		v, _ = o.judge.limitsOf(o.view.current().version())
 	}
 	return v, ok
-}
-
-// marginOf is the margin of a limit in the policy in force.
-func (o *overdrafts) marginOf(name string) (int64, bool) {
-	v, ok := o.judge.limitsOf(o.view.current().version())
-	return v.limits[name].margin, ok
 }
 
 func (o *overdrafts) dropLocked(d *drawn) {

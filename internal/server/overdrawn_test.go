@@ -43,6 +43,7 @@ type thief struct {
 	agent      string
 	epoch, seq int64
 	total      int64
+	behind     time.Duration // what it says that its reports end before now
 }
 
 func (w *world) thief(agent string, epoch int64) *thief {
@@ -53,7 +54,7 @@ func (w *world) thief(agent string, epoch int64) *thief {
 func (f *thief) settle(rows ...ledger.Row) time.Duration {
 	f.w.t.Helper()
 	f.seq++
-	r := ledger.NewReport(f.agent, f.epoch, f.seq, f.total, ledger.MergeRows(rows), time.Now().UnixMilli(), false)
+	r := ledger.NewReport(f.agent, f.epoch, f.seq, f.total, ledger.MergeRows(rows), time.Now().Add(-f.behind).UnixMilli(), false)
 	f.total = r.After
 	for began := time.Now(); ; time.Sleep(time.Second) {
 		resp, err := f.api.Settle(f.w.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
@@ -155,6 +156,61 @@ func TestAKeySettlesWhatItNeverLeased(t *testing.T) {
 			t.Errorf("reconciliation names %d units settled above granted, want %d", differ, units)
 		}
 	})
+}
+
+// A thief that knows the protocol gains nothing by saying that its usage is of long ago, nor by usage of a version on trial, which
+// nobody bills.
+func TestAThiefWhoKnowsTheProtocol(t *testing.T) {
+	for _, trick := range []string{"an outage of a year", "a trial", "a restart after a trial"} {
+		t.Run(trick, func(t *testing.T) {
+			inWorld(t, time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC), overdrawnPolicy, func(t *testing.T, w *world) {
+				trial, err := w.policy.SetShadow(t.Context(), "ann", w.parse(strings.Replace(overdrawnPolicy, "100/second", "90/second", 1)), false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				f := w.thief("gw-1", time.Now().UnixMicro())
+				if _, err := f.api.Renew(t.Context(), &quotav1.RenewRequest{Agent: f.agent, Epoch: f.epoch, Renewals: []*quotav1.Renewal{
+					{Limit: "requests", Tenant: "acme", Number: 1, Began: 1, Waiting: 1},
+				}}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(15 * time.Second)
+				switch trick {
+				case "an outage of a year":
+					f.behind = 365 * 24 * time.Hour
+					f.settle()
+					f.behind = 2 * time.Minute
+				default:
+					r := usageOf("requests", "requests", 1_000_000_000)
+					r.Version = trial.Version
+					f.settle(r)
+				}
+				if trick == "a restart after a trial" {
+					w.stop()
+					w.start()
+					f = w.thief("gw-1", time.Now().UnixMicro())
+				}
+				f.settle(usageOf("requests", "requests", 10_000_000))
+				for left := true; left; {
+					if _, left, err = w.ledger.Fold(t.Context(), time.Now()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				billed := int64(0)
+				for _, k := range w.kept() {
+					rows, err := ledger.DecodeRows(k.Body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					billed -= rows[0].Admitted
+				}
+				if billed += 10_000_000; billed > 100*60+200 {
+					t.Errorf("%d units of 10,000,000 are settled, want no more than a lease, a margin and a minute of the limit", billed)
+				}
+			})
+		})
+	}
 }
 
 func (w *world) gathered(name string) (sum float64) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +16,14 @@ import (
 // slowParents is a policy store that says who is above whom after a while.
 type slowParents struct {
 	policy.Store
-	after time.Duration
-	asked int
+	after atomic.Int64 // a time.Duration
+	asked atomic.Int64
 }
 
 func (s *slowParents) Parents(ctx context.Context, ids, _ []string) ([]string, error) {
-	s.asked++
+	s.asked.Add(1)
 	select {
-	case <-time.After(s.after):
+	case <-time.After(time.Duration(s.after.Load())):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -36,7 +37,8 @@ func (s *slowParents) Parents(ctx context.Context, ids, _ []string) ([]string, e
 // which tenants are above, it is not known of others what they are, and afterwards what was known holds.
 func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowParents{after: time.Hour}
+		store := new(slowParents)
+		store.after.Store(int64(time.Hour))
 		key, err := newScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"shop"}}}, &view{store: store})
 		if err != nil {
 			t.Fatal(err)
@@ -60,14 +62,14 @@ func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 		ask("while the store hangs", undecided, aboveWait)
 		ask("while it goes on hanging", undecided, 0)
 		time.Sleep(aboveTimeout + aboveEvery)
-		store.after = 10 * time.Millisecond
+		store.after.Store(int64(10 * time.Millisecond))
 		ask("once it answers", above, aboveWait)
-		store.asked = 0
+		store.asked.Store(0)
 		ask("from memory", above, 0)
-		if store.asked != 0 {
-			t.Errorf("the store was asked %d times for what is known", store.asked)
+		if n := store.asked.Load(); n != 0 {
+			t.Errorf("the store was asked %d times for what is known", n)
 		}
-		store.after = time.Hour
+		store.after.Store(int64(time.Hour))
 		time.Sleep(aboveEvery)
 		key.changed([]limit.Tenant{{ID: "org", Parent: "holding"}})
 		ask("when those above changed, and it hangs", above, aboveWait)

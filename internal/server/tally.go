@@ -107,6 +107,9 @@ func (t *tally) answered(agent string, epoch int64, requests []*quotav1.Renewal,
 		a.Claimed = false
 		noted := ledger.Recorded{Granted: answers[j].Grant.Most(), Unrun: r.Unrun(), Returned: r.Held, Spent: max(r.Admitted-r.Told, 0)}
 		a.Recorded.Add(noted)
+		if drawn != nil {
+			drawn.answered(t.over.now())
+		}
 		drawn.granted(t.over, p.Limit, noted)
 	}
 }

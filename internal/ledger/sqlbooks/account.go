@@ -37,10 +37,11 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 			return err
 		}
 		add, err := tx.PrepareContext(ctx, `INSERT INTO leases (agent, epoch, limit_name, granted, unrun, returned, spent,
-				said_number, said_granted, said_unrun, said_returned, said_told, said_spent, said_beyond, said_held, said_booked)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+				recorded_ms, said_number, said_granted, said_unrun, said_returned, said_told, said_spent, said_beyond, said_held, said_booked)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 			ON CONFLICT (agent, epoch, limit_name) DO UPDATE SET granted = `+Added("leases", "granted")+", unrun = "+Added("leases", "unrun")+
-			", returned = "+Added("leases", "returned")+", spent = "+Added("leases", "spent"))
+			", returned = "+Added("leases", "returned")+", spent = "+Added("leases", "spent")+
+			", recorded_ms = CASE WHEN excluded.recorded_ms > leases.recorded_ms THEN excluded.recorded_ms ELSE leases.recorded_ms END")
 		if err != nil {
 			return err
 		}
@@ -55,8 +56,12 @@ func (b *Books) Record(ctx context.Context, server string, number int64, account
 		for i := range accounts {
 			id, r, s := accounts[i].ID, accounts[i].Recorded, accounts[i].Said
 			var err error
-			if !accounts[i].Claimed || r != (ledger.Recorded{}) {
-				_, err = add.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, r.Granted, r.Unrun, r.Returned, r.Spent)
+			at := int64(0)
+			if r != (ledger.Recorded{}) {
+				at = now.UnixMilli()
+			}
+			if !accounts[i].Claimed || at > 0 {
+				_, err = add.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, r.Granted, r.Unrun, r.Returned, r.Spent, at)
 			}
 			if err == nil && s != nil {
 				_, err = say.ExecContext(ctx, id.Epoch.Agent, id.Epoch.Epoch, id.Limit, s.Number, s.Granted, s.Unrun, s.Returned, s.Told, s.Spent, s.Beyond, s.Held, s.Booked)

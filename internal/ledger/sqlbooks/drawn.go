@@ -36,6 +36,9 @@ func (s *snapshot) drawn(ctx context.Context, e ledger.Epoch) (d ledger.Drawn, e
 			WHERE agent = $1 AND epoch >= $2 AND epoch < $3`, e.Agent, d.Root, to, e.Epoch).Scan(&d.Total, &d.Through); err != nil {
 		return d, fmt.Errorf("read frontiers: %w", err)
 	}
+	if err := s.tx.QueryRowContext(ctx, "SELECT coalesce(max(recorded_ms), 0) FROM leases WHERE agent = $1 AND epoch = $2", e.Agent, d.Root).Scan(&d.Recorded); err != nil {
+		return d, fmt.Errorf("read leases: %w", err)
+	}
 	rows, err := s.tx.QueryContext(ctx, `SELECT a.limit_name, coalesce(l.granted, 0), coalesce(l.unrun, 0), coalesce(l.returned, 0), coalesce(l.spent, 0), coalesce(s.units, 0)
 		FROM (SELECT limit_name FROM leases WHERE agent = $1 AND epoch >= $2 AND epoch < $3
 			UNION SELECT limit_name FROM settled WHERE agent = $1 AND epoch >= $2 AND epoch < $3) AS a

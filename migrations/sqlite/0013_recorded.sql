@@ -1,0 +1,5 @@
+-- When servers last recorded a renewal of an account: since then its agent may have admitted while nobody could be asked.
+-- 0 for accounts from before.
+-- +goose Up
+
+ALTER TABLE leases ADD COLUMN recorded_ms INTEGER NOT NULL DEFAULT 0;

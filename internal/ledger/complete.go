@@ -13,13 +13,16 @@ const maxLagging = 100
 // over leaves more behind; the others count as lost.
 const OpenEpochs = 100
 
+// OpenEpochsOfKey is the same of all agents under one key, so that one that makes up agents is bounded too.
+const OpenEpochsOfKey = 20_000
+
 // Completeness says through when all usage is in, and which agents hold that
 // back by more than two slots.
 //
 // It is the earliest Through over the epochs that matter, and at most now. An epoch
 // matters if it is touched: it settled usage of what is asked for, or holds or held leases of it. Servers note that
 // before it can spend (Hold), so that no other can have usage under way. Closed
-// epochs do not matter, nor those that are lost (StateAt), nor more than OpenEpochs of an agent; a
+// epochs do not matter, nor those that are lost (StateAt), nor more than OpenEpochs of an agent and OpenEpochsOfKey of a key; a
 // fenced epoch matters until it is silent, for what its agent still held. An epoch that has settled nothing yet is
 // complete until its first lease.
 //
@@ -35,7 +38,7 @@ func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now
 	complete := now.UnixMilli()
 	epochs = slices.Clone(epochs)
 	slices.SortFunc(epochs, func(a, b Frontier) int { return cmp.Or(cmp.Compare(b.Seen, a.Seen), b.Epoch.compare(a.Epoch)) })
-	of := make(map[string]int)
+	of, ofKey := make(map[string]int), make(map[string]int)
 	var lagging []string
 	for i := range epochs {
 		f := &epochs[i]
@@ -47,6 +50,11 @@ func Completeness(epochs []Frontier, touched func(Epoch) bool, settled bool, now
 		}
 		if of[f.Epoch.Agent]++; of[f.Epoch.Agent] > OpenEpochs {
 			continue
+		}
+		if f.Key != "" {
+			if ofKey[f.Key]++; ofKey[f.Key] > OpenEpochsOfKey {
+				continue
+			}
 		}
 		through := f.through()
 		complete = min(complete, through)

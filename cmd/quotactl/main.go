@@ -11,6 +11,8 @@ import (
 )
 
 func main() {
+	// Writing to a pipe that nobody reads fails instead of ending the process, which has a key to revoke then.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := quotactl.Main(ctx, os.Args[1:], quotactl.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	stop()

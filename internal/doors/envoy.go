@@ -100,6 +100,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	}
 	m := e.mapping()
 	if m == nil {
+		e.owed.blind.Add(1)
 		e.metrics.count(doorEnvoy, resultUnavailable)
 		return nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
 	}
@@ -163,7 +164,8 @@ func (e *Envoy) refuseLarge(ctx context.Context, questions []client.Request) []c
 	return decisions
 }
 
-// book books what descriptors report after the fact, now or when it can be. On an error nothing was taken for any descriptor of the call.
+// book books what descriptors report after the fact, now or when it can be. On an error nothing was taken for any descriptor of the call, and
+// the reports are lost: Envoy ignores the answer, so the log and the count say it.
 func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	if len(reports) == 0 {
 		return nil
@@ -177,6 +179,9 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	case later(err) && e.owed.keep(reports):
 		e.metrics.count(doorEnvoy, resultOwed)
 		return nil
+	}
+	e.owed.lost(err, reports...)
+	switch {
 	case !errors.As(err, &why):
 	case why.Reason == client.ReasonInvalid:
 		e.metrics.count(doorEnvoy, resultBadRequest)

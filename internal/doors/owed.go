@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/f4ee788f/quota/pkg/client"
@@ -26,6 +27,9 @@ type owed struct {
 	client  EnvoyClient
 	metrics *Metrics
 	log     *slog.Logger
+
+	// blind is the calls that came while no policy was known, and were not logged yet: what is a report among them nobody can say.
+	blind atomic.Int64
 
 	booking sync.Mutex // one at a time
 
@@ -135,6 +139,13 @@ func (o *owed) lost(why error, reports ...client.Request) {
 	}
 }
 
+// sayBlind says how many calls came while no policy was known: one line for all, for until then each request of Envoy's is one.
+func (o *owed) sayBlind() {
+	if n := o.blind.Swap(0); n > 0 {
+		o.log.Error("no policy is known, so that usage reported in Envoy's calls is lost", "calls", n)
+	}
+}
+
 // run tries until ctx ends.
 func (o *owed) run(ctx context.Context) {
 	tick := time.NewTicker(owedEvery)
@@ -142,6 +153,7 @@ func (o *owed) run(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+			o.sayBlind()
 			o.book(ctx)
 		case <-ctx.Done():
 			return
@@ -154,6 +166,7 @@ var errEnded = errors.New("it could not be booked before the agent ended")
 
 // end tries once more, and says what is lost.
 func (o *owed) end() {
+	o.sayBlind()
 	o.book(context.Background())
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -77,6 +78,10 @@ func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
 			t.Errorf("a tenant's reports leave no room for another's: %v", err)
 		}
 		kept++
+		if n := strings.Count(logged.String(), "tenant=acme units=7"); n != 1 {
+			t.Errorf("one report has no room to wait, and the log says %q", &logged)
+		}
+		logged.Reset()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := h.booked.Load(); n != 0 {
@@ -98,4 +103,89 @@ func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
 			t.Errorf("a report of 7 units is lost, and the log says %q", &logged)
 		}
 	})
+}
+
+// A report that is refused for good is lost to all but the log and the count: Envoy ignores the answer to it.
+func TestRefusedReportsAreLogged(t *testing.T) {
+	for why, want := range map[client.Reason]codes.Code{
+		client.ReasonNoPlan:  codes.FailedPrecondition,
+		client.ReasonInvalid: codes.InvalidArgument,
+		client.ReasonClosed:  codes.Unavailable,
+	} {
+		t.Run(why.String(), func(t *testing.T) {
+			h := new(hesitant)
+			h.why.Store(int64(why))
+			var logged bytes.Buffer
+			registry := prometheus.NewRegistry()
+			m, err := NewMetrics(registry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := NewEnvoy(h, m, slog.New(slog.NewTextHandler(&logged, nil)))
+			_, err = e.ShouldRateLimit(t.Context(), edge(own(descriptor("tenant=acme", "used="), 7)))
+			if status.Code(err) != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if !strings.Contains(logged.String(), "tenant=acme units=7") {
+				t.Errorf("a report of 7 units is lost, and the log says %q", &logged)
+			}
+			if n := lostCount(t, registry); n != 1 {
+				t.Errorf("a report is lost, and %v are counted", n)
+			}
+		})
+	}
+}
+
+// While no policy is known a report cannot be told from a question: that some may be lost is said each second, and at the end.
+func TestReportsWithoutAPolicyAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		e := NewEnvoy(new(ignorant), newMetrics(t), slog.New(slog.NewTextHandler(&logged, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		go e.Run(ctx)
+		ask := func() {
+			t.Helper()
+			if _, err := e.ShouldRateLimit(ctx, edge(own(descriptor("tenant=acme", "used="), 7))); status.Code(err) != codes.Unavailable {
+				t.Fatalf("without a policy: got %v, want UNAVAILABLE", err)
+			}
+		}
+		ask()
+		ask()
+		time.Sleep(3 * owedEvery)
+		synctest.Wait()
+		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "calls=2") {
+			t.Errorf("two calls may have lost reports, and the log says %q", got)
+		}
+		cancel()
+		synctest.Wait()
+		logged.Reset()
+		ask()
+		if e.End(); !strings.Contains(logged.String(), "calls=1") {
+			t.Errorf("one more may have by the end, and the log says %q", &logged)
+		}
+	})
+}
+
+// ignorant is a client that knows no policy.
+type ignorant struct{ hesitant }
+
+func (*ignorant) PolicyVersion() int64 { return 0 }
+
+// lostCount is the reports that are counted as lost.
+func lostCount(t *testing.T, registry *prometheus.Registry) (n float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == resultLost {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
 }

@@ -2,8 +2,11 @@ package boot_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -31,8 +34,8 @@ var update = flag.Bool("update", false, "write docs/roles.md anew, of what serve
 // roles are the table's columns: who calls.
 var roles = []string{"nobody", "viewer", "operator", "admin", "agent", "backfill", "open"}
 
-// route is how REST reaches a method.
-type route struct{ method, path string }
+// route is how REST reaches a method; body is the field that is the request's body, * for the whole message, and empty where it has none.
+type route struct{ method, path, body string }
 
 // routes reads proto/rest.yaml, by the methods' full names.
 func routes(t *testing.T) map[string]route {
@@ -51,12 +54,12 @@ func routes(t *testing.T) map[string]route {
 	for _, rule := range file.HTTP.Rules {
 		for _, verb := range []string{"get", "post", "put", "delete"} {
 			if path, ok := rule[verb]; ok {
-				all[rule["selector"]] = route{strings.ToUpper(verb), path}
+				all[rule["selector"]] = route{strings.ToUpper(verb), path, rule["body"]}
 			}
 		}
 	}
 	// A file is served beside the services.
-	all["quota.v1.UsageService.ExportBreakdown"] = route{"GET", "/v1/usage/export"}
+	all["quota.v1.UsageService.ExportBreakdown"] = route{"GET", "/v1/usage/export", ""}
 	return all
 }
 
@@ -146,31 +149,72 @@ func answer(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDes
 	return "yes"
 }
 
-// rest is the same of a route.
-func (n *node) rest(r route, key string) string {
+// at is the request's path with its parameters, of what the message says; a part of the path that it does not say is 1.
+func (r route) at(m protoreflect.Message) string {
+	fields, inPath := m.Descriptor().Fields(), make(map[protoreflect.Name]bool)
 	path := r.path
 	for {
-		begin := strings.IndexByte(path, '{')
-		if begin < 0 {
+		before, rest, ok := strings.Cut(path, "{")
+		if !ok {
 			break
 		}
-		end := strings.IndexByte(path, '}')
-		path = path[:begin] + "1" + path[end+1:]
+		param, after, _ := strings.Cut(rest, "}")
+		name, long := strings.CutSuffix(param, "=**")
+		inPath[protoreflect.Name(name)] = true
+		value := "1"
+		if f := fields.ByName(protoreflect.Name(name)); m.Has(f) && (long || !strings.Contains(m.Get(f).String(), "/")) {
+			value = m.Get(f).String()
+		}
+		path = before + value + after
 	}
 	if strings.HasSuffix(path, "/reports/1/1/1") {
 		path = strings.Replace(path, "/reports/1/", "/reports/gw-1/", 1)
 	}
-	body := ""
-	if r.method == "POST" || r.method == "PUT" {
-		body = "{}"
+	if r.method != "GET" {
+		return path
 	}
-	switch code, _ := n.call(r.method, path, key, body); code {
+	if f := fields.ByName("breakdown"); f != nil { // a file is asked for by the fields of what is in it
+		m = m.Get(f).Message()
+	}
+	query := make(url.Values)
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if !inPath[f.Name()] {
+			query.Set(string(f.Name()), v.String())
+		}
+		return true
+	})
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path
+}
+
+// rest is the same of a route: how a call of it with the message was let in.
+func (n *node) rest(r route, key string, req *dynamicpb.Message) string {
+	n.t.Helper()
+	body, whole := "", proto.Message(req)
+	if r.body != "" {
+		if r.body != "*" {
+			whole = req.Get(req.Descriptor().Fields().ByName(protoreflect.Name(r.body))).Message().Interface()
+		}
+		text, err := protojson.Marshal(whole)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		body = string(text)
+	}
+	code, said := n.call(r.method, r.at(req), key, body)
+	var refusal struct{ Message string }
+	switch code {
 	case 401:
 		return "key"
 	case 403:
 		return "no"
-	case 404, 405, 501:
-		if code != 404 {
+	case 405, 501:
+		return "not served"
+	case 404:
+		// That there is no such thing is said in a service's words; that there is no such path in the router's own.
+		if json.Unmarshal([]byte(said), &refusal) != nil || refusal.Message == http.StatusText(code) {
 			return "not served"
 		}
 	}
@@ -213,17 +257,33 @@ func TestWhoMayCallWhat(t *testing.T) {
 		r, has := byREST[string(m.FullName())]
 		cells := make([]string, 0, len(roles))
 		for _, role := range roles {
-			cell := answer(t.Context(), conns[role], m, message(m, ""))
+			req := message(m, "")
+			cell := answer(t.Context(), conns[role], m, req)
 			if has {
 				n := closed
 				if role == "open" {
 					n = open
 				}
-				if over := n.rest(r, keys[role]); over != cell {
+				if over := n.rest(r, keys[role], req); over != cell {
 					t.Errorf("%s calls %s: gRPC answers %q, and %s %s %q", role, m.FullName(), cell, r.method, r.path, over)
 				}
 			}
 			cells = append(cells, cell)
+		}
+		for role, conn := range narrow {
+			for _, tenant := range []string{"org/web", "other"} {
+				if !has {
+					break
+				}
+				req := message(m, tenant)
+				cell := answer(t.Context(), conn, m, req)
+				if over := closed.rest(r, scoped[role], req); over != cell {
+					t.Errorf("%s for org/web calls %s of %s: gRPC answers %q, and %s %s %q", role, m.FullName(), tenant, cell, r.method, r.at(req), over)
+				}
+				if cell == "yes" && cells[slices.Index(roles, role)] != "yes" {
+					t.Errorf("%s for org/web may call %s of %s, and one for all tenants may not", role, m.FullName(), tenant)
+				}
+			}
 		}
 		scope := "no"
 		for _, role := range []string{"viewer", "operator", "agent", "backfill"} {

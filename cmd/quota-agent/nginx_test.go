@@ -30,13 +30,14 @@ gateways:
 plans:
   free:
     limits:
-      - {name: requests, by: [tenant], rate: 20/hour, burst: 20, meter: requests}
+      - {name: requests, by: [tenant], rate: 20/hour, burst: 20, meter: requests, deny: {tenant: barred}}
 tenants:
   - {id: acme, plan: free}
   - {id: other, plan: free}
+  - {id: barred, plan: free}
 `
 
-// nginxConf is the example of docs/doors.md, in a server that needs no rights.
+// nginxConf is what the recipe of docs/doors.md stands in, of a server that needs no rights.
 const nginxConf = `
 daemon off; master_process off; worker_processes 1;
 pid DIR/nginx.pid; error_log stderr notice;
@@ -45,47 +46,31 @@ http {
     access_log off;
     client_body_temp_path DIR/body; proxy_temp_path DIR/proxy; fastcgi_temp_path DIR/fastcgi;
     uwsgi_temp_path DIR/uwsgi; scgi_temp_path DIR/scgi;
-    upstream quota { server unix:SOCKET; keepalive 64; }
-    server {
-        listen LISTEN;
-        location / {
-            auth_request /quota-check;
-            auth_request_set $quota_status $upstream_http_x_quota_status;
-            auth_request_set $quota_retry  $upstream_http_retry_after;
-            auth_request_set $quota_limit  $upstream_http_ratelimit;
-            auth_request_set $quota_policy $upstream_http_ratelimit_policy;
-            add_header RateLimit        $quota_limit  always;
-            add_header RateLimit-Policy $quota_policy always;
-            error_page 403 = @denied;
-            proxy_pass http://UPSTREAM;
-        }
-        location = /quota-check {
-            internal;
-            proxy_pass http://quota/check?denied=403;
-            proxy_pass_request_body off;
-            proxy_pass_request_headers off;
-            proxy_http_version 1.1;
-            proxy_set_header Connection        "";
-            proxy_set_header Content-Length    "";
-            proxy_set_header X-Original-Method $request_method;
-            proxy_set_header X-Original-URI    $request_uri;
-            proxy_set_header X-Original-Host   $host;
-            proxy_set_header X-Real-IP         $remote_addr;
-            proxy_set_header X-Tenant          $http_x_tenant;
-        }
-        location @denied {
-            add_header Retry-After      $quota_retry  always;
-            add_header RateLimit        $quota_limit  always;
-            add_header RateLimit-Policy $quota_policy always;
-            if ($quota_status = 429) { return 429; }
-            if ($quota_status = 402) { return 402; }
-            if ($quota_status = 413) { return 413; }
-            if ($quota_status = 400) { return 400; }
-            return 403;
-        }
-    }
+RECIPE
 }
 `
+
+// recipe is docs/doors.md's for nginx, with this test's addresses; each of its words stands there once.
+func recipe(t *testing.T, addresses ...string) string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/doors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "\n### nginx\n")
+	_, text, _ = strings.Cut(text, "\n```nginx\n")
+	text, _, found := strings.Cut(text, "\n```\n")
+	if !found {
+		t.Fatal("docs/doors.md has no recipe for nginx")
+	}
+	for i := 0; i < len(addresses); i += 2 {
+		if strings.Count(text, addresses[i]) != 1 {
+			t.Fatalf("docs/doors.md: the recipe for nginx has not one %q", addresses[i])
+		}
+		text = strings.Replace(text, addresses[i], addresses[i+1], 1)
+	}
+	return text
+}
 
 // nginx from Debian asks a quota-agent over a Unix socket, in front of a real upstream.
 // What the upstream served is what the ledger has once the agent has ended.
@@ -104,10 +89,11 @@ func TestNginxAsksTheAgent(t *testing.T) {
 	if len(socket) > 100 { // a socket's path is short by law
 		t.Fatalf("TMPDIR is too long for a socket: %s", socket)
 	}
-	endAgent := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+socket, "--grpc-addr", "", "--agent-id", "sidecar", "--cost-header", "X-Cost")
+	endAgent := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+socket, "--grpc-addr", "", "--agent-id", "sidecar", "--cost-header", "X-Cost", "--unknown-tenant", "401")
 	waitReady(t, socket)
 	gateway := startNginx(t, program, dir, strings.NewReplacer(
-		"DIR", dir, "SOCKET", socket, "UPSTREAM", upstream.Listener.Addr().String()).Replace(nginxConf))
+		"DIR", dir, "RECIPE", recipe(t, "unix:/run/quota/http.sock", "unix:"+socket, "server {", "server {\n    listen LISTEN;", "http://app;", "http://"+upstream.Listener.Addr().String()+";"),
+	).Replace(nginxConf))
 
 	get := func(tenant, body string) *http.Response {
 		t.Helper()
@@ -158,8 +144,11 @@ func TestNginxAsksTheAgent(t *testing.T) {
 	if answer := get("", ""); answer.StatusCode != http.StatusBadRequest || answer.Header.Get("Retry-After") != "" {
 		t.Errorf("without a tenant: got %d, Retry-After %q, want 400 and none", answer.StatusCode, answer.Header.Get("Retry-After"))
 	}
-	if answer := get("nobody", ""); answer.StatusCode != http.StatusForbidden || answer.Header.Get("Retry-After") != "" {
-		t.Errorf("an unknown tenant: got %d, Retry-After %q, want 403 and none", answer.StatusCode, answer.Header.Get("Retry-After"))
+	if answer := get("nobody", ""); answer.StatusCode != http.StatusUnauthorized || answer.Header.Get("Retry-After") != "" {
+		t.Errorf("an unknown tenant: got %d, Retry-After %q, want 401 and none", answer.StatusCode, answer.Header.Get("Retry-After"))
+	}
+	if answer := get("barred", ""); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a tenant that the limit denies: got %d, want 403", answer.StatusCode)
 	}
 	if answer := get("other", ""); answer.StatusCode != http.StatusOK {
 		t.Errorf("another tenant: got %d", answer.StatusCode)

@@ -68,3 +68,20 @@ func TestDocumentedCommands(t *testing.T) {
 		end()
 	}
 }
+
+// Every recipe that hears a tenant from the client says what is better: who copies it believes whoever calls.
+func TestRecipesSayWhoseWordATenantIs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/doors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := regexp.MustCompile(`(?m)^##+ `).Split(string(text), -1)
+	for _, gateway := range []string{"nginx", "Caddy", "Traefik", "Envoy"} {
+		i := slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, gateway+"\n") })
+		if i < 0 {
+			t.Errorf("no section of %s", gateway)
+		} else if recipe := sections[i]; !regexp.MustCompile("(?s)```.*better:.*```").MatchString(recipe) {
+			t.Errorf("%s: the recipe does not say that its tenant is the client's word", gateway)
+		}
+	}
+}

@@ -49,11 +49,12 @@ func Check(addr string) error {
 	return nil
 }
 
-// List splits addresses with commas between, and checks each.
+// List splits addresses with commas between, which may have spaces around them, and checks each.
 func List(addrs string) ([]string, error) {
 	all := strings.Split(addrs, ",")
-	for _, a := range all {
-		if err := Check(a); err != nil {
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+		if err := Check(all[i]); err != nil {
 			return nil, err
 		}
 	}

@@ -23,7 +23,10 @@ func TestCheck(t *testing.T) {
 	if all, err := List("a:1,unix:/b"); err != nil || len(all) != 2 {
 		t.Errorf("two: %q, %v", all, err)
 	}
-	for _, addrs := range []string{"", "a:1,", "a:1, b:2", "a:1,b"} {
+	if all, err := List(" a:1, unix:/b "); err != nil || len(all) != 2 || all[0] != "a:1" || all[1] != "unix:/b" {
+		t.Errorf("two with spaces between: %q, %v", all, err)
+	}
+	for _, addrs := range []string{"", "a:1,", "a:1, ", "a:1 b:2", "a:1,b"} {
 		if _, err := List(addrs); err == nil {
 			t.Errorf("%q is taken", addrs)
 		}

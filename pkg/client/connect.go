@@ -24,14 +24,13 @@ func servers(text string, cfg *config) ([]string, error) {
 	if (cfg.dialer != nil || cfg.api != nil) && strings.HasPrefix(text, "passthrough:") {
 		return []string{text}, nil
 	}
-	all := strings.Split(text, ",")
-	for i, a := range all {
-		all[i] = strings.TrimSpace(a)
-		if err := target.Check(all[i]); err != nil {
-			return nil, err
-		}
-		if len(all) > 1 && strings.HasPrefix(all[i], "dns:") {
-			return nil, fmt.Errorf("%q is one of several servers: write HOST:PORT or unix:PATH", all[i])
+	all, err := target.List(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if len(all) > 1 && strings.HasPrefix(a, "dns:") {
+			return nil, fmt.Errorf("%q is one of several servers: write HOST:PORT or unix:PATH", a)
 		}
 	}
 	return all, nil

@@ -26,10 +26,10 @@ type names func(ctx context.Context, admin quotav1.AdminServiceClient, prefix st
 // completed are the arguments of commands that are names of something.
 var completed = map[string][]names{
 	"rollback": {versionNames}, "tenant set-plan": {tenantNames, planNames}, "tenant cancel": {tenantNames}, "tenant keep-plan": {tenantNames},
-	"tenant plans": {tenantNames}, "tenant suspend": {tenantNames}, "tenant resume": {tenantNames}, "tenant get": {tenantNames},
+	"tenant plans": {tenantNames}, "tenant payers": {tenantNames}, "tenant suspend": {tenantNames}, "tenant resume": {tenantNames}, "tenant get": {tenantNames},
 	"tenant delete": {tenantNames}, "tenant set-limit": {tenantNames, limitNames}, "tenant unset-limit": {tenantNames, limitNames},
 	"statement show": {tenantNames}, "statement list": {tenantNames}, "credit give": {tenantNames}, "credit list": {tenantNames},
-	"key revoke": {keyNames}, "agents lost": {agentNames},
+	"key revoke": {keyNames}, "key rotate": {keyNames}, "agents lost": {agentNames},
 }
 
 // repeated are those that take any number of one kind.

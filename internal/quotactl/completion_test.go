@@ -1,10 +1,14 @@
 package quotactl
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
@@ -46,6 +50,8 @@ func TestCompletionOfNames(t *testing.T) {
 		{[]string{"rollback", ""}, "[1]"},
 		{[]string{"get", "policy", "--version", ""}, "[1]"},
 		{[]string{"key", "revoke", ""}, "[" + id + "]"},
+		{[]string{"key", "rotate", ""}, "[" + id + "]"},
+		{[]string{"tenant", "payers", "acme"}, "[acme acme/web]"},
 		{[]string{"audit", "--limit", ""}, "[]"},
 		{[]string{"tenant", "get", "acme", "-o", ""}, "[text json]"},
 	} {
@@ -57,5 +63,40 @@ func TestCompletionOfNames(t *testing.T) {
 	at = []string{"--server", "127.0.0.1:1"}
 	if got := complete("tenant", "suspend", ""); len(got) != 0 || time.Since(begun) > 10*time.Second {
 		t.Errorf("without a server: %s after %v", got, time.Since(begun))
+	}
+}
+
+// Every argument that names something the server can list is completed.
+func TestEveryNameIsCompleted(t *testing.T) {
+	kinds := []string{"ID", "TENANT", "PLAN", "LIMIT", "AGENT", "VERSION"}
+	// What these name is new, or in no list of the admin service.
+	others := []string{"tenant create", "credit void", "ledger quarantine show", "ledger quarantine retry", "ledger quarantine discard"}
+	found := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		path := strings.TrimPrefix(cmd.CommandPath(), "quotactl ")
+		named := 0
+		for _, word := range strings.Fields(cmd.Use)[1:] {
+			if strings.HasPrefix(word, "-") {
+				break
+			}
+			if slices.Contains(kinds, strings.TrimSuffix(word, "...")) {
+				named++
+			}
+		}
+		if cmd.HasSubCommands() || named == 0 || slices.Contains(others, path) {
+			return
+		}
+		found++
+		if repeated[path] == nil && len(completed[path]) < named {
+			t.Errorf("quotactl %s: %d of the names in %q are completed", path, len(completed[path]), cmd.Use)
+		}
+	}
+	walk((&cli{Streams: Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	if found < len(completed) {
+		t.Errorf("%d commands with names were found, %d are completed", found, len(completed))
 	}
 }

@@ -26,6 +26,7 @@ const maxAnswer = 64 << 20
 type connection struct {
 	server  string
 	key     string
+	keyFlag *pflag.Flag // says whether a key was given, though as nothing
 	timeout time.Duration
 
 	tls        bool
@@ -59,6 +60,7 @@ func (c *connection) flags(f *pflag.FlagSet, env func(string) (string, bool)) {
 	f.StringVar(&c.server, "server", or(serverVariable, "127.0.0.1:7600"), "the server's gRPC `ADDRESS`, HOST:PORT or unix:PATH; several with commas: switches are set on each, everything else is asked of the first that answers (QUOTA_SERVER)")
 	// The key's default is left out of the flag, so that --help never prints a secret.
 	f.StringVar(&c.key, "key", "", "the bearer `KEY` (QUOTA_KEY, which keeps it out of the process list)")
+	c.keyFlag = f.Lookup("key")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "how long to wait for the server, a `DURATION`")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, and trust the system's certificate authorities unless --tls-ca is given")
 	f.StringVar(&c.ca, "tls-ca", or(caVariable, ""), "`FILE` of certificate authorities to trust (PEM); implies --tls (QUOTA_CLIENT_CA)")
@@ -125,7 +127,7 @@ func (c *connection) dial(server string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	}
 	key := c.key
-	if key == "" {
+	if !c.keyFlag.Changed {
 		key = os.Getenv(keyVariable)
 	}
 	if key != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/flagenv"
+	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
 var flagNames = regexp.MustCompile(`\b(?:fs|f)\.(?:[A-Za-z0-9]*Var|String|Bool|Duration|Int|Int64|Func)\((?:&[\w.]+, )?"([a-z0-9-]+)"`)
@@ -81,5 +82,15 @@ func TestAnEmptyServerIsNone(t *testing.T) {
 	t.Setenv(serverVariable, "")
 	if _, errs, code := e.run("get", "plans"); code != exitUsage || !strings.Contains(errs, "it is empty") {
 		t.Errorf("QUOTA_SERVER=: exit %d, %q", code, errs)
+	}
+}
+
+// A key that is given as nothing is none: the variable is only for where none is given.
+func TestAnEmptyKeyIsNone(t *testing.T) {
+	e := start(t, func(c *boot.Config) { c.BootstrapAdminKey = "the-first-key-of-this-test" })
+	t.Setenv(keyVariable, "the-first-key-of-this-test")
+	e.ok("get", "plans")
+	if out, errs, code := e.run("get", "plans", "--key="); code != exitFailed || !strings.Contains(errs, "Unauthenticated") {
+		t.Errorf("--key= with QUOTA_KEY set: exit %d, %q, %q; want it refused", code, out, errs)
 	}
 }

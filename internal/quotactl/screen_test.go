@@ -134,6 +134,9 @@ func TestEveryCommandAnswersAsJSON(t *testing.T) {
 		}
 	}
 	walk((&cli{Streams: Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	if page, err := os.ReadFile("../../docs/quotactl.md"); err != nil || !strings.Contains(string(page), "Every command but `usage export`") {
+		t.Errorf("docs/quotactl.md does not name the exception (%v)", err)
+	}
 
 	e := start(t, func(c *boot.Config) { c.BootstrapAdminKey = "the-first-key-of-this-test" })
 	t.Setenv("QUOTA_KEY", "the-first-key-of-this-test")

@@ -35,18 +35,23 @@ var (
 		"0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
 		"224.0.0.0/4", "240.0.0.0/4",
 		"::/128", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fe80::/10", "ff00::/8",
-		"fd00:ec2::/32",      // AWS
-		"100.100.100.200/32", // Alibaba
-		"168.63.129.16/32",   // Azure
+		"64:ff9b:1::/48",         // NAT64 of a network's own
+		"fd00:ec2::/32",          // AWS
+		"fd20:ce::254/128",       // Google
+		"fd00:c1::a9fe:a9fe/128", // Oracle
+		"fd00:42::42/128",        // Scaleway
+		"100.100.100.200/32",     // Alibaba
+		"168.63.129.16/32",       // Azure
 	)
 
-	// embedding are the prefixes of IPv6 addresses that lead to one of IPv4, and at which of their bytes that is: NAT64, also where a
-	// network has its own, 6to4, Teredo's are refused above, and the compatible and translated ones of old.
+	// embedding are the prefixes of IPv6 addresses that lead to one of IPv4, and at which of their bytes that is: NAT64,
+	// 6to4, and the compatible and translated ones of old. Teredo's are refused above, and a network's own NAT64, for there it is
+	// the network that says at which bytes.
 	embedding = []struct {
 		prefix netip.Prefix
 		at     int
 	}{
-		{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("64:ff9b:1::/48"), 12},
+		{netip.MustParsePrefix("64:ff9b::/96"), 12},
 		{netip.MustParsePrefix("2002::/16"), 2},
 		{netip.MustParsePrefix("::/96"), 12}, {netip.MustParsePrefix("::ffff:0:0:0/96"), 12},
 	}

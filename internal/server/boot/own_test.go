@@ -40,8 +40,23 @@ func TestFilesAreNobodyElses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	start(t, c)
+	n = start(t, c)
 	check("opened to others before")
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Nor does quota-server retain leave them open.
+	if err := os.Chmod(filepath.Join(c.DataDir, "quota.db"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o, err := boot.OpenOwner(t.Context(), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("opened by the owner")
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A directory that others write to may hold any database by now.
@@ -60,5 +75,11 @@ func TestADirectoryOthersWriteToIsRefused(t *testing.T) {
 	}
 	if _, err := boot.New(t.Context(), c); err == nil || !strings.Contains(err.Error(), "may be written by others") {
 		t.Errorf("got %v, want a refusal", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.DataDir, "quota.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := boot.OpenOwner(t.Context(), &c); err == nil || !strings.Contains(err.Error(), "may be written by others") {
+		t.Errorf("to the owner: got %v, %v, want a refusal", o, err)
 	}
 }

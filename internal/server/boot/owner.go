@@ -48,6 +48,9 @@ func OpenOwner(ctx context.Context, c *Config) (_ *Owner, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("there is no ledger: %w", err)
 	}
+	if err := own(path); err != nil {
+		return nil, err
+	}
 	held, err := hold(path + ".lock")
 	if err != nil {
 		return nil, err

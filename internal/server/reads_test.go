@@ -42,9 +42,18 @@ func TestPagesAreReadByAFewAtATime(t *testing.T) {
 		if _, err := begin(quotav1.UsageService_ListBreakdown_FullMethodName); !errors.Is(err, fault.ErrBusy) {
 			t.Errorf("one more page: %v, want ErrBusy", err)
 		}
+		for _, method := range []string{ // documents of a megabyte, and a tenant's overrides
+			quotav1.AdminService_GetPolicy_FullMethodName, quotav1.AdminService_GetShadow_FullMethodName, quotav1.AdminService_GetTenant_FullMethodName,
+			quotav1.StatementService_GetStatement_FullMethodName, quotav1.AdminService_ListKeys_FullMethodName,
+		} {
+			if _, err := begin(method); !errors.Is(err, fault.ErrBusy) {
+				t.Errorf("%s: %v, want ErrBusy", method, err)
+			}
+		}
 		for _, method := range []string{
 			quotav1.AdminService_SetSwitches_FullMethodName, quotav1.AdminService_GetSwitches_FullMethodName,
 			quotav1.LeaseService_Renew_FullMethodName, quotav1.LeaseService_Settle_FullMethodName, quotav1.AdminService_RevokeKey_FullMethodName,
+			quotav1.AdminService_GetVersion_FullMethodName, quotav1.AdminService_SetTenantPlan_FullMethodName,
 		} {
 			if _, err := begin(method); err != nil {
 				t.Errorf("%s: %v, want it to go on", method, err)

@@ -33,7 +33,7 @@ type leaseService struct {
 	holders  *holders
 	renewing *budgets // of renewals
 	settling *budgets // of reports
-	watches  watches
+	watches  *watches
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
 }

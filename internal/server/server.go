@@ -217,7 +217,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) serve() error {
 	c := s.config
 	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, streams: listen.NewHealth(), reads: newReads(), stopping: s.stopping}
-	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), now: c.Now, stopping: s.stopping}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), watches: newWatches(), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -15,39 +17,56 @@ import (
 // watchBytes is the size at which changed tenants go into a further message.
 const watchBytes = 1 << 20
 
-// maxWatches bounds an agent's streams: one, and what is left of those before it.
-const maxWatches = 4
+const (
+	// maxWatches bounds an agent's streams: one, and what is left of those before it.
+	maxWatches = 4
+	// maxWatchesOfPeer bounds those of one address, for a key may be for names that begin alike, and then whoever has it invents
+	// agents. It is above ten thousand gateways behind one proxy. maxAllWatches leaves other addresses as many.
+	maxWatchesOfPeer = 16_384
+	maxAllWatches    = 2 * maxWatchesOfPeer
+)
 
 // errGaveWay ends the oldest of an agent's streams when it begins one more than it may have: the newest is the one that it reads.
 var errGaveWay = fmt.Errorf("%w: the agent watches %d times since, as often as it may: the oldest stream ends", fault.ErrBusy, maxWatches)
 
-// watches holds the streams of each agent, the oldest first. Agents are as many as known connections at most.
+// watches holds the streams of each agent, the oldest first. There are as many as bounds has it at most.
 type watches struct {
+	bounds *listen.Streams
+
 	mu sync.Mutex
 	of map[string][]chan struct{}
 }
 
+func newWatches() *watches {
+	return &watches{
+		bounds: &listen.Streams{What: "streams of agents", All: maxAllWatches, OfPeer: maxWatchesOfPeer},
+		of:     make(map[string][]chan struct{}),
+	}
+}
+
 // begin adds a stream, which is to end when giveWay is closed.
-func (w *watches) begin(agent string) (giveWay <-chan struct{}, end func()) {
+func (w *watches) begin(ctx context.Context, agent string) (giveWay <-chan struct{}, end func(), err error) {
 	mine := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.of == nil {
-		w.of = make(map[string][]chan struct{})
-	}
 	if streams := w.of[agent]; len(streams) >= maxWatches {
 		close(streams[0])
 		w.of[agent] = streams[1:]
 	}
+	counted, err := w.bounds.Begin(ctx)
+	if err != nil {
+		return nil, nil, err // the oldest has made room for the next try
+	}
 	w.of[agent] = append(w.of[agent], mine)
 	return mine, func() {
+		defer counted()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.of[agent] = slices.DeleteFunc(w.of[agent], func(c chan struct{}) bool { return c == mine })
 		if len(w.of[agent]) == 0 {
 			delete(w.of, agent)
 		}
-	}
+	}, nil
 }
 
 // cursor is what a stream has been sent.
@@ -75,7 +94,10 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		// is in memory is the best there is.
 		_ = s.view.look(ctx)
 	}
-	giveWay, end := s.watches.begin(req.Agent)
+	giveWay, end, err := s.watches.begin(ctx, req.Agent)
+	if err != nil {
+		return err
+	}
 	defer end()
 	send := patient(exportStall, giveWay, stream.Send)
 	scope := principalOf(ctx).scope

@@ -67,9 +67,9 @@ func TestDoorsAreBounded(t *testing.T) {
 		}
 	}
 	asks("before")
-	for _, addr := range []string{httpAddr, grpcAddr} {
+	for addr, bounds := range map[string]listen.Bounds{httpAddr: httpBounds, grpcAddr: grpcBounds} {
 		var oldest net.Conn
-		for range doorBounds.StrangersOfPeer + 20 {
+		for range bounds.StrangersOfPeer + 20 {
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)

@@ -66,11 +66,11 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 	// The addresses are taken first, so that a second agent of the same name and
 	// doors ends here, before it is one.
-	httpDoor, err := open(c.httpAddr)
+	httpDoor, err := open(c.httpAddr, httpBounds)
 	if err != nil {
 		return err
 	}
-	grpcDoor, err := open(c.grpcAddr)
+	grpcDoor, err := open(c.grpcAddr, grpcBounds)
 	if err != nil {
 		return errors.Join(err, closeDoor(httpDoor))
 	}
@@ -136,10 +136,14 @@ func reach(c config, security *tls.Config, secret []byte, log *slog.Logger) []cl
 	return opts
 }
 
-// doorBounds bound the connections of each door. A connection is known by its first request: nobody has a key here.
-var doorBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
+// Bounds of the doors' connections. One is known by its first request, question or call: nobody has a key here. Thin clients,
+// of which a node has hundreds, connect before they have something to ask.
+var (
+	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
+	grpcBounds = listen.Bounds{Strangers: 2048, StrangersOfPeer: 512, Known: 16_384, KnownOfPeer: 4096}
+)
 
-func open(addr string) (net.Listener, error) {
+func open(addr string, b listen.Bounds) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil
 	}
@@ -147,7 +151,7 @@ func open(addr string) (net.Listener, error) {
 	if err != nil || l.Addr().Network() == "unix" { // whose file says who may connect
 		return l, err
 	}
-	return listen.Bounded(l, doorBounds), nil
+	return listen.Bounded(l, b), nil
 }
 
 func closeDoor(l net.Listener) error {
@@ -238,7 +242,7 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 		grpc.NumStreamWorkers(uint32(4*runtime.GOMAXPROCS(0))),
 		// A stream of a thin client has answers to write when Stop ends it.
 		grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idleWait}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: listen.CallWait, Time: idleWait}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	rls.RegisterRateLimitServiceServer(s, envoy)

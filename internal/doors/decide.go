@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -19,6 +22,9 @@ import (
 // maxWaiting bounds the questions of one stream that wait for the server: at it nothing more is
 // read, until one of them is answered. Each takes a goroutine.
 const maxWaiting = 4 * ask.MaxQuestions
+
+// firstWait bounds how long a line may take to its first question, where connections are bounded: it is a stranger until then.
+const firstWait = listen.ReadWait
 
 // maxTurn is about how many questions are decided in a turn, before other lines have theirs: some half a millisecond.
 const maxTurn = ask.MaxQuestions
@@ -54,6 +60,9 @@ type stream struct {
 	hangup  func()          // ends ctx; nil where that ends by itself
 	carrier ask.Carrier
 	led     *led // by a turner; nil where a goroutine of its own leads
+	peer    net.Addr
+	leave   func()      // ends the carrier once nothing was asked for long; nil where that may stay
+	asked   atomic.Bool // something, since that was last looked at
 
 	leading sync.WaitGroup // leaders, and those that were and wait still
 
@@ -66,7 +75,7 @@ type stream struct {
 
 // Decide implements quotav1.DecisionServiceServer.
 func (d *Decide) Decide(g grpc.BidiStreamingServer[quotav1.DecideRequest, quotav1.DecideResponse]) error {
-	return d.serve(&stream{ctx: g.Context(), carrier: &ask.Stream{Grpc: g}})
+	return d.serve(&stream{ctx: g.Context(), carrier: &ask.Stream{Grpc: g}, peer: listen.PeerOf(g.Context())})
 }
 
 // serve answers until the client has closed its end and everything is answered, or the stream broke.
@@ -86,17 +95,64 @@ func (d *Decide) serve(s *stream) error {
 		s.leading.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
-	case <-d.closing:
-		var f ask.Frame
-		f.End(false, true)
-		s.send(&f)
-		<-ended
-	}
+	s.wait(ended)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// wait waits for the end. A client is asked for it when the door closes, or when it asked nothing for long, so that it loses no question by
+// it; one that is idle and does not heed that is left.
+func (s *stream) wait(ended <-chan struct{}) {
+	closing := s.door.closing
+	var idle <-chan time.Time
+	var timer *time.Timer
+	if s.leave != nil {
+		timer = time.NewTimer(firstWait)
+		defer timer.Stop()
+		idle = timer.C
+	}
+	for told := false; ; {
+		select {
+		case <-ended:
+			return
+		case <-closing:
+			closing = nil
+		case <-idle:
+			if s.isBusy() {
+				timer.Reset(listen.CallWait)
+				continue
+			}
+			if told {
+				s.leave()
+				idle = nil
+				continue
+			}
+			timer.Reset(sortWait)
+		}
+		if !told {
+			told = true
+			var f ask.Frame
+			f.End(false, true)
+			s.send(&f)
+		}
+	}
+}
+
+// isBusy reports whether something was asked since it was last called, or waits.
+func (s *stream) isBusy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked.Swap(false) || s.waiting > 0
+}
+
+// admit takes note of a question. From its first on the connection is known; false where there are too many, and it is closed.
+func (s *stream) admit() bool {
+	if s.asked.Load() {
+		return true
+	}
+	s.asked.Store(true)
+	return listen.Known(s.peer)
 }
 
 // fail ends the stream with err.
@@ -166,6 +222,10 @@ func (l *leader) lead() outcome {
 			}
 			if !ok {
 				break
+			}
+			if !s.admit() {
+				s.fail(listen.Refused())
+				return ended
 			}
 		}
 		if l.reading {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/headers"
 	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -88,6 +89,9 @@ func (e *Envoy) mapping() *mapping {
 // request that cannot be understood, and UNAVAILABLE where nothing can be decided, so
 // that Envoy's own failure mode does.
 func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	if !listen.Known(listen.PeerOf(ctx)) {
+		return nil, listen.Refused()
+	}
 	if r.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
 	}

@@ -82,9 +82,9 @@ func (s *Lines) sort(conn net.Conn) {
 		err = conn.SetReadDeadline(time.Time{})
 	}
 	switch {
-	case err != nil, !listen.Known(conn.RemoteAddr()):
+	case err != nil:
 	case first[0] == ask.Hello[0]:
-		s.line(listen.Inner(conn), first)
+		s.line(conn, first)
 	default:
 		stop()
 		select {
@@ -148,16 +148,23 @@ func (b *begun) Read(p []byte) (int, error) {
 
 // line serves a thin client over a connection of its own, until it ends.
 func (s *Lines) line(conn net.Conn, read []byte) {
-	l, err := ask.NewLine(conn, read)
+	inner := listen.Inner(conn)
+	l, err := ask.NewLine(inner, read)
 	if err != nil {
 		return // not a client of ours, or of another version: it sees the connection end
 	}
 	ctx, cancel := context.WithCancel(s.life)
 	defer cancel()
-	stream := &stream{ctx: ctx, hangup: cancel, carrier: l}
+	stream := &stream{ctx: ctx, hangup: cancel, carrier: l, peer: conn.RemoteAddr()}
 	if n := uint32(len(s.turners)); n > 0 && s.turners[s.last.Add(1)%n].lead(stream, l) == nil {
 		defer l.Free()
 		defer context.AfterFunc(s.life, func() { _ = l.Close() })()
+	}
+	if inner != conn { // whose listener is bounded
+		stream.leave = func() { _ = l.Close() }
+		if !listen.Ends(conn, stream.leave) {
+			stream.leave()
+		}
 	}
 	// What ends it is of no use here: the client sees the connection end too.
 	_ = s.door.serve(stream)

@@ -43,12 +43,25 @@ func KnownBy(ctx context.Context) bool {
 	return !ok || Known(a)
 }
 
-// Inner is the connection as it was accepted, for those who use its descriptor; it is counted until c is closed.
+// Inner is the connection as it was accepted, for those who use its descriptor; it is counted until c is closed. They call Ends.
 func Inner(c net.Conn) net.Conn {
 	if c, ok := c.(*conn); ok {
 		return c.Conn
 	}
 	return c
+}
+
+// Ends has a connection that gives way, or is refused, end so too: for those who use its descriptor, which lives on when Inner is closed. It
+// reports false where that happened already, and end is not called. It is true of what is no connection of a Bounded listener.
+func Ends(c net.Conn, end func()) bool {
+	b, ok := c.(*conn)
+	if !ok {
+		return true
+	}
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.end = end
+	return !b.gone
 }
 
 type bounded struct {
@@ -72,6 +85,7 @@ type conn struct {
 	known atomic.Bool  // written under the mutex, as are the others
 	place *list.Element
 	gone  bool
+	end   func() // see Ends; nil for nothing
 }
 
 // address is a connection's remote address, by which it is found.
@@ -98,7 +112,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	c := &conn{Conn: inner, of: b, peer: peerOf(inner.RemoteAddr())}
 	c.at = &address{inner.RemoteAddr(), c}
 	if old := b.enter(c); old != nil {
-		_ = old.Close() // it showed nothing, and nothing is owed on it
+		old.drop() // it showed nothing, and nothing is owed on it
 	}
 	return c, nil
 }
@@ -143,7 +157,7 @@ func (b *bounded) know(c *conn) bool {
 	case b.known >= b.bounds.Known, c.peer.IsValid() && p.known >= b.bounds.KnownOfPeer:
 		b.forgetLocked(c)
 		b.mu.Unlock()
-		_ = c.Conn.Close() // it is refused
+		c.drop()
 		return false
 	}
 	b.strangers.Remove(c.place)
@@ -159,6 +173,17 @@ func (b *bounded) forget(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forgetLocked(c)
+}
+
+// drop ends a connection that was forgotten.
+func (c *conn) drop() {
+	_ = c.Conn.Close() // nobody is told
+	c.of.mu.Lock()
+	end := c.end
+	c.of.mu.Unlock()
+	if end != nil {
+		end()
+	}
 }
 
 func (b *bounded) forgetLocked(c *conn) {

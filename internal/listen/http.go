@@ -13,6 +13,8 @@ const (
 	ReadWait = 30 * time.Second
 	// IdleWait bounds how long a connection may say nothing between requests.
 	IdleWait = 2 * time.Minute
+	// CallWait bounds how long a connection that carries calls may go without one.
+	CallWait = 5 * time.Minute
 	// MaxHeader bounds a request's headers, in bytes.
 	MaxHeader = 64 << 10
 )

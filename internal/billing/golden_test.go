@@ -63,6 +63,97 @@ func TestGoldenQuarantine(t *testing.T) {
 	wantGolden(t, "quarantine", out.String())
 }
 
+// Trees that change within a period, payers that begin late, months below zero, and credits that are given after a close. A month costs
+// 30.00 and includes 300 units, each one more costs 0.10; the totals are worked out by hand.
+func TestGoldenTrees(t *testing.T) {
+	p := &Price{Currency: "USD", Monthly: 3000, Meters: []MeterPrice{{Meter: "requests", Included: 300, Tiers: []Tier{{0, decimal(t, "0.10")}}}}}
+	cycle := Cycle{Zone: time.UTC, Day: 1}
+	var months []Period
+	for _, name := range []string{"2026-10", "2026-11", "2026-12", "2027-01"} {
+		month, err := cycle.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		months = append(months, month)
+	}
+	october, november := months[0], months[1]
+	day := func(n int64) int64 { return november.From + (n-1)*86400 }
+	// month is a tenant's statement of a month, after those of the months before it.
+	month := func(tenant, plan string, n int, usage ...Usage) *Input {
+		return &Input{
+			Tenant: tenant, Cycle: cycle, Period: months[n], Earlier: months[:n], Block: Block{120, strings.Repeat("ab", 32)}, Since: 100,
+			Subscriptions: []Subscription{{Plan: plan, From: october.From}}, Usage: usage,
+			Versions: []Version{{Number: 1, From: october.From, Prices: map[string]*Price{"paid": p, "free": nil}}},
+		}
+	}
+	used := func(slot, units int64, late bool) Usage {
+		return Usage{Slot: slot, Version: 1, Plan: "paid", Units: Units{"requests", units, 0}, Late: late}
+	}
+	var out strings.Builder
+	say := func(what string, in *Input, want int64) *Statement {
+		fmt.Fprintf(&out, "%s\n", what)
+		s := rated(t, &out, in)
+		total := int64(0)
+		for _, of := range s.Totals {
+			total += of.Total
+		}
+		if total != want {
+			t.Errorf("%s: it comes to %d, want %d", what, total, want)
+		}
+		return s
+	}
+	// above is the statement of org, which costs nothing itself, with that of its member on it.
+	above := func(member *Input) *Input {
+		in := month("org", "free", 1)
+		in.Members = []Input{*member}
+		return in
+	}
+
+	// 100 units in the first ten days, 250 in the other twenty: in one hand, 30.00 and 50 more than are included.
+	shop := month("shop", "paid", 1, used(day(5), 100, true), used(day(20), 250, true))
+	say("shop pays for itself all month", shop, 3500)
+	// Ten days are 10.00 and include 100 units; twenty are 20.00 and include 200, so that 50 cost 5.00.
+	shop.Elsewhere = []Range{{day(11), november.To}}
+	say("shop pays for ten days, and then its parent does", shop, 1000)
+	say("shop leaves its parent's statement after ten days", above(shop), 1000)
+	shop.Elsewhere = []Range{{november.From, day(11)}}
+	say("shop begins to pay after ten days", shop, 2500)
+	say("shop joins its parent's statement after ten days", above(shop), 2500)
+	// It comes back for the last ten: twice ten days are 20.00 and include 200 units of 100.
+	shop.Elsewhere = []Range{{day(11), day(21)}}
+	say("shop leaves after ten days and comes back for ten", above(shop), 2000)
+	// October was paid for by another: what came late of it is not here.
+	shop.Elsewhere, shop.Usage = []Range{{october.From, november.From}}, append(shop.Usage, used(november.From-300, 500, true))
+	say("shop joins with the month, and its usage of before comes late", above(shop), 3500)
+
+	// October was 30.00 and 70.00 for 700 of 1000 units. 900 are taken back: 70.00 less. November is 30.00, so 40.00 are carried: 30.00
+	// pay December, 10.00 are left for January.
+	negative := month("acme", "paid", 1, used(october.From, 1000, false), used(october.From, -900, true))
+	carried := say("a month below zero", negative, 0).Carried()
+	if len(carried) != 1 || carried[0].Amount != 4000 {
+		t.Fatalf("carried %+v, want 40.00", carried)
+	}
+	credits := []Credit{{ID: carried[0].Credit, Currency: "USD", Left: 4000, Given: november.To, Rollover: -1}}
+	for i, want := range []int64{0, 2000} {
+		in := month("acme", "paid", 2+i)
+		in.Credits = credits
+		credits[0].Left = say(fmt.Sprintf("month %d after it", i+1), in, want).Credits[0].After
+	}
+
+	// October is 30.00 whenever it is looked at: a credit of after its end does not pay it. November has its own 30.00, and 10.00
+	// for 100 late units of October: the credit pays both, and 10.00 of 50.00 are left.
+	gift := []Credit{{ID: "gift", Currency: "USD", Left: 5000, Given: day(5), Rollover: -1}}
+	closed := month("acme", "paid", 0, used(october.From, 300, false))
+	closed.Credits = gift
+	say("a month that ended before a credit was given", closed, 3000)
+	open := month("acme", "paid", 1, used(october.From, 300, false), used(october.From, 100, true))
+	open.Credits = gift
+	if s := say("the month after it", open, 0); len(s.Credits) != 1 || s.Credits[0].After != 1000 {
+		t.Errorf("credits %+v, want 10.00 left", s.Credits)
+	}
+	wantGolden(t, "trees", out.String())
+}
+
 func wantGolden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
@@ -141,6 +232,12 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 	for _, set := range more {
 		set(in)
 	}
+	rated(t, out, in)
+}
+
+// rated makes a statement and writes what is on it.
+func rated(t *testing.T, out *strings.Builder, in *Input) *Statement {
+	t.Helper()
 	s, err := Rate(in)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +247,11 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 		t.Fatal(err)
 	}
 	for _, l := range s.Lines {
-		fmt.Fprintf(out, "  %-8s %-5s %-9s units %-6d included %-5d %14s  %s%s\n", l.Kind, l.Plan, l.Meter, l.Units, l.Included, Money{l.Amount, l.Currency}, l.Period, l.Credit)
+		of := ""
+		if l.Tenant != "" {
+			of = " of " + l.Tenant
+		}
+		fmt.Fprintf(out, "  %-8s %-5s %-9s units %-6d included %-5d %14s  %s%s%s\n", l.Kind, l.Plan, l.Meter, l.Units, l.Included, Money{l.Amount, l.Currency}, l.Period, l.Credit, of)
 	}
 	for _, b := range s.Credits {
 		fmt.Fprintf(out, "  %s: %d paid, %d lapsed, %d left\n", b.Credit, b.Paid, b.Lapsed, b.After)
@@ -162,6 +263,7 @@ func golden(t *testing.T, out *strings.Builder, p *Price, change string, late, c
 		fmt.Fprintf(out, "  in quarantine: %d rows with %d units\n", q.Rows, q.Units)
 	}
 	fmt.Fprintf(out, "  %s\n", digest)
+	return s
 }
 
 // At the edge of a tier: its last unit still has its price, and the next one has not.

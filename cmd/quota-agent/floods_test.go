@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +17,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
@@ -106,4 +109,52 @@ func TestDoorsAreBounded(t *testing.T) {
 		}
 	}
 	asks("with streams that watch health")
+}
+
+// Who asks and does not read what it is answered holds its place for as long as an answer may take, and no longer.
+func TestWhoDoesNotReadIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 10)
+		ctx, end := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() {
+			served <- serveHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(10 * time.Second) // a long scrape
+				_, _ = io.WriteString(w, strings.Repeat("x", 8<<10))
+			}))
+		}()
+		const request = "GET /metrics HTTP/1.1\r\nHost: agent\r\n\r\n"
+		reader, err := l.Dial()
+		if err == nil {
+			_, err = io.WriteString(reader, request)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(reader), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(answer.Body); err != nil || len(b) != 8<<10 {
+			t.Errorf("a long scrape: %d bytes, %v", len(b), err)
+		}
+		reader.Close()
+		idler, err := l.Dial()
+		if err == nil {
+			_, err = io.WriteString(idler, request+request)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, err := io.WriteString(idler, request); err == nil {
+			t.Error("a minute later who reads nothing has its connection still")
+		}
+		idler.Close()
+		end()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -37,6 +37,9 @@ const (
 	drainWait = 5 * time.Second
 	// idleWait bounds connections that say nothing.
 	idleWait = listen.IdleWait
+	// writeWait bounds the time from a request of HTTP to the end of its answer: a check takes a second at most, a scrape some. Who
+	// does not read has no place for longer.
+	writeWait = 30 * time.Second
 	// maxStreams bounds the calls under way of one connection: Envoy has as many by default.
 	maxStreams = 1024
 	// maxMessage bounds a gRPC request: descriptors of a few hundred bytes each.
@@ -209,6 +212,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := listen.HTTP(h)
+	s.WriteTimeout = writeWait
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	select {

@@ -311,7 +311,7 @@ func decodeCoded(payload []byte) ([]string, []codedRow, error) {
 		r.attributes = d.index(used)
 		if r.plan = none; plans {
 			r.plan = d.index(used)
-			planned = planned || table[r.plan] != ""
+			planned = planned || d.fault == "" && table[r.plan] != ""
 		}
 		r.admitted, r.overage, r.denied = d.units(), d.units(), d.units()
 		admitted += r.admitted

@@ -28,6 +28,9 @@ type forest struct {
 	version int64
 	used    []usedUnits
 	number  int
+	shadow  int64            // a version that is only tried
+	settled int64            // all units that were sent, less those that were taken back
+	given   map[string]int64 // credits by currency
 }
 
 type tree struct {
@@ -69,7 +72,8 @@ func (f *forest) payer(tenant string, slot int64) string {
 
 // apply applies all tenants as they are; changed is the one of which something is new.
 func (f *forest) apply(changed string) error {
-	text := `plans:
+	text := `default_plan: free
+plans:
   free: {limits: [{name: requests, rate: 1000/hour, meter: requests}]}
   paid:
     limits: [{name: requests, rate: 1000/hour, meter: requests}]
@@ -183,20 +187,77 @@ func (f *forest) use() {
 	if f.r.IntN(6) == 0 { // a clock that is ahead: it goes to quarantine
 		u.slot = f.at.Unix() + 2*billing.Grid + f.r.Int64N(40*86400)
 		u.slot -= u.slot % billing.Grid
-		slot = u.slot
 	} else {
 		f.used = append(f.used, u)
 	}
+	f.send(u, "", f.version)
+}
+
+// stranger uses something that is on no statement: of before a tenant was made, of one that nobody ever makes, or of a version that is
+// only tried.
+func (f *forest) stranger() {
+	id, plan, version := f.ids[f.r.IntN(len(f.ids))], []string{"", "free"}[f.r.IntN(2)], f.version
+	slot := f.tenants[id].began/3600*3600 - billing.Grid*(1+f.r.Int64N(25*288))
+	switch f.r.IntN(4) {
+	case 0: // of one that may be made later
+		id, slot = fmt.Sprint("t", len(f.ids)), f.at.Unix()-7200
+	case 1:
+		id, slot = "nobody", f.at.Unix()
+	case 2:
+		plan, version, slot = "", f.shadow, max(f.tenants[id].began, f.at.Unix()-86400)
+	}
+	f.send(usedUnits{id, slot - slot%billing.Grid, f.r.Int64N(400) + 1}, plan, version)
+}
+
+// send has an agent settle units.
+func (f *forest) send(u usedUnits, plan string, version int64) {
 	f.seq["gw"]++
-	row := ledger.Row{Slot: slot, Tenant: id, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
+	row := ledger.Row{Slot: u.slot, Tenant: u.tenant, Limit: "requests", Meter: "requests", Version: version, Plan: plan, Admitted: u.units}
 	report := ledger.NewReport("gw", 1, f.seq["gw"], f.total["gw"], []ledger.Row{row}, f.at.UnixMilli(), false)
-	f.total["gw"] = report.After
+	f.total["gw"], f.settled = report.After, f.settled+u.units
 	if receipts, err := f.store.Settle(f.t.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
 		f.t.Fatalf("settle: %+v, %v", receipts, err)
 	}
 	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// credit gives something to one who has had a statement.
+func (f *forest) credit() {
+	var had []string
+	for _, id := range f.ids {
+		if all, err := f.s.policy.Statements(f.t.Context(), id, 0, 1); err != nil {
+			f.t.Fatal(err)
+		} else if len(all) > 0 {
+			had = append(had, id)
+		}
+	}
+	if len(had) == 0 {
+		return
+	}
+	f.number++
+	money := billing.Money{Amount: f.r.Int64N(9000) + 1, Currency: []string{"USD", "EUR"}[f.r.IntN(2)]}
+	_, err := f.s.GiveCredit(asAnn(f.t.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("gift-", f.number), Tenant: had[f.r.IntN(len(had))], Amount: money.String()})
+	if err != nil {
+		if !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "pays") { // one that nothing would use
+			f.t.Fatal(err)
+		}
+		return
+	}
+	f.given[money.Currency] += money.Amount
+}
+
+// booked is how many units the ledger has.
+func (f *forest) booked(q ledger.Query) (units int64) {
+	u, err := f.store.Usage(f.t.Context(), q)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, row := range u.Rows {
+		units += row.Admitted
+	}
+	return units
 }
 
 // kept is what is in quarantine, by its id.
@@ -227,6 +288,7 @@ func (f *forest) release() {
 		if err := f.s.books.Discard(f.t.Context(), "ann", "nobody's", ids[:1]); err != nil {
 			f.t.Fatal(err)
 		}
+		f.settled -= kept[ids[0]].units
 		return
 	}
 	done, err := f.s.books.Retry(f.t.Context(), "ann", "the clock was ahead", ids)
@@ -253,6 +315,7 @@ func (f *forest) withheld(payer string, before int64) (units int64) {
 
 func (f *forest) correct(u usedUnits) {
 	f.number++
+	f.settled -= u.units
 	row := ledger.Row{Slot: u.slot, Tenant: u.tenant, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
 	c, err := ledger.NewCorrection(ledger.KindAdjust, fmt.Sprint("back ", f.number), true, []ledger.Row{row}, "a test")
 	if err == nil {
@@ -268,19 +331,34 @@ func (f *forest) correct(u usedUnits) {
 
 // Trees that change, payers that begin late, late usage, quarantine, corrections, statements closed in any order: each unit and each
 // second of each tenant's plan is on the statement of who paid for it then, and on no other. Lines add up, nothing that is
-// owed vanishes, and nothing is refused for good.
+// owed vanishes, and nothing is refused for good. Each unit of the ledger is on one statement, or is of before its tenant was made, of
+// one that nobody made, or of a version that was only tried; what was sent and is not in the ledger is in quarantine, or was discarded.
 func TestEverySlotHasOnePayer(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d-%d", seed, i), func(t *testing.T) {
-			f := &forest{billed: newBilled(t), r: rand.New(rand.NewPCG(seed, i)), tenants: make(map[string]*tree)}
+			f := &forest{billed: newBilled(t), r: rand.New(rand.NewPCG(seed, i)), tenants: make(map[string]*tree), given: make(map[string]int64)}
 			f.ids = nil
-			for range 80 {
+			doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(pricedPolicy, "1000/hour", "5/hour")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tried, err := f.s.policy.SetShadow(t.Context(), "ann", doc, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.shadow = tried.Version
+			f.send(usedUnits{"nobody", f.at.Unix(), 1}, "free", 1) // so that the ledger has room for all months since
+			for step := range 90 {
 				f.at = f.at.Add(time.Duration(f.r.Int64N(int64(5 * 24 * time.Hour))))
 				if f.r.IntN(3) == 0 {
 					f.at = f.at.Truncate(time.Hour).Add(time.Duration(f.r.IntN(3)-1) * time.Second)
 				}
 				switch {
+				case step > 0 && step%10 == 0:
+					f.stranger()
+				case step%20 == 15:
+					f.credit()
 				case len(f.ids) < 4 || f.r.IntN(3) == 0:
 					f.change()
 				case f.r.IntN(8) == 0:
@@ -320,6 +398,7 @@ func (f *forest) apart() {
 	}
 	units, held := make(map[unitsOf]int64), make(map[string][]billing.Range)
 	charged, lines := make(map[string]int64), make(map[string]int64)
+	early := make(map[string]int64) // units of before a tenant was made that its first statement lists
 	take := func(document string, closed bool) {
 		s := new(billing.Statement)
 		if err := json.Unmarshal([]byte(document), s); err != nil {
@@ -330,6 +409,10 @@ func (f *forest) apart() {
 			tenant := cmp.Or(term.Tenant, s.Tenant)
 			held[tenant] = append(held[tenant], term.Ranges...)
 			for _, u := range term.Used {
+				if term.Plan == "" || term.Plan == "free" { // which no tenant has
+					early[tenant] += u.Admitted
+					continue
+				}
 				units[unitsOf{s.Tenant, tenant}] += u.Admitted
 			}
 			for _, r := range term.Ranges {
@@ -389,6 +472,7 @@ func (f *forest) apart() {
 			charged[c.Currency] -= c.Left
 		}
 	}
+	f.whole(units, early)
 	want := make(map[unitsOf]int64)
 	for _, u := range f.used {
 		want[unitsOf{f.payer(u.tenant, u.slot), u.tenant}] += u.units
@@ -417,8 +501,35 @@ func (f *forest) apart() {
 		}
 	}
 	for currency, n := range lines {
-		if charged[currency] != n {
-			t.Errorf("%s: %d were charged, less what is still owed to tenants; lines came to %d", currency, charged[currency], n)
+		if charged[currency]+f.given[currency] != n {
+			t.Errorf("%s: %d were charged, less what is still owed to tenants, and %d given; lines came to %d", currency, charged[currency], f.given[currency], n)
 		}
+	}
+}
+
+// whole adds up the ledger: what is on statements, and what is stated to be on none.
+func (f *forest) whole(units map[unitsOf]int64, listed map[string]int64) {
+	sum := f.booked(ledger.Query{Version: f.shadow}) + f.booked(ledger.Query{Tenant: "nobody", Except: []int64{f.shadow}})
+	unmade := fmt.Sprint("t", len(f.ids))
+	sum += f.booked(ledger.Query{Tenant: unmade, Except: []int64{f.shadow}})
+	for _, id := range f.ids {
+		before := f.booked(ledger.Query{Tenant: id, To: time.Unix(f.tenants[id].began, 0).Truncate(time.Hour), Except: []int64{f.shadow}})
+		if listed[id] > before {
+			f.t.Errorf("statements list %d units of before %s was made, and the ledger has %d", listed[id], id, before)
+		}
+		sum += before
+	}
+	for _, n := range units {
+		sum += n
+	}
+	all := f.booked(ledger.Query{})
+	if sum != all {
+		f.t.Errorf("the ledger has %d units; statements and what is stated to be on none come to %d", all, sum)
+	}
+	for _, u := range f.kept() {
+		all += u.units
+	}
+	if all != f.settled {
+		f.t.Errorf("%d units were sent and not taken back; the ledger and quarantine have %d", f.settled, all)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"text/tabwriter"
+	"strconv"
 
+	"github.com/f4ee788f/quota/internal/display"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -53,17 +54,22 @@ func printRecovered(out io.Writer, r client.Recovered) error {
 	return nil
 }
 
+// printLives prints tables of what the journal says: its text is whoever's who wrote on that disk.
 func printLives(out io.Writer, r client.Recovered) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tHOST\tEPOCH\tUNITS\tSETTLED\tASIDE\tREPORTS")
+	n := func(v int64) string { return strconv.FormatInt(v, 10) }
+	lives := [][]string{{"AGENT", "HOST", "EPOCH", "UNITS", "SETTLED", "ASIDE", "REPORTS"}}
 	for _, l := range r.Lives {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", l.Agent, l.Host, l.Epoch, l.Units, l.Settled, l.Aside, l.Reports)
+		lives = append(lives, []string{l.Agent, l.Host, n(l.Epoch), n(l.Units), n(l.Settled), n(l.Aside), n(l.Reports)})
 	}
-	if len(r.Usage) > 0 {
-		fmt.Fprintln(w, "\nTENANT\tMETER\tADMITTED\tDENIED")
-		for _, u := range r.Usage {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", u.Tenant, u.Meter, u.Admitted, u.Denied)
-		}
+	if err := display.Table(out, lives, map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true}); err != nil || len(r.Usage) == 0 {
+		return err
 	}
-	return w.Flush()
+	usage := [][]string{{"TENANT", "METER", "ADMITTED", "DENIED"}}
+	for _, u := range r.Usage {
+		usage = append(usage, []string{u.Tenant, u.Meter, n(u.Admitted), n(u.Denied)})
+	}
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err
+	}
+	return display.Table(out, usage, map[int]bool{2: true, 3: true})
 }

@@ -49,3 +49,19 @@ func TestRecoveredIsPrinted(t *testing.T) {
 		t.Errorf("got %q: %v", b.String(), err)
 	}
 }
+
+// What a journal says of itself is whoever's who wrote on that disk: none of it acts upon the terminal.
+func TestRecoveredIsPrintedEscaped(t *testing.T) {
+	const bad = "a\x1b[31mred\u202egnp\x00\r\nb\tc\xff"
+	var b strings.Builder
+	if err := printRecovered(&b, client.Recovered{
+		Lives: []client.RecoveredLife{{Agent: bad, Host: bad, Epoch: 7, Units: 42, Settled: 40, Aside: 2, Reports: 3}},
+		Usage: []client.RecoveredUsage{{Tenant: bad, Meter: bad, Admitted: 42, Denied: 5}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const told = `a\u001b[31mred\u202egnp\u0000\u000d\u000ab\u0009c\xff`
+	if lines := strings.Split(b.String(), "\n"); len(lines) != 6 || strings.Count(lines[1], told) != 2 || strings.Count(lines[4], told) != 2 {
+		t.Errorf("got\n%q", b.String())
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/display"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -148,7 +149,7 @@ func keyNames(ctx context.Context, admin quotav1.AdminServiceClient, _ string) (
 	resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{})
 	for _, k := range resp.GetKeys() {
 		if k.RevokedMs == 0 {
-			all = append(all, k.Id+"\t"+escape(strings.TrimSpace(k.Role+" "+k.Note), ""))
+			all = append(all, k.Id+"\t"+display.Escape(strings.TrimSpace(k.Role+" "+k.Note), ""))
 		}
 	}
 	return all, err

@@ -8,12 +8,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
-	textwidth "golang.org/x/text/width"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/f4ee788f/quota/internal/display"
 	"github.com/f4ee788f/quota/internal/sheet"
 )
 
@@ -52,48 +51,16 @@ type table struct {
 // add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// print writes the table, aligned by what characters take on a terminal.
+// print writes the table, with a dash for an empty cell.
 func (t *table) print(w io.Writer) error {
 	all := append([][]string{t.header}, t.rows...)
-	widths := make([]int, len(t.header))
 	for i, row := range all {
 		all[i] = make([]string, len(row))
 		for j, cell := range row {
-			all[i][j] = escape(dash(cell), "")
-			widths[j] = max(widths[j], width(all[i][j]))
+			all[i][j] = dash(cell)
 		}
 	}
-	var b strings.Builder
-	for _, row := range all {
-		var line strings.Builder
-		for j, cell := range row {
-			pad := strings.Repeat(" ", widths[j]-width(cell))
-			if t.numbers[j] {
-				line.WriteString(pad + cell)
-			} else {
-				line.WriteString(cell + pad)
-			}
-			line.WriteString("  ")
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n") // nothing ends in blanks
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// width is how many columns of a terminal s takes: two for each character that East Asian
-// fonts make wide, none for those that are put onto the one before.
-func width(s string) (n int) {
-	for _, r := range s {
-		switch k := textwidth.LookupRune(r).Kind(); {
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		case k == textwidth.EastAsianWide, k == textwidth.EastAsianFullwidth:
-			n += 2
-		default:
-			n++
-		}
-	}
-	return n
+	return display.Table(w, all, t.numbers)
 }
 
 // csv writes the table with the header's words in lower case, and text as sheet.Text has it.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/display"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -211,7 +212,7 @@ func changes(resp *quotav1.ApplyPolicyResponse) text { return lines(resp.Changes
 func lines(all []string) text {
 	var b strings.Builder
 	for _, change := range all {
-		b.WriteString(escape(change, "") + "\n")
+		b.WriteString(display.Escape(change, "") + "\n")
 	}
 	return text(b.String())
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/f4ee788f/quota/internal/display"
 )
 
 // screen is one of quotactl's streams. What it writes may end up on a terminal, which obeys
@@ -37,7 +37,7 @@ func (s *screen) Write(p []byte) (int, error) {
 			}
 		}
 		s.partial = append([]byte(nil), all[n:]...)
-		text = []byte(escape(string(all[:n]), "\n\t"))
+		text = []byte(display.Escape(string(all[:n]), "\n\t"))
 	}
 	if _, s.err = s.to.Write(text); s.err != nil {
 		return 0, s.err
@@ -48,42 +48,10 @@ func (s *screen) Write(p []byte) (int, error) {
 // close writes what is left of a broken character, and returns the first error.
 func (s *screen) close() error {
 	if len(s.partial) > 0 && s.err == nil {
-		_, s.err = s.to.Write([]byte(escape(string(s.partial), "")))
+		_, s.err = s.to.Write([]byte(display.Escape(string(s.partial), "")))
 		s.partial = nil
 	}
 	return s.err
-}
-
-// hidden is what a terminal acts upon instead of showing it: controls, and what changes the direction of text.
-func hidden(r rune) bool {
-	switch {
-	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069: // bidi
-		return true
-	case r == 0x2028, r == 0x2029: // line and paragraph
-		return true
-	}
-	return unicode.IsControl(r)
-}
-
-// escape writes hidden characters but those of keep as \uXXXX, as JSON does, and bytes that are no text as \xXX.
-func escape(s, keep string) string {
-	if strings.IndexFunc(s, hidden) < 0 && utf8.ValidString(s) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case hidden(r) && !strings.ContainsRune(keep, r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteString(s[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
 }
 
 // line makes the values of a sentence fit on one line: a name with a line feed does not begin another.
@@ -91,9 +59,9 @@ func line(args []any) []any {
 	for i, a := range args {
 		switch v := a.(type) {
 		case string:
-			args[i] = escape(v, "")
+			args[i] = display.Escape(v, "")
 		case error:
-			args[i] = escape(v.Error(), "\n")
+			args[i] = display.Escape(v.Error(), "\n")
 		}
 	}
 	return args

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/display"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -34,7 +35,7 @@ func TestNothingReachesTheTerminalUnescaped(t *testing.T) {
 	c.exit(errors.New(bad))
 	for _, got := range []string{out.String(), errs.String()} {
 		for _, r := range strings.ReplaceAll(got, "\n", "") {
-			if hidden(r) && r != '\t' {
+			if display.Hidden(r) && r != '\t' {
 				t.Errorf("%q reaches the terminal in %q", r, got)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/display"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -237,7 +238,7 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 		fmt.Fprintf(w, "%d rows with %d units are in quarantine, and not on it\n", p.QuarantinedRows, p.QuarantinedUnits)
 	}
 	if p.Forced != "" {
-		fmt.Fprintf(w, "closed all the same: %s\n", escape(p.Forced, ""))
+		fmt.Fprintf(w, "closed all the same: %s\n", display.Escape(p.Forced, ""))
 	}
 	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
 }

@@ -16,9 +16,9 @@ import (
 
 // The README shows this function as it is.
 
-// gateway limits what reaches upstream. On SIGTERM it answers what is under way, and settles what it admitted.
+// gateway limits what reaches upstream. On SIGTERM, or when its terminal closes, it answers what is under way, and settles what it admitted.
 func gateway(addr, quotaServer string, upstream *url.URL) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	quota, err := client.Dial(ctx, quotaServer, client.WithAgent("edge-1"))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,8 +34,18 @@ func TestReadmeShowsTheGateway(t *testing.T) {
 	}
 }
 
-// The README's gateway, told to stop by SIGTERM, loses none of what it admitted.
-func TestReadmeGatewaySettlesOnSIGTERM(t *testing.T) {
+// The README's gateway loses none of what it admitted, told to stop by SIGTERM, or when its terminal is closed.
+func TestReadmeGatewaySettlesOnSignals(t *testing.T) {
+	// One that the gateway does not take ends this process: here it fails the test.
+	others := make(chan os.Signal, 1)
+	signal.Notify(others, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(others)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) { gatewaySettles(t, s) })
+	}
+}
+
+func gatewaySettles(t *testing.T, s syscall.Signal) {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
 	defer app.Close()
 	upstream, err := url.Parse(app.URL)
@@ -49,6 +60,7 @@ func TestReadmeGatewaySettlesOnSIGTERM(t *testing.T) {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
+	before := client.Billed("wayne")
 	ended := make(chan error, 1)
 	go func() { ended <- gateway(addr, client.ExampleServer, upstream) }()
 	asker := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -71,13 +83,18 @@ func TestReadmeGatewaySettlesOnSIGTERM(t *testing.T) {
 			served++
 		}
 	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+	if err := syscall.Kill(os.Getpid(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("the gateway ended with %v", err)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the gateway ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the gateway does not take %v: it would have killed it", s)
 	}
-	if got := client.Billed("wayne"); got != served {
+	if got := client.Billed("wayne") - before; got != served {
 		t.Errorf("the ledger has %d units, %d were served", got, served)
 	}
 }

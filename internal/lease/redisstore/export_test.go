@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/f4ee788f/quota/internal/lease"
 )
 
@@ -26,3 +28,24 @@ var (
 	ReadHash  = readScript.hash.(string)
 	WriteHash = writeScript.hash.(string)
 )
+
+// Forge changes what is at a bucket's key, and a holder's record there, as no server does.
+func Forge(ctx context.Context, client redis.UniversalClient, key, holder string, change func(*lease.State, *lease.Record)) error {
+	s, r := new(lease.State), new(lease.Record)
+	b, err := client.HGet(ctx, key, stateField).Result()
+	if err != nil {
+		return err
+	}
+	until, err := decodeState(s, b, "")
+	if err != nil {
+		return err
+	}
+	if b, err = client.HGet(ctx, key, recordPrefix+holder).Result(); err != nil {
+		return err
+	}
+	if err := decodeRecord(r, b); err != nil {
+		return err
+	}
+	change(s, r)
+	return client.HSet(ctx, key, stateField, encodeState(nil, s, until, 1), recordPrefix+holder, encodeRecord(nil, r)).Err()
+}

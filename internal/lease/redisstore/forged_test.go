@@ -31,6 +31,27 @@ func TestABucketOfOthersBeginsAnew(t *testing.T) {
 			s.Renew(t.Context(), []lease.Renewal{{Key: strings.TrimPrefix(key, cluster.Prefix), Spec: spec, Holder: "b", Number: 1, Began: 1, Waiting: 1}})
 			return client.HSet(t.Context(), key, "r:a", "\x66forged").Err()
 		},
+		// Well formed, and of times and numbers that nobody would live to see.
+		"a record of the future": func(key string) error {
+			s.Renew(t.Context(), []lease.Renewal{{Key: strings.TrimPrefix(key, cluster.Prefix), Spec: spec, Holder: "a", Number: 1, Began: 1, Waiting: 1}})
+			return redisstore.Forge(t.Context(), client, key, "a", func(_ *lease.State, r *lease.Record) {
+				r.Grant.Number, r.Expires, r.Slot = 1<<50, 1<<52, 1<<52/lease.SlotLen
+			})
+		},
+		"a record that began in the future": func(key string) error {
+			s.Renew(t.Context(), []lease.Renewal{{Key: strings.TrimPrefix(key, cluster.Prefix), Spec: spec, Holder: "a", Number: 1, Began: 1, Waiting: 1}})
+			return redisstore.Forge(t.Context(), client, key, "a", func(_ *lease.State, r *lease.Record) {
+				r.Grant.Number, r.Start, r.Expires, r.Slot = 1<<50, 1<<52, 1<<52, 1<<52/lease.SlotLen
+			})
+		},
+		"a number of the future": func(key string) error {
+			s.Renew(t.Context(), []lease.Renewal{{Key: strings.TrimPrefix(key, cluster.Prefix), Spec: spec, Holder: "a", Number: 1, Began: 1, Waiting: 1}})
+			return redisstore.Forge(t.Context(), client, key, "a", func(_ *lease.State, r *lease.Record) { r.Grant.Number = 1 << 60 })
+		},
+		"a doubt for ever": func(key string) error {
+			s.Renew(t.Context(), []lease.Renewal{{Key: strings.TrimPrefix(key, cluster.Prefix), Spec: spec, Holder: "b", Number: 1, Began: 1, Waiting: 1}})
+			return redisstore.Forge(t.Context(), client, key, "b", func(s *lease.State, _ *lease.Record) { s.Suspect = 1 << 52 })
+		},
 	} {
 		key := "forged-" + strings.ReplaceAll(name, " ", "-")
 		if err := write(cluster.Prefix + key); err != nil {
@@ -42,12 +63,20 @@ func TestABucketOfOthersBeginsAnew(t *testing.T) {
 			t.Errorf("%s: %v", name, a.Err)
 			continue
 		}
-		if most := int64(50); name != "a record" && name != "an empty one" && a.Grant.Tokens > most {
+		if most := int64(50); !strings.Contains(name, "record") && name != "a number of the future" && name != "an empty one" && a.Grant.Tokens > most {
 			t.Errorf("%s: %d units of 1000 are granted, want at most %d", name, a.Grant.Tokens, most)
 		}
 		r.Number++
 		if a = s.Renew(t.Context(), []lease.Renewal{r})[0]; a.Err != nil {
 			t.Errorf("%s, once more: %v", name, a.Err)
+		}
+		look := func(s *lease.State, _ *lease.Record) {
+			if s.Suspect > s.Last+lease.LongTerm {
+				t.Errorf("%s: it is in doubt for %s", name, time.Duration(s.Suspect-s.Last)*time.Microsecond)
+			}
+		}
+		if err := redisstore.Forge(t.Context(), client, cluster.Prefix+key, "a", look); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -41,6 +41,19 @@ var head = []byte{0x92, format, 0xdb}
 
 const headLen = 3 + 4 + 8
 
+// maxAhead is how far ahead of a bucket's clock a step sets a time of it, in microseconds, at most. Values beyond are refused though
+// they are well formed: a bucket would be in doubt, or a holder's numbers stale, until Redis drops it, which renewals put off.
+const maxAhead = ringSpan * lease.SlotLen
+
+func stateAhead(s *lease.State) bool {
+	return max(s.Suspect, s.LargestUntil, s.Changed)-s.Last > maxAhead
+}
+
+// recordAhead also finds a number that no renewal may have. That a record began after the bucket's last step is found where both are read.
+func recordAhead(r *lease.Record) bool {
+	return r.Grant.Number > maxTime || r.Start < 0 || r.Start > maxTime || r.Expires-r.Start > maxAhead || r.Slot-r.Start/lease.SlotLen > ringSpan
+}
+
 // errCorrupt means that a value is none that any build wrote: a bucket begins anew, as one that was lost.
 var errCorrupt = errors.New("redis: a bucket's value cannot be read")
 
@@ -91,6 +104,9 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 		return 0, lease.ErrFormat
 	case f < format:
 		old, err := unpackState(b, log)
+		if err == nil && stateAhead(old) {
+			err = errCorrupt
+		}
 		if err == nil {
 			*s = *old
 		}
@@ -113,7 +129,7 @@ func decodeState(s *lease.State, b, log string) (until int64, err error) {
 		l.log(s)
 		c.bad = c.bad || l.bad || l.from != ""
 	}
-	if c.bad || c.from != "" {
+	if c.bad || c.from != "" || stateAhead(s) {
 		return 0, errCorrupt
 	}
 	return until, nil
@@ -151,6 +167,9 @@ func decodeRecord(r *lease.Record, b string) error {
 		return errCorrupt
 	case b[0] == packed:
 		old, err := unpackRecord(b)
+		if err == nil && recordAhead(old) {
+			err = errCorrupt
+		}
 		if err == nil {
 			*r = *old
 		}
@@ -166,7 +185,7 @@ func decodeRecord(r *lease.Record, b string) error {
 	if b[0] == unitTold {
 		c.numbers(&r.Grant.UnitIn)
 	}
-	if c.bad || c.from != "" {
+	if c.bad || c.from != "" || recordAhead(r) {
 		return errCorrupt
 	}
 	return nil

@@ -146,6 +146,11 @@ func TestEveryStateCanBeRead(t *testing.T) {
 			if len(want.Log) == 0 {
 				got.Log = want.Log
 			}
+			for _, r := range got.Holders {
+				if r.Start > got.Last {
+					t.Fatalf("seed %d, step %d: a record began at %d, after the bucket's %d", seed, number, r.Start, got.Last)
+				}
+			}
 			if !reflect.DeepEqual(got, &want) {
 				t.Fatalf("seed %d, step %d:\n got %+v\nwant %+v", seed, number, got, &want)
 			}

@@ -347,8 +347,9 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 			d.records = append(d.records, lease.Record{})
 			record := &d.records[len(d.records)-1]
 			switch err := decodeRecord(record, b); {
-			case err == nil:
+			case err == nil && record.Start <= state.Last:
 				state.Holders[r.Holder] = record
+			case err == nil: // one of the future is as if it were not there
 			case errors.Is(err, lease.ErrFormat): // a later build's; what no build wrote is as if it were not there
 				a.Err = unavailable(fmt.Errorf("%s of %s: %w", r.Holder, v.key, err))
 				continue

@@ -23,6 +23,9 @@ func TestDocumentedCommands(t *testing.T) {
 		whole := strings.ReplaceAll(string(text), "\\\n", " ")
 		for _, line := range regexp.MustCompile(`(?m)^quota-server.*$`).FindAllString(whole, -1) {
 			line, _, _ = strings.Cut(line, "#")
+			if strings.Contains(line, "--lease-store") && !regexp.MustCompile(`rediss://\w+:\S+@`).MatchString(line) {
+				t.Errorf("%s: a Redis without TLS or a user: %s", file, line)
+			}
 			lines = append(lines, line)
 		}
 	}

@@ -7,16 +7,21 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// unreadWait bounds how long a line that is Direct waits for the other side to read: it is the agent's, whose clients read at once.
+const unreadWait = 30 * time.Second
+
 // direct is a connection that is read and written without waiting, and that the runtime's poller does not know.
 type direct struct {
 	fd      int
-	drained bool // what was there is read; the reader's
-	ending  bool // something besides bytes may be there, which drained does not tell; the reader's
+	unread  time.Duration // how long a write waits for the other side to read; 0 for ever
+	drained bool          // what was there is read; the reader's
+	ending  bool          // something besides bytes may be there, which drained does not tell; the reader's
 
 	mu     sync.Mutex
 	closed bool // fd is no more
@@ -45,7 +50,7 @@ func (l *Line) Direct() (fd int, err error) {
 		return 0, errors.Join(err, failed)
 	}
 	_ = l.conn.(net.Conn).Close() // nothing was written that could be lost: the descriptor has it all
-	l.conn = &direct{fd: fd}
+	l.conn = &direct{fd: fd, unread: unreadWait}
 	return fd, nil
 }
 
@@ -127,7 +132,12 @@ func (d *direct) writeParked(p []byte) error {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), "line")
-	_, err = f.Write(p)
+	if d.unread > 0 {
+		err = f.SetWriteDeadline(time.Now().Add(d.unread))
+	}
+	if err == nil {
+		_, err = f.Write(p)
+	}
 	return errors.Join(err, f.Close())
 }
 

@@ -102,14 +102,18 @@ func TestOverageIsPutBack(t *testing.T) {
 			t.Errorf("admitted %d, want 15: the other limit's", got.Load())
 		}
 		shut(t, c)
+		// What another has in hand and puts back has one go above the limit that would not have had to, or deny.
+		const inHand = 3
+		var above int64
 		for _, r := range s.allRows() {
-			if r.Admitted != 15 || r.Limit == "requests" && (r.Overage != 5 || r.Denied != 0) {
-				t.Errorf("row %+v, want 15 admitted by each limit, 5 of requests above it, none denied by it", r)
+			if r.Admitted != 15 || r.Limit == "requests" && (r.Overage < 5 || r.Overage > 5+inHand || r.Denied > inHand) {
+				t.Errorf("row %+v, want 15 admitted by each limit, 5 of requests above it, and none denied by it, but for those in hand", r)
 			}
+			above += r.Overage
 		}
-		for key, want := range map[string]int64{"requests|a|": 10, "requests+overage|a|": 5, "writes|a|": 15} {
-			if got := s.spent(key); got != want {
-				t.Errorf("%s handed out %d for good, want %d", key, got, want)
+		for key, want := range map[string]int64{"requests|a|": 15 - above, "requests+overage|a|": above, "writes|a|": 15} {
+			if got := s.spent(key); got < want || got > want+inHand {
+				t.Errorf("%s handed out %d for good, want %d, or what was in hand more", key, got, want)
 			}
 		}
 	})

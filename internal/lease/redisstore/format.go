@@ -270,7 +270,9 @@ func (c *coder) log(s *lease.State) {
 			c.bad = true
 			return
 		}
-		s.Log = make([]lease.Entry, n)
+		if s.Log = nil; n > 0 { // as a value of an older build has none
+			s.Log = make([]lease.Entry, n)
+		}
 	}
 	for i := range s.Log {
 		e := &s.Log[i]

@@ -10,6 +10,7 @@
 //
 // Read server.go first: what a server is made of, and how it starts and ends. Then
 // renew.go, settle.go and watch.go for what agents call, view.go for the policy
-// in memory, auth.go for who may call what. Package boot opens the engines from a
+// in memory, auth.go for who may call what, and claim.go with overdrawn.go for how
+// much an agent may settle. Package boot opens the engines from a
 // configuration and is what programs and tests start.
 package server

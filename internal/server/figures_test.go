@@ -27,6 +27,11 @@ func (s *standingLeases) Renew(ctx context.Context, renewals []lease.Renewal) []
 	if !s.on.Load() {
 		return s.forgetful.Renew(ctx, renewals)
 	}
+	return unanswered(renewals)
+}
+
+// unanswered is what a lease store that is away answers.
+func unanswered(renewals []lease.Renewal) []lease.Answer {
 	answers := make([]lease.Answer, len(renewals))
 	for i := range answers {
 		answers[i].Err = lease.ErrUnavailable

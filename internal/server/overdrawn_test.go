@@ -137,7 +137,7 @@ func TestAKeySettlesWhatItNeverLeased(t *testing.T) {
 		if units < 4_000_000 {
 			t.Errorf("%d units are in quarantine", units)
 		}
-		if n := w.gathered("quota_server_overdrawn_units_total"); int64(n) != units {
+		if n := w.total("quota_server_overdrawn_units_total"); int64(n) != units {
 			t.Errorf("counted: got %v units, want %d", n, units)
 		}
 		differ := int64(0)
@@ -213,22 +213,6 @@ func TestAThiefWhoKnowsTheProtocol(t *testing.T) {
 	}
 }
 
-func (w *world) gathered(name string) (sum float64) {
-	w.t.Helper()
-	families, err := w.metrics.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			if f.GetName() == name {
-				sum += m.Counter.GetValue()
-			}
-		}
-	}
-	return sum
-}
-
 // offLeases is a lease store that is away while it is told to be.
 type offLeases struct {
 	lease.Store
@@ -239,11 +223,7 @@ func (s *offLeases) Renew(ctx context.Context, renewals []lease.Renewal) []lease
 	if !s.off.Load() {
 		return s.Store.Renew(ctx, renewals)
 	}
-	answers := make([]lease.Answer, len(renewals))
-	for i := range answers {
-		answers[i].Err = lease.ErrUnavailable
-	}
-	return answers
+	return unanswered(renewals)
 }
 
 // lossyLedger loses what servers record, and stalls, while it is told to: as for a server that is killed, or an outage.

@@ -101,8 +101,8 @@ loadtest: build ## the headline load on real engines (JSON=FILE HTML=FILE; ARGS=
 lint: $(TOOLS)/golangci-lint ## gofmt, go vet and the linters of .golangci.yml
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	  [ -z "$$unformatted" ] || { printf 'not gofmt-ed:\n%s\n' "$$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(TOOLS)/golangci-lint run ./...
+	@for module in . proto/quota internal/core pkg/client; do \
+	  (cd "$$module" && $(GO) vet ./... && $(TOOLS)/golangci-lint run ./...) || exit 1; done
 
 .PHONY: generate
 generate: $(TOOLS)/buf ## Go from proto/, with the tools of tools/go.mod

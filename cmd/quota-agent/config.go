@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/target"
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/internal/flagenv"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/target"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

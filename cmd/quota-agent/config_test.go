@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/doors"
-	"github.com/f4ee788f/quota/internal/limit"
 )
 
 func TestParseReadsFlagsEnvironmentAndFile(t *testing.T) {

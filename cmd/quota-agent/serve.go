@@ -24,7 +24,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/internal/hugepages"
 	"github.com/f4ee788f/quota/internal/listen"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/flagenv"
 	"github.com/f4ee788f/quota/internal/hangup"
 	"github.com/f4ee788f/quota/internal/server/boot"

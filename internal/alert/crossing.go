@@ -3,7 +3,7 @@ package alert
 import (
 	"math/bits"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // crossed are the thresholds, parts per million and ascending, that used has reached of of.

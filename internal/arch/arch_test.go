@@ -87,12 +87,12 @@ var outside = []string{
 }
 
 var rules = []rule{
-	{pkg: "internal/calendar", allow: []string{module + "/internal/calendar"}, forbid: outside},
-	{pkg: "internal/limit", allow: []string{module + "/internal/limit", module + "/internal/calendar"}, forbid: outside},
-	{pkg: "internal/lease", allow: []string{module + "/internal/lease", module + "/internal/limit", module + "/internal/calendar"}, forbid: outside},
-	{pkg: "internal/ledger", allow: []string{module + "/internal/ledger", module + "/internal/calendar"}, forbid: outside},
-	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/limit", module + "/internal/calendar", module + "/internal/sheet"}, forbid: outside},
-	{pkg: "internal/agent", forbid: outside},
+	{pkg: "internal/core/calendar", allow: []string{module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/limit", allow: []string{module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/lease", allow: []string{module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
+	{pkg: "internal/core/agent", forbid: outside},
 	{pkg: "pkg/client", forbid: []string{
 		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",
 		"github.com/spf13/cobra", "github.com/grpc-ecosystem/grpc-gateway", "github.com/testcontainers/testcontainers-go",
@@ -123,7 +123,7 @@ func TestDependencyDirections(t *testing.T) {
 		})
 	}
 	// The check must be able to fail: the wire knows gRPC.
-	r := rule{pkg: "internal/wire", allow: []string{module + "/internal/wire"}, forbid: outside}
+	r := rule{pkg: "internal/core/wire", allow: []string{module + "/internal/core/wire"}, forbid: outside}
 	if len(r.broken(list(t, r.pkg))) == 0 {
 		t.Error("a package that imports gRPC passes the check of the core")
 	}
@@ -131,7 +131,7 @@ func TestDependencyDirections(t *testing.T) {
 
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
-	for _, pkg := range []string{"internal/limit", "internal/lease", "internal/billing"} {
+	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/billing"} {
 		for _, use := range uses(t, pkg, "time", "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer") {
 			t.Errorf("%s: the core has no clock", use)
 		}
@@ -141,11 +141,11 @@ func TestCoreReadsNoClock(t *testing.T) {
 	}
 }
 
-// The product's errors become gRPC codes in internal/wire alone. A door speaks another
+// The product's errors become gRPC codes in internal/core/wire alone. A door speaks another
 // protocol, whose errors are not ours; the relay of loadtest/chaos breaks answers on purpose. What is left to a server is what gRPC itself
 // would say: there is no such method, or something broke that nobody may be told.
 func TestErrorsAreMappedOnce(t *testing.T) {
-	mayMap := []string{"internal/wire", "internal/doors", "proto", "loadtest/chaos/proxy"}
+	mayMap := []string{"internal/core/wire", "internal/doors", "proto", "loadtest/chaos/proxy"}
 	for _, pkg := range packagesOf(t) {
 		if under(pkg, mayMap) {
 			continue
@@ -154,7 +154,7 @@ func TestErrorsAreMappedOnce(t *testing.T) {
 			"Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
 			"ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unavailable", "DataLoss", "Unauthenticated",
 		) {
-			t.Errorf("%s: map errors in internal/wire", use)
+			t.Errorf("%s: map errors in internal/core/wire", use)
 		}
 	}
 	if len(given(t, "internal/arch/testdata/codes", "NotFound")) != 1 {

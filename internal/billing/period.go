@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/calendar"
+	"github.com/f4ee788f/quota/internal/core/calendar"
 )
 
 // Grid is what the edges of periods are moved up to: the ledger's usual slot. Usage belongs where

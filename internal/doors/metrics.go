@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/f4ee788f/quota/internal/headers"
+	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/f4ee788f/quota/internal/headers"
+	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/pkg/client"
 	"github.com/f4ee788f/quota/pkg/client/intercept"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/core/ask"
 )
 
 // turner leads the streams of many lines in turn, on one goroutine that waits in epoll itself. With a goroutine for each, the system wakes

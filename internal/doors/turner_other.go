@@ -5,7 +5,7 @@ package doors
 import (
 	"errors"
 
-	"github.com/f4ee788f/quota/internal/ask"
+	"github.com/f4ee788f/quota/internal/core/ask"
 )
 
 // turner leads no stream here: each line has a goroutine.

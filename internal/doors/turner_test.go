@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ask"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 func write(t *testing.T, f Format, q *ledger.BreakdownQuery, rows ...ledger.BreakdownRow) string {

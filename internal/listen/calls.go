@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
 // PeerOf is the remote address of a call, as Known takes it; nil where it has none.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
-	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
 const (

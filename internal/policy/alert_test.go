@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // alerted is a document whose alerts are on line 12 and after.

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // What a spending cap does when it is reached.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // compiler turns one written limit into a limit, and collects all that is wrong with it.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // moment reads a time: RFC 3339, or a date, which is its midnight in UTC; 0 where it is none.

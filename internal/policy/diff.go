@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // MaxChanges is how many sentences Diff returns at most; the last then counts the rest.

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/f4ee788f/quota/internal/fault"
+import "github.com/f4ee788f/quota/internal/core/fault"
 
 // Errors of a Store, which callers tell apart with errors.Is.
 var (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
 // MaxFaults is how many faults are reported at most; a document with more is not

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Key is a bearer key. Its secret is not kept: only the hash is.

@@ -3,7 +3,7 @@ package policy
 import (
 	"sort"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // LimitSpec is a limit as a document writes it. What is empty (of lists, mappings

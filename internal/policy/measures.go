@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // parsePercent reads 0% to 100% with at most four decimals, as parts per million.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // unlimited is the overage of a soft limit without a cap.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Bounds of the tenants that one pays for: they are all on its statement.

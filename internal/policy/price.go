@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Price returns what a plan costs; nil for a plan without a price.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/f4ee788f/quota/internal/target"
+	"github.com/f4ee788f/quota/internal/core/target"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	_ "modernc.org/sqlite" // to change by hand what the server keeps
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )

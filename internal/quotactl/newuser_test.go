@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/f4ee788f/quota/internal/bubbled"
+	"github.com/f4ee788f/quota/internal/core/bubbled"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/pkg/client"
 )

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/calendar"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/calendar"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // parseWhen reads a time: RFC 3339, a date (where it begins in zone), "now", or how

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/internal/policy"
-	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )

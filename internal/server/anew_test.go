@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

@@ -3,7 +3,7 @@ package server
 import (
 	"math"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // bound is what a limit may admit: by its definition alone, whatever was leased.

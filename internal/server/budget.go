@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
 // What one agent may ask of this server: so much at once, and so much a second. What is more is refused with

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
 // An agent that asks for more than its budget is told to come again, and may then; others are not held up, and what is

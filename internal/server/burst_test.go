@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // claim is what a report asks to have settled.

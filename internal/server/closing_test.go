@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
 var (

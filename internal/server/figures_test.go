@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 )
 
 // forgetful is a lease store that forgets everything, and says so to whoever serves it unless that is untold.

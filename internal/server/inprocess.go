@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
 // inProcess is a client connection that calls services in this process, through

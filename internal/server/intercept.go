@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
-	"github.com/f4ee788f/quota/internal/wire"
 )
 
 // gate is what every call passes: logged, recovered from panics, and let in or

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
 const (

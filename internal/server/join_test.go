@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
 // slowStore answers each batch after a millisecond with the renewals' numbers.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // strangerFor is how long an agent may go on under the default plan after somebody made the tenant, seconds: one that is cut off has

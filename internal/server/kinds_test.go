@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 

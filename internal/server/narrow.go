@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

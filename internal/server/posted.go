@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // posted is the switches as a server signs them for a board.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/fault"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // sentBefore is the correction that a key was used for; the zero value is none. What is sent again is held against it, and

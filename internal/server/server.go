@@ -20,11 +20,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/f4ee788f/quota/internal/alert"
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
-	"github.com/f4ee788f/quota/internal/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

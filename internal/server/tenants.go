@@ -3,7 +3,7 @@ package server
 import (
 	"container/list"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // tenantCache holds the tenants in use, the least recently used one leaving first.

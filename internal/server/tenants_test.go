@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // A stream that has everything gets nothing, one that is behind gets what it

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 

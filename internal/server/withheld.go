@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // maxWithheldTold is how many tenants a refusal names.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/peer"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 const (

@@ -5,6 +5,9 @@ go 1.26.0
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/f4ee788f/quota v0.0.0
+	github.com/f4ee788f/quota/internal/core v0.1.0
+	github.com/f4ee788f/quota/pkg/client v0.1.0
+	github.com/f4ee788f/quota/proto/quota v0.1.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/juju/ratelimit v1.0.2
 	github.com/redis/go-redis/v9 v9.23.0
@@ -66,4 +69,9 @@ require (
 	modernc.org/sqlite v1.60.0 // indirect
 )
 
-replace github.com/f4ee788f/quota => ../..
+replace (
+	github.com/f4ee788f/quota => ../..
+	github.com/f4ee788f/quota/internal/core => ../../internal/core
+	github.com/f4ee788f/quota/pkg/client => ../../pkg/client
+	github.com/f4ee788f/quota/proto/quota => ../../proto/quota
+)

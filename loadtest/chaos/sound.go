@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/loadtest/chaos/proxy"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )

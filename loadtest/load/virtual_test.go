@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/f4ee788f/quota/internal/bubbled"
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/bubbled"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/internal/server/boot"
-	"github.com/f4ee788f/quota/internal/unraced"
 	"github.com/f4ee788f/quota/loadtest/stack"
 	"github.com/f4ee788f/quota/pkg/client"
 )

@@ -3,8 +3,8 @@ package sim
 import (
 	"math"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // bound holds every window of what one bucket admits against the bound of

@@ -1,5 +1,5 @@
 // Package sim runs agents and a lease store in one process under virtual time,
-// over the same code that runs in production (internal/agent, internal/lease),
+// over the same code that runs in production (internal/core/agent, internal/core/lease),
 // with a network that delays, loses and repeats from a seed. Beside it one ideal
 // central limiter is fed the same arrivals. What comes out is the error of
 // leasing, every window above the bound, and the renewals it took.

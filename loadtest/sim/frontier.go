@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // frontier begins the sections of the runs that only the tables of what ε buys are made of, one for each pair of knobs.

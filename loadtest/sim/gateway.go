@@ -3,7 +3,7 @@ package sim
 import (
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 const (

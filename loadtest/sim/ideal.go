@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // ideal is one central limiter that every request asks without delay: what leasing

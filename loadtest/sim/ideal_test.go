@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // The limiters compared with, on cases worked out by hand. All begin at an edge.

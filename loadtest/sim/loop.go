@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
 // What pkg/client's loop does with calls, with its figures.

@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // store keeps the buckets and runs the production step on them, one renewal after

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 

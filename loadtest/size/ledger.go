@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // books is what the usage of one ledger key comes to, a second.

@@ -9,7 +9,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Load is what is to be served.

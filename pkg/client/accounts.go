@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/lease"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Allow asks for one unit; see AllowN.

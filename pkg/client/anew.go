@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // The lease store forgot something: leases that it granted before live on here, for minutes, beside

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 // Leases of two minutes live when the lease store forgets them. Told of that, the agent renews all of them within a second,

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Gateways that begin together do not go on reporting together: all give a sign of life at once, and their next reports come in the second half of the

@@ -3,7 +3,7 @@ package client
 import (
 	"unsafe"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Names of attributes with a meaning of their own. Any other name is the policy's choice.

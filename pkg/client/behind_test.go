@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 // Usage that finds no room among the rows that wait is not said to be settled: no report says that it is complete up to a

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // NotBookedError says why nothing of a call to Book was booked: ReasonInvalid, ReasonNoPlan, ReasonClosed, ReasonCrowded, or ReasonUnknown

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // What was used already is booked for a tenant that is suspended or switched off, and while the server is away; once it is back the debt is paid

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 // One of two servers hangs, so that every second call is not answered: it takes no others with it.

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	"github.com/f4ee788f/quota/internal/target"
-	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/internal/core/target"
+	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
 // servers splits addresses with commas between, and refuses what cannot be meant. A dialer may have names of its own.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // diverged is a life of which there are three journals that say different things: a copy taken early, one taken later, and

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 const (

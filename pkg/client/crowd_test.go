@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // A tenant that invents keys without end does not keep another's new users out, and no unit of either is lost.

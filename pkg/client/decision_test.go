@@ -6,8 +6,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Of several limits that allow, a decision speaks of the one with the least left, not of

@@ -6,7 +6,7 @@
 // decides by attributes; a Limiter is a handle for the hottest paths, resolved once.
 //
 // Read client.go first, then loop.go: one goroutine owns all that is not a
-// decision. What decides is internal/agent. Without a journal, a crash loses at
+// decision. What decides is internal/core/agent. Without a journal, a crash loses at
 // most the usage admitted since the last report, one report interval's worth. So does
 // a signal that nobody catches: a program has to call Close before it ends.
 //

@@ -3,7 +3,7 @@ package client
 import (
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // Which buckets are renewed, and when.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // How a client ends.

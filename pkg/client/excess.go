@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // excess is what limits may have been exceeded by, by name, which bounds it as it does the trials. Buckets on trial

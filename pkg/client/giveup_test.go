@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // perUser is a limit with a bucket for each user.

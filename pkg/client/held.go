@@ -3,8 +3,8 @@ package client
 import (
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // origin is what a decision keeps where neither a bucket nor what is known of a request says it all.

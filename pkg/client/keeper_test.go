@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/journal"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // taken copies a journal's directory as it is, which is what a kill of its process would leave.

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 	"weak"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Limiter is a handle for one set of attributes. It is safe for concurrent use, and

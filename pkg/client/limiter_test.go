@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // While a bucket denies for certain, those who ask a handle of it write nothing that they share, and each is counted;

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/headers"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/headers"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // MiddlewareOption changes a default of Middleware.

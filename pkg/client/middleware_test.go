@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 func TestMiddleware(t *testing.T) {

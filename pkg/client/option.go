@@ -7,8 +7,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/journal"
-	"github.com/f4ee788f/quota/internal/switchfile"
+	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

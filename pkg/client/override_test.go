@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Decisions tell of a tenant's limit as the tenant has it, whoever else shares what it says: before there is a bucket, the

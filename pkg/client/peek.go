@@ -3,8 +3,8 @@ package client
 import (
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // peek is what is to be expected of a request of n units, of which it takes none; endless says that it passes limits of slots by. It

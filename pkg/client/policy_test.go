@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // A policy changes under traffic: what was used stays used, rows carry the version

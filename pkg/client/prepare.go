@@ -3,8 +3,8 @@ package client
 import (
 	"context"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Prepared is a request that is about to be decided; see Client.Prepare, which makes it: the zero Prepared cannot be asked. Its methods

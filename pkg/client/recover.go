@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/journal"
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/ledger"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 // hourly is a limit that hardly refills while a test runs.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/journal"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // invent adds a record to the log of a killed client: so many units more of the first bucket that it knows of, as one writes it who

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // asked says how far the hot path came with a bucket.

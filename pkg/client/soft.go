@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // exceed asks the bucket of what a soft limit admits above itself in place of bucket i,

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
 // strain is how many times as long as otherwise leases are to last. The agent tells the server. It is how many times as long as it should

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 )
 
 // Strain is how many times as long as it should what is asked now takes: it rises at once, is no less than 1 and no more than

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/switchfile"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/switchfile"
 )
 
 // fileEvery is how often the switch file is read: a change is in force well within a second.

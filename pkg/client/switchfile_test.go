@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // The file's mode wins over the server's, its denials are added to theirs, and it needs no

@@ -15,9 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/f4ee788f/quota/internal/ask"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/target"
+	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/target"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/f4ee788f/quota/internal/ask"
-	"github.com/f4ee788f/quota/internal/bubbled"
+	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/bubbled"
 )
 
 // allowAll is an agent's end of a line: it allows all that it is asked, until ctx ends. If so told it says with its first answer that

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Request is what a call that takes several requests is told of each.

@@ -3,8 +3,8 @@ package client
 import (
 	"sync"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // try has the limits on trial decide a request that the others have decided already: shadow limits of

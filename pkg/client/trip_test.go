@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // What found no room is told as of when the server hears of it: half of a round trip later, as long as those took of late.

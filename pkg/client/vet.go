@@ -3,8 +3,8 @@ package client
 import (
 	"time"
 
-	"github.com/f4ee788f/quota/internal/agent"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // vetting is what a limit's lists, or a reserve, say before its bucket is asked.

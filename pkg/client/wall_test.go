@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 func TestWallFollowsAClockAndNotItsJumps(t *testing.T) {

@@ -3,7 +3,7 @@ package client
 import (
 	"slices"
 
-	"github.com/f4ee788f/quota/internal/agent"
+	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // window is how many renewals may be under way: about as many as the server answers within calm. More would wait there all the same, behind

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/unraced"
+	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
 // More new buckets than a server can lease in a call's time wait for it in the agents, without a call in vain: each is leased once,

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/f4ee788f/quota/internal/lease"
+	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
 // Looked is another value after each look.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/leasetest"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/leasetest"
 	"github.com/f4ee788f/quota/internal/lease/redisstore"
 	"github.com/f4ee788f/quota/internal/testenv"
 )

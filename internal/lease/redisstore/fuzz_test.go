@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/leasetest"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/leasetest"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // sample is a bucket as the builds up to format 101 wrote it, before formats were named and since, and what it is.

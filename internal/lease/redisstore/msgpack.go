@@ -3,8 +3,8 @@ package redisstore
 import (
 	"math"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Up to format 101 the step ran in Redis, in Lua, and its values were lists of numbers in msgpack. Their states and records

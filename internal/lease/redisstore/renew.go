@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // A step is done here, and not in Redis: the bucket is read, the renewals are executed on what was read, and it is written

@@ -3,7 +3,7 @@ package archive
 import (
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Format is the number of the files' format.

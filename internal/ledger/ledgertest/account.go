@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // accounts: what servers record of leases adds up, each record once; of what an agent

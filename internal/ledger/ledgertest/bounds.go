@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // endless: sums that would overflow end at ledger.MaxSum, and neither folding nor

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // sealedRow is a row and the block that it went into.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // drawn: rows that are said to be above what was granted go to quarantine, and their accounts say so until somebody deals with

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // entriesGrowWithKeys: 100 agents report 3 slots of the same keys, each at its own

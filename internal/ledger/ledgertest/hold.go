@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // holds: usage of a tenant is complete through the first lease of it of an epoch that

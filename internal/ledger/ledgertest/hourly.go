@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // hourly: a tenant's sums are those of its entries, whatever edges tell them apart, and who changed

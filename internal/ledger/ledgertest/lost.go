@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // declaredLost: an operator ends an epoch that will report no more; it holds back

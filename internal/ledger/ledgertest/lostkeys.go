@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // lostKeys: an epoch holds usage back as long as the key is good that it was last heard of under. It comes back with its next

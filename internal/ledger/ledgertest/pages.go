@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // quarantinePages reads what is in quarantine in pages of bounded bytes, however many rows are asked for, and misses none.

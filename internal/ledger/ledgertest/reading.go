@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // usage: the same history read whole, cut and in zones, gives what a loop over its

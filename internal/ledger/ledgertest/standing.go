@@ -3,7 +3,7 @@ package ledgertest
 import (
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // standing: each server of a ledger says how far epochs are settled, in the order in which it is asked,

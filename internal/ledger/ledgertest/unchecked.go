@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // unchecked: of a report with a row that nobody can judge now nothing is stored, its neighbours settle, and it settles when

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // recorderLife is how long it is known which record of a server was written last, in

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // archivedBefore is the first second that entries are not archived from; 0 where no

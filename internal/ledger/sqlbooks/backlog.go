@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Backlog is ledger.Books'.

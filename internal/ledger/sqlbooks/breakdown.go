@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // errEnough ends a breakdown that has as many rows as were asked for.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // maxActor is how long a name in the audit log may be, as for changes of the policy.

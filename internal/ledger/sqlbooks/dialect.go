@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Engine is what is behind the database.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // maxOverdrawn bounds the rows in quarantine that are added up.

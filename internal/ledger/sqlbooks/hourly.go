@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Newest is ledger.Books'.

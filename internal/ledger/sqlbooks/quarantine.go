@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Quarantine is ledger.Books'.

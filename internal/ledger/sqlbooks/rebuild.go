@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Rebuild is ledger.Books': a month at a time, each a transaction that no fold is in

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/ledger/archive"
-	"github.com/f4ee788f/quota/internal/limit"
 )
 
 // Owner does what the owner of the tables does, and no server: it puts whole months of

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Sealed is ledger.Books'.

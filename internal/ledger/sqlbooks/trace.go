@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // TraceReport is ledger.Books'.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // VerifyRecords is ledger.Books'.

@@ -3,7 +3,7 @@ package sqliteledger
 import (
 	"context"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Hold is ledger.Store's.

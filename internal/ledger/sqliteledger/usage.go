@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/ledger"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
 // Usage is ledger.Store's. A read transaction is one snapshot.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 

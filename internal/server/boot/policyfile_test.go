@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/f4ee788f/quota/internal/fault"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/internal/testenv"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"

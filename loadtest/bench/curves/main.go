@@ -20,9 +20,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/lease"
-	"github.com/f4ee788f/quota/internal/lease/memstore"
-	"github.com/f4ee788f/quota/internal/limit"
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/loadtest/bench"
 	"github.com/f4ee788f/quota/loadtest/sim"
 	"github.com/f4ee788f/quota/pkg/client"

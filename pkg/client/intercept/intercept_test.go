@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/f4ee788f/quota/internal/bubbled"
-	"github.com/f4ee788f/quota/internal/limit"
-	"github.com/f4ee788f/quota/internal/wire"
+	"github.com/f4ee788f/quota/internal/core/bubbled"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/pkg/client"
 	"github.com/f4ee788f/quota/pkg/client/intercept"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"

@@ -2508,7 +2508,7 @@ type Report struct {
 	// Units settled by all reports before this one, and with this one.
 	TotalBefore int64 `protobuf:"varint,4,opt,name=total_before,json=totalBefore,proto3" json:"total_before,omitempty"`
 	TotalAfter  int64 `protobuf:"varint,5,opt,name=total_after,json=totalAfter,proto3" json:"total_after,omitempty"`
-	// Rows in the ledger's canonical encoding (internal/ledger, codec.go). At most 4 MiB and
+	// Rows in the ledger's canonical encoding (internal/core/ledger, codec.go). At most 4 MiB and
 	// 65,536 rows; empty for a heartbeat.
 	Payload []byte `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	// SHA-256 over the fields above and below, but the origin, in the ledger's canonical encoding.

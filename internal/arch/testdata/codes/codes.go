@@ -1,4 +1,4 @@
-// Package codes does what belongs to internal/wire: it makes gRPC errors.
+// Package codes does what belongs to internal/core/wire: it makes gRPC errors.
 package codes
 
 import (

@@ -1,0 +1,34 @@
+//go:build !interleave
+
+package agent
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
+
+// A log of before what was refused came behind what came back says so, and its cells are read as they were written.
+func TestCellsOfAnOldLog(t *testing.T) {
+	d := &disk{stop: func(string) {}}
+	j := NewJournal(d)
+	j.Slot(300)
+	r, set := registryOf(t, j, 100)
+	e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range []int64{0, 5, 2, 0, 9, 9, 0, 1} { // nothing is there, 5 refused, 2 back, 9 put in, 1 excused
+		(*[8]counter)(unsafe.Pointer(d.cells[0]))[i].Store(n)
+	}
+	for i, record := range d.records {
+		if record[0] == recordCells { // and rows had no plan
+			d.records[i] = append([]byte{recordOldCells}, bytes.TrimSuffix(record[1:], []byte("\x02p"))...)
+		}
+	}
+	d.oneLine(t, 7, 4)
+	runtime.KeepAlive(e)
+}

@@ -1,0 +1,637 @@
+package agent
+
+import (
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
+	"unsafe"
+
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
+
+var (
+	// ErrCrowded means that the registry, or who would hold the bucket, holds as many buckets or tenants as it may.
+	ErrCrowded = errors.New("agent: too many buckets")
+	// ErrGone means that the set is no longer in force, or the registry closed: match again.
+	ErrGone = errors.New("agent: policy changed")
+)
+
+// Refusal is why a tenant's requests are denied without asking any limit.
+type Refusal uint8
+
+const (
+	NotRefused Refusal = iota
+	NoTenant           // the request names none, and no limit of the top level holds it
+	NoPlan
+	Suspended
+	Switched // by an operator
+	Capped   // the tenant, or an ancestor, has spent what it may
+)
+
+// Registry holds an agent's buckets and the tenants in use, and matches requests
+// to them. Find and Entry take no lock; what changes something takes the
+// mutex for a moment. Its owner alone calls what says so.
+type Registry struct {
+	seed    maphash.Seed
+	max     int
+	share   int  // see Share
+	endless bool // limits of slots are left out
+	tenants *table[Tenant]
+	entries *table[Entry]
+
+	memo      memo
+	anonymous atomic.Pointer[Set] // for requests without a tenant
+	mode      atomic.Uint32
+	version   atomic.Int64
+	buckets   atomic.Int64
+	pins      pins
+
+	mu      sync.Mutex
+	rules   *limit.Rules
+	trial   *limit.Rules // the shadow version; nil for none
+	scopes  *table[Scope]
+	kinds   map[kindKey]*kind      // of scopes that there are
+	usual   map[*limit.Rule]*terms // of rules as they are
+	round   int64                  // of rebuilding
+	denied  map[string]bool        // tenants switched off
+	unasked []*Tenant              // to be asked for; at most max
+	pending map[*Tenant]struct{}   // tenants whose set waits for an answer
+	shared  map[string]*shared     // by what makes the items
+	rooted  map[*Tenant]int32      // buckets of the top level's limits whose usage is a tenant's, by tenant
+	nested  bool                   // some tenant has, or had, a parent: which tenants are below one takes a look at all
+	closed  bool
+	journal *Journal // nil without
+	began   time.Time
+}
+
+// NewRegistry returns a registry that knows no policy yet and holds at most max
+// buckets and as many tenants.
+func NewRegistry(max int) *Registry {
+	r := &Registry{
+		seed: maphash.MakeSeed(), max: max, share: 100,
+		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
+	}
+	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
+	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) }, (*Entry).fetch, (*Entry).fetchScope)
+	return r
+}
+
+// Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
+func (r *Registry) Keep(j *Journal) { r.journal = j }
+
+// CountFrom sets the zero of the clock that buckets are told. It is called before the first policy.
+func (r *Registry) CountFrom(began time.Time) { r.began = began }
+
+// Now is that clock: microseconds, never stepped.
+func (r *Registry) Now() int64 { return time.Since(r.began).Microseconds() }
+
+// LeaveOutSlots has the registry leave limits of slots out, for a program that cannot
+// tell when a request ends. It is called before the first policy.
+func (r *Registry) LeaveOutSlots() { r.endless = true }
+
+// Set is every limit that holds a tenant's requests, in the order of asking:
+// unmetered ones, strictest first, so that a denial is found early; then metered
+// ones, so that the last asked is never put back; then slots, which a request may wait long
+// for; at last those that only count. It is immutable: a change makes another.
+type Set struct {
+	List
+	Refusal Refusal
+	Slots   bool // some of Items are of slots
+	Trying  bool // Trial is there
+	gone    atomic.Bool
+	first   [1]place // what places points to, where it is one
+
+	Trial *Trial    // what is decided beside Items; nil for nothing
+	Chain []string  // the tenant and its ancestors
+	self  [1]string // what Chain is, of a tenant without any
+	owner *Tenant   // the tenant; nil for none
+	// plan is the tenant's, whose limits these are. With it the set has two cache lines, of which an ordinary decision reads the first.
+	plan unique.Handle[string]
+}
+
+// mark tells sets apart, mostly: sixteen bits of its tenant's hash.
+func (s *Set) mark() uint16 { return uint16(s.hash >> 48) }
+
+// List is limits as a tenant holds them. What they say is shared by all tenants of a plan,
+// so that it stays in the processor's caches however many tenants there are.
+type List struct {
+	*shared
+	places []place // by item: the tenant's
+	hash   uint64  // the tenant's part of its own limits' scopes' hashes
+}
+
+// shared is what tenants with the same limits share.
+type shared struct {
+	Items []Item
+	// matchers tell which of Items a request meets, limit.MatcherRules to each. None where
+	// every request meets all.
+	matchers []*limit.Matcher
+}
+
+// place is where a tenant's buckets of one limit are.
+type place struct {
+	scope *Scope
+	// direct is the bucket last found, where no values tell several apart. A dropped
+	// one stays until the next is made: its cell admits nothing.
+	direct atomic.Pointer[Entry]
+}
+
+// Match returns which of the Items from first on, a multiple of limit.MatcherRules, the request
+// meets: bit i stands for Items[first+i].
+func (l *List) Match(first int, attributes []limit.Attribute) uint64 {
+	if l.matchers == nil {
+		if n := len(l.Items) - first; n < limit.MatcherRules {
+			return 1<<n - 1
+		}
+		return 1<<limit.MatcherRules - 1
+	}
+	return l.matchers[first/limit.MatcherRules].Match(attributes)
+}
+
+// Trial is the limits that decide and count like any, and neither deny a request
+// nor make it wait.
+type Trial struct {
+	Limits  List // shadow limits of the policy in force, each on its own
+	Version List // the shadow version's, together: one that would deny takes nothing of the others
+}
+
+// Concerns reports whether a limit on trial holds the request.
+func (t *Trial) Concerns(attributes []limit.Attribute) bool {
+	return t != nil && (t.Limits.concerns(attributes) || t.Version.concerns(attributes))
+}
+
+func (l *List) concerns(attributes []limit.Attribute) bool {
+	for first := 0; first < len(l.Items); first += limit.MatcherRules {
+		if l.Match(first, attributes) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Place returns where in Items an item of the set is.
+func (s *Set) Place(it *Item) int {
+	at := 0
+	for &s.Items[at] != it {
+		at++
+	}
+	return at
+}
+
+// Gone reports whether another set has taken this one's place.
+func (s *Set) Gone() bool { return s.gone.Load() }
+
+// Held is an item of the set as its tenant has it, but for the meter.
+func (s *Set) Held(it *Item) limit.Held { return s.places[s.Place(it)].scope.held() }
+
+// Item is a limit of a Set.
+type Item struct {
+	// Rule is what it says. Tenants share it who have a rate and burst of their own: see Held.
+	Rule *limit.Rule
+	only *string // the one attribute that tells buckets apart, uncut; or nil
+	hash uint64  // the part of its scopes' hashes that is no tenant's
+
+	values uint16
+	// Rank orders by strictness, strictest first, whatever the order of asking.
+	Rank uint16
+	// Metered: a meter is fed, this tenant's or, where Inherited, an ancestor's.
+	Metered bool
+	// Hold: units taken may yet be put back although they are billed, or are billed elsewhere, so they are announced.
+	Hold bool
+	// Inherited: the limit is an ancestor's and metered there; these units are not billed there.
+	Inherited bool
+	// Slots: units are slots, which the request gives back at its end.
+	Slots bool
+	// Queues: a request waits its turn.
+	Queues bool
+	// Vet: the limit's lists, or a reserve, may decide before the bucket does.
+	Vet bool
+	// Soft: what the bucket denies may be admitted above it.
+	Soft  bool
+	whose whose
+}
+
+// Values returns how many values tell the limit's buckets apart.
+func (it *Item) Values() int { return int(it.values) }
+
+// whose says which tenant a limit is held by.
+type whose uint8
+
+const (
+	everyones whose = iota // the policy's top level
+	own
+	anAncestors
+)
+
+// find returns the tenant of that id, or nil.
+func (r *Registry) find(id string) *Tenant {
+	groups, hash := *r.tenants.groups.Load(), short(maphash.String(r.seed, id))
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		tags := g.tags.Load()
+		for m := likely(tags, hash); m != 0; m &= m - 1 {
+			if t := g.entries[placed(m)].Load(); t != nil && t.id == id {
+				return t
+			}
+		}
+		if last(tags) {
+			return nil
+		}
+		at = next(at, len(groups))
+	}
+	return nil
+}
+
+// Find returns what holds requests of the tenant, or nil while that is not known
+// here; for an empty id, what holds requests without a tenant.
+func (r *Registry) Find(id string) *Set {
+	if id == "" {
+		return r.anonymous.Load()
+	}
+	t := r.find(id)
+	if t == nil {
+		return nil
+	}
+	if !t.touched.Load() {
+		t.touched.Store(true)
+	}
+	return t.set.Load()
+}
+
+// Lookup returns the first value of that name, empty when there is none.
+func Lookup(attributes []limit.Attribute, name string) string {
+	for i := range attributes {
+		if attributes[i].Name == name {
+			return attributes[i].Value
+		}
+	}
+	return ""
+}
+
+// ownScopes calls f for the scopes of the set that are the tenant's own, not an ancestor's
+// or the top level's, until it returns false.
+func (s *Set) ownScopes(f func(*Scope) bool) {
+	lists := [...]*List{&s.List, nil, nil}
+	if s.Trial != nil {
+		lists[1], lists[2] = &s.Trial.Limits, &s.Trial.Version
+	}
+	for _, l := range lists {
+		if l == nil {
+			return
+		}
+		for i := range l.places {
+			if l.Items[i].whose != own {
+				continue
+			}
+			sc := l.places[i].scope
+			if !f(sc) || sc.beyond != nil && !f(sc.beyond) {
+				return
+			}
+		}
+	}
+}
+
+// Entry returns the request's bucket of item i, or nil when it is not held yet.
+func (r *Registry) Entry(l *List, i int, attributes []limit.Attribute) *Entry {
+	it := &l.Items[i]
+	switch {
+	case it.values == 0:
+		return l.places[i].direct.Load()
+	case it.only != nil:
+		// What is found under the value as it came is right: entries have clean values only, and
+		// addresses in one form.
+		if e := r.entry(l, i, Lookup(attributes, *it.only)); e != nil {
+			return e
+		}
+	}
+	return r.entryOfMany(l, i, attributes)
+}
+
+func (r *Registry) entryOfMany(l *List, i int, attributes []limit.Attribute) *Entry {
+	var buf [256]byte
+	return r.entryBytes(l.places[i].scope, l.Items[i].append(buf[:0], attributes))
+}
+
+func (r *Registry) entry(l *List, i int, values string) *Entry {
+	h := l.Items[i].hash
+	switch l.Items[i].whose {
+	case own:
+		h ^= l.hash
+	case anAncestors:
+		h = l.places[i].scope.hash
+	}
+	return r.entryOf(l.places[i].scope, short(maphash.String(r.seed, values)^h), values)
+}
+
+// entryOf returns the scope's bucket of those values, whose hash that is; nil for none.
+func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
+	groups := *r.entries.groups.Load()
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		tags := g.tags.Load()
+		for m := likely(tags, hash); m != 0; m &= m - 1 {
+			if e := g.entries[placed(m)].Load(); e != nil && e.is(s) && e.values() == values {
+				return e
+			}
+		}
+		if last(tags) {
+			return nil
+		}
+		at = next(at, len(groups))
+	}
+	return nil
+}
+
+func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
+	return r.entryOf(s, short(maphash.Bytes(r.seed, values)^s.hash), unsafe.String(unsafe.SliceData(values), len(values)))
+}
+
+// hash is where a bucket of the scope is in the table.
+func (r *Registry) hash(s *Scope, values string) uint64 {
+	return maphash.String(r.seed, values) ^ s.hash
+}
+
+// append appends the request's values.
+func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
+	for i := range int(it.values) {
+		if i > 0 {
+			dst = append(dst, valueSep...)
+		}
+		dst = it.Rule.AppendValue(dst, i, attributes)
+	}
+	return dst
+}
+
+// Touch returns the request's bucket of item i of one of the set's lists, and makes it if it is
+// not held yet. It fails with ErrCrowded or ErrGone.
+func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, now int64) (*Entry, error) {
+	var buf [256]byte
+	it := &l.Items[i]
+	values := it.append(buf[:0], attributes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Gone() || r.closed {
+		return nil, ErrGone
+	}
+	e, err := r.touchLocked(l.places[i].scope, values, now)
+	if err == nil && it.values == 0 {
+		l.places[i].direct.Store(e)
+	}
+	return e, err
+}
+
+// Beyond returns the bucket of what the limit of e admits above itself, for e's own
+// values. It fails with ErrCrowded or ErrGone.
+func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := e.scope()
+	if s.beyond == nil || s.beyond.orphan || s.orphan || r.closed {
+		return nil, ErrGone
+	}
+	return r.touchLocked(s.beyond, []byte(e.values()), now)
+}
+
+func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, error) {
+	if len(s.names) == 0 {
+		if e := s.direct.Load(); e != nil {
+			return e, nil
+		}
+	} else if e := r.entryBytes(s, values); e != nil {
+		return e, nil
+	}
+	if r.entries.live >= r.max || r.crowds(s, values) {
+		return nil, ErrCrowded
+	}
+	h := maphash.Bytes(r.seed, values) ^ s.hash
+	e := newEntry(s, values, now, r.journal, r.entries.live < aloneUpTo)
+	r.entries.insert(h, e)
+	s.entries++
+	r.root(e)
+	if len(s.names) == 0 {
+		s.direct.Store(e)
+	}
+	r.buckets.Store(int64(r.entries.live))
+	return e, nil
+}
+
+// Close makes Touch fail, so that there are no other buckets than those there now.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// Learn returns the tenant of that id, known or not; fresh says that the owner
+// has to be woken to ask for it. It fails with ErrCrowded.
+func (r *Registry) Learn(id string) (t *Tenant, fresh bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, fresh = r.learnLocked(id)
+	if t == nil {
+		return nil, false, ErrCrowded
+	}
+	return t, fresh, nil
+}
+
+func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
+	if t := r.find(id); t != nil {
+		t.touched.Store(true)
+		if t.set.Load() == nil && !t.asking && !t.known {
+			r.askLocked(t)
+			return t, true
+		}
+		return t, false
+	}
+	if r.tenants.live >= r.max {
+		return nil, false
+	}
+	t = newTenant(id)
+	t.touched.Store(true)
+	r.pending[t] = struct{}{}
+	r.tenants.insert(maphash.String(r.seed, id), t)
+	r.askLocked(t)
+	return t, true
+}
+
+func (r *Registry) askLocked(t *Tenant) {
+	if !t.asking {
+		t.asking = true
+		r.unasked = append(r.unasked, t)
+	}
+}
+
+// Unasked takes up to n tenants that the server is to be asked for. The owner's.
+func (r *Registry) Unasked(n int) []*Tenant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = min(n, len(r.unasked))
+	if n == 0 {
+		return nil
+	}
+	out := slices.Clone(r.unasked[:n])
+	rest := copy(r.unasked, r.unasked[n:])
+	clear(r.unasked[rest:])
+	r.unasked = r.unasked[:rest]
+	return out
+}
+
+// AskAgain puts tenants back whose question was not answered. The owner's.
+func (r *Registry) AskAgain(tenants []*Tenant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range tenants {
+		t.asking = false
+		r.askLocked(t)
+	}
+}
+
+// Ask asks again for a tenant in use. The owner's.
+func (r *Registry) Ask(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.find(id); t != nil {
+		r.askLocked(t)
+	}
+}
+
+// Refresh asks again for every tenant in use. The owner's.
+func (r *Registry) Refresh() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tenants.each(r.askLocked)
+}
+
+// Mode returns the switch over all decisions.
+func (r *Registry) Mode() limit.Mode { return limit.Mode(r.mode.Load()) }
+
+// Version returns the version of the policy in force, 0 before the first.
+func (r *Registry) Version() int64 { return r.version.Load() }
+
+// Buckets returns how many buckets are held.
+func (r *Registry) Buckets() int64 { return r.buckets.Load() }
+
+// Tenants returns how many tenants are known.
+func (r *Registry) Tenants() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tenants.live
+}
+
+// Each calls f for every bucket that there was when it began. The owner's; nobody
+// waits for it meanwhile. While f looks at one, those behind it are on their way into the processor's cache, and what they
+// point to: of many buckets each would be waited for, several times (BenchmarkReport).
+func (r *Registry) Each(f func(*Entry)) {
+	groups := *r.entries.groups.Load()
+	stages := [...]func(*Entry){f, (*Entry).fetchTerms, (*Entry).fetchScope, (*Entry).fetch}
+	for i := range groups {
+		for ahead := len(stages) - 1; ahead >= 0; ahead-- {
+			if i+ahead < len(groups) {
+				groups[i+ahead].each(stages[ahead])
+			}
+		}
+	}
+}
+
+// fetch begins to bring the entry into the processor's cache.
+func (e *Entry) fetch() { fetchLines(unsafe.Pointer(e)) }
+
+// fetchScope follows, once that is there, with what requests touch and the scope.
+func (e *Entry) fetchScope() {
+	prefetch(uintptr(unsafe.Pointer(e.at)))
+	fetchLines(unsafe.Pointer(e.from.Load()))
+}
+
+// fetchTerms follows with what the scope points to.
+func (e *Entry) fetchTerms() {
+	prefetch(uintptr(unsafe.Pointer(e.goesBy())))
+	prefetch(uintptr(unsafe.Pointer(unsafe.StringData(e.scope().tenant))))
+}
+
+func fetchLines(p unsafe.Pointer) {
+	prefetch(uintptr(p))
+	prefetch(uintptr(p) + 64)
+}
+
+// holds reports whether there are buckets of the tenant's own limits.
+func (s *Set) holds() bool {
+	for sc := range s.ownScopes {
+		if sc.entries > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Sweep forgets tenants that were not used between the last two calls of it, hold no
+// bucket, and are no ancestors of those that stay. The owner's.
+func (r *Registry) Sweep() {
+	r.memo.sweep() // before: of half a million requests it may take a third of a second, in which no new bucket is to wait
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.memo.resume()
+	var unused []*Tenant
+	inUse := make(map[string]bool) // ancestors
+	r.tenants.each(func(t *Tenant) {
+		if t.touched.Load() || t.asking {
+			t.idle = 0
+			t.touched.Store(false)
+		} else {
+			t.idle = min(t.idle+1, forgotten)
+		}
+		s := t.set.Load()
+		holds := t.idle < forgotten || s != nil && s.holds() || r.rooted[t] > 0 // or its plan were not known when they are booked
+		if !holds {
+			unused = append(unused, t)
+		} else if r.nested && s != nil {
+			for _, id := range s.Chain[1:] {
+				inUse[id] = true
+			}
+		}
+	})
+	for _, t := range unused {
+		if !inUse[t.id] {
+			r.forgetTenant(t)
+		}
+	}
+}
+
+// forgetTenant takes a tenant out that holds no bucket. The mutex is held.
+func (r *Registry) forgetTenant(t *Tenant) {
+	if s := t.set.Load(); s != nil {
+		r.memo.pause(s)
+		s.gone.Store(true)
+		for sc := range s.ownScopes {
+			r.forget(sc)
+		}
+	}
+	delete(r.pending, t)
+	r.tenants.remove(maphash.String(r.seed, t.id), t)
+}
+
+// SweepInvented forgets the tenants that the server does not know, used or not, once few have room: names are invented as
+// easily as keys. The owner's.
+func (r *Registry) SweepInvented() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tenants.live < r.max*15/16 {
+		return
+	}
+	defer r.memo.resume()
+	var invented []*Tenant
+	r.tenants.each(func(t *Tenant) {
+		s := t.set.Load()
+		if t.known && !t.exists && !t.asking && r.rooted[t] == 0 && (s == nil || !s.holds()) {
+			invented = append(invented, t)
+		}
+	})
+	for _, t := range invented {
+		r.forgetTenant(t)
+	}
+}

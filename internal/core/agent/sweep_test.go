@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
+
+// A tenant that holds buckets, though no request of it is matched (a handle has them), keeps its
+// ancestors: what is said of them goes on to be heard, and their buckets stay one.
+func TestAncestorsStayWithBuckets(t *testing.T) {
+	token := func(name string, match ...limit.Match) limit.Limit {
+		return limit.Limit{Name: name, Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1, Per: 1e9}, Burst: 10, Match: match}
+	}
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Plans: []limit.Plan{
+		{Name: "root", Limits: []limit.Limit{token("orders", limit.Match{Attribute: "endpoint", Patterns: []string{"/orders"}})}},
+		{Name: "child", Limits: []limit.Limit{token("all")}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewRegistry(1000)
+	r.Adopt(rules)
+	learn := func(id string) {
+		r.Learn(id)
+		for range 2 { // the parent is asked for once the child is known
+			for _, asked := range r.Unasked(10) {
+				info := limit.Tenant{ID: asked.ID(), Exists: true, Plan: "child", Parent: "parent"}
+				if info.ID == "parent" {
+					info.Plan, info.Parent = "root", ""
+				}
+				r.Inform([]limit.Tenant{info})
+			}
+		}
+	}
+	touch := func(id, name string) *Entry {
+		s := r.Find(id)
+		for i := range s.Items {
+			if s.Items[i].Rule.Limit.Name == name {
+				e, err := r.Touch(s, &s.List, i, attributesOf("tenant", id, "endpoint", "/orders"), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			}
+		}
+		t.Fatalf("%s has no limit %s", id, name)
+		return nil
+	}
+	learn("one")
+	touch("one", "all")
+	for range 5 {
+		r.Sweep()
+	}
+	first := touch("one", "orders")
+	learn("two")
+	if touch("two", "orders") != first {
+		t.Error("two buckets of one limit of the parent's")
+	}
+	r.Inform([]limit.Tenant{{ID: "parent", Exists: true, Plan: "root", Suspended: true, Revision: 9}})
+	if s := r.Find("one"); s.Refusal != Suspended {
+		t.Error("the parent is suspended, its child is not")
+	}
+}

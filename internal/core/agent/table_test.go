@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/f4ee788f/quota/internal/core/unraced"
+)
+
+type item struct{ key uint64 }
+
+// lookup is what Registry.find does, over plain numbers of which many collide.
+func lookup(t *table[item], key uint64) *item {
+	groups, hash := *t.groups.Load(), short(key%97)
+	at := home(hash, len(groups))
+	for range groups {
+		g := &groups[at]
+		tags := g.tags.Load()
+		for m := likely(tags, hash); m != 0; m &= m - 1 {
+			if p := g.entries[placed(m)].Load(); p != nil && p.key == key {
+				return p
+			}
+		}
+		if last(tags) {
+			return nil
+		}
+		at = next(at, len(groups))
+	}
+	return nil
+}
+
+// A table against a map, over a random history of inserts and removals.
+func TestTableAgainstAMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	tab, ref := newTable(func(p *item) uint64 { return p.key % 97 }), make(map[uint64]*item)
+	for step := range 50_000 {
+		key := r.Uint64N(600)
+		if p, ok := ref[key]; !ok {
+			p = &item{key: key}
+			ref[key] = p
+			tab.insert(key%97, p)
+		} else if r.IntN(3) > 0 {
+			tab.remove(key%97, p)
+			delete(ref, key)
+		}
+		probe := r.Uint64N(600)
+		if got, want := lookup(tab, probe), ref[probe]; got != want {
+			t.Fatalf("step %d: key %d is %p, want %p", step, probe, got, want)
+		}
+		if tab.live != len(ref) {
+			t.Fatalf("step %d: %d live, want %d", step, tab.live, len(ref))
+		}
+	}
+	seen := 0
+	tab.each(func(p *item) {
+		seen++
+		if ref[p.key] != p {
+			t.Errorf("each shows key %d, which is not there", p.key)
+		}
+	})
+	if seen != len(ref) {
+		t.Errorf("each shows %d entries, want %d", seen, len(ref))
+	}
+	for _, p := range ref {
+		tab.remove(p.key%97, p)
+	}
+	for i := range *tab.groups.Load() {
+		if tags := (*tab.groups.Load())[i].tags.Load(); !last(tags) {
+			t.Errorf("group %d of an empty table was passed by %d entries", i, tags/onePassed)
+		}
+	}
+}
+
+// Readers run beside a writer that grows and shrinks the table: what is never
+// removed is always found, unless the table is just being replaced, and what is found
+// is what was looked for.
+func TestTableReadersBesideAWriter(t *testing.T) {
+	tab := newTable(func(p *item) uint64 { return p.key % 97 })
+	for k := range uint64(50) {
+		tab.insert(k%97, &item{key: k})
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 2 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for !stop.Load() {
+				k := r.Uint64N(50)
+				p := lookup(tab, k)
+				if p == nil || p.key != k {
+					t.Errorf("key %d is %v, want its entry", k, p)
+					return
+				}
+			}
+		})
+	}
+	for round := range 300 {
+		var added []*item
+		for k := range uint64(200) {
+			p := &item{key: 1000 + k + uint64(round)*200}
+			added = append(added, p)
+			tab.insert(p.key%97, p)
+		}
+		for _, p := range added {
+			tab.remove(p.key%97, p)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+// Where far more have one hash than a group can say went past it, all are found, and none that was taken out.
+func TestTableOfOneHash(t *testing.T) {
+	unraced.Only(t)
+	const n = 3_000
+	tab, all := newTable(func(*item) uint64 { return 97 }), make([]*item, n)
+	for i := range all {
+		all[i] = &item{key: uint64(i)}
+		tab.insert(97, all[i])
+	}
+	for i := 0; i < n; i += 2 {
+		if !tab.remove(97, all[i]) {
+			t.Fatalf("%d is not there to be taken out", i)
+		}
+	}
+	for i, p := range all {
+		got := tab.find(97, func(p *item) bool { return p.key == uint64(i) })
+		if want := map[bool]*item{true: p}[i%2 == 1]; got != want {
+			t.Fatalf("%d is %p, want %p", i, got, want)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+module github.com/f4ee788f/quota/pkg/client
+
+go 1.26.0
+
+require (
+	github.com/f4ee788f/quota/internal/core v0.1.0
+	github.com/f4ee788f/quota/proto/quota v0.1.0
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.48.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+)
+
+replace (
+	github.com/f4ee788f/quota/internal/core => ../../internal/core
+	github.com/f4ee788f/quota/proto/quota => ../../proto/quota
+)

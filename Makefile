@@ -40,7 +40,7 @@ test: ## vet and every test, with the race detector, on real engines
 	@scripts/test
 
 .PHONY: sim
-sim: ## the simulation, against one ideal limiter; writes its tables and charts into docs (ARGS=-check only compares)
+sim: ## the simulation, against one ideal limiter; writes loadtest/sim/report and a summary into docs (ARGS=-check only compares)
 	$(BUILDING)
 	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
 

@@ -7,5 +7,5 @@
 // Read scenarios.go for what is simulated and promise.go for what is demanded. world.go
 // has the events, gateway.go and loop.go stand for pkg/client, store.go for the
 // server; ideal.go are the limiters compared with, bound.go holds every window to
-// the bound, and measure.go adds up. report.go, frontier.go and chart.go make the docs.
+// the bound, and measure.go adds up. report.go, frontier.go and chart.go write the report.
 package sim

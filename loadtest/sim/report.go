@@ -18,7 +18,7 @@ type Summary struct {
 	Worst, Steady        float64
 	Failed               []string // promises broken
 	Missed               []string // promises broken that are known to be
-	Kept                 []string // scenarios that are known to break one, and do not: with the docs' seed a failure
+	Kept                 []string // scenarios that are known to break one, and do not: with the report's seed a failure
 }
 
 // Summarize adds up the results.
@@ -109,7 +109,13 @@ func (r *Result) besides() string {
 	return strings.Join(out, "; ")
 }
 
-// Table is the docs' table of one section.
+// comparesTenSeconds reports whether the scenario is judged by windows of 10 s, and not by its units.
+func (r *Result) comparesTenSeconds() bool {
+	most, _ := r.promisedError()
+	return most > 0 || r.Scenario.Faults.Healed > 0 || r.Scenario.Faults.Strain > 0 || len(r.Scenario.Promises) == 0
+}
+
+// Table is the report's table of one section.
 func Table(section string, results []Result) string {
 	var b strings.Builder
 	b.WriteString("| scenario | requests | error % | worst 10 s % | as they came % | of the bound | of 0.1 s | renewals % | calls % | waited % | p99 wait ms | besides |\n")
@@ -124,8 +130,8 @@ func Table(section string, results []Result) string {
 			tenth = ""
 		}
 		worst, came := fmt.Sprintf("%.2f", r.WorstPct), fmt.Sprintf("%.2f", r.CamePct)
-		if most, _ := r.promisedError(); most == 0 && r.Scenario.Faults.Healed == 0 && r.Scenario.Faults.Strain == 0 && len(r.Scenario.Promises) > 0 {
-			worst, came = "", "" // units are compared
+		if !r.comparesTenSeconds() {
+			worst, came = "", ""
 		}
 		besides := r.besides()
 		for _, broken := range r.Broken() {
@@ -134,7 +140,7 @@ func Table(section string, results []Result) string {
 		if r.Scenario.Missed != "" {
 			besides += " (" + r.Scenario.Missed + ")"
 		}
-		fmt.Fprintf(&b, "| [%s](sim/%s.svg) | %s | %.2f | %s | %s | %.3f | %s | %.3f | %.3f | %.3f | %.1f | %s |\n",
+		fmt.Fprintf(&b, "| [%s](%s.svg) | %s | %.2f | %s | %s | %.3f | %s | %.3f | %.3f | %.3f | %.1f | %s |\n",
 			r.Scenario.Name, slug(r.Scenario.Name), thousands(r.Requests), r.ErrorPct, worst, came, r.Over, tenth, r.RenewedPct, r.CalledPct,
 			r.WaitedPct, float64(r.WaitP99)/1000, besides)
 	}
@@ -149,10 +155,21 @@ func slug(name string) string {
 	}), "-")
 }
 
-// Docs are the files that a run makes, by name below dir: the page with its tables anew, and a chart for each scenario.
-func Docs(dir string, results []Result) (map[string][]byte, error) {
-	const name = "error-bound.md"
-	page, err := os.ReadFile(filepath.Join(dir, name))
+// Where the run's files are, below the repository's root: a report of everything, and the summary in the docs.
+const (
+	reportDir  = "loadtest/sim/report"
+	reportPage = reportDir + "/README.md"
+	boundPage  = "docs/error-bound.md"
+)
+
+// Files are what a run makes, by name below root: the report with its tables anew, a chart for each scenario, and
+// the page of the docs with its summary anew.
+func Files(root string, results []Result) (map[string][]byte, error) {
+	report, err := os.ReadFile(filepath.Join(root, reportPage))
+	if err != nil {
+		return nil, err
+	}
+	bound, err := os.ReadFile(filepath.Join(root, boundPage))
 	if err != nil {
 		return nil, err
 	}
@@ -168,23 +185,73 @@ func Docs(dir string, results []Result) (map[string][]byte, error) {
 		}
 		tables.WriteByte('\n')
 	}
-	fmt.Fprintf(&tables, "```\n%s\n```\n", s)
-	page, err = between(page, "scenarios", tables.Bytes())
-	if err != nil {
+	line := fmt.Sprintf("```\n%s\n```\n", s)
+	tables.WriteString(line)
+	if report, err = between(report, "scenarios", tables.Bytes()); err != nil {
 		return nil, err
 	}
-	page, err = between(page, "frontier", []byte(frontierTables(results)))
-	if err != nil {
+	if report, err = between(report, "frontier", []byte(frontierTables(results))); err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{name: page}
+	if bound, err = between(bound, "summary", []byte(sectionsTable(results)+"\n"+line)); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{reportPage: report, boundPage: bound}
 	for i := range results {
 		if strings.HasPrefix(results[i].Scenario.Section, frontier) {
 			continue // figures of a whole run only
 		}
-		files[filepath.Join("sim", slug(results[i].Scenario.Name)+".svg")] = results[i].Chart()
+		files[filepath.Join(reportDir, slug(results[i].Scenario.Name)+".svg")] = results[i].Chart()
 	}
 	return files, nil
+}
+
+// sectionsTable is the docs' summary: the range of each figure over the scenarios of a section.
+func sectionsTable(results []Result) string {
+	var b strings.Builder
+	b.WriteString("| scenarios | runs | error % | worst 10 s % | most of the bound | renewals % |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, section := range sections {
+		var run, worst, renewed extent
+		n, over := 0, 0.0
+		for i := range results {
+			r := &results[i]
+			if r.Scenario.Section != section {
+				continue
+			}
+			n++
+			run.add(r.ErrorPct)
+			renewed.add(r.RenewedPct)
+			over = max(over, r.Over)
+			if r.comparesTenSeconds() {
+				worst.add(r.WorstPct)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %.3f | %s |\n", section, n, run.text(2), worst.text(2), over, renewed.text(1))
+	}
+	return b.String()
+}
+
+// extent is the least and the most of some figures.
+type extent struct {
+	least, most float64
+	any         bool
+}
+
+func (s *extent) add(v float64) {
+	if !s.any {
+		*s = extent{v, v, true}
+		return
+	}
+	s.least, s.most = min(s.least, v), max(s.most, v)
+}
+
+func (s extent) text(digits int) string {
+	if !s.any {
+		return ""
+	}
+	unit := math.Pow10(digits)
+	round := func(v float64) float64 { return math.Round(v*unit)/unit + 0 } // + 0: not "-0.00"
+	return fmt.Sprintf("%.*f to %.*f", digits, round(s.least), digits, round(s.most))
 }
 
 // between puts text between the page's markers of that name.
@@ -198,44 +265,41 @@ func between(page []byte, name string, text []byte) ([]byte, error) {
 	return bytes.Join([][]byte{before, begin, []byte("\n"), text, []byte("\n"), end, after}, nil), nil
 }
 
-// Write puts the files below dir, and drops charts of no scenario.
-func Write(dir string, files map[string][]byte) error {
-	if err := os.MkdirAll(filepath.Join(dir, "sim"), 0o755); err != nil {
-		return err
-	}
+// Write puts the files below root, and drops charts of no scenario.
+func Write(root string, files map[string][]byte) error {
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil {
 			return err
 		}
 	}
-	for _, name := range strays(dir, files) {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+	for _, name := range strays(root, files) {
+		if err := os.Remove(filepath.Join(root, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Differ returns what below dir is not as files have it.
-func Differ(dir string, files map[string][]byte) []string {
+// Differ returns what below root is not as files have it.
+func Differ(root string, files map[string][]byte) []string {
 	var out []string
 	for name, text := range files {
-		if have, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(have, text) {
+		if have, err := os.ReadFile(filepath.Join(root, name)); err != nil || !bytes.Equal(have, text) {
 			out = append(out, name)
 		}
 	}
-	return append(out, strays(dir, files)...)
+	return append(out, strays(root, files)...)
 }
 
 // strays are charts that no scenario has made.
-func strays(dir string, files map[string][]byte) []string {
-	entries, err := os.ReadDir(filepath.Join(dir, "sim"))
+func strays(root string, files map[string][]byte) []string {
+	entries, err := os.ReadDir(filepath.Join(root, reportDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return []string{err.Error()}
 	}
 	var out []string
 	for _, e := range entries {
-		name := filepath.Join("sim", e.Name())
+		name := filepath.Join(reportDir, e.Name())
 		if _, ok := files[name]; !ok && strings.HasSuffix(name, ".svg") {
 			out = append(out, name)
 		}

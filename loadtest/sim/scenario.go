@@ -19,7 +19,7 @@ const (
 // is promised all the same.
 type Scenario struct {
 	Name     string
-	Section  string // of the docs
+	Section  string // of the report
 	Agents   int
 	Keys     int // buckets of the limit; 0 for one
 	Limit    limit.Limit

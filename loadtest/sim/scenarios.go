@@ -10,14 +10,14 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Sections of the docs, in their order.
+// Sections of the report, in their order.
 var sections = []string{
 	"Steady demand", "Dense buckets", "Uneven and changing demand", "Small limits", "Windows and quotas",
 	"Sliding windows and logs", "Leaky buckets and slots",
 	"Strict limits and large requests", "Agents that come, go and stand still", "Network", "Outages", "Store and clocks",
 }
 
-// Scenarios are those that `make sim` runs, in the order of the docs.
+// Scenarios are those that `make sim` runs, in the order of the report.
 func Scenarios() []Scenario {
 	all := slices.Concat(steadyDemand(), denseBuckets(), changingDemand(), smallLimits(), windows(), slidingWindows(), pacedAndSlots(),
 		strictAndLarge(), agentsComeAndGo(), network(), outages(), storeAndClocks())

@@ -226,7 +226,7 @@ func TestNamesAreUnique(t *testing.T) {
 			known = known || section == sc.Section
 		}
 		if !known {
-			t.Errorf("%q is of section %q, which the docs do not have", sc.Name, sc.Section)
+			t.Errorf("%q is of section %q, which the report does not have", sc.Name, sc.Section)
 		}
 	}
 }
@@ -244,5 +244,19 @@ func TestBoundSeesEveryWindow(t *testing.T) {
 	b.admit(1_999_998, 1)
 	if b.over != 1 {
 		t.Errorf("2,101 in a second: got %d over, want 1", b.over)
+	}
+}
+
+// The docs' row of a section has the range of its figures; those judged by units have no worst 10 s.
+func TestASectionIsSummedUp(t *testing.T) {
+	in := func(promises ...Promise) *Scenario { return &Scenario{Section: sections[0], Promises: promises} }
+	table := sectionsTable([]Result{
+		{Scenario: in(wrong(5)...), ErrorPct: -0.5, WorstPct: -2, Over: 0.9, RenewedPct: 4},
+		{Scenario: in(wrong(5)...), ErrorPct: -0.001, WorstPct: 1, Over: 0.95, RenewedPct: 0.2},
+		{Scenario: in(apart(0)), ErrorPct: 0, WorstPct: 70, Over: 0.1, RenewedPct: 1},
+		{Scenario: &Scenario{Section: "another"}, ErrorPct: 99},
+	})
+	if want := "| Steady demand | 3 | -0.50 to 0.00 | -2.00 to 1.00 | 0.950 | 0.2 to 4.0 |\n"; !strings.Contains(table, want) {
+		t.Errorf("got\n%s\nwant in it %s", table, want)
 	}
 }

@@ -1,6 +1,5 @@
-// Command sim runs the simulation, prints a table, and writes docs/error-bound.md
-// and its charts anew. Its last line is for scripts; it exits non-zero when a
-// scenario does not hold.
+// Command sim runs the simulation and prints a table. It writes the report beside the simulator and the summary in
+// docs/error-bound.md anew. Its last line is for scripts; it exits non-zero when a scenario does not hold.
 package main
 
 import (
@@ -15,10 +14,10 @@ import (
 )
 
 func main() {
-	seed := flag.Uint64("seed", 1, "seed of arrivals and network; the docs are written for 1")
+	seed := flag.Uint64("seed", 1, "seed of arrivals and network; the report is written for 1")
 	only := flag.String("only", "", "run scenarios whose section and name hold this; writes nothing")
-	docs := flag.String("docs", "docs", "directory of the docs")
-	check := flag.Bool("check", false, "write nothing, and fail where the docs are not what the run gives")
+	root := flag.String("root", ".", "root of the repository: loadtest/sim/report and docs/error-bound.md are below it")
+	check := flag.Bool("check", false, "write nothing, and fail where the committed files are not what the run gives")
 	flag.Parse()
 
 	scenarios := slices.DeleteFunc(slices.Concat(sim.Scenarios(), sim.Frontier()), func(sc sim.Scenario) bool {
@@ -34,16 +33,16 @@ func main() {
 		s.Failed = append(s.Failed, s.Kept...)
 	}
 	if *only == "" && *seed == 1 {
-		files, err := sim.Docs(*docs, results)
+		files, err := sim.Files(*root, results)
 		switch {
 		case err != nil:
 			s.Failed = append(s.Failed, err.Error())
 		case *check:
-			for _, name := range sim.Differ(*docs, files) {
+			for _, name := range sim.Differ(*root, files) {
 				s.Failed = append(s.Failed, name+" is not what this run gives: run make sim and commit it")
 			}
 		default:
-			if err := sim.Write(*docs, files); err != nil {
+			if err := sim.Write(*root, files); err != nil {
 				s.Failed = append(s.Failed, err.Error())
 			}
 		}

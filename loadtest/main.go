@@ -98,7 +98,6 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.DurationVar(&c.Report, "report-interval", 0, "of the gateways; 0 for the client's own")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
 	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything is measured")
-	f.BoolVar(&c.Prepare, "prepare", true, "gateways prepare the requests that they have at hand, up to sixteen, before they decide them; false decides one by one")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 64 for each gateway")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
 	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")

@@ -14,7 +14,6 @@ import (
 // Client is what a door asks: a client.Client.
 type Client interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
-	Prepare(attributes ...client.Attribute) client.Prepared
 }
 
 // CheckConfig says how HTTP checks are read. It must be valid; see Validate.

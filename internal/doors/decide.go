@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -32,7 +33,7 @@ const maxTurn = ask.MaxQuestions
 // Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
 // a gRPC server with ask.Codec, or Lines. It is safe for concurrent use.
 //
-// One goroutine of a stream leads: it reads a message, decides its questions, some at a time, and
+// One goroutine of a stream leads: it reads a message, decides its questions, and
 // writes one answer to all. A decision that has to wait for the server makes another goroutine the
 // leader before it does, with what is left of the message, and is answered by itself. So what is
 // decided here, which is nearly all, costs no goroutine, and waits for nobody.
@@ -85,7 +86,7 @@ func (d *Decide) serve(s *stream) error {
 	defer d.metrics.streams.Dec()
 	ended := make(chan struct{})
 	first := newLeader(s)
-	first.in, first.out, first.batch = new(ask.Frame), new(ask.Frame), new(batch)
+	first.in, first.out = new(ask.Frame), new(ask.Frame)
 	if s.led != nil {
 		s.led.begin(first)
 	} else {
@@ -179,11 +180,11 @@ type leader struct {
 	context.Context // the stream's, or with the time of the question that waits
 	stream          *stream
 	in, out         *ask.Frame
-	batch           *batch
+	question        ask.Question // at hand
+	attributes      []client.Attribute
 	reading         bool            // a message was read, and is not answered
 	asked           int             // questions since the line's turn began, a message of none as one
 	asking          context.Context // itself, with what it does before it waits
-	timeout         int64           // of the question at hand, in microseconds
 	parted          bool            // another leads now
 	cancel          context.CancelFunc
 	counts          counts
@@ -210,12 +211,8 @@ const (
 func (l *leader) lead() outcome {
 	s := l.stream
 	for {
-		for {
-			if !l.decide() { // what is in hand; of the leader before, where that question waits
-				return hasLeft
-			}
-			l.batch.answer(l.out)
-			ok, err := l.batch.read(s.door.client, l.in)
+		for { // what is left of the message; of the leader before, where its question waits
+			ok, err := l.in.Question(&l.question)
 			if err != nil {
 				s.fail(status.Error(codes.InvalidArgument, err.Error()))
 				return ended
@@ -227,6 +224,14 @@ func (l *leader) lead() outcome {
 				s.fail(listen.Refused())
 				return ended
 			}
+			d := l.decide()
+			l.counts.add(d)
+			if l.parted {
+				l.cancel()
+				l.answerAlone(d)
+				return hasLeft
+			}
+			l.out.Answer(answerOf(l.question.ID, &d))
 		}
 		if l.reading {
 			l.out.End(true, false)
@@ -300,27 +305,24 @@ func (l *leader) send() {
 	l.stream.send(l.out)
 }
 
-// decide decides what the batch has left. It reports false where a question waited, so that another leads: that question is answered then.
-func (l *leader) decide() bool {
-	for b := l.batch; !b.asked(); {
-		id, d := b.decide(l)
-		l.counts.add(d)
-		if l.parted { // with the batch, which was another's meanwhile
-			l.cancel()
-			l.answerAlone(id, d)
-			return false
-		}
-		b.decided(id, d)
+// decide decides the question at hand. Where that waits, another goroutine leads when it returns.
+func (l *leader) decide() client.Decision {
+	q := &l.question
+	if q.Units < 0 || q.Units > limit.MaxUnits {
+		return client.Decision{Reason: client.ReasonInvalid}
 	}
-	return true
+	l.attributes = l.attributes[:0]
+	for i := range q.Attributes {
+		l.attributes = append(l.attributes, client.Attribute(q.Attributes[i]))
+	}
+	return l.stream.door.client.AllowN(l.asking, q.Units, l.attributes...)
 }
 
 // answerAlone answers a question that waited.
-func (l *leader) answerAlone(id uint64, d client.Decision) {
+func (l *leader) answerAlone(d client.Decision) {
 	s := l.stream
 	var f ask.Frame
-	t := d.Details()
-	f.Answer(answerOf(id, &d, &t))
+	f.Answer(answerOf(l.question.ID, &d))
 	s.door.metrics.add(&l.counts)
 	s.send(&f)
 	s.hasRoom()
@@ -337,10 +339,10 @@ func (l *leader) part() {
 	s.waiting++
 	s.mu.Unlock()
 	next := newLeader(s)
-	next.in, next.out, next.batch, next.counts, next.reading, next.asked = l.in, l.out, l.batch, l.counts, true, l.asked
-	l.parted, l.in, l.out, l.batch, l.counts = true, nil, nil, nil, counts{}
-	if l.timeout > 0 {
-		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(l.timeout, int64(time.Hour/time.Microsecond)))*time.Microsecond)
+	next.in, next.out, next.counts, next.reading, next.asked = l.in, l.out, l.counts, true, l.asked
+	l.parted, l.in, l.out, l.counts = true, nil, nil, counts{}
+	if most := l.question.Timeout; most > 0 {
+		l.Context, l.cancel = context.WithTimeout(l.Context, time.Duration(min(most, int64(time.Hour/time.Microsecond)))*time.Microsecond)
 	} else {
 		l.cancel = func() {}
 	}
@@ -348,5 +350,13 @@ func (l *leader) part() {
 		s.led.pass(next)
 	} else {
 		s.leading.Go(func() { next.lead() })
+	}
+}
+
+func answerOf(id uint64, d *client.Decision) *ask.Answer {
+	t := d.Details()
+	return &ask.Answer{
+		ID: id, Allowed: d.Allowed, Reason: uint8(d.Reason), RetryAfter: d.RetryAfter.Microseconds(),
+		Limit: t.Limit, Quota: t.Quota, Window: t.Window.Microseconds(), Remaining: t.Remaining, Reset: t.Reset.Microseconds(),
 	}
 }

@@ -179,11 +179,6 @@ func (n *node) AllowN(ctx context.Context, units int64, attributes ...client.Att
 	return n.client.AllowN(ctx, units, attributes...)
 }
 
-func (n *node) Prepare(attributes ...client.Attribute) client.Prepared {
-	n.thawed()
-	return n.client.Prepare(attributes...)
-}
-
 func (n *node) thawed() {
 	n.mu.Lock()
 	frozen := n.frozen
@@ -575,8 +570,8 @@ func TestGeneratedCodeAsks(t *testing.T) {
 	})
 }
 
-// A message of several batches is answered question by question, each once, wherever in it some wait or cannot be asked.
-func TestMessageOfSeveralBatches(t *testing.T) {
+// A long message is answered question by question, each once, wherever in it some wait or cannot be asked.
+func TestMessageOfManyQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
@@ -592,7 +587,7 @@ func TestMessageOfSeveralBatches(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for round := range 40 {
 			request, want := &quotav1.DecideRequest{}, map[uint64]string{}
-			for id := range uint64(rng.IntN(3*maxBatch) + 1) {
+			for id := range uint64(rng.IntN(48) + 1) {
 				q := &quotav1.Question{Id: id}
 				tenant := "acme"
 				switch want[id] = "true LIMIT"; rng.IntN(8) {

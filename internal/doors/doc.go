@@ -10,5 +10,5 @@
 //
 // Read attributes.go for how an HTTP request becomes attributes, check.go for the
 // answer; mapping.go and envoy.go are the same two steps for Envoy; decide.go serves thin
-// clients, batch.go decides their questions together, and turner_linux.go says on which thread.
+// clients, and turner_linux.go says on which thread.
 package doors

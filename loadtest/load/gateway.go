@@ -15,34 +15,7 @@ const behind = 100_000 // microseconds
 
 // decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
 type decider interface {
-	// ready prepares a request that is at hand, fetch fetches what those at hand will need besides, and decide decides one.
-	ready(p *client.Prepared, attributes []client.Attribute)
-	fetch(p []client.Prepared)
-	decide(ctx context.Context, p *client.Prepared, attributes []client.Attribute) client.Decision
-}
-
-// batches is a gateway that prepares the requests that it has at hand before it decides them.
-type batches struct{ *client.Client }
-
-func (b batches) ready(p *client.Prepared, attributes []client.Attribute) {
-	*p = b.Prepare(attributes...)
-}
-
-func (b batches) fetch(p []client.Prepared) { client.Fetch(p) }
-
-func (b batches) decide(ctx context.Context, p *client.Prepared, _ []client.Attribute) client.Decision {
-	return p.Allow(ctx)
-}
-
-// singly is a gateway that decides each request as if it were the only one.
-type singly struct{ *client.Client }
-
-func (singly) ready(*client.Prepared, []client.Attribute) {}
-
-func (singly) fetch([]client.Prepared) {}
-
-func (s singly) decide(ctx context.Context, _ *client.Prepared, attributes []client.Attribute) client.Decision {
-	return s.Allow(ctx, attributes...)
+	Allow(ctx context.Context, attributes ...client.Attribute) client.Decision
 }
 
 // gateway is one client and the requests that come to it, a chunk at a time.
@@ -149,9 +122,7 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 	return slept
 }
 
-// ask makes a chunk's requests. Of what is measured, some are timed, in what they ask of the
-// gateway: preparing, where that is done, its part of what is fetched for all that are at hand, and deciding. Fetching is not timed one by one,
-// for a clock that is read waits for all that was asked of memory before, which nothing else waits for there.
+// ask makes a chunk's requests. Of what is measured, some are timed.
 //
 // One that waits for the server ends the record, and is in one of its own, of when it was answered: else all of a chunk would be taken to have come
 // over all that its waits took.
@@ -163,22 +134,20 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r reco
 	if w.requests == nil {
 		w.requests = newRequests(&l.Config)
 	}
-	var preparing time.Duration
 	first := r.from
 	for i := range n {
 		if i%ahead == 0 {
 			w.requests.read(l.track, int(first)+i, min(n-i, ahead))
-			preparing += w.prepare(d, min(n-i, ahead), timed-i)
 		}
-		prepared, attributes := &w.requests.prepared[i%ahead], w.requests.of(i%ahead)
+		attributes := w.requests.of(i % ahead)
 		var allowed bool
 		if i == timed {
 			begin := time.Now()
-			allowed = d.decide(ctx, prepared, attributes).Allowed
-			w.times.add(preparing + time.Since(begin))
-			preparing, timed = 0, w.sampler.after(i, n)
+			allowed = d.Allow(ctx, attributes...).Allowed
+			w.times.add(time.Since(begin))
+			timed = w.sampler.after(i, n)
 		} else {
-			allowed = d.decide(ctx, prepared, attributes).Allowed
+			allowed = d.Allow(ctx, attributes...).Allowed
 		}
 		if w.away {
 			w.keep(&r, w.left)
@@ -201,27 +170,6 @@ func (w *worker) keep(r *record, until int64) {
 		r.took = int32(min(max(until-r.at, 0), 1<<31-1))
 		w.records = append(w.records, *r)
 	}
-}
-
-// prepare prepares the first n of the requests at hand, and fetches for them. It returns what that took of the one that is timed, 0 where it is none
-// of them.
-func (w *worker) prepare(d decider, n, timed int) (took time.Duration) {
-	for j := range n {
-		if j != timed {
-			d.ready(&w.requests.prepared[j], w.requests.of(j))
-			continue
-		}
-		begin := time.Now()
-		d.ready(&w.requests.prepared[j], w.requests.of(j))
-		took = time.Since(begin)
-	}
-	if timed < 0 || timed >= n {
-		d.fetch(w.requests.prepared[:n])
-		return 0
-	}
-	begin := time.Now()
-	d.fetch(w.requests.prepared[:n])
-	return took + time.Since(begin)/time.Duration(n)
 }
 
 // nap waits, and reports false when ctx ended first. Long waits look after ctx.

@@ -65,7 +65,7 @@ type slow struct {
 	l *load
 }
 
-func (s slow) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
+func (s slow) Allow(context.Context, ...client.Attribute) client.Decision {
 	s.w.wait(s.g, s.l)
 	time.Sleep(time.Second)
 	return client.Decision{Allowed: true}
@@ -77,9 +77,9 @@ type fifth struct {
 	n int
 }
 
-func (f *fifth) decide(ctx context.Context, p *client.Prepared, a []client.Attribute) client.Decision {
+func (f *fifth) Allow(ctx context.Context, a ...client.Attribute) client.Decision {
 	if f.n++; f.n%5 == 0 {
-		return f.slow.decide(ctx, p, a)
+		return f.slow.Allow(ctx, a...)
 	}
 	return client.Decision{Allowed: true}
 }

@@ -49,11 +49,7 @@ func (l *load) ownCost() float64 {
 // nothing decides nothing.
 type nothing struct{}
 
-func (nothing) ready(*client.Prepared, []client.Attribute) {}
-
-func (nothing) fetch([]client.Prepared) {}
-
-func (nothing) decide(context.Context, *client.Prepared, []client.Attribute) client.Decision {
+func (nothing) Allow(context.Context, ...client.Attribute) client.Decision {
 	return client.Decision{Allowed: true}
 }
 

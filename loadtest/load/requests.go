@@ -19,7 +19,6 @@ type requests struct {
 	attributes []client.Attribute // of one request after the other
 	names      [ahead][]byte      // of the tenants
 	parts      [ahead][][]byte    // of the values beyond a request's first, the last four digits of the tenant
-	prepared   [ahead]client.Prepared
 }
 
 // newRequests returns room for a load's requests.

@@ -23,7 +23,6 @@ type Result struct {
 	TouchSeconds       float64 `json:"touch_seconds"` // until every tenant had asked at every gateway, before the warming
 	FirstLeases        int64   `json:"first_leases"`  // that were begun in these
 	RateAsked          int64   `json:"rate_asked"`    // a second; 0 for as many as possible
-	Prepared           bool    `json:"prepared"`      // gateways prepared the requests that they had at hand
 	Decisions          int64   `json:"decisions"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
 	AdmittedShare      float64 `json:"admitted_share"`
@@ -195,11 +194,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	line("gateways × tenants", "%d × %d, %s, engines %s, limits a request: %d", r.Gateways, r.Tenants, r.Shape, r.Engines, r.LimitsPerRequest)
 	line("first leases", "%d in %.1f s, %.0f a second; %.0f s more until they were not new", r.FirstLeases, r.TouchSeconds, float64(r.FirstLeases)/max(r.TouchSeconds, 0.001), r.WarmSeconds)
-	how := "one by one"
-	if r.Prepared {
-		how = "up to sixteen prepared together"
-	}
-	line("load", "%.1f s: %d decisions, %.0f a second, %s", r.Seconds, r.Decisions, r.DecisionsPerSecond, how)
+	line("load", "%.1f s: %d decisions, %.0f a second", r.Seconds, r.Decisions, r.DecisionsPerSecond)
 	ideally := ""
 	if r.Compared != nil {
 		ideally = fmt.Sprintf("; ideally of %d", r.IdealSaturated)

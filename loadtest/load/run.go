@@ -44,7 +44,6 @@ type Config struct {
 	Changes   time.Duration // a tenant's plan changes so often; 0 for never
 	Report    time.Duration // the gateways' report interval; 0 for the client's own
 	Touch     bool          // each tenant asks once at each gateway before anything is measured
-	Prepare   bool          // gateways prepare the requests that they have at hand, up to sixteen, before they decide them
 
 	// Dial is how the gateways connect; nil for the network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -175,7 +174,7 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
 	result := &Result{
-		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate, Prepared: c.Prepare,
+		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate,
 		Processors: runtime.GOMAXPROCS(0), GeneratorNS: l.ownCost(),
 	}
 	if err := l.drive(ctx, clients, plans, result, heap); err != nil {
@@ -234,11 +233,7 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	for i := range len(l.workers) - 1 {
 		group.Go(func() {
 			g := l.gateways[i%c.Gateways]
-			var d decider = singly{g.client}
-			if c.Prepare {
-				d = batches{g.client}
-			}
-			l.workers[i].drive(running, g, d, l)
+			l.workers[i].drive(running, g, g.client, l)
 		})
 	}
 	if err := l.begin(ctx, &l.workers[len(l.workers)-1], result); err != nil {

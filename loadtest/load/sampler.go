@@ -5,8 +5,8 @@ import "math/rand/v2"
 // sampleEvery is one of how many decisions is timed; the clock is read four times for it.
 const sampleEvery = 1024
 
-// sampler says which of a worker's requests are timed: one of sampleEvery, at random, so that each place in a chunk, and
-// among those that are prepared together, is as likely as any other, however many requests a chunk has.
+// sampler says which of a worker's requests are timed: one of sampleEvery, at random, so that each place in a chunk
+// is as likely as any other, however many requests a chunk has.
 type sampler struct {
 	left  int // requests until the next
 	begun bool
@@ -24,7 +24,7 @@ func (s *sampler) next(n int) int {
 	return first
 }
 
-// after returns which of the n requests of a chunk is timed after request i was: never one that was prepared together with it.
+// after returns which of the n requests of a chunk is timed after request i was: never one that was written together with it.
 func (s *sampler) after(i, n int) int {
 	s.left = i + ahead + rand.IntN(2*(sampleEvery-ahead)+1)
 	following := s.left

@@ -11,7 +11,7 @@ func TestSamplesAreOfEveryPlace(t *testing.T) {
 		for from := 0; from < requests; from += n {
 			for i := s.next(n); i < n; i = s.after(i, n) {
 				if from+i-last < ahead {
-					t.Fatalf("chunks of %d: two of those that are prepared together are timed", n)
+					t.Fatalf("chunks of %d: two of those that are written together are timed", n)
 				}
 				last = from + i
 				places[i]++

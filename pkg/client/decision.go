@@ -2,8 +2,6 @@ package client
 
 import (
 	"time"
-
-	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
 // Reason says why a request was allowed or denied.
@@ -124,55 +122,7 @@ type Details struct {
 }
 
 // Details returns what the methods above do, looked up at once.
-func (d Decision) Details() Details { return d.detailsAt(new(moment)) }
-
-func (d *Decision) detailsAt(m *moment) Details {
-	s := d.speakerAt(m)
+func (d Decision) Details() Details {
+	s := d.speaker()
 	return Details{s.name(), s.quota(), s.window(), s.remaining(), s.reset()}
-}
-
-// DetailsOf looks up the Details of several decisions, into as many of to. What that waits for in memory it waits for together: among
-// more live buckets than a processor's cache holds, that takes half of the time or less. It allocates nothing.
-func DetailsOf(decisions []Decision, to []Details) {
-	_ = to[:len(decisions)]
-	var m moment
-	for len(decisions) > 0 {
-		n := min(len(decisions), together)
-		nearDetails(decisions[:n])
-		for i := range n {
-			to[i] = decisions[i].detailsAt(&m)
-		}
-		decisions, to = decisions[n:], to[n:]
-	}
-}
-
-// nearDetails begins to bring what Details of up to together decisions read, step by step, for each says where the next is.
-func nearDetails(decisions []Decision) {
-	for i := range decisions {
-		if by, ok := decisions[i].by.(*agent.Resolution); ok {
-			by.NearEntries()
-		}
-	}
-	var entries [together]*agent.Entry
-	for i := range decisions {
-		switch by := decisions[i].by.(type) {
-		case *agent.Resolution:
-			entries[i] = by.Entry(by.Strictest())
-		case *agent.Entry:
-			entries[i] = by
-		default:
-			continue
-		}
-		entries[i].NearBook()
-	}
-	for _, e := range entries[:len(decisions)] {
-		if e != nil {
-			e.NearScope()
-		}
-	}
-	for _, e := range entries[:len(decisions)] {
-		if e != nil {
-			e.NearTerms()
-		}
-	}
 }

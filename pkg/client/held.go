@@ -80,25 +80,9 @@ func (s *speaker) of(it *agent.Item, e *agent.Entry) {
 	s.says(e.Held())
 }
 
-// moment is a client's clock, read once for several decisions.
-type moment struct {
-	of  *agent.Registry
-	now int64
-}
-
-// read reads the clock that a bucket is told.
-func (m *moment) read(e *agent.Entry) int64 {
-	if r := e.Registry(); m.of != r {
-		m.of, m.now = r, r.Now()
-	}
-	return m.now
-}
-
 // speaker finds the limit that denied, or of those that allowed the one whose
 // bucket has the fewest units left, the strictest of them where they are as many.
-func (d *Decision) speaker() speaker { return d.speakerAt(new(moment)) }
-
-func (d *Decision) speakerAt(m *moment) speaker {
+func (d *Decision) speaker() speaker {
 	var s speaker
 	var e *agent.Entry
 	var others others
@@ -125,7 +109,7 @@ func (d *Decision) speakerAt(m *moment) speaker {
 		e, others = by.entry, by.others
 		s.of(by.item, e)
 	}
-	now := m.read(e)
+	now := e.Registry().Now()
 	if s.state = e.State(now); e.Overage() && e.Held().Rule.Limit.CountsOnly() {
 		s.state = agent.State{} // nothing is left of the limit, and its overage has none
 	}

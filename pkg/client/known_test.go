@@ -11,6 +11,11 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
+// recalled is what a request came to before.
+func recalled(c *Client, a []Attribute) (known *agent.Resolution, plain agent.Cell, again bool) {
+	return c.reg.Recall(agent.KeyOf(attributesOf(a)), attributesOf(a))
+}
+
 // A request that is known is decided by the buckets that there are: one that was dropped meanwhile is
 // made anew, and every unit is billed once.
 func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {

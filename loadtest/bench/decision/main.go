@@ -198,49 +198,6 @@ func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
 	}}
 }
 
-// atOnce is ours of requests that are at hand, so many at a time: all are prepared before the first is decided, and where none is to be allowed
-// what that needs is fetched.
-func atOnce(c *client.Client, r *requests, endpoint string, want bool) candidate {
-	const atHand = 16
-	type hand struct {
-		workers    [atHand]worker
-		attributes [atHand][4]client.Attribute
-		prepared   [atHand]client.Prepared
-	}
-	hands := make([]hand, len(r.workers))
-	for g := range hands {
-		for i := range hands[g].workers {
-			w := &hands[g].workers[i]
-			*w = worker{at: (g*atHand + i) * len(r.order) / (atHand * len(hands))}
-			w.buf[atTenant+tenantLen] = 0x1f
-			r.next(w)
-			hands[g].attributes[i] = [4]client.Attribute{{Name: client.AttrTenant, Value: w.tenant}, {Name: client.AttrUser, Value: w.user},
-				{Name: client.AttrEndpoint, Value: endpoint}, {Name: client.AttrIP, Value: w.ip}}
-		}
-	}
-	name := "Prepare, then Allow"
-	if !want {
-		name = "Prepare, Fetch, then Allow"
-	}
-	return candidate{name, func(g, n int) {
-		h := &hands[g]
-		for ; n > 0; n -= atHand {
-			n := min(n, atHand)
-			for i := range n {
-				r.next(&h.workers[i])
-				h.prepared[i] = c.Prepare(h.attributes[i][:]...)
-			}
-			if !want {
-				client.Fetch(h.prepared[:n])
-			}
-			for i := range n {
-				d := h.prepared[i].Allow(ctx)
-				must(d.Allowed == want)
-			}
-		}
-	}}
-}
-
 // fill makes all buckets live, in company, and lets each request come often enough to be known: what is
 // measured is a gateway that has run for a while.
 func fill(c *client.Client, r *requests, endpoint string, want bool) {
@@ -336,9 +293,6 @@ func (r *report) keyed(buckets, limits int) {
 		r.table(name, 1, true, float64(limits), b, all...)
 		if buckets == 100_000 && !zipf {
 			r.table(name+", 2 cores", 2, true, float64(limits), unbound, all...)
-		}
-		if buckets >= 100_000 && !zipf {
-			r.table(name+", sixteen at hand", 1, true, float64(limits), unbound, atOnce(c, q, endpoint, true), all[1], all[2])
 		}
 	}
 	if c != nil {
@@ -488,9 +442,6 @@ func (r *report) denied(buckets int, what, endpoint string) {
 		}
 	}
 	r.table(name, 1, true, 1, unbound, all...)
-	if buckets > 10_000 {
-		r.table(name+", sixteen at hand", 1, true, 1, unbound, atOnce(c, q, endpoint, false), all[1], all[2])
-	}
 	check(stop())
 }
 

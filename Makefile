@@ -64,8 +64,8 @@ bench-baselines: ## measure anew what CI holds decisions to, as ratios to floors
 	@cd loadtest/bench && $(GO) test -count=1 -v -run NoDecisionLoses ./decision -renew-baselines
 
 .PHONY: curves
-curves: build ## how costs grow with tenants, gateways, limits, demand, ε and live buckets; writes tables and charts into docs (ARGS="-part 100" only tries; "-engines=false" needs no engines)
-	@cd loadtest/bench && $(GO) run ./curves -docs $(CURDIR)/docs -loadtest $(CURDIR)/bin/loadtest $(ARGS)
+curves: build ## how costs grow with tenants, gateways, limits, demand, ε and live buckets; writes loadtest/bench/curves/report (ARGS="-part 100" only tries; "-engines=false" needs no engines)
+	@cd loadtest/bench && $(GO) run ./curves -report $(CURDIR)/loadtest/bench/curves/report -loadtest $(CURDIR)/bin/loadtest $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: build ## decisions beside peers: in process, and over a socket beside a Redis bucket for each request (ARGS="-turn 1s")

@@ -1,5 +1,5 @@
 // Command curves measures how costs grow: with tenants, gateways, limits of a request, ε and holders of a bucket. It
-// prints tables, and with -docs writes them and their charts into the docs. All but one are in process: the server
+// prints tables, and with -report writes them and their charts into a report. All but one are in process: the server
 // of decisions never runs dry, gateways are the simulation's, and renewals are those of the store in process. What
 // buckets cost the server, Redis and the ledger is of the load test, on real engines (engines.go).
 package main
@@ -29,7 +29,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Marks of what is written into the docs.
+// Marks of what is written into the report.
 const (
 	beginMark = "<!-- curves: made by make curves -->\n"
 	endMark   = "<!-- /curves -->\n"
@@ -101,21 +101,21 @@ type measure struct {
 }
 
 func main() {
-	docs := flag.String("docs", "", "directory of the docs to write into; none if empty")
+	report := flag.String("report", "", "directory of the report to write into; none if empty")
 	part := flag.Int("part", 1, "divides the largest sizes, to see that it runs; above 1 nothing is written")
-	only := flag.String("only", "", "figures whose name has this in it; in the docs the others stay as they are")
+	only := flag.String("only", "", "figures whose name has this in it; in the report the others stay as they are")
 	program := flag.String("loadtest", "../../bin/loadtest", "the load test that the figure engines is made with; quota-server is beside it")
 	onEngines := flag.Bool("engines", true, "make the figure engines, for which redis-server and postgres are needed; without, it stays as it is")
 	flag.Parse()
-	if err := run(*docs, max(*part, 1), *only, *onEngines, loadtest{*program}); err != nil {
+	if err := run(*report, max(*part, 1), *only, *onEngines, loadtest{*program}); err != nil {
 		fmt.Fprintln(os.Stderr, "curves:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs string, part int, only string, onEngines bool, l loadtest) error {
+func run(report string, part int, only string, onEngines bool, l loadtest) error {
 	if part > 1 {
-		docs = ""
+		report = ""
 	}
 	measures := []measure{
 		{"tenants", byTenants}, {"limits", byLimits}, {"gateways", byGateways}, {"terms", byTerm}, {"epsilon", byEpsilon}, {"holders", byHolders},
@@ -142,16 +142,16 @@ func run(docs string, part int, only string, onEngines bool, l loadtest) error {
 	if len(figures) == 0 {
 		return fmt.Errorf("no figure has %q in its name", only)
 	}
-	if docs == "" {
+	if report == "" {
 		return nil
 	}
-	return write(docs, figures)
+	return write(report, figures)
 }
 
-// write puts the figures into the docs, between the marks, each in place of the section that shows its chart. Sections
+// write puts the figures into the report, between the marks, each in place of the section that shows its chart. Sections
 // of other figures stay as they are.
-func write(docs string, figures []figure) error {
-	page := filepath.Join(docs, "performance.md")
+func write(report string, figures []figure) error {
+	page := filepath.Join(report, "README.md")
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
@@ -161,9 +161,6 @@ func write(docs string, figures []figure) error {
 	if !ok || !closed {
 		return fmt.Errorf("%s has no place for curves: %s%s", page, beginMark, endMark)
 	}
-	if err := os.MkdirAll(filepath.Join(docs, "curves"), 0o755); err != nil {
-		return err
-	}
 	var sections []string
 	for section := range strings.SplitSeq("\n"+between, "\n### ") {
 		sections = append(sections, strings.TrimSpace(section))
@@ -171,14 +168,14 @@ func write(docs string, figures []figure) error {
 	sections = sections[1:] // what comes before the first no figure has made
 	for i := range figures {
 		f := &figures[i]
-		chart := fmt.Sprintf("](curves/%s.svg)", f.file)
+		chart := fmt.Sprintf("](%s.svg)", f.file)
 		section := fmt.Sprintf("%s\n\n%s\n%s\n\n![%s%s", f.title, f.table(), f.note, f.title, chart)
 		if at := slices.IndexFunc(sections, func(s string) bool { return strings.HasSuffix(s, chart) }); at >= 0 {
 			sections[at] = section
 		} else {
 			sections = append(sections, section)
 		}
-		if err := os.WriteFile(filepath.Join(docs, "curves", f.file+".svg"), sim.Curves(f.title, f.points, f.curves[:f.charted]...), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(report, f.file+".svg"), sim.Curves(f.title, f.points, f.curves[:f.charted]...), 0o644); err != nil {
 			return err
 		}
 	}

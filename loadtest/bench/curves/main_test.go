@@ -9,8 +9,8 @@ import (
 
 // What is around the marks stays as it is, however much comes between them.
 func TestWriteKeepsThePage(t *testing.T) {
-	docs := t.TempDir()
-	page := filepath.Join(docs, "performance.md")
+	report := t.TempDir()
+	page := filepath.Join(report, "README.md")
 	after := strings.Repeat("what follows\n", 1000)
 	if err := os.WriteFile(page, []byte("what precedes\n"+beginMark+"old\n"+endMark+after), 0o644); err != nil {
 		t.Fatal(err)
@@ -18,7 +18,7 @@ func TestWriteKeepsThePage(t *testing.T) {
 	f := figure{file: "f", title: "A figure", point: "points", note: strings.Repeat("new\n", 100), charted: 1, curves: named("ns")}
 	f.add("1", 1)
 	f.add("10", 2)
-	if err := write(docs, []figure{f}); err != nil {
+	if err := write(report, []figure{f}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(page)
@@ -32,10 +32,10 @@ func TestWriteKeepsThePage(t *testing.T) {
 
 // A figure takes the place of the section with its chart, a new one comes last, and sections of figures that were not made stay.
 func TestWriteKeepsOtherSections(t *testing.T) {
-	docs := t.TempDir()
-	page := filepath.Join(docs, "performance.md")
+	report := t.TempDir()
+	page := filepath.Join(report, "README.md")
 	section := func(name, text string) string {
-		return "### Figure " + name + "\n\n| points | ns |\n| --- | --- |\n| 1 | 1.00 |\n\n" + text + "\n\n![Figure " + name + "](curves/" + name + ".svg)\n\n"
+		return "### Figure " + name + "\n\n| points | ns |\n| --- | --- |\n| 1 | 1.00 |\n\n" + text + "\n\n![Figure " + name + "](" + name + ".svg)\n\n"
 	}
 	if err := os.WriteFile(page, []byte(beginMark+section("a", "old")+section("b", "old")+section("c", "old")+endMark), 0o644); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestWriteKeepsOtherSections(t *testing.T) {
 		f.add("1", 1)
 		return f
 	}
-	if err := write(docs, []figure{made("b"), made("d")}); err != nil {
+	if err := write(report, []figure{made("b"), made("d")}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(page)

@@ -20,47 +20,49 @@ import (
 	"github.com/f4ee788f/quota/loadtest/sim"
 )
 
-var update = flag.Bool("update", false, "write what docs/sizing.md has of the calculator: constants, leases and examples")
+var update = flag.Bool("update", false, "write what README.md and docs/sizing.md have of the calculator: constants, leases and examples")
 
-const page = "../../docs/sizing.md"
-
-// docs/sizing.md has the constants, what leases are renewed, and examples as the calculator prints them.
+// README.md has the constants and how often leases are renewed, and with docs/sizing.md examples as the calculator prints them.
 func TestDocs(t *testing.T) {
-	old, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := string(old)
-	replace := func(mark, with string) {
-		begin, end := "<!-- size: "+mark+" -->\n", "<!-- /size -->\n"
-		before, rest, ok := strings.Cut(made, begin)
-		_, after, closed := strings.Cut(rest, end)
-		if !ok || !closed {
-			t.Fatalf("%s has no place for %s", page, mark)
-		}
-		made = before + begin + with + end + after
-	}
-	replace("constants", constantsTable())
-	replace("leases", leasesTable())
-	examples := regexp.MustCompile(`<!-- size: (--.*) -->\n`).FindAllStringSubmatch(made, -1)
-	if len(examples) < 3 {
-		t.Errorf("%s has %d examples", page, len(examples))
-	}
-	for _, e := range examples {
-		var out bytes.Buffer
-		if err := Command(strings.Fields(e[1]), &out, io.Discard); err != nil {
+	tables := map[string]string{"constants": constantsTable(), "leases": leasesTable()}
+	mark := regexp.MustCompile(`<!-- size: (.*) -->\n`)
+	examples := 0
+	for _, page := range []string{"README.md", "../../docs/sizing.md"} {
+		old, err := os.ReadFile(page)
+		if err != nil {
 			t.Fatal(err)
 		}
-		replace(e[1], fmt.Sprintf("```\n$ bin/loadtest size %s\n%s```\n", e[1], out.String()))
+		made := string(old)
+		for _, m := range mark.FindAllStringSubmatch(made, -1) {
+			with, isTable := tables[m[1]]
+			delete(tables, m[1])
+			if !isTable {
+				examples++
+				var out bytes.Buffer
+				if err := Command(strings.Fields(m[1]), &out, io.Discard); err != nil {
+					t.Fatal(err)
+				}
+				with = fmt.Sprintf("```\n$ bin/loadtest size %s\n%s```\n", m[1], out.String())
+			}
+			before, rest, _ := strings.Cut(made, m[0])
+			_, after, closed := strings.Cut(rest, "<!-- /size -->\n")
+			if !closed {
+				t.Fatalf("%s: %s has no end", page, m[1])
+			}
+			made = before + m[0] + with + "<!-- /size -->\n" + after
+		}
+		switch {
+		case made == string(old):
+		case !*update:
+			t.Errorf("%s is not what the calculator says; go test ./loadtest/size -run Docs -update", page)
+		default:
+			if err := os.WriteFile(page, []byte(made), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	if made == string(old) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the calculator says; go test ./loadtest/size -run Docs -update", page)
-	}
-	if err := os.WriteFile(page, []byte(made), 0o644); err != nil {
-		t.Fatal(err)
+	if len(tables) > 0 || examples < 3 {
+		t.Errorf("%d examples, and no place for %d tables", examples, len(tables))
 	}
 }
 
@@ -140,16 +142,16 @@ func within(t *testing.T, factor, got, want float64, what string, args ...any) {
 	}
 }
 
-// table reads a table of docs/performance.md, by its title: rows of numbers.
+// table reads a table of the curves, by its title: rows of numbers.
 func table(t *testing.T, title string) (rows [][]float64) {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/performance.md")
+	b, err := os.ReadFile("../bench/curves/report/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, ok := strings.Cut(string(b), "### "+title+"\n")
 	if !ok {
-		t.Fatalf("docs/performance.md has no %q", title)
+		t.Fatalf("the report of curves has no %q", title)
 	}
 	lines := strings.Split(strings.TrimSpace(rest), "\n")
 	for _, line := range lines[2:] {
@@ -207,7 +209,7 @@ func curve(gateways, x, seconds float64) float64 {
 	}
 }
 
-// The calculator says of the curves of docs/performance.md what they measured.
+// The calculator says of the curves what they measured.
 func TestCurves(t *testing.T) {
 	for _, row := range table(t, "Gateways that share one saturated bucket") {
 		within(t, 1.5, curve(row[0], 1.1, 20), row[2], "renewals a second and gateway, %g gateways", row[0])

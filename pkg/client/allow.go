@@ -354,32 +354,15 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 
 // shutBy is shut by what the tokens of a limit of a request say, or else by a bucket.
 func (c *Client) shutBy(known *agent.Resolution, i int, cell agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
-	if now = c.ticks.at.Load(); now > 0 {
-		if v, shut = deniedAt(now+tickMargin, known, i, cell, e); shut {
-			v.RetryAfter += tickMargin
-			if (v.Count+v.RetryAfter>>tickPhase)%tickOf == 0 { // counts of many buckets begin together
-				c.ticks.stir(c.now())
-			}
-		}
-	}
-	if !shut {
-		now = c.now()
-		if v, shut = deniedAt(now, known, i, cell, e); shut && c.ticks.denied(now) {
-			c.rouse()
-		}
+	if now = c.now(); e == nil {
+		v, shut = known.Shut(i, cell, now)
+	} else {
+		v, shut = e.Shut(now)
 	}
 	if shut && c.special.Load() {
 		return v, c.now(), false
 	}
 	return v, now, shut
-}
-
-// deniedAt is what shutBy goes by.
-func deniedAt(now int64, known *agent.Resolution, i int, cell agent.Cell, e *agent.Entry) (v agent.Verdict, shut bool) {
-	if e == nil {
-		return known.Shut(i, cell, now)
-	}
-	return e.Shut(now)
 }
 
 // denial is what a limit that denied says.

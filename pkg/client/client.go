@@ -42,7 +42,6 @@ type Client struct {
 	special atomic.Bool
 	closed  atomic.Bool
 	lost    atomic.Bool // the server is out of contact
-	ticks   ticks
 
 	cfg   config
 	log   *slog.Logger
@@ -63,8 +62,7 @@ type Client struct {
 	closing  chan closeRequest
 	policied chan struct{} // closed with the first policy
 	done     chan struct{} // closed when all has ended
-	cancel   context.CancelFunc
-	final    Stats // written before done is closed
+	final    Stats         // written before done is closed
 	finalErr error
 
 	requests    sync.Pool // of *request, to be used again
@@ -117,14 +115,13 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	life, cancel := context.WithCancel(context.Background())
 	c := &Client{
 		reg: agent.NewRegistry(cfg.maxBuckets), cfg: cfg, log: cfg.logger.With("agent", cfg.agent),
 		// A second back, so that no time is zero.
 		began: now.Add(-time.Second), epoch: newEpoch(now), keeper: keeper,
 		conn: conn, api: cfg.api,
 		wake: make(chan struct{}, 1), asks: make(chan func(*loop)), closing: make(chan closeRequest),
-		policied: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
+		policied: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.reg.CountFrom(c.began)
 	c.reg.Share(cfg.tenantShare)
@@ -135,7 +132,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		c.epoch = keeper.life.Epoch
 		c.reg.Keep(keeper.journal)
 	}
-	go c.run(life)
+	go c.run()
 	if cfg.firstWait > 0 {
 		t := time.NewTimer(cfg.firstWait)
 		defer t.Stop()

@@ -50,7 +50,7 @@ func ExampleClient_Limiter() {
 		return
 	}
 	for range 4 {
-		fmt.Println(limiter.Allow())
+		fmt.Println(limiter.Allow(ctx).Allowed)
 	}
 	// Output:
 	// true

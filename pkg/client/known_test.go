@@ -11,6 +11,16 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
+// only returns the one bucket of a request.
+func only(t *testing.T, c *Client, a ...Attribute) *agent.Entry {
+	t.Helper()
+	l, err := c.Limiter(t.Context(), a...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.only.Load()
+}
+
 // recalled is what a request came to before.
 func recalled(c *Client, a []Attribute) (known *agent.Resolution, plain agent.Cell, again bool) {
 	return c.reg.Recall(agent.KeyOf(attributesOf(a)), attributesOf(a))

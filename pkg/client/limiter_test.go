@@ -2,14 +2,13 @@ package client
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// While a bucket denies for certain, those who ask a handle of it write nothing that they share, and each is counted;
+// While a bucket denies for certain, those who ask a handle of it take nothing of its stock, and each is counted;
 // what there is again is admitted at once, and changes are followed as ever.
 func TestHandleDeniedForCertain(t *testing.T) {
 	bubble(t, plans(1, requests(10, 10)), func(t *testing.T, s *fake) {
@@ -21,7 +20,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 		var admitted, denied int64
 		ask := func(n int) (got int64) {
 			for range n {
-				if l.Allow() {
+				if l.Allow(t.Context()).Allowed {
 					got++
 				} else {
 					denied++
@@ -30,13 +29,16 @@ func TestHandleDeniedForCertain(t *testing.T) {
 			admitted += got
 			return got
 		}
-		closed := func() bool { return atomic.LoadPointer(&l.fast) == nil }
-		for i := 0; !closed(); i++ {
+		e := l.only.Load()
+		for i := 0; ; i++ {
+			if _, shut := e.Shut(c.now()); shut {
+				denied++ // it counts as one
+				break
+			}
 			if ask(1); i > 1000 {
 				t.Fatal("the bucket never denies for certain")
 			}
 		}
-		e := l.entry.Load()
 		ask(2000) // from which on denials are counted apart
 		was := e.Stock().Load()
 		for range 3 {
@@ -44,7 +46,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 				t.Fatalf("%d admitted where the bucket denies for certain", got)
 			}
 		}
-		if !closed() || e.Stock().Load() != was {
+		if e.Stock().Load() != was {
 			t.Error("a denial that was certain took from the stock")
 		}
 		for range 20 {
@@ -65,36 +67,13 @@ func TestHandleDeniedForCertain(t *testing.T) {
 		ask(100)
 		s.flip(limit.Switches{Denied: []string{"a"}})
 		time.Sleep(2 * time.Second)
-		if got := ask(10); got != 0 || l.entry.Load() != nil {
+		if got := ask(10); got != 0 || l.only.Load() != nil {
 			t.Errorf("%d admitted of a tenant that is switched off", got)
 		}
 		s.flip(limit.Switches{})
 		time.Sleep(2 * time.Second)
 		if got := ask(5); got == 0 {
 			t.Error("none admitted of a tenant that is switched on again")
-		}
-		shut(t, c)
-	})
-}
-
-// A handle that is given back its fast path as it is unsettled stays unsettled.
-func TestHandleReopenedAsItIsUnsettled(t *testing.T) {
-	bubble(t, plans(1, requests(100, 100)), func(t *testing.T, s *fake) {
-		c := dial(t, s)
-		l, err := c.Limiter(t.Context(), tenant("a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !l.Allow() {
-			t.Fatal("denied")
-		}
-		e := l.entry.Load()
-		l.unsettle()
-		if l.reopen(e, e.Stock()) || atomic.LoadPointer(&l.fast) != nil {
-			t.Error("a bucket that no longer decides alone does")
-		}
-		if !l.Allow() || l.entry.Load() == nil {
-			t.Error("the handle does not settle again")
 		}
 		shut(t, c)
 	})
@@ -113,8 +92,8 @@ func TestHandleSettledAsItIsUnsettled(t *testing.T) {
 			both.Go(l.settle)
 			both.Go(l.unsettle)
 			both.Wait()
-			if settled, fast := l.entry.Load() != nil, atomic.LoadPointer(&l.fast) != nil; settled != fast || settled != (len(l.pins.entries) == 1) {
-				t.Fatalf("the handle goes by a bucket: %t, subtracts from its stock: %t, pins %d", settled, fast, len(l.pins.entries))
+			if settled := l.only.Load() != nil; settled != (len(l.pins.entries) == 1) {
+				t.Fatalf("the handle goes by a bucket: %t, and pins %d", settled, len(l.pins.entries))
 			}
 		}
 		shut(t, c)

@@ -109,10 +109,10 @@ type loop struct {
 }
 
 // run is the life of the client.
-func (c *Client) run(ctx context.Context) {
+func (c *Client) run() {
 	defer close(c.done)
 	defer func() { _ = c.conn.Close() }() // it fails only when closed twice
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	l := &loop{
 		c: c, ctx: ctx, outbox: agent.NewOutbox(c.cfg.agent, c.epoch), slot: defaultSlot, window: newWindow(),
@@ -212,7 +212,6 @@ func (l *loop) drain() {
 func (l *loop) step() time.Duration {
 	c := l.c
 	l.takeQueue()
-	l.tick()
 	sleep := l.renewDue()
 	now, today := time.Now(), l.today()
 	if slot := l.slotOf(today); slot != l.current {

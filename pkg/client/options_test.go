@@ -29,7 +29,7 @@ func TestSoftWithCap(t *testing.T) {
 		for i := range 200 {
 			decide := func() Decision { return c.Allow(t.Context(), tenant("a")) }
 			if i%2 == 1 {
-				decide = func() Decision { return h.Decide(t.Context(), 1) }
+				decide = func() Decision { return h.AllowN(t.Context(), 1) }
 			}
 			d := decide()
 			if d.Limit() != "requests" || d.Allowed == (d.RetryAfter > 0) {
@@ -131,7 +131,7 @@ func TestShadowLimit(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		before := time.Now()
 		for i := range 59 {
-			if i%2 == 0 && !h.Allow() || i%2 == 1 && !c.Allow(t.Context(), tenant("a")).Allowed {
+			if i%2 == 0 && !h.Allow(t.Context()).Allowed || i%2 == 1 && !c.Allow(t.Context(), tenant("a")).Allowed {
 				t.Fatal("denied")
 			}
 		}
@@ -263,7 +263,7 @@ func TestLists(t *testing.T) {
 			t.Errorf("of no list: %d admitted, want 10", got)
 		}
 		h, _ := c.Limiter(t.Context(), tenant("a"), user("evil"))
-		if h.Allow() {
+		if h.Allow(t.Context()).Allowed {
 			t.Error("a handle of the deny list is allowed")
 		}
 		shut(t, c)
@@ -466,7 +466,7 @@ func TestSoftLimitsDenyUntilTheySufficeThemselves(t *testing.T) {
 		}
 		for name, decide := range map[string]func(n int64) Decision{
 			"by attributes": func(n int64) Decision { return c.AllowN(t.Context(), n, tenant("a")) },
-			"by a handle":   func(n int64) Decision { return h.Decide(t.Context(), n) },
+			"by a handle":   func(n int64) Decision { return h.AllowN(t.Context(), n) },
 		} {
 			for n, want := range map[int64]time.Duration{1: 6 * time.Second, 5: 30 * time.Second, 11: 0} {
 				if d := decide(n); d.Allowed || d.RetryAfter != want {
@@ -581,7 +581,7 @@ func TestAQuestionIsAnsweredAsARequestIsDecidedElsewhere(t *testing.T) {
 		if again := c.Allow(t.Context(), at("slots", "u")...); again.Allowed {
 			t.Errorf("a second slot of one: %+v", again)
 		}
-		if asked, got := h.AllowN(0), h.AllowN(1); asked != got {
+		if asked, got := h.AllowN(t.Context(), 0).Allowed, h.AllowN(t.Context(), 1).Allowed; asked != got {
 			t.Errorf("a handle of slots: foreseen %v, decided %v", asked, got)
 		}
 		d.Done()
@@ -645,7 +645,7 @@ func TestDenialsWhileTheServerIsAway(t *testing.T) {
 				for range 120 {
 					c.Allow(t.Context(), at(endpoint)...)
 				}
-				for _, d := range []Decision{c.Allow(t.Context(), at(endpoint)...), h.Decide(t.Context(), 1)} {
+				for _, d := range []Decision{c.Allow(t.Context(), at(endpoint)...), h.AllowN(t.Context(), 1)} {
 					if open := endpoint == "closed" && after < time.Hour; d.Allowed != open || !open && d.RetryAfter != time.Second {
 						t.Errorf("%s, %v later: %+v, want allowed %v, or denied for a second", endpoint, after, d, open)
 					}

@@ -43,7 +43,7 @@ func TestDecisionsTellOfOverrides(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			check("by a handle", handle.Decide(t.Context(), 1))
+			check("by a handle", handle.AllowN(t.Context(), 1))
 		}
 		shut(t, c)
 	})

@@ -90,7 +90,7 @@ func TestTenantChange(t *testing.T) {
 		}
 		ask := func(n int) (got int64) {
 			for range n {
-				if l.Allow() {
+				if l.Allow(t.Context()).Allowed {
 					got++
 				}
 			}
@@ -110,22 +110,22 @@ func TestTenantChange(t *testing.T) {
 			t.Errorf("admitted %d after the change of plan, want 90 to 92", got)
 		}
 		total += got
-		if d := l.Decide(t.Context(), 1); d.Allowed || d.Quota() != 1 || d.Limit() != "requests" {
+		if d := l.Allow(t.Context()); d.Allowed || d.Quota() != 1 || d.Limit() != "requests" {
 			t.Errorf("%+v of %s, want denied by requests", d, d.Limit())
 		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "big", Suspended: true})
 		time.Sleep(time.Second)
-		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonSuspended || l.Allow() {
+		if d := l.Allow(t.Context()); d.Allowed || d.Reason != ReasonSuspended || l.Allow(t.Context()).Allowed {
 			t.Errorf("%+v while suspended, want denied for that", d)
 		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "big", Capped: true})
 		time.Sleep(time.Second)
-		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonCapped || d.Reason.String() != "spending-cap" {
+		if d := l.Allow(t.Context()); d.Allowed || d.Reason != ReasonCapped || d.Reason.String() != "spending-cap" {
 			t.Errorf("%+v while capped, want denied for that", d)
 		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "none"})
 		time.Sleep(time.Second)
-		if d := l.Decide(t.Context(), 1); d.Allowed || d.Reason != ReasonNoPlan {
+		if d := l.Allow(t.Context()); d.Allowed || d.Reason != ReasonNoPlan {
 			t.Errorf("%+v without a plan, want denied for that", d)
 		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "p"})
@@ -402,7 +402,7 @@ func TestSwitches(t *testing.T) {
 		var admitted int64
 		count := func(n int) (got int64) {
 			for i := range n {
-				if i%2 == 0 && l.Allow() || i%2 == 1 && c.Allow(t.Context(), tenant("a")).Allowed {
+				if i%2 == 0 && l.Allow(t.Context()).Allowed || i%2 == 1 && c.Allow(t.Context(), tenant("a")).Allowed {
 					got++
 				}
 			}
@@ -421,7 +421,7 @@ func TestSwitches(t *testing.T) {
 		}
 		s.flip(limit.Switches{Denied: []string{"a"}})
 		time.Sleep(10 * time.Millisecond)
-		if d := c.Allow(t.Context(), tenant("a/b")); d.Allowed || d.Reason != ReasonSwitch || l.Allow() {
+		if d := c.Allow(t.Context(), tenant("a/b")); d.Allowed || d.Reason != ReasonSwitch || l.Allow(t.Context()).Allowed {
 			t.Errorf("switched off, a descendant: %+v, want denied by the switch", d)
 		}
 		s.flip(limit.Switches{})
@@ -539,15 +539,15 @@ func TestHandlesAreCollected(t *testing.T) {
 	bubble(t, plans(1, requests(1000, 1000)), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		l, err := c.Limiter(t.Context(), tenant("a"))
-		if err != nil || !l.Allow() {
+		if err != nil || !l.Allow(t.Context()).Allowed {
 			t.Fatal("not allowed", err)
 		}
 		time.Sleep(10 * time.Minute)
 		if b := c.Stats().Buckets; b != 1 {
 			t.Errorf("%d buckets while a handle holds one, want 1", b)
 		}
-		if !l.Allow() {
-			t.Errorf("denied after an idle while: %+v, %+v", l.Decide(t.Context(), 1), c.Stats())
+		if !l.Allow(t.Context()).Allowed {
+			t.Errorf("denied after an idle while: %+v, %+v", l.Allow(t.Context()), c.Stats())
 		}
 		runtime.KeepAlive(l)
 		l = nil

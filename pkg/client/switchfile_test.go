@@ -32,7 +32,7 @@ func TestSwitchFile(t *testing.T) {
 		h, _ := c.Limiter(t.Context(), tenant("a"))
 		ask := func() Decision {
 			d := c.Allow(t.Context(), tenant("a"))
-			if h.Allow() != d.Allowed {
+			if h.Allow(t.Context()).Allowed != d.Allowed {
 				t.Errorf("the handle decides another way than %+v", d)
 			}
 			return d

@@ -37,10 +37,8 @@ func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
 
 // WaitN takes n units, and waits for them; see Client.WaitN.
 func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
-	if e := l.entry.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
-		if e.Try(n) {
-			return Decision{Allowed: true, by: e.Entry}
-		}
+	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Try(n) {
+		return Decision{Allowed: true, by: e}
 	}
 	return l.c.WaitN(ctx, n, l.attrs...)
 }

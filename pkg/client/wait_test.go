@@ -133,7 +133,7 @@ func TestSlotsOfSeveralLimits(t *testing.T) {
 	})
 }
 
-// A handle whose answer is a word leaves slots out; its Decide takes them.
+// A handle takes slots, and its decision gives them back.
 func TestLimiterAndSlots(t *testing.T) {
 	bubble(t, plans(1, slots(1, 0, 0), requests(100, 100)), func(t *testing.T, s *fake) {
 		c := dial(t, s)
@@ -141,20 +141,15 @@ func TestLimiterAndSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := l.Decide(t.Context(), 1)
+		d := l.Allow(t.Context())
 		if !d.Allowed {
 			t.Fatalf("the first: %v, want allowed", d.Reason)
 		}
-		if again := l.Decide(t.Context(), 1); again.Allowed || again.Limit() != "inflight" {
+		if again := l.Allow(t.Context()); again.Allowed || again.Limit() != "inflight" {
 			t.Errorf("while the slot is in use: %+v by %q, want denied by inflight", again, again.Limit())
 		}
-		for range 3 {
-			if !l.Allow() || !l.AllowN(2) {
-				t.Error("an answer that cannot be ended was denied for want of a slot")
-			}
-		}
 		d.Done()
-		if d = l.Decide(t.Context(), 1); !d.Allowed {
+		if d = l.Allow(t.Context()); !d.Allowed {
 			t.Error("after its end: denied, want allowed")
 		}
 		d.Done()

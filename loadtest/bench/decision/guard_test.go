@@ -47,7 +47,7 @@ func guardedDecisions() []guarded {
 		return func(c *client.Client) []candidate {
 			l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
 			check(err)
-			l.Allow()
+			l.Allow(ctx)
 			return []candidate{ofHandle(l, want), floor}
 		}
 	}

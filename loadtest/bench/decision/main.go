@@ -177,10 +177,10 @@ func (r *report) handles(cores int) {
 	ours := func(tenant string, want bool) candidate {
 		l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
 		check(err)
-		l.Allow()
+		l.Allow(ctx)
 		return ofHandle(l, want)
 	}
-	r.table(name, cores, false, 0, floors("× one atomic add", 1.5), ours("acme", true), atomicAdd(), timeRate(true), juju(true))
+	r.table(name, cores, false, 0, floors("× one atomic add", 2), ours("acme", true), atomicAdd(), timeRate(true), juju(true))
 	r.table(name+", denied", cores, false, 0, unbound, ours(bench.Denied, false), atomicAdd(), timeRate(false), juju(false))
 	check(stop())
 }
@@ -455,13 +455,13 @@ func (r *report) large() {
 	check(err)
 	l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: bench.Scarce})
 	check(err)
-	l.Allow()
+	l.Allow(ctx)
 	r.table(name, 1, false, 0, unbound, candidate{"Limiter.AllowN", func(_, n int) {
 		for i := range n {
 			if i&1 == 0 {
-				must(l.Allow())
+				must(l.Allow(ctx).Allowed)
 			} else {
-				must(!l.AllowN(1_000_000_000))
+				must(!l.AllowN(ctx, 1_000_000_000).Allowed)
 			}
 		}
 	}}, atomicAdd(), largeRate(), largeJuju())

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/version"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -158,14 +159,14 @@ func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequ
 
 func versionProto(v policy.Version, heads policy.Heads) *quotav1.PolicyVersion {
 	return &quotav1.PolicyVersion{
-		Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: millis(v.Created),
+		Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: rpc.Millis(v.Created),
 		Shadow: v.Shadow, Active: v.Number == heads.Version || v.Number == heads.Shadow,
 	}
 }
 
 // ListPolicyVersions returns versions, newest first.
 func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.ListPolicyVersionsRequest) (*quotav1.ListPolicyVersionsResponse, error) {
-	versions, err := s.store.Versions(ctx, req.Before, page(req.PageSize))
+	versions, err := s.store.Versions(ctx, req.Before, rpc.Page(req.PageSize))
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +270,7 @@ func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequ
 
 // ListTenants pages by id.
 func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenantsRequest) (*quotav1.ListTenantsResponse, error) {
-	n := page(req.PageSize)
+	n := rpc.Page(req.PageSize)
 	tenants, err := s.store.TenantPage(ctx, req.After, n)
 	var faulty policy.FaultyTenants // all are there, and these without what they have of their own
 	if err != nil && !errors.As(err, &faulty) {
@@ -293,15 +294,15 @@ func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenants
 
 // ListAgents tells who settles, and through when.
 func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRequest) (*quotav1.ListAgentsResponse, error) {
-	n := page(req.PageSize)
+	n := rpc.Page(req.PageSize)
 	agents, err := s.ledger.Agents(ctx, req.After, n)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.ListAgentsResponse{}
 	for _, a := range agents {
 		resp.Agents = append(resp.Agents, &quotav1.Agent{
-			Id: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen), State: a.State, Key: a.Key, Reason: text(a.Reason),
+			Id: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: rpc.Millis(a.Through), SeenMs: rpc.Millis(a.Seen), State: a.State, Key: a.Key, Reason: rpc.Text(a.Reason),
 		})
 	}
 	if len(agents) == n {
@@ -322,7 +323,7 @@ func (s *adminService) ListAudit(ctx context.Context, req *quotav1.ListAuditRequ
 	}
 	resp := &quotav1.ListAuditResponse{}
 	for _, r := range rows {
-		resp.Rows = append(resp.Rows, &quotav1.AuditRow{Number: r.Number, AtMs: millis(r.At), Actor: r.Actor, Action: r.Action, Object: r.Object, Before: r.Before, After: r.After})
+		resp.Rows = append(resp.Rows, &quotav1.AuditRow{Number: r.Number, AtMs: rpc.Millis(r.At), Actor: r.Actor, Action: r.Action, Object: r.Object, Before: r.Before, After: r.After})
 	}
 	return resp, nil
 }
@@ -354,34 +355,4 @@ func (s *adminService) switchState() *quotav1.Switches {
 // GetVersion tells what the server runs.
 func (s *adminService) GetVersion(context.Context, *quotav1.GetVersionRequest) (*quotav1.VersionInfo, error) {
 	return &quotav1.VersionInfo{Version: version.String(), Go: version.Go(), LeaseStore: s.leases, Ledger: s.stored}, nil
-}
-
-func page(n int32) int {
-	if n == 0 {
-		return wire.DefaultPage
-	}
-	return int(n)
-}
-
-// millis is a time in Unix milliseconds, 0 for none.
-func millis(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
-// ledgerError gives the ledger's errors the names that cross the wire.
-func ledgerError(err error) error {
-	switch {
-	case errors.Is(err, ledger.ErrNotFound):
-		return fmt.Errorf("%w: %w", fault.ErrNotFound, err)
-	case errors.Is(err, ledger.ErrTaken):
-		return fmt.Errorf("%w: %w", fault.ErrExists, err)
-	case errors.Is(err, ledger.ErrQuery), errors.Is(err, ledger.ErrCorrection):
-		return fmt.Errorf("%w: %w", fault.ErrInvalid, err)
-	case errors.Is(err, ledger.ErrUnavailable):
-		return fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
-	}
-	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -65,7 +66,7 @@ func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequ
 
 // ListKeys pages by id, through those too that are not good any more, without their secrets.
 func (s *adminService) ListKeys(ctx context.Context, req *quotav1.ListKeysRequest) (*quotav1.ListKeysResponse, error) {
-	n := page(req.PageSize)
+	n := rpc.Page(req.PageSize)
 	keys, err := s.store.Keys(ctx, req.After, n, false)
 	if err != nil {
 		return nil, err
@@ -83,6 +84,6 @@ func (s *adminService) ListKeys(ctx context.Context, req *quotav1.ListKeysReques
 func keyProto(k policy.Key) *quotav1.Key {
 	return &quotav1.Key{
 		Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, Tenants: k.Tenants, Subtree: k.Subtree, Limits: k.Limits,
-		CreatedMs: millis(k.Created), RevokedMs: millis(k.Revoked), ExpiresMs: millis(k.Expires), UsedMs: millis(k.Used), Successor: k.Successor,
+		CreatedMs: rpc.Millis(k.Created), RevokedMs: rpc.Millis(k.Revoked), ExpiresMs: rpc.Millis(k.Expires), UsedMs: rpc.Millis(k.Used), Successor: k.Successor,
 	}
 }

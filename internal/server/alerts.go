@@ -17,6 +17,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -194,7 +195,7 @@ func (g *lookGauge) Collect(to chan<- prometheus.Metric) {
 // ListAlerts pages through events.
 func (s *alertService) ListAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) (*quotav1.ListAlertsResponse, error) {
 	all, err := s.store.Events(ctx, alert.Query{
-		Before: req.Before, After: req.After, Forward: req.Forward, N: page(req.PageSize), Tenant: req.Tenant, Alert: req.Alert, State: req.State,
+		Before: req.Before, After: req.After, Forward: req.Forward, N: rpc.Page(req.PageSize), Tenant: req.Tenant, Alert: req.Alert, State: req.State,
 	})
 	if err != nil {
 		return nil, err
@@ -213,8 +214,8 @@ func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quota
 		return err
 	}
 	defer end()
-	send := patient(exportStall, nil, stream.Send)
-	ctx, cancel := until(stream.Context(), s.stopping)
+	send := rpc.Patient(stream.Context(), stream.Send)
+	ctx, cancel := rpc.Until(stream.Context(), s.stopping)
 	defer cancel()
 	tick := time.NewTicker(watchAlertsEvery)
 	defer tick.Stop()
@@ -280,7 +281,7 @@ func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhook
 func alertToProto(e *alert.Event) *quotav1.Alert {
 	out := &quotav1.Alert{
 		Number: e.Number, Id: e.ID, Kind: e.Kind, Alert: e.Alert, Tenant: e.Tenant, Plan: e.Plan, Limit: e.Limit, Period: e.Period,
-		Used: e.Words(e.Used), Of: e.Words(e.Of), Action: e.Action, Height: e.Height, AtMs: millis(e.At),
+		Used: e.Words(e.Used), Of: e.Words(e.Of), Action: e.Action, Height: e.Height, AtMs: rpc.Millis(e.At),
 	}
 	if e.Kind == alert.KindTest {
 		out.Period = ""
@@ -288,9 +289,9 @@ func alertToProto(e *alert.Event) *quotav1.Alert {
 		out.Threshold = policy.Percent(e.Threshold)
 	}
 	for _, d := range e.Deliveries {
-		p := &quotav1.Delivery{Webhook: d.Webhook, State: d.State, Attempts: int32(d.Attempts), TriedMs: millis(d.Tried), Status: int32(d.Status), Error: d.Error}
+		p := &quotav1.Delivery{Webhook: d.Webhook, State: d.State, Attempts: int32(d.Attempts), TriedMs: rpc.Millis(d.Tried), Status: int32(d.Status), Error: d.Error}
 		if d.State == alert.Pending {
-			p.NextMs = millis(d.Next)
+			p.NextMs = rpc.Millis(d.Next)
 		}
 		out.Deliveries = append(out.Deliveries, p)
 	}

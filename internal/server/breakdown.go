@@ -17,19 +17,16 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/export"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // exportChunk is how much of a file one message brings.
 const exportChunk = 64 << 10
 
-// exportStall is how long a reader of a file may take for a part of it, and maxExports how
-// many files a server makes at once: each holds two connections of the ledger's and what that
+// maxExports is how many files a server makes at once: each holds two connections of the ledger's and what that
 // sees, which a reader who stalls must not keep from others.
-const (
-	exportStall = 30 * time.Second
-	maxExports  = 2
-)
+const maxExports = 2
 
 // question reads a request; what it leaves out is as the ledger has it.
 func (s *usageService) question(ctx context.Context, req *quotav1.BreakdownRequest) (*ledger.BreakdownQuery, error) {
@@ -37,7 +34,7 @@ func (s *usageService) question(ctx context.Context, req *quotav1.BreakdownReque
 		return nil, fmt.Errorf("%w: this server has no books", fault.ErrUnavailable)
 	}
 	q := &ledger.BreakdownQuery{
-		Height: req.Height, Since: req.SinceHeight, From: moment(req.FromMs), To: moment(req.ToMs), Every: ledger.Every(req.Every),
+		Height: req.Height, Since: req.SinceHeight, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), Every: ledger.Every(req.Every),
 		Tenant: req.Tenant, Subtree: req.Subtree, Plan: req.Plan, Limit: req.Limit, Meter: req.Meter, Attribute: req.Attribute,
 		Peak: req.Peak, Top: int(req.Top), TopBy: req.TopBy,
 	}
@@ -69,7 +66,7 @@ func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.Breakdown
 	}
 	if req.Page != "" {
 		if q.After, err = ledger.ParseBreakdownMark(req.Page); err != nil {
-			return nil, ledgerError(err)
+			return nil, rpc.LedgerError(err)
 		}
 		if q.Height != 0 && q.Height != q.After.Height {
 			return nil, fmt.Errorf("%w: the page is of block %d, and height asks for %d", fault.ErrInvalid, q.After.Height, q.Height)
@@ -93,7 +90,7 @@ func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.Breakdown
 		return nil
 	}, nil)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	if more {
 		resp.NextPage = (&ledger.BreakdownMark{Height: info.Block.Height, Start: last.Start, Names: last.Names}).String()
@@ -111,7 +108,7 @@ func breakdownToProto(by []string, r *ledger.BreakdownRow) *quotav1.BreakdownRow
 }
 
 func originToProto(i *ledger.BreakdownInfo) *quotav1.BreakdownOrigin {
-	o := &quotav1.BreakdownOrigin{Height: i.Block.Height, CompleteThroughMs: millis(i.Complete), Lagging: i.Lagging, SlotMs: i.Slot.Milliseconds()}
+	o := &quotav1.BreakdownOrigin{Height: i.Block.Height, CompleteThroughMs: rpc.Millis(i.Complete), Lagging: i.Lagging, SlotMs: i.Slot.Milliseconds()}
 	if o.Height > 0 {
 		o.BlockHash = hex.EncodeToString(i.Block.Hash[:])
 	}
@@ -120,26 +117,7 @@ func originToProto(i *ledger.BreakdownInfo) *quotav1.BreakdownOrigin {
 
 // ExportBreakdown streams a file.
 func (s *usageService) ExportBreakdown(req *quotav1.ExportBreakdownRequest, stream grpc.ServerStreamingServer[quotav1.ExportBreakdownResponse]) error {
-	return s.export(stream.Context(), req, patient(exportStall, nil, stream.Send))
-}
-
-// patient is send for a reader that may take so long for a message. A send that takes
-// longer goes on beside the error, until its stream ends: when its handler returns. So does one during which giveWay is closed; nil for never.
-func patient[M any](stall time.Duration, giveWay <-chan struct{}, send func(M) error) func(M) error {
-	return func(m M) error {
-		sent := make(chan error, 1)
-		go func() { sent <- send(m) }()
-		late := time.NewTimer(stall)
-		defer late.Stop()
-		select {
-		case err := <-sent:
-			return err
-		case <-giveWay:
-			return errGaveWay
-		case <-late.C:
-			return fmt.Errorf("%w: the reader took nothing for %s", context.DeadlineExceeded, stall)
-		}
-	}
+	return s.export(stream.Context(), req, rpc.Patient(stream.Context(), stream.Send))
 }
 
 // export makes the file, and hands it to send in messages: its bytes, its progress, and
@@ -149,11 +127,11 @@ func (s *usageService) export(caller context.Context, req *quotav1.ExportBreakdo
 	if s.exports.Add(1) > maxExports {
 		return fmt.Errorf("%w: %d files are being exported by this server, as many as it makes at once; try again when one has ended", fault.ErrBusy, maxExports)
 	}
-	ctx, cancel := until(caller, s.stopping)
+	ctx, cancel := rpc.Until(caller, s.stopping)
 	defer cancel()
 	err := s.file(ctx, req, send)
 	if err != nil && ctx.Err() != nil && caller.Err() == nil {
-		return errStopping
+		return rpc.ErrStopping
 	}
 	return err
 }
@@ -175,7 +153,7 @@ func (s *usageService) file(ctx context.Context, req *quotav1.ExportBreakdownReq
 		return send(&quotav1.ExportBreakdownResponse{Progress: &quotav1.ExportProgress{Rows: n, Done: progress.Done, Total: progress.Total}})
 	}
 	info, err := s.books.Breakdown(ctx, *q, func(r *ledger.BreakdownRow) error {
-		if n++; n%1000 == 0 && time.Since(told) > progressEvery {
+		if n++; n%1000 == 0 && time.Since(told) > rpc.ProgressEvery {
 			if err := tell(); err != nil {
 				return err
 			}
@@ -189,7 +167,7 @@ func (s *usageService) file(ctx context.Context, req *quotav1.ExportBreakdownReq
 		err = out.flush()
 	}
 	if err != nil {
-		return ledgerError(err)
+		return rpc.LedgerError(err)
 	}
 	return send(&quotav1.ExportBreakdownResponse{End: &quotav1.ExportEnd{
 		Rows: n, Bytes: out.bytes, Digest: hex.EncodeToString(out.digest.Sum(nil)), Origin: originToProto(&info),

@@ -18,6 +18,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -140,19 +141,20 @@ func TestExportsAreBounded(t *testing.T) {
 func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan struct{})
-		slow := func(*quotav1.ExportBreakdownResponse) error { time.Sleep(exportStall - time.Second); return nil }
-		if err := patient(exportStall, nil, slow)(nil); err != nil {
+		slow := func(*quotav1.ExportBreakdownResponse) error { time.Sleep(rpc.Stall - time.Second); return nil }
+		if err := rpc.Patient(t.Context(), slow)(nil); err != nil {
 			t.Errorf("a slow one: %v", err)
 		}
 		stalled := func(*quotav1.ExportBreakdownResponse) error { <-ended; return nil }
 		begun := time.Now()
-		if err := patient(exportStall, nil, stalled)(nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != exportStall {
+		if err := rpc.Patient(t.Context(), stalled)(nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != rpc.Stall {
 			t.Errorf("after %s: %v", time.Since(begun), err)
 		}
-		giveWay := make(chan struct{})
-		time.AfterFunc(time.Second, func() { close(giveWay) })
+		gaveWay := errors.New("it gave way")
+		ctx, giveWay := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { giveWay(gaveWay) })
 		begun = time.Now()
-		if err := patient(exportStall, giveWay, stalled)(nil); !errors.Is(err, errGaveWay) || time.Since(begun) != time.Second {
+		if err := rpc.Patient(ctx, stalled)(nil); !errors.Is(err, gaveWay) || time.Since(begun) != time.Second {
 			t.Errorf("one that is to give way, after %s: %v", time.Since(begun), err)
 		}
 		close(ended)

@@ -10,6 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -30,7 +31,7 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 	case entry.Height > 0:
 		t, err := s.books.TraceEntry(ctx, entry)
 		if err != nil {
-			return nil, ledgerError(err)
+			return nil, rpc.LedgerError(err)
 		}
 		row = t.Row.Key()
 		if _, err := billedBy(ctx, s.policy, row.Version); err != nil && !errors.Is(err, policy.ErrNotFound) {
@@ -55,7 +56,7 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 	}
 	c, err := ledger.NewCorrection(ledger.KindAdjust, req.IdempotencyKey, negative, []ledger.Row{row}, req.Reason)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	c.Entry = entry
 	return s.correct(ctx, c)
@@ -81,7 +82,7 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 	}
 	c, err := ledger.NewCorrection(ledger.KindBackfill, req.IdempotencyKey, false, rows, req.Reason)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return s.correct(ctx, c)
 }
@@ -94,7 +95,7 @@ func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quot
 	}
 	done, err := s.books.Correct(ctx, principalOf(ctx).name, c)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return s.correction(ctx, done.Number)
 }
@@ -103,7 +104,7 @@ func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quot
 func (s *ledgerService) RevertCorrection(ctx context.Context, req *quotav1.RevertCorrectionRequest) (*quotav1.Correction, error) {
 	done, err := s.books.Revert(ctx, principalOf(ctx).name, req.Reason, req.Number)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return s.correction(ctx, done.Number)
 }
@@ -116,16 +117,16 @@ func (s *ledgerService) GetCorrection(ctx context.Context, req *quotav1.GetCorre
 func (s *ledgerService) correction(ctx context.Context, number int64) (*quotav1.Correction, error) {
 	k, err := s.books.Correction(ctx, number)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return correctionProto(&k, true)
 }
 
 // ListCorrections returns corrections without their rows, newest first.
 func (s *ledgerService) ListCorrections(ctx context.Context, req *quotav1.ListCorrectionsRequest) (*quotav1.ListCorrectionsResponse, error) {
-	found, err := s.books.Corrections(ctx, req.Before, page(req.PageSize))
+	found, err := s.books.Corrections(ctx, req.Before, rpc.Page(req.PageSize))
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.ListCorrectionsResponse{}
 	for i := range found {
@@ -171,10 +172,10 @@ func rowProto(r *ledger.Row) *quotav1.LedgerRow {
 
 // ListQuarantine pages through what could not become entries.
 func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQuarantineRequest) (*quotav1.ListQuarantineResponse, error) {
-	n := page(req.PageSize)
+	n := rpc.Page(req.PageSize)
 	found, err := s.books.Quarantine(ctx, ledger.QuarantineQuery{After: req.After, N: n, Agent: req.Agent, All: req.All})
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.ListQuarantineResponse{}
 	for i := range found {
@@ -190,7 +191,7 @@ func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQua
 func (s *ledgerService) GetQuarantined(ctx context.Context, req *quotav1.GetQuarantinedRequest) (*quotav1.Quarantined, error) {
 	k, err := s.books.Kept(ctx, req.Id)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return quarantinedProto(&k, true), nil
 }
@@ -198,10 +199,10 @@ func (s *ledgerService) GetQuarantined(ctx context.Context, req *quotav1.GetQuar
 func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
 	p := &quotav1.Quarantined{
 		Id: k.ID, Agent: k.Of.Epoch.Agent, Epoch: k.Of.Epoch.Epoch, Seq: k.Of.Seq, RowNumber: int32(k.Row),
-		Reason: text(k.Reason), StoredMs: millis(k.Stored),
+		Reason: rpc.Text(k.Reason), StoredMs: rpc.Millis(k.Stored),
 	}
 	if r := k.Resolution; r != nil {
-		p.Resolution = &quotav1.Resolution{Correction: r.Correction, Reason: r.Reason, Actor: r.Actor, AtMs: millis(r.At)}
+		p.Resolution = &quotav1.Resolution{Correction: r.Correction, Reason: r.Reason, Actor: r.Actor, AtMs: rpc.Millis(r.At)}
 	}
 	if k.Row < 0 {
 		if whole {
@@ -212,24 +213,22 @@ func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
 	if rows, err := ledger.DecodeRows(k.Body); err == nil && len(rows) == 1 {
 		// What is here may be no text at all, which gRPC does not carry.
 		r := &rows[0]
-		r.Tenant, r.Limit, r.Meter, r.Plan, r.Attributes = text(r.Tenant), text(r.Limit), text(r.Meter), text(r.Plan), text(r.Attributes)
+		r.Tenant, r.Limit, r.Meter, r.Plan, r.Attributes = rpc.Text(r.Tenant), rpc.Text(r.Limit), rpc.Text(r.Meter), rpc.Text(r.Plan), rpc.Text(r.Attributes)
 		p.Row = rowProto(r)
 	}
 	return p
 }
-
-func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // RetryQuarantined judges rows again.
 func (s *ledgerService) RetryQuarantined(ctx context.Context, req *quotav1.RetryQuarantinedRequest) (*quotav1.RetryQuarantinedResponse, error) {
 	s.learnKept(ctx, req.Ids)
 	done, err := s.books.Retry(ctx, principalOf(ctx).name, req.Reason, req.Ids)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.RetryQuarantinedResponse{Correction: done.Correction, Released: done.Released}
 	for _, r := range done.Refused {
-		resp.Refused = append(resp.Refused, &quotav1.RefusedRow{Id: r.ID, Reason: text(r.Reason)})
+		resp.Refused = append(resp.Refused, &quotav1.RefusedRow{Id: r.ID, Reason: rpc.Text(r.Reason)})
 	}
 	return resp, nil
 }
@@ -255,7 +254,7 @@ func (s *ledgerService) learnKept(ctx context.Context, ids []int64) {
 // DiscardQuarantined says that rows will never be used.
 func (s *ledgerService) DiscardQuarantined(ctx context.Context, req *quotav1.DiscardQuarantinedRequest) (*quotav1.DiscardQuarantinedResponse, error) {
 	if err := s.books.Discard(ctx, principalOf(ctx).name, req.Reason, req.Ids); err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	return &quotav1.DiscardQuarantinedResponse{}, nil
 }
@@ -264,16 +263,16 @@ func (s *ledgerService) DiscardQuarantined(ctx context.Context, req *quotav1.Dis
 func (s *ledgerService) TraceReport(ctx context.Context, req *quotav1.TraceReportRequest) (*quotav1.TraceReportResponse, error) {
 	t, err := s.books.TraceReport(ctx, ledger.ReportID{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Seq: req.Seq})
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	r := &t.Report
 	resp := &quotav1.TraceReportResponse{
 		TotalBefore: r.Before, TotalAfter: r.After, ThroughMs: r.Through, Closed: r.Closed, Digest: r.Digest[:],
-		StoredMs: millis(t.Stored), Queued: t.Queued, Block: blockProto(t.Block), Archive: t.File,
+		StoredMs: rpc.Millis(t.Stored), Queued: t.Queued, Block: blockProto(t.Block), Archive: t.File,
 	}
 	for i := range t.Rows {
 		row := t.Rows[i].Row
-		row.Tenant, row.Limit, row.Meter, row.Plan, row.Attributes = text(row.Tenant), text(row.Limit), text(row.Meter), text(row.Plan), text(row.Attributes)
+		row.Tenant, row.Limit, row.Meter, row.Plan, row.Attributes = rpc.Text(row.Tenant), rpc.Text(row.Limit), rpc.Text(row.Meter), rpc.Text(row.Plan), rpc.Text(row.Attributes)
 		p := &quotav1.TracedRow{Row: rowProto(&row), Quarantined: t.Rows[i].Quarantined}
 		if e := t.Rows[i].Entry; e.Height != 0 {
 			n := int32(e.N)
@@ -288,14 +287,14 @@ func blockProto(b ledger.KeptBlockInfo) *quotav1.BlockInfo {
 	if b.Height == 0 {
 		return nil
 	}
-	return &quotav1.BlockInfo{Height: b.Height, Hash: b.Hash[:], FoldedMs: millis(b.Folded)}
+	return &quotav1.BlockInfo{Height: b.Height, Hash: b.Hash[:], FoldedMs: rpc.Millis(b.Folded)}
 }
 
 // TraceEntry follows an entry back to what it is made of.
 func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryRequest) (*quotav1.TraceEntryResponse, error) {
 	t, err := s.books.TraceEntry(ctx, ledger.EntryID{Height: req.Height, N: int(req.N)})
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.TraceEntryResponse{Row: rowProto(&t.Row), Block: blockProto(t.Block), CorrectedBy: t.Corrected, ArchivedReports: t.Archived}
 	if t.Correction != nil {
@@ -316,7 +315,7 @@ func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryR
 func (s *ledgerService) DeclareLost(ctx context.Context, req *quotav1.DeclareLostRequest) (*quotav1.LostEpoch, error) {
 	a, err := s.books.DeclareLost(ctx, principalOf(ctx).name, req.Reason, ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch})
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
-	return &quotav1.LostEpoch{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: millis(a.Through), SeenMs: millis(a.Seen)}, nil
+	return &quotav1.LostEpoch{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: rpc.Millis(a.Through), SeenMs: rpc.Millis(a.Seen)}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -61,8 +62,8 @@ func (s *statementService) ListCredits(ctx context.Context, req *quotav1.ListCre
 func creditToProto(c *policy.Credit) *quotav1.Credit {
 	money := func(n int64) string { return billing.Money{Amount: n, Currency: c.Currency}.String() }
 	out := &quotav1.Credit{
-		Id: c.ID, Tenant: c.Tenant, Amount: money(c.Amount), Left: money(c.Left), Priority: c.Priority, GivenMs: millis(c.Given), GivenBy: c.Actor,
-		ExpiresMs: 1000 * c.Expires, Note: c.Note, VoidedMs: millis(c.Voided), VoidReason: c.Why, CarriedFrom: c.Carried,
+		Id: c.ID, Tenant: c.Tenant, Amount: money(c.Amount), Left: money(c.Left), Priority: c.Priority, GivenMs: rpc.Millis(c.Given), GivenBy: c.Actor,
+		ExpiresMs: 1000 * c.Expires, Note: c.Note, VoidedMs: rpc.Millis(c.Voided), VoidReason: c.Why, CarriedFrom: c.Carried,
 	}
 	if c.Rollover >= 0 {
 		out.Rollover = money(c.Rollover)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -66,7 +67,7 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 						w.Header().Set("Content-Disposition", `attachment; filename="usage.`+formatOf(req)+`"`)
 						w.Header().Set("Trailer", "Quota-Rows, Quota-Digest, Quota-Height, Quota-Complete-Through-Ms")
 					}
-					_ = control.SetWriteDeadline(time.Now().Add(exportStall)) // it could be set before
+					_ = control.SetWriteDeadline(time.Now().Add(rpc.Stall)) // it could be set before
 					if _, err := w.Write(m.Data); err != nil {
 						return err
 					}

@@ -7,10 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
-var (
-	errNoPolicy = errors.New("no policy was applied yet: quotactl apply -f FILE")
-	errStopping = fmt.Errorf("%w: the server is stopping; connect again", fault.ErrUnavailable)
-)
+var errNoPolicy = errors.New("no policy was applied yet: quotactl apply -f FILE")
 
 // unknownPolicy says why nothing can be answered before a policy is known.
 func (v *view) unknownPolicy() error {

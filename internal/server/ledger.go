@@ -11,11 +11,9 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
-
-// progressEvery is how often a long call tells how far it is.
-const progressEvery = 500 * time.Millisecond
 
 // ledgerService is what operators do with the ledger.
 type ledgerService struct {
@@ -98,24 +96,24 @@ func (s *ledgerService) alone(ctx context.Context, do func(context.Context) erro
 		return fmt.Errorf("%w: this server is verifying or rebuilding already", fault.ErrUnavailable)
 	}
 	defer s.long.Unlock()
-	ctx, cancel := until(ctx, s.stopping)
+	ctx, cancel := rpc.Until(ctx, s.stopping)
 	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() != nil {
 		select {
 		case <-s.stopping:
-			return errStopping
+			return rpc.ErrStopping
 		default:
 		}
 	}
-	return ledgerError(err)
+	return rpc.LedgerError(err)
 }
 
 // nowAndThen tells progress at most twice a second, and when a stage is done.
 func nowAndThen(tell func(*quotav1.LedgerProgress)) func(ledger.Progress) {
 	var last time.Time
 	return func(p ledger.Progress) {
-		if p.Done < p.Total && time.Since(last) < progressEvery {
+		if p.Done < p.Total && time.Since(last) < rpc.ProgressEvery {
 			return
 		}
 		last = time.Now()

@@ -7,13 +7,14 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // SetTenantPlan changes a tenant's plan, now or when its time comes.
 func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
 	actor := principalOf(ctx).name
-	at := moment(req.AtMs)
+	at := rpc.Moment(req.AtMs)
 	if req.AtPeriodEnd {
 		if req.AtMs != 0 {
 			return nil, fmt.Errorf("%w: at_ms and at_period_end are two times; give one", fault.ErrInvalid)

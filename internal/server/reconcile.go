@@ -9,25 +9,26 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // Reconcile compares servers' records, agents' accounts and the ledger. What this
 // server noted is written first; the others' is at most tallyEvery old.
 func (s *ledgerService) Reconcile(ctx context.Context, req *quotav1.ReconcileRequest) (*quotav1.ReconcileResponse, error) {
-	q := ledger.ReconcileQuery{Agent: req.Agent, Epoch: req.Epoch, N: page(req.PageSize)}
+	q := ledger.ReconcileQuery{Agent: req.Agent, Epoch: req.Epoch, N: rpc.Page(req.PageSize)}
 	var err error
 	if q.After, err = accountOf(req.Page); err != nil {
 		return nil, err
 	}
 	if err := s.tally.flush(ctx); err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.ReconcileResponse{}
 	for {
 		found, err := s.books.Reconcile(ctx, q)
 		if err != nil {
-			return nil, ledgerError(err)
+			return nil, rpc.LedgerError(err)
 		}
 		for i := range found {
 			if r := reconciledProto(&found[i]); !req.Differing || len(r.Differences) > 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
 // sentBefore is the correction that a key was used for; the zero value is none. What is sent again is held against it, and
@@ -24,7 +25,7 @@ func (s *ledgerService) sentBefore(ctx context.Context, key string) (there sentB
 		return there, nil
 	}
 	if err != nil {
-		return there, ledgerError(err)
+		return there, rpc.LedgerError(err)
 	}
 	there.entry = k.Entry
 	there.rows, err = k.Entries()

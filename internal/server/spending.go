@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
 // lateSpending is how many periods before the present one are worked out for usage that is
@@ -77,7 +78,7 @@ func (s *statementService) spending(ctx context.Context, all []alert.Spender, su
 			spent.Charges, err = s.charges(ctx, p.in, answers[i].Sums)
 		}
 		if err != nil {
-			err = fmt.Errorf("period %s of tenant %s: %w", p.in.Period.Name, p.of.ID, ledgerError(err))
+			err = fmt.Errorf("period %s of tenant %s: %w", p.in.Period.Name, p.of.ID, rpc.LedgerError(err))
 			if ctx.Err() != nil || errors.Is(err, fault.ErrUnavailable) {
 				return err
 			}

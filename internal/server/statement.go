@@ -14,6 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -287,7 +288,7 @@ func (s *statementService) sameLedger(ctx context.Context, last *policy.Closed) 
 	}
 	b, err := s.books.Block(ctx, last.Block.Height)
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-		return ledgerError(err)
+		return rpc.LedgerError(err)
 	}
 	if err == nil && hex.EncodeToString(b.Hash[:]) == last.Block.Hash {
 		return nil
@@ -357,7 +358,7 @@ func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadow
 	q := ledger.SealedQuery{Tenant: in.Tenant, Since: in.Since, Late: len(in.Earlier) > 0, From: in.Period.From, To: in.Period.To, Except: shadows, Hourly: true, Cut: cut}
 	sums, err := s.books.Sealed(ctx, q)
 	if err != nil {
-		return sums, ledgerError(err)
+		return sums, rpc.LedgerError(err)
 	}
 	in.Usage = nil
 	in.Block.Height = sums.Block.Height
@@ -372,7 +373,7 @@ func (s *statementService) sealed(ctx context.Context, in *billing.Input, shadow
 		q.Height, q.From, q.To = sums.Block.Height, periods[len(periods)-1].From, in.Period.From
 		late, err := s.books.Sealed(ctx, q)
 		if err != nil {
-			return sums, ledgerError(err)
+			return sums, rpc.LedgerError(err)
 		}
 		all = append(late.Usage, all...)
 	}
@@ -398,7 +399,7 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 	out := &quotav1.Statement{
 		Tenant: d.Tenant, Period: d.period.Name, FromMs: 1000 * d.period.From, ToMs: 1000 * d.period.To,
 		Height: d.Block.Height, BlockHash: d.Block.Hash, Document: string(document), Digest: digest,
-		CompleteThroughMs: millis(d.complete), Lagging: d.lagging,
+		CompleteThroughMs: rpc.Millis(d.complete), Lagging: d.lagging,
 	}
 	out.Totals = totalsToProto(d.Statement)
 	out.QuarantinedRows, out.QuarantinedUnits = quarantinedOf(d.Statement)
@@ -409,8 +410,8 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 func closedToProto(c *policy.Closed) (*quotav1.Statement, error) {
 	out := &quotav1.Statement{
 		Tenant: c.Tenant, Period: c.Period.Name, FromMs: 1000 * c.Period.From, ToMs: 1000 * c.Period.To, Height: c.Block.Height, BlockHash: c.Block.Hash,
-		Document: c.Document, Digest: c.Digest, CompleteThroughMs: millis(c.Complete),
-		Number: c.Number, ClosedMs: millis(c.At), ClosedBy: c.Actor, Forced: c.Forced,
+		Document: c.Document, Digest: c.Digest, CompleteThroughMs: rpc.Millis(c.Complete),
+		Number: c.Number, ClosedMs: rpc.Millis(c.At), ClosedBy: c.Actor, Forced: c.Forced,
 	}
 	if c.Document != "" {
 		s, err := billing.Decode([]byte(c.Document), c.Digest)

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -30,7 +30,7 @@ type usageService struct {
 // GetUsage sums settled usage.
 func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
 	q := ledger.Query{
-		Tenant: req.Tenant, From: moment(req.FromMs), To: moment(req.ToMs), By: ledger.By(req.By),
+		Tenant: req.Tenant, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), By: ledger.By(req.By),
 		Limit: int(req.PageSize), Page: req.Page, Version: req.ShadowVersion,
 	}
 	shadows, err := s.policy.Shadows(ctx)
@@ -55,12 +55,12 @@ func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageReques
 	}
 	u, err := s.ledger.Usage(ctx, q)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
-	resp := &quotav1.GetUsageResponse{CompleteThroughMs: millis(u.Complete), Lagging: u.Lagging, NextPage: u.NextPage}
+	resp := &quotav1.GetUsageResponse{CompleteThroughMs: rpc.Millis(u.Complete), Lagging: u.Lagging, NextPage: u.NextPage}
 	for _, r := range u.Rows {
 		row := &quotav1.UsageRow{
-			StartMs: millis(r.Start), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter,
+			StartMs: rpc.Millis(r.Start), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter,
 			Admitted: r.Admitted, Overage: r.Overage, Denied: r.Denied,
 		}
 		if r.Attributes != "" {
@@ -69,12 +69,4 @@ func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageReques
 		resp.Rows = append(resp.Rows, row)
 	}
 	return resp, nil
-}
-
-// moment is a time from Unix milliseconds, none for 0.
-func moment(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
 }

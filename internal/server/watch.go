@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -34,35 +35,41 @@ type watches struct {
 	bounds *listen.Streams
 
 	mu sync.Mutex
-	of map[string][]chan struct{}
+	of map[string][]*watching
 }
+
+// watching is a stream under way. What ends it says why.
+type watching struct{ end context.CancelCauseFunc }
 
 func newWatches() *watches {
 	return &watches{
 		bounds: &listen.Streams{What: "streams of agents", All: maxAllWatches, OfPeer: maxWatchesOfPeer},
-		of:     make(map[string][]chan struct{}),
+		of:     make(map[string][]*watching),
 	}
 }
 
-// begin adds a stream, which is to end when giveWay is closed.
-func (w *watches) begin(ctx context.Context, agent string) (giveWay <-chan struct{}, end func(), err error) {
-	mine := make(chan struct{})
+// begin adds a stream, which is to end with the context that it returns. end is to be called when it has.
+func (w *watches) begin(ctx context.Context, agent string) (_ context.Context, end func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	mine := &watching{cancel}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if streams := w.of[agent]; len(streams) >= maxWatches {
-		close(streams[0])
+		streams[0].end(errGaveWay)
 		w.of[agent] = streams[1:]
 	}
 	counted, err := w.bounds.Begin(ctx)
 	if err != nil {
+		cancel(err)
 		return nil, nil, err // the oldest has made room for the next try
 	}
 	w.of[agent] = append(w.of[agent], mine)
-	return mine, func() {
+	return ctx, func() {
 		defer counted()
+		cancel(nil)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.of[agent] = slices.DeleteFunc(w.of[agent], func(c chan struct{}) bool { return c == mine })
+		w.of[agent] = slices.DeleteFunc(w.of[agent], func(o *watching) bool { return o == mine })
 		if len(w.of[agent]) == 0 {
 			delete(w.of, agent)
 		}
@@ -94,12 +101,12 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		// is in memory is the best there is.
 		_ = s.view.look(ctx)
 	}
-	giveWay, end, err := s.watches.begin(ctx, req.Agent)
+	ctx, end, err := s.watches.begin(ctx, req.Agent)
 	if err != nil {
 		return err
 	}
 	defer end()
-	send := patient(exportStall, giveWay, stream.Send)
+	send := rpc.Patient(ctx, stream.Send)
 	scope := principalOf(ctx).scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
@@ -118,11 +125,9 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-giveWay:
-			return errGaveWay
+			return context.Cause(ctx)
 		case <-s.stopping:
-			return errStopping
+			return rpc.ErrStopping
 		}
 	}
 }

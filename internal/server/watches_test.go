@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"testing"
@@ -23,12 +24,12 @@ func TestStreamsOfInventedAgentsAreBounded(t *testing.T) {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}})
 	}
 	var ends []func()
-	begin := func(host, agent string) (<-chan struct{}, codes.Code) {
-		giveWay, end, err := w.begin(from(host), agent)
+	begin := func(host, agent string) (context.Context, codes.Code) {
+		ctx, end, err := w.begin(from(host), agent)
 		if err == nil {
 			ends = append(ends, end)
 		}
-		return giveWay, status.Code(err)
+		return ctx, status.Code(err)
 	}
 	for i := range maxWatches + 3 {
 		want := codes.OK
@@ -39,19 +40,17 @@ func TestStreamsOfInventedAgentsAreBounded(t *testing.T) {
 			t.Errorf("agent %d of one address: %v, want %v", i+1, got, want)
 		}
 	}
-	var first <-chan struct{}
+	var first context.Context
 	for i := range maxWatches + 1 {
-		giveWay, got := begin("192.0.2.2", "edge")
+		ctx, got := begin("192.0.2.2", "edge")
 		if got != codes.OK {
 			t.Errorf("stream %d of an agent elsewhere: %v, want OK", i+1, got)
 		}
 		if i == 0 {
-			first = giveWay
+			first = ctx
 		}
 	}
-	select {
-	case <-first:
-	default:
+	if !errors.Is(context.Cause(first), errGaveWay) {
 		t.Error("the agent's oldest stream does not give way")
 	}
 	if _, got := begin("192.0.2.3", "another"); got != codes.ResourceExhausted {

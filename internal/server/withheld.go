@@ -8,6 +8,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
 // maxWithheldTold is how many tenants a refusal names.
@@ -23,7 +24,7 @@ func (s *statementService) withheld(ctx context.Context, in *billing.Input) ([]l
 	}
 	all, err := s.books.Withheld(ctx, parts)
 	if err != nil {
-		return nil, ledgerError(err)
+		return nil, rpc.LedgerError(err)
 	}
 	in.Quarantined = nil
 	for _, w := range all {

@@ -129,6 +129,47 @@ func TestDependencyDirections(t *testing.T) {
 	}
 }
 
+// rooms says which rooms of the server a room may import: arrows point one way. Tests may import more. What is not here may import none.
+var rooms = map[string][]string{
+	"rpc":   {},
+	"authn": {},
+}
+
+// strangers returns the rooms that pkg imports and may not: those below internal/server, wiring itself included.
+func strangers(pkg string, imports, may []string) (faults []string) {
+	const server = module + "/internal/server"
+	for _, path := range imports {
+		if path != server && !strings.HasPrefix(path, server+"/") {
+			continue
+		}
+		if !slices.Contains(may, strings.TrimPrefix(path, server+"/")) {
+			faults = append(faults, fmt.Sprintf("internal/server/%s must not import %s", pkg, strings.TrimPrefix(path, module+"/")))
+		}
+	}
+	return faults
+}
+
+// Each room of the server knows those below it alone; the wiring (internal/server) and boot know all.
+func TestRoomsOfTheServer(t *testing.T) {
+	for _, pkg := range packagesOf(t) {
+		room, ok := strings.CutPrefix(pkg, "internal/server/")
+		if !ok || room == "boot" {
+			continue
+		}
+		may, ok := rooms[room]
+		if !ok {
+			t.Errorf("internal/server/%s: say in rooms what it may import", room)
+		}
+		all := list(t, pkg)
+		for _, fault := range strangers(room, all[len(all)-1].Imports, may) {
+			t.Error(fault)
+		}
+	}
+	if len(strangers("x", []string{module + "/internal/server", module + "/internal/server/y", "fmt"}, []string{"z"})) != 2 {
+		t.Error("a room that imports others passes the check")
+	}
+}
+
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
 	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/billing"} {

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/version"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -22,7 +23,7 @@ import (
 type adminService struct {
 	quotav1.UnimplementedAdminServiceServer
 	store    policy.Store
-	keys     *keyring
+	keys     *authn.Keyring
 	ledger   ledger.Store
 	view     *view
 	switches *switchboard
@@ -52,9 +53,9 @@ func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicy
 		if req.BaseVersion != 0 {
 			return nil, fmt.Errorf("%w: base_version is of the version in force, which a shadow does not replace", fault.ErrInvalid)
 		}
-		applied, err = s.store.SetShadow(ctx, principalOf(ctx).name, doc, req.DryRun)
+		applied, err = s.store.SetShadow(ctx, authn.PrincipalOf(ctx).Name, doc, req.DryRun)
 	} else {
-		applied, err = s.store.Apply(ctx, principalOf(ctx).name, doc, req.BaseVersion, req.DryRun)
+		applied, err = s.store.Apply(ctx, authn.PrincipalOf(ctx).Name, doc, req.BaseVersion, req.DryRun)
 	}
 	resp, err := s.applied(ctx, applied, err, req.DryRun)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *adminService) GetShadow(ctx context.Context, _ *quotav1.GetShadowReques
 
 // ClearShadow ends the trial.
 func (s *adminService) ClearShadow(ctx context.Context, _ *quotav1.ClearShadowRequest) (*quotav1.ClearShadowResponse, error) {
-	was, err := s.store.ClearShadow(ctx, principalOf(ctx).name)
+	was, err := s.store.ClearShadow(ctx, authn.PrincipalOf(ctx).Name)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (s *adminService) ClearShadow(ctx context.Context, _ *quotav1.ClearShadowRe
 
 // PromoteShadow makes the shadow's document the next version in force.
 func (s *adminService) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowRequest) (*quotav1.ApplyPolicyResponse, error) {
-	applied, err := s.store.PromoteShadow(ctx, principalOf(ctx).name, req.Version)
+	applied, err := s.store.PromoteShadow(ctx, authn.PrincipalOf(ctx).Name, req.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (s *adminService) ruled(ctx context.Context, a policy.Applied) (*quotav1.Ap
 
 // RollbackPolicy makes an earlier version's document the next version.
 func (s *adminService) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
-	applied, err := s.store.Rollback(ctx, principalOf(ctx).name, req.Version)
+	applied, err := s.store.Rollback(ctx, authn.PrincipalOf(ctx).Name, req.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*q
 
 // CreateTenant adds a tenant.
 func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTenantRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.CreateTenant(ctx, principalOf(ctx).name, req.Id, req.Plan, req.Parent)
+	t, err := s.store.CreateTenant(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Plan, req.Parent)
 	return s.tenant(ctx, t, err)
 }
 
@@ -212,13 +213,13 @@ func (s *adminService) SetTenantLimit(ctx context.Context, req *quotav1.SetTenan
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.store.SetTenantLimit(ctx, principalOf(ctx).name, req.Id, o, req.Add)
+	c, err := s.store.SetTenantLimit(ctx, authn.PrincipalOf(ctx).Name, req.Id, o, req.Add)
 	return s.limitChange(ctx, c, err)
 }
 
 // UnsetTenantLimit takes it back.
 func (s *adminService) UnsetTenantLimit(ctx context.Context, req *quotav1.UnsetTenantLimitRequest) (*quotav1.TenantLimitResponse, error) {
-	c, err := s.store.UnsetTenantLimit(ctx, principalOf(ctx).name, req.Id, req.Limit)
+	c, err := s.store.UnsetTenantLimit(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Limit)
 	return s.limitChange(ctx, c, err)
 }
 
@@ -232,19 +233,19 @@ func (s *adminService) limitChange(ctx context.Context, c policy.LimitChange, er
 
 // SuspendTenant has all requests of a tenant denied.
 func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, true)
+	t, err := s.store.SetSuspended(ctx, authn.PrincipalOf(ctx).Name, req.Id, true)
 	return s.tenant(ctx, t, err)
 }
 
 // ResumeTenant ends that.
 func (s *adminService) ResumeTenant(ctx context.Context, req *quotav1.ResumeTenantRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.SetSuspended(ctx, principalOf(ctx).name, req.Id, false)
+	t, err := s.store.SetSuspended(ctx, authn.PrincipalOf(ctx).Name, req.Id, false)
 	return s.tenant(ctx, t, err)
 }
 
 // DeleteTenant closes a tenant for good.
 func (s *adminService) DeleteTenant(ctx context.Context, req *quotav1.DeleteTenantRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.CloseTenant(ctx, principalOf(ctx).name, req.Id)
+	t, err := s.store.CloseTenant(ctx, authn.PrincipalOf(ctx).Name, req.Id)
 	return s.tenant(ctx, t, err)
 }
 
@@ -339,7 +340,7 @@ func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitches
 	if err != nil {
 		return nil, err
 	}
-	if err := s.switches.set(ctx, principalOf(ctx).name, sw, req.BaseRevision); err != nil {
+	if err := s.switches.set(ctx, authn.PrincipalOf(ctx).Name, sw, req.BaseRevision); err != nil {
 		return nil, err
 	}
 	return s.switchState(), nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -22,8 +23,8 @@ func newSecret() (id, secret string) {
 
 // CreateKey makes a key; its secret leaves the server once.
 func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequest) (*quotav1.CreateKeyResponse, error) {
-	by := principalOf(ctx)
-	if by.open && !s.keys.insecureOpen && req.Role != policy.RoleAdmin {
+	by := authn.PrincipalOf(ctx)
+	if by.Open && !s.keys.InsecurelyOpen() && req.Role != policy.RoleAdmin {
 		return nil, fmt.Errorf("%w: the first key must be an admin's: it closes this server, which is open until then, and with a key of the role %s nobody could make another",
 			fault.ErrInvalid, req.Role)
 	}
@@ -35,7 +36,7 @@ func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequ
 	if req.ExpiresMs != 0 {
 		k.Expires = time.UnixMilli(req.ExpiresMs)
 	}
-	k, err := s.store.CreateKey(ctx, by.name, k)
+	k, err := s.store.CreateKey(ctx, by.Name, k)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequ
 // RotateKey makes a key's successor; the old one ends after the overlap.
 func (s *adminService) RotateKey(ctx context.Context, req *quotav1.RotateKeyRequest) (*quotav1.CreateKeyResponse, error) {
 	id, secret := newSecret()
-	k, err := s.store.RotateKey(ctx, principalOf(ctx).name, req.Id, policy.Key{ID: id, Hash: sha256.Sum256([]byte(secret))}, time.Duration(req.OverlapMs)*time.Millisecond)
+	k, err := s.store.RotateKey(ctx, authn.PrincipalOf(ctx).Name, req.Id, policy.Key{ID: id, Hash: sha256.Sum256([]byte(secret))}, time.Duration(req.OverlapMs)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func (s *adminService) RotateKey(ctx context.Context, req *quotav1.RotateKeyRequ
 
 // RevokeKey ends a key: here at once, on other servers at their next look.
 func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) (*quotav1.Key, error) {
-	k, err := s.store.RevokeKey(ctx, principalOf(ctx).name, req.Id)
+	k, err := s.store.RevokeKey(ctx, authn.PrincipalOf(ctx).Name, req.Id)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -255,7 +256,7 @@ func (s *alertService) GetAlert(ctx context.Context, req *quotav1.GetAlertReques
 
 // RetryAlert has deliveries begun anew.
 func (s *alertService) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRequest) (*quotav1.Alert, error) {
-	e, err := s.store.Retry(ctx, principalOf(ctx).name, req.Number, req.Webhook)
+	e, err := s.store.Retry(ctx, authn.PrincipalOf(ctx).Name, req.Number, req.Webhook)
 	if err != nil {
 		return nil, err
 	}

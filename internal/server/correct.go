@@ -10,6 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -90,10 +91,10 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
 	if s.judge != nil {
 		if rows, err := ledger.DecodeRows(c.Payload); err == nil {
-			_ = s.judge.Learn(ctx, principalOf(ctx).name, operators, rows) // what it does not find out the ledger says
+			_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, operators, rows) // what it does not find out the ledger says
 		}
 	}
-	done, err := s.books.Correct(ctx, principalOf(ctx).name, c)
+	done, err := s.books.Correct(ctx, authn.PrincipalOf(ctx).Name, c)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -102,7 +103,7 @@ func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quot
 
 // RevertCorrection takes a correction back.
 func (s *ledgerService) RevertCorrection(ctx context.Context, req *quotav1.RevertCorrectionRequest) (*quotav1.Correction, error) {
-	done, err := s.books.Revert(ctx, principalOf(ctx).name, req.Reason, req.Number)
+	done, err := s.books.Revert(ctx, authn.PrincipalOf(ctx).Name, req.Reason, req.Number)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -222,7 +223,7 @@ func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
 // RetryQuarantined judges rows again.
 func (s *ledgerService) RetryQuarantined(ctx context.Context, req *quotav1.RetryQuarantinedRequest) (*quotav1.RetryQuarantinedResponse, error) {
 	s.learnKept(ctx, req.Ids)
-	done, err := s.books.Retry(ctx, principalOf(ctx).name, req.Reason, req.Ids)
+	done, err := s.books.Retry(ctx, authn.PrincipalOf(ctx).Name, req.Reason, req.Ids)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -248,12 +249,12 @@ func (s *ledgerService) learnKept(ctx context.Context, ids []int64) {
 			rows = append(rows, row...)
 		}
 	}
-	_ = s.judge.Learn(ctx, principalOf(ctx).name, operators, rows) // what it does not find out the ledger says
+	_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, operators, rows) // what it does not find out the ledger says
 }
 
 // DiscardQuarantined says that rows will never be used.
 func (s *ledgerService) DiscardQuarantined(ctx context.Context, req *quotav1.DiscardQuarantinedRequest) (*quotav1.DiscardQuarantinedResponse, error) {
-	if err := s.books.Discard(ctx, principalOf(ctx).name, req.Reason, req.Ids); err != nil {
+	if err := s.books.Discard(ctx, authn.PrincipalOf(ctx).Name, req.Reason, req.Ids); err != nil {
 		return nil, rpc.LedgerError(err)
 	}
 	return &quotav1.DiscardQuarantinedResponse{}, nil
@@ -313,7 +314,7 @@ func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryR
 
 // DeclareLost ends an epoch that will report no more.
 func (s *ledgerService) DeclareLost(ctx context.Context, req *quotav1.DeclareLostRequest) (*quotav1.LostEpoch, error) {
-	a, err := s.books.DeclareLost(ctx, principalOf(ctx).name, req.Reason, ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch})
+	a, err := s.books.DeclareLost(ctx, authn.PrincipalOf(ctx).Name, req.Reason, ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch})
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}

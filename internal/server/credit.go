@@ -7,6 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -31,7 +32,7 @@ func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCred
 	if err := s.wouldUse(ctx, &c); err != nil {
 		return nil, err
 	}
-	if c, err = s.policy.GiveCredit(ctx, principalOf(ctx).name, c); err != nil {
+	if c, err = s.policy.GiveCredit(ctx, authn.PrincipalOf(ctx).Name, c); err != nil {
 		return nil, err
 	}
 	return creditToProto(&c), nil
@@ -39,7 +40,7 @@ func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCred
 
 // VoidCredit ends a credit.
 func (s *statementService) VoidCredit(ctx context.Context, req *quotav1.VoidCreditRequest) (*quotav1.Credit, error) {
-	c, err := s.policy.VoidCredit(ctx, principalOf(ctx).name, req.Id, req.Reason)
+	c, err := s.policy.VoidCredit(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Reason)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/server/rpc"
@@ -30,36 +31,24 @@ var formats = map[string]struct {
 // download serves ExportBreakdown as a file, by the parameters of BreakdownRequest and
 // format. How many rows it has, and its digest, follow it as trailers; a file that broke
 // off has none, and its connection is cut.
-func (g *gate) download(usage *usageService) http.HandlerFunc {
+func download(serve serveFunc, export exportFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		method := quotav1.UsageService_ExportBreakdown_FullMethodName
-		var err error
+		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs())
+		if h := r.Header.Get("Authorization"); h != "" {
+			ctx = metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", h))
+		}
+		var req *quotav1.ExportBreakdownRequest
 		sent := false
-		func() {
-			defer g.finish(r.Context(), method, time.Now(), &err)
-			ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs())
-			if h := r.Header.Get("Authorization"); h != "" {
-				ctx = metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", h))
-			}
-			if ctx, err = g.enter(ctx, method); err != nil {
-				return
-			}
-			secret, _ := bearer(ctx) // it was read before
-			ctx, release := g.keys.hold(ctx, secret)
-			defer release()
-			var req *quotav1.ExportBreakdownRequest
-			if req, err = downloadRequest(r); err != nil {
-				return
-			}
-			if err = g.admit(ctx, method, req); err != nil {
-				return
-			}
+		err := serve(ctx, quotav1.UsageService_ExportBreakdown_FullMethodName, func() (_ proto.Message, err error) {
+			req, err = downloadRequest(r)
+			return req, err
+		}, func(ctx context.Context) error {
 			control := http.NewResponseController(w)
 			// None but for a write: the first row of many may take its time.
-			if err = control.SetWriteDeadline(time.Time{}); err != nil {
-				return
+			if err := control.SetWriteDeadline(time.Time{}); err != nil {
+				return err
 			}
-			err = usage.export(ctx, req, func(m *quotav1.ExportBreakdownResponse) error {
+			return export(ctx, req, func(m *quotav1.ExportBreakdownResponse) error {
 				if len(m.Data) > 0 || m.End != nil {
 					if !sent {
 						sent = true
@@ -81,7 +70,7 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 				}
 				return nil
 			})
-		}()
+		})
 		switch {
 		case err == nil:
 		case sent:
@@ -91,6 +80,12 @@ func (g *gate) download(usage *usageService) http.HandlerFunc {
 		}
 	}
 }
+
+// serveFunc is the gate: see authn.Gate.Serve.
+type serveFunc func(ctx context.Context, method string, read func() (proto.Message, error), do func(context.Context) error) error
+
+// exportFunc makes a file, and hands it to send in messages.
+type exportFunc func(ctx context.Context, req *quotav1.ExportBreakdownRequest, send func(*quotav1.ExportBreakdownResponse) error) error
 
 func formatOf(req *quotav1.ExportBreakdownRequest) string {
 	for name, f := range formats {

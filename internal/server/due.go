@@ -14,6 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -40,7 +41,7 @@ func (s *statementService) CloseDue(ctx context.Context, req *quotav1.CloseDueRe
 	resp := &quotav1.CloseDueResponse{}
 	o := dueOptions{time.Duration(req.GraceMs) * time.Millisecond, req.ForceReason, req.DryRun}
 	looked, next, err := s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
-		return s.closeDue(ctx, principalOf(ctx).name, tenant, &o, func(d *due) {
+		return s.closeDue(ctx, authn.PrincipalOf(ctx).Name, tenant, &o, func(d *due) {
 			if d.why != nil {
 				resp.Refused = append(resp.Refused, &quotav1.CloseRefusal{Tenant: d.tenant, Period: d.period.Name, Reason: d.why.Error()})
 				return

@@ -18,6 +18,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -54,7 +55,7 @@ func (s *spoiled) another() *view {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return newView(s.store, &keyring{mayOpen: true}, slog.New(slog.NewTextHandler(&s.log, nil)), m)
+	return newView(s.store, nobody{}, slog.New(slog.NewTextHandler(&s.log, nil)), m)
 }
 
 func (s *spoiled) apply(text string) {
@@ -303,27 +304,38 @@ func testFaultyTenantsAreInTheirSubtree(t *testing.T, on engine) {
 	s := newSpoiled(t, on)
 	s.apply(strings.Replace(faultyPolicy, "{id: b, plan: p,", "{id: top, plan: p}, {id: other, plan: p}, {id: low, plan: p, parent: b}, {id: b, plan: p, parent: top,", 1))
 	s.look()
-	key, err := newScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"top"}, Subtree: true}}, s.v)
+	tree := &struct{ *view }{s.v}
+	key, err := authn.NewScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"top"}, Subtree: true}}, tree)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants := func(when string, want ...reach) {
+	wants := func(when string, want ...authn.Reach) {
 		t.Helper()
-		if got := key.reach(t.Context(), []string{"b", "low", "c"}); !slices.Equal(got, want) {
+		if got := key.Reach(t.Context(), []string{"b", "low", "c"}); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
 	}
-	wants("sound", within, within, outside)
+	wants("sound", authn.Within, authn.Within, authn.Outside)
 	s.spoil("b")
 	s.look()
-	wants("once it was known", within, within, outside)
+	wants("once it was known", authn.Within, authn.Within, authn.Outside)
 	s.exec(`UPDATE tenants SET parent = 'other' WHERE id = 'b'`)
 	s.patient()
-	wants("moved", outside, outside, outside)
+	wants("moved", authn.Outside, authn.Outside, authn.Outside)
 	s.exec(`UPDATE tenants SET parent = 'top' WHERE id = 'b'`)
 	s.v = s.another() // to which it was never sound
 	s.look()
-	key.tree = s.v
-	wants("never known", within, within, outside)
-	wants("again, without a look", within, within, outside)
+	tree.view = s.v
+	wants("never known", authn.Within, authn.Within, authn.Outside)
+	wants("again, without a look", authn.Within, authn.Within, authn.Outside)
 }
+
+// nobody is who may call where that does not matter.
+type nobody struct{}
+
+func (nobody) Load([]policy.Key, bool)       {}
+func (nobody) Moved(map[string]string, bool) {}
+func (nobody) FlushUsed(context.Context, func(context.Context, map[string]time.Time) error) error {
+	return nil
+}
+func (nobody) Sweep() {}

@@ -21,6 +21,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 	restv1 "github.com/f4ee788f/quota/proto/rest/quota/v1"
 )
@@ -34,7 +35,7 @@ const (
 
 // newHandler serves health, metrics and REST. Health and metrics need no key: they
 // tell nothing of tenants. Where certificates are asked for, REST is served only with one.
-func newHandler(ctx context.Context, rest *inProcess, download http.Handler, ready *readiness, gatherer prometheus.Gatherer, keys *keyring, certificates bool) (http.Handler, error) {
+func newHandler(ctx context.Context, rest *inProcess, download http.Handler, ready *readiness, gatherer prometheus.Gatherer, keys *authn.Keyring, certificates bool) (http.Handler, error) {
 	useQueryParser()
 	gateway := runtime.NewServeMux(
 		runtime.WithRoutingErrorHandler(routingError),
@@ -88,7 +89,7 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 			refuse(w, http.StatusForbidden, fmt.Errorf("%w: this is asked by a web page from another origin", fault.ErrDenied))
 			return
 		}
-		if keys.open() && !keys.insecureOpen && !loopbackHost(r.Host) {
+		if keys.Open() && !keys.InsecurelyOpen() && !loopbackHost(r.Host) {
 			refuse(w, http.StatusForbidden, fmt.Errorf(
 				"%w: host %q: a server that is open answers only to localhost and loopback addresses, until the first key is made", fault.ErrDenied, r.Host))
 			return
@@ -103,9 +104,9 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), restTimeout)
 		defer cancel()
-		answer := &pageTurn{then: func() {}}
-		defer func() { answer.then() }()
-		r = withQuery(r.WithContext(context.WithValue(ctx, pageTurnKey{}, answer)))
+		ctx, written := authn.WithTurn(ctx)
+		defer written()
+		r = withQuery(r.WithContext(ctx))
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		gateway.ServeHTTP(w, r)
 	})

@@ -30,7 +30,7 @@ func (l *lookups) refill(now time.Time, agents float64) {
 }
 
 // may counts a look-up of an agent's, and of its key's: an agent that is invented has a budget of its own, so that all agents of
-// a key have that of familySize together.
+// a key have that of judgeFamily together.
 func (j *Judge) may(key string, in *inquiry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -39,10 +39,10 @@ func (j *Judge) may(key string, in *inquiry) error {
 	of := j.keys[key]
 	if of == nil {
 		j.roomForKey(now)
-		of = &lookups{left: familySize * judgeBurst, at: now}
+		of = &lookups{left: judgeFamily * judgeBurst, at: now}
 		j.keys[strings.Clone(key)] = of
 	}
-	of.refill(now, familySize)
+	of.refill(now, judgeFamily)
 	switch {
 	case in.left < 1:
 		return errLookups
@@ -60,7 +60,7 @@ func (j *Judge) roomForKey(now time.Time) {
 		return
 	}
 	for key, of := range j.keys {
-		if of.refill(now, familySize); of.left >= familySize*judgeBurst {
+		if of.refill(now, judgeFamily); of.left >= judgeFamily*judgeBurst {
 			delete(j.keys, key)
 		}
 	}

@@ -136,10 +136,10 @@ func TestInventedAgentsKeepNobodyFromLookUps(t *testing.T) {
 		}
 		var err error
 		asked := 0
-		for ; err == nil && asked < 3*familySize*judgeBurst; asked++ {
+		for ; err == nil && asked < 3*judgeFamily*judgeBurst; asked++ {
 			err = j.Learn(t.Context(), "evil", fmt.Sprint("agent-", asked), row(asked))
 		}
-		if !errors.Is(err, errKeyLookups) || asked < familySize*judgeBurst-2 {
+		if !errors.Is(err, errKeyLookups) || asked < judgeFamily*judgeBurst-2 {
 			t.Errorf("after %d look-ups of as many agents: got %v, want that there were too many of the key", asked, err)
 		}
 		if n := len(j.agents); n > judgedOfKey {

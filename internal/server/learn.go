@@ -23,11 +23,14 @@ const (
 	// the largest report, of tenants that were never seen here, in one call.
 	judgeBurst = 80
 	judgeRate  = 10
+	// judgeFamily is how many agents' look-ups all agents of one key share: else a key for a family of them has as many as it
+	// invents agents.
+	judgeFamily = 32
 )
 
 var (
 	errLookups    = fmt.Errorf("%w: its agent names more that is not known than is looked up of one: %d look-ups a second", ledger.ErrUnchecked, judgeRate)
-	errKeyLookups = fmt.Errorf("%w: the agents of its key name more that is not known than is looked up of one key's: %d look-ups a second", ledger.ErrUnchecked, familySize*judgeRate)
+	errKeyLookups = fmt.Errorf("%w: the agents of its key name more that is not known than is looked up of one key's: %d look-ups a second", ledger.ErrUnchecked, judgeFamily*judgeRate)
 	errInquiries  = fmt.Errorf("%w: rows of too many agents name what is not known", ledger.ErrUnchecked)
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -73,7 +74,7 @@ func (s *ledgerService) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStr
 	err := s.alone(stream.Context(), func(ctx context.Context) error {
 		var sent error
 		var err error
-		wrong, err = s.books.Rebuild(ctx, principalOf(stream.Context()).name, nowAndThen(func(p *quotav1.LedgerProgress) {
+		wrong, err = s.books.Rebuild(ctx, authn.PrincipalOf(stream.Context()).Name, nowAndThen(func(p *quotav1.LedgerProgress) {
 			if sent == nil {
 				sent = stream.Send(&quotav1.RebuildResponse{Progress: p})
 			}

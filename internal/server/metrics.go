@@ -9,7 +9,6 @@ import (
 // metrics are the server's own. Labels are methods, results, limits' names and
 // parts: never a tenant, a value or an agent.
 type metrics struct {
-	rpcs          *prometheus.CounterVec // method, code
 	renewals      *prometheus.CounterVec // limit, status
 	step          prometheus.Histogram   // seconds of one batch in the lease store
 	batch         prometheus.Histogram   // renewals in one RPC
@@ -22,7 +21,6 @@ type metrics struct {
 	refresh       *prometheus.CounterVec // result
 	tenants       prometheus.Gauge       // tenants in memory
 	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
-	wrongKeys     prometheus.Counter
 	faultyTenants prometheus.Gauge       //
 	watchers      prometheus.Gauge       //
 	ready         prometheus.Gauge       //
@@ -38,9 +36,6 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		rpcs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "quota_server_rpcs_total", Help: "Calls answered, by method and gRPC code.",
-		}, []string{"method", "code"}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_renewals_total", Help: "Renewals of buckets answered, by limit and status; without a limit where the policy has none.",
 		}, []string{"limit", "status"}),
@@ -74,7 +69,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		tenants: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_cached_tenants", Help: "Tenants held in memory.",
 		}),
-		wrongKeys: prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_wrong_keys_total", Help: "Calls with a key that is none: never made, revoked or ended."}),
 		tenantLoads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
 		}, []string{"result"}),
@@ -116,8 +110,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.losses.WithLabelValues(string(w))
 	}
 	m.limits = newLimitMetrics(m.renewals)
-	for _, c := range append(m.limits.collectors(), m.rpcs, m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.wrongKeys, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
+	for _, c := range append(m.limits.collectors(), m.renewals, m.step, m.batch, m.receipts, m.settle,
+		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
 		m.losses, m.figures, m.unnoted, m.unchecked, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err

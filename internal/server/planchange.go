@@ -7,13 +7,14 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // SetTenantPlan changes a tenant's plan, now or when its time comes.
 func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
-	actor := principalOf(ctx).name
+	actor := authn.PrincipalOf(ctx).Name
 	at := rpc.Moment(req.AtMs)
 	if req.AtPeriodEnd {
 		if req.AtMs != 0 {
@@ -35,7 +36,7 @@ func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenant
 
 // CancelPlanChange takes a change back that has not come yet.
 func (s *adminService) CancelPlanChange(ctx context.Context, req *quotav1.CancelPlanChangeRequest) (*quotav1.Tenant, error) {
-	t, err := s.store.UnschedulePlan(ctx, principalOf(ctx).name, req.Id, time.UnixMilli(req.AtMs))
+	t, err := s.store.UnschedulePlan(ctx, authn.PrincipalOf(ctx).Name, req.Id, time.UnixMilli(req.AtMs))
 	return s.tenant(ctx, t, err)
 }
 

@@ -11,12 +11,17 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // stepTimeout bounds the lease store's part of a call. An agent that waits longer
 // has long been told by its own deadline.
 const stepTimeout = 2 * time.Second
+
+// renewBudget is of buckets renewed and tenants asked for. A gateway of 10,000 tenants that starts uses a tenth of it. It also bounds
+// the buckets that one key can fill the lease store with.
+var renewBudget = authn.Allowance{Burst: 250_000, Rate: 50_000, What: "renewals and tenants"}
 
 // leaseService is what agents call.
 type leaseService struct {
@@ -31,8 +36,8 @@ type leaseService struct {
 	metrics  *metrics
 	figures  *figures
 	holders  *holders
-	renewing *budgets // of renewals
-	settling *budgets // of reports
+	renewing *authn.Budgets // of renewals
+	settling *authn.Budgets // of reports
 	watches  *watches
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
@@ -40,10 +45,10 @@ type leaseService struct {
 
 // Renew answers renewals of many buckets in one batch to the lease store.
 func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
-	if err := speaksFor(ctx, req.Agent); err != nil {
+	if err := authn.SpeaksFor(ctx, req.Agent); err != nil {
 		return nil, err
 	}
-	if err := s.renewing.take(principalOf(ctx), req.Agent, len(req.Renewals)+len(req.Tenants)); err != nil {
+	if err := s.renewing.Take(authn.PrincipalOf(ctx), req.Agent, len(req.Renewals)+len(req.Tenants)); err != nil {
 		return nil, err
 	}
 	now := s.view.current()
@@ -62,11 +67,11 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		PolicyVersion: now.version(),
 	}
 	for i, id := range req.Tenants {
-		if id == "" || asked != nil && asked[i] == undecided {
+		if id == "" || asked != nil && asked[i] == authn.Undecided {
 			resp.Tenants[i] = &quotav1.Tenant{}
 			continue
 		}
-		if asked != nil && asked[i] == outside {
+		if asked != nil && asked[i] == authn.Outside {
 			resp.Tenants[i] = &quotav1.Tenant{Id: id} // as one that there is not
 			continue
 		}
@@ -77,8 +82,8 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 		}
 		resp.Tenants[i] = wire.TenantToProto(r.tenant)
 	}
-	by := principalOf(ctx)
-	noted := s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.key()})
+	by := authn.PrincipalOf(ctx)
+	noted := s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.Key()})
 	s.grant(ctx, req, now, &who, wrong, resp)
 	noted()
 	return resp, nil
@@ -118,7 +123,7 @@ func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
 
 // tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals, nor those that it asks for
 // and that are not the key's.
-func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, asked []reach, wrong map[int]error) tenantsByID {
+func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, asked []authn.Reach, wrong map[int]error) tenantsByID {
 	most := len(req.Tenants) + len(req.Renewals)
 	who := tenantsByID{places: make(map[string]int, most)}
 	ids := make([]string, 0, most)
@@ -129,7 +134,7 @@ func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest,
 		}
 	}
 	for i, id := range req.Tenants {
-		if asked == nil || asked[i] == within || asked[i] == above {
+		if asked == nil || asked[i] == authn.Within || asked[i] == authn.Above {
 			ask(id)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -45,7 +46,7 @@ func BenchmarkRenew(b *testing.B) {
 	v := newView(known{}, nil, slog.New(slog.DiscardHandler), m)
 	v.now = &inForce{rules: rules}
 	s := &leaseService{view: v, leases: memstore.New(), metrics: m, holders: newHolders(&holdLedger{}, m), now: time.Now}
-	ctx := context.WithValue(context.Background(), principalKey{}, principal{open: true})
+	ctx := authn.WithPrincipal(context.Background(), authn.Principal{Open: true})
 	req := &quotav1.RenewRequest{Agent: "gateway-1", Epoch: 1, PolicyVersion: 1}
 	for i := range buckets {
 		req.Renewals = append(req.Renewals, &quotav1.Renewal{

@@ -129,7 +129,7 @@ func TestServerForgetsARestoredPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &restored{storeOf(t, at, text, text+" # again", strings.Replace(text, "1/s", "2/s", 1))}
-	v := newView(s, &keyring{}, slog.New(slog.NewTextHandler(io.Discard, nil)), m)
+	v := newView(s, nobody{}, slog.New(slog.NewTextHandler(io.Discard, nil)), m)
 	forgot := 0
 	v.replaced = func() { forgot++ }
 	for _, c := range []struct {

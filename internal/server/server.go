@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -124,7 +124,7 @@ type Check struct {
 type Server struct {
 	config   Config
 	log      *slog.Logger
-	keys     *keyring
+	keys     *authn.Keyring
 	view     *view
 	switches *switchboard
 	ready    *readiness
@@ -174,12 +174,15 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
 	s := &Server{config: c, log: c.Log, metrics: m, stopping: make(chan struct{})}
-	s.keys = &keyring{now: c.Now, certificateAgents: c.CertificateAgents, insecureOpen: c.InsecureOpen, mayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr())}
-	s.keys.wrong = newWrongKeys(c.Log, m.wrongKeys)
-	if c.BootstrapAdminKey != "" {
-		s.keys.bootstrap = &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte(c.BootstrapAdminKey))}
+	s.keys, err = authn.NewKeyring(authn.KeysConfig{
+		InsecureOpen: c.InsecureOpen, MayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr()), Bootstrap: c.BootstrapAdminKey,
+		CertificateAgents: c.CertificateAgents, Now: c.Now, Log: c.Log,
+	}, c.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
 	s.view = newView(c.Policy, s.keys, c.Log, m)
+	s.keys.Follow(s.view)
 	s.view.clock, s.view.replaced = c.Now, c.Forget
 	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
 	s.view.learned = s.switches.fromStore
@@ -216,26 +219,25 @@ func New(c Config) (*Server, error) {
 // serve builds both servers over the same services and the same gate.
 func (s *Server) serve() error {
 	c := s.config
-	gate := &gate{log: c.Log, keys: s.keys, metrics: s.metrics, streams: listen.NewHealth(), reads: newReads(), stopping: s.stopping}
-	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: newBudgets(renewBudget), settling: newBudgets(settleBudget), watches: newWatches(), now: c.Now, stopping: s.stopping}
+	gate, err := authn.NewGate(s.keys, c.Log, c.Registerer, s.stopping)
+	if err != nil {
+		return fmt.Errorf("server: metrics: %w", err)
+	}
+	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: authn.NewBudgets(renewBudget), settling: authn.NewBudgets(settleBudget), watches: newWatches(), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
 
-	options := []grpc.ServerOption{
-		grpc.InTapHandle(gate.tap),
-		grpc.UnaryInterceptor(gate.unary),
-		grpc.StreamInterceptor(gate.stream),
-		grpc.ForceServerCodecV2(gate.reads.answers),
+	options := append(gate.Options(),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(maxAnswer),
 		grpc.MaxHeaderListSize(listen.MaxHeaderList),
 		grpc.MaxConcurrentStreams(128), // of one connection: an agent has a handful
-		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.ConnectionTimeout(20*time.Second),
 		// A gateway that vanished is found within 40 s, and its streams end. An agent's connection always has a stream.
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
+	)
 	if c.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
 	}
@@ -264,7 +266,7 @@ func (s *Server) serve() error {
 	}
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 
-	rest := newInProcess(gate.unary)
+	rest := newInProcess(gate.Unary)
 	quotav1.RegisterAdminServiceServer(rest, admin)
 	quotav1.RegisterUsageServiceServer(rest, usage)
 	if c.Books != nil {
@@ -275,7 +277,7 @@ func (s *Server) serve() error {
 		quotav1.RegisterAlertServiceServer(rest, events)
 	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
-	handler, err := newHandler(context.Background(), rest, gate.download(usage), s.ready, c.Gatherer, s.keys, certificates)
+	handler, err := newHandler(context.Background(), rest, download(gate.Serve, usage.export), s.ready, c.Gatherer, s.keys, certificates)
 	if err != nil {
 		return fmt.Errorf("server: REST: %w", err)
 	}
@@ -407,11 +409,11 @@ func (s *Server) first(ctx context.Context) error {
 		s.log.Warn("starting without the policy store; nobody is let in before the keys are read", "error", err)
 	}
 	switch {
-	case s.keys.insecureOpen:
+	case s.keys.InsecurelyOpen():
 		s.log.Warn("open: everybody is let in without a key (--insecure-open)")
-	case s.keys.open():
+	case s.keys.Open():
 		s.log.Warn("open: no key was made yet, so everybody on this machine is let in; the first `quotactl key create` ends that")
-	case s.keys.keyless():
+	case s.keys.Keyless():
 		return ErrNoKeys
 	}
 	return nil
@@ -464,7 +466,7 @@ func (s *Server) foldRest() {
 
 // parts are what readiness depends on.
 func (s *Server) parts() []part {
-	parts := []part{{"policy", s.view.check}, {"ledger", s.figures.ping}}
+	parts := []part{{"policy", s.policyCheck}, {"ledger", s.figures.ping}}
 	if p, ok := s.config.Leases.(interface{ Ping(context.Context) error }); ok {
 		parts = append(parts, part{"leases", p.Ping})
 	}
@@ -472,6 +474,17 @@ func (s *Server) parts() []part {
 		parts = append(parts, part{c.Name, c.Ask})
 	}
 	return parts
+}
+
+// policyCheck is why the policy cannot be served, or nobody be let in.
+func (s *Server) policyCheck(ctx context.Context) error {
+	if err := s.view.check(ctx); err != nil {
+		return err
+	}
+	if s.keys.Keyless() && !s.keys.Open() {
+		return ErrNoKeys
+	}
+	return nil
 }
 
 // announce tells gRPC health clients. Leases need the lease store and a policy,

@@ -8,22 +8,29 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // lastAccountTimeout bounds how long an agent's end waits for its account to be written.
 const lastAccountTimeout = 2 * time.Second
 
+// settleBudget is of bytes of reports, which bound their rows, each report counting reportBytes more.
+var settleBudget = authn.Allowance{Burst: 256 << 20, Rate: 8 << 20, What: "bytes of reports"}
+
+// reportBytes is what a report costs besides its rows: a heartbeat is not free.
+const reportBytes = 4 << 10
+
 // Settle moves reports into the ledger. The ledger joins concurrent calls into one
 // commit, bounds what waits for it, and answers ErrUnavailable beyond the bound.
 func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
 	reports := make([]ledger.Report, len(req.Reports))
-	principal := principalOf(ctx)
+	principal := authn.PrincipalOf(ctx)
 	for i, p := range req.Reports {
-		if err := speaksFor(ctx, p.Agent); err != nil {
+		if err := authn.SpeaksFor(ctx, p.Agent); err != nil {
 			return nil, err
 		}
-		if err := s.settling.take(principalOf(ctx), p.Agent, len(p.Payload)+reportBytes); err != nil {
+		if err := s.settling.Take(authn.PrincipalOf(ctx), p.Agent, len(p.Payload)+reportBytes); err != nil {
 			return nil, err
 		}
 		r, err := wire.ReportFromProto(p)
@@ -37,14 +44,14 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 		if err != nil {
 			return nil, err
 		}
-		if err := principal.scope.bar(ctx, &r); err != nil {
+		if err := bar(ctx, principal.Scope, &r); err != nil {
 			return nil, err
 		}
-		r.Key = principal.key()
+		r.Key = principal.Key()
 		reports[i] = r
 	}
-	if a := req.GetAccounts(); a != nil && speaksFor(ctx, a.Agent) == nil {
-		principal.scope.accounts(a)
+	if a := req.GetAccounts(); a != nil && authn.SpeaksFor(ctx, a.Agent) == nil {
+		ownAccounts(principal.Scope, a)
 		s.tally.say(wire.AccountsFromProto(a))
 	}
 	resp := &quotav1.SettleResponse{Receipts: make([]*quotav1.Receipt, len(reports))}

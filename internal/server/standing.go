@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -86,7 +87,7 @@ func (n *ledgerName) is(name string) string {
 
 // Frontiers says how far epochs of an agent are settled.
 func (s *leaseService) Frontiers(ctx context.Context, req *quotav1.FrontiersRequest) (*quotav1.FrontiersResponse, error) {
-	if err := speaksFor(ctx, req.Agent); err != nil {
+	if err := authn.SpeaksFor(ctx, req.Agent); err != nil {
 		return nil, err
 	}
 	epochs := make([]ledger.Epoch, len(req.Epochs))

@@ -14,6 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -47,7 +48,7 @@ func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.Pr
 
 // CloseStatement keeps the statement of the next period.
 func (s *statementService) CloseStatement(ctx context.Context, req *quotav1.CloseStatementRequest) (*quotav1.Statement, error) {
-	return s.close(ctx, principalOf(ctx).name, req.Tenant, req.Period, req.ForceReason)
+	return s.close(ctx, authn.PrincipalOf(ctx).Name, req.Tenant, req.Period, req.ForceReason)
 }
 
 // close keeps the statement of a period, empty for the next; force is why although it is

@@ -18,6 +18,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -123,7 +124,7 @@ func (b *billed) close(period, reason string) (*quotav1.Statement, error) {
 }
 
 func asAnn(ctx context.Context) context.Context {
-	return context.WithValue(ctx, principalKey{}, principal{name: "ann"})
+	return authn.WithPrincipal(ctx, authn.Principal{Name: "ann"})
 }
 
 // refused wants an error that says why, and no further statement.

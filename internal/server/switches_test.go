@@ -161,7 +161,7 @@ func newHall(t *testing.T, n int, file string) *hall {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		v := newView(h.store, &keyring{mayOpen: true}, log, m)
+		v := newView(h.store, nobody{}, log, m)
 		s := newSwitchboard(h.store, h.board, file, v, log)
 		v.learned = s.fromStore
 		running.Go(func() { _ = v.run(ctx) })

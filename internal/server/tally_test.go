@@ -13,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -142,7 +143,7 @@ func TestTheLastAccountIsWrittenAtOnce(t *testing.T) {
 			number = 2
 		}
 		r := ledger.NewReport("a", 1, number, 0, nil, 1, closed)
-		if _, err := s.Settle(context.WithValue(t.Context(), principalKey{}, principal{open: true}), &quotav1.SettleRequest{
+		if _, err := s.Settle(authn.WithPrincipal(t.Context(), authn.Principal{Open: true}), &quotav1.SettleRequest{
 			Reports:  []*quotav1.Report{wire.ReportToProto(r)},
 			Accounts: &quotav1.LeaseAccounts{Agent: "a", Epoch: 1, Number: number, Limits: []*quotav1.LeaseAccount{{Limit: "requests", Spent: 7}}},
 		}); err != nil {

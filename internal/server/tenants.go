@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/list"
+	"context"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
@@ -186,4 +187,32 @@ func (j *journal) unchanged(id string, after int64) bool {
 		}
 	}
 	return true
+}
+
+// Above returns the tenant directly above each, and whether that is known now.
+func (v *view) Above(ctx context.Context, ids []string) (parents []string, known []bool) {
+	parents, known = make([]string, len(ids)), make([]bool, len(ids))
+	for i, r := range v.tenants(ctx, ids) {
+		parents[i], known[i] = r.parent, r.placed
+	}
+	return parents, known
+}
+
+// Parents are those that the store has above tenants, which it is asked for each time.
+func (v *view) Parents(ctx context.Context, ids, begin []string) ([]string, error) {
+	return v.store.Parents(ctx, ids, begin)
+}
+
+// parentsOf is whom changed tenants are below, by their ids.
+func parentsOf(changes []change) map[string]string {
+	parents := make(map[string]string)
+	for _, c := range changes {
+		for i := range c.tenants {
+			parents[c.tenants[i].ID] = c.tenants[i].Parent
+		}
+		for id, f := range c.faulty {
+			parents[id] = f.parent
+		}
+	}
+	return parents
 }

@@ -61,12 +61,24 @@ func (f *inForce) version() int64 {
 	return f.rules.Policy.Version
 }
 
+// Keys is who may call, as the view has it from the store.
+type Keys interface {
+	// Load puts stored keys in force; ever says whether one was ever made.
+	Load(keys []policy.Key, ever bool)
+	// Moved is told of tenants that changed, and whom each is below; all is that any may have.
+	Moved(parents map[string]string, all bool)
+	// FlushUsed writes when keys were used, when that is due.
+	FlushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error
+	// Sweep ends the streams whose keys are no longer good.
+	Sweep()
+}
+
 // view is what this server knows of the policy store: policy, switches and keys
 // whole, tenants as far as they are in use. It goes on answering from memory while
 // the store is away.
 type view struct {
 	store   policy.Store
-	keys    *keyring
+	keys    Keys
 	log     *slog.Logger
 	metrics *metrics
 	clock   func() time.Time     // says whether a plan change is due
@@ -88,7 +100,7 @@ type view struct {
 	journal journal
 }
 
-func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *view {
+func newView(store policy.Store, keys Keys, log *slog.Logger, m *metrics) *view {
 	return &view{
 		store: store, keys: keys, log: log, metrics: m, clock: time.Now,
 		learned: func(limit.Switches) {}, replaced: func() {},
@@ -104,7 +116,6 @@ func newView(store policy.Store, keys *keyring, log *slog.Logger, m *metrics) *v
 func (v *view) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	flushed := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,13 +126,10 @@ func (v *view) run(ctx context.Context) error {
 		every := pollEvery
 		if err := v.look(ctx); err != nil {
 			every = pollSlowly
-		} else if time.Since(flushed) >= usedEvery {
-			flushed = time.Now()
-			if err := v.keys.flushUsed(ctx, v.store.UseKeys); err != nil {
-				v.log.Warn("when keys were last used could not be written; it is tried again", "error", err)
-			}
+		} else if err := v.keys.FlushUsed(ctx, v.store.UseKeys); err != nil {
+			v.log.Warn("when keys were last used could not be written; it is tried again", "error", err)
 		}
-		v.keys.sweep() // keys end by themselves too
+		v.keys.Sweep() // keys end by themselves too
 		timer.Reset(every)
 	}
 }
@@ -251,7 +259,9 @@ func (v *view) heads(ctx context.Context) (policy.Heads, error) {
 
 // put brings what was read into force.
 func (v *view) put(was, next *inForce, tenants []change, overrun, news bool) {
-	v.keys.tenantsChanged(tenants, overrun)
+	if overrun || len(tenants) > 0 {
+		v.keys.Moved(parentsOf(tenants), overrun)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if overrun {
@@ -367,46 +377,20 @@ func (v *view) loadRules(ctx context.Context, number int64) (*limit.Rules, *poli
 
 // loadKeys reads the keys that are good, page by page; changes is how often keys ever changed.
 func (v *view) loadKeys(ctx context.Context, changes int64) error {
-	var credentials []credential
+	var all []policy.Key
 	for after := ""; ; {
 		keys, err := v.store.Keys(ctx, after, policy.MaxPage, true)
 		if err != nil {
 			return err
 		}
-		for i := range keys {
-			if c, ok := v.credential(&keys[i]); ok {
-				credentials = append(credentials, c)
-			}
-			after = keys[i].ID
-		}
+		all = append(all, keys...)
 		if len(keys) < policy.MaxPage {
 			break
 		}
+		after = keys[len(keys)-1].ID
 	}
-	v.keys.replace(credentials, changes > 0)
+	v.keys.Load(all, changes > 0)
 	return nil
-}
-
-// credential makes a key out; false for one that must open nothing.
-func (v *view) credential(k *policy.Key) (credential, bool) {
-	r, ok := parseRole(k.Role)
-	if !ok {
-		v.log.Warn("a key has a role that this server does not know; it opens nothing", "key", k.ID, "role", k.Role)
-	}
-	c := credential{id: k.ID, role: r, hash: k.Hash, expires: k.Expires}
-	var err error
-	if k.Agent != "" {
-		c.agents, err = limit.ParseNames([]string{k.Agent}, limit.ValidAgent)
-	} else if r == roleAgent {
-		v.log.Warn("an agent's key names no agent; it opens nothing: make another, and revoke it", "key", k.ID)
-	}
-	if err == nil {
-		c.scope, err = newScope(k, v)
-	}
-	if err != nil {
-		v.log.Error("a key's scope cannot be made out; it opens nothing", "key", k.ID, "error", err)
-	}
-	return c, err == nil
 }
 
 // loadChanges reads the tenants that changed after a number. When there are more
@@ -458,8 +442,6 @@ func (v *view) check(context.Context) error {
 		return fmt.Errorf("the policy store was not read yet")
 	case v.now.rules == nil:
 		return errNoPolicy
-	case v.keys.keyless() && !v.keys.open():
-		return ErrNoKeys
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
+	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -93,7 +94,7 @@ type cursor struct {
 // its tenants.
 func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseService_WatchServer) error {
 	ctx := stream.Context()
-	if err := speaksFor(ctx, req.Agent); err != nil {
+	if err := authn.SpeaksFor(ctx, req.Agent); err != nil {
 		return err
 	}
 	if req.PolicyVersion > s.view.current().version() || req.TenantChange > s.view.current().heads.Tenants {
@@ -107,7 +108,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 	}
 	defer end()
 	send := rpc.Patient(ctx, stream.Send)
-	scope := principalOf(ctx).scope
+	scope := authn.PrincipalOf(ctx).Scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
 	at := cursor{tenants: req.TenantChange}
@@ -117,7 +118,7 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 			return err
 		}
 		for _, m := range messages {
-			scope.tell(ctx, m)
+			tell(ctx, scope, m)
 			if err := send(m); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 // remembered is bounded.
 func TestBudgets(t *testing.T) {
 	now := time.Date(2026, 11, 29, 9, 0, 0, 0, time.UTC)
-	b := newBudgets(allowance{burst: 100, rate: 10, what: "things"})
+	b := NewBudgets(Allowance{Burst: 100, Rate: 10, What: "things"})
 	b.now = func() time.Time { return now }
-	key := principal{name: "k"}
+	key := Principal{Name: "k"}
 	for _, step := range []struct {
 		agent string
 		after time.Duration
@@ -27,13 +27,13 @@ func TestBudgets(t *testing.T) {
 		{"a", 0, 1, false}, {"a", time.Minute, 1000, true}, {"a", time.Minute, 1, false}, {"a", time.Minute, 1, true},
 	} {
 		now = now.Add(step.after)
-		err := b.take(key, step.agent, step.n)
+		err := b.Take(key, step.agent, step.n)
 		if (err == nil) != step.ok || err != nil && !errors.Is(err, fault.ErrBusy) {
 			t.Errorf("%+v: got %v", step, err)
 		}
 	}
 	for i := range 2 * mostSpenders {
-		_ = b.take(key, fmt.Sprint("agent-", i), 1)
+		_ = b.Take(key, fmt.Sprint("agent-", i), 1)
 	}
 	if n := len(b.agents.spent); n > mostSpenders {
 		t.Errorf("it remembers %d agents, want at most %d", n, mostSpenders)
@@ -44,11 +44,11 @@ func TestBudgets(t *testing.T) {
 // however many there are. Another key has its own.
 func TestBudgetsOfAFamily(t *testing.T) {
 	now := time.Date(2026, 11, 29, 9, 0, 0, 0, time.UTC)
-	b := newBudgets(allowance{burst: 100, rate: 10, what: "things"})
+	b := NewBudgets(Allowance{Burst: 100, Rate: 10, What: "things"})
 	b.now = func() time.Time { return now }
 	take := func(key, family string, agents int) (taken int) {
 		for i := range agents {
-			if b.take(principal{name: key}, fmt.Sprint(family, i), 100) == nil {
+			if b.Take(Principal{Name: key}, fmt.Sprint(family, i), 100) == nil {
 				taken++
 			}
 		}
@@ -57,7 +57,7 @@ func TestBudgetsOfAFamily(t *testing.T) {
 	if n := take("family", "gw-", 3*mostSpenders); n != familySize {
 		t.Errorf("%d invented agents have what %d have, want %d", 3*mostSpenders, n, familySize)
 	}
-	err := b.take(principal{name: "family"}, "gw-1", 100)
+	err := b.Take(Principal{Name: "family"}, "gw-1", 100)
 	if !errors.Is(err, fault.ErrBusy) || !strings.Contains(err.Error(), "key family") {
 		t.Errorf("the next: got %v, want that the key has no more", err)
 	}

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func TestPagesAreReadByAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads()
 		as := func(key string) context.Context {
-			return context.WithValue(t.Context(), principalKey{}, principal{name: key})
+			return WithPrincipal(t.Context(), Principal{Name: key})
 		}
 		begin := func(method string) (func(), error) { return r.begin(as("third"), method) }
 		var ends []func()
@@ -134,15 +134,14 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 
 // A REST call has its turn until its answer is written: it is not done when the page is read.
 func TestARestPageHasItsTurnUntilItIsWritten(t *testing.T) {
-	m, err := newMetrics(prometheus.NewRegistry())
+	g, err := NewGate(&Keyring{insecureOpen: true}, slog.New(slog.DiscardHandler), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{log: slog.New(slog.DiscardHandler), keys: &keyring{insecureOpen: true}, metrics: m, reads: newReads()}
 	info := &grpc.UnaryServerInfo{FullMethod: quotav1.UsageService_GetUsage_FullMethodName}
 	page := func(ctx context.Context) {
 		t.Helper()
-		if _, err := g.unary(ctx, &quotav1.GetUsageRequest{}, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+		if _, err := g.Unary(ctx, &quotav1.GetUsageRequest{}, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,12 +149,12 @@ func TestARestPageHasItsTurnUntilItIsWritten(t *testing.T) {
 	if g.reads.n != 0 {
 		t.Errorf("%d turns are taken after a call by gRPC, want none", g.reads.n)
 	}
-	var answer pageTurn
-	page(context.WithValue(t.Context(), pageTurnKey{}, &answer))
+	ctx, written := WithTurn(t.Context())
+	page(ctx)
 	if g.reads.n != 1 {
 		t.Errorf("%d turns are taken before the answer is written, want 1", g.reads.n)
 	}
-	answer.then()
+	written()
 	if g.reads.n != 0 {
 		t.Errorf("%d turns are taken once it is, want none", g.reads.n)
 	}

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func (r *reads) begin(ctx context.Context, method string) (end func(), err error
 	if n := r.answers.unread.Load(); n > maxUnread {
 		return nil, fmt.Errorf("%w: %d MiB of answers of this server are unread by those who asked; it sends no page before they are", fault.ErrBusy, n>>20)
 	}
-	who := principalOf(ctx).name
+	who := PrincipalOf(ctx).Name
 	late := time.NewTimer(readWait)
 	defer late.Stop()
 	for {
@@ -109,6 +109,12 @@ func (r *reads) end(who string) {
 type pageTurn struct{ then func() }
 
 type pageTurnKey struct{}
+
+// WithTurn returns the context of a call whose answer is written by its caller, who calls written then.
+func WithTurn(ctx context.Context) (_ context.Context, written func()) {
+	answer := &pageTurn{then: func() {}}
+	return context.WithValue(ctx, pageTurnKey{}, answer), func() { answer.then() }
+}
 
 // whenWritten has a call end its turn when its answer is written, and reports whether it does: by gRPC see answers.
 func whenWritten(ctx context.Context, end func()) bool {

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -129,21 +129,21 @@ func (a access) about(req proto.Message) (tenants []string, subtree bool) {
 
 // narrow refuses a call of a key that is for some tenants only, unless it is about these. That it can be about tenants at all, authorize
 // has seen to.
-func (p *principal) narrow(ctx context.Context, a access, req proto.Message) error {
-	if !p.scope.narrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
+func (p *Principal) narrow(ctx context.Context, a access, req proto.Message) error {
+	if !p.Scope.NarrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
 		return nil
 	}
 	tenants, subtree := a.about(req)
-	for i, r := range p.scope.reach(ctx, tenants) {
+	for i, r := range p.Scope.Reach(ctx, tenants) {
 		switch {
 		case tenants[i] == "":
-			return fmt.Errorf("%w: key %s is for some tenants only: name one of them", fault.ErrDenied, p.name)
-		case r == undecided:
-			return fmt.Errorf("%w: whether key %s is for tenant %s cannot be found out now", fault.ErrUnavailable, p.name, limit.Quote(tenants[i]))
-		case r != within:
-			return fmt.Errorf("%w: key %s is not for tenant %s", fault.ErrDenied, p.name, limit.Quote(tenants[i]))
-		case subtree && !p.scope.subtree:
-			return fmt.Errorf("%w: key %s is not for the tenants below %s", fault.ErrDenied, p.name, limit.Quote(tenants[i]))
+			return fmt.Errorf("%w: key %s is for some tenants only: name one of them", fault.ErrDenied, p.Name)
+		case r == Undecided:
+			return fmt.Errorf("%w: whether key %s is for tenant %s cannot be found out now", fault.ErrUnavailable, p.Name, limit.Quote(tenants[i]))
+		case r != Within:
+			return fmt.Errorf("%w: key %s is not for tenant %s", fault.ErrDenied, p.Name, limit.Quote(tenants[i]))
+		case subtree && !p.Scope.subtree:
+			return fmt.Errorf("%w: key %s is not for the tenants below %s", fault.ErrDenied, p.Name, limit.Quote(tenants[i]))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -83,30 +83,30 @@ func TestAuthorize(t *testing.T) {
 	bootstrap := &credential{id: "bootstrap", role: roleAdmin, hash: sha256.Sum256([]byte("boot-secret"))}
 	for _, c := range []struct {
 		what string
-		ring *keyring
+		ring *Keyring
 		load []credential // nil: the store was not read
 		ctx  context.Context
 		want error
 	}{
-		{"a good key", &keyring{mayOpen: true}, keys, with("Bearer good-secret"), nil},
-		{"a good key, scheme in lower case", &keyring{}, keys, with("bearer good-secret"), nil},
-		{"no key", &keyring{mayOpen: true}, keys, with(), fault.ErrUnauthenticated},
-		{"another key", &keyring{mayOpen: true}, keys, with("Bearer bad-secret"), fault.ErrUnauthenticated},
-		{"two keys", &keyring{}, keys, with("Bearer good-secret", "Bearer good-secret"), fault.ErrUnauthenticated},
-		{"another scheme", &keyring{}, keys, with("Basic good-secret"), fault.ErrUnauthenticated},
-		{"a key that has ended", &keyring{}, keys, with("Bearer gone-secret"), fault.ErrUnauthenticated},
-		{"a key that will end", &keyring{}, keys, with("Bearer soon-secret"), nil},
-		{"an agent's key of no agent", &keyring{}, keys, with("Bearer any-secret"), fault.ErrUnauthenticated},
-		{"a role of the future", &keyring{}, keys, with("Bearer odd-secret"), fault.ErrDenied},
-		{"the bootstrap key", &keyring{bootstrap: bootstrap}, keys, with("Bearer boot-secret"), nil},
-		{"the bootstrap key before the store was read", &keyring{bootstrap: bootstrap}, nil, with("Bearer boot-secret"), nil},
-		{"a good key before the store was read", &keyring{mayOpen: true}, nil, with("Bearer good-secret"), fault.ErrUnavailable},
-		{"no key before the store was read", &keyring{mayOpen: true}, nil, with(), fault.ErrUnauthenticated},
-		{"no key where none was made, on loopback", &keyring{mayOpen: true}, []credential{}, with(), nil},
-		{"no key where none was made, beyond loopback", &keyring{}, []credential{}, with(), fault.ErrUnauthenticated},
-		{"no key where none was made, with a bootstrap key", &keyring{mayOpen: true, bootstrap: bootstrap}, []credential{}, with(), fault.ErrUnauthenticated},
-		{"no key where all have ended", &keyring{mayOpen: true}, keys[1:2], with(), fault.ErrUnauthenticated},
-		{"no key, insecurely open", &keyring{insecureOpen: true}, keys, with(), nil},
+		{"a good key", &Keyring{mayOpen: true}, keys, with("Bearer good-secret"), nil},
+		{"a good key, scheme in lower case", &Keyring{}, keys, with("bearer good-secret"), nil},
+		{"no key", &Keyring{mayOpen: true}, keys, with(), fault.ErrUnauthenticated},
+		{"another key", &Keyring{mayOpen: true}, keys, with("Bearer bad-secret"), fault.ErrUnauthenticated},
+		{"two keys", &Keyring{}, keys, with("Bearer good-secret", "Bearer good-secret"), fault.ErrUnauthenticated},
+		{"another scheme", &Keyring{}, keys, with("Basic good-secret"), fault.ErrUnauthenticated},
+		{"a key that has ended", &Keyring{}, keys, with("Bearer gone-secret"), fault.ErrUnauthenticated},
+		{"a key that will end", &Keyring{}, keys, with("Bearer soon-secret"), nil},
+		{"an agent's key of no agent", &Keyring{}, keys, with("Bearer any-secret"), fault.ErrUnauthenticated},
+		{"a role of the future", &Keyring{}, keys, with("Bearer odd-secret"), fault.ErrDenied},
+		{"the bootstrap key", &Keyring{bootstrap: bootstrap}, keys, with("Bearer boot-secret"), nil},
+		{"the bootstrap key before the store was read", &Keyring{bootstrap: bootstrap}, nil, with("Bearer boot-secret"), nil},
+		{"a good key before the store was read", &Keyring{mayOpen: true}, nil, with("Bearer good-secret"), fault.ErrUnavailable},
+		{"no key before the store was read", &Keyring{mayOpen: true}, nil, with(), fault.ErrUnauthenticated},
+		{"no key where none was made, on loopback", &Keyring{mayOpen: true}, []credential{}, with(), nil},
+		{"no key where none was made, beyond loopback", &Keyring{}, []credential{}, with(), fault.ErrUnauthenticated},
+		{"no key where none was made, with a bootstrap key", &Keyring{mayOpen: true, bootstrap: bootstrap}, []credential{}, with(), fault.ErrUnauthenticated},
+		{"no key where all have ended", &Keyring{mayOpen: true}, keys[1:2], with(), fault.ErrUnauthenticated},
+		{"no key, insecurely open", &Keyring{insecureOpen: true}, keys, with(), nil},
 	} {
 		if c.load != nil {
 			c.ring.replace(c.load, len(c.load) > 0)
@@ -121,18 +121,18 @@ func TestAuthorize(t *testing.T) {
 // An agent's key speaks for the agents that it names only.
 func TestSpeaksFor(t *testing.T) {
 	for _, c := range []struct {
-		p     principal
+		p     Principal
 		agent string
 		want  bool
 	}{
-		{principal{agents: named(t, "gw-1")}, "gw-1", true},
-		{principal{agents: named(t, "gw-1")}, "gw-2", false},
-		{principal{agents: named(t, "gw-*")}, "gw-2", true},
-		{principal{agents: named(t, "gw-*")}, "edge-2", false},
-		{principal{}, "gw-2", false},
-		{principal{open: true, agents: named(t, "gw-1")}, "gw-2", true},
+		{Principal{agents: named(t, "gw-1")}, "gw-1", true},
+		{Principal{agents: named(t, "gw-1")}, "gw-2", false},
+		{Principal{agents: named(t, "gw-*")}, "gw-2", true},
+		{Principal{agents: named(t, "gw-*")}, "edge-2", false},
+		{Principal{}, "gw-2", false},
+		{Principal{Open: true, agents: named(t, "gw-1")}, "gw-2", true},
 	} {
-		err := speaksFor(context.WithValue(context.Background(), principalKey{}, c.p), c.agent)
+		err := SpeaksFor(WithPrincipal(context.Background(), c.p), c.agent)
 		if (err == nil) != c.want {
 			t.Errorf("%+v for %s: got %v, want allowed %t", c.p, c.agent, err, c.want)
 		}
@@ -149,13 +149,12 @@ func named(t *testing.T, pattern string) limit.Names {
 
 // A panic ends the call, not the server.
 func TestPanicIsAnAnswer(t *testing.T) {
-	m, err := newMetrics(prometheus.NewRegistry())
+	g, err := NewGate(&Keyring{insecureOpen: true}, slog.New(slog.DiscardHandler), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{log: slog.New(slog.DiscardHandler), keys: &keyring{insecureOpen: true}, metrics: m}
 	info := &grpc.UnaryServerInfo{FullMethod: quotav1.AdminService_GetVersion_FullMethodName}
-	_, err = g.unary(context.Background(), &quotav1.GetVersionRequest{}, info, func(context.Context, any) (any, error) { panic("boom") })
+	_, err = g.Unary(context.Background(), &quotav1.GetVersionRequest{}, info, func(context.Context, any) (any, error) { panic("boom") })
 	if status.Code(err) != codes.Internal {
 		t.Errorf("got %v, want an internal error", err)
 	}

@@ -1,11 +1,13 @@
-package server
+package authn
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
@@ -20,28 +22,36 @@ const (
 	aboveWait = 100 * time.Millisecond
 )
 
-// reach is what a tenant is to a scope.
-type reach uint8
+// Reach is what a tenant is to a scope.
+type Reach uint8
 
 const (
-	outside reach = iota
-	// above is an ancestor of a tenant within: requests of that one spend of its buckets as well, and it is told of. Its own
+	Outside Reach = iota
+	// Above is an ancestor of a tenant within: requests of that one spend of its buckets as well, and it is told of. Its own
 	// usage is not the key's to settle or to read.
-	above
-	within
-	undecided // it cannot be found out now
+	Above
+	Within
+	Undecided // it cannot be found out now
 )
 
-// scope is what a key is for: some tenants, and some limits. It tells nothing of others, not even whether they exist. It
+// Tree is which tenant is below which.
+type Tree interface {
+	// Above returns the tenant directly above each, empty for none, and whether that is known now.
+	Above(ctx context.Context, ids []string) (parents []string, known []bool)
+	// Parents are the tenants directly above those that are named, and above those whose names begin so.
+	Parents(ctx context.Context, ids, begin []string) ([]string, error)
+}
+
+// Scope is what a key is for: some tenants, and some limits. It tells nothing of others, not even whether they exist. It
 // is immutable but for the tenants above, and safe for concurrent use.
-type scope struct {
-	key     string
+type Scope struct {
+	Key     string
 	tenants limit.Names // none for all
 	exact   []string    // the tenants that are named, and how others' names begin
 	begin   []string
 	subtree bool
 	limits  limit.Names // none for all
-	tree    *view
+	tree    Tree
 
 	above atomic.Pointer[map[string]bool]
 	stale atomic.Bool
@@ -51,12 +61,12 @@ type scope struct {
 	done  chan struct{} // closed when it has ended; nil before the first
 }
 
-// newScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken for none.
-func newScope(k *policy.Key, tree *view) (*scope, error) {
+// NewScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken for none.
+func NewScope(k *policy.Key, tree Tree) (*Scope, error) {
 	if len(k.Tenants) == 0 && len(k.Limits) == 0 {
 		return nil, nil
 	}
-	s := &scope{key: k.ID, subtree: k.Subtree, tree: tree}
+	s := &Scope{Key: k.ID, subtree: k.Subtree, tree: tree}
 	var err error
 	if s.tenants, err = limit.ParseNames(k.Tenants, limit.ValidTenant); err != nil {
 		return nil, err
@@ -66,19 +76,19 @@ func newScope(k *policy.Key, tree *view) (*scope, error) {
 	return s, err
 }
 
-// narrowsTenants reports whether it is for some tenants only.
-func (s *scope) narrowsTenants() bool { return s != nil && !s.tenants.None() }
+// NarrowsTenants reports whether it is for some tenants only.
+func (s *Scope) NarrowsTenants() bool { return s != nil && !s.tenants.None() }
 
-// hasLimit reports whether it is for a limit.
-func (s *scope) hasLimit(name string) bool { return s.limits.None() || s.limits.Has(name) }
+// HasLimit reports whether it is for a limit.
+func (s *Scope) HasLimit(name string) bool { return s.limits.None() || s.limits.Has(name) }
 
-// reach says of tenants what they are to the scope.
-func (s *scope) reach(ctx context.Context, ids []string) []reach {
-	out := make([]reach, len(ids))
+// Reach says of tenants what they are to the scope.
+func (s *Scope) Reach(ctx context.Context, ids []string) []Reach {
+	out := make([]Reach, len(ids))
 	var rest []int // which are not named
 	for i, id := range ids {
 		if s.tenants.None() || s.tenants.Has(id) {
-			out[i] = within
+			out[i] = Within
 		} else {
 			rest = append(rest, i)
 		}
@@ -92,18 +102,18 @@ func (s *scope) reach(ctx context.Context, ids []string) []reach {
 	ancestors := s.ancestors(ctx)
 	for _, i := range rest {
 		switch {
-		case out[i] != outside:
+		case out[i] != Outside:
 		case ancestors == nil:
-			out[i] = undecided
+			out[i] = Undecided
 		case ancestors[ids[i]]:
-			out[i] = above
+			out[i] = Above
 		}
 	}
 	return out
 }
 
 // below looks for a named tenant above each of the rest.
-func (s *scope) below(ctx context.Context, ids []string, rest []int, out []reach) {
+func (s *Scope) below(ctx context.Context, ids []string, rest []int, out []Reach) {
 	at := make(map[int]string, len(rest))
 	for _, i := range rest {
 		if ids[i] != "" {
@@ -116,16 +126,17 @@ func (s *scope) below(ctx context.Context, ids []string, rest []int, out []reach
 		for i, id := range at {
 			asked, places = append(asked, id), append(places, i)
 		}
-		for n, r := range s.tree.tenants(ctx, asked) {
+		parents, known := s.tree.Above(ctx, asked)
+		for n, parent := range parents {
 			i := places[n]
 			switch {
-			case !r.placed:
-				out[i] = undecided
-			case r.parent == "":
-			case s.tenants.Has(r.parent):
-				out[i] = within
+			case !known[n]:
+				out[i] = Undecided
+			case parent == "":
+			case s.tenants.Has(parent):
+				out[i] = Within
 			default:
-				at[i] = r.parent
+				at[i] = parent
 				continue
 			}
 			delete(at, i)
@@ -134,7 +145,7 @@ func (s *scope) below(ctx context.Context, ids []string, rest []int, out []reach
 }
 
 // ancestors returns the tenants above those that the scope names; nil where they are not known yet.
-func (s *scope) ancestors(ctx context.Context) map[string]bool {
+func (s *Scope) ancestors(ctx context.Context) map[string]bool {
 	known := s.above.Load()
 	if known == nil || s.stale.Load() {
 		done, most := s.refresh()
@@ -157,7 +168,7 @@ func (s *scope) ancestors(ctx context.Context) map[string]bool {
 
 // refresh begins to read the tenants above, unless somebody does, or just did. It returns what is closed at the end of that, and
 // for how long to wait for it.
-func (s *scope) refresh() (done <-chan struct{}, most time.Duration) {
+func (s *Scope) refresh() (done <-chan struct{}, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reading := false
@@ -177,13 +188,13 @@ func (s *scope) refresh() (done <-chan struct{}, most time.Duration) {
 }
 
 // readAncestors outlives the call that it was begun for: others wait for it too.
-func (s *scope) readAncestors(done chan<- struct{}) {
+func (s *Scope) readAncestors(done chan<- struct{}) {
 	defer close(done)
 	s.stale.Store(false) // what changes from here on makes it stale again
 	ctx, cancel := context.WithTimeout(context.Background(), aboveTimeout)
 	defer cancel()
 	all := make(map[string]bool)
-	next, err := s.tree.store.Parents(ctx, s.exact, s.begin)
+	next, err := s.tree.Parents(ctx, s.exact, s.begin)
 	for err == nil && len(next) > 0 {
 		var news []string
 		for _, id := range next {
@@ -192,7 +203,7 @@ func (s *scope) readAncestors(done chan<- struct{}) {
 				news = append(news, id)
 			}
 		}
-		next, err = s.tree.store.Parents(ctx, news, nil)
+		next, err = s.tree.Parents(ctx, news, nil)
 		if len(news) == 0 {
 			break
 		}
@@ -204,23 +215,19 @@ func (s *scope) readAncestors(done chan<- struct{}) {
 	s.above.Store(&all)
 }
 
-// changed is told of tenants that changed: those above may be others now.
-func (s *scope) changed(tenants []limit.Tenant) {
-	for i := range tenants {
-		s.moved(tenants[i].ID, tenants[i].Parent)
-	}
-}
-
-// changedFaulty is told of those that cannot be made out.
-func (s *scope) changedFaulty(tenants faultyTenants) {
-	for id, f := range tenants {
-		s.moved(id, f.parent)
-	}
-}
-
-func (s *scope) moved(id, parent string) {
+// moved is told of a tenant that changed, and whom it is below: those above may be others now.
+func (s *Scope) moved(id, parent string) {
 	known := s.above.Load()
 	if known != nil && ((*known)[id] || s.tenants.Has(id)) && (len(*known) > 0 || parent != "") {
 		s.stale.Store(true)
 	}
+}
+
+// NotFor says the same of a tenant that there is and of one that there is not.
+func (s *Scope) NotFor(tenant string) error {
+	return fmt.Errorf("%w: key %s is not for tenant %s", fault.ErrDenied, s.Key, limit.Quote(tenant))
+}
+
+func (s *Scope) NotForLimit(name string) error {
+	return fmt.Errorf("%w: key %s is not for limit %s", fault.ErrDenied, s.Key, limit.Quote(name))
 }

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // When a key was used is written once a minute, all keys at once, and again where that failed; a change of the keys forgets none.
 func TestUseIsWrittenOnceAMinute(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
-	ring := &keyring{now: func() time.Time { return now }}
+	ring := &Keyring{now: func() time.Time { return now }}
 	keys := []credential{{id: "a", role: roleViewer, hash: sha256.Sum256([]byte("a"))}, {id: "b", role: roleViewer, hash: sha256.Sum256([]byte("b"))}}
 	ring.replace(keys, true)
 	use := func(secret string) {

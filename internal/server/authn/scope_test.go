@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -9,13 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-// slowParents is a policy store that says who is above whom after a while.
+// slowParents says who is above whom after a while.
 type slowParents struct {
-	policy.Store
+	Tree
 	after atomic.Int64 // a time.Duration
 	asked atomic.Int64
 }
@@ -39,17 +38,17 @@ func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(slowParents)
 		store.after.Store(int64(time.Hour))
-		key, err := newScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"shop"}}}, &view{store: store})
+		key, err := NewScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"shop"}}}, store)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := func(when string, want reach, most time.Duration) {
+		ask := func(when string, want Reach, most time.Duration) {
 			t.Helper()
 			var all sync.WaitGroup
 			for range 8 {
 				all.Go(func() {
 					begun := time.Now()
-					if got := key.reach(t.Context(), []string{"shop", "org"}); got[0] != within || got[1] != want {
+					if got := key.Reach(t.Context(), []string{"shop", "org"}); got[0] != Within || got[1] != want {
 						t.Errorf("%s: got %v, want %v of the one above", when, got, want)
 					}
 					if took := time.Since(begun); took > most {
@@ -59,21 +58,21 @@ func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 			}
 			all.Wait()
 		}
-		ask("while the store hangs", undecided, aboveWait)
-		ask("while it goes on hanging", undecided, 0)
+		ask("while the store hangs", Undecided, aboveWait)
+		ask("while it goes on hanging", Undecided, 0)
 		time.Sleep(aboveTimeout + aboveEvery)
 		store.after.Store(int64(10 * time.Millisecond))
-		ask("once it answers", above, aboveWait)
+		ask("once it answers", Above, aboveWait)
 		store.asked.Store(0)
-		ask("from memory", above, 0)
+		ask("from memory", Above, 0)
 		if n := store.asked.Load(); n != 0 {
 			t.Errorf("the store was asked %d times for what is known", n)
 		}
 		store.after.Store(int64(time.Hour))
 		time.Sleep(aboveEvery)
-		key.changed([]limit.Tenant{{ID: "org", Parent: "holding"}})
-		ask("when those above changed, and it hangs", above, aboveWait)
-		ask("while it hangs on", above, 0)
+		key.moved("org", "holding")
+		ask("when those above changed, and it hangs", Above, aboveWait)
+		ask("while it hangs on", Above, 0)
 		time.Sleep(aboveTimeout)
 	})
 }

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -16,27 +16,47 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 )
 
-// gate is what every call passes: logged, recovered from panics, and let in or
+// Gate is what every call passes: logged, recovered from panics, and let in or
 // refused by its key. REST calls pass the same gate.
-type gate struct {
+type Gate struct {
 	log      *slog.Logger
-	keys     *keyring
-	metrics  *metrics
-	streams  *listen.Streams // that watch health
+	keys     *Keyring
+	rpcs     *prometheus.CounterVec // method, code
+	streams  *listen.Streams        // that watch health
 	reads    *reads
 	stopping <-chan struct{} // closed when streams have to end
+}
+
+// NewGate returns a gate whose streams end when stopping is closed.
+func NewGate(keys *Keyring, log *slog.Logger, r prometheus.Registerer, stopping <-chan struct{}) (*Gate, error) {
+	g := &Gate{
+		log: log, keys: keys, streams: listen.NewHealth(), reads: newReads(), stopping: stopping,
+		rpcs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_server_rpcs_total", Help: "Calls answered, by method and gRPC code.",
+		}, []string{"method", "code"}),
+	}
+	return g, r.Register(g.rpcs)
+}
+
+// Options have gRPC pass every call through the gate.
+func (g *Gate) Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(g.tap), grpc.UnaryInterceptor(g.Unary), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(g.reads.answers),
+	}
 }
 
 // callTimeout bounds a call whose caller has set no deadline, or a longer one: an
 // engine that hangs must not collect calls. It is above the ledger's own bounds.
 const callTimeout = 35 * time.Second
 
-func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer g.finish(ctx, info.FullMethod, time.Now(), &err)
 	ctx, err = g.enter(ctx, info.FullMethod)
 	if err != nil {
@@ -57,7 +77,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return handler(ctx, req)
 }
 
-func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (g *Gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer g.finish(stream.Context(), info.FullMethod, time.Now(), &err)
 	ctx, err := g.enter(stream.Context(), info.FullMethod)
 	if err != nil {
@@ -90,18 +110,38 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return g.streams.Health(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx}, info, handler)
 }
 
+// Serve lets a call pass that came another way than by gRPC and is answered as it goes: read says what it asks, once it is let in. What
+// do answers with ends when its key does, as a stream.
+func (g *Gate) Serve(ctx context.Context, method string, read func() (proto.Message, error), do func(context.Context) error) (err error) {
+	defer g.finish(ctx, method, time.Now(), &err)
+	if ctx, err = g.enter(ctx, method); err != nil {
+		return err
+	}
+	secret, _ := bearer(ctx) // it was read before
+	ctx, release := g.keys.hold(ctx, secret)
+	defer release()
+	req, err := read()
+	if err != nil {
+		return err
+	}
+	if err := g.admit(ctx, method, req); err != nil {
+		return err
+	}
+	return do(ctx)
+}
+
 // admit refuses a message that breaks a bound, or that the caller's key is not for.
-func (g *gate) admit(ctx context.Context, method string, req proto.Message) error {
+func (g *Gate) admit(ctx context.Context, method string, req proto.Message) error {
 	if err := wire.Check(req); err != nil {
 		return err
 	}
-	p := principalOf(ctx)
+	p := PrincipalOf(ctx)
 	return p.narrow(ctx, needs[method], req)
 }
 
 // tap refuses a caller without a good key by its headers, before a message of
 // up to wire.MaxMessage bytes is read from it.
-func (g *gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
+func (g *Gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
 	if _, known := needs[info.FullMethodName]; !known {
 		return ctx, nil // health, and what the server does not know
 	}
@@ -113,7 +153,7 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err 
 }
 
 // enter lets a call pass whose key is good, from a connection that is known from then on: see listen.Bounds.
-func (g *gate) enter(ctx context.Context, method string) (context.Context, error) {
+func (g *Gate) enter(ctx context.Context, method string) (context.Context, error) {
 	ctx, err := g.keys.authorize(ctx, method)
 	if err != nil || strings.HasPrefix(method, healthPrefix) {
 		return ctx, err
@@ -130,14 +170,14 @@ func (g *gate) enter(ctx context.Context, method string) (context.Context, error
 
 // finish turns a panic into an error, so that one bad call cannot end the
 // server, and records how the call went.
-func (g *gate) finish(ctx context.Context, method string, start time.Time, err *error) {
+func (g *Gate) finish(ctx context.Context, method string, start time.Time, err *error) {
 	if p := recover(); p != nil {
 		g.log.ErrorContext(ctx, "panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "internal error")
 	}
 	*err = wire.Error(*err)
 	code := status.Code(*err)
-	g.metrics.rpcs.WithLabelValues(method, code.String()).Inc()
+	g.rpcs.WithLabelValues(method, code.String()).Inc()
 	level := slog.LevelDebug
 	if code == codes.Internal || code == codes.Unknown {
 		level = slog.LevelError
@@ -154,7 +194,7 @@ func (g *gate) finish(ctx context.Context, method string, start time.Time, err *
 // authorizedStream is a stream whose context knows who calls.
 type authorizedStream struct {
 	grpc.ServerStream
-	gate   *gate
+	gate   *Gate
 	method string
 	ctx    context.Context
 }

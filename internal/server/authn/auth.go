@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -53,29 +53,29 @@ func (r role) allows(need role) bool {
 // healthPrefix begins the methods that need no key: grpc.health.v1.
 const healthPrefix = "/grpc.health.v1.Health/"
 
-// principal is who calls.
-type principal struct {
-	name   string // for the audit log
+// Principal is who calls.
+type Principal struct {
+	Name   string // for the audit log
 	role   role
 	agents limit.Names // whom an agent's key speaks for
-	scope  *scope      // what the key is for; nil for everything
-	open   bool        // nobody was asked for a key
+	Scope  *Scope      // what the key is for; nil for everything
+	Open   bool        // nobody was asked for a key
 
 	certified bool     // certificate matters
 	names     []string // of the caller's certificate
 }
 
 // speaksFor reports whether the caller may act as that agent: by its key, and by its certificate where that matters.
-func (p *principal) speaksFor(agent string) bool {
-	return (p.open || p.agents.Has(agent)) && (!p.certified || slices.Contains(p.names, agent))
+func (p *Principal) speaksFor(agent string) bool {
+	return (p.Open || p.agents.Has(agent)) && (!p.certified || slices.Contains(p.names, agent))
 }
 
-// key is the id of the key that the caller gave; empty where nobody is asked for one.
-func (p *principal) key() string {
-	if p.open {
+// Key is the id of the key that the caller gave; empty where nobody is asked for one.
+func (p *Principal) Key() string {
+	if p.Open {
 		return ""
 	}
-	return p.name
+	return p.Name
 }
 
 // certificateNames are the names of the caller's client certificate: its DNS names and its common name.
@@ -94,13 +94,19 @@ func certificateNames(ctx context.Context) []string {
 
 type principalKey struct{}
 
-func principalOf(ctx context.Context) principal {
-	p, _ := ctx.Value(principalKey{}).(principal)
+// WithPrincipal returns the context of a call by p.
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalOf is who calls.
+func PrincipalOf(ctx context.Context) Principal {
+	p, _ := ctx.Value(principalKey{}).(Principal)
 	return p
 }
 
 // authorize lets a call of method pass, or says why not.
-func (k *keyring) authorize(ctx context.Context, method string) (context.Context, error) {
+func (k *Keyring) authorize(ctx context.Context, method string) (context.Context, error) {
 	if strings.HasPrefix(method, healthPrefix) {
 		return ctx, nil
 	}
@@ -116,16 +122,16 @@ func (k *keyring) authorize(ctx context.Context, method string) (context.Context
 	if err != nil {
 		return nil, err
 	}
-	if !p.open && !p.role.allows(a.need) {
-		return nil, fmt.Errorf("%w: key %s has the role %s; this needs %s", fault.ErrDenied, p.name, p.role, a.need)
+	if !p.Open && !p.role.allows(a.need) {
+		return nil, fmt.Errorf("%w: key %s has the role %s; this needs %s", fault.ErrDenied, p.Name, p.role, a.need)
 	}
-	if a.tenants == "" && p.scope.narrowsTenants() {
-		return nil, fmt.Errorf("%w: key %s is for some tenants only, and %s is not about one tenant", fault.ErrDenied, p.name, method[strings.LastIndexByte(method, '/')+1:])
+	if a.tenants == "" && p.Scope.NarrowsTenants() {
+		return nil, fmt.Errorf("%w: key %s is for some tenants only, and %s is not about one tenant", fault.ErrDenied, p.Name, method[strings.LastIndexByte(method, '/')+1:])
 	}
 	if k.certificateAgents && a.need == roleAgent {
 		p.certified, p.names = true, certificateNames(ctx)
 	}
-	return context.WithValue(ctx, principalKey{}, p), nil
+	return WithPrincipal(ctx, p), nil
 }
 
 // bearer returns the secret of the authorization header, empty without one.
@@ -140,4 +146,15 @@ func bearer(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: the authorization header must be one of the form: Bearer KEY", fault.ErrUnauthenticated)
 	}
 	return secret, nil
+}
+
+// SpeaksFor refuses a caller whose key is another agent's.
+func SpeaksFor(ctx context.Context, agent string) error {
+	if p := PrincipalOf(ctx); !p.speaksFor(agent) {
+		if p.certified && (p.Open || p.agents.Has(agent)) {
+			return fmt.Errorf("%w: agent %s is no name of the client certificate, which has %q", fault.ErrDenied, limit.Quote(agent), p.names)
+		}
+		return fmt.Errorf("%w: key %s does not speak for agent %s", fault.ErrDenied, p.Name, limit.Quote(agent))
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package authn
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type held struct {
 
 // hold has a stream end once its key is no longer good: within a second of its being revoked on any server, or of its
 // own end. release is to be called when the stream is over.
-func (k *keyring) hold(ctx context.Context, secret string) (_ context.Context, release func()) {
+func (k *Keyring) hold(ctx context.Context, secret string) (_ context.Context, release func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	h := &held{hash: sha256.Sum256([]byte(secret)), secret: secret != "", end: end}
 	k.mu.Lock()
@@ -33,8 +33,8 @@ func (k *keyring) hold(ctx context.Context, secret string) (_ context.Context, r
 	}
 }
 
-// sweep ends the streams whose keys are no longer good.
-func (k *keyring) sweep() {
+// Sweep ends the streams whose keys are no longer good.
+func (k *Keyring) Sweep() {
 	k.mu.RLock()
 	streams := maps.Clone(k.streams)
 	k.mu.RUnlock()
@@ -48,8 +48,16 @@ func (k *keyring) sweep() {
 // usedEvery is how precisely it is known when a key was last used, and how often that is written.
 const usedEvery = time.Minute
 
-// flushUsed writes when keys were used since the last call, all at once.
-func (k *keyring) flushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error {
+// FlushUsed writes when keys were used since the last time, all at once, if a minute has passed. What fails is tried again by the next.
+func (k *Keyring) FlushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error {
+	if time.Since(k.flushed) < usedEvery {
+		return nil
+	}
+	k.flushed = time.Now()
+	return k.flushUsed(ctx, write)
+}
+
+func (k *Keyring) flushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error {
 	used := make(map[string]time.Time)
 	k.mu.RLock()
 	for _, c := range k.byHash {

@@ -34,7 +34,7 @@ var (
 	errFault = errors.New("no such fault")
 )
 
-// allFaults is every fault, in the order of the table in docs/reliability.md.
+// allFaults is every fault, lane by lane.
 var allFaults = slices.Concat(gatewayFaults, serverFaults, networkFaults, redisFaults, postgresFaults)
 
 // plan is what a seed says: the faults of each lane, in order, more than there is time

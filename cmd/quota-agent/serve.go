@@ -170,7 +170,7 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		ready, reason := readiness(quota.Pulse()) // asked for every few seconds, it visits no buckets
+		ready, reason := readiness(quota.Stats())
 		code := http.StatusOK
 		if !ready {
 			code = http.StatusServiceUnavailable

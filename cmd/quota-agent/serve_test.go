@@ -97,10 +97,10 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	}
 }
 
-// An agent is ready once it knows a policy, and stays so out of contact. Its pulse says both.
+// An agent is ready once it knows a policy, and stays so out of contact. Its stats say both.
 func TestReadiness(t *testing.T) {
 	for _, c := range []struct {
-		pulse  client.Stats
+		stats  client.Stats
 		ready  bool
 		reason string
 	}{
@@ -109,8 +109,8 @@ func TestReadiness(t *testing.T) {
 		{client.Stats{PolicyVersion: 1}, true, ""},
 		{client.Stats{PolicyVersion: 1, Lost: true}, true, "out of contact"},
 	} {
-		if ready, reason := readiness(c.pulse); ready != c.ready || !strings.Contains(reason, c.reason) {
-			t.Errorf("%+v: got %v %q, want %v %q", c.pulse, ready, reason, c.ready, c.reason)
+		if ready, reason := readiness(c.stats); ready != c.ready || !strings.Contains(reason, c.reason) {
+			t.Errorf("%+v: got %v %q, want %v %q", c.stats, ready, reason, c.ready, c.reason)
 		}
 	}
 }

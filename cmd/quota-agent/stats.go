@@ -24,71 +24,77 @@ var (
 		"Units that a shadow limit, or the shadow policy's, would have denied.", []string{"limit", "policy"}, nil)
 )
 
+// snapshot is all that figures are of.
+type snapshot struct {
+	client.Stats
+	client.Counts
+}
+
 type figure struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(client.Stats) float64
+	value func(snapshot) float64
 }
 
 func newStats(c *client.Client) *stats {
 	s := &stats{client: c}
-	counter := func(name, help string, value func(client.Stats) int64) {
+	counter := func(name, help string, value func(snapshot) int64) {
 		s.figures = append(s.figures, figure{
 			prometheus.NewDesc("quota_client_"+name+"_total", help, nil, nil), prometheus.CounterValue,
-			func(s client.Stats) float64 { return float64(value(s)) },
+			func(s snapshot) float64 { return float64(value(s)) },
 		})
 	}
-	gauge := func(name, help string, value func(client.Stats) float64) {
+	gauge := func(name, help string, value func(snapshot) float64) {
 		s.figures = append(s.figures, figure{
 			prometheus.NewDesc("quota_client_"+name, help, nil, nil), prometheus.GaugeValue, value,
 		})
 	}
-	counter("admitted_units", "Units admitted, one count for each limit that held them.", func(s client.Stats) int64 { return s.Admitted })
-	counter("denied_units", "Units denied, one count for each limit that denied them.", func(s client.Stats) int64 { return s.Denied })
-	counter("overage_units", "Units admitted above a soft limit.", func(s client.Stats) int64 { return s.Overage })
-	counter("billed_units", "Units admitted that are reported to the ledger.", func(s client.Stats) int64 { return s.Billed })
-	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s client.Stats) int64 { return s.Unaccounted })
-	counter("waited_requests", "Requests that had to wait for the server.", func(s client.Stats) int64 { return s.Waited })
-	counter("unknown_requests", "Requests decided without a policy.", func(s client.Stats) int64 { return s.Unknown })
-	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s client.Stats) int64 { return s.Refused })
-	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s client.Stats) int64 { return s.Deadlined })
-	counter("crowded_requests", "Requests denied because too much is held already.", func(s client.Stats) int64 { return s.Crowded })
-	counter("evicted_buckets", "Buckets that were given up before they were idle, to make room for others'.", func(s client.Stats) int64 { return s.Evicted })
-	counter("expired_reservations", "Reservations that nobody ended in time.", func(s client.Stats) int64 { return s.Expired })
-	counter("renew_calls", "Renew calls sent.", func(s client.Stats) int64 { return s.RenewCalls })
-	counter("renew_failures", "Renew calls that failed.", func(s client.Stats) int64 { return s.RenewFailed })
-	counter("settle_calls", "Settle calls sent.", func(s client.Stats) int64 { return s.SettleCalls })
-	counter("settle_failures", "Settle calls that failed.", func(s client.Stats) int64 { return s.SettleFailed })
-	counter("renewed_buckets", "Buckets renewed, repeats included.", func(s client.Stats) int64 { return s.Renewals })
-	gauge("renewal_window", "Renewals that may be under way at once; small where the server is slower than its agents ask.", func(s client.Stats) float64 { return float64(s.Window) })
-	gauge("pressing_buckets", "Buckets that requests asked to be renewed, and that wait for a place in the window.", func(s client.Stats) float64 { return float64(s.Pressing) })
-	gauge("renewal_strain", "How many times as long as it should what is asked of the server takes, 1 to 16, or, up to 4, as much as they are worth renewals cost: leases last as many times as long.", func(s client.Stats) float64 { return s.Strain })
-	counter("settled_units", "Units that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsSettled })
-	gauge("pending_units", "Units not yet acknowledged.", func(s client.Stats) float64 { return float64(s.UnitsPending) })
-	gauge("pending_reports", "Reports not yet acknowledged.", func(s client.Stats) float64 { return float64(s.ReportsPending) })
-	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s client.Stats) float64 { return float64(s.UnitsAside) })
-	counter("recovered_units", "Units of earlier starts, found in the journal, that the ledger acknowledged.", func(s client.Stats) int64 { return s.UnitsRecovered })
-	gauge("to_recover_units", "Units of earlier starts that wait for it.", func(s client.Stats) float64 { return float64(s.UnitsToRecover) })
-	counter("unjournalled_buckets", "Buckets that found no room in the journal.", func(s client.Stats) int64 { return s.Unjournalled })
-	counter("resent_units", "Units that a ledger that went back had forgotten, settled again from the journal.", func(s client.Stats) int64 { return s.UnitsResent })
-	gauge("forgotten_units", "Units that the ledger acknowledged and has forgotten, and that cannot be sent again.", func(s client.Stats) float64 { return float64(s.UnitsForgotten) })
-	gauge("journal_refused_bytes", "Bytes of the journal that did not verify under its secret at the start, kept aside.", func(s client.Stats) float64 { return float64(s.JournalRefused) })
-	gauge("journal_void", "1 once the journal cannot be written: a kill loses what is not settled.", func(s client.Stats) float64 {
+	counter("admitted_units", "Units admitted, one count for each limit that held them.", func(s snapshot) int64 { return s.Admitted })
+	counter("denied_units", "Units denied, one count for each limit that denied them.", func(s snapshot) int64 { return s.Denied })
+	counter("overage_units", "Units admitted above a soft limit.", func(s snapshot) int64 { return s.Overage })
+	counter("billed_units", "Units admitted that are reported to the ledger.", func(s snapshot) int64 { return s.Billed })
+	counter("unaccounted_units", "Units admitted that no ledger will show.", func(s snapshot) int64 { return s.Unaccounted })
+	counter("waited_requests", "Requests that had to wait for the server.", func(s snapshot) int64 { return s.Waited })
+	counter("unknown_requests", "Requests decided without a policy.", func(s snapshot) int64 { return s.Unknown })
+	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s snapshot) int64 { return s.Refused })
+	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s snapshot) int64 { return s.Deadlined })
+	counter("crowded_requests", "Requests denied because too much is held already.", func(s snapshot) int64 { return s.Crowded })
+	counter("evicted_buckets", "Buckets that were given up before they were idle, to make room for others'.", func(s snapshot) int64 { return s.Evicted })
+	counter("expired_reservations", "Reservations that nobody ended in time.", func(s snapshot) int64 { return s.Expired })
+	counter("renew_calls", "Renew calls sent.", func(s snapshot) int64 { return s.RenewCalls })
+	counter("renew_failures", "Renew calls that failed.", func(s snapshot) int64 { return s.RenewFailed })
+	counter("settle_calls", "Settle calls sent.", func(s snapshot) int64 { return s.SettleCalls })
+	counter("settle_failures", "Settle calls that failed.", func(s snapshot) int64 { return s.SettleFailed })
+	counter("renewed_buckets", "Buckets renewed, repeats included.", func(s snapshot) int64 { return s.Renewals })
+	gauge("renewal_window", "Renewals that may be under way at once; small where the server is slower than its agents ask.", func(s snapshot) float64 { return float64(s.Window) })
+	gauge("pressing_buckets", "Buckets that requests asked to be renewed, and that wait for a place in the window.", func(s snapshot) float64 { return float64(s.Pressing) })
+	gauge("renewal_strain", "How many times as long as it should what is asked of the server takes, 1 to 16, or, up to 4, as much as they are worth renewals cost: leases last as many times as long.", func(s snapshot) float64 { return s.Strain })
+	counter("settled_units", "Units that the ledger acknowledged.", func(s snapshot) int64 { return s.UnitsSettled })
+	gauge("pending_units", "Units not yet acknowledged.", func(s snapshot) float64 { return float64(s.UnitsPending) })
+	gauge("pending_reports", "Reports not yet acknowledged.", func(s snapshot) float64 { return float64(s.ReportsPending) })
+	gauge("aside_units", "Units in reports of fenced epochs, which an operator has to place.", func(s snapshot) float64 { return float64(s.UnitsAside) })
+	counter("recovered_units", "Units of earlier starts, found in the journal, that the ledger acknowledged.", func(s snapshot) int64 { return s.UnitsRecovered })
+	gauge("to_recover_units", "Units of earlier starts that wait for it.", func(s snapshot) float64 { return float64(s.UnitsToRecover) })
+	counter("unjournalled_buckets", "Buckets that found no room in the journal.", func(s snapshot) int64 { return s.Unjournalled })
+	counter("resent_units", "Units that a ledger that went back had forgotten, settled again from the journal.", func(s snapshot) int64 { return s.UnitsResent })
+	gauge("forgotten_units", "Units that the ledger acknowledged and has forgotten, and that cannot be sent again.", func(s snapshot) float64 { return float64(s.UnitsForgotten) })
+	gauge("journal_refused_bytes", "Bytes of the journal that did not verify under its secret at the start, kept aside.", func(s snapshot) float64 { return float64(s.JournalRefused) })
+	gauge("journal_void", "1 once the journal cannot be written: a kill loses what is not settled.", func(s snapshot) float64 {
 		if s.Journal != "" {
 			return 1
 		}
 		return 0
 	})
-	gauge("reserved_units", "Units of live reservations.", func(s client.Stats) float64 { return float64(s.UnitsReserved) })
-	gauge("buckets", "Buckets held.", func(s client.Stats) float64 { return float64(s.Buckets) })
-	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s client.Stats) float64 { return float64(s.PolicyVersion) })
-	gauge("switch_file_broken", "1 while the switch file has a fault and what it said before holds.", func(s client.Stats) float64 {
+	gauge("reserved_units", "Units of live reservations.", func(s snapshot) float64 { return float64(s.UnitsReserved) })
+	gauge("buckets", "Buckets held.", func(s snapshot) float64 { return float64(s.Buckets) })
+	gauge("policy_version", "Policy version in force here; 0 while none is known.", func(s snapshot) float64 { return float64(s.PolicyVersion) })
+	gauge("switch_file_broken", "1 while the switch file has a fault and what it said before holds.", func(s snapshot) float64 {
 		if s.SwitchFile != "" {
 			return 1
 		}
 		return 0
 	})
-	gauge("lost", "1 while the server is out of contact.", func(s client.Stats) float64 {
+	gauge("lost", "1 while the server is out of contact.", func(s snapshot) float64 {
 		if s.Lost {
 			return 1
 		}
@@ -110,7 +116,7 @@ func (s *stats) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s *stats) Collect(to chan<- prometheus.Metric) {
-	now := s.client.Stats()
+	now := snapshot{s.client.Stats(), s.client.Counts()}
 	for i := range s.figures {
 		f := &s.figures[i]
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(now))

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
@@ -193,7 +194,7 @@ type leader struct {
 // newLeader returns one with nothing of a message in hand.
 func newLeader(s *stream) *leader {
 	l := &leader{Context: s.ctx, stream: s}
-	l.asking = client.BeforeWait(l, l.part)
+	l.asking = handover.BeforeWait(l, l.part)
 	return l
 }
 

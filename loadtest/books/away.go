@@ -97,7 +97,7 @@ func away(ctx context.Context, o options) (err error) {
 		if err := c.Close(ctx); err != nil {
 			return err
 		}
-		billed += c.Stats().Billed
+		billed += c.Counts().Billed
 	}
 	if err := s.folded(ctx); err != nil {
 		return err

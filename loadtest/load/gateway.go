@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -73,7 +74,7 @@ type worker struct {
 
 // drive makes requests until ctx ends. A request that waits for the server is not cut short.
 func (w *worker) drive(ctx context.Context, g *gateway, d decider, l *load) {
-	asking := client.BeforeWait(context.WithoutCancel(ctx), func() { w.wait(g, l) })
+	asking := handover.BeforeWait(context.WithoutCancel(ctx), func() { w.wait(g, l) })
 	for ctx.Err() == nil {
 		<-g.turn
 		w.away = false

@@ -27,7 +27,7 @@ func (l *load) recordBytes() (n int64) {
 }
 
 func (l *load) buckets(clients []*client.Client) (n int64) {
-	for _, s := range pulses(clients) {
+	for _, s := range statsOf(clients) {
 		n += s.Buckets
 	}
 	return n
@@ -67,12 +67,12 @@ type counted struct {
 	decided int64
 }
 
-// pulses asks all clients at once: each answers when its loop comes to it.
-func pulses(clients []*client.Client) []client.Stats {
+// statsOf asks all clients at once: each answers when its loop comes to it.
+func statsOf(clients []*client.Client) []client.Stats {
 	all := make([]client.Stats, len(clients))
 	var group sync.WaitGroup
 	for i, c := range clients {
-		group.Go(func() { all[i] = c.Pulse() })
+		group.Go(func() { all[i] = c.Stats() })
 	}
 	group.Wait()
 	return all
@@ -84,7 +84,7 @@ func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapsh
 	for i, c := range clients {
 		group.Go(func() {
 			g := l.gateways[i]
-			s.gateways[i] = counted{Stats: c.Pulse(), at: time.Now(), decided: g.allowed.Load() + g.refused.Load()}
+			s.gateways[i] = counted{Stats: c.Stats(), at: time.Now(), decided: g.allowed.Load() + g.refused.Load()}
 		})
 	}
 	if l.Observe != nil {

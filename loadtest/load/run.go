@@ -243,7 +243,7 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	changed := make(chan error, 1)
 	group.Go(func() { changed <- l.changePlans(running, plans) })
 	result.WarmSeconds = l.warm(ctx, func() (renewals, decisions float64) {
-		for _, s := range pulses(clients) {
+		for _, s := range statsOf(clients) {
 			renewals += float64(s.Renewals)
 		}
 		for i := range l.gateways {
@@ -432,7 +432,7 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 				return fmt.Errorf("load: gateway %d: %w", i, err)
 			}
 			clients[i] = g
-			if g.Pulse().PolicyVersion == 0 {
+			if g.Stats().PolicyVersion == 0 {
 				return fmt.Errorf("load: gateway %d: no policy from %s", i, c.Target)
 			}
 			return nil

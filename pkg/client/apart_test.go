@@ -23,7 +23,7 @@ func TestAFleetThatBeginsReportsApart(t *testing.T) {
 		for slices.Contains(next, 0) && time.Since(began) < 2*interval {
 			time.Sleep(time.Second)
 			for i, c := range gateways {
-				switch calls := c.Pulse().SettleCalls; {
+				switch calls := c.Stats().SettleCalls; {
 				case calls == 0 && time.Since(began) > 4*time.Second:
 					t.Fatalf("gateway %d gave no sign of life in %v", i, time.Since(began))
 				case calls > 1 && next[i] == 0:

@@ -62,8 +62,11 @@ type Client struct {
 	closing  chan closeRequest
 	policied chan struct{} // closed with the first policy
 	done     chan struct{} // closed when all has ended
-	final    Stats         // written before done is closed
-	finalErr error
+
+	// Written before done is closed.
+	final       Stats
+	finalCounts Counts
+	finalErr    error
 
 	requests    sync.Pool // of *request, to be used again
 	reserved    reservations
@@ -235,8 +238,7 @@ func (c *Client) ask(f func(*loop)) bool {
 	}
 }
 
-// Stats returns a snapshot. It visits every bucket, of which a million take a second, and nothing is renewed meanwhile: for
-// metrics and tests, not for each request.
+// Stats returns a snapshot. It takes some microseconds, however many buckets there are.
 func (c *Client) Stats() Stats {
 	var s Stats
 	if !c.ask(func(l *loop) { s = l.stats() }) {
@@ -245,15 +247,14 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// Pulse is Stats without what each bucket has to be asked for: Admitted, Denied, Billed, Overage and Trials are empty. It takes some
-// microseconds, however many buckets there are.
-func (c *Client) Pulse() Stats {
-	var s Stats
-	if !c.ask(func(l *loop) { s = l.pulse() }) {
-		s = c.final
-		s.Admitted, s.Denied, s.Billed, s.Overage, s.Trials = 0, 0, 0, 0, nil
+// Counts returns what was decided so far. It visits every bucket, of which a million take a second, and nothing is renewed
+// meanwhile: for metrics and tests.
+func (c *Client) Counts() Counts {
+	var n Counts
+	if !c.ask(func(l *loop) { n = l.counts() }) {
+		n = c.finalCounts
 	}
-	return s
+	return n
 }
 
 type closeRequest struct {

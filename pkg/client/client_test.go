@@ -80,7 +80,7 @@ func TestAdmitsTheBurstAndBillsIt(t *testing.T) {
 		if d := c.Allow(context.Background(), tenant("a")); d.Allowed || d.Reason != ReasonClosed {
 			t.Errorf("after Close: %+v, want denied as closed", d)
 		}
-		if st := c.Stats(); st.UnitsSettled != 25 || st.Admitted != 25 || st.Denied != 35 {
+		if st := c.Stats(); st.UnitsSettled != 25 || c.Counts().Admitted != 25 || c.Counts().Denied != 35 {
 			t.Errorf("stats %+v, want 25 settled, 25 admitted, 35 denied", st)
 		}
 	})

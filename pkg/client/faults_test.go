@@ -169,8 +169,8 @@ func TestServerAwayAndBack(t *testing.T) {
 		admitted += got
 		shut(t, c)
 		st := c.Stats()
-		if got := s.billed(nil); got != st.Billed || st.UnitsPending != 0 {
-			t.Errorf("the ledger has %d units, the client admitted %d, %d pending", got, st.Billed, st.UnitsPending)
+		if got := s.billed(nil); got != c.Counts().Billed || st.UnitsPending != 0 {
+			t.Errorf("the ledger has %d units, the client admitted %d, %d pending", got, c.Counts().Billed, st.UnitsPending)
 		}
 		_ = admitted
 	})

@@ -60,7 +60,7 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 		if got := s.billed(nil); got != admitted {
 			t.Errorf("the ledger has %d units, %d were admitted", got, admitted)
 		}
-		if st := c.Stats(); st.Admitted != 3*admitted || st.Denied != 0 {
+		if st := c.Counts(); st.Admitted != 3*admitted || st.Denied != 0 {
 			t.Errorf("admitted %d and denied %d by three limits, want %d and none", st.Admitted, st.Denied, 3*admitted)
 		}
 	})
@@ -146,7 +146,7 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 		if taken > 4 { // those before the tokens say that there are none, which put back what they took
 			t.Errorf("%d of 1,000 denied requests took of another limit", taken)
 		}
-		if n := c.Stats().Denied; n != 1000 {
+		if n := c.Counts().Denied; n != 1000 {
 			t.Errorf("%d denials are counted of 1,000", n)
 		}
 		got := 0
@@ -184,7 +184,7 @@ func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
 		if n := taken.Load(); n > each*callers/100 {
 			t.Errorf("%d of %d denied requests took of another limit", n, each*callers)
 		}
-		if n := c.Stats().Denied; n != each*callers {
+		if n := c.Counts().Denied; n != each*callers {
 			t.Errorf("%d denials are counted of %d", n, each*callers)
 		}
 	})

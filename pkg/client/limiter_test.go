@@ -60,7 +60,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 			t.Errorf("admitted %d, want at most %d", admitted, most)
 		}
 		c.ask(func(l *loop) { l.collect() })
-		if st := c.Stats(); st.Denied != denied || st.Admitted != admitted {
+		if st := c.Counts(); st.Denied != denied || st.Admitted != admitted {
 			t.Errorf("counted %d admitted and %d denied, want %d and %d", st.Admitted, st.Denied, admitted, denied)
 		}
 

@@ -167,7 +167,7 @@ func (c *Client) run() {
 			cancel()
 			l.drain()
 			err = errors.Join(err, l.endKeeper())
-			c.final, c.finalErr = l.stats(), err
+			c.final, c.finalCounts, c.finalErr = l.stats(), l.counts(), err
 			r.done <- err
 			return
 		}
@@ -563,23 +563,22 @@ func retryIn(fails int, first, last time.Duration) time.Duration {
 	return jitter(d*3/4, 1./3)
 }
 
-func (l *loop) stats() Stats {
+// counts visits every bucket.
+func (l *loop) counts() Counts {
 	sum := l.count.decided
 	sum.trials = maps.Clone(sum.trials)
 	l.c.reg.Each(sum.add)
-	s := l.pulse()
-	s.Admitted, s.Denied, s.Billed, s.Overage = sum.admitted, sum.denied, sum.billed, sum.overage
+	n := Counts{Admitted: sum.admitted, Denied: sum.denied, Billed: sum.billed, Overage: sum.overage}
 	for k, t := range sum.trials {
-		s.Trials = append(s.Trials, Trial{Limit: k.limit, Version: k.version, Admitted: t.admitted, WouldDeny: t.denied})
+		n.Trials = append(n.Trials, Trial{Limit: k.limit, Version: k.version, Admitted: t.admitted, WouldDeny: t.denied})
 	}
-	slices.SortFunc(s.Trials, func(a, b Trial) int {
+	slices.SortFunc(n.Trials, func(a, b Trial) int {
 		return cmp.Or(strings.Compare(a.Limit, b.Limit), btoi(a.Version)-btoi(b.Version))
 	})
-	return s
+	return n
 }
 
-// pulse is stats without what buckets have to be asked for.
-func (l *loop) pulse() Stats {
+func (l *loop) stats() Stats {
 	c, o := l.c, l.outbox.State()
 	s := Stats{
 		Waited:  c.waited.Load(),

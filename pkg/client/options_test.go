@@ -44,7 +44,7 @@ func TestSoftWithCap(t *testing.T) {
 		if reasons[ReasonLimit] != 100 || reasons[ReasonOverage] != 20 || reasons[255] != 80 {
 			t.Errorf("%v, want 100 within the limit, 20 above it, 80 denied", reasons)
 		}
-		if st := c.Stats(); st.Admitted != 120 || st.Overage != 20 || st.Denied != 80 || st.Billed != 120 {
+		if st := c.Counts(); st.Admitted != 120 || st.Overage != 20 || st.Denied != 80 || st.Billed != 120 {
 			t.Errorf("stats %+v, want 120 admitted and billed, 20 of them overage, 80 denied", st)
 		}
 		shut(t, c)
@@ -142,7 +142,7 @@ func TestShadowLimit(t *testing.T) {
 			t.Errorf("allowed by %q, want by requests", d.Limit())
 		}
 		time.Sleep(time.Second)
-		st := c.Stats()
+		st := c.Counts()
 		if len(st.Trials) != 1 || st.Trials[0] != (Trial{Limit: "tried", Admitted: 10, WouldDeny: 51}) {
 			t.Errorf("trials %+v, want 10 admitted by tried and 51 it would have denied", st.Trials)
 		}
@@ -172,7 +172,7 @@ func TestShadowLimitOfAShadowVersion(t *testing.T) {
 			time.Sleep(time.Microsecond) // the shadow's buckets are answered
 		}
 		time.Sleep(100 * time.Millisecond)
-		for _, tr := range c.Stats().Trials {
+		for _, tr := range c.Counts().Trials {
 			if tr.Limit == "requests" && (tr.Admitted != 30 || tr.WouldDeny != 70) {
 				t.Errorf("requests: %+v, want 30 admitted and 70 denied, whatever the shadow limit has", tr)
 			}
@@ -180,7 +180,7 @@ func TestShadowLimitOfAShadowVersion(t *testing.T) {
 				t.Errorf("extra: %+v, want 5 admitted", tr)
 			}
 		}
-		if n := len(c.Stats().Trials); n != 2 {
+		if n := len(c.Counts().Trials); n != 2 {
 			t.Errorf("%d limits on trial, want 2", n)
 		}
 		shut(t, c)
@@ -205,7 +205,7 @@ func TestShadowVersion(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		trials := make(map[string]Trial)
-		for _, tr := range c.Stats().Trials {
+		for _, tr := range c.Counts().Trials {
 			trials[fmt.Sprint(tr.Limit, tr.Version)] = tr
 		}
 		if tr := trials["extratrue"]; tr.Admitted != 30 || tr.WouldDeny < 60 {
@@ -401,7 +401,7 @@ func TestSoftLimitsOnTrial(t *testing.T) {
 			"endless":  {Limit: "endless", Version: true, Admitted: 30},
 			"extra":    {Limit: "extra", Version: true, Admitted: 30},
 		}
-		for _, tr := range c.Stats().Trials {
+		for _, tr := range c.Counts().Trials {
 			if tr != want[tr.Limit] {
 				t.Errorf("%+v, want %+v", tr, want[tr.Limit])
 			}

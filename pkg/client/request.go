@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -152,7 +151,7 @@ func (r *request) end() {
 		c.waiting.Add(-1)
 	}
 	if r.waiting > 0 {
-		return // BeforeWait's function panicked: a bucket has waiters of it
+		return // handover.BeforeWait's function panicked: a bucket has waiters of it
 	}
 	clear(r.attrs)
 	clear(r.holds[:cap(r.holds)])
@@ -161,20 +160,4 @@ func (r *request) end() {
 		answers: r.answers, spare: r.spare, timer: r.timer,
 	}
 	c.requests.Put(r)
-}
-
-type beforeWaitKey struct{}
-
-// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn: once, on the
-// goroutine that asks, when the attributes were copied. It is for servers that
-// decide many requests on one goroutine, and go on with another when one of them waits. A decision that does not wait
-// does not look at it.
-func BeforeWait(ctx context.Context, f func()) context.Context {
-	return context.WithValue(ctx, beforeWaitKey{}, f)
-}
-
-// before returns what a context's decisions call before they wait.
-func before(ctx context.Context) func() {
-	f, _ := ctx.Value(beforeWaitKey{}).(func())
-	return f
 }

@@ -41,7 +41,7 @@ func TestReserve(t *testing.T) {
 		if got := s.billed(nil); got != 0 {
 			t.Errorf("%d units are billed of a reservation, want none", got)
 		}
-		if st := c.Stats(); st.Reservations != 1 || st.UnitsReserved != 50 || st.Admitted != 0 {
+		if st := c.Stats(); st.Reservations != 1 || st.UnitsReserved != 50 || c.Counts().Admitted != 0 {
 			t.Errorf("stats %+v, want one reservation of 50 units", st)
 		}
 		if err := r.Commit(-1); !errors.Is(err, ErrCost) {

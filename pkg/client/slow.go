@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -24,7 +25,7 @@ const (
 // last of holds unless it was not asked. The others' units are in hand.
 func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, state asked) Decision {
 	r := c.request(n, a)
-	r.before = before(ctx)
+	r.before = handover.Of(ctx)
 	for _, h := range holds {
 		r.hold(h, true, h.item.Hold)
 	}
@@ -58,7 +59,7 @@ func (c *Client) begun(ctx context.Context, r *request) Decision {
 		c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
-	r.before = before(ctx)
+	r.before = handover.Of(ctx)
 	return c.decide(ctx, r)
 }
 

@@ -2,16 +2,19 @@ package client
 
 import "time"
 
-// Stats is a snapshot of counts since Dial, and of what is held now. Units are
-// units of cost, not requests.
-type Stats struct {
-	// What was decided, as the cells have it: requests under way may be missing.
+// Counts is what was decided since Dial, in units of cost. Requests under way may be missing.
+type Counts struct {
 	Admitted int64 // units admitted, one count for each limit that held them
 	Denied   int64 // units denied, likewise
 	Billed   int64 // units admitted that are reported to the ledger: once each
 	Overage  int64 // units of Admitted that were above a soft limit
 	// Trials has what limits that only try would have done, by name: one count for each limit.
 	Trials []Trial
+}
+
+// Stats is a snapshot of the client's work since Dial, and of what it holds now. Units are
+// units of cost, not requests.
+type Stats struct {
 	Waited int64 // requests that had to wait for the server
 	// Requests denied for another reason than a limit.
 	Unknown, Refused, Deadlined, Crowded int64

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -25,8 +26,8 @@ type Request struct {
 // A request of 0 units asks whether one unit would be allowed, before the others take theirs. One that no limit holds is allowed, whether or
 // not it names a tenant. Limits of slots are left out, for nobody tells when the requests end.
 func (c *Client) AllowTogether(ctx context.Context, requests []Request) []Decision {
-	if f := before(ctx); f != nil {
-		ctx = BeforeWait(ctx, sync.OnceFunc(f))
+	if f := handover.Of(ctx); f != nil {
+		ctx = handover.BeforeWait(ctx, sync.OnceFunc(f))
 	}
 	parts := make([]part, len(requests))
 	decisions := make([]Decision, len(requests))
@@ -86,7 +87,7 @@ type part struct {
 
 func newPart(ctx context.Context, c *Client, of *Request) part {
 	r := c.request(of.Units, attributesOf(of.Attributes))
-	r.together, r.endless, r.before = true, true, before(ctx)
+	r.together, r.endless, r.before = true, true, handover.Of(ctx)
 	return part{c: c, r: r}
 }
 

@@ -99,7 +99,7 @@ func TestSlotsQueueBounds(t *testing.T) {
 			t.Errorf("after it ended: %d, want 200", code)
 		}
 		shut(t, c)
-		if st := c.Stats(); st.Admitted != 2 || st.Denied != 2 {
+		if st := c.Counts(); st.Admitted != 2 || st.Denied != 2 {
 			t.Errorf("%d starts and %d denied, want 2 and 2", st.Admitted, st.Denied)
 		}
 	})
@@ -192,7 +192,7 @@ func TestWaitPaces(t *testing.T) {
 						break
 					}
 				}
-				if st := c.Stats(); st.Admitted != 20 || st.Denied != 0 {
+				if st := c.Counts(); st.Admitted != 20 || st.Denied != 0 {
 					t.Errorf("%d admitted and %d denied, want 20 and 0", st.Admitted, st.Denied)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -253,7 +253,7 @@ func TestSwitchReleasesWhoWaits(t *testing.T) {
 		}
 		a.Done()
 		shut(t, c)
-		if st := c.Stats(); st.Admitted != 3 || st.Denied != 0 {
+		if st := c.Counts(); st.Admitted != 3 || st.Denied != 0 {
 			t.Errorf("%d starts and %d denied, want 3 and 0", st.Admitted, st.Denied)
 		}
 	})

@@ -83,7 +83,7 @@ func (f *fleet) settled() {
 	for name, c := range f.running {
 		eventually(f.t, name+" has settled all", func() bool {
 			s := c.Stats()
-			return s.UnitsPending == 0 && s.UnitsSettled+s.UnitsRecovered >= s.Billed
+			return s.UnitsPending == 0 && s.UnitsSettled+s.UnitsRecovered >= c.Counts().Billed
 		}, func() any { return c.Stats() })
 	}
 }

@@ -38,7 +38,7 @@ func (leases) Renew(_ context.Context, r *quotav1.RenewRequest) (*quotav1.RenewR
 	answer := &quotav1.RenewResponse{PolicyVersion: 1}
 	slow := false
 	for _, n := range r.Renewals {
-		g := &quotav1.Grant{Status: quotav1.Grant_GRANTED, Number: n.Number, Tokens: 1 << 30, Remaining: 1 << 30, TtlMs: 600_000, PolicyVersion: 1}
+		g := &quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, Number: n.Number, Tokens: 1 << 30, Remaining: 1 << 30, TtlMs: 600_000, PolicyVersion: 1}
 		if n.Tenant == "poor" {
 			g.Tokens, g.Remaining, g.DenyForMs = 0, 0, g.TtlMs
 		}
@@ -57,8 +57,8 @@ func (leases) Renew(_ context.Context, r *quotav1.RenewRequest) (*quotav1.RenewR
 
 func (leases) Watch(_ *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer) error {
 	p := &quotav1.Policy{Version: 1, SlotSeconds: 300, Plans: []*quotav1.Plan{{Name: "free", Limits: []*quotav1.Limit{{
-		Name: "requests", Algorithm: quotav1.Limit_TOKEN_BUCKET, EpsilonPpm: 50_000, Meter: "requests",
-		Rate: &quotav1.Rate{Units: 1000, Micros: 60_000_000}, Burst: 1 << 29,
+		Name: "requests", Algorithm: quotav1.Limit_ALGORITHM_TOKEN_BUCKET, EpsilonPpm: 50_000, Meter: "requests",
+		Rate: &quotav1.Rate{Units: 1000, PeriodUs: 60_000_000}, Burst: 1 << 29,
 	}}}}}
 	if err := s.Send(&quotav1.WatchResponse{Policy: p}); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (leases) Watch(_ *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer)
 func (leases) Settle(_ context.Context, r *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
 	answer := &quotav1.SettleResponse{}
 	for _, r := range r.Reports {
-		answer.Receipts = append(answer.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
+		answer.Receipts = append(answer.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_STATUS_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
 	}
 	return answer, nil
 }
@@ -558,7 +558,7 @@ func TestGeneratedCodeAsks(t *testing.T) {
 				}
 			}
 		}
-		if want := "true LIMIT requests 1000 60000000\nfalse LIMIT requests 1000 60000000\n"; said[0]+said[1] != want {
+		if want := "true REASON_LIMIT requests 1000 60000000\nfalse REASON_LIMIT requests 1000 60000000\n"; said[0]+said[1] != want {
 			t.Errorf("got %s, want %s", said[0]+said[1], want)
 		}
 		if err := stream.CloseSend(); err != nil {
@@ -590,15 +590,15 @@ func TestMessageOfManyQuestions(t *testing.T) {
 			for id := range uint64(rng.IntN(48) + 1) {
 				q := &quotav1.Question{Id: id}
 				tenant := "acme"
-				switch want[id] = "true LIMIT"; rng.IntN(8) {
+				switch want[id] = "true REASON_LIMIT"; rng.IntN(8) {
 				case 0:
-					tenant, want[id] = "poor", "false LIMIT"
+					tenant, want[id] = "poor", "false REASON_LIMIT"
 				case 1:
-					q.Units, want[id] = proto.Int64(-1), "false INVALID"
+					q.Units, want[id] = proto.Int64(-1), "false REASON_INVALID"
 				case 2: // nobody has asked of it, and so it waits
 					tenant = fmt.Sprintf("new-%d-%d", round, id)
 				case 3:
-					want[id] = "false NO_TENANT"
+					want[id] = "false REASON_NO_TENANT"
 					request.Questions = append(request.Questions, q)
 					continue
 				}
@@ -635,20 +635,23 @@ func TestMessageOfManyQuestions(t *testing.T) {
 	})
 }
 
-// Every reason is a word of the protocol, under the same number.
+// Every reason is a word of the protocol, under the number that follows its own: the protocol's 0 is UNSPECIFIED.
 func TestReasonsAreTheProtocols(t *testing.T) {
 	for number, name := range quotav1.Answer_Reason_name {
-		if got, want := client.Reason(number).String(), wordOf(name); got != want {
+		if number == 0 {
+			continue // UNSPECIFIED
+		}
+		if got, want := client.Reason(number-1).String(), wordOf(name); got != want {
 			t.Errorf("%d: %s here, %s in the protocol", number, got, want)
 		}
 	}
-	if s := client.Reason(len(quotav1.Answer_Reason_name)).String(); s != "reason" {
+	if s := client.Reason(len(quotav1.Answer_Reason_name) - 1).String(); s != "reason" {
 		t.Errorf("the protocol lacks %q", s)
 	}
 }
 
 func wordOf(name string) string {
-	b := []byte(name)
+	b := []byte(strings.TrimPrefix(name, "REASON_"))
 	for i, c := range b {
 		if c == '_' {
 			b[i] = '-'

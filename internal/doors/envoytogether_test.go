@@ -66,7 +66,7 @@ func (n *envoyNode) end(tenants ...string) []map[string][2]int64 {
 	defer conn.Close()
 	var all []map[string][2]int64
 	for _, tenant := range tenants {
-		answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(ctx, &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_LIMIT})
+		answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(ctx, &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_BY_LIMIT})
 		if err != nil {
 			n.t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestEveryDoorAnswersAsTheTableSays(t *testing.T) {
 	reasons := 0
 	for reason := client.Reason(0); reason.String() != "reason"; reason++ {
 		word := reason.String()
-		if name := quotav1.Answer_Reason_name[int32(reason)]; strings.ReplaceAll(strings.ToLower(name), "_", "-") != word {
+		if name := quotav1.Answer_Reason_name[int32(reason)+1]; strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "REASON_")), "_", "-") != word {
 			t.Errorf("%s: thin clients are told %s", word, name)
 		}
 		if reason == client.ReasonUnlimited || reason == client.ReasonOverage {

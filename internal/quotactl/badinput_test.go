@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 		{"a credit to nobody", "POST", "/v1/credits", `{"id": "c", "tenant": "nobody", "amount": "5.00 USD"}`, "nobody"},
 		{"a report by what is not", "GET", "/v1/usage/breakdown?by=color", "", "color"},
 		{"a report by many", "GET", "/v1/usage/breakdown?by=" + many(1000, "tenant"), "", "by"},
-		{"a report in no zone", "GET", "/v1/usage/breakdown?by=tenant&every=DAY&zone=Nowhere", "", "zone"},
+		{"a report in no zone", "GET", "/v1/usage/breakdown?by=tenant&every=EVERY_DAY&zone=Nowhere", "", "zone"},
 		{"a report before all", "GET", "/v1/usage/breakdown?by=tenant&from_ms=-99999999999999999", "", "from_ms"},
 		{"a report of a time that is none", "GET", "/v1/usage/breakdown?by=tenant&to_ms=1e400", "", "to_ms"},
 		{"a page of nothing", "GET", "/v1/usage/breakdown?by=tenant&page=zzz", "", "page"},

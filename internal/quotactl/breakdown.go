@@ -20,20 +20,20 @@ import (
 )
 
 // everies are the words of --every.
-var everies = map[string]quotav1.BreakdownRequest_Every{
-	"": quotav1.BreakdownRequest_RANGE, "slot": quotav1.BreakdownRequest_SLOT, "hour": quotav1.BreakdownRequest_HOUR,
-	"day": quotav1.BreakdownRequest_DAY, "month": quotav1.BreakdownRequest_MONTH,
+var everies = map[string]quotav1.ListBreakdownRequest_Every{
+	"": quotav1.ListBreakdownRequest_EVERY_RANGE, "slot": quotav1.ListBreakdownRequest_EVERY_SLOT, "hour": quotav1.ListBreakdownRequest_EVERY_HOUR,
+	"day": quotav1.ListBreakdownRequest_EVERY_DAY, "month": quotav1.ListBreakdownRequest_EVERY_MONTH,
 }
 
 // exportFormats are the words of --format.
 var exportFormats = map[string]quotav1.ExportBreakdownRequest_Format{
-	"csv": quotav1.ExportBreakdownRequest_CSV, "jsonl": quotav1.ExportBreakdownRequest_JSONL, "parquet": quotav1.ExportBreakdownRequest_PARQUET,
+	"csv": quotav1.ExportBreakdownRequest_FORMAT_CSV, "jsonl": quotav1.ExportBreakdownRequest_FORMAT_JSONL, "parquet": quotav1.ExportBreakdownRequest_FORMAT_PARQUET,
 }
 
 // breakdownQuestion is what the flags of report, top and export say.
 type breakdownQuestion struct {
 	by, every, zone, from, to string
-	req                       quotav1.BreakdownRequest
+	req                       quotav1.ListBreakdownRequest
 }
 
 // flags are those that all three have.
@@ -58,7 +58,7 @@ func (q *breakdownQuestion) times(f *pflag.FlagSet) {
 }
 
 // request checks the flags.
-func (q *breakdownQuestion) request(now time.Time) (*quotav1.BreakdownRequest, *time.Location, error) {
+func (q *breakdownQuestion) request(now time.Time) (*quotav1.ListBreakdownRequest, *time.Location, error) {
 	zone, err := parseZone(q.zone)
 	if err != nil {
 		return nil, nil, err
@@ -166,7 +166,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 		by = strings.Split(req.By, ",")
 	}
 	t := &table{numbers: map[int]bool{}}
-	if req.Every != quotav1.BreakdownRequest_RANGE {
+	if req.Every != quotav1.ListBreakdownRequest_EVERY_RANGE {
 		t.header = append(t.header, strings.ToUpper(q.every))
 	}
 	for _, d := range by {
@@ -184,7 +184,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 	for _, r := range rows {
 		item := map[string]any{"admitted": r.Admitted, "overage": r.Overage, "denied": r.Denied}
 		var line []string
-		if req.Every != quotav1.BreakdownRequest_RANGE {
+		if req.Every != quotav1.ListBreakdownRequest_EVERY_RANGE {
 			line = append(line, startOf(req.Every, zone, r.StartMs))
 			item["start"] = time.UnixMilli(r.StartMs).In(zone).Format(time.RFC3339)
 		}
@@ -226,12 +226,12 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 }
 
 // startOf writes a row's start as short as it can be told.
-func startOf(every quotav1.BreakdownRequest_Every, zone *time.Location, ms int64) string {
+func startOf(every quotav1.ListBreakdownRequest_Every, zone *time.Location, ms int64) string {
 	t := time.UnixMilli(ms)
 	switch every {
-	case quotav1.BreakdownRequest_DAY:
+	case quotav1.ListBreakdownRequest_EVERY_DAY:
 		return t.In(zone).Format(time.DateOnly)
-	case quotav1.BreakdownRequest_MONTH:
+	case quotav1.ListBreakdownRequest_EVERY_MONTH:
 		return t.In(zone).Format("2006-01")
 	default:
 		return t.UTC().Format("2006-01-02T15:04Z")
@@ -247,7 +247,7 @@ func perSecond(units, slotMs int64) string {
 }
 
 // printOrigin says what a breakdown is of.
-func (c *cli) printOrigin(w io.Writer, req *quotav1.BreakdownRequest, o *quotav1.BreakdownOrigin, about *quotav1.GetUsageResponse) {
+func (c *cli) printOrigin(w io.Writer, req *quotav1.ListBreakdownRequest, o *quotav1.BreakdownOrigin, about *quotav1.GetUsageResponse) {
 	switch {
 	case o.Height == 0:
 		fmt.Fprintln(w, "at no block: nothing was sealed yet")

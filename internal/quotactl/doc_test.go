@@ -99,7 +99,7 @@ func (d *documented) report(key, agent string, rows ...ledger.Row) {
 	defer conn.Close()
 	r := ledger.NewReport(agent, 1772446000000, 1, 0, rows, d.now.UnixMilli(), false)
 	resp, err := quotav1.NewLeaseServiceClient(conn).Settle(d.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		d.t.Fatalf("settle: %v, %v", resp, err)
 	}
 }

@@ -369,13 +369,13 @@ func (e *env) settle(rows ...ledger.Row) {
 			continue
 		}
 		told := &quotav1.RenewRequest{Agent: "gw-1", Epoch: 1, Renewals: []*quotav1.Renewal{{Tenant: row.Tenant, Limit: row.Limit, Number: 1, Began: 1, Admitted: row.Admitted}}}
-		if resp, err := api.Renew(e.t.Context(), told); err != nil || resp.Grants[0].Status != quotav1.Grant_GRANTED {
+		if resp, err := api.Renew(e.t.Context(), told); err != nil || resp.Grants[0].Status != quotav1.Grant_STATUS_GRANTED {
 			e.t.Fatalf("renew: %v, %v", resp, err)
 		}
 	}
 	r := ledger.NewReport("gw-1", 1, 1, 0, rows, e.now.UnixMilli(), false)
 	resp, err := api.Settle(e.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		e.t.Fatalf("settle: %v, %v", resp, err)
 	}
 }

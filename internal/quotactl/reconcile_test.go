@@ -33,7 +33,7 @@ func TestReconcile(t *testing.T) {
 				Limit: "requests", Spent: booked, Beyond: booked, Booked: booked,
 			}}},
 		})
-		if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+		if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 			t.Fatalf("settle: %v, %v", resp, err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestReconcile(t *testing.T) {
 	}
 	r := ledger.NewReport("thief", 1, 1, 0, ledger.MergeRows(rows), e.now.UnixMilli(), false)
 	resp, err := quotav1.NewLeaseServiceClient(conn).Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Fatalf("settle: %v, %v", resp, err)
 	}
 	eventually(t, "what was never granted is named", func() bool {

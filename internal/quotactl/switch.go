@@ -16,7 +16,7 @@ import (
 )
 
 var modes = map[string]quotav1.Switches_Mode{
-	"normal": quotav1.Switches_NORMAL, "allow_all": quotav1.Switches_ALLOW_ALL, "shadow_all": quotav1.Switches_SHADOW_ALL,
+	"normal": quotav1.Switches_MODE_NORMAL, "allow_all": quotav1.Switches_MODE_ALLOW_ALL, "shadow_all": quotav1.Switches_MODE_SHADOW_ALL,
 }
 
 func parseMode(s string) (quotav1.Switches_Mode, bool) {
@@ -204,7 +204,7 @@ func (c *cli) printSwitches(s *quotav1.Switches) error {
 	if c.output == "json" {
 		return c.writeProto(s)
 	}
-	c.say("mode: %s\ndenied tenants: %s\n", strings.ToLower(s.Mode.String()), dash(strings.Join(s.DeniedTenants, ", ")))
+	c.say("mode: %s\ndenied tenants: %s\n", strings.ToLower(strings.TrimPrefix(s.Mode.String(), "MODE_")), dash(strings.Join(s.DeniedTenants, ", ")))
 	if len(s.Pending) > 0 {
 		c.say("not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
 	}

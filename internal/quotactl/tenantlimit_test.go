@@ -22,7 +22,7 @@ func TestTenantSetLimit(t *testing.T) {
 		Tenant  struct{ Overrides []map[string]any }
 	}
 	out := e.ok("tenant", "set-limit", "globex", "requests", "--rate", "600/hour", "--on-outage", "closed", "--by", "[user]", "-o", "json")
-	if err := json.Unmarshal([]byte(out), &got); err != nil || !got.Changed || len(got.Tenant.Overrides) != 1 || got.Tenant.Overrides[0]["on_outage"] != "CLOSED" {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || !got.Changed || len(got.Tenant.Overrides) != 1 || got.Tenant.Overrides[0]["on_outage"] != "OUTAGE_CLOSED" {
 		t.Errorf("json: %v, %s", err, out)
 	}
 	for _, c := range []struct {

@@ -18,8 +18,8 @@ const usagePage = 10_000
 
 // sums are the words of --by.
 var sums = map[string]quotav1.GetUsageRequest_By{
-	"total": quotav1.GetUsageRequest_TOTAL, "hour": quotav1.GetUsageRequest_HOUR, "day": quotav1.GetUsageRequest_DAY,
-	"month": quotav1.GetUsageRequest_MONTH, "limit": quotav1.GetUsageRequest_LIMIT, "attribute": quotav1.GetUsageRequest_ATTRIBUTE,
+	"total": quotav1.GetUsageRequest_BY_TOTAL, "hour": quotav1.GetUsageRequest_BY_HOUR, "day": quotav1.GetUsageRequest_BY_DAY,
+	"month": quotav1.GetUsageRequest_BY_MONTH, "limit": quotav1.GetUsageRequest_BY_LIMIT, "attribute": quotav1.GetUsageRequest_BY_ATTRIBUTE,
 }
 
 // usageQuestion is what the flags of usage say.
@@ -161,7 +161,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 		return nil
 	}
 	t := usageTable(by, zone, "TENANT", tenant, rows)
-	if len(rows) > 1 && by != quotav1.GetUsageRequest_LIMIT && by != quotav1.GetUsageRequest_ATTRIBUTE {
+	if len(rows) > 1 && by != quotav1.GetUsageRequest_BY_LIMIT && by != quotav1.GetUsageRequest_BY_ATTRIBUTE {
 		t.rows = append(t.rows, total(t, tenant, rows))
 	}
 	if err := t.print(c.Out); err != nil {
@@ -211,15 +211,15 @@ func count(n int64) string { return strconv.FormatInt(n, 10) }
 
 func columns(by quotav1.GetUsageRequest_By) []string {
 	switch by {
-	case quotav1.GetUsageRequest_HOUR:
+	case quotav1.GetUsageRequest_BY_HOUR:
 		return []string{"HOUR"}
-	case quotav1.GetUsageRequest_DAY:
+	case quotav1.GetUsageRequest_BY_DAY:
 		return []string{"DAY"}
-	case quotav1.GetUsageRequest_MONTH:
+	case quotav1.GetUsageRequest_BY_MONTH:
 		return []string{"MONTH"}
-	case quotav1.GetUsageRequest_LIMIT:
+	case quotav1.GetUsageRequest_BY_LIMIT:
 		return []string{"LIMIT", "METER"}
-	case quotav1.GetUsageRequest_ATTRIBUTE:
+	case quotav1.GetUsageRequest_BY_ATTRIBUTE:
 		return []string{"LIMIT", "METER", "ATTRIBUTES"}
 	}
 	return nil
@@ -228,18 +228,18 @@ func columns(by quotav1.GetUsageRequest_By) []string {
 func cells(by quotav1.GetUsageRequest_By, zone *time.Location, r *quotav1.UsageRow) []string {
 	start := time.UnixMilli(r.StartMs)
 	switch by {
-	case quotav1.GetUsageRequest_HOUR:
+	case quotav1.GetUsageRequest_BY_HOUR:
 		return []string{start.UTC().Format("2006-01-02T15:04Z")}
-	case quotav1.GetUsageRequest_DAY:
+	case quotav1.GetUsageRequest_BY_DAY:
 		return []string{start.In(zone).Format(time.DateOnly)}
-	case quotav1.GetUsageRequest_MONTH:
+	case quotav1.GetUsageRequest_BY_MONTH:
 		return []string{start.In(zone).Format("2006-01")}
-	case quotav1.GetUsageRequest_LIMIT:
+	case quotav1.GetUsageRequest_BY_LIMIT:
 		if r.Meter == "" && len(r.Attributes) > 0 { // what a shadow limit would have denied
 			return []string{r.Limit + " (" + strings.Join(r.Attributes, " ") + ")", r.Meter}
 		}
 		return []string{r.Limit, r.Meter}
-	case quotav1.GetUsageRequest_ATTRIBUTE:
+	case quotav1.GetUsageRequest_BY_ATTRIBUTE:
 		return []string{r.Limit, r.Meter, strings.Join(r.Attributes, " ")}
 	}
 	return nil

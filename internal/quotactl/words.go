@@ -17,7 +17,7 @@ func rate(r *quotav1.Rate) string {
 		return ""
 	}
 	c := limit.Calendar(r.Calendar)
-	per := time.Duration(r.Micros) * time.Microsecond
+	per := time.Duration(r.PeriodUs) * time.Microsecond
 	if c != limit.NoCalendar {
 		per = c.Nominal()
 	}
@@ -50,4 +50,6 @@ func match(p *quotav1.Limit) string {
 	return policy.Conditions(l.Match)
 }
 
-func algorithm(a quotav1.Limit_Algorithm) string { return strings.ToLower(a.String()) }
+func algorithm(a quotav1.Limit_Algorithm) string {
+	return strings.ToLower(strings.TrimPrefix(a.String(), "ALGORITHM_"))
+}

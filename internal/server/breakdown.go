@@ -29,12 +29,12 @@ const exportChunk = 64 << 10
 const maxExports = 2
 
 // question reads a request; what it leaves out is as the ledger has it.
-func (s *usageService) question(ctx context.Context, req *quotav1.BreakdownRequest) (*ledger.BreakdownQuery, error) {
+func (s *usageService) question(ctx context.Context, req *quotav1.ListBreakdownRequest) (*ledger.BreakdownQuery, error) {
 	if s.books == nil {
 		return nil, fmt.Errorf("%w: this server has no books", fault.ErrUnavailable)
 	}
 	q := &ledger.BreakdownQuery{
-		Height: req.Height, Since: req.SinceHeight, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), Every: ledger.Every(req.Every),
+		Height: req.Height, Since: req.SinceHeight, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), Every: wire.EnumFromProto[ledger.Every](req.Every),
 		Tenant: req.Tenant, Subtree: req.Subtree, Plan: req.Plan, Limit: req.Limit, Meter: req.Meter, Attribute: req.Attribute,
 		Peak: req.Peak, Top: int(req.Top), TopBy: req.TopBy,
 	}
@@ -55,7 +55,7 @@ func (s *usageService) question(ctx context.Context, req *quotav1.BreakdownReque
 }
 
 // ListBreakdown is one page.
-func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.BreakdownRequest) (*quotav1.ListBreakdownResponse, error) {
+func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.ListBreakdownRequest) (*quotav1.ListBreakdownResponse, error) {
 	q, err := s.question(ctx, req)
 	if err != nil {
 		return nil, err
@@ -139,14 +139,14 @@ func (s *usageService) export(caller context.Context, req *quotav1.ExportBreakdo
 func (s *usageService) file(ctx context.Context, req *quotav1.ExportBreakdownRequest, send func(*quotav1.ExportBreakdownResponse) error) error {
 	asked := req.GetBreakdown()
 	if asked == nil {
-		asked = &quotav1.BreakdownRequest{}
+		asked = &quotav1.ListBreakdownRequest{}
 	}
 	q, err := s.question(ctx, asked)
 	if err != nil {
 		return err
 	}
 	out := &sender{send: send, digest: sha256.New()}
-	rows, n, told := export.New(out, export.Format(req.Format), q), int64(0), time.Now()
+	rows, n, told := export.New(out, wire.EnumFromProto[export.Format](req.Format), q), int64(0), time.Now()
 	progress := &quotav1.ExportProgress{}
 	tell := func() error {
 		progress.Rows, told = n, time.Now()

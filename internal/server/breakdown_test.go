@@ -36,7 +36,7 @@ func TestBreakdownPages(t *testing.T) {
 		b.settle("gw-1", b.at.Add(-time.Hour), int64(10+i), b.at)
 	}
 	u := b.usage()
-	req := &quotav1.BreakdownRequest{By: "tenant,plan,meter", Every: quotav1.BreakdownRequest_HOUR, PageSize: 3, Peak: true}
+	req := &quotav1.ListBreakdownRequest{By: "tenant,plan,meter", Every: quotav1.ListBreakdownRequest_EVERY_HOUR, PageSize: 3, Peak: true}
 	var rows []*quotav1.BreakdownRow
 	for i := range 3 {
 		page, err := u.ListBreakdown(t.Context(), req)
@@ -52,17 +52,17 @@ func TestBreakdownPages(t *testing.T) {
 	if len(rows) != 7 || rows[0].Admitted != 10 || rows[6].Admitted != 16 || rows[6].Peak != 16 || strings.Join(rows[6].Names, " ") != "acme free requests" {
 		t.Errorf("of block 7: %v", rows)
 	}
-	since, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{By: "tenant", Every: quotav1.BreakdownRequest_HOUR, SinceHeight: 7})
+	since, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{By: "tenant", Every: quotav1.ListBreakdownRequest_EVERY_HOUR, SinceHeight: 7})
 	if err != nil || len(since.Rows) != 2 || since.Rows[0].Admitted != 300 || since.Rows[1].Admitted != 3000 || since.Origin.Height != 13 {
 		t.Errorf("since block 7: %v, %v", since, err)
 	}
-	if all, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.at.UnixMilli() {
+	if all, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.at.UnixMilli() {
 		t.Errorf("all: %v, %v", all, err)
 	}
-	if top, err := u.ListBreakdown(t.Context(), &quotav1.BreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPage != "" {
+	if top, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPage != "" {
 		t.Errorf("top: %v, %v", top, err)
 	}
-	for what, bad := range map[string]*quotav1.BreakdownRequest{
+	for what, bad := range map[string]*quotav1.ListBreakdownRequest{
 		"it must be tenant, plan": {By: "agent"}, "none of a breakdown's": {Page: "x"}, "of another breakdown": {By: "tenant", Page: (&ledger.BreakdownMark{}).String()},
 		"asks for 3": {Height: 3, Page: (&ledger.BreakdownMark{Height: 2}).String()},
 	} {
@@ -73,7 +73,7 @@ func TestBreakdownPages(t *testing.T) {
 
 	export := func(f quotav1.ExportBreakdownRequest_Format, height int64) (file []byte, end *quotav1.ExportEnd) {
 		t.Helper()
-		err := u.export(t.Context(), &quotav1.ExportBreakdownRequest{Format: f, Breakdown: &quotav1.BreakdownRequest{By: "tenant,limit", Every: quotav1.BreakdownRequest_SLOT, Height: height}}, func(m *quotav1.ExportBreakdownResponse) error {
+		err := u.export(t.Context(), &quotav1.ExportBreakdownRequest{Format: f, Breakdown: &quotav1.ListBreakdownRequest{By: "tenant,limit", Every: quotav1.ListBreakdownRequest_EVERY_SLOT, Height: height}}, func(m *quotav1.ExportBreakdownResponse) error {
 			file = append(file, m.Data...)
 			end = m.End
 			return nil
@@ -178,7 +178,7 @@ func TestPagesOfLongNames(t *testing.T) {
 	if _, _, err := b.store.Fold(t.Context(), b.at); err != nil {
 		t.Fatal(err)
 	}
-	req := &quotav1.BreakdownRequest{By: "attributes,attribute:n1,attribute:n7", PageSize: 1}
+	req := &quotav1.ListBreakdownRequest{By: "attributes,attribute:n1,attribute:n7", PageSize: 1}
 	for i := range rows {
 		if err := wire.Check(req); err != nil {
 			t.Fatalf("page %d: %v", i, err)

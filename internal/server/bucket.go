@@ -27,7 +27,7 @@ func keyName(r *quotav1.Renewal) string {
 	if r.Shadow {
 		name += "+shadow"
 	}
-	if r.Kind == quotav1.Renewal_OVERAGE {
+	if r.Kind == quotav1.Renewal_KIND_OVERAGE {
 		name += "+overage"
 	}
 	return name

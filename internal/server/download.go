@@ -23,9 +23,9 @@ var formats = map[string]struct {
 	format quotav1.ExportBreakdownRequest_Format
 	media  string
 }{
-	"csv":     {quotav1.ExportBreakdownRequest_CSV, "text/csv; charset=utf-8"},
-	"jsonl":   {quotav1.ExportBreakdownRequest_JSONL, "application/jsonl"},
-	"parquet": {quotav1.ExportBreakdownRequest_PARQUET, "application/vnd.apache.parquet"},
+	"csv":     {quotav1.ExportBreakdownRequest_FORMAT_CSV, "text/csv; charset=utf-8"},
+	"jsonl":   {quotav1.ExportBreakdownRequest_FORMAT_JSONL, "application/jsonl"},
+	"parquet": {quotav1.ExportBreakdownRequest_FORMAT_PARQUET, "application/vnd.apache.parquet"},
 }
 
 // download serves ExportBreakdown as a file, by the parameters of BreakdownRequest and
@@ -98,7 +98,7 @@ func formatOf(req *quotav1.ExportBreakdownRequest) string {
 
 // downloadRequest reads the parameters.
 func downloadRequest(r *http.Request) (*quotav1.ExportBreakdownRequest, error) {
-	req := &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{}}
+	req := &quotav1.ExportBreakdownRequest{Breakdown: &quotav1.ListBreakdownRequest{}}
 	query := r.URL.Query()
 	f, ok := formats[query.Get("format")]
 	if query.Has("format") && (!ok || len(query["format"]) > 1) {

@@ -56,7 +56,7 @@ tenants: [{id: acme, plan: p}]
 		within("the next policy", version(2))
 		must(admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{DeniedTenants: []string{"acme"}}}))
 		within("a tenant denied by the switch", decided(false, client.ReasonSwitch))
-		must(admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL}}))
+		must(admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_MODE_ALLOW_ALL}}))
 		within("all allowed by the switch", decided(true, client.ReasonSwitch))
 		must(admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{}}))
 		within("no switch", decided(true, client.ReasonLimit))

@@ -54,7 +54,7 @@ func countedOf(rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) counted {
 	l := &rule.Limit
 	c := counted{
 		tenant: countedTenant(rule, r), names: ledger.Names{Limit: l.Name, Meter: l.Meter},
-		overage: r.Kind == quotav1.Renewal_OVERAGE, soft: l.Enforcement == limit.Soft,
+		overage: r.Kind == quotav1.Renewal_KIND_OVERAGE, soft: l.Enforcement == limit.Soft,
 		from: time.UnixMicro(s.WindowStart), to: time.UnixMicro(s.WindowEnd),
 	}
 	own := tenantAt(rule, r)

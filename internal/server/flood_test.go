@@ -29,7 +29,7 @@ func TestAFloodOfTheUnknown(t *testing.T) {
 				t.Fatal(err)
 			}
 			status := resp.Receipts[0].Status
-			if status == quotav1.Receipt_SETTLED {
+			if status == quotav1.Receipt_STATUS_SETTLED {
 				seqs[agent]++
 				totals[agent] = r.After
 			}
@@ -54,11 +54,11 @@ func TestAFloodOfTheUnknown(t *testing.T) {
 		taken := int64(0)
 		for round := range rounds {
 			for _, rows := range floods {
-				if settle("evil", rows) == quotav1.Receipt_SETTLED {
+				if settle("evil", rows) == quotav1.Receipt_STATUS_SETTLED {
 					taken += int64(len(rows))
 				}
 			}
-			if got := settle(fmt.Sprintf("good-%d", round), honest); got != quotav1.Receipt_SETTLED {
+			if got := settle(fmt.Sprintf("good-%d", round), honest); got != quotav1.Receipt_STATUS_SETTLED {
 				t.Errorf("round %d: honest usage is answered %v, want it settled at once", round, got)
 			}
 		}
@@ -77,7 +77,7 @@ func TestAFloodOfTheUnknown(t *testing.T) {
 			t.Errorf("quarantine has %d rows: %v", len(kept), err)
 		}
 		// What could not be looked up its agent keeps, and sends until it can.
-		for tries := 0; settle("evil", floods[1]) != quotav1.Receipt_SETTLED; tries++ {
+		for tries := 0; settle("evil", floods[1]) != quotav1.Receipt_STATUS_SETTLED; tries++ {
 			if tries == 1000 {
 				t.Fatal("the flood of versions is never taken")
 			}

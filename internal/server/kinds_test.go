@@ -37,21 +37,21 @@ func TestKindsOfBuckets(t *testing.T) {
 		shadow bool
 		burst  int64 // 0: unknown
 	}{
-		{"capped", quotav1.Renewal_LIMIT, false, 50},
-		{"capped", quotav1.Renewal_OVERAGE, false, 10},
-		{"capped", quotav1.Renewal_LIMIT, true, 500},
-		{"capped", quotav1.Renewal_OVERAGE, true, 100},
-		{"uncapped", quotav1.Renewal_LIMIT, false, 50},
-		{"uncapped", quotav1.Renewal_OVERAGE, false, 0},
-		{"hard", quotav1.Renewal_OVERAGE, false, 0},
-		{"hard", quotav1.Renewal_LIMIT, true, 500},
-		{"none", quotav1.Renewal_LIMIT, true, 0},
+		{"capped", quotav1.Renewal_KIND_LIMIT, false, 50},
+		{"capped", quotav1.Renewal_KIND_OVERAGE, false, 10},
+		{"capped", quotav1.Renewal_KIND_LIMIT, true, 500},
+		{"capped", quotav1.Renewal_KIND_OVERAGE, true, 100},
+		{"uncapped", quotav1.Renewal_KIND_LIMIT, false, 50},
+		{"uncapped", quotav1.Renewal_KIND_OVERAGE, false, 0},
+		{"hard", quotav1.Renewal_KIND_OVERAGE, false, 0},
+		{"hard", quotav1.Renewal_KIND_LIMIT, true, 500},
+		{"none", quotav1.Renewal_KIND_LIMIT, true, 0},
 	} {
 		r := &quotav1.Renewal{Limit: c.limit, Tenant: "a", Kind: c.kind, Shadow: c.shadow}
 		rule, status := find(now, who, r)
 		switch {
 		case c.burst == 0:
-			if rule != nil || status != quotav1.Grant_UNKNOWN {
+			if rule != nil || status != quotav1.Grant_STATUS_UNKNOWN {
 				t.Errorf("%v: got a rule and %v, want none and UNKNOWN", r, status)
 			}
 		case rule == nil || spec(rule, time.Unix(1e9, 0)).Burst != c.burst:
@@ -65,11 +65,11 @@ func TestKindsOfBuckets(t *testing.T) {
 		}
 	}
 	now.shadow = nil
-	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_UNKNOWN {
+	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_STATUS_UNKNOWN {
 		t.Errorf("without a shadow version: got %v, %v, want none and UNKNOWN", rule, status)
 	}
 	who.all[0] = resolved{err: errNoPolicy}
-	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_UNAVAILABLE {
+	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_STATUS_UNAVAILABLE {
 		t.Errorf("a tenant that cannot be looked up: got %v, want UNAVAILABLE", status)
 	}
 }

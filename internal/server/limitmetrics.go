@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +36,7 @@ type limitKind struct{ limit, kind string }
 
 // limitCounts are the counters of one limit and kind, found once.
 type limitCounts struct {
-	status                            [quotav1.Grant_UNAVAILABLE + 1]prometheus.Counter
+	status                            [quotav1.Grant_STATUS_UNAVAILABLE + 1]prometheus.Counter
 	granted, returned, denied, healed prometheus.Counter
 	out, drawn                        prometheus.Observer
 }
@@ -71,7 +73,7 @@ func kindOf(r *quotav1.Renewal) string {
 	switch {
 	case r.Shadow:
 		return "shadow"
-	case r.Kind == quotav1.Renewal_OVERAGE:
+	case r.Kind == quotav1.Renewal_KIND_OVERAGE:
 		return "overage"
 	}
 	return "limit"
@@ -82,7 +84,7 @@ func (c *limitCounts) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *lease
 	if s := int(g.Status); s < len(c.status) {
 		c.status[s].Inc()
 	}
-	if g.Status != quotav1.Grant_GRANTED {
+	if g.Status != quotav1.Grant_STATUS_GRANTED {
 		return
 	}
 	c.granted.Add(float64(g.Tokens + g.NextTokens))
@@ -120,11 +122,14 @@ func (m *limitMetrics) of(name, kind string) *limitCounts {
 		out: m.out.WithLabelValues(key.limit, kind), drawn: m.drawn.WithLabelValues(key.limit, kind),
 	}
 	for s := range c.status {
-		c.status[s] = m.renewals.WithLabelValues(key.limit, quotav1.Grant_Status(s).String())
+		c.status[s] = m.renewals.WithLabelValues(key.limit, statusLabel(quotav1.Grant_Status(s)))
 	}
 	m.counts[key] = c
 	return c
 }
+
+// statusLabel is the value of the label "status".
+func statusLabel(s fmt.Stringer) string { return strings.TrimPrefix(s.String(), "STATUS_") }
 
 func (m *limitMetrics) keyLocked(name, kind string) limitKind {
 	if !m.named[name] {

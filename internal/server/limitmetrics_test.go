@@ -42,13 +42,13 @@ func TestLimitMetrics(t *testing.T) {
 		l.of(r.Limit, kindOf(r)).answered(r, g, spec, &lease.Grant{Out: 190, Drawn: 102 * limit.Micro})
 	}
 	granted := func(tokens int64) *quotav1.Grant {
-		return &quotav1.Grant{Status: quotav1.Grant_GRANTED, Tokens: tokens, Generation: 2}
+		return &quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, Tokens: tokens, Generation: 2}
 	}
 	answered(&quotav1.Renewal{Limit: "requests", Held: 3, Generation: 2}, granted(10))
 	answered(&quotav1.Renewal{Limit: "requests", Held: 1, Generation: 1}, granted(5))
-	answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_GRANTED, DenyForMs: 7, Generation: 2})
-	answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE})
-	answered(&quotav1.Renewal{Limit: "requests", Kind: quotav1.Renewal_OVERAGE}, granted(2))
+	answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, DenyForMs: 7, Generation: 2})
+	answered(&quotav1.Renewal{Limit: "requests"}, &quotav1.Grant{Status: quotav1.Grant_STATUS_UNAVAILABLE})
+	answered(&quotav1.Renewal{Limit: "requests", Kind: quotav1.Renewal_KIND_OVERAGE}, granted(2))
 	answered(&quotav1.Renewal{Limit: "tried", Shadow: true}, granted(4))
 	answered(&quotav1.Renewal{Limit: "old"}, granted(1))
 	for i := range 1000 {

@@ -62,9 +62,9 @@ func (f *thief) settle(rows ...ledger.Row) time.Duration {
 			f.w.t.Fatal(err)
 		}
 		switch status := resp.Receipts[0].Status; {
-		case status == quotav1.Receipt_SETTLED:
+		case status == quotav1.Receipt_STATUS_SETTLED:
 			return time.Since(began)
-		case status != quotav1.Receipt_UNAVAILABLE || time.Since(began) > time.Minute:
+		case status != quotav1.Receipt_STATUS_UNAVAILABLE || time.Since(began) > time.Minute:
 			f.w.t.Fatalf("report %d: %v", f.seq, resp.Receipts[0])
 		}
 	}
@@ -515,7 +515,7 @@ func TestAnEpochWithoutLeasesHasThoseOfTheOneBefore(t *testing.T) {
 			resp, err := api.Renew(t.Context(), &quotav1.RenewRequest{Agent: "gw", Epoch: epoch, Renewals: []*quotav1.Renewal{
 				{Tenant: "acme", Limit: "requests", Began: 1, Number: told[epoch], Admitted: 10_000 * told[epoch], Told: 10_000 * (told[epoch] - 1)},
 			}})
-			if err != nil || resp.Grants[0].Status != quotav1.Grant_GRANTED {
+			if err != nil || resp.Grants[0].Status != quotav1.Grant_STATUS_GRANTED {
 				t.Fatalf("%v, %v", resp, err)
 			}
 		}

@@ -90,11 +90,13 @@ func (p *queryParser) Parse(message proto.Message, query url.Values, filter *uti
 	return p.DefaultQueryParser.Parse(message, query, filter)
 }
 
-// names lists an enum's values as a sentence has them.
+// names lists an enum's values as a sentence has them, without the one that says nothing.
 func names(enum protoreflect.EnumDescriptor) string {
 	var all []string
 	for i := range enum.Values().Len() {
-		all = append(all, string(enum.Values().Get(i).Name()))
+		if v := enum.Values().Get(i); v.Number() != 0 {
+			all = append(all, string(v.Name()))
+		}
 	}
 	last := len(all) - 1
 	return strings.Join(all[:last], ", ") + " or " + all[last]

@@ -168,7 +168,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			label := "INVALID"
 			switch resp.Grants[i] = wire.RefusedToProto(r, err, now.version()); {
 			case errors.Is(err, fault.ErrUnavailable):
-				resp.Grants[i].Status, resp.Grants[i].Reason, label = quotav1.Grant_UNAVAILABLE, "", quotav1.Grant_UNAVAILABLE.String()
+				resp.Grants[i].Status, resp.Grants[i].Reason, label = quotav1.Grant_STATUS_UNAVAILABLE, "", quotav1.Grant_STATUS_UNAVAILABLE.String()
 			case errors.Is(err, fault.ErrDenied):
 				label = "DENIED"
 			}
@@ -176,8 +176,8 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			continue
 		}
 		rule, status := find(now, who, r)
-		if status == quotav1.Grant_UNKNOWN && req.PolicyVersion > now.version() {
-			status = quotav1.Grant_UNAVAILABLE // it may be known under the agent's newer version
+		if status == quotav1.Grant_STATUS_UNKNOWN && req.PolicyVersion > now.version() {
+			status = quotav1.Grant_STATUS_UNAVAILABLE // it may be known under the agent's newer version
 		}
 		if rule == nil {
 			resp.Grants[i] = &quotav1.Grant{Status: status, Number: r.Number, PolicyVersion: now.version()}
@@ -274,13 +274,13 @@ func find(now *inForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quot
 		if rule.Limit.Name != r.Limit {
 			continue
 		}
-		if r.Kind == quotav1.Renewal_OVERAGE {
+		if r.Kind == quotav1.Renewal_KIND_OVERAGE {
 			rule = rule.Overage()
 		}
 		if rule == nil || rule.Limit.CountsOnly() || rule.Values() != len(r.Values) {
 			break
 		}
-		return rule, quotav1.Grant_GRANTED
+		return rule, quotav1.Grant_STATUS_GRANTED
 	}
 	return nil, status
 }
@@ -293,17 +293,17 @@ func rulesOf(now *inForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule,
 	}
 	switch {
 	case rules == nil:
-		return nil, quotav1.Grant_UNKNOWN
+		return nil, quotav1.Grant_STATUS_UNKNOWN
 	case r.Tenant == "":
-		return rules.Top(), quotav1.Grant_UNKNOWN
+		return rules.Top(), quotav1.Grant_STATUS_UNKNOWN
 	}
 	switch t := who.of(r.Tenant); {
 	case t.err != nil:
-		return nil, quotav1.Grant_UNAVAILABLE
+		return nil, quotav1.Grant_STATUS_UNAVAILABLE
 	case r.Shadow:
 		held, _ := rules.Tenant(t.tenant) // without a plan there, none
-		return held, quotav1.Grant_UNKNOWN
+		return held, quotav1.Grant_STATUS_UNKNOWN
 	default:
-		return t.rules, quotav1.Grant_UNKNOWN
+		return t.rules, quotav1.Grant_STATUS_UNKNOWN
 	}
 }

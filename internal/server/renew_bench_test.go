@@ -63,7 +63,7 @@ func BenchmarkRenew(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if g := resp.Grants[buckets-1]; g.Status != quotav1.Grant_GRANTED {
+		if g := resp.Grants[buckets-1]; g.Status != quotav1.Grant_STATUS_GRANTED {
 			b.Fatal(g)
 		}
 	}

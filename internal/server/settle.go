@@ -70,7 +70,7 @@ func (s *leaseService) Settle(ctx context.Context, req *quotav1.SettleRequest) (
 	}
 	for i := range receipts {
 		resp.Receipts[i] = wire.ReceiptToProto(receipts[i])
-		s.metrics.receipts.WithLabelValues(resp.Receipts[i].Status.String()).Inc()
+		s.metrics.receipts.WithLabelValues(statusLabel(resp.Receipts[i].Status)).Inc()
 	}
 	if reports[len(reports)-1].Closed && req.GetAccounts() != nil && s.tally != nil {
 		// The agent's last word, which nobody says again: were it lost with this server, reconciliation would call

@@ -30,7 +30,7 @@ type usageService struct {
 // GetUsage sums settled usage.
 func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
 	q := ledger.Query{
-		Tenant: req.Tenant, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), By: ledger.By(req.By),
+		Tenant: req.Tenant, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), By: wire.EnumFromProto[ledger.By](req.By),
 		Limit: int(req.PageSize), Page: req.Page, Version: req.ShadowVersion,
 	}
 	shadows, err := s.policy.Shadows(ctx)

@@ -163,7 +163,7 @@ func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 			first.Switches = wire.SwitchesToProto(now.switches)
 		}
 		if now.forgot != at.forgot {
-			first.ForgotBefore = now.forgot
+			first.ForgotBeforeUs = now.forgot
 		}
 		news = true
 	}

@@ -44,7 +44,7 @@ func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 			seqs[agent]++
 			r := ledger.NewReport(agent, 1, seqs[agent], seqs[agent]-1, []ledger.Row{{Slot: time.Date(2026, 10, 31, 23, 50, 0, 0, time.UTC).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: "p", Admitted: 1}}, through.UnixMilli(), false)
 			resp, err := leases.Settle(bearing(t.Context(), secret), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 				t.Fatalf("%s: %v", agent, resp.Receipts[0])
 			}
 			return err

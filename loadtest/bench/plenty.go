@@ -30,7 +30,7 @@ const Scarce = "scarce"
 func (p plenty) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
 	resp := &quotav1.RenewResponse{PolicyVersion: 1}
 	for _, r := range req.Renewals {
-		g := &quotav1.Grant{Status: quotav1.Grant_GRANTED, Number: r.Number, Tokens: 1 << 50, TtlMs: 600_000, PolicyVersion: 1}
+		g := &quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, Number: r.Number, Tokens: 1 << 50, TtlMs: 600_000, PolicyVersion: 1}
 		switch r.Limit {
 		case Denied:
 			g.Tokens, g.DenyForMs = 0, g.TtlMs
@@ -56,7 +56,7 @@ func (p plenty) Watch(_ *quotav1.WatchRequest, s quotav1.LeaseService_WatchServe
 func (plenty) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
 	resp := &quotav1.SettleResponse{}
 	for _, r := range req.Reports {
-		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
+		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_STATUS_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
 	}
 	return resp, nil
 }
@@ -64,8 +64,8 @@ func (plenty) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.Se
 // Limit is a token bucket that a measurement does not empty.
 func Limit(name, meter string, by ...string) *quotav1.Limit {
 	return &quotav1.Limit{
-		Name: name, Algorithm: quotav1.Limit_TOKEN_BUCKET, By: by, Meter: meter, EpsilonPpm: 50_000,
-		Rate: &quotav1.Rate{Units: 1_000_000_000, Micros: 1_000_000}, Burst: 1_000_000_000,
+		Name: name, Algorithm: quotav1.Limit_ALGORITHM_TOKEN_BUCKET, By: by, Meter: meter, EpsilonPpm: 50_000,
+		Rate: &quotav1.Rate{Units: 1_000_000_000, PeriodUs: 1_000_000}, Burst: 1_000_000_000,
 	}
 }
 

@@ -49,7 +49,7 @@ func (s *sender) send(ctx context.Context, conn *grpc.ClientConn, reports []*quo
 	for _, r := range reports {
 		for {
 			resp, err := api.Settle(ctx, &quotav1.SettleRequest{Reports: []*quotav1.Report{r}})
-			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+			if err == nil && resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 				return fmt.Errorf("%w: %s %d: %v", errRefused, r.Agent, r.Seq, resp.Receipts[0])
 			}
 			if err == nil {

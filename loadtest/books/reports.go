@@ -36,7 +36,7 @@ func reports(ctx context.Context, o options) (err error) {
 	}
 	defer conn.Close()
 	usage := quotav1.NewUsageServiceClient(conn)
-	month := func(q *quotav1.BreakdownRequest) *quotav1.BreakdownRequest {
+	month := func(q *quotav1.ListBreakdownRequest) *quotav1.ListBreakdownRequest {
 		q.ToMs = to.AddDate(0, 0, -min(60, o.days-31)).UnixMilli()
 		q.FromMs = time.UnixMilli(q.ToMs).UTC().AddDate(0, 0, -31).UnixMilli()
 		q.PageSize = 1000
@@ -44,14 +44,14 @@ func reports(ctx context.Context, o options) (err error) {
 	}
 	for _, r := range []struct {
 		name string
-		of   *quotav1.BreakdownRequest
+		of   *quotav1.ListBreakdownRequest
 	}{
-		{"one tenant", month(&quotav1.BreakdownRequest{By: "meter"})},
-		{"one tenant by day", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_DAY})},
-		{"one tenant by day, Kolkata", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_DAY, Zone: "Asia/Kolkata"})},
-		{"one tenant by hour", month(&quotav1.BreakdownRequest{By: "meter", Every: quotav1.BreakdownRequest_HOUR})},
-		{"all tenants, first page", month(&quotav1.BreakdownRequest{By: "tenant"})},
-		{"the ten with the most", month(&quotav1.BreakdownRequest{By: "tenant", Top: 10})},
+		{"one tenant", month(&quotav1.ListBreakdownRequest{By: "meter"})},
+		{"one tenant by day", month(&quotav1.ListBreakdownRequest{By: "meter", Every: quotav1.ListBreakdownRequest_EVERY_DAY})},
+		{"one tenant by day, Kolkata", month(&quotav1.ListBreakdownRequest{By: "meter", Every: quotav1.ListBreakdownRequest_EVERY_DAY, Zone: "Asia/Kolkata"})},
+		{"one tenant by hour", month(&quotav1.ListBreakdownRequest{By: "meter", Every: quotav1.ListBreakdownRequest_EVERY_HOUR})},
+		{"all tenants, first page", month(&quotav1.ListBreakdownRequest{By: "tenant"})},
+		{"the ten with the most", month(&quotav1.ListBreakdownRequest{By: "tenant", Top: 10})},
 	} {
 		var took []time.Duration
 		times := 11
@@ -77,7 +77,7 @@ func reports(ctx context.Context, o options) (err error) {
 		fmt.Printf("%-28s first %9s, of %2d: median %9s, longest %9s\n", r.name, first.Round(100*time.Microsecond), times,
 			took[len(took)/2].Round(100*time.Microsecond), took[len(took)-1].Round(100*time.Microsecond))
 	}
-	return s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.BreakdownRequest{By: "tenant"})})
+	return s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.ListBreakdownRequest{By: "tenant"})})
 }
 
 // export writes files of entries by slot through the server, ten million without another
@@ -100,12 +100,12 @@ func export(ctx context.Context, o options) (err error) {
 	defer conn.Close()
 	usage := quotav1.NewUsageServiceClient(conn)
 	for _, format := range strings.Split(o.formats, ",") {
-		number, ok := quotav1.ExportBreakdownRequest_Format_value[strings.ToUpper(format)]
+		number, ok := quotav1.ExportBreakdownRequest_Format_value["FORMAT_"+strings.ToUpper(format)]
 		if !ok {
 			return fmt.Errorf("-formats has %q; allowed are csv, jsonl and parquet", format)
 		}
-		err := s.exported(ctx, usage, "entries by slot as "+format, &quotav1.ExportBreakdownRequest{Format: quotav1.ExportBreakdownRequest_Format(number), Breakdown: &quotav1.BreakdownRequest{
-			By: "tenant,limit,meter", Every: quotav1.BreakdownRequest_SLOT, FromMs: to.Add(-time.Duration(hours) * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
+		err := s.exported(ctx, usage, "entries by slot as "+format, &quotav1.ExportBreakdownRequest{Format: quotav1.ExportBreakdownRequest_Format(number), Breakdown: &quotav1.ListBreakdownRequest{
+			By: "tenant,limit,meter", Every: quotav1.ListBreakdownRequest_EVERY_SLOT, FromMs: to.Add(-time.Duration(hours) * time.Hour).UnixMilli(), ToMs: to.UnixMilli(),
 		}})
 		if err != nil {
 			return err

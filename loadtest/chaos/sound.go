@@ -185,7 +185,7 @@ func (s *site) control(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if status := answer.GetReceipts()[0].GetStatus(); status != quotav1.Receipt_ALREADY {
+	if status := answer.GetReceipts()[0].GetStatus(); status != quotav1.Receipt_STATUS_ALREADY {
 		return fmt.Errorf("control: a report sent again is answered %v, want ALREADY", status)
 	}
 	if err := check(&same); err != nil {

@@ -95,7 +95,7 @@ func (a *settling) send(ctx context.Context, t *testing.T) {
 			continue
 		}
 		switch s := resp.Receipts[0].Status; s {
-		case quotav1.Receipt_SETTLED, quotav1.Receipt_ALREADY:
+		case quotav1.Receipt_STATUS_SETTLED, quotav1.Receipt_STATUS_ALREADY:
 			a.mu.Lock()
 			a.seq, a.total = a.underway.Seq, a.underway.After
 			for n := range a.tenants {
@@ -103,7 +103,7 @@ func (a *settling) send(ctx context.Context, t *testing.T) {
 			}
 			a.underway = nil
 			a.mu.Unlock()
-		case quotav1.Receipt_UNAVAILABLE:
+		case quotav1.Receipt_STATUS_UNAVAILABLE:
 		default:
 			t.Errorf("%s report %d: %v", a.id, a.underway.Seq, resp.Receipts[0])
 			return

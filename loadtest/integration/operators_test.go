@@ -86,7 +86,7 @@ func TestOperators(t *testing.T) {
 	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{DeniedTenants: []string{"acme"}}})
 	must(err)
 	eventually("a tenant denied by the switch", decided(false, client.ReasonSwitch))
-	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL}})
+	_, err = admin.SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_MODE_ALLOW_ALL}})
 	must(err)
 	eventually("everything allowed by the switch", decided(true, client.ReasonSwitch))
 	write(switches, "mode: normal\n")
@@ -134,7 +134,7 @@ func TestOperators(t *testing.T) {
 
 	usage := quotav1.NewUsageServiceClient(conn)
 	sum := func(version int64) (admitted, denied int64) {
-		resp, err := usage.GetUsage(t.Context(), &quotav1.GetUsageRequest{By: quotav1.GetUsageRequest_LIMIT, ShadowVersion: version})
+		resp, err := usage.GetUsage(t.Context(), &quotav1.GetUsageRequest{By: quotav1.GetUsageRequest_BY_LIMIT, ShadowVersion: version})
 		must(err)
 		for _, r := range resp.Rows {
 			if r.Limit == "requests" {

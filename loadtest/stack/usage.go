@@ -49,7 +49,7 @@ func Usage(ctx context.Context, conn grpc.ClientConnInterface, meter string, ten
 
 // used reads one tenant's units, or those of all where it is empty.
 func used(ctx context.Context, conn grpc.ClientConnInterface, meter, tenant string) (units int64, err error) {
-	request := &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_LIMIT, PageSize: 1000}
+	request := &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_BY_LIMIT, PageSize: 1000}
 	for {
 		answer, err := quotav1.NewUsageServiceClient(conn).GetUsage(ctx, request)
 		if err != nil {

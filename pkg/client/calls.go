@@ -53,7 +53,7 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, fin
 		values = e.AppendValues(values)
 		p.Limit, p.Tenant, p.Values, p.Shadow = e.Limit(), e.Tenant(), values[first:len(values):len(values)], e.Shadow()
 		if e.Overage() {
-			p.Kind = quotav1.Renewal_OVERAGE
+			p.Kind = quotav1.Renewal_KIND_OVERAGE
 		}
 		req.Renewals[i] = p
 	}

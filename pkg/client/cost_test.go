@@ -52,9 +52,9 @@ func (p *plenty) Renew(_ context.Context, req *quotav1.RenewRequest, _ ...grpc.C
 	grants := make([]quotav1.Grant, len(req.Renewals))
 	for i, r := range req.Renewals {
 		g := &grants[i]
-		g.Status, g.Number, g.PolicyVersion, g.Generation = quotav1.Grant_GRANTED, r.Number, 1, 1
+		g.Status, g.Number, g.PolicyVersion, g.Generation = quotav1.Grant_STATUS_GRANTED, r.Number, 1, 1
 		if !r.Final {
-			g.Tokens, g.Trickle, g.Pile, g.TtlMs, g.Remaining, g.ResetMs = r.Waiting+p.tokens, 5_000_000, 10, p.ttl.Milliseconds(), 1000, 3000
+			g.Tokens, g.TrickleMicrosPerS, g.Pile, g.TtlMs, g.Remaining, g.ResetMs = r.Waiting+p.tokens, 5_000_000, 10, p.ttl.Milliseconds(), 1000, 3000
 		}
 		resp.Grants = append(resp.Grants, g)
 	}
@@ -67,7 +67,7 @@ func (p *plenty) Renew(_ context.Context, req *quotav1.RenewRequest, _ ...grpc.C
 func (p *plenty) Settle(_ context.Context, req *quotav1.SettleRequest, _ ...grpc.CallOption) (*quotav1.SettleResponse, error) {
 	resp := &quotav1.SettleResponse{}
 	for _, r := range req.Reports {
-		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
+		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_STATUS_SETTLED, NextSeq: r.Seq + 1, Total: r.TotalAfter})
 	}
 	return resp, nil
 }

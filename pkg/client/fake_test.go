@@ -241,25 +241,25 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 }
 
 func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
-	g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_GRANTED, PolicyVersion: f.policy.Version}
+	g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_STATUS_GRANTED, PolicyVersion: f.policy.Version}
 	l, name := f.rules(f.policy, r.Tenant, r.Limit), r.Limit
 	if r.Shadow {
 		l, name = f.rules(f.shadow, r.Tenant, r.Limit), name+"+shadow"
 	}
-	if r.Kind == quotav1.Renewal_OVERAGE && l != nil {
+	if r.Kind == quotav1.Renewal_KIND_OVERAGE && l != nil {
 		o := l.Overage()
 		l, name = &o, name+"+overage"
 	}
 	switch {
 	case f.dark, f.darkOnce:
 		f.darkOnce = false
-		g.Status = quotav1.Grant_UNAVAILABLE
+		g.Status = quotav1.Grant_STATUS_UNAVAILABLE
 		return g
 	case f.answers != 0:
 		g.Status = f.answers
 		return g
 	case l == nil || len(l.By) != len(r.Values) || l.CountsOnly():
-		g.Status = quotav1.Grant_UNKNOWN
+		g.Status = quotav1.Grant_STATUS_UNKNOWN
 		return g
 	}
 	if f.leases != nil {
@@ -275,7 +275,7 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 	c.avail = min(c.avail+now.Sub(c.last).Seconds()*float64(l.Rate.Units)/l.Rate.Per.Seconds(), float64(l.Burst))
 	c.last = now
 	if r.Number <= c.number[agent] {
-		g.Status = quotav1.Grant_STALE
+		g.Status = quotav1.Grant_STATUS_STALE
 		return g
 	}
 	c.number[agent] = r.Number
@@ -296,7 +296,7 @@ func (f *fake) renew(agent string, r *quotav1.Renewal) *quotav1.Grant {
 		c.avail -= float64(g.Tokens)
 		c.granted[agent] = g.Tokens
 		c.out += g.Tokens
-		g.TtlMs, g.Trickle, g.Pile = f.ttl.Milliseconds(), f.trickle, min(f.trickle, 1)
+		g.TtlMs, g.TrickleMicrosPerS, g.Pile = f.ttl.Milliseconds(), f.trickle, min(f.trickle, 1)
 		if g.Tokens == 0 {
 			g.DenyForMs = 100
 		}
@@ -365,7 +365,7 @@ func (f *fake) Watch(req *quotav1.WatchRequest, s quotav1.LeaseService_WatchServ
 	}
 	ch := make(chan *quotav1.WatchResponse, 64)
 	f.watchers[ch] = true
-	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change, ForgotBefore: f.forgot}
+	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change, ForgotBeforeUs: f.forgot}
 	if req.PolicyVersion != f.policy.Version {
 		first.Policy = wire.PolicyToProto(f.policy)
 	}
@@ -404,7 +404,7 @@ func (f *fake) forget(before int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgot = before
-	f.push(&quotav1.WatchResponse{ForgotBefore: before})
+	f.push(&quotav1.WatchResponse{ForgotBeforeUs: before})
 }
 
 // try puts a policy beside the one in force; nil for none.

@@ -198,7 +198,7 @@ func TestStoreAway(t *testing.T) {
 // A server that answers for a bucket, if only that it does not know it, or that the renewal is an older one, is not away:
 // requests wait for what it says next, and are not decided as in an outage, and least of all for ever.
 func TestABucketThatIsAnsweredIsInContact(t *testing.T) {
-	for _, status := range []quotav1.Grant_Status{quotav1.Grant_UNKNOWN, quotav1.Grant_STALE} {
+	for _, status := range []quotav1.Grant_Status{quotav1.Grant_STATUS_UNKNOWN, quotav1.Grant_STATUS_STALE} {
 		for _, onOutage := range []limit.Outage{limit.OutageFallback, limit.OutageOpen} {
 			t.Run(fmt.Sprintf("%v, %v", status, onOutage), func(t *testing.T) {
 				l := requests(100, 1000)
@@ -229,7 +229,7 @@ func TestABucketThatIsAnsweredIsInContact(t *testing.T) {
 // How long a bucket is not answered counts from its last answer, whatever that was: one call that the store does not
 // answer is no outage.
 func TestOneCallUnansweredAfterAnAnswerIsNoOutage(t *testing.T) {
-	for _, status := range []quotav1.Grant_Status{quotav1.Grant_UNKNOWN, quotav1.Grant_STALE} {
+	for _, status := range []quotav1.Grant_Status{quotav1.Grant_STATUS_UNKNOWN, quotav1.Grant_STATUS_STALE} {
 		t.Run(status.String(), func(t *testing.T) {
 			bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
 				s.answers = status

@@ -71,7 +71,7 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 		if err != nil {
 			return err
 		}
-		e := watchEvent{refresh: m.GetRefreshTenants(), forgot: m.GetForgotBefore()}
+		e := watchEvent{refresh: m.GetRefreshTenants(), forgot: m.GetForgotBeforeUs()}
 		if m.Policy != nil {
 			p, err := wire.PolicyFromProto(m.Policy)
 			if err == nil {

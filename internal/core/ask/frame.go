@@ -146,7 +146,7 @@ func (f *Frame) Answer(a *Answer) {
 	if a.Allowed {
 		f.number(2, 1)
 	}
-	f.number(3, uint64(a.Reason))
+	f.number(3, uint64(a.Reason)+1) // the protocol's 0 is UNSPECIFIED
 	f.number(4, uint64(a.RetryAfter))
 	f.text(5, a.Limit)
 	f.number(6, uint64(a.Quota))
@@ -272,7 +272,7 @@ func (a *Answer) read(b []byte) error {
 		case 2:
 			a.Allowed = v != 0
 		case 3:
-			a.Reason = uint8(min(v, 255))
+			a.Reason = uint8(min(max(v, 1)-1, 255))
 		case 4:
 			a.RetryAfter = int64(v)
 		case 5:

@@ -87,7 +87,7 @@ func TestAnswersAreTheProtocols(t *testing.T) {
 			want = append(want, a)
 			hand.Answer(&a)
 			generated.Answers = append(generated.Answers, &quotav1.Answer{
-				Id: a.ID, Allowed: a.Allowed, Reason: quotav1.Answer_Reason(a.Reason), RetryAfterUs: a.RetryAfter, Limit: a.Limit,
+				Id: a.ID, Allowed: a.Allowed, Reason: quotav1.Answer_Reason(a.Reason + 1), RetryAfterUs: a.RetryAfter, Limit: a.Limit,
 				Quota: a.Quota, WindowUs: a.Window, Remaining: a.Remaining, ResetUs: a.Reset,
 			})
 		}

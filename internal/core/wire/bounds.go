@@ -140,12 +140,11 @@ func CheckRenewal(r *quotav1.Renewal) error {
 		bound{"admitted", r.Admitted, 0, maxCount},
 		bound{"denied", r.Denied, 0, maxCount},
 		bound{"told", r.Told, 0, r.Admitted},
-		bound{"overage", r.Overage, 0, maxCount},
 		bound{"held", r.Held, 0, maxCount},
 		bound{"waiting", r.Waiting, 0, maxCount},
 		bound{"reserved", r.Reserved, 0, r.Waiting},
-		bound{"window", r.Window, 0, maxMilliseconds},
-		bound{"trickle", r.Trickle, 0, maxCount},
+		bound{"window_start_ms", r.WindowStartMs, 0, maxMilliseconds},
+		bound{"trickle_micros_per_s", r.TrickleMicrosPerS, 0, maxCount},
 		bound{"expires_in_ms", r.ExpiresInMs, 0, MaxTTL},
 		bound{"generation", r.Generation, 0, maxCount},
 		bound{"largest", r.Largest, 0, r.Waiting},
@@ -153,7 +152,7 @@ func CheckRenewal(r *quotav1.Renewal) error {
 		bound{"elapsed_us", r.ElapsedUs, 0, maxCount},
 		bound{"void", r.Void, 0, maxCount},
 		bound{"void_ago_us", r.VoidAgoUs, 0, maxCount},
-		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_OVERAGE)},
+		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_KIND_OVERAGE)},
 	)
 }
 
@@ -171,14 +170,14 @@ func CheckRenewResponse(r *quotav1.RenewRequest, a *quotav1.RenewResponse) error
 func checkGrant(g *quotav1.Grant) error {
 	return ranged(
 		bound{"tokens", g.Tokens, 0, maxCount},
-		bound{"trickle", g.Trickle, 0, maxCount},
+		bound{"trickle_micros_per_s", g.TrickleMicrosPerS, 0, maxCount},
 		bound{"pile", g.Pile, 0, maxCount},
 		bound{"ttl_ms", g.TtlMs, 0, MaxTTL},
 		bound{"deny_for_ms", g.DenyForMs, 0, maxMilliseconds},
 		bound{"unit_in_ms", g.UnitInMs, 0, maxMilliseconds},
-		bound{"fallback", g.Fallback, 0, maxCount},
-		bound{"valid_from", g.ValidFrom, 0, maxMilliseconds},
-		bound{"valid_until", g.ValidUntil, 0, maxMilliseconds},
+		bound{"fallback_micros_per_s", g.FallbackMicrosPerS, 0, maxCount},
+		bound{"valid_from_ms", g.ValidFromMs, 0, maxMilliseconds},
+		bound{"valid_until_ms", g.ValidUntilMs, 0, maxMilliseconds},
 		bound{"generation", g.Generation, 0, maxCount},
 		bound{"reset_ms", g.ResetMs, 0, maxMilliseconds},
 		bound{"next_tokens", g.NextTokens, 0, maxCount},
@@ -476,10 +475,10 @@ func Check(request proto.Message) error {
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.ListStatementsRequest:
 		return first(TenantID("tenant", r.Tenant), ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}))
-	case *quotav1.BreakdownRequest:
+	case *quotav1.ListBreakdownRequest:
 		return checkBreakdown(r)
 	case *quotav1.ExportBreakdownRequest:
-		return first(checkBreakdown(r.GetBreakdown()), ranged(bound{"format", int64(r.Format), 0, int64(quotav1.ExportBreakdownRequest_PARQUET)}))
+		return first(checkBreakdown(r.GetBreakdown()), ranged(bound{"format", int64(r.Format), 0, int64(quotav1.ExportBreakdownRequest_FORMAT_PARQUET)}))
 	case *quotav1.GetUsageRequest:
 		if r.Tenant != "" {
 			if err := TenantID("tenant", r.Tenant); err != nil {
@@ -492,7 +491,7 @@ func Check(request proto.Message) error {
 		return ranged(
 			bound{"from_ms", r.FromMs, 0, maxMilliseconds},
 			bound{"to_ms", r.ToMs, 0, maxMilliseconds},
-			bound{"by", int64(r.By), 0, int64(quotav1.GetUsageRequest_ATTRIBUTE)},
+			bound{"by", int64(r.By), 0, int64(quotav1.GetUsageRequest_BY_ATTRIBUTE)},
 			bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
 			bound{"page's bytes", int64(len(r.Page)), 0, 4096},
 			bound{"shadow_version", r.ShadowVersion, 0, maxCount},
@@ -501,7 +500,7 @@ func Check(request proto.Message) error {
 	return nil
 }
 
-func checkBreakdown(r *quotav1.BreakdownRequest) error {
+func checkBreakdown(r *quotav1.ListBreakdownRequest) error {
 	if r == nil {
 		return nil
 	}
@@ -523,7 +522,7 @@ func checkBreakdown(r *quotav1.BreakdownRequest) error {
 	}
 	return ranged(
 		bound{"by's bytes", int64(len(r.By)), 0, 1024},
-		bound{"every", int64(r.Every), 0, int64(quotav1.BreakdownRequest_MONTH)},
+		bound{"every", int64(r.Every), 0, int64(quotav1.ListBreakdownRequest_EVERY_MONTH)},
 		bound{"from_ms", r.FromMs, 0, maxMilliseconds},
 		bound{"to_ms", r.ToMs, 0, maxMilliseconds},
 		bound{"attribute's bytes", int64(len(r.Attribute)), 0, 1024},

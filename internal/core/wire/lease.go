@@ -29,7 +29,7 @@ func RenewalToProto(r lease.Renewal) *quotav1.Renewal {
 func WriteRenewal(p *quotav1.Renewal, r *lease.Renewal) {
 	p.Number, p.Began, p.Admitted, p.Denied, p.Told = r.Number, r.Began, r.Admitted, r.Denied, r.Told
 	p.Held, p.Waiting, p.Largest, p.Reserved, p.InUse, p.Final, p.Alone = r.Held, r.Waiting, r.Largest, r.Reserved, r.InUse, r.Final, r.Alone
-	p.Window, p.Trickle, p.ExpiresInMs, p.Generation = r.Window/usPerMs, r.Trickle, floor(r.ExpiresIn), r.Generation
+	p.WindowStartMs, p.TrickleMicrosPerS, p.ExpiresInMs, p.Generation = r.Window/usPerMs, r.Trickle, floor(r.ExpiresIn), r.Generation
 	p.ElapsedUs, p.Void, p.VoidAgoUs = r.Elapsed, r.Void, r.VoidAgo
 }
 
@@ -39,7 +39,7 @@ func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 	return lease.Renewal{
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
 		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), Reserved: p.GetReserved(), InUse: p.GetInUse(), Final: p.GetFinal(), Alone: p.GetAlone(),
-		Window: p.GetWindow() * usPerMs, Trickle: p.GetTrickle(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
+		Window: p.GetWindowStartMs() * usPerMs, Trickle: p.GetTrickleMicrosPerS(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
 		Elapsed: p.GetElapsedUs(), Void: p.GetVoid(), VoidAgo: p.GetVoidAgoUs(),
 	}
 }
@@ -56,29 +56,29 @@ func GrantToProto(a lease.Answer, version int64) *quotav1.Grant {
 func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
 	g := &a.Grant
 	if a.Err != nil {
-		*out = quotav1.Grant{Status: quotav1.Grant_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
+		*out = quotav1.Grant{Status: quotav1.Grant_STATUS_UNAVAILABLE, Number: g.Number, PolicyVersion: version}
 		switch {
 		case errors.Is(a.Err, lease.ErrInvalid):
-			out.Status, out.Reason = quotav1.Grant_UNKNOWN, reason(a.Err)
+			out.Status, out.Reason = quotav1.Grant_STATUS_UNKNOWN, reason(a.Err)
 		case errors.Is(a.Err, ErrUnknown):
-			out.Status = quotav1.Grant_UNKNOWN
+			out.Status = quotav1.Grant_STATUS_UNKNOWN
 		case errors.Is(a.Err, lease.ErrStale):
-			out.Status = quotav1.Grant_STALE
+			out.Status = quotav1.Grant_STATUS_STALE
 		}
 		return
 	}
 	*out = quotav1.Grant{
-		Status: quotav1.Grant_GRANTED, Number: g.Number, Tokens: g.Tokens, Trickle: g.Trickle, Pile: g.Pile,
-		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), UnitInMs: ceil(g.UnitIn), Fallback: g.Fallback,
-		ValidFrom: g.ValidFrom / usPerMs, ValidUntil: g.ValidUntil / usPerMs,
-		Generation: g.Generation, ExpirySlot: g.ExpirySlot, PolicyVersion: version,
+		Status: quotav1.Grant_STATUS_GRANTED, Number: g.Number, Tokens: g.Tokens, TrickleMicrosPerS: g.Trickle, Pile: g.Pile,
+		TtlMs: floor(g.TTL), DenyForMs: ceil(g.DenyFor), UnitInMs: ceil(g.UnitIn), FallbackMicrosPerS: g.Fallback,
+		ValidFromMs: g.ValidFrom / usPerMs, ValidUntilMs: g.ValidUntil / usPerMs,
+		Generation: g.Generation, PolicyVersion: version,
 		Remaining: g.Remaining, ResetMs: ceil(g.Reset), NextTokens: g.Next,
 	}
 }
 
 // RefusedToProto answers a renewal, which may be nil, that breaks a bound: err says which.
 func RefusedToProto(r *quotav1.Renewal, err error, version int64) *quotav1.Grant {
-	return &quotav1.Grant{Status: quotav1.Grant_UNKNOWN, Number: r.GetNumber(), PolicyVersion: version, Reason: reason(err)}
+	return &quotav1.Grant{Status: quotav1.Grant_STATUS_UNKNOWN, Number: r.GetNumber(), PolicyVersion: version, Reason: reason(err)}
 }
 
 // reason is what an error says, no longer than a Grant has room for.
@@ -96,14 +96,14 @@ func reason(err error) string {
 func GrantFromProto(p *quotav1.Grant) lease.Answer {
 	a := lease.Answer{Grant: lease.Grant{Number: p.GetNumber()}}
 	switch p.GetStatus() {
-	case quotav1.Grant_GRANTED:
-	case quotav1.Grant_UNKNOWN:
+	case quotav1.Grant_STATUS_GRANTED:
+	case quotav1.Grant_STATUS_UNKNOWN:
 		a.Err = ErrUnknown
 		if p.Reason != "" {
 			a.Err = fmt.Errorf("%w: %w: %s", ErrUnknown, lease.ErrInvalid, p.Reason)
 		}
 		return a
-	case quotav1.Grant_STALE:
+	case quotav1.Grant_STATUS_STALE:
 		a.Err = lease.ErrStale
 		return a
 	default:
@@ -115,10 +115,10 @@ func GrantFromProto(p *quotav1.Grant) lease.Answer {
 		return a
 	}
 	a.Grant = lease.Grant{
-		Number: p.Number, Tokens: p.Tokens, Trickle: p.Trickle, Pile: p.Pile,
-		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, UnitIn: p.UnitInMs * usPerMs, Fallback: p.Fallback,
-		ValidFrom: p.ValidFrom * usPerMs, ValidUntil: p.ValidUntil * usPerMs,
-		Generation: p.Generation, ExpirySlot: p.ExpirySlot, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs, Next: p.NextTokens,
+		Number: p.Number, Tokens: p.Tokens, Trickle: p.TrickleMicrosPerS, Pile: p.Pile,
+		TTL: p.TtlMs * usPerMs, DenyFor: p.DenyForMs * usPerMs, UnitIn: p.UnitInMs * usPerMs, Fallback: p.FallbackMicrosPerS,
+		ValidFrom: p.ValidFromMs * usPerMs, ValidUntil: p.ValidUntilMs * usPerMs,
+		Generation: p.Generation, Remaining: p.Remaining, Reset: p.ResetMs * usPerMs, Next: p.NextTokens,
 	}
 	return a
 }
@@ -205,7 +205,7 @@ func ReceiptToProto(r ledger.Receipt) *quotav1.Receipt {
 // is Unavailable: the report is kept and sent again.
 func ReceiptFromProto(p *quotav1.Receipt) ledger.Receipt {
 	s := ledger.Status(p.GetStatus())
-	if p.GetStatus() < quotav1.Receipt_SETTLED || p.GetStatus() > quotav1.Receipt_REJECTED {
+	if p.GetStatus() < quotav1.Receipt_STATUS_SETTLED || p.GetStatus() > quotav1.Receipt_STATUS_REJECTED {
 		s = ledger.Unavailable
 	}
 	return ledger.Receipt{Status: s, NextSeq: p.GetNextSeq(), Total: p.GetTotal(), Message: p.GetMessage()}

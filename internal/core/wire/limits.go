@@ -11,6 +11,12 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
+// EnumToProto turns a value of the core's enumeration, which begins at 0, into the protocol's, which begins at 1: its 0 is UNSPECIFIED.
+func EnumToProto[P ~int32, E ~uint8 | ~int](e E) P { return P(e) + 1 }
+
+// EnumFromProto turns back what EnumToProto gave; UNSPECIFIED is the first.
+func EnumFromProto[E ~uint8 | ~int, P ~int32](p P) E { return E(max(p, 1) - 1) }
+
 // RateToProto returns nil for no rate.
 func RateToProto(r limit.Rate) *quotav1.Rate {
 	if r == (limit.Rate{}) {
@@ -18,7 +24,7 @@ func RateToProto(r limit.Rate) *quotav1.Rate {
 	}
 	out := &quotav1.Rate{Units: r.Units, Calendar: quotav1.Rate_Calendar(r.Calendar)}
 	if r.Calendar == limit.NoCalendar {
-		out.Micros = r.Per.Microseconds()
+		out.PeriodUs = r.Per.Microseconds()
 	}
 	return out
 }
@@ -28,17 +34,17 @@ func RateFromProto(p *quotav1.Rate) (limit.Rate, error) {
 	if p == nil {
 		return limit.Rate{}, nil
 	}
-	if p.Calendar < 0 || p.Calendar > quotav1.Rate_YEAR {
+	if p.Calendar < 0 || p.Calendar > quotav1.Rate_CALENDAR_YEAR {
 		return limit.Rate{}, fmt.Errorf("%w: calendar unit %d is not known", fault.ErrInvalid, p.Calendar)
 	}
 	r := limit.Rate{Units: p.Units, Calendar: limit.Calendar(p.Calendar)}
 	if r.Calendar != limit.NoCalendar {
 		r.Per = r.Calendar.Nominal()
 	} else {
-		if p.Micros < limit.MinPer.Microseconds() || p.Micros > limit.MaxPer.Microseconds() {
-			return limit.Rate{}, fmt.Errorf("%w: micros is %d; it must be %d to %d", fault.ErrInvalid, p.Micros, limit.MinPer.Microseconds(), limit.MaxPer.Microseconds())
+		if p.PeriodUs < limit.MinPer.Microseconds() || p.PeriodUs > limit.MaxPer.Microseconds() {
+			return limit.Rate{}, fmt.Errorf("%w: period_us is %d; it must be %d to %d", fault.ErrInvalid, p.PeriodUs, limit.MinPer.Microseconds(), limit.MaxPer.Microseconds())
 		}
-		r.Per = time.Duration(p.Micros) * time.Microsecond
+		r.Per = time.Duration(p.PeriodUs) * time.Microsecond
 	}
 	if r.Units < 1 || r.Units > limit.MaxUnits {
 		return limit.Rate{}, fmt.Errorf("%w: units is %d; it must be 1 to %d", fault.ErrInvalid, p.Units, int64(limit.MaxUnits))
@@ -53,14 +59,14 @@ func RateFromProto(p *quotav1.Rate) (limit.Rate, error) {
 func LimitToProto(l limit.Limit) *quotav1.Limit {
 	out := &quotav1.Limit{
 		Name: l.Name, By: slices.Clone(l.By), Algorithm: quotav1.Limit_Algorithm(l.Algorithm), Rate: RateToProto(l.Rate),
-		Burst: l.Burst, Meter: l.Meter, Zone: l.Zone, OnOutage: quotav1.Limit_Outage(l.OnOutage),
-		Enforcement: quotav1.Limit_Enforcement(l.Enforcement), EpsilonPpm: l.EpsilonPPM,
+		Burst: l.Burst, Meter: l.Meter, Zone: l.Zone, OnOutage: EnumToProto[quotav1.Limit_Outage](l.OnOutage),
+		Enforcement: EnumToProto[quotav1.Limit_Enforcement](l.Enforcement), EpsilonPpm: l.EpsilonPPM,
 		Match: matchesToProto(l.Match), Allow: matchesToProto(l.Allow), Deny: matchesToProto(l.Deny),
 		Slots: l.Slots, Queue: l.Queue, WaitMs: l.Wait.Milliseconds(), OveragePpm: l.OveragePPM, Borrow: l.Borrow,
 		LockoutMs: l.Lockout.Milliseconds(), Shadow: l.Shadow,
 		ReserveLowPpm: l.Reserve.LowPPM, ReserveNormalPpm: l.Reserve.NormalPPM,
-		FirstTouch: quotav1.Limit_FirstTouch(l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
-		OnChange: quotav1.Limit_OnChange(l.OnChange),
+		FirstTouch: EnumToProto[quotav1.Limit_FirstTouch](l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
+		OnChange: EnumToProto[quotav1.Limit_OnChange](l.OnChange),
 	}
 	for _, v := range l.Variants {
 		out.Variants = append(out.Variants, &quotav1.Variant{Name: v.Name, SharePpm: v.SharePPM, Rate: RateToProto(v.Rate), Burst: v.Burst, Slots: v.Slots})
@@ -97,13 +103,13 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 	if !limit.ValidName(p.GetName()) {
 		return bad("name must be 1 to %d bytes of [A-Za-z0-9._-]", limit.MaxNameLen)
 	}
-	if p.Algorithm < quotav1.Limit_TOKEN_BUCKET || p.Algorithm > quotav1.Limit_CONCURRENCY {
+	if p.Algorithm < quotav1.Limit_ALGORITHM_TOKEN_BUCKET || p.Algorithm > quotav1.Limit_ALGORITHM_CONCURRENCY {
 		return bad("algorithm %d is not known", p.Algorithm)
 	}
-	if p.OnOutage < 0 || p.OnOutage > quotav1.Limit_CLOSED {
+	if p.OnOutage < 0 || p.OnOutage > quotav1.Limit_OUTAGE_CLOSED {
 		return bad("on_outage %d is not known", p.OnOutage)
 	}
-	if p.Enforcement < 0 || p.Enforcement > quotav1.Limit_SOFT {
+	if p.Enforcement < 0 || p.Enforcement > quotav1.Limit_ENFORCEMENT_SOFT {
 		return bad("enforcement %d is not known", p.Enforcement)
 	}
 	if len(p.Match) > limit.MaxMatch {
@@ -126,9 +132,9 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		bound{"reserve_low_ppm", p.ReserveLowPpm, 0, limit.Micro},
 		bound{"reserve_normal_ppm", p.ReserveNormalPpm, 0, limit.Micro},
 		bound{"variants", int64(len(p.Variants)), 0, limit.MaxVariants},
-		bound{"first_touch", int64(p.FirstTouch), 0, int64(quotav1.Limit_ADMIT)},
+		bound{"first_touch", int64(p.FirstTouch), 0, int64(quotav1.Limit_FIRST_TOUCH_ADMIT)},
 		bound{"fallback_hold_ms", p.FallbackHoldMs, 0, limit.MaxHold.Milliseconds()},
-		bound{"on_change", int64(p.OnChange), 0, int64(quotav1.Limit_PRORATE)},
+		bound{"on_change", int64(p.OnChange), 0, int64(quotav1.Limit_ON_CHANGE_PRORATE)},
 	); err != nil {
 		return limit.Limit{}, fmt.Errorf("limit %s: %w", limit.Quote(p.Name), err)
 	}
@@ -149,13 +155,13 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 	}
 	l := limit.Limit{
 		Name: p.Name, By: slices.Clone(p.By), Algorithm: limit.Algorithm(p.Algorithm), Rate: rate,
-		Burst: p.Burst, Meter: p.Meter, Zone: p.Zone, OnOutage: limit.Outage(p.OnOutage),
-		Enforcement: limit.Enforcement(p.Enforcement), EpsilonPPM: p.EpsilonPpm,
+		Burst: p.Burst, Meter: p.Meter, Zone: p.Zone, OnOutage: EnumFromProto[limit.Outage](p.OnOutage),
+		Enforcement: EnumFromProto[limit.Enforcement](p.Enforcement), EpsilonPPM: p.EpsilonPpm,
 		Match: matchesFromProto(p.Match), Allow: matchesFromProto(p.Allow), Deny: matchesFromProto(p.Deny),
 		Slots: p.Slots, Queue: p.Queue, Wait: millis(p.WaitMs), OveragePPM: p.OveragePpm, Borrow: p.Borrow,
 		Lockout: millis(p.LockoutMs), Shadow: p.Shadow,
 		Reserve:    limit.Reserve{LowPPM: p.ReserveLowPpm, NormalPPM: p.ReserveNormalPpm},
-		FirstTouch: limit.FirstTouch(p.FirstTouch), FallbackHold: millis(p.FallbackHoldMs), OnChange: limit.OnChange(p.OnChange),
+		FirstTouch: EnumFromProto[limit.FirstTouch](p.FirstTouch), FallbackHold: millis(p.FallbackHoldMs), OnChange: EnumFromProto[limit.OnChange](p.OnChange),
 	}
 	for _, v := range p.Variants {
 		rate, err := RateFromProto(v.GetRate())
@@ -305,12 +311,12 @@ func TenantFromProto(p *quotav1.Tenant) (limit.Tenant, error) {
 
 // SwitchesToProto does not keep s's slices.
 func SwitchesToProto(s limit.Switches) *quotav1.Switches {
-	return &quotav1.Switches{Mode: quotav1.Switches_Mode(s.Mode), DeniedTenants: slices.Clone(s.Denied), Revision: s.Revision}
+	return &quotav1.Switches{Mode: EnumToProto[quotav1.Switches_Mode](s.Mode), DeniedTenants: slices.Clone(s.Denied), Revision: s.Revision}
 }
 
 // SwitchesFromProto checks every bound; nil means none set. Errors wrap fault.ErrInvalid.
 func SwitchesFromProto(p *quotav1.Switches) (limit.Switches, error) {
-	if p.GetMode() < 0 || p.GetMode() > quotav1.Switches_SHADOW_ALL {
+	if p.GetMode() < 0 || p.GetMode() > quotav1.Switches_MODE_SHADOW_ALL {
 		return limit.Switches{}, fmt.Errorf("%w: mode %d is not known", fault.ErrInvalid, p.GetMode())
 	}
 	if len(p.GetDeniedTenants()) > limit.MaxDenied {
@@ -324,5 +330,5 @@ func SwitchesFromProto(p *quotav1.Switches) (limit.Switches, error) {
 			return limit.Switches{}, err
 		}
 	}
-	return limit.Switches{Mode: limit.Mode(p.GetMode()), Denied: slices.Clone(p.GetDeniedTenants()), Revision: p.GetRevision()}, nil
+	return limit.Switches{Mode: EnumFromProto[limit.Mode](p.GetMode()), Denied: slices.Clone(p.GetDeniedTenants()), Revision: p.GetRevision()}, nil
 }

@@ -44,38 +44,35 @@ func TestSwitchesRound(t *testing.T) {
 
 // The enumerations are converted by number: their names must agree.
 func TestWordsAgree(t *testing.T) {
-	for n, name := range quotav1.Limit_Algorithm_name {
-		if n > 0 && !strings.EqualFold(limit.Algorithm(n).String(), name) {
-			t.Errorf("algorithm %d is %s here and %s in the protocol", n, limit.Algorithm(n), name)
-		}
-	}
-	for n, name := range quotav1.Limit_Outage_name {
-		if !strings.EqualFold(limit.Outage(n).String(), name) {
-			t.Errorf("outage %d is %s here and %s in the protocol", n, limit.Outage(n), name)
-		}
-	}
-	for n, name := range quotav1.Limit_Enforcement_name {
-		if !strings.EqualFold(limit.Enforcement(n).String(), name) {
-			t.Errorf("enforcement %d is %s here and %s in the protocol", n, limit.Enforcement(n), name)
-		}
-	}
-	for n, name := range quotav1.Rate_Calendar_name {
-		if n > 0 && !strings.EqualFold(limit.Calendar(n).String(), name) {
-			t.Errorf("calendar %d is %s here and %s in the protocol", n, limit.Calendar(n), name)
-		}
-	}
-	for n, name := range quotav1.Switches_Mode_name {
-		if !strings.EqualFold(limit.Mode(n).String(), name) {
-			t.Errorf("mode %d is %s here and %s in the protocol", n, limit.Mode(n), name)
+	for _, c := range []struct {
+		prefix string
+		names  map[int32]string
+		word   func(n int32) string // of the protocol's number
+	}{
+		{"ALGORITHM_", quotav1.Limit_Algorithm_name, func(n int32) string { return limit.Algorithm(n).String() }},
+		{"CALENDAR_", quotav1.Rate_Calendar_name, func(n int32) string { return limit.Calendar(n).String() }},
+		{"OUTAGE_", quotav1.Limit_Outage_name, func(n int32) string { return EnumFromProto[limit.Outage](n).String() }},
+		{"ENFORCEMENT_", quotav1.Limit_Enforcement_name, func(n int32) string { return EnumFromProto[limit.Enforcement](n).String() }},
+		{"FIRST_TOUCH_", quotav1.Limit_FirstTouch_name, func(n int32) string { return EnumFromProto[limit.FirstTouch](n).String() }},
+		{"ON_CHANGE_", quotav1.Limit_OnChange_name, func(n int32) string { return EnumFromProto[limit.OnChange](n).String() }},
+		{"MODE_", quotav1.Switches_Mode_name, func(n int32) string { return EnumFromProto[limit.Mode](n).String() }},
+	} {
+		for n, name := range c.names {
+			if n > 0 && !strings.EqualFold(c.prefix+c.word(n), name) {
+				t.Errorf("%d is %s here and %s in the protocol", n, c.word(n), name)
+			}
 		}
 	}
 	for s, name := range map[ledger.Status]string{
 		ledger.Settled: "SETTLED", ledger.Already: "ALREADY", ledger.Ahead: "AHEAD",
 		ledger.Fenced: "FENCED", ledger.Unavailable: "UNAVAILABLE", ledger.Rejected: "REJECTED",
 	} {
-		if got := quotav1.Receipt_Status(s).String(); got != name {
+		if got := quotav1.Receipt_Status(s).String(); got != "STATUS_"+name {
 			t.Errorf("receipt status %d is %s here and %s in the protocol", s, name, got)
 		}
+	}
+	if got := EnumFromProto[limit.Outage](quotav1.Limit_OUTAGE_UNSPECIFIED); got != 0 {
+		t.Errorf("unspecified is %v, want the first", got)
 	}
 }
 
@@ -98,7 +95,7 @@ func TestLeaseRound(t *testing.T) {
 	}
 	var g lease.Grant
 	fill(&g, 1000)
-	g.Out, g.Drawn, g.Unsure = 0, 0, 0 // the server's own
+	g.Out, g.Drawn, g.Unsure, g.ExpirySlot = 0, 0, 0, 0 // the server's own
 	a := lease.Answer{Grant: g}
 	p := over(t, GrantToProto(a, 7))
 	if p.PolicyVersion != 7 {
@@ -126,7 +123,7 @@ func TestLeaseRound(t *testing.T) {
 	if got := GrantFromProto(GrantToProto(lease.Answer{Err: lease.ErrInvalid}, 1)); !errors.Is(got.Err, ErrUnknown) || !errors.Is(got.Err, lease.ErrInvalid) {
 		t.Errorf("an invalid renewal arrives as %v, want %v: the agent drops the bucket", got.Err, ErrUnknown)
 	}
-	if got := GrantFromProto(&quotav1.Grant{Status: quotav1.Grant_GRANTED, TtlMs: MaxTTL + 1}); !errors.Is(got.Err, lease.ErrInvalid) {
+	if got := GrantFromProto(&quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, TtlMs: MaxTTL + 1}); !errors.Is(got.Err, lease.ErrInvalid) {
 		t.Errorf("a term beyond its bound arrives as %+v, want %v", got, lease.ErrInvalid)
 	}
 	for _, p := range []*quotav1.Grant{nil, {}, {Status: 99}} {
@@ -260,15 +257,15 @@ func TestBounds(t *testing.T) {
 		{&quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{DeniedTenants: make([]string, 1025)}}, "denied_tenants"},
 		{&quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: 9}}, "mode"},
 		{&quotav1.GetUsageRequest{}, ""},
-		{&quotav1.BreakdownRequest{}, ""},
-		{&quotav1.BreakdownRequest{Tenant: "a b"}, "tenant"},
-		{&quotav1.BreakdownRequest{Meter: "a b"}, "meter"},
-		{&quotav1.BreakdownRequest{Zone: "Local"}, "zone"},
-		{&quotav1.BreakdownRequest{Every: 9}, "every"},
-		{&quotav1.BreakdownRequest{FromMs: 5, ToMs: 4}, "after to_ms"},
+		{&quotav1.ListBreakdownRequest{}, ""},
+		{&quotav1.ListBreakdownRequest{Tenant: "a b"}, "tenant"},
+		{&quotav1.ListBreakdownRequest{Meter: "a b"}, "meter"},
+		{&quotav1.ListBreakdownRequest{Zone: "Local"}, "zone"},
+		{&quotav1.ListBreakdownRequest{Every: 9}, "every"},
+		{&quotav1.ListBreakdownRequest{FromMs: 5, ToMs: 4}, "after to_ms"},
 		{&quotav1.ExportBreakdownRequest{}, ""},
-		{&quotav1.ExportBreakdownRequest{Format: 3}, "format"},
-		{&quotav1.ExportBreakdownRequest{Breakdown: &quotav1.BreakdownRequest{Top: -1}}, "top"},
+		{&quotav1.ExportBreakdownRequest{Format: 4}, "format"},
+		{&quotav1.ExportBreakdownRequest{Breakdown: &quotav1.ListBreakdownRequest{Top: -1}}, "top"},
 		{&quotav1.GetUsageRequest{PageSize: 10_001}, "page_size"},
 		{&quotav1.GetUsageRequest{Zone: "Local"}, "zone"},
 		{&quotav1.GetUsageRequest{By: 17}, "by"},
@@ -322,12 +319,11 @@ func TestRenewalBounds(t *testing.T) {
 		{renewal(func(r *quotav1.Renewal) { r.Admitted = 1 << 53 }), "admitted"},
 		{renewal(func(r *quotav1.Renewal) { r.Told = 6 }), "told"},
 		{renewal(func(r *quotav1.Renewal) { r.Denied = -1 }), "denied"},
-		{renewal(func(r *quotav1.Renewal) { r.Overage = -1 }), "overage"},
 		{renewal(func(r *quotav1.Renewal) { r.Held = -1 }), "held"},
 		{renewal(func(r *quotav1.Renewal) { r.Waiting = -1 }), "waiting"},
 		{renewal(func(r *quotav1.Renewal) { r.Reserved = -1 }), "reserved"},
-		{renewal(func(r *quotav1.Renewal) { r.Window = -1 }), "window"},
-		{renewal(func(r *quotav1.Renewal) { r.Trickle = 1 << 53 }), "trickle"},
+		{renewal(func(r *quotav1.Renewal) { r.WindowStartMs = -1 }), "window_start_ms"},
+		{renewal(func(r *quotav1.Renewal) { r.TrickleMicrosPerS = 1 << 53 }), "trickle_micros_per_s"},
 		{renewal(func(r *quotav1.Renewal) { r.ExpiresInMs = MaxTTL + 1 }), "expires_in_ms"},
 		{renewal(func(r *quotav1.Renewal) { r.Generation = -1 }), "generation"},
 		{renewal(func(r *quotav1.Renewal) { r.ElapsedUs = -1 }), "elapsed_us"},
@@ -353,7 +349,7 @@ func TestRenewalBounds(t *testing.T) {
 
 func TestLimitBounds(t *testing.T) {
 	ok := func() *quotav1.Limit {
-		return &quotav1.Limit{Name: "x", Algorithm: quotav1.Limit_TOKEN_BUCKET, Rate: &quotav1.Rate{Units: 1, Micros: 1000}}
+		return &quotav1.Limit{Name: "x", Algorithm: quotav1.Limit_ALGORITHM_TOKEN_BUCKET, Rate: &quotav1.Rate{Units: 1, PeriodUs: 1000}}
 	}
 	if _, err := LimitFromProto(ok()); err != nil {
 		t.Fatal(err)
@@ -361,7 +357,7 @@ func TestLimitBounds(t *testing.T) {
 	for says, change := range map[string]func(*quotav1.Limit){
 		"name":        func(l *quotav1.Limit) { l.Name = "a/b" },
 		"algorithm":   func(l *quotav1.Limit) { l.Algorithm = 0 },
-		"on_outage":   func(l *quotav1.Limit) { l.OnOutage = 3 },
+		"on_outage":   func(l *quotav1.Limit) { l.OnOutage = 4 },
 		"enforcement": func(l *quotav1.Limit) { l.Enforcement = -1 },
 		"conditions":  func(l *quotav1.Limit) { l.Match = make([]*quotav1.Match, 9) },
 		"patterns":    func(l *quotav1.Limit) { l.Match = []*quotav1.Match{{Attribute: "a"}} },
@@ -372,8 +368,8 @@ func TestLimitBounds(t *testing.T) {
 		"meter":       func(l *quotav1.Limit) { l.Meter = "a b" },
 		"zone":        func(l *quotav1.Limit) { l.Zone = strings.Repeat("x", 65) },
 		"units":       func(l *quotav1.Limit) { l.Rate.Units = 0 },
-		"micros":      func(l *quotav1.Limit) { l.Rate.Micros = 999 },
-		"micros ":     func(l *quotav1.Limit) { l.Rate.Micros = 31_622_400_000_001 },
+		"period_us":   func(l *quotav1.Limit) { l.Rate.PeriodUs = 999 },
+		"period_us ":  func(l *quotav1.Limit) { l.Rate.PeriodUs = 31_622_400_000_001 },
 		"calendar":    func(l *quotav1.Limit) { l.Rate.Calendar = 8 },
 	} {
 		l := ok()

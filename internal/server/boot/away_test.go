@@ -34,7 +34,7 @@ func (n *node) granted(number int64, when string) {
 	var err error
 	eventually(n.t, "a renewal is granted when "+when, func() bool {
 		got, err = n.renewOne(number)
-		return err == nil && got == quotav1.Grant_GRANTED
+		return err == nil && got == quotav1.Grant_STATUS_GRANTED
 	}, func() any { return fmt.Sprint(got, err) })
 }
 
@@ -77,7 +77,7 @@ func TestPostgresAway(t *testing.T) {
 	admin := n.key
 	n.key = n.newKey("agent", "gw-1").Secret
 	n.granted(1, "the database is there")
-	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)
 	}
 
@@ -88,7 +88,7 @@ func TestPostgresAway(t *testing.T) {
 		Agent: "gw-1", Epoch: 1, Tenants: []string{"acme", "never-seen"},
 		Renewals: []*quotav1.Renewal{{Limit: "requests", Tenant: "never-seen", Number: 1, Began: 1}},
 	})
-	if err != nil || resp.Grants[0].Status != quotav1.Grant_UNAVAILABLE || resp.Tenants[0].Id != "acme" || resp.Tenants[1].Id != "" {
+	if err != nil || resp.Grants[0].Status != quotav1.Grant_STATUS_UNAVAILABLE || resp.Tenants[0].Id != "acme" || resp.Tenants[1].Id != "" {
 		t.Errorf("an unknown tenant without the database: got %v, %v, want UNAVAILABLE, acme, and no answer for it", resp, err)
 	}
 	if _, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 2, 2, 3)}}); status.Code(err) != codes.Unavailable {
@@ -105,7 +105,7 @@ func TestPostgresAway(t *testing.T) {
 
 	pg.Start()
 	n.waitReady()
-	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 2, 2, 3)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 2, 2, 3)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Errorf("settle after the database came back: got %v, %v, want SETTLED", resp, err)
 	}
 	n.key = admin
@@ -128,10 +128,10 @@ func TestRedisAway(t *testing.T) {
 		why := n.reasons()["leases"]
 		return why != "" && why != "not reached yet"
 	})
-	if got, err := n.renewOne(1); err != nil || got != quotav1.Grant_UNAVAILABLE {
+	if got, err := n.renewOne(1); err != nil || got != quotav1.Grant_STATUS_UNAVAILABLE {
 		t.Errorf("renew without Redis: got %s, %v, want UNAVAILABLE", got, err)
 	}
-	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 1, 0, 2)}}); err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Errorf("settle without Redis: got %v, %v, want SETTLED", resp, err)
 	}
 	for _, addr := range cluster.Addrs() {
@@ -145,7 +145,7 @@ func TestRedisAway(t *testing.T) {
 	cluster.Kill(cluster.Masters()[0])
 	eventually(t, "all buckets are granted again", func() bool {
 		for number := int64(3); number < 8; number++ {
-			if got, err := n.renewOne(number); err != nil || got != quotav1.Grant_GRANTED && got != quotav1.Grant_STALE {
+			if got, err := n.renewOne(number); err != nil || got != quotav1.Grant_STATUS_GRANTED && got != quotav1.Grant_STATUS_STALE {
 				return false
 			}
 		}
@@ -193,25 +193,25 @@ func TestSwitchesWithEnginesAway(t *testing.T) {
 			return err == nil && strings.Join(got.Pending, ",") == strings.Join(pending, ",")
 		}, func() any { return got })
 	}
-	set(a, quotav1.Switches_SHADOW_ALL)
-	ofB.next("shadow all, with everything there", mode(quotav1.Switches_SHADOW_ALL))
+	set(a, quotav1.Switches_MODE_SHADOW_ALL)
+	ofB.next("shadow all, with everything there", mode(quotav1.Switches_MODE_SHADOW_ALL))
 
 	pg.Stop()
-	set(a, quotav1.Switches_ALLOW_ALL, "policy store")
-	ofA.next("allow all, without the database", mode(quotav1.Switches_ALLOW_ALL))
-	ofB.next("allow all, without the database, told by the other server", mode(quotav1.Switches_ALLOW_ALL))
+	set(a, quotav1.Switches_MODE_ALLOW_ALL, "policy store")
+	ofA.next("allow all, without the database", mode(quotav1.Switches_MODE_ALLOW_ALL))
+	ofB.next("allow all, without the database, told by the other server", mode(quotav1.Switches_MODE_ALLOW_ALL))
 
 	for _, addr := range cluster.Addrs() {
 		cluster.Kill(addr)
 	}
 	for i, n := range []*node{a, b} {
 		w := []*watcher{ofA, ofB}[i]
-		set(n, quotav1.Switches_NORMAL, "policy store", "lease store")
-		w.next("normal, without either", mode(quotav1.Switches_NORMAL))
+		set(n, quotav1.Switches_MODE_NORMAL, "policy store", "lease store")
+		w.next("normal, without either", mode(quotav1.Switches_MODE_NORMAL))
 	}
 	pg.Start()
 	eventually(t, "the database has the switches", func() bool {
 		got, err := a.admin().GetSwitches(t.Context(), &quotav1.GetSwitchesRequest{})
-		return err == nil && got.Mode == quotav1.Switches_NORMAL && strings.Join(got.Pending, ",") == "lease store"
+		return err == nil && got.Mode == quotav1.Switches_MODE_NORMAL && strings.Join(got.Pending, ",") == "lease store"
 	})
 }

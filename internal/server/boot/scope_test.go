@@ -110,7 +110,7 @@ func TestKeysLeaseForTheirTenantsOnly(t *testing.T) {
 		}
 		got := map[string]string{}
 		for i, ask := range renewals {
-			got[ask] = resp.Grants[i].Status.String()
+			got[ask] = strings.TrimPrefix(resp.Grants[i].Status.String(), "STATUS_")
 		}
 		for i, ask := range tenants {
 			switch p := resp.Tenants[i]; {
@@ -169,10 +169,10 @@ func TestKeysSettleForTheirTenantsOnly(t *testing.T) {
 		{Slot: slot - 300, Tenant: "org", Limit: "requests", Version: 1, Denied: 7}, // what org's limit denied of org/web
 	}, time.Now().UnixMilli(), false)
 	resp, err := as.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)
 	}
-	usage, err := n.usage().GetUsage(t.Context(), &quotav1.GetUsageRequest{By: quotav1.GetUsageRequest_LIMIT})
+	usage, err := n.usage().GetUsage(t.Context(), &quotav1.GetUsageRequest{By: quotav1.GetUsageRequest_BY_LIMIT})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func TestSettledUnitsAreUsage(t *testing.T) {
 	if err != nil {
 		t.Fatalf("renew: %v", err)
 	}
-	want := []quotav1.Grant_Status{quotav1.Grant_GRANTED, quotav1.Grant_UNKNOWN, quotav1.Grant_GRANTED, quotav1.Grant_UNKNOWN}
+	want := []quotav1.Grant_Status{quotav1.Grant_STATUS_GRANTED, quotav1.Grant_STATUS_UNKNOWN, quotav1.Grant_STATUS_GRANTED, quotav1.Grant_STATUS_UNKNOWN}
 	for i, g := range renewed.Grants {
 		if g.Status != want[i] {
 			t.Errorf("grant %d: got %s, want %s", i, g.Status, want[i])
@@ -82,24 +82,24 @@ func TestSettledUnitsAreUsage(t *testing.T) {
 		t.Fatalf("settle: %v", err)
 	}
 	for i, r := range settled.Receipts {
-		if r.Status != quotav1.Receipt_SETTLED {
+		if r.Status != quotav1.Receipt_STATUS_SETTLED {
 			t.Errorf("receipt %d: got %s %s, want SETTLED", i, r.Status, r.Message)
 		}
 	}
 	again, err := lease.Settle(ctx, &quotav1.SettleRequest{Reports: []*quotav1.Report{report("gw-1", 4, 17, 1)}})
-	if err != nil || again.Receipts[0].Status != quotav1.Receipt_AHEAD || again.Receipts[0].NextSeq != 3 {
+	if err != nil || again.Receipts[0].Status != quotav1.Receipt_STATUS_AHEAD || again.Receipts[0].NextSeq != 3 {
 		t.Errorf("a report ahead: got %v, %v, want AHEAD, next 3", again, err)
 	}
 	broken := report("gw-2", 1, 0, 3)
 	broken.Digest = broken.Digest[:5]
 	rejected, err := lease.Settle(ctx, &quotav1.SettleRequest{Reports: []*quotav1.Report{broken, report("gw-3", 1, 0, 4)}})
-	if err != nil || rejected.Receipts[0].Status != quotav1.Receipt_REJECTED || rejected.Receipts[1].Status != quotav1.Receipt_SETTLED {
+	if err != nil || rejected.Receipts[0].Status != quotav1.Receipt_STATUS_REJECTED || rejected.Receipts[1].Status != quotav1.Receipt_STATUS_SETTLED {
 		t.Errorf("a broken report beside a good one: got %v, %v, want REJECTED and SETTLED", rejected, err)
 	}
 	if got := n.total(); got != 21 {
 		t.Errorf("usage: got %d, want 21", got)
 	}
-	code, body := n.get("/v1/usage?tenant=acme&by=LIMIT")
+	code, body := n.get("/v1/usage?tenant=acme&by=BY_LIMIT")
 	if code != 200 || !strings.Contains(body, `"admitted":"21"`) || !strings.Contains(body, `"limit":"requests"`) {
 		t.Errorf("REST usage: got %d %s, want 21 admitted of requests", code, body)
 	}
@@ -141,7 +141,7 @@ func TestUnknownRowsAreQuarantined(t *testing.T) {
 				row("acme", "requests", 1, 5), row("acme", "bogus", 1, 100), row("acme", "requests", 99, 1000), row("stranger", "requests", 1, 7),
 			}, time.Now().UnixMilli(), false)
 			resp, err := n.leases().Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
-			if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+			if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 				t.Fatalf("settle: got %v, %v, want SETTLED", resp, err)
 			}
 			if got := n.total(); got != 5 {
@@ -241,14 +241,14 @@ func TestREST(t *testing.T) {
 		{"POST", "/v1/policy", `{"document":"plans: {free: {}, paid: {}}\nlimits: [{name: l, rate: 1/minute, match: {ip: \"2001:0db8*\"}}]","dry_run":true}`, 200, `"line":2`},
 		{"POST", "/v1/policy", `{"document":"plans: {free: {}, paid: {}}\nlimits: [{name: l, rate: 1/minute, match: {ip: \"2001:0db8*\"}}]","dry_run":true}`, 200, `"message":"limit l: no address begins with 2001:0db8: `},
 		{"POST", "/v1/policy", `{"document":"plans: {free: {}, paid: {}}\nlimits: [{name: l, rate: 1/minute, match: {ip: \"2001:db8:*\"}}]","dry_run":true}`, 200, `"warnings":[]`},
-		{"PUT", "/v1/switches", `{"mode":"ALLOW_ALL"}`, 200, `"mode":"ALLOW_ALL"`},
-		{"GET", "/v1/switches", "", 200, `"mode":"ALLOW_ALL"`},
+		{"PUT", "/v1/switches", `{"mode":"MODE_ALLOW_ALL"}`, 200, `"mode":"MODE_ALLOW_ALL"`},
+		{"GET", "/v1/switches", "", 200, `"mode":"MODE_ALLOW_ALL"`},
 		{"GET", "/v1/plans", "", 200, `"default_plan":"free"`},
 		{"GET", "/v1/version", "", 200, `"ledger":"sqlite"`},
 		{"GET", "/v1/nothing", "", 404, `Not Found`},
 		{"DELETE", "/v1/tenants/acme", "", 400, `policy version 1 names tenant acme`},
 		{"PUT", "/v1/tenants/acme", "", 405, `PUT is not served`},
-		{"GET", "/v1/usage?tenant=acme&by=HOUR", "", 200, `"rows":[]`},
+		{"GET", "/v1/usage?tenant=acme&by=BY_HOUR", "", 200, `"rows":[]`},
 		{"GET", "/v1/statements:preview?tenant=acme", "", 200, `"document":"{\"format\":1,\"tenant\":\"acme\",`},
 		{"POST", "/v1/statements:close", `{"tenant": "acme", "force_reason": "gone"}`, 400, `has not ended`},
 		{"POST", "/v1/credits", `{"id": "welcome", "tenant": "acme", "amount": "50.00 USD"}`, 200, `"left":"50.00 USD"`},
@@ -265,19 +265,19 @@ func TestREST(t *testing.T) {
 		{"GET", "/v1/statements:preview", "", 400, `tenant is`},
 		{"GET", "/v1/statements:preview?tenant=nobody", "", 404, `tenant \"nobody\"`},
 		{"GET", "/v1/statements:preview?tenant=acme&period=november", "", 400, `write the month that it begins in`},
-		{"GET", "/v1/usage/breakdown?by=tenant,limit&every=DAY&zone=Europe/Berlin", "", 200, `"slot_ms":"300000"`},
+		{"GET", "/v1/usage/breakdown?by=tenant,limit&every=EVERY_DAY&zone=Europe/Berlin", "", 200, `"slot_ms":"300000"`},
 		{"GET", "/v1/usage/breakdown?by=agent", "", 400, `it must be tenant, plan, limit`},
 		{"GET", "/v1/usage/breakdown?top=1001", "", 400, `top is 1001; it must be 0 to 1000`},
-		{"GET", "/v1/usage/breakdown?every=WEEK", "", 400, `it must be RANGE, SLOT, HOUR, DAY or MONTH`},
+		{"GET", "/v1/usage/breakdown?every=WEEK", "", 400, `it must be EVERY_RANGE, EVERY_SLOT, EVERY_HOUR, EVERY_DAY or EVERY_MONTH`},
 		{"GET", "/v1/usage/breakdown?height=7", "", 404, `block 7`},
-		{"GET", "/v1/usage/export?by=tenant&every=DAY", "", 200, "start,tenant,admitted,overage,denied\n"},
+		{"GET", "/v1/usage/export?by=tenant&every=EVERY_DAY", "", 200, "start,tenant,admitted,overage,denied\n"},
 		{"GET", "/v1/usage/export?format=jsonl", "", 200, ""},
 		{"GET", "/v1/usage/export?format=xml", "", 400, `it must be csv, jsonl or parquet`},
 		{"GET", "/v1/usage/export?bye=tenant", "", 400, `there is no parameter \"bye\"; allowed are by, every`},
 		{"GET", "/v1/usage/export?by=agent", "", 400, `it must be tenant, plan, limit`},
 		{"GET", "/v1/usage/export?format=csv&height=7", "", 404, `block 7`},
 		{"GET", "/v1/usage?tennant=acme", "", 400, `there is no parameter \"tennant\"; allowed are tenant, from_ms`},
-		{"GET", "/v1/usage?by=hour", "", 400, `by is \"hour\"; it must be TOTAL, HOUR, DAY, MONTH, LIMIT or ATTRIBUTE`},
+		{"GET", "/v1/usage?by=hour", "", 400, `by is \"hour\"; it must be BY_TOTAL, BY_HOUR, BY_DAY, BY_MONTH, BY_LIMIT or BY_ATTRIBUTE`},
 		{"GET", "/v1/usage?from_ms=today", "", 400, `from_ms is \"today\"; it must be a whole number`},
 		{"GET", "/v1/usage?tenant=a&tenant=b", "", 400, `tenant is given 2 times`},
 		{"GET", "/v1/usage?from_ms=5&to_ms=4", "", 400, `from_ms is 5`},
@@ -312,7 +312,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 		{"a page of another site, by its browser's word", "POST", n.HTTPAddr(), http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403},
 		{"a page whose name points here", "GET", "evil.example:" + port, http.Header{"Origin": {"http://evil.example:" + port}}, 403},
 	} {
-		path, body := "/v1/switches", `{"mode":"NORMAL"}`
+		path, body := "/v1/switches", `{"mode":"MODE_NORMAL"}`
 		if c.method == "POST" {
 			path, body = "/v1/tenants/acme:setPlan", `{"plan":"free"}`
 		}
@@ -376,7 +376,7 @@ func TestGracefulStopLosesNothing(t *testing.T) {
 			for seq, sum := int64(1), int64(0); ; seq++ {
 				units := seq%7 + 1
 				resp, err := client.Settle(context.Background(), &quotav1.SettleRequest{Reports: []*quotav1.Report{report(name, seq, sum, units)}})
-				if err != nil || resp.Receipts[0].Status != quotav1.Receipt_SETTLED {
+				if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 					return // the server has stopped; the last report may be stored or not
 				}
 				sum += units

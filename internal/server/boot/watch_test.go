@@ -163,11 +163,11 @@ func TestWatch(t *testing.T) {
 	if moved.TenantChange <= first.TenantChange {
 		t.Errorf("tenant change %d after %d: it must rise", moved.TenantChange, first.TenantChange)
 	}
-	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL, DeniedTenants: []string{"mallory"}}}); err != nil {
+	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_MODE_ALLOW_ALL, DeniedTenants: []string{"mallory"}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.next("the switches", func(m *quotav1.WatchResponse) bool {
-		return m.Switches.GetMode() == quotav1.Switches_ALLOW_ALL && len(m.Switches.DeniedTenants) == 1 && m.Policy == nil
+		return m.Switches.GetMode() == quotav1.Switches_MODE_ALLOW_ALL && len(m.Switches.DeniedTenants) == 1 && m.Policy == nil
 	})
 	// Who comes back with all of it gets the policy, and nothing else to do.
 	back := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1, PolicyVersion: 2, TenantChange: moved.TenantChange})
@@ -236,7 +236,7 @@ func TestTwoServers(t *testing.T) {
 	r := report("gw-1", 1, 0, 3)
 	for i, n := range []*node{a, b} {
 		resp, err := quotav1.NewLeaseServiceClient(n.dial(agent.Secret)).Settle(t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{r}})
-		want := []quotav1.Receipt_Status{quotav1.Receipt_SETTLED, quotav1.Receipt_ALREADY}[i]
+		want := []quotav1.Receipt_Status{quotav1.Receipt_STATUS_SETTLED, quotav1.Receipt_STATUS_ALREADY}[i]
 		if err != nil || resp.Receipts[0].Status != want {
 			t.Errorf("server %d: got %v, %v, want %s", i, resp, err, want)
 		}
@@ -267,11 +267,11 @@ func TestSwitchesBeforeAPolicy(t *testing.T) {
 	n := start(t, production(t, testenv.Postgres(t)))
 	w := n.watch(&quotav1.WatchRequest{Agent: "gw-1", Epoch: 1})
 	c := n.agent("gw-2")
-	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_ALLOW_ALL}}); err != nil {
+	if _, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: quotav1.Switches_MODE_ALLOW_ALL}}); err != nil {
 		t.Fatal(err)
 	}
 	w.next("allow all, without a policy", func(r *quotav1.WatchResponse) bool {
-		return r.Policy == nil && r.Switches != nil && r.Switches.Mode == quotav1.Switches_ALLOW_ALL
+		return r.Policy == nil && r.Switches != nil && r.Switches.Mode == quotav1.Switches_MODE_ALLOW_ALL
 	})
 	eventually(t, "an agent without a policy allows all", func() bool { return spent(t.Context(), 1, c) == 1 })
 	n.apply(policyText)

@@ -35,19 +35,19 @@ default_plan: free
 		number int64
 		reason string
 	}{
-		{quotav1.Grant_GRANTED, 5, ""},
-		{quotav1.Grant_UNKNOWN, 7, "admitted is -1; it must be 0 to"},
-		{quotav1.Grant_UNKNOWN, 6, `tenant is "a b"; it must be`},
-		{quotav1.Grant_UNKNOWN, 1, ""},
-		{quotav1.Grant_UNKNOWN, 0, "limit is"},
-		{quotav1.Grant_GRANTED, 1, ""},
-		{quotav1.Grant_UNKNOWN, 1, "values holds"},
+		{quotav1.Grant_STATUS_GRANTED, 5, ""},
+		{quotav1.Grant_STATUS_UNKNOWN, 7, "admitted is -1; it must be 0 to"},
+		{quotav1.Grant_STATUS_UNKNOWN, 6, `tenant is "a b"; it must be`},
+		{quotav1.Grant_STATUS_UNKNOWN, 1, ""},
+		{quotav1.Grant_STATUS_UNKNOWN, 0, "limit is"},
+		{quotav1.Grant_STATUS_GRANTED, 1, ""},
+		{quotav1.Grant_STATUS_UNKNOWN, 1, "values holds"},
 	} {
 		g := resp.Grants[i]
 		if g.Status != want.status || g.Number != want.number || !strings.Contains(g.Reason, want.reason) || (want.reason == "") != (g.Reason == "") {
 			t.Errorf("renewal %d: %v, want %v of number %d because %q", i, g, want.status, want.number, want.reason)
 		}
-		if granted := want.status == quotav1.Grant_GRANTED; granted != (g.Tokens > 0) {
+		if granted := want.status == quotav1.Grant_STATUS_GRANTED; granted != (g.Tokens > 0) {
 			t.Errorf("renewal %d has %d tokens", i, g.Tokens)
 		}
 	}

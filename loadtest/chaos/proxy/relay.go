@@ -203,7 +203,7 @@ func Twin(p *quotav1.Report) (*quotav1.SettleRequest, error) {
 func acknowledge(q *quotav1.SettleRequest) *quotav1.SettleResponse {
 	a := &quotav1.SettleResponse{}
 	for _, p := range q.GetReports() {
-		a.Receipts = append(a.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: p.GetSeq() + 1, Total: p.GetTotalAfter()})
+		a.Receipts = append(a.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_STATUS_SETTLED, NextSeq: p.GetSeq() + 1, Total: p.GetTotalAfter()})
 	}
 	return a
 }

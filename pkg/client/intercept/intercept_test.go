@@ -31,7 +31,7 @@ type oneSlot struct {
 func (oneSlot) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
 	resp := &quotav1.RenewResponse{PolicyVersion: 1}
 	for _, r := range req.Renewals {
-		g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_GRANTED, PolicyVersion: 1, TtlMs: 1000, Tokens: 1 - r.InUse}
+		g := &quotav1.Grant{Number: r.Number, Status: quotav1.Grant_STATUS_GRANTED, PolicyVersion: 1, TtlMs: 1000, Tokens: 1 - r.InUse}
 		if g.Tokens == 0 {
 			g.DenyForMs = 100
 		}
@@ -57,7 +57,7 @@ func (oneSlot) Watch(_ *quotav1.WatchRequest, s quotav1.LeaseService_WatchServer
 func (oneSlot) Settle(_ context.Context, req *quotav1.SettleRequest) (*quotav1.SettleResponse, error) {
 	resp := &quotav1.SettleResponse{}
 	for _, p := range req.Reports {
-		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_SETTLED, NextSeq: p.Seq + 1, Total: p.TotalAfter})
+		resp.Receipts = append(resp.Receipts, &quotav1.Receipt{Status: quotav1.Receipt_STATUS_SETTLED, NextSeq: p.Seq + 1, Total: p.TotalAfter})
 	}
 	return resp, nil
 }

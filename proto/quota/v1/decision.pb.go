@@ -27,70 +27,73 @@ const (
 type Answer_Reason int32
 
 const (
-	Answer_LIMIT         Answer_Reason = 0
-	Answer_UNLIMITED     Answer_Reason = 1
-	Answer_UNKNOWN       Answer_Reason = 2
-	Answer_NO_TENANT     Answer_Reason = 3
-	Answer_NO_PLAN       Answer_Reason = 4
-	Answer_SUSPENDED     Answer_Reason = 5
-	Answer_SWITCH        Answer_Reason = 6
-	Answer_OUTAGE        Answer_Reason = 7
-	Answer_DEADLINE      Answer_Reason = 8
-	Answer_CROWDED       Answer_Reason = 9
-	Answer_INVALID       Answer_Reason = 10
-	Answer_CLOSED        Answer_Reason = 11
-	Answer_QUEUE_FULL    Answer_Reason = 12
-	Answer_QUEUE_TIMEOUT Answer_Reason = 13
-	Answer_OVERAGE       Answer_Reason = 14
-	Answer_LISTED        Answer_Reason = 15
-	Answer_PRIORITY      Answer_Reason = 16
-	Answer_SPENDING_CAP  Answer_Reason = 17
-	Answer_TOO_LARGE     Answer_Reason = 18
+	Answer_REASON_UNSPECIFIED   Answer_Reason = 0
+	Answer_REASON_LIMIT         Answer_Reason = 1
+	Answer_REASON_UNLIMITED     Answer_Reason = 2
+	Answer_REASON_UNKNOWN       Answer_Reason = 3
+	Answer_REASON_NO_TENANT     Answer_Reason = 4
+	Answer_REASON_NO_PLAN       Answer_Reason = 5
+	Answer_REASON_SUSPENDED     Answer_Reason = 6
+	Answer_REASON_SWITCH        Answer_Reason = 7
+	Answer_REASON_OUTAGE        Answer_Reason = 8
+	Answer_REASON_DEADLINE      Answer_Reason = 9
+	Answer_REASON_CROWDED       Answer_Reason = 10
+	Answer_REASON_INVALID       Answer_Reason = 11
+	Answer_REASON_CLOSED        Answer_Reason = 12
+	Answer_REASON_QUEUE_FULL    Answer_Reason = 13
+	Answer_REASON_QUEUE_TIMEOUT Answer_Reason = 14
+	Answer_REASON_OVERAGE       Answer_Reason = 15
+	Answer_REASON_LISTED        Answer_Reason = 16
+	Answer_REASON_PRIORITY      Answer_Reason = 17
+	Answer_REASON_SPENDING_CAP  Answer_Reason = 18
+	Answer_REASON_TOO_LARGE     Answer_Reason = 19
 )
 
 // Enum value maps for Answer_Reason.
 var (
 	Answer_Reason_name = map[int32]string{
-		0:  "LIMIT",
-		1:  "UNLIMITED",
-		2:  "UNKNOWN",
-		3:  "NO_TENANT",
-		4:  "NO_PLAN",
-		5:  "SUSPENDED",
-		6:  "SWITCH",
-		7:  "OUTAGE",
-		8:  "DEADLINE",
-		9:  "CROWDED",
-		10: "INVALID",
-		11: "CLOSED",
-		12: "QUEUE_FULL",
-		13: "QUEUE_TIMEOUT",
-		14: "OVERAGE",
-		15: "LISTED",
-		16: "PRIORITY",
-		17: "SPENDING_CAP",
-		18: "TOO_LARGE",
+		0:  "REASON_UNSPECIFIED",
+		1:  "REASON_LIMIT",
+		2:  "REASON_UNLIMITED",
+		3:  "REASON_UNKNOWN",
+		4:  "REASON_NO_TENANT",
+		5:  "REASON_NO_PLAN",
+		6:  "REASON_SUSPENDED",
+		7:  "REASON_SWITCH",
+		8:  "REASON_OUTAGE",
+		9:  "REASON_DEADLINE",
+		10: "REASON_CROWDED",
+		11: "REASON_INVALID",
+		12: "REASON_CLOSED",
+		13: "REASON_QUEUE_FULL",
+		14: "REASON_QUEUE_TIMEOUT",
+		15: "REASON_OVERAGE",
+		16: "REASON_LISTED",
+		17: "REASON_PRIORITY",
+		18: "REASON_SPENDING_CAP",
+		19: "REASON_TOO_LARGE",
 	}
 	Answer_Reason_value = map[string]int32{
-		"LIMIT":         0,
-		"UNLIMITED":     1,
-		"UNKNOWN":       2,
-		"NO_TENANT":     3,
-		"NO_PLAN":       4,
-		"SUSPENDED":     5,
-		"SWITCH":        6,
-		"OUTAGE":        7,
-		"DEADLINE":      8,
-		"CROWDED":       9,
-		"INVALID":       10,
-		"CLOSED":        11,
-		"QUEUE_FULL":    12,
-		"QUEUE_TIMEOUT": 13,
-		"OVERAGE":       14,
-		"LISTED":        15,
-		"PRIORITY":      16,
-		"SPENDING_CAP":  17,
-		"TOO_LARGE":     18,
+		"REASON_UNSPECIFIED":   0,
+		"REASON_LIMIT":         1,
+		"REASON_UNLIMITED":     2,
+		"REASON_UNKNOWN":       3,
+		"REASON_NO_TENANT":     4,
+		"REASON_NO_PLAN":       5,
+		"REASON_SUSPENDED":     6,
+		"REASON_SWITCH":        7,
+		"REASON_OUTAGE":        8,
+		"REASON_DEADLINE":      9,
+		"REASON_CROWDED":       10,
+		"REASON_INVALID":       11,
+		"REASON_CLOSED":        12,
+		"REASON_QUEUE_FULL":    13,
+		"REASON_QUEUE_TIMEOUT": 14,
+		"REASON_OVERAGE":       15,
+		"REASON_LISTED":        16,
+		"REASON_PRIORITY":      17,
+		"REASON_SPENDING_CAP":  18,
+		"REASON_TOO_LARGE":     19,
 	}
 )
 
@@ -425,7 +428,7 @@ func (x *Answer) GetReason() Answer_Reason {
 	if x != nil {
 		return x.Reason
 	}
-	return Answer_LIMIT
+	return Answer_REASON_UNSPECIFIED
 }
 
 func (x *Answer) GetRetryAfterUs() int64 {
@@ -492,7 +495,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x0eDecideResponse\x12*\n" +
 	"\aanswers\x18\x01 \x03(\v2\x10.quota.v1.AnswerR\aanswers\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
-	"\aclosing\x18\x03 \x01(\bR\aclosing\"\x9f\x04\n" +
+	"\aclosing\x18\x03 \x01(\bR\aclosing\"\xbc\x05\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12/\n" +
@@ -502,33 +505,29 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x05quota\x18\x06 \x01(\x03R\x05quota\x12\x1b\n" +
 	"\twindow_us\x18\a \x01(\x03R\bwindowUs\x12\x1c\n" +
 	"\tremaining\x18\b \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_us\x18\t \x01(\x03R\aresetUs\"\x91\x02\n" +
-	"\x06Reason\x12\t\n" +
-	"\x05LIMIT\x10\x00\x12\r\n" +
-	"\tUNLIMITED\x10\x01\x12\v\n" +
-	"\aUNKNOWN\x10\x02\x12\r\n" +
-	"\tNO_TENANT\x10\x03\x12\v\n" +
-	"\aNO_PLAN\x10\x04\x12\r\n" +
-	"\tSUSPENDED\x10\x05\x12\n" +
-	"\n" +
-	"\x06SWITCH\x10\x06\x12\n" +
-	"\n" +
-	"\x06OUTAGE\x10\a\x12\f\n" +
-	"\bDEADLINE\x10\b\x12\v\n" +
-	"\aCROWDED\x10\t\x12\v\n" +
-	"\aINVALID\x10\n" +
-	"\x12\n" +
-	"\n" +
-	"\x06CLOSED\x10\v\x12\x0e\n" +
-	"\n" +
-	"QUEUE_FULL\x10\f\x12\x11\n" +
-	"\rQUEUE_TIMEOUT\x10\r\x12\v\n" +
-	"\aOVERAGE\x10\x0e\x12\n" +
-	"\n" +
-	"\x06LISTED\x10\x0f\x12\f\n" +
-	"\bPRIORITY\x10\x10\x12\x10\n" +
-	"\fSPENDING_CAP\x10\x11\x12\r\n" +
-	"\tTOO_LARGE\x10\x122R\n" +
+	"\breset_us\x18\t \x01(\x03R\aresetUs\"\xae\x03\n" +
+	"\x06Reason\x12\x16\n" +
+	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fREASON_LIMIT\x10\x01\x12\x14\n" +
+	"\x10REASON_UNLIMITED\x10\x02\x12\x12\n" +
+	"\x0eREASON_UNKNOWN\x10\x03\x12\x14\n" +
+	"\x10REASON_NO_TENANT\x10\x04\x12\x12\n" +
+	"\x0eREASON_NO_PLAN\x10\x05\x12\x14\n" +
+	"\x10REASON_SUSPENDED\x10\x06\x12\x11\n" +
+	"\rREASON_SWITCH\x10\a\x12\x11\n" +
+	"\rREASON_OUTAGE\x10\b\x12\x13\n" +
+	"\x0fREASON_DEADLINE\x10\t\x12\x12\n" +
+	"\x0eREASON_CROWDED\x10\n" +
+	"\x12\x12\n" +
+	"\x0eREASON_INVALID\x10\v\x12\x11\n" +
+	"\rREASON_CLOSED\x10\f\x12\x15\n" +
+	"\x11REASON_QUEUE_FULL\x10\r\x12\x18\n" +
+	"\x14REASON_QUEUE_TIMEOUT\x10\x0e\x12\x12\n" +
+	"\x0eREASON_OVERAGE\x10\x0f\x12\x11\n" +
+	"\rREASON_LISTED\x10\x10\x12\x13\n" +
+	"\x0fREASON_PRIORITY\x10\x11\x12\x17\n" +
+	"\x13REASON_SPENDING_CAP\x10\x12\x12\x14\n" +
+	"\x10REASON_TOO_LARGE\x10\x132R\n" +
 	"\x0fDecisionService\x12?\n" +
 	"\x06Decide\x12\x17.quota.v1.DecideRequest\x1a\x18.quota.v1.DecideResponse(\x010\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 

@@ -31,21 +31,25 @@ const (
 type Renewal_Kind int32
 
 const (
+	// As KIND_LIMIT.
+	Renewal_KIND_UNSPECIFIED Renewal_Kind = 0
 	// The limit itself.
-	Renewal_LIMIT Renewal_Kind = 0
+	Renewal_KIND_LIMIT Renewal_Kind = 1
 	// What a soft limit with a cap admits above itself.
-	Renewal_OVERAGE Renewal_Kind = 1
+	Renewal_KIND_OVERAGE Renewal_Kind = 2
 )
 
 // Enum value maps for Renewal_Kind.
 var (
 	Renewal_Kind_name = map[int32]string{
-		0: "LIMIT",
-		1: "OVERAGE",
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_LIMIT",
+		2: "KIND_OVERAGE",
 	}
 	Renewal_Kind_value = map[string]int32{
-		"LIMIT":   0,
-		"OVERAGE": 1,
+		"KIND_UNSPECIFIED": 0,
+		"KIND_LIMIT":       1,
+		"KIND_OVERAGE":     2,
 	}
 )
 
@@ -81,32 +85,32 @@ type Grant_Status int32
 const (
 	Grant_STATUS_UNSPECIFIED Grant_Status = 0
 	// The fields below hold the new lease.
-	Grant_GRANTED Grant_Status = 1
+	Grant_STATUS_GRANTED Grant_Status = 1
 	// The limit, its tenant or its values are not known under the policy in
 	// force: drop the bucket and match again. So is a renewal that breaks a bound, which
 	// holds back no other of its request: `reason` says what was wrong.
-	Grant_UNKNOWN Grant_Status = 2
+	Grant_STATUS_UNKNOWN Grant_Status = 2
 	// A later number was executed already: this answer is void.
-	Grant_STALE Grant_Status = 3
+	Grant_STATUS_STALE Grant_Status = 3
 	// The store could not answer: the lease goes on, try again.
-	Grant_UNAVAILABLE Grant_Status = 4
+	Grant_STATUS_UNAVAILABLE Grant_Status = 4
 )
 
 // Enum value maps for Grant_Status.
 var (
 	Grant_Status_name = map[int32]string{
 		0: "STATUS_UNSPECIFIED",
-		1: "GRANTED",
-		2: "UNKNOWN",
-		3: "STALE",
-		4: "UNAVAILABLE",
+		1: "STATUS_GRANTED",
+		2: "STATUS_UNKNOWN",
+		3: "STATUS_STALE",
+		4: "STATUS_UNAVAILABLE",
 	}
 	Grant_Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
-		"GRANTED":            1,
-		"UNKNOWN":            2,
-		"STALE":              3,
-		"UNAVAILABLE":        4,
+		"STATUS_GRANTED":     1,
+		"STATUS_UNKNOWN":     2,
+		"STATUS_STALE":       3,
+		"STATUS_UNAVAILABLE": 4,
 	}
 )
 
@@ -140,24 +144,28 @@ func (Grant_Status) EnumDescriptor() ([]byte, []int) {
 type Switches_Mode int32
 
 const (
-	Switches_NORMAL Switches_Mode = 0
+	// As MODE_NORMAL.
+	Switches_MODE_UNSPECIFIED Switches_Mode = 0
+	Switches_MODE_NORMAL      Switches_Mode = 1
 	// Everything is admitted and counted.
-	Switches_ALLOW_ALL Switches_Mode = 1
+	Switches_MODE_ALLOW_ALL Switches_Mode = 2
 	// Limits decide and count, and never deny.
-	Switches_SHADOW_ALL Switches_Mode = 2
+	Switches_MODE_SHADOW_ALL Switches_Mode = 3
 )
 
 // Enum value maps for Switches_Mode.
 var (
 	Switches_Mode_name = map[int32]string{
-		0: "NORMAL",
-		1: "ALLOW_ALL",
-		2: "SHADOW_ALL",
+		0: "MODE_UNSPECIFIED",
+		1: "MODE_NORMAL",
+		2: "MODE_ALLOW_ALL",
+		3: "MODE_SHADOW_ALL",
 	}
 	Switches_Mode_value = map[string]int32{
-		"NORMAL":     0,
-		"ALLOW_ALL":  1,
-		"SHADOW_ALL": 2,
+		"MODE_UNSPECIFIED": 0,
+		"MODE_NORMAL":      1,
+		"MODE_ALLOW_ALL":   2,
+		"MODE_SHADOW_ALL":  3,
 	}
 )
 
@@ -191,34 +199,34 @@ func (Switches_Mode) EnumDescriptor() ([]byte, []int) {
 type Limit_Algorithm int32
 
 const (
-	Limit_ALGORITHM_UNSPECIFIED Limit_Algorithm = 0
-	Limit_TOKEN_BUCKET          Limit_Algorithm = 1
-	Limit_FIXED_WINDOW          Limit_Algorithm = 2
-	Limit_LEAKY_BUCKET          Limit_Algorithm = 3
-	Limit_SLIDING_WINDOW        Limit_Algorithm = 4
-	Limit_SLIDING_WINDOW_LOG    Limit_Algorithm = 5
-	Limit_CONCURRENCY           Limit_Algorithm = 6
+	Limit_ALGORITHM_UNSPECIFIED        Limit_Algorithm = 0
+	Limit_ALGORITHM_TOKEN_BUCKET       Limit_Algorithm = 1
+	Limit_ALGORITHM_FIXED_WINDOW       Limit_Algorithm = 2
+	Limit_ALGORITHM_LEAKY_BUCKET       Limit_Algorithm = 3
+	Limit_ALGORITHM_SLIDING_WINDOW     Limit_Algorithm = 4
+	Limit_ALGORITHM_SLIDING_WINDOW_LOG Limit_Algorithm = 5
+	Limit_ALGORITHM_CONCURRENCY        Limit_Algorithm = 6
 )
 
 // Enum value maps for Limit_Algorithm.
 var (
 	Limit_Algorithm_name = map[int32]string{
 		0: "ALGORITHM_UNSPECIFIED",
-		1: "TOKEN_BUCKET",
-		2: "FIXED_WINDOW",
-		3: "LEAKY_BUCKET",
-		4: "SLIDING_WINDOW",
-		5: "SLIDING_WINDOW_LOG",
-		6: "CONCURRENCY",
+		1: "ALGORITHM_TOKEN_BUCKET",
+		2: "ALGORITHM_FIXED_WINDOW",
+		3: "ALGORITHM_LEAKY_BUCKET",
+		4: "ALGORITHM_SLIDING_WINDOW",
+		5: "ALGORITHM_SLIDING_WINDOW_LOG",
+		6: "ALGORITHM_CONCURRENCY",
 	}
 	Limit_Algorithm_value = map[string]int32{
-		"ALGORITHM_UNSPECIFIED": 0,
-		"TOKEN_BUCKET":          1,
-		"FIXED_WINDOW":          2,
-		"LEAKY_BUCKET":          3,
-		"SLIDING_WINDOW":        4,
-		"SLIDING_WINDOW_LOG":    5,
-		"CONCURRENCY":           6,
+		"ALGORITHM_UNSPECIFIED":        0,
+		"ALGORITHM_TOKEN_BUCKET":       1,
+		"ALGORITHM_FIXED_WINDOW":       2,
+		"ALGORITHM_LEAKY_BUCKET":       3,
+		"ALGORITHM_SLIDING_WINDOW":     4,
+		"ALGORITHM_SLIDING_WINDOW_LOG": 5,
+		"ALGORITHM_CONCURRENCY":        6,
 	}
 )
 
@@ -252,22 +260,26 @@ func (Limit_Algorithm) EnumDescriptor() ([]byte, []int) {
 type Limit_Outage int32
 
 const (
-	Limit_FALLBACK Limit_Outage = 0
-	Limit_OPEN     Limit_Outage = 1
-	Limit_CLOSED   Limit_Outage = 2
+	// As OUTAGE_FALLBACK.
+	Limit_OUTAGE_UNSPECIFIED Limit_Outage = 0
+	Limit_OUTAGE_FALLBACK    Limit_Outage = 1
+	Limit_OUTAGE_OPEN        Limit_Outage = 2
+	Limit_OUTAGE_CLOSED      Limit_Outage = 3
 )
 
 // Enum value maps for Limit_Outage.
 var (
 	Limit_Outage_name = map[int32]string{
-		0: "FALLBACK",
-		1: "OPEN",
-		2: "CLOSED",
+		0: "OUTAGE_UNSPECIFIED",
+		1: "OUTAGE_FALLBACK",
+		2: "OUTAGE_OPEN",
+		3: "OUTAGE_CLOSED",
 	}
 	Limit_Outage_value = map[string]int32{
-		"FALLBACK": 0,
-		"OPEN":     1,
-		"CLOSED":   2,
+		"OUTAGE_UNSPECIFIED": 0,
+		"OUTAGE_FALLBACK":    1,
+		"OUTAGE_OPEN":        2,
+		"OUTAGE_CLOSED":      3,
 	}
 )
 
@@ -301,22 +313,26 @@ func (Limit_Outage) EnumDescriptor() ([]byte, []int) {
 type Limit_Enforcement int32
 
 const (
-	Limit_HARD   Limit_Enforcement = 0
-	Limit_STRICT Limit_Enforcement = 1
-	Limit_SOFT   Limit_Enforcement = 2
+	// As ENFORCEMENT_HARD.
+	Limit_ENFORCEMENT_UNSPECIFIED Limit_Enforcement = 0
+	Limit_ENFORCEMENT_HARD        Limit_Enforcement = 1
+	Limit_ENFORCEMENT_STRICT      Limit_Enforcement = 2
+	Limit_ENFORCEMENT_SOFT        Limit_Enforcement = 3
 )
 
 // Enum value maps for Limit_Enforcement.
 var (
 	Limit_Enforcement_name = map[int32]string{
-		0: "HARD",
-		1: "STRICT",
-		2: "SOFT",
+		0: "ENFORCEMENT_UNSPECIFIED",
+		1: "ENFORCEMENT_HARD",
+		2: "ENFORCEMENT_STRICT",
+		3: "ENFORCEMENT_SOFT",
 	}
 	Limit_Enforcement_value = map[string]int32{
-		"HARD":   0,
-		"STRICT": 1,
-		"SOFT":   2,
+		"ENFORCEMENT_UNSPECIFIED": 0,
+		"ENFORCEMENT_HARD":        1,
+		"ENFORCEMENT_STRICT":      2,
+		"ENFORCEMENT_SOFT":        3,
 	}
 )
 
@@ -350,19 +366,23 @@ func (Limit_Enforcement) EnumDescriptor() ([]byte, []int) {
 type Limit_FirstTouch int32
 
 const (
-	Limit_ASK   Limit_FirstTouch = 0
-	Limit_ADMIT Limit_FirstTouch = 1
+	// As FIRST_TOUCH_ASK.
+	Limit_FIRST_TOUCH_UNSPECIFIED Limit_FirstTouch = 0
+	Limit_FIRST_TOUCH_ASK         Limit_FirstTouch = 1
+	Limit_FIRST_TOUCH_ADMIT       Limit_FirstTouch = 2
 )
 
 // Enum value maps for Limit_FirstTouch.
 var (
 	Limit_FirstTouch_name = map[int32]string{
-		0: "ASK",
-		1: "ADMIT",
+		0: "FIRST_TOUCH_UNSPECIFIED",
+		1: "FIRST_TOUCH_ASK",
+		2: "FIRST_TOUCH_ADMIT",
 	}
 	Limit_FirstTouch_value = map[string]int32{
-		"ASK":   0,
-		"ADMIT": 1,
+		"FIRST_TOUCH_UNSPECIFIED": 0,
+		"FIRST_TOUCH_ASK":         1,
+		"FIRST_TOUCH_ADMIT":       2,
 	}
 )
 
@@ -396,19 +416,23 @@ func (Limit_FirstTouch) EnumDescriptor() ([]byte, []int) {
 type Limit_OnChange int32
 
 const (
-	Limit_KEEP    Limit_OnChange = 0
-	Limit_PRORATE Limit_OnChange = 1
+	// As ON_CHANGE_KEEP.
+	Limit_ON_CHANGE_UNSPECIFIED Limit_OnChange = 0
+	Limit_ON_CHANGE_KEEP        Limit_OnChange = 1
+	Limit_ON_CHANGE_PRORATE     Limit_OnChange = 2
 )
 
 // Enum value maps for Limit_OnChange.
 var (
 	Limit_OnChange_name = map[int32]string{
-		0: "KEEP",
-		1: "PRORATE",
+		0: "ON_CHANGE_UNSPECIFIED",
+		1: "ON_CHANGE_KEEP",
+		2: "ON_CHANGE_PRORATE",
 	}
 	Limit_OnChange_value = map[string]int32{
-		"KEEP":    0,
-		"PRORATE": 1,
+		"ON_CHANGE_UNSPECIFIED": 0,
+		"ON_CHANGE_KEEP":        1,
+		"ON_CHANGE_PRORATE":     2,
 	}
 )
 
@@ -442,37 +466,37 @@ func (Limit_OnChange) EnumDescriptor() ([]byte, []int) {
 type Rate_Calendar int32
 
 const (
-	Rate_NONE   Rate_Calendar = 0
-	Rate_SECOND Rate_Calendar = 1
-	Rate_MINUTE Rate_Calendar = 2
-	Rate_HOUR   Rate_Calendar = 3
-	Rate_DAY    Rate_Calendar = 4
-	Rate_WEEK   Rate_Calendar = 5
-	Rate_MONTH  Rate_Calendar = 6
-	Rate_YEAR   Rate_Calendar = 7
+	Rate_CALENDAR_UNSPECIFIED Rate_Calendar = 0
+	Rate_CALENDAR_SECOND      Rate_Calendar = 1
+	Rate_CALENDAR_MINUTE      Rate_Calendar = 2
+	Rate_CALENDAR_HOUR        Rate_Calendar = 3
+	Rate_CALENDAR_DAY         Rate_Calendar = 4
+	Rate_CALENDAR_WEEK        Rate_Calendar = 5
+	Rate_CALENDAR_MONTH       Rate_Calendar = 6
+	Rate_CALENDAR_YEAR        Rate_Calendar = 7
 )
 
 // Enum value maps for Rate_Calendar.
 var (
 	Rate_Calendar_name = map[int32]string{
-		0: "NONE",
-		1: "SECOND",
-		2: "MINUTE",
-		3: "HOUR",
-		4: "DAY",
-		5: "WEEK",
-		6: "MONTH",
-		7: "YEAR",
+		0: "CALENDAR_UNSPECIFIED",
+		1: "CALENDAR_SECOND",
+		2: "CALENDAR_MINUTE",
+		3: "CALENDAR_HOUR",
+		4: "CALENDAR_DAY",
+		5: "CALENDAR_WEEK",
+		6: "CALENDAR_MONTH",
+		7: "CALENDAR_YEAR",
 	}
 	Rate_Calendar_value = map[string]int32{
-		"NONE":   0,
-		"SECOND": 1,
-		"MINUTE": 2,
-		"HOUR":   3,
-		"DAY":    4,
-		"WEEK":   5,
-		"MONTH":  6,
-		"YEAR":   7,
+		"CALENDAR_UNSPECIFIED": 0,
+		"CALENDAR_SECOND":      1,
+		"CALENDAR_MINUTE":      2,
+		"CALENDAR_HOUR":        3,
+		"CALENDAR_DAY":         4,
+		"CALENDAR_WEEK":        5,
+		"CALENDAR_MONTH":       6,
+		"CALENDAR_YEAR":        7,
 	}
 )
 
@@ -508,39 +532,39 @@ type Receipt_Status int32
 const (
 	Receipt_STATUS_UNSPECIFIED Receipt_Status = 0
 	// Durable now.
-	Receipt_SETTLED Receipt_Status = 1
+	Receipt_STATUS_SETTLED Receipt_Status = 1
 	// Was durable before.
-	Receipt_ALREADY Receipt_Status = 2
+	Receipt_STATUS_ALREADY Receipt_Status = 2
 	// An earlier report is missing: send from next_seq.
-	Receipt_AHEAD Receipt_Status = 3
+	Receipt_STATUS_AHEAD Receipt_Status = 3
 	// The epoch is closed for good (a twin, or a report that contradicts
 	// itself): keep the report, go on under a new epoch, tell the operator.
-	Receipt_FENCED Receipt_Status = 4
+	Receipt_STATUS_FENCED Receipt_Status = 4
 	// Not stored; try again later.
-	Receipt_UNAVAILABLE Receipt_Status = 5
+	Receipt_STATUS_UNAVAILABLE Receipt_Status = 5
 	// Breaks a stated bound; its epoch is fenced, and the report kept whole.
-	Receipt_REJECTED Receipt_Status = 6
+	Receipt_STATUS_REJECTED Receipt_Status = 6
 )
 
 // Enum value maps for Receipt_Status.
 var (
 	Receipt_Status_name = map[int32]string{
 		0: "STATUS_UNSPECIFIED",
-		1: "SETTLED",
-		2: "ALREADY",
-		3: "AHEAD",
-		4: "FENCED",
-		5: "UNAVAILABLE",
-		6: "REJECTED",
+		1: "STATUS_SETTLED",
+		2: "STATUS_ALREADY",
+		3: "STATUS_AHEAD",
+		4: "STATUS_FENCED",
+		5: "STATUS_UNAVAILABLE",
+		6: "STATUS_REJECTED",
 	}
 	Receipt_Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
-		"SETTLED":            1,
-		"ALREADY":            2,
-		"AHEAD":              3,
-		"FENCED":             4,
-		"UNAVAILABLE":        5,
-		"REJECTED":           6,
+		"STATUS_SETTLED":     1,
+		"STATUS_ALREADY":     2,
+		"STATUS_AHEAD":       3,
+		"STATUS_FENCED":      4,
+		"STATUS_UNAVAILABLE": 5,
+		"STATUS_REJECTED":    6,
 	}
 )
 
@@ -682,8 +706,6 @@ type Renewal struct {
 	Admitted int64 `protobuf:"varint,5,opt,name=admitted,proto3" json:"admitted,omitempty"`
 	// Units denied so far: with `admitted`, the agent's demand.
 	Denied int64 `protobuf:"varint,6,opt,name=denied,proto3" json:"denied,omitempty"`
-	// Units of `admitted` that were above the limit, where it is a soft one.
-	Overage int64 `protobuf:"varint,7,opt,name=overage,proto3" json:"overage,omitempty"`
 	// Units granted earlier that the agent still has and gives back for the new grant.
 	Held int64 `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
 	// Units that requests wait for at this moment; 0 when the renewal is routine.
@@ -694,13 +716,13 @@ type Renewal struct {
 	// True ends the lease: `held` goes back and nothing is granted.
 	Final bool `protobuf:"varint,11,opt,name=final,proto3" json:"final,omitempty"`
 	// The window that `admitted` and `held` belong to: its start in Unix
-	// milliseconds, as in Grant.valid_from; 0 where the limit has no windows.
-	Window int64 `protobuf:"varint,12,opt,name=window,proto3" json:"window,omitempty"`
+	// milliseconds, as in Grant.valid_from_ms; 0 where the limit has no windows.
+	WindowStartMs int64 `protobuf:"varint,12,opt,name=window_start_ms,json=windowStartMs,proto3" json:"window_start_ms,omitempty"`
 	// The live lease as the agent knows it, so that a store that lost it can
 	// rebuild its sums: trickle in micro-tokens a second and what is left of its
 	// term in milliseconds; 0 and 0 without a live lease.
-	Trickle     int64 `protobuf:"varint,13,opt,name=trickle,proto3" json:"trickle,omitempty"`
-	ExpiresInMs int64 `protobuf:"varint,14,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
+	TrickleMicrosPerS int64 `protobuf:"varint,13,opt,name=trickle_micros_per_s,json=trickleMicrosPerS,proto3" json:"trickle_micros_per_s,omitempty"`
+	ExpiresInMs       int64 `protobuf:"varint,14,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	// The generation of the bucket as last granted; 0 before the first grant.
 	Generation int64 `protobuf:"varint,15,opt,name=generation,proto3" json:"generation,omitempty"`
 	// The number that this conversation began with; `admitted` and `denied` were 0
@@ -804,13 +826,6 @@ func (x *Renewal) GetDenied() int64 {
 	return 0
 }
 
-func (x *Renewal) GetOverage() int64 {
-	if x != nil {
-		return x.Overage
-	}
-	return 0
-}
-
 func (x *Renewal) GetHeld() int64 {
 	if x != nil {
 		return x.Held
@@ -839,16 +854,16 @@ func (x *Renewal) GetFinal() bool {
 	return false
 }
 
-func (x *Renewal) GetWindow() int64 {
+func (x *Renewal) GetWindowStartMs() int64 {
 	if x != nil {
-		return x.Window
+		return x.WindowStartMs
 	}
 	return 0
 }
 
-func (x *Renewal) GetTrickle() int64 {
+func (x *Renewal) GetTrickleMicrosPerS() int64 {
 	if x != nil {
-		return x.Trickle
+		return x.TrickleMicrosPerS
 	}
 	return 0
 }
@@ -899,7 +914,7 @@ func (x *Renewal) GetKind() Renewal_Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return Renewal_LIMIT
+	return Renewal_KIND_UNSPECIFIED
 }
 
 func (x *Renewal) GetShadow() bool {
@@ -1010,7 +1025,7 @@ type Grant struct {
 	// Units that may be spent at once. Replaces what the renewal gave back as held.
 	Tokens int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Micro-tokens that trickle in each second until the lease ends.
-	Trickle int64 `protobuf:"varint,4,opt,name=trickle,proto3" json:"trickle,omitempty"`
+	TrickleMicrosPerS int64 `protobuf:"varint,4,opt,name=trickle_micros_per_s,json=trickleMicrosPerS,proto3" json:"trickle_micros_per_s,omitempty"`
 	// The most units that may pile up from the trickle.
 	Pile int64 `protobuf:"varint,5,opt,name=pile,proto3" json:"pile,omitempty"`
 	// The lease's term in milliseconds, counted from before the request was
@@ -1021,25 +1036,23 @@ type Grant struct {
 	// The holder's share of the rate, in micro-tokens a second; of a windowed limit, its
 	// share of a window spread over the window. Out of contact an agent goes on with that
 	// share of each new window; without windows its live trickle goes on instead.
-	Fallback int64 `protobuf:"varint,8,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	FallbackMicrosPerS int64 `protobuf:"varint,8,opt,name=fallback_micros_per_s,json=fallbackMicrosPerS,proto3" json:"fallback_micros_per_s,omitempty"`
 	// The window of a windowed limit in Unix milliseconds: tokens may be spent
-	// from valid_from and before valid_until; 0 and 0 without windows.
-	ValidFrom  int64 `protobuf:"varint,9,opt,name=valid_from,json=validFrom,proto3" json:"valid_from,omitempty"`
-	ValidUntil int64 `protobuf:"varint,10,opt,name=valid_until,json=validUntil,proto3" json:"valid_until,omitempty"`
+	// from valid_from_ms and before valid_until_ms; 0 and 0 without windows.
+	ValidFromMs  int64 `protobuf:"varint,9,opt,name=valid_from_ms,json=validFromMs,proto3" json:"valid_from_ms,omitempty"`
+	ValidUntilMs int64 `protobuf:"varint,10,opt,name=valid_until_ms,json=validUntilMs,proto3" json:"valid_until_ms,omitempty"`
 	// Rises when the store forgot the bucket and began anew.
 	Generation int64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The slot of the store's expiry ring that the lease ends in.
-	ExpirySlot int64 `protobuf:"varint,12,opt,name=expiry_slot,json=expirySlot,proto3" json:"expiry_slot,omitempty"`
 	// The policy version that the limit was read from.
 	PolicyVersion int64 `protobuf:"varint,13,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	// Units left in the bucket as a whole, for answers' headers; an estimate.
 	Remaining int64 `protobuf:"varint,14,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Milliseconds until the bucket is full or its window turns, likewise.
 	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
-	// Units of the window after valid_until, to be spent from then on, so that no
+	// Units of the window after valid_until_ms, to be spent from then on, so that no
 	// request waits when a window turns.
 	NextTokens int64 `protobuf:"varint,16,opt,name=next_tokens,json=nextTokens,proto3" json:"next_tokens,omitempty"`
-	// Of UNKNOWN where the renewal broke a bound: which, and what is allowed. At most 512 bytes.
+	// Of STATUS_UNKNOWN where the renewal broke a bound: which, and what is allowed. At most 512 bytes.
 	Reason string `protobuf:"bytes,17,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Milliseconds until the bucket as a whole has a unit, if nothing that is out comes back: what
 	// denied callers are told. 0 where it has one by when deny_for_ms is over.
@@ -1099,9 +1112,9 @@ func (x *Grant) GetTokens() int64 {
 	return 0
 }
 
-func (x *Grant) GetTrickle() int64 {
+func (x *Grant) GetTrickleMicrosPerS() int64 {
 	if x != nil {
-		return x.Trickle
+		return x.TrickleMicrosPerS
 	}
 	return 0
 }
@@ -1127,23 +1140,23 @@ func (x *Grant) GetDenyForMs() int64 {
 	return 0
 }
 
-func (x *Grant) GetFallback() int64 {
+func (x *Grant) GetFallbackMicrosPerS() int64 {
 	if x != nil {
-		return x.Fallback
+		return x.FallbackMicrosPerS
 	}
 	return 0
 }
 
-func (x *Grant) GetValidFrom() int64 {
+func (x *Grant) GetValidFromMs() int64 {
 	if x != nil {
-		return x.ValidFrom
+		return x.ValidFromMs
 	}
 	return 0
 }
 
-func (x *Grant) GetValidUntil() int64 {
+func (x *Grant) GetValidUntilMs() int64 {
 	if x != nil {
-		return x.ValidUntil
+		return x.ValidUntilMs
 	}
 	return 0
 }
@@ -1151,13 +1164,6 @@ func (x *Grant) GetValidUntil() int64 {
 func (x *Grant) GetGeneration() int64 {
 	if x != nil {
 		return x.Generation
-	}
-	return 0
-}
-
-func (x *Grant) GetExpirySlot() int64 {
-	if x != nil {
-		return x.ExpirySlot
 	}
 	return 0
 }
@@ -1411,9 +1417,9 @@ type WatchResponse struct {
 	// this, in Unix microseconds by its own clock; 0 where the server does not know yet. An agent that was told of an
 	// earlier time renews all that it holds within seconds, each at a moment drawn by lot. It compares the number with
 	// nothing else, so that whichever server says it, and however often, it does so once.
-	ForgotBefore  int64 `protobuf:"varint,7,opt,name=forgot_before,json=forgotBefore,proto3" json:"forgot_before,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ForgotBeforeUs int64 `protobuf:"varint,7,opt,name=forgot_before_us,json=forgotBeforeUs,proto3" json:"forgot_before_us,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
@@ -1488,9 +1494,9 @@ func (x *WatchResponse) GetShadow() *Policy {
 	return nil
 }
 
-func (x *WatchResponse) GetForgotBefore() int64 {
+func (x *WatchResponse) GetForgotBeforeUs() int64 {
 	if x != nil {
-		return x.ForgotBefore
+		return x.ForgotBeforeUs
 	}
 	return 0
 }
@@ -1546,7 +1552,7 @@ func (x *Switches) GetMode() Switches_Mode {
 	if x != nil {
 		return x.Mode
 	}
-	return Switches_NORMAL
+	return Switches_MODE_UNSPECIFIED
 }
 
 func (x *Switches) GetDeniedTenants() []string {
@@ -1864,14 +1870,14 @@ func (x *Limit) GetOnOutage() Limit_Outage {
 	if x != nil {
 		return x.OnOutage
 	}
-	return Limit_FALLBACK
+	return Limit_OUTAGE_UNSPECIFIED
 }
 
 func (x *Limit) GetEnforcement() Limit_Enforcement {
 	if x != nil {
 		return x.Enforcement
 	}
-	return Limit_HARD
+	return Limit_ENFORCEMENT_UNSPECIFIED
 }
 
 func (x *Limit) GetEpsilonPpm() int64 {
@@ -1969,7 +1975,7 @@ func (x *Limit) GetFirstTouch() Limit_FirstTouch {
 	if x != nil {
 		return x.FirstTouch
 	}
-	return Limit_ASK
+	return Limit_FIRST_TOUCH_UNSPECIFIED
 }
 
 func (x *Limit) GetFallbackHoldMs() int64 {
@@ -1983,7 +1989,7 @@ func (x *Limit) GetOnChange() Limit_OnChange {
 	if x != nil {
 		return x.OnChange
 	}
-	return Limit_KEEP
+	return Limit_ON_CHANGE_UNSPECIFIED
 }
 
 // Variant is a limit as a stable share of the tenants has it; what is absent or 0 is as the limit says.
@@ -2069,8 +2075,8 @@ type Rate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000,000,000.
 	Units int64 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
-	// Microseconds, where calendar is NONE: 1,000 (a millisecond) to 31,622,400,000,000 (366 days).
-	Micros        int64         `protobuf:"varint,2,opt,name=micros,proto3" json:"micros,omitempty"`
+	// Microseconds, where calendar is CALENDAR_UNSPECIFIED: 1,000 (a millisecond) to 31,622,400,000,000 (366 days).
+	PeriodUs      int64         `protobuf:"varint,2,opt,name=period_us,json=periodUs,proto3" json:"period_us,omitempty"`
 	Calendar      Rate_Calendar `protobuf:"varint,3,opt,name=calendar,proto3,enum=quota.v1.Rate_Calendar" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2113,9 +2119,9 @@ func (x *Rate) GetUnits() int64 {
 	return 0
 }
 
-func (x *Rate) GetMicros() int64 {
+func (x *Rate) GetPeriodUs() int64 {
 	if x != nil {
-		return x.Micros
+		return x.PeriodUs
 	}
 	return 0
 }
@@ -2124,7 +2130,7 @@ func (x *Rate) GetCalendar() Rate_Calendar {
 	if x != nil {
 		return x.Calendar
 	}
-	return Rate_NONE
+	return Rate_CALENDAR_UNSPECIFIED
 }
 
 // Match holds when the attribute has one of the patterns' forms: an exact
@@ -2949,22 +2955,21 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
 	"\atenants\x18\x05 \x03(\tR\atenants\x12\x16\n" +
-	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xb3\x05\n" +
+	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xe0\x05\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\tR\x06values\x12\x16\n" +
 	"\x06number\x18\x04 \x01(\x03R\x06number\x12\x1a\n" +
 	"\badmitted\x18\x05 \x01(\x03R\badmitted\x12\x16\n" +
-	"\x06denied\x18\x06 \x01(\x03R\x06denied\x12\x18\n" +
-	"\aoverage\x18\a \x01(\x03R\aoverage\x12\x12\n" +
+	"\x06denied\x18\x06 \x01(\x03R\x06denied\x12\x12\n" +
 	"\x04held\x18\b \x01(\x03R\x04held\x12\x18\n" +
 	"\awaiting\x18\t \x01(\x03R\awaiting\x12\x1a\n" +
 	"\breserved\x18\n" +
 	" \x01(\x03R\breserved\x12\x14\n" +
-	"\x05final\x18\v \x01(\bR\x05final\x12\x16\n" +
-	"\x06window\x18\f \x01(\x03R\x06window\x12\x18\n" +
-	"\atrickle\x18\r \x01(\x03R\atrickle\x12\"\n" +
+	"\x05final\x18\v \x01(\bR\x05final\x12&\n" +
+	"\x0fwindow_start_ms\x18\f \x01(\x03R\rwindowStartMs\x12/\n" +
+	"\x14trickle_micros_per_s\x18\r \x01(\x03R\x11trickleMicrosPerS\x12\"\n" +
 	"\rexpires_in_ms\x18\x0e \x01(\x03R\vexpiresInMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x0f \x01(\x03R\n" +
@@ -2979,33 +2984,31 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\x12\x14\n" +
 	"\x05alone\x18\x17 \x01(\bR\x05alone\x12\x12\n" +
 	"\x04void\x18\x18 \x01(\x03R\x04void\x12\x1e\n" +
-	"\vvoid_ago_us\x18\x19 \x01(\x03R\tvoidAgoUs\"\x1e\n" +
-	"\x04Kind\x12\t\n" +
-	"\x05LIMIT\x10\x00\x12\v\n" +
-	"\aOVERAGE\x10\x01\"\x8b\x01\n" +
+	"\vvoid_ago_us\x18\x19 \x01(\x03R\tvoidAgoUs\">\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"KIND_LIMIT\x10\x01\x12\x10\n" +
+	"\fKIND_OVERAGE\x10\x02\"\x8b\x01\n" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xf8\x04\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xab\x05\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12\x18\n" +
-	"\atrickle\x18\x04 \x01(\x03R\atrickle\x12\x12\n" +
+	"\x06tokens\x18\x03 \x01(\x03R\x06tokens\x12/\n" +
+	"\x14trickle_micros_per_s\x18\x04 \x01(\x03R\x11trickleMicrosPerS\x12\x12\n" +
 	"\x04pile\x18\x05 \x01(\x03R\x04pile\x12\x15\n" +
 	"\x06ttl_ms\x18\x06 \x01(\x03R\x05ttlMs\x12\x1e\n" +
-	"\vdeny_for_ms\x18\a \x01(\x03R\tdenyForMs\x12\x1a\n" +
-	"\bfallback\x18\b \x01(\x03R\bfallback\x12\x1d\n" +
-	"\n" +
-	"valid_from\x18\t \x01(\x03R\tvalidFrom\x12\x1f\n" +
-	"\vvalid_until\x18\n" +
-	" \x01(\x03R\n" +
-	"validUntil\x12\x1e\n" +
+	"\vdeny_for_ms\x18\a \x01(\x03R\tdenyForMs\x121\n" +
+	"\x15fallback_micros_per_s\x18\b \x01(\x03R\x12fallbackMicrosPerS\x12\"\n" +
+	"\rvalid_from_ms\x18\t \x01(\x03R\vvalidFromMs\x12$\n" +
+	"\x0evalid_until_ms\x18\n" +
+	" \x01(\x03R\fvalidUntilMs\x12\x1e\n" +
 	"\n" +
 	"generation\x18\v \x01(\x03R\n" +
-	"generation\x12\x1f\n" +
-	"\vexpiry_slot\x18\f \x01(\x03R\n" +
-	"expirySlot\x12%\n" +
+	"generation\x12%\n" +
 	"\x0epolicy_version\x18\r \x01(\x03R\rpolicyVersion\x12\x1c\n" +
 	"\tremaining\x18\x0e \x01(\x03R\tremaining\x12\x19\n" +
 	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x1f\n" +
@@ -3013,13 +3016,13 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"nextTokens\x12\x16\n" +
 	"\x06reason\x18\x11 \x01(\tR\x06reason\x12\x1c\n" +
 	"\n" +
-	"unit_in_ms\x18\x12 \x01(\x03R\bunitInMs\"V\n" +
+	"unit_in_ms\x18\x12 \x01(\x03R\bunitInMs\"r\n" +
 	"\x06Status\x12\x16\n" +
-	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
-	"\aGRANTED\x10\x01\x12\v\n" +
-	"\aUNKNOWN\x10\x02\x12\t\n" +
-	"\x05STALE\x10\x03\x12\x0f\n" +
-	"\vUNAVAILABLE\x10\x04\"\xf5\x01\n" +
+	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSTATUS_GRANTED\x10\x01\x12\x12\n" +
+	"\x0eSTATUS_UNKNOWN\x10\x02\x12\x10\n" +
+	"\fSTATUS_STALE\x10\x03\x12\x16\n" +
+	"\x12STATUS_UNAVAILABLE\x10\x04\"\xf5\x01\n" +
 	"\x06Tenant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x12\n" +
@@ -3034,27 +3037,26 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12#\n" +
-	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xb2\x02\n" +
+	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xb7\x02\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x06policy\x18\x01 \x01(\v2\x10.quota.v1.PolicyR\x06policy\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12.\n" +
 	"\bswitches\x18\x03 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
 	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\x12'\n" +
 	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\x12(\n" +
-	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\x12#\n" +
-	"\rforgot_before\x18\a \x01(\x03R\fforgotBefore\"\xdb\x01\n" +
+	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\x12(\n" +
+	"\x10forgot_before_us\x18\a \x01(\x03R\x0eforgotBeforeUs\"\x80\x02\n" +
 	"\bSwitches\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.quota.v1.Switches.ModeR\x04mode\x12%\n" +
 	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
 	"\apending\x18\x04 \x03(\tR\apending\x12\x12\n" +
-	"\x04file\x18\x05 \x01(\tR\x04file\"1\n" +
-	"\x04Mode\x12\n" +
-	"\n" +
-	"\x06NORMAL\x10\x00\x12\r\n" +
-	"\tALLOW_ALL\x10\x01\x12\x0e\n" +
-	"\n" +
-	"SHADOW_ALL\x10\x02\"\xe6\x01\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\"V\n" +
+	"\x04Mode\x12\x14\n" +
+	"\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vMODE_NORMAL\x10\x01\x12\x12\n" +
+	"\x0eMODE_ALLOW_ALL\x10\x02\x12\x13\n" +
+	"\x0fMODE_SHADOW_ALL\x10\x03\"\xe6\x01\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12!\n" +
 	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\x12'\n" +
@@ -3064,7 +3066,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\"C\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\xe6\t\n" +
+	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\xf4\v\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x05match\x18\x02 \x03(\v2\x0f.quota.v1.MatchR\x05match\x12\x0e\n" +
@@ -3096,53 +3098,53 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\vfirst_touch\x18\x18 \x01(\x0e2\x1a.quota.v1.Limit.FirstTouchR\n" +
 	"firstTouch\x12(\n" +
 	"\x10fallback_hold_ms\x18\x19 \x01(\x03R\x0efallbackHoldMs\x125\n" +
-	"\ton_change\x18\x1a \x01(\x0e2\x18.quota.v1.Limit.OnChangeR\bonChange\"\x99\x01\n" +
+	"\ton_change\x18\x1a \x01(\x0e2\x18.quota.v1.Limit.OnChangeR\bonChange\"\xd5\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
-	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x10\n" +
-	"\fTOKEN_BUCKET\x10\x01\x12\x10\n" +
-	"\fFIXED_WINDOW\x10\x02\x12\x10\n" +
-	"\fLEAKY_BUCKET\x10\x03\x12\x12\n" +
-	"\x0eSLIDING_WINDOW\x10\x04\x12\x16\n" +
-	"\x12SLIDING_WINDOW_LOG\x10\x05\x12\x0f\n" +
-	"\vCONCURRENCY\x10\x06\",\n" +
-	"\x06Outage\x12\f\n" +
-	"\bFALLBACK\x10\x00\x12\b\n" +
-	"\x04OPEN\x10\x01\x12\n" +
+	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
+	"\x16ALGORITHM_FIXED_WINDOW\x10\x02\x12\x1a\n" +
+	"\x16ALGORITHM_LEAKY_BUCKET\x10\x03\x12\x1c\n" +
+	"\x18ALGORITHM_SLIDING_WINDOW\x10\x04\x12 \n" +
+	"\x1cALGORITHM_SLIDING_WINDOW_LOG\x10\x05\x12\x19\n" +
+	"\x15ALGORITHM_CONCURRENCY\x10\x06\"Y\n" +
+	"\x06Outage\x12\x16\n" +
+	"\x12OUTAGE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fOUTAGE_FALLBACK\x10\x01\x12\x0f\n" +
+	"\vOUTAGE_OPEN\x10\x02\x12\x11\n" +
+	"\rOUTAGE_CLOSED\x10\x03\"n\n" +
+	"\vEnforcement\x12\x1b\n" +
+	"\x17ENFORCEMENT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ENFORCEMENT_HARD\x10\x01\x12\x16\n" +
+	"\x12ENFORCEMENT_STRICT\x10\x02\x12\x14\n" +
+	"\x10ENFORCEMENT_SOFT\x10\x03\"U\n" +
 	"\n" +
-	"\x06CLOSED\x10\x02\"-\n" +
-	"\vEnforcement\x12\b\n" +
-	"\x04HARD\x10\x00\x12\n" +
-	"\n" +
-	"\x06STRICT\x10\x01\x12\b\n" +
-	"\x04SOFT\x10\x02\" \n" +
-	"\n" +
-	"FirstTouch\x12\a\n" +
-	"\x03ASK\x10\x00\x12\t\n" +
-	"\x05ADMIT\x10\x01\"!\n" +
-	"\bOnChange\x12\b\n" +
-	"\x04KEEP\x10\x00\x12\v\n" +
-	"\aPRORATE\x10\x01\"\x8a\x01\n" +
+	"FirstTouch\x12\x1b\n" +
+	"\x17FIRST_TOUCH_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fFIRST_TOUCH_ASK\x10\x01\x12\x15\n" +
+	"\x11FIRST_TOUCH_ADMIT\x10\x02\"P\n" +
+	"\bOnChange\x12\x19\n" +
+	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eON_CHANGE_KEEP\x10\x01\x12\x15\n" +
+	"\x11ON_CHANGE_PRORATE\x10\x02\"\x8a\x01\n" +
 	"\aVariant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tshare_ppm\x18\x02 \x01(\x03R\bsharePpm\x12\"\n" +
 	"\x04rate\x18\x03 \x01(\v2\x0e.quota.v1.RateR\x04rate\x12\x14\n" +
 	"\x05burst\x18\x04 \x01(\x03R\x05burst\x12\x14\n" +
-	"\x05slots\x18\x05 \x01(\x03R\x05slots\"\xc9\x01\n" +
+	"\x05slots\x18\x05 \x01(\x03R\x05slots\"\x9e\x02\n" +
 	"\x04Rate\x12\x14\n" +
-	"\x05units\x18\x01 \x01(\x03R\x05units\x12\x16\n" +
-	"\x06micros\x18\x02 \x01(\x03R\x06micros\x123\n" +
-	"\bcalendar\x18\x03 \x01(\x0e2\x17.quota.v1.Rate.CalendarR\bcalendar\"^\n" +
-	"\bCalendar\x12\b\n" +
-	"\x04NONE\x10\x00\x12\n" +
-	"\n" +
-	"\x06SECOND\x10\x01\x12\n" +
-	"\n" +
-	"\x06MINUTE\x10\x02\x12\b\n" +
-	"\x04HOUR\x10\x03\x12\a\n" +
-	"\x03DAY\x10\x04\x12\b\n" +
-	"\x04WEEK\x10\x05\x12\t\n" +
-	"\x05MONTH\x10\x06\x12\b\n" +
-	"\x04YEAR\x10\a\"A\n" +
+	"\x05units\x18\x01 \x01(\x03R\x05units\x12\x1b\n" +
+	"\tperiod_us\x18\x02 \x01(\x03R\bperiodUs\x123\n" +
+	"\bcalendar\x18\x03 \x01(\x0e2\x17.quota.v1.Rate.CalendarR\bcalendar\"\xad\x01\n" +
+	"\bCalendar\x12\x18\n" +
+	"\x14CALENDAR_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCALENDAR_SECOND\x10\x01\x12\x13\n" +
+	"\x0fCALENDAR_MINUTE\x10\x02\x12\x11\n" +
+	"\rCALENDAR_HOUR\x10\x03\x12\x10\n" +
+	"\fCALENDAR_DAY\x10\x04\x12\x11\n" +
+	"\rCALENDAR_WEEK\x10\x05\x12\x12\n" +
+	"\x0eCALENDAR_MONTH\x10\x06\x12\x11\n" +
+	"\rCALENDAR_YEAR\x10\a\"A\n" +
 	"\x05Match\x12\x1c\n" +
 	"\tattribute\x18\x01 \x01(\tR\tattribute\x12\x1a\n" +
 	"\bpatterns\x18\x02 \x03(\tR\bpatterns\"\xd1\x01\n" +
@@ -3200,21 +3202,20 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\fR\x06digest\"\xf8\x01\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\"\xa3\x02\n" +
 	"\aReceipt\x120\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x18.quota.v1.Receipt.StatusR\x06status\x12\x19\n" +
 	"\bnext_seq\x18\x02 \x01(\x03R\anextSeq\x12\x14\n" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"p\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x9a\x01\n" +
 	"\x06Status\x12\x16\n" +
-	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
-	"\aSETTLED\x10\x01\x12\v\n" +
-	"\aALREADY\x10\x02\x12\t\n" +
-	"\x05AHEAD\x10\x03\x12\n" +
-	"\n" +
-	"\x06FENCED\x10\x04\x12\x0f\n" +
-	"\vUNAVAILABLE\x10\x05\x12\f\n" +
-	"\bREJECTED\x10\x062\x87\x02\n" +
+	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSTATUS_SETTLED\x10\x01\x12\x12\n" +
+	"\x0eSTATUS_ALREADY\x10\x02\x12\x10\n" +
+	"\fSTATUS_AHEAD\x10\x03\x12\x11\n" +
+	"\rSTATUS_FENCED\x10\x04\x12\x16\n" +
+	"\x12STATUS_UNAVAILABLE\x10\x05\x12\x13\n" +
+	"\x0fSTATUS_REJECTED\x10\x062\x87\x02\n" +
 	"\fLeaseService\x128\n" +
 	"\x05Renew\x12\x16.quota.v1.RenewRequest\x1a\x17.quota.v1.RenewResponse\x12:\n" +
 	"\x05Watch\x12\x16.quota.v1.WatchRequest\x1a\x17.quota.v1.WatchResponse0\x01\x12;\n" +

@@ -23,84 +23,92 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type BreakdownRequest_Every int32
+type ListBreakdownRequest_Every int32
 
 const (
+	// As EVERY_RANGE.
+	ListBreakdownRequest_EVERY_UNSPECIFIED ListBreakdownRequest_Every = 0
 	// The range as a whole.
-	BreakdownRequest_RANGE BreakdownRequest_Every = 0
+	ListBreakdownRequest_EVERY_RANGE ListBreakdownRequest_Every = 1
 	// Slots, of five minutes by default.
-	BreakdownRequest_SLOT BreakdownRequest_Every = 1
+	ListBreakdownRequest_EVERY_SLOT ListBreakdownRequest_Every = 2
 	// UTC hours.
-	BreakdownRequest_HOUR  BreakdownRequest_Every = 2
-	BreakdownRequest_DAY   BreakdownRequest_Every = 3
-	BreakdownRequest_MONTH BreakdownRequest_Every = 4
+	ListBreakdownRequest_EVERY_HOUR  ListBreakdownRequest_Every = 3
+	ListBreakdownRequest_EVERY_DAY   ListBreakdownRequest_Every = 4
+	ListBreakdownRequest_EVERY_MONTH ListBreakdownRequest_Every = 5
 )
 
-// Enum value maps for BreakdownRequest_Every.
+// Enum value maps for ListBreakdownRequest_Every.
 var (
-	BreakdownRequest_Every_name = map[int32]string{
-		0: "RANGE",
-		1: "SLOT",
-		2: "HOUR",
-		3: "DAY",
-		4: "MONTH",
+	ListBreakdownRequest_Every_name = map[int32]string{
+		0: "EVERY_UNSPECIFIED",
+		1: "EVERY_RANGE",
+		2: "EVERY_SLOT",
+		3: "EVERY_HOUR",
+		4: "EVERY_DAY",
+		5: "EVERY_MONTH",
 	}
-	BreakdownRequest_Every_value = map[string]int32{
-		"RANGE": 0,
-		"SLOT":  1,
-		"HOUR":  2,
-		"DAY":   3,
-		"MONTH": 4,
+	ListBreakdownRequest_Every_value = map[string]int32{
+		"EVERY_UNSPECIFIED": 0,
+		"EVERY_RANGE":       1,
+		"EVERY_SLOT":        2,
+		"EVERY_HOUR":        3,
+		"EVERY_DAY":         4,
+		"EVERY_MONTH":       5,
 	}
 )
 
-func (x BreakdownRequest_Every) Enum() *BreakdownRequest_Every {
-	p := new(BreakdownRequest_Every)
+func (x ListBreakdownRequest_Every) Enum() *ListBreakdownRequest_Every {
+	p := new(ListBreakdownRequest_Every)
 	*p = x
 	return p
 }
 
-func (x BreakdownRequest_Every) String() string {
+func (x ListBreakdownRequest_Every) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (BreakdownRequest_Every) Descriptor() protoreflect.EnumDescriptor {
+func (ListBreakdownRequest_Every) Descriptor() protoreflect.EnumDescriptor {
 	return file_quota_v1_usage_proto_enumTypes[0].Descriptor()
 }
 
-func (BreakdownRequest_Every) Type() protoreflect.EnumType {
+func (ListBreakdownRequest_Every) Type() protoreflect.EnumType {
 	return &file_quota_v1_usage_proto_enumTypes[0]
 }
 
-func (x BreakdownRequest_Every) Number() protoreflect.EnumNumber {
+func (x ListBreakdownRequest_Every) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use BreakdownRequest_Every.Descriptor instead.
-func (BreakdownRequest_Every) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ListBreakdownRequest_Every.Descriptor instead.
+func (ListBreakdownRequest_Every) EnumDescriptor() ([]byte, []int) {
 	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0, 0}
 }
 
 type ExportBreakdownRequest_Format int32
 
 const (
-	ExportBreakdownRequest_CSV ExportBreakdownRequest_Format = 0
+	// As FORMAT_CSV.
+	ExportBreakdownRequest_FORMAT_UNSPECIFIED ExportBreakdownRequest_Format = 0
+	ExportBreakdownRequest_FORMAT_CSV         ExportBreakdownRequest_Format = 1
 	// A JSON object a line.
-	ExportBreakdownRequest_JSONL   ExportBreakdownRequest_Format = 1
-	ExportBreakdownRequest_PARQUET ExportBreakdownRequest_Format = 2
+	ExportBreakdownRequest_FORMAT_JSONL   ExportBreakdownRequest_Format = 2
+	ExportBreakdownRequest_FORMAT_PARQUET ExportBreakdownRequest_Format = 3
 )
 
 // Enum value maps for ExportBreakdownRequest_Format.
 var (
 	ExportBreakdownRequest_Format_name = map[int32]string{
-		0: "CSV",
-		1: "JSONL",
-		2: "PARQUET",
+		0: "FORMAT_UNSPECIFIED",
+		1: "FORMAT_CSV",
+		2: "FORMAT_JSONL",
+		3: "FORMAT_PARQUET",
 	}
 	ExportBreakdownRequest_Format_value = map[string]int32{
-		"CSV":     0,
-		"JSONL":   1,
-		"PARQUET": 2,
+		"FORMAT_UNSPECIFIED": 0,
+		"FORMAT_CSV":         1,
+		"FORMAT_JSONL":       2,
+		"FORMAT_PARQUET":     3,
 	}
 )
 
@@ -134,33 +142,37 @@ func (ExportBreakdownRequest_Format) EnumDescriptor() ([]byte, []int) {
 type GetUsageRequest_By int32
 
 const (
+	// As BY_TOTAL.
+	GetUsageRequest_BY_UNSPECIFIED GetUsageRequest_By = 0
 	// One sum.
-	GetUsageRequest_TOTAL GetUsageRequest_By = 0
-	GetUsageRequest_HOUR  GetUsageRequest_By = 1
-	GetUsageRequest_DAY   GetUsageRequest_By = 2
-	GetUsageRequest_MONTH GetUsageRequest_By = 3
-	GetUsageRequest_LIMIT GetUsageRequest_By = 4
+	GetUsageRequest_BY_TOTAL GetUsageRequest_By = 1
+	GetUsageRequest_BY_HOUR  GetUsageRequest_By = 2
+	GetUsageRequest_BY_DAY   GetUsageRequest_By = 3
+	GetUsageRequest_BY_MONTH GetUsageRequest_By = 4
+	GetUsageRequest_BY_LIMIT GetUsageRequest_By = 5
 	// By each limit's own attributes.
-	GetUsageRequest_ATTRIBUTE GetUsageRequest_By = 5
+	GetUsageRequest_BY_ATTRIBUTE GetUsageRequest_By = 6
 )
 
 // Enum value maps for GetUsageRequest_By.
 var (
 	GetUsageRequest_By_name = map[int32]string{
-		0: "TOTAL",
-		1: "HOUR",
-		2: "DAY",
-		3: "MONTH",
-		4: "LIMIT",
-		5: "ATTRIBUTE",
+		0: "BY_UNSPECIFIED",
+		1: "BY_TOTAL",
+		2: "BY_HOUR",
+		3: "BY_DAY",
+		4: "BY_MONTH",
+		5: "BY_LIMIT",
+		6: "BY_ATTRIBUTE",
 	}
 	GetUsageRequest_By_value = map[string]int32{
-		"TOTAL":     0,
-		"HOUR":      1,
-		"DAY":       2,
-		"MONTH":     3,
-		"LIMIT":     4,
-		"ATTRIBUTE": 5,
+		"BY_UNSPECIFIED": 0,
+		"BY_TOTAL":       1,
+		"BY_HOUR":        2,
+		"BY_DAY":         3,
+		"BY_MONTH":       4,
+		"BY_LIMIT":       5,
+		"BY_ATTRIBUTE":   6,
 	}
 )
 
@@ -191,12 +203,12 @@ func (GetUsageRequest_By) EnumDescriptor() ([]byte, []int) {
 	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8, 0}
 }
 
-type BreakdownRequest struct {
+type ListBreakdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What usage is told apart by, with commas: tenant, plan, limit, meter, attributes (all of
 	// the limit's) and attribute:NAME (one of them). At most 8, in the order of the rows.
-	By    string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
-	Every BreakdownRequest_Every `protobuf:"varint,2,opt,name=every,proto3,enum=quota.v1.BreakdownRequest_Every" json:"every,omitempty"`
+	By    string                     `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Every ListBreakdownRequest_Every `protobuf:"varint,2,opt,name=every,proto3,enum=quota.v1.ListBreakdownRequest_Every" json:"every,omitempty"`
 	// The IANA zone of days and months; empty for UTC.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Half-open range in Unix milliseconds, cut at slots; 0 means the beginning and the end of all usage.
@@ -229,20 +241,20 @@ type BreakdownRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BreakdownRequest) Reset() {
-	*x = BreakdownRequest{}
+func (x *ListBreakdownRequest) Reset() {
+	*x = ListBreakdownRequest{}
 	mi := &file_quota_v1_usage_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BreakdownRequest) String() string {
+func (x *ListBreakdownRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BreakdownRequest) ProtoMessage() {}
+func (*ListBreakdownRequest) ProtoMessage() {}
 
-func (x *BreakdownRequest) ProtoReflect() protoreflect.Message {
+func (x *ListBreakdownRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_quota_v1_usage_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -254,131 +266,131 @@ func (x *BreakdownRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BreakdownRequest.ProtoReflect.Descriptor instead.
-func (*BreakdownRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListBreakdownRequest.ProtoReflect.Descriptor instead.
+func (*ListBreakdownRequest) Descriptor() ([]byte, []int) {
 	return file_quota_v1_usage_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *BreakdownRequest) GetBy() string {
+func (x *ListBreakdownRequest) GetBy() string {
 	if x != nil {
 		return x.By
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetEvery() BreakdownRequest_Every {
+func (x *ListBreakdownRequest) GetEvery() ListBreakdownRequest_Every {
 	if x != nil {
 		return x.Every
 	}
-	return BreakdownRequest_RANGE
+	return ListBreakdownRequest_EVERY_UNSPECIFIED
 }
 
-func (x *BreakdownRequest) GetZone() string {
+func (x *ListBreakdownRequest) GetZone() string {
 	if x != nil {
 		return x.Zone
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetFromMs() int64 {
+func (x *ListBreakdownRequest) GetFromMs() int64 {
 	if x != nil {
 		return x.FromMs
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetToMs() int64 {
+func (x *ListBreakdownRequest) GetToMs() int64 {
 	if x != nil {
 		return x.ToMs
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetTenant() string {
+func (x *ListBreakdownRequest) GetTenant() string {
 	if x != nil {
 		return x.Tenant
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetSubtree() bool {
+func (x *ListBreakdownRequest) GetSubtree() bool {
 	if x != nil {
 		return x.Subtree
 	}
 	return false
 }
 
-func (x *BreakdownRequest) GetPlan() string {
+func (x *ListBreakdownRequest) GetPlan() string {
 	if x != nil {
 		return x.Plan
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetLimit() string {
+func (x *ListBreakdownRequest) GetLimit() string {
 	if x != nil {
 		return x.Limit
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetMeter() string {
+func (x *ListBreakdownRequest) GetMeter() string {
 	if x != nil {
 		return x.Meter
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetAttribute() string {
+func (x *ListBreakdownRequest) GetAttribute() string {
 	if x != nil {
 		return x.Attribute
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetHeight() int64 {
+func (x *ListBreakdownRequest) GetHeight() int64 {
 	if x != nil {
 		return x.Height
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetSinceHeight() int64 {
+func (x *ListBreakdownRequest) GetSinceHeight() int64 {
 	if x != nil {
 		return x.SinceHeight
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetPeak() bool {
+func (x *ListBreakdownRequest) GetPeak() bool {
 	if x != nil {
 		return x.Peak
 	}
 	return false
 }
 
-func (x *BreakdownRequest) GetTop() int32 {
+func (x *ListBreakdownRequest) GetTop() int32 {
 	if x != nil {
 		return x.Top
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetTopBy() string {
+func (x *ListBreakdownRequest) GetTopBy() string {
 	if x != nil {
 		return x.TopBy
 	}
 	return ""
 }
 
-func (x *BreakdownRequest) GetPageSize() int32 {
+func (x *ListBreakdownRequest) GetPageSize() int32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *BreakdownRequest) GetPage() string {
+func (x *ListBreakdownRequest) GetPage() string {
 	if x != nil {
 		return x.Page
 	}
@@ -622,7 +634,7 @@ func (x *BreakdownOrigin) GetSlotMs() int64 {
 type ExportBreakdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its page_size and page are not used.
-	Breakdown     *BreakdownRequest             `protobuf:"bytes,1,opt,name=breakdown,proto3" json:"breakdown,omitempty"`
+	Breakdown     *ListBreakdownRequest         `protobuf:"bytes,1,opt,name=breakdown,proto3" json:"breakdown,omitempty"`
 	Format        ExportBreakdownRequest_Format `protobuf:"varint,2,opt,name=format,proto3,enum=quota.v1.ExportBreakdownRequest_Format" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -658,7 +670,7 @@ func (*ExportBreakdownRequest) Descriptor() ([]byte, []int) {
 	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *ExportBreakdownRequest) GetBreakdown() *BreakdownRequest {
+func (x *ExportBreakdownRequest) GetBreakdown() *ListBreakdownRequest {
 	if x != nil {
 		return x.Breakdown
 	}
@@ -669,7 +681,7 @@ func (x *ExportBreakdownRequest) GetFormat() ExportBreakdownRequest_Format {
 	if x != nil {
 		return x.Format
 	}
-	return ExportBreakdownRequest_CSV
+	return ExportBreakdownRequest_FORMAT_UNSPECIFIED
 }
 
 type ExportBreakdownResponse struct {
@@ -941,7 +953,7 @@ func (x *GetUsageRequest) GetBy() GetUsageRequest_By {
 	if x != nil {
 		return x.By
 	}
-	return GetUsageRequest_TOTAL
+	return GetUsageRequest_BY_UNSPECIFIED
 }
 
 func (x *GetUsageRequest) GetZone() string {
@@ -1148,10 +1160,10 @@ var File_quota_v1_usage_proto protoreflect.FileDescriptor
 
 const file_quota_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/usage.proto\x12\bquota.v1\"\x91\x04\n" +
-	"\x10BreakdownRequest\x12\x0e\n" +
-	"\x02by\x18\x01 \x01(\tR\x02by\x126\n" +
-	"\x05every\x18\x02 \x01(\x0e2 .quota.v1.BreakdownRequest.EveryR\x05every\x12\x12\n" +
+	"\x14quota/v1/usage.proto\x12\bquota.v1\"\xce\x04\n" +
+	"\x14ListBreakdownRequest\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12:\n" +
+	"\x05every\x18\x02 \x01(\x0e2$.quota.v1.ListBreakdownRequest.EveryR\x05every\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x17\n" +
 	"\afrom_ms\x18\x04 \x01(\x03R\x06fromMs\x12\x13\n" +
 	"\x05to_ms\x18\x05 \x01(\x03R\x04toMs\x12\x16\n" +
@@ -1168,13 +1180,16 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x03top\x18\x0f \x01(\x05R\x03top\x12\x15\n" +
 	"\x06top_by\x18\x10 \x01(\tR\x05topBy\x12\x1b\n" +
 	"\tpage_size\x18\x11 \x01(\x05R\bpageSize\x12\x12\n" +
-	"\x04page\x18\x12 \x01(\tR\x04page\":\n" +
-	"\x05Every\x12\t\n" +
-	"\x05RANGE\x10\x00\x12\b\n" +
-	"\x04SLOT\x10\x01\x12\b\n" +
-	"\x04HOUR\x10\x02\x12\a\n" +
-	"\x03DAY\x10\x03\x12\t\n" +
-	"\x05MONTH\x10\x04\"\xa1\x01\n" +
+	"\x04page\x18\x12 \x01(\tR\x04page\"o\n" +
+	"\x05Every\x12\x15\n" +
+	"\x11EVERY_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vEVERY_RANGE\x10\x01\x12\x0e\n" +
+	"\n" +
+	"EVERY_SLOT\x10\x02\x12\x0e\n" +
+	"\n" +
+	"EVERY_HOUR\x10\x03\x12\r\n" +
+	"\tEVERY_DAY\x10\x04\x12\x0f\n" +
+	"\vEVERY_MONTH\x10\x05\"\xa1\x01\n" +
 	"\fBreakdownRow\x12\x19\n" +
 	"\bstart_ms\x18\x01 \x01(\x03R\astartMs\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x1a\n" +
@@ -1192,14 +1207,16 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"block_hash\x18\x02 \x01(\tR\tblockHash\x12.\n" +
 	"\x13complete_through_ms\x18\x03 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
 	"\alagging\x18\x04 \x03(\tR\alagging\x12\x17\n" +
-	"\aslot_ms\x18\x05 \x01(\x03R\x06slotMs\"\xbe\x01\n" +
-	"\x16ExportBreakdownRequest\x128\n" +
-	"\tbreakdown\x18\x01 \x01(\v2\x1a.quota.v1.BreakdownRequestR\tbreakdown\x12?\n" +
-	"\x06format\x18\x02 \x01(\x0e2'.quota.v1.ExportBreakdownRequest.FormatR\x06format\")\n" +
-	"\x06Format\x12\a\n" +
-	"\x03CSV\x10\x00\x12\t\n" +
-	"\x05JSONL\x10\x01\x12\v\n" +
-	"\aPARQUET\x10\x02\"\x8a\x01\n" +
+	"\aslot_ms\x18\x05 \x01(\x03R\x06slotMs\"\xef\x01\n" +
+	"\x16ExportBreakdownRequest\x12<\n" +
+	"\tbreakdown\x18\x01 \x01(\v2\x1e.quota.v1.ListBreakdownRequestR\tbreakdown\x12?\n" +
+	"\x06format\x18\x02 \x01(\x0e2'.quota.v1.ExportBreakdownRequest.FormatR\x06format\"V\n" +
+	"\x06Format\x12\x16\n" +
+	"\x12FORMAT_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"FORMAT_CSV\x10\x01\x12\x10\n" +
+	"\fFORMAT_JSONL\x10\x02\x12\x12\n" +
+	"\x0eFORMAT_PARQUET\x10\x03\"\x8a\x01\n" +
 	"\x17ExportBreakdownResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x124\n" +
 	"\bprogress\x18\x02 \x01(\v2\x18.quota.v1.ExportProgressR\bprogress\x12%\n" +
@@ -1212,7 +1229,7 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x121\n" +
-	"\x06origin\x18\x04 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\"\xba\x02\n" +
+	"\x06origin\x18\x04 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\"\xe0\x02\n" +
 	"\x0fGetUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x13\n" +
@@ -1221,14 +1238,16 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x12\n" +
 	"\x04page\x18\a \x01(\tR\x04page\x12%\n" +
-	"\x0eshadow_version\x18\b \x01(\x03R\rshadowVersion\"G\n" +
-	"\x02By\x12\t\n" +
-	"\x05TOTAL\x10\x00\x12\b\n" +
-	"\x04HOUR\x10\x01\x12\a\n" +
-	"\x03DAY\x10\x02\x12\t\n" +
-	"\x05MONTH\x10\x03\x12\t\n" +
-	"\x05LIMIT\x10\x04\x12\r\n" +
-	"\tATTRIBUTE\x10\x05\"\xd7\x01\n" +
+	"\x0eshadow_version\x18\b \x01(\x03R\rshadowVersion\"m\n" +
+	"\x02By\x12\x12\n" +
+	"\x0eBY_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bBY_TOTAL\x10\x01\x12\v\n" +
+	"\aBY_HOUR\x10\x02\x12\n" +
+	"\n" +
+	"\x06BY_DAY\x10\x03\x12\f\n" +
+	"\bBY_MONTH\x10\x04\x12\f\n" +
+	"\bBY_LIMIT\x10\x05\x12\x10\n" +
+	"\fBY_ATTRIBUTE\x10\x06\"\xd7\x01\n" +
 	"\bUsageRow\x12\x19\n" +
 	"\bstart_ms\x18\x01 \x01(\x03R\astartMs\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -1244,10 +1263,10 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.UsageRowR\x04rows\x12.\n" +
 	"\x13complete_through_ms\x18\x02 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
 	"\alagging\x18\x03 \x03(\tR\alagging\x12\x1b\n" +
-	"\tnext_page\x18\x04 \x01(\tR\bnextPage2\xf9\x01\n" +
+	"\tnext_page\x18\x04 \x01(\tR\bnextPage2\xfd\x01\n" +
 	"\fUsageService\x12A\n" +
-	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponse\x12L\n" +
-	"\rListBreakdown\x12\x1a.quota.v1.BreakdownRequest\x1a\x1f.quota.v1.ListBreakdownResponse\x12X\n" +
+	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponse\x12P\n" +
+	"\rListBreakdown\x12\x1e.quota.v1.ListBreakdownRequest\x1a\x1f.quota.v1.ListBreakdownResponse\x12X\n" +
 	"\x0fExportBreakdown\x12 .quota.v1.ExportBreakdownRequest\x1a!.quota.v1.ExportBreakdownResponse0\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
@@ -1265,10 +1284,10 @@ func file_quota_v1_usage_proto_rawDescGZIP() []byte {
 var file_quota_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_quota_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_quota_v1_usage_proto_goTypes = []any{
-	(BreakdownRequest_Every)(0),        // 0: quota.v1.BreakdownRequest.Every
+	(ListBreakdownRequest_Every)(0),    // 0: quota.v1.ListBreakdownRequest.Every
 	(ExportBreakdownRequest_Format)(0), // 1: quota.v1.ExportBreakdownRequest.Format
 	(GetUsageRequest_By)(0),            // 2: quota.v1.GetUsageRequest.By
-	(*BreakdownRequest)(nil),           // 3: quota.v1.BreakdownRequest
+	(*ListBreakdownRequest)(nil),       // 3: quota.v1.ListBreakdownRequest
 	(*BreakdownRow)(nil),               // 4: quota.v1.BreakdownRow
 	(*ListBreakdownResponse)(nil),      // 5: quota.v1.ListBreakdownResponse
 	(*BreakdownOrigin)(nil),            // 6: quota.v1.BreakdownOrigin
@@ -1281,10 +1300,10 @@ var file_quota_v1_usage_proto_goTypes = []any{
 	(*GetUsageResponse)(nil),           // 13: quota.v1.GetUsageResponse
 }
 var file_quota_v1_usage_proto_depIdxs = []int32{
-	0,  // 0: quota.v1.BreakdownRequest.every:type_name -> quota.v1.BreakdownRequest.Every
+	0,  // 0: quota.v1.ListBreakdownRequest.every:type_name -> quota.v1.ListBreakdownRequest.Every
 	4,  // 1: quota.v1.ListBreakdownResponse.rows:type_name -> quota.v1.BreakdownRow
 	6,  // 2: quota.v1.ListBreakdownResponse.origin:type_name -> quota.v1.BreakdownOrigin
-	3,  // 3: quota.v1.ExportBreakdownRequest.breakdown:type_name -> quota.v1.BreakdownRequest
+	3,  // 3: quota.v1.ExportBreakdownRequest.breakdown:type_name -> quota.v1.ListBreakdownRequest
 	1,  // 4: quota.v1.ExportBreakdownRequest.format:type_name -> quota.v1.ExportBreakdownRequest.Format
 	9,  // 5: quota.v1.ExportBreakdownResponse.progress:type_name -> quota.v1.ExportProgress
 	10, // 6: quota.v1.ExportBreakdownResponse.end:type_name -> quota.v1.ExportEnd
@@ -1292,7 +1311,7 @@ var file_quota_v1_usage_proto_depIdxs = []int32{
 	2,  // 8: quota.v1.GetUsageRequest.by:type_name -> quota.v1.GetUsageRequest.By
 	12, // 9: quota.v1.GetUsageResponse.rows:type_name -> quota.v1.UsageRow
 	11, // 10: quota.v1.UsageService.GetUsage:input_type -> quota.v1.GetUsageRequest
-	3,  // 11: quota.v1.UsageService.ListBreakdown:input_type -> quota.v1.BreakdownRequest
+	3,  // 11: quota.v1.UsageService.ListBreakdown:input_type -> quota.v1.ListBreakdownRequest
 	7,  // 12: quota.v1.UsageService.ExportBreakdown:input_type -> quota.v1.ExportBreakdownRequest
 	13, // 13: quota.v1.UsageService.GetUsage:output_type -> quota.v1.GetUsageResponse
 	5,  // 14: quota.v1.UsageService.ListBreakdown:output_type -> quota.v1.ListBreakdownResponse

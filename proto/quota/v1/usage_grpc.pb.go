@@ -39,7 +39,7 @@ type UsageServiceClient interface {
 	// block: the newest for the first page, and the same one for those that follow. What is
 	// settled meanwhile is in higher blocks, which since_height asks for: nothing is skipped.
 	// INVALID_ARGUMENT where the question makes no sense, NOT_FOUND without the block.
-	ListBreakdown(ctx context.Context, in *BreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error)
+	ListBreakdown(ctx context.Context, in *ListBreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error)
 	// ExportBreakdown streams all of it as a file. The same question at the same height
 	// gives the same bytes.
 	ExportBreakdown(ctx context.Context, in *ExportBreakdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportBreakdownResponse], error)
@@ -63,7 +63,7 @@ func (c *usageServiceClient) GetUsage(ctx context.Context, in *GetUsageRequest, 
 	return out, nil
 }
 
-func (c *usageServiceClient) ListBreakdown(ctx context.Context, in *BreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error) {
+func (c *usageServiceClient) ListBreakdown(ctx context.Context, in *ListBreakdownRequest, opts ...grpc.CallOption) (*ListBreakdownResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListBreakdownResponse)
 	err := c.cc.Invoke(ctx, UsageService_ListBreakdown_FullMethodName, in, out, cOpts...)
@@ -105,7 +105,7 @@ type UsageServiceServer interface {
 	// block: the newest for the first page, and the same one for those that follow. What is
 	// settled meanwhile is in higher blocks, which since_height asks for: nothing is skipped.
 	// INVALID_ARGUMENT where the question makes no sense, NOT_FOUND without the block.
-	ListBreakdown(context.Context, *BreakdownRequest) (*ListBreakdownResponse, error)
+	ListBreakdown(context.Context, *ListBreakdownRequest) (*ListBreakdownResponse, error)
 	// ExportBreakdown streams all of it as a file. The same question at the same height
 	// gives the same bytes.
 	ExportBreakdown(*ExportBreakdownRequest, grpc.ServerStreamingServer[ExportBreakdownResponse]) error
@@ -122,7 +122,7 @@ type UnimplementedUsageServiceServer struct{}
 func (UnimplementedUsageServiceServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
 }
-func (UnimplementedUsageServiceServer) ListBreakdown(context.Context, *BreakdownRequest) (*ListBreakdownResponse, error) {
+func (UnimplementedUsageServiceServer) ListBreakdown(context.Context, *ListBreakdownRequest) (*ListBreakdownResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBreakdown not implemented")
 }
 func (UnimplementedUsageServiceServer) ExportBreakdown(*ExportBreakdownRequest, grpc.ServerStreamingServer[ExportBreakdownResponse]) error {
@@ -168,7 +168,7 @@ func _UsageService_GetUsage_Handler(srv interface{}, ctx context.Context, dec fu
 }
 
 func _UsageService_ListBreakdown_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(BreakdownRequest)
+	in := new(ListBreakdownRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func _UsageService_ListBreakdown_Handler(srv interface{}, ctx context.Context, d
 		FullMethod: UsageService_ListBreakdown_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(UsageServiceServer).ListBreakdown(ctx, req.(*BreakdownRequest))
+		return srv.(UsageServiceServer).ListBreakdown(ctx, req.(*ListBreakdownRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }

@@ -75,7 +75,7 @@ var filter_UsageService_ListBreakdown_0 = &utilities.DoubleArray{Encoding: map[s
 
 func request_UsageService_ListBreakdown_0(ctx context.Context, marshaler runtime.Marshaler, client extQuotav1.UsageServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq extQuotav1.BreakdownRequest
+		protoReq extQuotav1.ListBreakdownRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -93,7 +93,7 @@ func request_UsageService_ListBreakdown_0(ctx context.Context, marshaler runtime
 
 func local_request_UsageService_ListBreakdown_0(ctx context.Context, marshaler runtime.Marshaler, server extQuotav1.UsageServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq extQuotav1.BreakdownRequest
+		protoReq extQuotav1.ListBreakdownRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {

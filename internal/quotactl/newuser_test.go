@@ -20,7 +20,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// newUser is who follows the README, in a bubble where a month passes while nothing runs.
+// newUser is who follows docs/billing.md, in a bubble where a month passes while nothing runs.
 type newUser struct {
 	t      *testing.T
 	policy string
@@ -107,18 +107,18 @@ func (u *newUser) prints(line string, want ...string) string {
 	return got
 }
 
-// Who does what the README says creates tenants, changes a plan in the middle of the month, reads the report, and
+// Who does what docs/billing.md says creates tenants, changes a plan in the middle of the month, reads the report, and
 // looks at the statement that is closed when the month has ended: by these commands and no others.
 func TestNewUser(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/billing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(text), "## Plans and bills, in ten minutes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	// What the README says of plans is what the report shows below.
+	// What the page says of plans is what the report shows below.
 	if said := strings.Join(strings.Fields(section), " "); !strings.Contains(said, "hooli's first is billed under free and its second under paid") {
-		t.Error("README.md does not say under which plans hooli's requests are billed")
+		t.Error("docs/billing.md does not say under which plans hooli's requests are billed")
 	}
 	lines := regexp.MustCompile(`(?m)^(quotactl|curl) .*$`).FindAllString(section, -1)
 	changes, reports := -1, -1

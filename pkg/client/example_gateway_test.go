@@ -14,7 +14,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// The README shows this function as it is.
+// docs/sdk.md shows this function as it is.
 
 // gateway limits what reaches upstream. On SIGTERM, or when its terminal closes, it answers what is under way, and settles what it admitted.
 func gateway(addr, quotaServer string, upstream *url.URL) error {

@@ -18,9 +18,9 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// What the README shows is what is tested here.
-func TestReadmeShowsTheGateway(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// What docs/sdk.md shows is what is tested here.
+func TestThePageShowsTheGateway(t *testing.T) {
+	page, err := os.ReadFile("../../docs/sdk.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,12 +29,12 @@ func TestReadmeShowsTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, shown, _ := strings.Cut(string(code), "// gateway limits")
-	if !strings.Contains(string(readme), "// gateway limits"+shown) {
-		t.Error("README.md does not have the gateway of example_gateway_test.go as it is")
+	if !strings.Contains(string(page), "// gateway limits"+shown) {
+		t.Error("docs/sdk.md does not have the gateway of example_gateway_test.go as it is")
 	}
 }
 
-// The README's gateway loses none of what it admitted, told to stop by SIGTERM, or when its terminal is closed.
+// The page's gateway loses none of what it admitted, told to stop by SIGTERM, or when its terminal is closed.
 func TestReadmeGatewaySettlesOnSignals(t *testing.T) {
 	// One that the gateway does not take ends this process: here it fails the test.
 	others := make(chan os.Signal, 1)

@@ -14,6 +14,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
+	"github.com/f4ee788f/quota/internal/server/switches"
+	"github.com/f4ee788f/quota/internal/server/view"
 	"github.com/f4ee788f/quota/internal/version"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -25,8 +27,8 @@ type adminService struct {
 	store    policy.Store
 	keys     *authn.Keyring
 	ledger   ledger.Store
-	view     *view
-	switches *switchboard
+	view     *view.View
+	switches *switches.Switchboard
 	// periodAt is the billing period of a tenant that a time is in.
 	periodAt func(ctx context.Context, tenant string, at time.Time) (billing.Period, error)
 	now      func() time.Time
@@ -39,7 +41,7 @@ type adminService struct {
 // changed brings this server up to date with a change that it has just made, so
 // that its caller finds it in force. The next look finds what this one misses.
 func (s *adminService) changed(ctx context.Context) {
-	_ = s.view.look(ctx) // logged there; the change itself is stored
+	_ = s.view.Look(ctx) // logged there; the change itself is stored
 }
 
 // ApplyPolicy validates a document and makes it the next version.
@@ -184,17 +186,17 @@ func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.List
 
 // ListPlans returns the plans in force.
 func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*quotav1.ListPlansResponse, error) {
-	now := s.view.current()
-	if now.rules == nil {
-		return nil, s.view.unknownPolicy()
+	now := s.view.Current()
+	if now.Rules == nil {
+		return nil, s.view.UnknownPolicy()
 	}
-	resp := &quotav1.ListPlansResponse{DefaultPlan: now.rules.Policy.DefaultPlan, Prices: make(map[string]string)}
-	for _, l := range now.rules.Policy.Limits {
+	resp := &quotav1.ListPlansResponse{DefaultPlan: now.Rules.Policy.DefaultPlan, Prices: make(map[string]string)}
+	for _, l := range now.Rules.Policy.Limits {
 		resp.Limits = append(resp.Limits, wire.LimitToProto(l))
 	}
-	for _, p := range now.rules.Policy.Plans {
+	for _, p := range now.Rules.Policy.Plans {
 		resp.Plans = append(resp.Plans, wire.PlanToProto(p))
-		if price := now.document.Price(p.Name); price != nil {
+		if price := now.Document.Price(p.Name); price != nil {
 			resp.Prices[p.Name] = price.String()
 		}
 	}
@@ -340,14 +342,14 @@ func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitches
 	if err != nil {
 		return nil, err
 	}
-	if err := s.switches.set(ctx, authn.PrincipalOf(ctx).Name, sw, req.BaseRevision); err != nil {
+	if err := s.switches.Set(ctx, authn.PrincipalOf(ctx).Name, sw, req.BaseRevision); err != nil {
 		return nil, err
 	}
 	return s.switchState(), nil
 }
 
 func (s *adminService) switchState() *quotav1.Switches {
-	sw, pending, file := s.switches.state()
+	sw, pending, file := s.switches.State()
 	out := wire.SwitchesToProto(sw)
 	out.Pending, out.File = pending, file
 	return out

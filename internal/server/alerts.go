@@ -76,8 +76,8 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 		Evaluator: &alert.Evaluator{
 			Store: store, Policy: c.Policy, Usage: c.Books, Now: time.Now, Spending: statements.spending,
 			InForce: func() (*policy.Document, *limit.Rules) {
-				now := s.view.current()
-				return now.document, now.rules
+				now := s.view.Current()
+				return now.Document, now.Rules
 			},
 			Looked: func(took time.Duration) { looks.Observe(took.Seconds()) },
 			Raised: func(e *alert.Event) {
@@ -91,7 +91,7 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 				}
 				caps.WithLabelValues(action).Inc()
 				c.Log.Warn("spending cap", "tenant", tenant, "action", action, "period", capped.Period)
-				s.view.wake()
+				s.view.Wake()
 			},
 			Failed: func(tenant string, err error) {
 				failed.Inc()
@@ -113,7 +113,7 @@ func (s *Server) newAlerts(statements *statementService, store alert.Store) (*al
 
 // webhooks are those of the policy in force, and whether that is known.
 func (s *Server) webhooks() ([]policy.Webhook, bool) {
-	d := s.view.current().document
+	d := s.view.Current().Document
 	if d == nil {
 		return nil, false
 	}

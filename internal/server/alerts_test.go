@@ -17,6 +17,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -32,28 +33,28 @@ type watched struct {
 
 // apply makes a document the next version, in force at once.
 func (w *watched) apply(text string) {
-	w.t.Helper()
+	w.T.Helper()
 	doc, err := policy.Parse("quota.yaml", []byte(text))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	applied, err := w.s.policy.Apply(w.t.Context(), "ann", doc, 0, false)
+	applied, err := w.Policy.Apply(w.T.Context(), "ann", doc, 0, false)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	rules, err := limit.CompilePolicy(doc.Policy(applied.Version))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.e.InForce = func() (*policy.Document, *limit.Rules) { return doc, rules }
 }
 
-func newWatched(t *testing.T, on engine, text string) *watched {
+func newWatched(t *testing.T, on servertest.Engine, text string) *watched {
 	t.Helper()
 	w := &watched{billed: newBilledOn(t, on)}
-	w.store = w.s.policy.(alert.Store)
+	w.store = w.Policy
 	w.e = &alert.Evaluator{
-		Store: w.store, Policy: w.s.policy, Usage: w.s.books, Spending: w.s.spending, Now: func() time.Time { return w.at },
+		Store: w.store, Policy: w.Policy, Usage: w.Books, Spending: w.s.spending, Now: func() time.Time { return w.At },
 		Looked: func(time.Duration) {},
 		Raised: func(e *alert.Event) {
 			w.raised = append(w.raised, fmt.Sprintf("%s %s %s in %s: %s of %s", e.Alert, e.Tenant, policy.Percent(e.Threshold), e.Period, e.Words(e.Used), e.Words(e.Of)))
@@ -67,17 +68,17 @@ func newWatched(t *testing.T, on engine, text string) *watched {
 
 // spent is what a tenant's spending comes to, read from the ledger as it is.
 func (w *watched) spent(tenant string) ([]alert.Spent, error) {
-	w.t.Helper()
-	standings, err := w.s.policy.Standings(w.t.Context(), []string{tenant})
+	w.T.Helper()
+	standings, err := w.Policy.Standings(w.T.Context(), []string{tenant})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	all := []alert.Spender{{Standing: standings[0], First: w.at.Unix()}}
-	err = w.s.spending(w.t.Context(), all, func(ctx context.Context, asks []alert.Ask) ([]alert.Answer, error) {
+	all := []alert.Spender{{Standing: standings[0], First: w.At.Unix()}}
+	err = w.s.spending(w.T.Context(), all, func(ctx context.Context, asks []alert.Ask) ([]alert.Answer, error) {
 		answers := make([]alert.Answer, len(asks))
 		for i, a := range asks {
 			a.Query.Tenants = []string{a.Tenant}
-			sums, err := w.s.books.Hourly(ctx, a.Query)
+			sums, err := w.Books.Hourly(ctx, a.Query)
 			answers[i] = alert.Answer{Sums: sums.Sums, Err: err}
 		}
 		return answers, nil
@@ -89,36 +90,36 @@ func leads(context.Context) (bool, error) { return true, nil }
 
 // round runs one, and returns what it raised.
 func (w *watched) round() string {
-	w.t.Helper()
+	w.T.Helper()
 	w.raised = nil
-	if err := w.e.Round(w.t.Context(), leads); err != nil {
-		w.t.Fatal(err)
+	if err := w.e.Round(w.T.Context(), leads); err != nil {
+		w.T.Fatal(err)
 	}
 	if len(w.failed) > 0 {
-		w.t.Errorf("failed: %q", w.failed)
+		w.T.Errorf("failed: %q", w.failed)
 	}
 	return strings.Join(w.raised, "; ")
 }
 
 func (w *watched) wants(what, want string) {
-	w.t.Helper()
+	w.T.Helper()
 	if got := w.round(); got != want {
-		w.t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+		w.T.Errorf("%s:\n got %s\nwant %s", what, got, want)
 	}
 }
 
 // rows has an agent report rows, and folds.
 func (w *watched) rows(agent string, rows ...ledger.Row) {
-	w.t.Helper()
-	w.seq[agent]++
-	r := ledger.NewReport(agent, 1, w.seq[agent], w.total[agent], rows, w.at.UnixMilli(), false)
-	w.total[agent] = r.After
-	receipts, err := w.billed.store.Settle(w.t.Context(), []ledger.Report{r})
+	w.T.Helper()
+	w.Seq[agent]++
+	r := ledger.NewReport(agent, 1, w.Seq[agent], w.Total[agent], rows, w.At.UnixMilli(), false)
+	w.Total[agent] = r.After
+	receipts, err := w.Ledger.Settle(w.T.Context(), []ledger.Report{r})
 	if err != nil || receipts[0].Status != ledger.Settled {
-		w.t.Fatalf("settle: %+v, %v", receipts, err)
+		w.T.Fatalf("settle: %+v, %v", receipts, err)
 	}
-	if _, _, err := w.billed.store.Fold(w.t.Context(), w.at); err != nil {
-		w.t.Fatal(err)
+	if _, _, err := w.Ledger.Fold(w.T.Context(), w.At); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
@@ -144,18 +145,18 @@ tenants: [{id: acme, plan: free}]
 // A threshold is told of once in a window, whatever goes up and down; several that one
 // block passes come in their order; what was used before an edge and sealed after it counts where it
 // was used; another plan's units count from when it holds.
-func TestQuotaAlerts(t *testing.T) { onEngines(t, testQuotaAlerts) }
+func TestQuotaAlerts(t *testing.T) { servertest.OnEngines(t, testQuotaAlerts) }
 
-func testQuotaAlerts(t *testing.T, on engine) {
+func testQuotaAlerts(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, quotaPolicy)
 	w.wants("before anything was used", "")
-	w.rows("gw", used(w.at, "monthly", 499))
+	w.rows("gw", used(w.At, "monthly", 499))
 	w.wants("below", "")
-	w.rows("gw", used(w.at, "monthly", 1))
+	w.rows("gw", used(w.At, "monthly", 1))
 	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
 	w.wants("again", "")
-	w.at = w.at.Add(time.Hour)
-	w.rows("gw", used(w.at, "monthly", 600))
+	w.At = w.At.Add(time.Hour)
+	w.rows("gw", used(w.At, "monthly", 600))
 	w.wants("two at once", "used acme 80% in 2026-10-01T00:00:00Z: 1100 of 1000; used acme 100% in 2026-10-01T00:00:00Z: 1100 of 1000")
 	all, err := w.store.Events(t.Context(), alert.Query{Forward: true, N: 10})
 	if err != nil || len(all) != 3 || all[0].Number != 1 || all[1].Threshold != 800_000 || all[2].Threshold != 1_000_000 {
@@ -166,36 +167,36 @@ func testQuotaAlerts(t *testing.T, on engine) {
 		t.Errorf("kept: %+v, %v", one, err)
 	}
 
-	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+	if _, err := w.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 		t.Fatal(err)
 	}
-	w.rows("gw", used(w.at, "monthly", 4000))
+	w.rows("gw", used(w.At, "monthly", 4000))
 	w.wants("half of a larger plan: it is of other units", "used acme 50% in 2026-10-01T00:00:00Z: 5100 of 10000")
 	w.wants("again", "")
-	w.rows("gw", used(w.at, "monthly", 5000))
+	w.rows("gw", used(w.At, "monthly", 5000))
 	w.wants("all of it", "used acme 80% in 2026-10-01T00:00:00Z: 10100 of 10000; used acme 100% in 2026-10-01T00:00:00Z: 10100 of 10000")
 
 	// The month turns with usage under way.
 	turn := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	w.at = turn.Add(-time.Minute)
-	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "free"); err != nil {
+	w.At = turn.Add(-time.Minute)
+	if _, err := w.Policy.SetTenantPlan(t.Context(), "ann", "acme", "free"); err != nil {
 		t.Fatal(err)
 	}
 	w.wants("in the last minute", "")
-	w.at = turn.Add(10 * time.Second)
-	w.rows("gw", used(w.at, "monthly", 20))
+	w.At = turn.Add(10 * time.Second)
+	w.rows("gw", used(w.At, "monthly", 20))
 	w.wants("in the next month", "")
-	w.at = time.Date(2026, 12, 1, 0, 0, 10, 0, time.UTC)
-	w.rows("gw", used(w.at.Add(-time.Minute), "monthly", 830), used(w.at, "monthly", 500))
+	w.At = time.Date(2026, 12, 1, 0, 0, 10, 0, time.UTC)
+	w.rows("gw", used(w.At.Add(-time.Minute), "monthly", 830), used(w.At, "monthly", 500))
 	w.wants("on both sides of an edge", "used acme 50% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 80% in 2026-11-01T00:00:00Z: 850 of 1000; used acme 50% in 2026-12-01T00:00:00Z: 500 of 1000")
 }
 
 // How far looks are behind is how long the oldest block waits that none was at.
-func TestAgeOfLooks(t *testing.T) { onEngines(t, testAgeOfLooks) }
+func TestAgeOfLooks(t *testing.T) { servertest.OnEngines(t, testAgeOfLooks) }
 
-func testAgeOfLooks(t *testing.T, on engine) {
+func testAgeOfLooks(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, quotaPolicy)
-	g := &lookGauge{store: w.store, books: w.s.books, desc: prometheus.NewDesc("age", "", nil, nil)}
+	g := &lookGauge{store: w.store, books: w.Books, desc: prometheus.NewDesc("age", "", nil, nil)}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(g)
 	age := func(what string, least, most time.Duration) {
@@ -210,14 +211,14 @@ func testAgeOfLooks(t *testing.T, on engine) {
 	}
 	age("before any block", 0, 0)
 	now := time.Now()
-	w.at = now.Add(-time.Hour)
-	w.rows("gw", used(w.at, "monthly", 1))
+	w.At = now.Add(-time.Hour)
+	w.rows("gw", used(w.At, "monthly", 1))
 	w.round()
 	age("after a look", 0, 0)
-	w.at = now.Add(-10 * time.Minute)
-	w.rows("gw", used(w.at, "monthly", 1))
-	w.at = now.Add(-time.Minute)
-	w.rows("gw", used(w.at, "monthly", 1))
+	w.At = now.Add(-10 * time.Minute)
+	w.rows("gw", used(w.At, "monthly", 1))
+	w.At = now.Add(-time.Minute)
+	w.rows("gw", used(w.At, "monthly", 1))
 	age("with two blocks more", 9*time.Minute, 12*time.Minute)
 	w.round()
 	age("after the next look", 0, 0)
@@ -225,10 +226,10 @@ func testAgeOfLooks(t *testing.T, on engine) {
 
 // A day on which clocks are put back has 25 hours in its zone, and one window.
 func TestQuotaAlertsOfADayWithAnHourMore(t *testing.T) {
-	onEngines(t, testQuotaAlertsOfADayWithAnHourMore)
+	servertest.OnEngines(t, testQuotaAlertsOfADayWithAnHourMore)
 }
 
-func testQuotaAlertsOfADayWithAnHourMore(t *testing.T, on engine) {
+func testQuotaAlertsOfADayWithAnHourMore(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, quotaPolicy)
 	w.wants("before", "")
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -236,33 +237,35 @@ func testQuotaAlertsOfADayWithAnHourMore(t *testing.T, on engine) {
 		t.Fatal(err)
 	}
 	day := time.Date(2026, 10, 25, 0, 0, 0, 0, berlin)
-	w.at = day.Add(24*time.Hour + 50*time.Minute) // 23:50 of the same day
-	w.rows("gw", used(day, "daily", 40), used(w.at, "daily", 59), used(day.Add(-5*time.Minute), "daily", 50))
+	w.At = day.Add(24*time.Hour + 50*time.Minute) // 23:50 of the same day
+	w.rows("gw", used(day, "daily", 40), used(w.At, "daily", 59), used(day.Add(-5*time.Minute), "daily", 50))
 	w.wants("within 25 hours", "")
-	w.at = w.at.Add(20 * time.Minute)
+	w.At = w.At.Add(20 * time.Minute)
 	w.rows("gw", used(day.Add(25*time.Hour-5*time.Minute), "daily", 1), used(day.Add(25*time.Hour), "daily", 99))
 	w.wants("their last slot", "day acme 100% in 2026-10-25T00:00:00+02:00: 100 of 100")
 }
 
 // A correction takes a tenant below a threshold; when it comes there again nothing is told.
-func TestQuotaAlertsAfterACorrection(t *testing.T) { onEngines(t, testQuotaAlertsAfterACorrection) }
+func TestQuotaAlertsAfterACorrection(t *testing.T) {
+	servertest.OnEngines(t, testQuotaAlertsAfterACorrection)
+}
 
-func testQuotaAlertsAfterACorrection(t *testing.T, on engine) {
+func testQuotaAlertsAfterACorrection(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, quotaPolicy)
-	w.rows("gw", used(w.at, "monthly", 500))
+	w.rows("gw", used(w.At, "monthly", 500))
 	w.wants("at half", "used acme 50% in 2026-10-01T00:00:00Z: 500 of 1000")
-	service := &ledgerService{books: w.s.books, policy: w.s.policy}
-	_, err := service.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "k", Reason: "billed twice", Units: -300, EntryHeight: 1, EntryN: 0})
+	service := &ledgerService{books: w.Books, policy: w.Policy}
+	_, err := service.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "k", Reason: "billed twice", Units: -300, EntryHeight: 1, EntryN: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := w.billed.store.Fold(t.Context(), w.at); err != nil {
+	if _, _, err := w.Ledger.Fold(t.Context(), w.At); err != nil {
 		t.Fatal(err)
 	}
 	w.wants("less than was told", "")
-	w.rows("gw", used(w.at, "monthly", 350))
+	w.rows("gw", used(w.At, "monthly", 350))
 	w.wants("there again", "")
-	w.rows("gw", used(w.at, "monthly", 250))
+	w.rows("gw", used(w.At, "monthly", 250))
 	w.wants("at the next", "used acme 80% in 2026-10-01T00:00:00Z: 800 of 1000")
 }
 
@@ -291,13 +294,15 @@ func (f *failing) SetMarks(ctx context.Context, m alert.Marks) error {
 
 // A leader that is killed anywhere between a block and its marks leaves everything told
 // once, by whoever leads next.
-func TestAlertsSurviveTheirLeader(t *testing.T) { onEngines(t, testAlertsSurviveTheirLeader) }
+func TestAlertsSurviveTheirLeader(t *testing.T) {
+	servertest.OnEngines(t, testAlertsSurviveTheirLeader)
+}
 
-func testAlertsSurviveTheirLeader(t *testing.T, on engine) {
+func testAlertsSurviveTheirLeader(t *testing.T, on servertest.Engine) {
 	for _, f := range []failing{{raise: true}, {marks: true}, {raise: true, marks: true}} {
 		w := newWatched(t, on, quotaPolicy)
 		w.wants("before", "")
-		w.rows("gw", used(w.at, "monthly", 900))
+		w.rows("gw", used(w.At, "monthly", 900))
 		f.Store = w.store
 		w.e.Store = &f
 		if err := w.e.Round(t.Context(), leads); !errors.Is(err, context.Canceled) {
@@ -310,14 +315,14 @@ func testAlertsSurviveTheirLeader(t *testing.T, on engine) {
 		if err != nil || len(all) != 2 {
 			t.Errorf("%+v: %d events, %v, want 2", f, len(all), err)
 		}
-		due, err := w.store.Claim(t.Context(), "ops", w.at.Add(time.Hour), w.at.Add(2*time.Hour), 10)
+		due, err := w.store.Claim(t.Context(), "ops", w.At.Add(time.Hour), w.At.Add(2*time.Hour), 10)
 		if err != nil || len(due) != 2 || due[0].Number != 1 {
 			t.Errorf("%+v: to be delivered: %+v, %v", f, due, err)
 		}
 	}
 	w := newWatched(t, on, quotaPolicy)
 	w.wants("before", "")
-	w.rows("gw", used(w.at, "monthly", 900))
+	w.rows("gw", used(w.At, "monthly", 900))
 	if err := w.e.Round(t.Context(), func(context.Context) (bool, error) { return false, nil }); err == nil {
 		t.Error("a round went on though another leads")
 	}
@@ -349,10 +354,10 @@ func (m *midway) Raise(ctx context.Context, found []alert.Found) ([]alert.Event,
 // next one, on this server or another: everything is told once, and no tenant is left out.
 func TestAlertsGoOnWhereARoundBrokeOff(t *testing.T) {
 	unraced.Only(t) // one goroutine does everything
-	onEngines(t, testAlertsGoOnWhereARoundBrokeOff)
+	servertest.OnEngines(t, testAlertsGoOnWhereARoundBrokeOff)
 }
 
-func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on engine) {
+func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on servertest.Engine) {
 	const tenants = 600 // more than are kept at once
 	for _, m := range []midway{{left: 0}, {left: 1}, {left: 1, kept: true}, {left: 2, kept: true}} {
 		for _, another := range []bool{false, true} {
@@ -360,7 +365,7 @@ func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on engine) {
 			w.wants("before", "")
 			var rows []ledger.Row
 			for i := range tenants {
-				rows = append(rows, ledger.Row{Slot: w.at.Unix(), Tenant: fmt.Sprintf("t%03d", i), Limit: "monthly", Meter: "m", Version: 2, Admitted: 10})
+				rows = append(rows, ledger.Row{Slot: w.At.Unix(), Tenant: fmt.Sprintf("t%03d", i), Limit: "monthly", Meter: "m", Version: 2, Admitted: 10})
 			}
 			w.rows("gw", rows...)
 			broken := m
@@ -408,12 +413,12 @@ func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on engine) {
 }
 
 // Alerts that are added are told of what is so already, of every tenant.
-func TestAlertsThatAreAdded(t *testing.T) { onEngines(t, testAlertsThatAreAdded) }
+func TestAlertsThatAreAdded(t *testing.T) { servertest.OnEngines(t, testAlertsThatAreAdded) }
 
-func testAlertsThatAreAdded(t *testing.T, on engine) {
+func testAlertsThatAreAdded(t *testing.T, on servertest.Engine) {
 	without := strings.Replace(quotaPolicy, "  - {name: used, quota: monthly, webhooks: [ops]}\n", "", 1)
 	w := newWatched(t, on, without)
-	w.rows("gw", used(w.at, "monthly", 700))
+	w.rows("gw", used(w.At, "monthly", 700))
 	w.wants("without", "")
 	w.apply(quotaPolicy)
 	w.wants("with", "used acme 50% in 2026-10-01T00:00:00Z: 700 of 1000")
@@ -425,9 +430,9 @@ func testAlertsThatAreAdded(t *testing.T, on engine) {
 
 // Denials are held against their own past: a share that jumps is told of once a day, a
 // steady one and a few after silence are not.
-func TestDenialAlerts(t *testing.T) { onEngines(t, testDenialAlerts) }
+func TestDenialAlerts(t *testing.T) { servertest.OnEngines(t, testDenialAlerts) }
 
-func testDenialAlerts(t *testing.T, on engine) {
+func testDenialAlerts(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, `alerts: [{name: refused, denials: requests, over: 10m, against: 2h, least: 50, at: [300%, 1000%]}]
 plans:
   free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
@@ -436,10 +441,10 @@ tenants: [{id: acme, plan: free}]
 	w.wants("before", "")
 	denied := func(admitted, denied int64) {
 		t.Helper()
-		r := used(w.at, "requests", admitted)
+		r := used(w.At, "requests", admitted)
 		r.Denied = denied
 		w.rows("gw", r)
-		w.at = w.at.Add(5 * time.Minute)
+		w.At = w.At.Add(5 * time.Minute)
 	}
 	for range 24 {
 		denied(95, 5)
@@ -453,7 +458,7 @@ tenants: [{id: acme, plan: free}]
 	w.wants("again on that day", "")
 	denied(0, 5000)
 	w.wants("nearly all", "refused acme 1000% in 2026-10-01: 98.8235% of 7.0833%")
-	w.at = time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC)
+	w.At = time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC)
 	denied(0, 49)
 	w.wants("a few after a quiet past", "")
 	denied(0, 51)
@@ -461,10 +466,10 @@ tenants: [{id: acme, plan: free}]
 }
 
 // What a cap counts is what the preview has as usage, through changes of plan and price within an hour.
-func TestSpendingIsThePreviews(t *testing.T) { onEngines(t, testSpendingIsThePreviews) }
+func TestSpendingIsThePreviews(t *testing.T) { servertest.OnEngines(t, testSpendingIsThePreviews) }
 
-func testSpendingIsThePreviews(t *testing.T, on engine) {
-	w := newWatched(t, on, pricedPolicy)
+func testSpendingIsThePreviews(t *testing.T, on servertest.Engine) {
+	w := newWatched(t, on, servertest.PricedPolicy)
 	check := func(what string, want int64) {
 		t.Helper()
 		got, err := w.spent("acme")
@@ -485,31 +490,33 @@ func testSpendingIsThePreviews(t *testing.T, on engine) {
 			t.Errorf("%s: the preview has %d, want %d", what, sum, want)
 		}
 	}
-	w.rows("gw", used(w.at, "requests", 500))
+	w.rows("gw", used(w.At, "requests", 500))
 	check("on a plan without a price", 0)
-	w.at = w.at.Add(7*24*time.Hour + 17*time.Minute)
-	w.rows("gw", used(w.at.Add(-10*time.Minute), "requests", 100)) // of the plan before, in the same hour
-	if _, err := w.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+	w.At = w.At.Add(7*24*time.Hour + 17*time.Minute)
+	w.rows("gw", used(w.At.Add(-10*time.Minute), "requests", 100)) // of the plan before, in the same hour
+	if _, err := w.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 		t.Fatal(err)
 	}
-	w.at = w.at.Add(10 * time.Minute)
-	w.rows("gw", used(w.at, "requests", 900))
+	w.At = w.At.Add(10 * time.Minute)
+	w.rows("gw", used(w.At, "requests", 900))
 	check("within the first tier", 4500)
-	w.at = w.at.Add(time.Hour)
-	w.rows("gw", used(w.at, "requests", 300))
+	w.At = w.At.Add(time.Hour)
+	w.rows("gw", used(w.At, "requests", 300))
 	check("within the second", 5200)
-	if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
+	if _, err := w.Policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
 		t.Fatal(err)
 	}
 	check("with a credit that the fee takes", 5200)
 }
 
 // A tenant that cannot be looked at is no other's concern.
-func TestAlertsOfATenantThatFails(t *testing.T) { onEngines(t, testAlertsOfATenantThatFails) }
+func TestAlertsOfATenantThatFails(t *testing.T) {
+	servertest.OnEngines(t, testAlertsOfATenantThatFails)
+}
 
-func testAlertsOfATenantThatFails(t *testing.T, on engine) {
+func testAlertsOfATenantThatFails(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, strings.Replace(quotaPolicy, "  paid:", "  paid:\n    price: {currency: USD, meters: {monthly: {unit: 1}}}\n    spending_cap: {amount: 5.00 USD, at: stop}", 1))
-	if _, err := w.s.policy.CreateTenant(t.Context(), "ann", "aaa", "paid", ""); err != nil {
+	if _, err := w.Policy.CreateTenant(t.Context(), "ann", "aaa", "paid", ""); err != nil {
 		t.Fatal(err)
 	}
 	spending := w.e.Spending
@@ -522,7 +529,7 @@ func testAlertsOfATenantThatFails(t *testing.T, on engine) {
 		}
 		return err
 	}
-	w.rows("gw", used(w.at, "monthly", 500))
+	w.rows("gw", used(w.At, "monthly", 500))
 	w.raised = nil
 	if err := w.e.Round(t.Context(), leads); err != nil {
 		t.Fatal(err)
@@ -559,14 +566,14 @@ func (b broken) TenantChanges(ctx context.Context, after int64, n int) ([]limit.
 // A tenant that cannot be made out is counted, and stops no other: of those with new usage, of
 // those that were changed, nor of all after the policy has.
 func TestAlertsBesideATenantThatIsBroken(t *testing.T) {
-	onEngines(t, testAlertsBesideATenantThatIsBroken)
+	servertest.OnEngines(t, testAlertsBesideATenantThatIsBroken)
 }
 
-func testAlertsBesideATenantThatIsBroken(t *testing.T, on engine) {
+func testAlertsBesideATenantThatIsBroken(t *testing.T, on servertest.Engine) {
 	w := newWatched(t, on, quotaPolicy)
 	w.e.Policy = broken{w.e.Policy}
 	for _, id := range []string{"bad", "worse"} {
-		if _, err := w.s.policy.CreateTenant(t.Context(), "ann", id, "free", ""); err != nil {
+		if _, err := w.Policy.CreateTenant(t.Context(), "ann", id, "free", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -581,7 +588,7 @@ func testAlertsBesideATenantThatIsBroken(t *testing.T, on engine) {
 		}
 	}
 	of := func(tenant string, units int64) ledger.Row {
-		r := used(w.at, "monthly", units)
+		r := used(w.At, "monthly", units)
 		r.Tenant = tenant
 		return r
 	}
@@ -591,7 +598,7 @@ func testAlertsBesideATenantThatIsBroken(t *testing.T, on engine) {
 	w.apply(strings.Replace(quotaPolicy, "quota: monthly", "quota: monthly, at: [40%]", 1))
 	round("under another policy", "used acme 40% in 2026-10-01T00:00:00Z: 500 of 1000; used worse 40% in 2026-10-01T00:00:00Z: 500 of 1000")
 	for _, id := range []string{"bad", "worse"} {
-		if _, err := w.s.policy.SetSuspended(t.Context(), "ann", id, true); err != nil {
+		if _, err := w.Policy.SetSuspended(t.Context(), "ann", id, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -603,14 +610,16 @@ func testAlertsBesideATenantThatIsBroken(t *testing.T, on engine) {
 
 // The policy that had the only cap is replaced by one without, which this server has in
 // memory only after the row in the audit log: the tenant goes on.
-func TestSpendingCapGoesWithItsPolicy(t *testing.T) { onEngines(t, testSpendingCapGoesWithItsPolicy) }
+func TestSpendingCapGoesWithItsPolicy(t *testing.T) {
+	servertest.OnEngines(t, testSpendingCapGoesWithItsPolicy)
+}
 
-func testSpendingCapGoesWithItsPolicy(t *testing.T, on engine) {
-	text := strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1)
+func testSpendingCapGoesWithItsPolicy(t *testing.T, on servertest.Engine) {
+	text := strings.Replace(servertest.PricedPolicy, "plan: free}]", "plan: paid}]", 1)
 	w := newWatched(t, on, strings.Replace(text, "    price:", "    spending_cap: {amount: 10.00 USD, at: stop}\n    price:", 1))
 	w.round()
-	w.at = w.at.Add(10 * time.Minute)
-	w.rows("gw", used(w.at, "requests", 300))
+	w.At = w.At.Add(10 * time.Minute)
+	w.rows("gw", used(w.At, "requests", 300))
 	w.round()
 	before := w.e.InForce
 	w.apply(text)
@@ -626,22 +635,24 @@ func testSpendingCapGoesWithItsPolicy(t *testing.T, on engine) {
 
 // A cap that is raised within a period and reached again is told of again, once for each amount
 // and for what it does; one that is put back is not.
-func TestSpendingCapIsReachedAgain(t *testing.T) { onEngines(t, testSpendingCapIsReachedAgain) }
+func TestSpendingCapIsReachedAgain(t *testing.T) {
+	servertest.OnEngines(t, testSpendingCapIsReachedAgain)
+}
 
-func testSpendingCapIsReachedAgain(t *testing.T, on engine) {
+func testSpendingCapIsReachedAgain(t *testing.T, on servertest.Engine) {
 	capped := func(amount, at string) string {
-		text := strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1)
+		text := strings.Replace(servertest.PricedPolicy, "plan: free}]", "plan: paid}]", 1)
 		return "alerts: [{name: spent, spending: cap, at: 100%}]\n" + strings.Replace(text, "    price:", "    spending_cap: {amount: "+amount+" USD, at: "+at+"}\n    price:", 1)
 	}
 	w := newWatched(t, on, capped("10.00", "stop"))
 	w.wants("before", "")
-	w.at = w.at.Add(10 * time.Minute)
-	w.rows("gw", used(w.at, "requests", 300)) // 15.00 USD
+	w.At = w.At.Add(10 * time.Minute)
+	w.rows("gw", used(w.At, "requests", 300)) // 15.00 USD
 	w.wants("reached", "spent acme 100% in 2026-10: 15.00 USD of 10.00 USD; spending_cap acme 100% in 2026-10: 15.00 USD of 10.00 USD")
 	w.wants("again", "")
 	w.apply(capped("20.00", "stop"))
 	w.wants("raised", "")
-	w.rows("gw", used(w.at, "requests", 100))
+	w.rows("gw", used(w.At, "requests", 100))
 	w.wants("reached again", "spent acme 100% in 2026-10: 20.00 USD of 20.00 USD; spending_cap acme 100% in 2026-10: 20.00 USD of 20.00 USD")
 	w.apply(capped("10.00", "stop"))
 	w.wants("put back to what was told of", "")
@@ -654,22 +665,22 @@ func testSpendingCapIsReachedAgain(t *testing.T, on engine) {
 	}
 	// Of usage that is in a block after the period's end, nothing is done any more: no news.
 	w.apply(capped("10.00", "stop"))
-	w.at = time.Date(2026, 11, 1, 0, 0, 10, 0, time.UTC)
-	w.rows("gw", used(w.at.Add(-time.Minute), "requests", 10))
+	w.At = time.Date(2026, 11, 1, 0, 0, 10, 0, time.UTC)
+	w.rows("gw", used(w.At.Add(-time.Minute), "requests", 10))
 	w.wants("late usage of the period before", "")
 }
 
 // A credit pays the fee before it pays usage: what a cap counts is no less for it.
 func TestACreditForTheFeeIsNoCreditForUsage(t *testing.T) {
-	onEngines(t, testACreditForTheFeeIsNoCreditForUsage)
+	servertest.OnEngines(t, testACreditForTheFeeIsNoCreditForUsage)
 }
 
-func testACreditForTheFeeIsNoCreditForUsage(t *testing.T, on engine) {
-	w := newWatched(t, on, strings.Replace(pricedPolicy, "plan: free}]", "plan: paid}]", 1))
-	w.at = w.at.Add(10 * time.Minute)
-	w.rows("gw", used(w.at, "requests", 800))
+func testACreditForTheFeeIsNoCreditForUsage(t *testing.T, on servertest.Engine) {
+	w := newWatched(t, on, strings.Replace(servertest.PricedPolicy, "plan: free}]", "plan: paid}]", 1))
+	w.At = w.At.Add(10 * time.Minute)
+	w.rows("gw", used(w.At, "requests", 800))
 	for i, c := range []struct{ credit, want int64 }{{3100, 4000}, {1000, 3000}, {9000, 0}} {
-		if _, err := w.s.policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
+		if _, err := w.Policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := w.spent("acme")

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
 // How long a backlog takes to fold is told from what was folded since the last look.
@@ -31,25 +32,10 @@ func TestBacklog(t *testing.T) {
 			"unfolded_rows": float64(c.rows), "unfolded_reports": float64(c.rows / 100), "drain_seconds": c.drain,
 			"oldest_unfolded_seconds": c.oldest, "quarantined": 7, "unfolded_corrections": 2,
 		} {
-			if got := gauge(t, registry, "quota_server_"+name); got != want {
+			if got := servertest.Gauge(t, registry, "quota_server_"+name); got != want {
 				t.Errorf("%d rows: %s is %v, want %v", c.rows, name, got, want)
 			}
 		}
 		now = now.Add(10 * time.Second)
 	}
-}
-
-func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("there is no %s", name)
-	return 0
 }

@@ -23,17 +23,17 @@ import (
 )
 
 func (b *billed) usage() *usageService {
-	return &usageService{ledger: b.store, policy: b.s.policy, books: b.s.books}
+	return &usageService{ledger: b.Ledger, policy: b.Policy, books: b.Books}
 }
 
 // Pages stay those of the first one's block while more is settled and folded; what came
 // meanwhile is above that block; and a file of a height has the same bytes for ever.
 func TestBreakdownPages(t *testing.T) {
 	b := newBilled(t)
-	b.plan = "free"
+	b.Plan = "free"
 	for i := range 7 {
-		b.at = b.at.Add(time.Hour)
-		b.settle("gw-1", b.at.Add(-time.Hour), int64(10+i), b.at)
+		b.At = b.At.Add(time.Hour)
+		b.Settle("gw-1", b.At.Add(-time.Hour), int64(10+i), b.At)
 	}
 	u := b.usage()
 	req := &quotav1.ListBreakdownRequest{By: "tenant,plan,meter", Every: quotav1.ListBreakdownRequest_EVERY_HOUR, PageSize: 3, Peak: true}
@@ -46,8 +46,8 @@ func TestBreakdownPages(t *testing.T) {
 		rows = append(rows, page.Rows...)
 		req.Page = page.NextPage
 		// Late usage of an hour that was read, and of one that was not yet.
-		b.settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 100, b.at)
-		b.settle("gw-1", time.Date(2026, 10, 1, 6, 0, 0, 0, time.UTC), 1000, b.at)
+		b.Settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 100, b.At)
+		b.Settle("gw-1", time.Date(2026, 10, 1, 6, 0, 0, 0, time.UTC), 1000, b.At)
 	}
 	if len(rows) != 7 || rows[0].Admitted != 10 || rows[6].Admitted != 16 || rows[6].Peak != 16 || strings.Join(rows[6].Names, " ") != "acme free requests" {
 		t.Errorf("of block 7: %v", rows)
@@ -56,7 +56,7 @@ func TestBreakdownPages(t *testing.T) {
 	if err != nil || len(since.Rows) != 2 || since.Rows[0].Admitted != 300 || since.Rows[1].Admitted != 3000 || since.Origin.Height != 13 {
 		t.Errorf("since block 7: %v, %v", since, err)
 	}
-	if all, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.at.UnixMilli() {
+	if all, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.At.UnixMilli() {
 		t.Errorf("all: %v, %v", all, err)
 	}
 	if top, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPage != "" {
@@ -89,7 +89,7 @@ func TestBreakdownPages(t *testing.T) {
 	}
 	for f := range quotav1.ExportBreakdownRequest_Format_name {
 		before, _ := export(quotav1.ExportBreakdownRequest_Format(f), 7)
-		b.settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 7, b.at)
+		b.Settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 7, b.At)
 		if after, _ := export(quotav1.ExportBreakdownRequest_Format(f), 7); !bytes.Equal(before, after) {
 			t.Errorf("format %d: other bytes at the same height", f)
 		}
@@ -103,7 +103,7 @@ func TestBreakdownPages(t *testing.T) {
 // A server makes so many files at once; who comes beyond is told, and may when one has ended.
 func TestExportsAreBounded(t *testing.T) {
 	b := newBilled(t)
-	b.settle("gw-1", b.at, 5, b.at)
+	b.Settle("gw-1", b.At, 5, b.At)
 	u := b.usage()
 	nothing := func(*quotav1.ExportBreakdownResponse) error { return nil }
 	in, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -170,12 +170,12 @@ func TestPagesOfLongNames(t *testing.T) {
 		for i := range pairs {
 			pairs[i] = "n" + strconv.Itoa(i) + "=" + c + strings.Repeat("&", 250)
 		}
-		rows = append(rows, ledger.Row{Slot: b.at.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1, Attributes: strings.Join(pairs, ledger.AttributeSep)})
+		rows = append(rows, ledger.Row{Slot: b.At.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1, Attributes: strings.Join(pairs, ledger.AttributeSep)})
 	}
-	if receipts, err := b.store.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw-9", 1, 1, 0, rows, b.at.UnixMilli(), false)}); err != nil || receipts[0].Status != ledger.Settled {
+	if receipts, err := b.Ledger.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw-9", 1, 1, 0, rows, b.At.UnixMilli(), false)}); err != nil || receipts[0].Status != ledger.Settled {
 		t.Fatal(receipts, err)
 	}
-	if _, _, err := b.store.Fold(t.Context(), b.at); err != nil {
+	if _, _, err := b.Ledger.Fold(t.Context(), b.At); err != nil {
 		t.Fatal(err)
 	}
 	req := &quotav1.ListBreakdownRequest{By: "attributes,attribute:n1,attribute:n7", PageSize: 1}

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -19,7 +20,7 @@ import (
 // have it as it is meant.
 func TestUsageBroughtByHand(t *testing.T) {
 	b := newBilled(t) // version 1, at the beginning of October: acme is on free
-	october := b.at
+	october := b.At
 	day := func(n int) time.Time { return october.AddDate(0, 0, n-1) }
 	parse := func(text string) *policy.Document {
 		t.Helper()
@@ -29,17 +30,17 @@ func TestUsageBroughtByHand(t *testing.T) {
 		}
 		return doc
 	}
-	next := strings.Replace(pricedPolicy, "plans:\n", "limits: [{name: login, by: [tenant, ip/24, endpoint], rate: 5/minute, meter: logins}]\nplans:\n", 1)
-	b.at = day(10).Add(2 * time.Minute)
-	if a, err := b.s.policy.Apply(t.Context(), "ann", parse(next), 0, false); err != nil || a.Version != 2 {
+	next := strings.Replace(servertest.PricedPolicy, "plans:\n", "limits: [{name: login, by: [tenant, ip/24, endpoint], rate: 5/minute, meter: logins}]\nplans:\n", 1)
+	b.At = day(10).Add(2 * time.Minute)
+	if a, err := b.Policy.Apply(t.Context(), "ann", parse(next), 0, false); err != nil || a.Version != 2 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	b.at = day(12)
-	if a, err := b.s.policy.SetShadow(t.Context(), "ann", parse(strings.Replace(next, "0.05", "0.06", 1)), false); err != nil || a.Version != 3 {
+	b.At = day(12)
+	if a, err := b.Policy.SetShadow(t.Context(), "ann", parse(strings.Replace(next, "0.05", "0.06", 1)), false); err != nil || a.Version != 3 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	b.at = day(20)
-	s := &ledgerService{books: b.s.books, policy: b.s.policy, prices: b.s.prices}
+	b.At = day(20)
+	s := &ledgerService{books: b.Books, policy: b.Policy, prices: b.s.prices}
 
 	row := func(at time.Time, change func(*quotav1.LedgerRow)) *quotav1.LedgerRow {
 		r := &quotav1.LedgerRow{SlotMs: at.UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 5}
@@ -78,9 +79,9 @@ func TestUsageBroughtByHand(t *testing.T) {
 		{"nobody's", row(day(15), func(r *quotav1.LedgerRow) { r.Tenant = "acne" }), 0, `there is no tenant "acne"`},
 	} {
 		r := c.row
-		back, err := s.Backfill(asAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: fmt.Sprint("backfill", i), Reason: "r", Rows: []*quotav1.LedgerRow{r}})
+		back, err := s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: fmt.Sprint("backfill", i), Reason: "r", Rows: []*quotav1.LedgerRow{r}})
 		wantBrought(t, "backfill: "+c.name, back, err, c.want, c.fault)
-		done, err := s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: fmt.Sprint("adjust", i), Reason: "r", Units: 3, Tenant: r.Tenant, Limit: r.Limit,
+		done, err := s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: fmt.Sprint("adjust", i), Reason: "r", Units: 3, Tenant: r.Tenant, Limit: r.Limit,
 			Meter: r.Meter, Attributes: r.Attributes, AtMs: r.SlotMs, PolicyVersion: r.PolicyVersion, Plan: r.Plan})
 		wantBrought(t, "adjust: "+c.name, done, err, c.want, c.fault)
 		if plan := cmp.Or(r.Plan, "free"); c.fault == "" && (back.Rows[0].Plan != plan || done.Rows[0].Plan != plan) {
@@ -89,22 +90,22 @@ func TestUsageBroughtByHand(t *testing.T) {
 	}
 
 	// Of several rows those that are refused are named, and none is taken.
-	_, err := s.Backfill(asAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "three", Reason: "r", Rows: []*quotav1.LedgerRow{
+	_, err := s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "three", Reason: "r", Rows: []*quotav1.LedgerRow{
 		row(day(15), nil), row(day(15), version(3)), row(day(15), func(r *quotav1.LedgerRow) { r.Meter = "" }),
 	}})
 	wantBrought(t, "three rows", nil, err, 0, "2 of 3 rows are refused, and nothing was changed: row 2: policy version 3 was only tried")
 
 	// An entry of a trial is not adjusted: nothing would be billed.
-	r := ledger.NewReport("gw", 1, 1, 0, []ledger.Row{{Slot: day(15).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 3, Admitted: 7}}, b.at.UnixMilli(), false)
-	if receipts, err := b.store.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+	r := ledger.NewReport("gw", 1, 1, 0, []ledger.Row{{Slot: day(15).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 3, Admitted: 7}}, b.At.UnixMilli(), false)
+	if receipts, err := b.Ledger.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
 		t.Fatalf("%+v, %v", receipts, err)
 	}
 	for left := true; left; {
-		if _, left, err = b.store.Fold(t.Context(), b.at); err != nil {
+		if _, left, err = b.Ledger.Fold(t.Context(), b.At); err != nil {
 			t.Fatal(err)
 		}
 	}
-	newest, err := b.s.books.Newest(t.Context())
+	newest, err := b.Books.Newest(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestUsageBroughtByHand(t *testing.T) {
 		}
 		if e.Row.PolicyVersion == 3 {
 			found = true
-			_, err = s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "tried", Reason: "r", Units: -3, EntryHeight: newest.Height, EntryN: n})
+			_, err = s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "tried", Reason: "r", Units: -3, EntryHeight: newest.Height, EntryN: n})
 			wantBrought(t, "an entry of a trial", nil, err, 0, "version 3 was only tried")
 		}
 	}
@@ -127,18 +128,18 @@ func TestUsageBroughtByHand(t *testing.T) {
 
 // A correction that is sent again is answered as it was, whatever was made of the policy, the tenant and the months meanwhile. With other content
 // its key is taken.
-func TestCorrectionsSentAgain(t *testing.T) { onEngines(t, testCorrectionsSentAgain) }
+func TestCorrectionsSentAgain(t *testing.T) { servertest.OnEngines(t, testCorrectionsSentAgain) }
 
-func testCorrectionsSentAgain(t *testing.T, on engine) {
+func testCorrectionsSentAgain(t *testing.T, on servertest.Engine) {
 	b := newBilledOn(t, on)
-	october := b.at
-	if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: free, limits: [{name: extra, rate: 10/hour, meter: extra}]}", 1)); err != nil {
+	october := b.At
+	if err := b.ApplyText(strings.Replace(servertest.PricedPolicy, "plan: free}", "plan: free, limits: [{name: extra, rate: 10/hour, meter: extra}]}", 1)); err != nil {
 		t.Fatal(err)
 	}
-	b.settle("gw", october, 50, october)
-	s := &ledgerService{books: b.s.books, policy: b.s.policy, prices: b.s.prices}
-	b.at = october.AddDate(0, 0, 9)
-	slot := b.at.Add(-time.Hour)
+	b.Settle("gw", october, 50, october)
+	s := &ledgerService{books: b.Books, policy: b.Policy, prices: b.s.prices}
+	b.At = october.AddDate(0, 0, 9)
+	slot := b.At.Add(-time.Hour)
 	rows := []*quotav1.LedgerRow{
 		{SlotMs: slot.UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", Admitted: 5},
 		{SlotMs: slot.Add(-time.Hour).UnixMilli(), Tenant: "acme", Limit: "requests", Meter: "requests", Plan: "paid", Admitted: 7},
@@ -147,16 +148,16 @@ func testCorrectionsSentAgain(t *testing.T, on engine) {
 	calls := map[string]func(more int64) (*quotav1.Correction, error){
 		"backfill": func(more int64) (*quotav1.Correction, error) {
 			rows[0].Admitted = 5 + more
-			return s.Backfill(asAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "backfill", Reason: "r", Rows: rows})
+			return s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "backfill", Reason: "r", Rows: rows})
 		},
 		"adjust": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "adjust", Reason: "r", Units: -3 - more, Tenant: "acme", Limit: "requests", Meter: "requests", AtMs: slot.UnixMilli()})
+			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "adjust", Reason: "r", Units: -3 - more, Tenant: "acme", Limit: "requests", Meter: "requests", AtMs: slot.UnixMilli()})
 		},
 		"adjust one of its own": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "own", Reason: "r", Units: 3 + more, Tenant: "acme", Limit: "extra", Meter: "extra", AtMs: slot.UnixMilli()})
+			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "own", Reason: "r", Units: 3 + more, Tenant: "acme", Limit: "extra", Meter: "extra", AtMs: slot.UnixMilli()})
 		},
 		"adjust an entry": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(asAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "entry", Reason: "r", Units: -2 - more, EntryHeight: 1})
+			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "entry", Reason: "r", Units: -2 - more, EntryHeight: 1})
 		},
 	}
 	was := make(map[string]int64)
@@ -180,12 +181,12 @@ func testCorrectionsSentAgain(t *testing.T, on engine) {
 	}
 	again("at once")
 	// The policy has neither the limit nor the plan any more, and the tenant has not the one of its own.
-	b.at = b.at.Add(24 * time.Hour)
-	if err := b.applyText("plans: {other: {limits: [{name: calls, rate: 100/hour, meter: calls}]}}\ntenants: [{id: acme, plan: other}]\n"); err != nil {
+	b.At = b.At.Add(24 * time.Hour)
+	if err := b.ApplyText("plans: {other: {limits: [{name: calls, rate: 100/hour, meter: calls}]}}\ntenants: [{id: acme, plan: other}]\n"); err != nil {
 		t.Fatal(err)
 	}
 	again("under another policy")
-	s.policy = withoutVersions{b.s.policy}
+	s.policy = withoutVersions{b.Policy}
 	s.prices = newPrices(s.policy)
 	again("where no version can be read")
 }

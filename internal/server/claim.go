@@ -367,13 +367,13 @@ func (o *overdrafts) overrides(ctx context.Context, c *claim, rows []ledger.Row,
 			ids = append(ids, r.Tenant)
 		}
 	}
-	for _, r := range o.view.tenants(ctx, ids) {
-		if r.err != nil { // what it has cannot be made out: nothing is held against it
+	for _, r := range o.view.Tenants(ctx, ids) {
+		if r.Err != nil { // what it has cannot be made out: nothing is held against it
 			clear(c.units)
 			return
 		}
-		for i := range r.tenant.Overrides {
-			l := &r.tenant.Overrides[i]
+		for i := range r.Tenant.Overrides {
+			l := &r.Tenant.Overrides[i]
 			if _, ok := c.units[l.Name]; !ok {
 				continue
 			}

@@ -12,22 +12,23 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // Servers that close a period at once keep one statement of it, which all of them answer, and a credit pays once.
-func TestManyCloseAtOnce(t *testing.T) { onEngines(t, testManyCloseAtOnce) }
+func TestManyCloseAtOnce(t *testing.T) { servertest.OnEngines(t, testManyCloseAtOnce) }
 
-func testManyCloseAtOnce(t *testing.T, on engine) {
+func testManyCloseAtOnce(t *testing.T, on servertest.Engine) {
 	b := newBilledOn(t, on)
-	if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: paid}", 1)); err != nil {
+	if err := b.ApplyText(strings.Replace(servertest.PricedPolicy, "plan: free}", "plan: paid}", 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: "c", Tenant: "acme", Amount: "50.00 USD"}); err != nil {
+	if _, err := b.s.GiveCredit(servertest.AsAnn(t.Context()), &quotav1.GiveCreditRequest{Id: "c", Tenant: "acme", Amount: "50.00 USD"}); err != nil {
 		t.Fatal(err)
 	}
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("gw", time.Date(2026, 10, 9, 0, 0, 0, 0, time.UTC), 100, b.at)
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw", time.Date(2026, 10, 9, 0, 0, 0, 0, time.UTC), 100, b.At)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	digests := make(map[string]int)
@@ -37,7 +38,7 @@ func testManyCloseAtOnce(t *testing.T, on engine) {
 		for range 4 {
 			all.Go(func() {
 				for range 8 { // as a caller who is told to try again
-					got, err := s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: "2026-10"})
+					got, err := s.CloseStatement(servertest.AsAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: "2026-10"})
 					if errors.Is(err, fault.ErrConflict) {
 						continue
 					}
@@ -54,11 +55,11 @@ func testManyCloseAtOnce(t *testing.T, on engine) {
 		}
 	}
 	all.Wait()
-	list, err := b.s.policy.Statements(t.Context(), "acme", 0, 10)
+	list, err := b.Policy.Statements(t.Context(), "acme", 0, 10)
 	if err != nil || len(list) != 1 || len(digests) != 1 || digests[list[0].Digest] != 8 {
 		t.Errorf("statements %+v, %v; answered %v", list, err, digests)
 	}
-	credits, err := b.s.policy.Credits(t.Context(), "acme")
+	credits, err := b.Policy.Credits(t.Context(), "acme")
 	if err != nil || len(credits) != 1 || credits[0].Left != 5000-3100-500 {
 		t.Errorf("credits %+v, %v", credits, err)
 	}
@@ -88,33 +89,33 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 	}
 	price := 5
 	text := func() string {
-		return fmt.Sprintf(strings.Replace(pricedPolicy, "plan: free}", "plan: PLAN, billing: {zone: %s, period: %s}}", 1), zone, which)
+		return fmt.Sprintf(strings.Replace(servertest.PricedPolicy, "plan: free}", "plan: PLAN, billing: {zone: %s, period: %s}}", 1), zone, which)
 	}
 	apply := func() {
-		s, err := b.s.policy.Subscriber(t.Context(), "acme")
+		s, err := b.Policy.Subscriber(t.Context(), "acme")
 		plan := "free"
 		if err == nil {
 			plan = s.Subscriptions[len(s.Subscriptions)-1].Plan
 		}
 		said := strings.NewReplacer("PLAN", plan, "unit: 0.05", fmt.Sprintf("unit: 0.%02d", price)).Replace(text())
-		if err := b.applyText(said); err != nil {
+		if err := b.ApplyText(said); err != nil {
 			t.Fatal(err)
 		}
 	}
-	begin := b.at
+	begin := b.At
 	apply()
 	credits := 0
 	last := begin
-	for step := 0; b.at.Before(begin.AddDate(0, 8, 0)); step++ {
-		b.at = b.at.Add(time.Duration(random.IntN(9*24*3600)) * time.Second)
+	for step := 0; b.At.Before(begin.AddDate(0, 8, 0)); step++ {
+		b.At = b.At.Add(time.Duration(random.IntN(9*24*3600)) * time.Second)
 		switch random.IntN(8) {
 		case 0: // another plan, now or later, at any second
 			plan := []string{"free", "paid"}[random.IntN(2)]
 			var err error
 			if random.IntN(2) == 0 {
-				_, err = b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", plan)
+				_, err = b.Policy.SetTenantPlan(t.Context(), "ann", "acme", plan)
 			} else {
-				_, err = b.s.policy.SchedulePlan(t.Context(), "ann", "acme", plan, b.at.Add(time.Duration(1+random.IntN(20*24*3600))*time.Second))
+				_, err = b.Policy.SchedulePlan(t.Context(), "ann", "acme", plan, b.At.Add(time.Duration(1+random.IntN(20*24*3600))*time.Second))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -124,47 +125,47 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 			apply()
 		case 2:
 			credits++
-			if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("c", credits), Tenant: "acme", Amount: fmt.Sprintf("%d.00 USD", 1+random.IntN(40))}); err != nil {
+			if _, err := b.s.GiveCredit(servertest.AsAnn(t.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("c", credits), Tenant: "acme", Amount: fmt.Sprintf("%d.00 USD", 1+random.IntN(40))}); err != nil {
 				t.Fatal(err)
 			}
 		case 6: // usage of a slot that is still to come, which is kept aside
-			b.settle(fmt.Sprint("early", step), b.at.Add(time.Duration(1+random.IntN(40*24*12))*5*time.Minute).Truncate(5*time.Minute), int64(1+random.IntN(900)), b.at)
+			b.Settle(fmt.Sprint("early", step), b.At.Add(time.Duration(1+random.IntN(40*24*12))*5*time.Minute).Truncate(5*time.Minute), int64(1+random.IntN(900)), b.At)
 		case 7:
 			b.resolve(random.IntN(4) == 0)
 		case 3:
-			b.settle("gw", last, 0, b.at)
-			if _, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{}); err != nil {
+			b.Settle("gw", last, 0, b.At)
+			if _, err := b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{}); err != nil {
 				t.Fatal(err)
 			}
 		default: // usage of any slot until now: of closed periods, too
-			back := time.Duration(random.Int64N(int64(b.at.Sub(begin)) + 1))
+			back := time.Duration(random.Int64N(int64(b.At.Sub(begin)) + 1))
 			if random.IntN(3) > 0 {
 				back = min(back, 48*time.Hour)
 			}
-			slot := b.at.Add(-back).Truncate(5 * time.Minute)
+			slot := b.At.Add(-back).Truncate(5 * time.Minute)
 			if slot.Before(begin) {
 				slot = begin
 			}
-			b.settle(fmt.Sprint("late", step), slot, int64(random.IntN(1500)), b.at)
+			b.Settle(fmt.Sprint("late", step), slot, int64(random.IntN(1500)), b.At)
 			last = slot
 		}
 	}
-	b.at = b.at.AddDate(0, 3, 0)
+	b.At = b.At.AddDate(0, 3, 0)
 	for _, agent := range []string{"gw"} {
-		b.settle(agent, b.at.Add(-5*time.Minute), 0, b.at)
+		b.Settle(agent, b.At.Add(-5*time.Minute), 0, b.At)
 	}
 	b.resolve(false)
-	done, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "agents that are done"})
+	done, err := b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "agents that are done"})
 	if err != nil || len(done.Refused) > 0 {
 		t.Fatalf("%+v, %v", done.GetRefused(), err)
 	}
-	closed, err := b.s.policy.Statements(t.Context(), "acme", 0, 100)
+	closed, err := b.Policy.Statements(t.Context(), "acme", 0, 100)
 	if err != nil || len(closed) < 6 {
 		t.Fatalf("%d statements, %v", len(closed), err)
 	}
 	charged := make(map[string]int64) // by service period
 	for i := range closed {
-		c, err := b.s.policy.Statement(t.Context(), "acme", closed[i].Period.Name)
+		c, err := b.Policy.Statement(t.Context(), "acme", closed[i].Period.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +195,7 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 			t.Errorf("%s: lines come to %d, the total to %d", s.Period.Name, total, says)
 		}
 	}
-	subscriber, err := b.s.policy.Subscriber(t.Context(), "acme")
+	subscriber, err := b.Policy.Subscriber(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func addsUp(t *testing.T, random *rand.Rand, zone string) {
 			t.Errorf("%s, %s: %s was charged %d in all, and comes to %d", zone, which, p.Name, charged[p.Name], want)
 		}
 	}
-	left, err := b.s.policy.Credits(t.Context(), "acme")
+	left, err := b.Policy.Credits(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}

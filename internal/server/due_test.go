@@ -13,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -21,17 +22,17 @@ import (
 func TestCloseDue(t *testing.T) {
 	b := newBilled(t)
 	for _, id := range []string{"b", "c", "d"} {
-		if _, err := b.s.policy.CreateTenant(t.Context(), "ann", id, "paid", ""); err != nil {
+		if _, err := b.Policy.CreateTenant(t.Context(), "ann", id, "paid", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.settle("gw-1", b.at, 500, b.at)
-	b.at = time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC)
-	b.settle("gw-2", time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC), 5, time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC))
-	b.at = b.at.Add(2 * time.Hour) // October and November have ended
+	b.Settle("gw-1", b.At, 500, b.At)
+	b.At = time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC)
+	b.Settle("gw-2", time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC), 5, time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC))
+	b.At = b.At.Add(2 * time.Hour) // October and November have ended
 	call := func(req *quotav1.CloseDueRequest) (closed, refused []string, next string) {
 		t.Helper()
-		resp, err := b.s.CloseDue(asAnn(t.Context()), req)
+		resp, err := b.s.CloseDue(servertest.AsAnn(t.Context()), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +51,7 @@ func TestCloseDue(t *testing.T) {
 	if len(closed) != 3 || len(refused) != 1 || !strings.Contains(refused[0], "acme 2026-10 invalid: usage of tenant acme is not complete") || !strings.Contains(refused[0], "gw-2") {
 		t.Fatalf("while an agent lags: %v, %v", closed, refused)
 	}
-	b.settle("gw-2", b.at, 0, b.at)
+	b.Settle("gw-2", b.At, 0, b.At)
 	if closed, _, _ := call(&quotav1.CloseDueRequest{DryRun: true}); len(closed) != 4 {
 		t.Errorf("a dry run: %v", closed)
 	}
@@ -66,13 +67,13 @@ func TestCloseDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lead, err := b.s.policy.Lead(t.Context(), "close statements", "another", time.Minute); err != nil || !lead {
+	if lead, err := b.Policy.Lead(t.Context(), "close statements", "another", time.Minute); err != nil || !lead {
 		t.Fatal(lead, err)
 	}
 	count := func() (n int) {
 		t.Helper()
 		for _, id := range []string{"acme", "b", "c", "d"} {
-			list, err := b.s.policy.Statements(t.Context(), id, 0, 10)
+			list, err := b.Policy.Statements(t.Context(), id, 0, 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,20 +83,20 @@ func TestCloseDue(t *testing.T) {
 	}
 	for _, want := range []int{4, 6, 6, 8} { // beside the leader; c and d's October; again; November, a day after its end
 		if err := c.round(t.Context()); err != nil || count() != want {
-			t.Errorf("at %s: %d statements, %v, want %d", b.at, count(), err, want)
+			t.Errorf("at %s: %d statements, %v, want %d", b.At, count(), err, want)
 		}
 		if want == 4 {
-			b.at = b.at.Add(2 * time.Minute)
+			b.At = b.At.Add(2 * time.Minute)
 		}
 		if want == 6 {
-			b.at = b.at.Add(12 * time.Hour)
-			b.settle("gw-2", b.at, 0, b.at)
+			b.At = b.At.Add(12 * time.Hour)
+			b.Settle("gw-2", b.At, 0, b.At)
 		}
 	}
 	if closed, refused, _ := call(&quotav1.CloseDueRequest{}); len(closed)+len(refused) != 0 {
 		t.Errorf("all is closed: %v, %v", closed, refused)
 	}
-	audit, err := b.s.policy.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "statement.close", Actor: closeActor})
+	audit, err := b.Policy.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "statement.close", Actor: closeActor})
 	if err != nil || len(audit) != 4 {
 		t.Errorf("%d audit rows of the closer, %v, want 4", len(audit), err)
 	}
@@ -104,15 +105,15 @@ func TestCloseDue(t *testing.T) {
 // Past periods under other prices, and under another plan, by the same usage.
 func TestSimulate(t *testing.T) {
 	b := newBilled(t)
-	b.at = time.Date(2026, 10, 16, 12, 0, 0, 0, time.UTC) // half of October
-	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+	b.At = time.Date(2026, 10, 16, 12, 0, 0, 0, time.UTC) // half of October
+	if _, err := b.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 		t.Fatal(err)
 	}
-	b.settle("gw-1", b.at, 900, b.at)
-	b.at = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	b.settle("gw-1", b.at, 100, b.at)
-	b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
-	b.settle("gw-1", b.at, 0, b.at)
+	b.Settle("gw-1", b.At, 900, b.At)
+	b.At = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw-1", b.At, 100, b.At)
+	b.At = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
+	b.Settle("gw-1", b.At, 0, b.At)
 	got := func(req *quotav1.SimulateRequest) (text string) {
 		t.Helper()
 		resp, err := b.s.Simulate(t.Context(), req)
@@ -124,7 +125,7 @@ func TestSimulate(t *testing.T) {
 		}
 		return text
 	}
-	next := strings.ReplaceAll(strings.ReplaceAll(pricedPolicy, "31.00 USD", "62.00 USD"), "unit: 0.05", "unit: 0.04")
+	next := strings.ReplaceAll(strings.ReplaceAll(servertest.PricedPolicy, "31.00 USD", "62.00 USD"), "unit: 0.05", "unit: 0.04")
 	if got, want := got(&quotav1.SimulateRequest{Document: next, Periods: 5}), "acme 2026-10 60.50 USD > 67.00 USD (6.50 USD); acme 2026-11 36.00 USD > 66.00 USD (30.00 USD); "; got != want {
 		t.Errorf("other prices:\n got %s\nwant %s", got, want)
 	}
@@ -140,18 +141,18 @@ func TestSimulate(t *testing.T) {
 func TestOneTenantStopsNoOther(t *testing.T) {
 	b := newBilled(t)
 	for _, id := range []string{"b", "c", "d"} {
-		if _, err := b.s.policy.CreateTenant(t.Context(), "ann", id, "paid", ""); err != nil {
+		if _, err := b.Policy.CreateTenant(t.Context(), "ann", id, "paid", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A zone that this server does not know: a newer one took it.
-	db := b.store.(*sqliteledger.Store).DB()
+	db := b.Ledger.(*sqliteledger.Store).DB()
 	if _, err := db.ExecContext(t.Context(), `UPDATE tenants SET billing = '{"zone":"America/Nowhere"}' WHERE id = 'b'`); err != nil {
 		t.Fatal(err)
 	}
-	b.settle("gw-1", b.at, 5, b.at)
-	b.at = time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
-	b.settle("gw-1", b.at, 0, b.at)
+	b.Settle("gw-1", b.At, 5, b.At)
+	b.At = time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw-1", b.At, 0, b.At)
 	var log bytes.Buffer
 	c, err := newCloser(b.s, time.Hour, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
 	if err != nil {
@@ -163,21 +164,21 @@ func TestOneTenantStopsNoOther(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"acme", "c", "d"} {
-		if list, err := b.s.policy.Statements(t.Context(), id, 0, 10); err != nil || len(list) != 1 {
+		if list, err := b.Policy.Statements(t.Context(), id, 0, 10); err != nil || len(list) != 1 {
 			t.Errorf("tenant %s: %d statements, %v, want 1", id, len(list), err)
 		}
 	}
 	if n := strings.Count(log.String(), "cannot be made"); n != 1 || !strings.Contains(log.String(), "America/Nowhere") {
 		t.Errorf("%d lines tell of the fault, want 1:\n%s", n, log.String())
 	}
-	resp, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	resp, err := b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{})
 	if err != nil || len(resp.Refused) != 1 || resp.Refused[0].Tenant != "b" || !strings.Contains(resp.Refused[0].Reason, "America/Nowhere") {
 		t.Errorf("by hand: %v, %v", resp, err)
 	}
 	// When the stores do not answer, that is no tenant's fault.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if resp, err := b.s.CloseDue(asAnn(gone), &quotav1.CloseDueRequest{}); err == nil {
+	if resp, err := b.s.CloseDue(servertest.AsAnn(gone), &quotav1.CloseDueRequest{}); err == nil {
 		t.Errorf("a caller that has gone: %v", resp)
 	}
 }
@@ -185,13 +186,13 @@ func TestOneTenantStopsNoOther(t *testing.T) {
 // A billing that another build wrote, and this one writes otherwise, is a conflict however often it is tried.
 func TestConflictsEnd(t *testing.T) {
 	b := newBilled(t)
-	b.settle("gw-1", b.at, 5, b.at)
-	if _, err := b.store.(*sqliteledger.Store).DB().ExecContext(t.Context(), `UPDATE tenants SET billing = '{"zone":"Asia/Kolkata","later":1}' WHERE id = 'acme'`); err != nil {
+	b.Settle("gw-1", b.At, 5, b.At)
+	if _, err := b.Ledger.(*sqliteledger.Store).DB().ExecContext(t.Context(), `UPDATE tenants SET billing = '{"zone":"Asia/Kolkata","later":1}' WHERE id = 'acme'`); err != nil {
 		t.Fatal(err)
 	}
-	b.at = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	b.settle("gw-1", b.at, 0, b.at)
-	ctx, cancel := context.WithTimeout(asAnn(t.Context()), 10*time.Second)
+	b.At = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw-1", b.At, 0, b.At)
+	ctx, cancel := context.WithTimeout(servertest.AsAnn(t.Context()), 10*time.Second)
 	defer cancel()
 	resp, err := b.s.CloseDue(ctx, &quotav1.CloseDueRequest{})
 	if err != nil || len(resp.Refused) != 1 || !strings.Contains(resp.Refused[0].Reason, "changed while") {
@@ -202,15 +203,15 @@ func TestConflictsEnd(t *testing.T) {
 // What changes while a period is closed has it made again, not refused.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	b := newBilled(t)
-	b.settle("gw-1", b.at, 5, b.at)
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("gw-1", b.at, 0, b.at)
-	b.s.policy = &changing{Store: b.s.policy, first: func() {
-		if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: free, billing: {zone: Asia/Kolkata}}", 1)); err != nil {
+	b.Settle("gw-1", b.At, 5, b.At)
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw-1", b.At, 0, b.At)
+	b.s.policy = &changing{Store: b.Policy, first: func() {
+		if err := b.ApplyText(strings.Replace(servertest.PricedPolicy, "plan: free}", "plan: free, billing: {zone: Asia/Kolkata}}", 1)); err != nil {
 			t.Error(err)
 		}
 	}}
-	resp, err := b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	resp, err := b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{})
 	if err != nil || len(resp.Refused) != 0 || len(resp.Closed) != 1 || resp.Closed[0].ToMs != time.Date(2026, 10, 31, 18, 30, 0, 0, time.UTC).UnixMilli() {
 		t.Errorf("%v, %v, want October in Kolkata", resp, err)
 	}
@@ -228,4 +229,16 @@ func (c *changing) CloseStatement(ctx context.Context, actor string, closed poli
 		first()
 	}
 	return c.Store.CloseStatement(ctx, actor, closed, carried, burns...)
+}
+
+// Periods of other tenants are closed, and its own too: what is billed is not in its overrides.
+func TestFaultyTenantDue(t *testing.T) { servertest.OnEngines(t, testFaultyTenantDue) }
+
+func testFaultyTenantDue(t *testing.T, on servertest.Engine) {
+	b := newBilledOn(t, on)
+	servertest.Spoil(t, b.Ledger, "acme")
+	resp, err := b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{DryRun: true})
+	if err != nil || resp.Tenants != 1 {
+		t.Errorf("looked at %d tenants: %v", resp.GetTenants(), err)
+	}
 }

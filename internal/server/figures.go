@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -42,8 +43,8 @@ type counted struct {
 }
 
 // ledgered reports whether the ledger knows the use of each of the limit's buckets in the windows of spec.
-func ledgered(now *inForce, rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) bool {
-	slot := now.rules.Policy.Slot.Microseconds()
+func ledgered(now *view.InForce, rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) bool {
+	slot := now.Rules.Policy.Slot.Microseconds()
 	return s.Algorithm == limit.FixedWindow && rule.Limit.Meter != "" && !rule.Limit.Shadow && !r.Shadow &&
 		s.WindowEnd-s.WindowStart >= ledgeredFrom.Microseconds() &&
 		(slot == 0 || s.WindowStart%slot == 0 && s.WindowEnd%slot == 0)

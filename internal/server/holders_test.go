@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
 // holdLedger notes holders after a while, or fails to.
@@ -47,7 +48,7 @@ func TestHoldersAreNotedBeforeTheySpend(t *testing.T) {
 			if got := time.Since(began); got != want {
 				t.Errorf("%s: the call waited %v, want %v", why, got, want)
 			}
-			if got := counter(t, r, "quota_server_unnoted_holders_total"); got != unnoted {
+			if got := servertest.Counter(t, r, "quota_server_unnoted_holders_total"); got != unnoted {
 				t.Errorf("%s: %v calls went on unnoted, want %v", why, got, unnoted)
 			}
 		}
@@ -83,20 +84,4 @@ func TestHoldersAreNotedBeforeTheySpend(t *testing.T) {
 			t.Errorf("noted %v, want %v", l.noted, want)
 		}
 	})
-}
-
-func counter(t *testing.T, from prometheus.Gatherer, name string) (sum float64) {
-	t.Helper()
-	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			if f.GetName() == name {
-				sum += m.Counter.GetValue()
-			}
-		}
-	}
-	return sum
 }

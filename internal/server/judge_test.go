@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
 // verdict is what a judge says of an agent's row once it has learned what it names.
@@ -65,7 +66,7 @@ func TestJudgeOfAHungStore(t *testing.T) {
 // That a tenant was missing for one agent says nothing of it to another: it may have been created since.
 func TestAMissingTenantIsOneAgentsOwn(t *testing.T) {
 	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-	s := &restored{storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")}
+	s := &servertest.Restored{Store: servertest.StoreOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")}
 	j := NewJudge(s)
 	row := ledger.Row{Tenant: "acme", Limit: "a", Meter: "a", Version: 1}
 	if err := j.Learn(t.Context(), "k", "evil", []ledger.Row{row}); err != nil {
@@ -96,7 +97,7 @@ func (g garbled) Version(ctx context.Context, number int64) (policy.Version, err
 // Rows of a version that this server cannot read go to quarantine and say why, instead of being held by their agent for ever.
 func TestAVersionThatCannotBeReadHoldsNobody(t *testing.T) {
 	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-	j := NewJudge(garbled{storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")})
+	j := NewJudge(garbled{servertest.StoreOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")})
 	err := verdict(t, j, ledger.Row{Tenant: "acme", Limit: "a", Meter: "a", Version: 1})
 	if err == nil || errors.Is(err, ledger.ErrUnchecked) || !strings.Contains(err.Error(), "policy version 1 cannot be read by this server") || !strings.Contains(err.Error(), "of_a_later_release") {
 		t.Errorf("got %v, want it refused, with the reason", err)
@@ -107,7 +108,7 @@ func TestAVersionThatCannotBeReadHoldsNobody(t *testing.T) {
 func TestLookUpsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-		j := NewJudge(storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
+		j := NewJudge(servertest.StoreOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
 		row := func(i int) []ledger.Row {
 			return []ledger.Row{{Tenant: fmt.Sprint("t", i), Limit: "a", Meter: "a", Version: 1}}
 		}
@@ -130,7 +131,7 @@ func TestLookUpsAreBounded(t *testing.T) {
 func TestInventedAgentsKeepNobodyFromLookUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-		j := NewJudge(storeOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
+		j := NewJudge(servertest.StoreOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}"))
 		row := func(i int) []ledger.Row {
 			return []ledger.Row{{Tenant: fmt.Sprint("t", i), Limit: "a", Meter: "a", Version: 1}}
 		}
@@ -186,5 +187,73 @@ func TestRecent(t *testing.T) {
 	}
 	if _, ok := r.get(500); ok {
 		t.Error("what nobody asked for is still there")
+	}
+}
+
+// What a faulty tenant used is judged by the policy alone, and no row of another tenant is let
+// through unjudged for it.
+func TestFaultyTenantJudged(t *testing.T) { servertest.OnEngines(t, testFaultyTenantJudged) }
+
+func testFaultyTenantJudged(t *testing.T, on servertest.Engine) {
+	s := servertest.NewSpoilt(t, on)
+	s.Spoil("b")
+	j := NewJudge(s.Store)
+	if err := verdict(t, j, ledger.Row{Tenant: "b", Limit: "own", Meter: "own", Version: 1}); err != nil {
+		t.Errorf("a meter that the faulty tenant may have: %v", err)
+	}
+	if err := verdict(t, j, ledger.Row{Tenant: "a", Limit: "own", Meter: "own", Version: 1}); err == nil {
+		t.Error("a meter that there is not was accepted, because another tenant is faulty")
+	}
+}
+
+// What the judge knew of the policy and the tenants of before it does not hold against rows of a restored one.
+func TestJudgeOfARestoredPolicy(t *testing.T) {
+	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	const before, after = "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}\ntenants: [{id: acme, plan: p}, {id: late, plan: p}]",
+		"plans: {p: {limits: [{name: b, rate: 1/s, meter: b}]}}\ntenants: [{id: acme, plan: p}]"
+	s := &servertest.Restored{Store: servertest.StoreOf(t, at, before)}
+	j := NewJudge(s)
+	accepts := func(what, meter, tenant string, want bool) {
+		t.Helper()
+		if err := verdict(t, j, ledger.Row{Tenant: tenant, Limit: meter, Meter: meter, Version: 1}); (err == nil) != want {
+			t.Errorf("%s: meter %s of tenant %s: %v", what, meter, tenant, err)
+		}
+	}
+	accepts("at first", "a", "late", true)
+	accepts("at first", "b", "acme", false)
+	s.Store = servertest.StoreOf(t, at.Add(time.Hour), after)
+	j.Forget()
+	accepts("restored", "a", "acme", false)
+	accepts("restored", "b", "acme", true)
+	accepts("restored", "b", "late", false)
+}
+
+// reading is a store during whose reads something happens.
+type reading struct {
+	policy.Store
+	during func()
+}
+
+func (r *reading) Version(ctx context.Context, number int64) (policy.Version, error) {
+	v, err := r.Store.Version(ctx, number)
+	if r.during != nil {
+		r.during()
+	}
+	return v, err
+}
+
+// What was being read of the policy of before when it was found to be another is not remembered.
+func TestJudgeForgetsWhatItReads(t *testing.T) {
+	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	r := &reading{Store: servertest.StoreOf(t, at, "default_plan: p\nplans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")}
+	j := NewJudge(r)
+	row := ledger.Row{Tenant: "acme", Limit: "b", Meter: "b", Version: 1}
+	r.during = j.Forget
+	if err := verdict(t, j, row); err == nil {
+		t.Fatal("a meter that there is not was accepted")
+	}
+	r.Store, r.during = servertest.StoreOf(t, at, "default_plan: p\nplans: {p: {limits: [{name: b, rate: 1/s, meter: b}]}}"), nil
+	if err := verdict(t, j, row); err != nil {
+		t.Errorf("a meter of the policy that there is now: %v", err)
 	}
 }

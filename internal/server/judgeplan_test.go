@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
 // An agent cannot choose the plan that its rows are billed under: only those that the tenant has, or once had, for one that is
@@ -14,7 +15,7 @@ import (
 func TestAnAgentChoosesNoPlan(t *testing.T) {
 	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	now := at
-	_, _, store := onSQLite(t, func() time.Time { return now })
+	_, _, store := servertest.OnSQLite(t, func() time.Time { return now })
 	const limits = "{limits: [{name: a, rate: 1/s, meter: a}]}"
 	doc, err := policy.Parse("quota.yaml", []byte("default_plan: trial\nplans: {trial: "+limits+", free: "+limits+", paid: "+limits+", gold: "+limits+"}\ntenants: [{id: acme, plan: paid}]"))
 	if err == nil {

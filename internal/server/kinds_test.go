@@ -1,10 +1,12 @@
 package server
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -23,13 +25,13 @@ func TestKindsOfBuckets(t *testing.T) {
 		}
 		return rules
 	}
-	now := &inForce{rules: compile(50), shadow: compile(500)}
+	now := &view.InForce{Rules: compile(50), Shadow: compile(500)}
 	tenant := limit.Tenant{ID: "a", Exists: true, Plan: "p"}
-	rules, err := now.rules.Tenant(tenant)
+	rules, err := now.Rules.Tenant(tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := &tenantsByID{places: map[string]int{"a": 0}, all: []resolved{{tenant: tenant, rules: rules}}}
+	who := &tenantsByID{places: map[string]int{"a": 0}, all: []view.Resolved{{Tenant: tenant, Rules: rules}}}
 	seen := make(map[string]bool)
 	for _, c := range []struct {
 		limit  string
@@ -64,11 +66,11 @@ func TestKindsOfBuckets(t *testing.T) {
 			}
 		}
 	}
-	now.shadow = nil
+	now.Shadow = nil
 	if rule, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a", Shadow: true}); rule != nil || status != quotav1.Grant_STATUS_UNKNOWN {
 		t.Errorf("without a shadow version: got %v, %v, want none and UNKNOWN", rule, status)
 	}
-	who.all[0] = resolved{err: errNoPolicy}
+	who.all[0] = view.Resolved{Err: errors.New("away")}
 	if _, status := find(now, who, &quotav1.Renewal{Limit: "hard", Tenant: "a"}); status != quotav1.Grant_STATUS_UNAVAILABLE {
 		t.Errorf("a tenant that cannot be looked up: got %v, want UNAVAILABLE", status)
 	}

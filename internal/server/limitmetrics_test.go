@@ -3,14 +3,13 @@ package server
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -56,7 +55,7 @@ func TestLimitMetrics(t *testing.T) {
 	}
 	want := func(name string, values map[string]float64) {
 		t.Helper()
-		got := gathered(t, registry, "quota_server_"+name)
+		got := servertest.Gathered(t, registry, "quota_server_"+name)
 		if !maps.Equal(got, values) {
 			t.Errorf("%s: got %v, want %v", name, got, values)
 		}
@@ -68,7 +67,7 @@ func TestLimitMetrics(t *testing.T) {
 		"requests limit": 4, "requests overage": 0, "tried shadow": 0, "old limit": 0, otherLimits + " limit": 0,
 	})
 	for _, name := range []string{"deny_grants_total", "healed_leases_total"} {
-		if got := gathered(t, registry, "quota_server_"+name)["requests limit"]; got != 1 {
+		if got := servertest.Gathered(t, registry, "quota_server_"+name)["requests limit"]; got != 1 {
 			t.Errorf("%s of requests: %v, want 1", name, got)
 		}
 	}
@@ -80,7 +79,7 @@ func TestLimitMetrics(t *testing.T) {
 			}
 		}
 	}
-	renewals := gathered(t, registry, "quota_server_renewals_total")
+	renewals := servertest.Gathered(t, registry, "quota_server_renewals_total")
 	if renewals["requests GRANTED"] != 4 || renewals["requests UNAVAILABLE"] != 1 {
 		t.Errorf("renewals: %v", renewals)
 	}
@@ -88,33 +87,6 @@ func TestLimitMetrics(t *testing.T) {
 	answered(&quotav1.Renewal{Limit: "requests"}, granted(1))
 	answered(&quotav1.Renewal{Limit: "old"}, granted(1))
 	want("granted_tokens_total", map[string]float64{"requests limit": 16, "requests overage": 2, otherLimits + " limit": 1001})
-}
-
-// gathered returns a family's values by its labels' values.
-func gathered(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := make(map[string]float64)
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			slices.Reverse(labels) // sorted by name: kind before limit
-			if name == "quota_server_renewals_total" {
-				slices.Reverse(labels)
-			}
-			values[strings.Join(labels, " ")] = m.GetCounter().GetValue()
-		}
-	}
-	return values
 }
 
 // below returns how many observations of a limit's own kind are up to a bound.

@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -43,9 +44,11 @@ func (c *askedOf) Changed(ctx context.Context, since, height int64, after string
 
 // Of many tenants a first look asks the ledger in one question for each window or period; those after it
 // ask for what came since, once, and no more.
-func TestALookReadsNewBlocksAlone(t *testing.T) { onEngines(t, testALookReadsNewBlocksAlone) }
+func TestALookReadsNewBlocksAlone(t *testing.T) {
+	servertest.OnEngines(t, testALookReadsNewBlocksAlone)
+}
 
-func testALookReadsNewBlocksAlone(t *testing.T, on engine) {
+func testALookReadsNewBlocksAlone(t *testing.T, on servertest.Engine) {
 	text := "alerts: [{name: bill, spending: 1.00 USD, at: 100%}, {name: used, quota: monthly, at: 100%}]\n" +
 		"plans: {free: {}, p: {limits: [{name: monthly, algorithm: fixed_window, rate: 1000/month, meter: m}], price: {currency: USD, meters: {m: {unit: 0.01}}}}}\ntenants: ["
 	var rows []ledger.Row
@@ -58,9 +61,9 @@ func testALookReadsNewBlocksAlone(t *testing.T, on engine) {
 	c := &askedOf{Usage: w.e.Usage}
 	w.e.Usage = c
 	for i := range 4 {
-		w.at = w.at.Add(10 * time.Minute)
+		w.At = w.At.Add(10 * time.Minute)
 		for j := range rows {
-			rows[j].Slot = w.at.Unix()
+			rows[j].Slot = w.At.Unix()
 		}
 		w.rows("gw", rows...)
 		*c = askedOf{Usage: c.Usage}

@@ -14,6 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -29,39 +30,15 @@ tenants:
   - {id: acme/own, plan: paid, parent: acme}
 `
 
-func (b *billed) applyText(text string) error {
-	b.t.Helper()
-	doc, err := policy.Parse("quota.yaml", []byte(text))
-	if err != nil {
-		return err
-	}
-	_, err = b.s.policy.Apply(b.t.Context(), "ann", doc, 0, false)
-	return err
-}
-
-// of has an agent report units of a tenant, complete through now, and folds.
-func (b *billed) of(tenant string, slot time.Time, units int64) {
-	b.t.Helper()
-	b.seq["gw"]++
-	r := ledger.NewReport("gw", 1, b.seq["gw"], b.total["gw"], []ledger.Row{{Slot: slot.Unix(), Tenant: tenant, Limit: "requests", Meter: "requests", Version: 2, Admitted: units}}, b.at.UnixMilli(), false)
-	b.total["gw"] = r.After
-	if receipts, err := b.store.Settle(b.t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
-		b.t.Fatalf("settle: %+v, %v", receipts, err)
-	}
-	if _, _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *billed) preview(tenant, period string) *billing.Statement {
-	b.t.Helper()
-	s, err := b.s.PreviewStatement(asAnn(b.t.Context()), &quotav1.PreviewStatementRequest{Tenant: tenant, Period: period})
+	b.T.Helper()
+	s, err := b.s.PreviewStatement(servertest.AsAnn(b.T.Context()), &quotav1.PreviewStatementRequest{Tenant: tenant, Period: period})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	out := new(billing.Statement)
 	if err := json.Unmarshal([]byte(s.Document), out); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return out
 }
@@ -78,18 +55,18 @@ func sum(s *billing.Statement, tenant, period string) (n int64) {
 
 // A tenant whose parent pays is on its parent's statement, by its own plan and tiers, in its parent's
 // periods, late usage included; it has none itself. Who pays may change after a statement, from the next slot on.
-func TestParentPays(t *testing.T) { onEngines(t, testParentPays) }
+func TestParentPays(t *testing.T) { servertest.OnEngines(t, testParentPays) }
 
-func testParentPays(t *testing.T, on engine) {
+func testParentPays(t *testing.T, on servertest.Engine) {
 	b := newBilledOn(t, on)
-	if err := b.applyText(membersPolicy); err != nil {
+	if err := b.ApplyText(membersPolicy); err != nil {
 		t.Fatal(err)
 	}
-	begin := b.at
-	b.at = begin.AddDate(0, 0, 20)
+	begin := b.At
+	b.At = begin.AddDate(0, 0, 20)
 	slot := begin.AddDate(0, 0, 3)
 	for tenant, units := range map[string]int64{"acme": 110, "acme/shop": 2010, "acme/shop/eu": 30, "acme/own": 5000} {
-		b.of(tenant, slot, units)
+		b.Of(tenant, slot, units)
 	}
 	s := b.preview("acme", "2026-10")
 	// Of October in Kolkata, which began 5.5 hours before the tenants: the fee's share, and included units' rounded up.
@@ -117,39 +94,39 @@ func testParentPays(t *testing.T, on engine) {
 	}
 
 	for _, tenant := range []string{"acme", "acme/shop/eu"} { // a plan that is to change at the period's end changes at its payer's
-		if p, err := b.s.periodAt(t.Context(), tenant, b.at); err != nil || time.Unix(p.To, 0).UTC() != time.Date(2026, 10, 31, 18, 30, 0, 0, time.UTC) {
+		if p, err := b.s.periodAt(t.Context(), tenant, b.At); err != nil || time.Unix(p.To, 0).UTC() != time.Date(2026, 10, 31, 18, 30, 0, 0, time.UTC) {
 			t.Errorf("the period of %s is %+v, %v, want October in Kolkata", tenant, p, err)
 		}
 	}
 
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
 	late := begin.AddDate(0, 0, 21)
 	shop := func(units, through int64, seq int64) {
 		t.Helper()
 		rows := []ledger.Row{{Slot: slot.Unix(), Tenant: "acme/shop", Limit: "requests", Meter: "requests", Version: 2, Admitted: units}}
 		r := ledger.NewReport("gw-shop", 1, seq, seq-1, rows, through, false)
-		if receipts, err := b.store.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
+		if receipts, err := b.Ledger.Settle(t.Context(), []ledger.Report{r}); err != nil || receipts[0].Status != ledger.Settled {
 			t.Fatalf("settle: %+v, %v", receipts, err)
 		}
-		if _, _, err := b.store.Fold(t.Context(), b.at); err != nil {
+		if _, _, err := b.Ledger.Fold(t.Context(), b.At); err != nil {
 			t.Fatal(err)
 		}
 	}
 	shop(1, late.UnixMilli(), 1)
-	b.at = b.at.Add(time.Hour)                    // from now on it matters to whom it settled usage of alone
-	b.of("acme/own", b.at.Add(-5*time.Minute), 1) // all else is complete until now
+	b.At = b.At.Add(time.Hour)                    // from now on it matters to whom it settled usage of alone
+	b.Of("acme/own", b.At.Add(-5*time.Minute), 1) // all else is complete until now
 	if got := sum(b.preview("acme", "2026-10"), "acme/shop", ""); got != sum(s, "acme/shop", "")+1 {
 		t.Errorf("one unit more of the second tier comes to %d, and all before to %d", got, sum(s, "acme/shop", ""))
 	}
-	_, err := b.s.CloseStatement(asAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme"})
+	_, err := b.s.CloseStatement(servertest.AsAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme"})
 	b.refused("while an agent of one that is paid for lags", err, "it is through "+late.UTC().Format(time.RFC3339)+", held back by gw-shop")
-	shop(1, b.at.UnixMilli(), 2)
+	shop(1, b.At.UnixMilli(), 2)
 	var closed *quotav1.CloseDueResponse
-	closed, err = b.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{})
+	closed, err = b.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{})
 	if err != nil || len(closed.Closed) != 2 || len(closed.Refused) != 0 {
 		t.Fatalf("closed %+v, %v", closed, err)
 	}
-	b.of("acme/shop", slot, 100) // late
+	b.Of("acme/shop", slot, 100) // late
 	if got := sum(b.preview("acme", "2026-11"), "acme/shop", "2026-10"); got != 100 {
 		t.Errorf("late usage of a member: %d, want 100 units in the second tier", got)
 	}
@@ -165,13 +142,13 @@ func testParentPays(t *testing.T, on engine) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := b.s.policy.Apply(t.Context(), "ann", doc, 0, true)
+		done, err := b.Policy.Apply(t.Context(), "ann", doc, 0, true)
 		if err != nil || !slices.Contains(done.Changes, c.says) {
 			t.Errorf("who pays changes %s: %v, %v; want %q", what, done.Changes, err, c.says)
 		}
 	}
 	// A new one may come.
-	if err := b.applyText(membersPolicy + "  - {id: acme/new, plan: paid, parent: acme, billing: {pays: parent}}\n"); err != nil {
+	if err := b.ApplyText(membersPolicy + "  - {id: acme/new, plan: paid, parent: acme, billing: {pays: parent}}\n"); err != nil {
 		t.Errorf("a new member: %v", err)
 	}
 	for what, text := range map[string]string{
@@ -179,7 +156,7 @@ func testParentPays(t *testing.T, on engine) {
 		"since when, and not who": "  - {id: lone, plan: paid, parent: acme, billing: {from: 2026-12-01}}\n",
 		"who else":                "  - {id: lone, plan: paid, parent: acme, billing: {pays: bank}}\n",
 	} {
-		if err := b.applyText(membersPolicy + text); err == nil {
+		if err := b.ApplyText(membersPolicy + text); err == nil {
 			t.Errorf("%s: it was applied", what)
 		}
 	}
@@ -188,20 +165,20 @@ func testParentPays(t *testing.T, on engine) {
 // A statement is of one block, though others are sealed while its tenants are read.
 func TestMembersAreOfOneBlock(t *testing.T) {
 	b := newBilled(t)
-	if err := b.applyText(membersPolicy); err != nil {
+	if err := b.ApplyText(membersPolicy); err != nil {
 		t.Fatal(err)
 	}
-	slot := b.at.AddDate(0, 0, 3)
-	b.at = b.at.AddDate(0, 0, 4)
-	b.of("acme", slot, 100)
-	b.of("acme/shop/eu", slot, 100)
-	whole := b.s.books
+	slot := b.At.AddDate(0, 0, 3)
+	b.At = b.At.AddDate(0, 0, 4)
+	b.Of("acme", slot, 100)
+	b.Of("acme/shop/eu", slot, 100)
+	whole := b.Books
 	sealed := 0
 	b.s.books = readBooks{whole, func(tenant string) {
 		if tenant == "acme/shop/eu" && sealed < 2 { // its payer was read just before
 			sealed++
-			b.of("acme", slot, 100)
-			b.of("acme/shop/eu", slot, 100)
+			b.Of("acme", slot, 100)
+			b.Of("acme/shop/eu", slot, 100)
 		}
 	}}
 	got := b.preview("acme", "2026-10")
@@ -229,22 +206,24 @@ func (r readBooks) Sealed(ctx context.Context, q ledger.SealedQuery) (ledger.Sea
 
 // A ledger that lost the block that a statement was made at, or has another in its place, is told from the one
 // that it was: neither preview nor close goes on from it.
-func TestStatementsKnowTheirLedger(t *testing.T) { onEngines(t, testStatementsKnowTheirLedger) }
+func TestStatementsKnowTheirLedger(t *testing.T) {
+	servertest.OnEngines(t, testStatementsKnowTheirLedger)
+}
 
-func testStatementsKnowTheirLedger(t *testing.T, on engine) {
+func testStatementsKnowTheirLedger(t *testing.T, on servertest.Engine) {
 	b := newBilledOn(t, on)
-	slot := b.at
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("gw", slot, 5, b.at)
+	slot := b.At
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw", slot, 5, b.At)
 	if _, err := b.close("", ""); err != nil {
 		t.Fatal(err)
 	}
-	b.at = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("gw", time.Date(2026, 11, 9, 0, 0, 0, 0, time.UTC), 7, b.at)
+	b.At = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw", time.Date(2026, 11, 9, 0, 0, 0, 0, time.UTC), 7, b.At)
 	if _, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil {
 		t.Fatal(err)
 	}
-	whole := b.s.books
+	whole := b.Books
 	for what, books := range map[string]ledger.Books{"another block of that height": otherLedger{whole}, "none of that height": shorterLedger{whole}} {
 		b.s.books = books
 		_, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-11"})
@@ -278,15 +257,15 @@ func (s shorterLedger) Block(context.Context, int64) (ledger.KeptBlockInfo, erro
 // plan is tried in the place of, alone where it alone is asked for.
 func TestSimulateWhoPays(t *testing.T) {
 	b := newBilled(t)
-	if err := b.applyText(membersPolicy); err != nil {
+	if err := b.ApplyText(membersPolicy); err != nil {
 		t.Fatal(err)
 	}
-	slot := b.at.AddDate(0, 0, 3)
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	slot := b.At.AddDate(0, 0, 3)
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
 	for tenant, units := range map[string]int64{"acme": 110, "acme/shop": 2010, "acme/shop/eu": 30, "acme/own": 500} {
-		b.of(tenant, slot, units)
+		b.Of(tenant, slot, units)
 	}
-	b.of("acme/shop", b.at.AddDate(0, 0, -2), 1_000_000) // of November, which has not ended
+	b.Of("acme/shop", b.At.AddDate(0, 0, -2), 1_000_000) // of November, which has not ended
 	charges := func(tenant string) (n int64) {
 		t.Helper()
 		for _, total := range b.preview(tenant, "2026-10").Totals {
@@ -302,7 +281,7 @@ func TestSimulateWhoPays(t *testing.T) {
 	type row struct{ was, wouldBe int64 }
 	simulate := func(req *quotav1.SimulateRequest) map[string]row {
 		t.Helper()
-		resp, err := b.s.Simulate(asAnn(t.Context()), req)
+		resp, err := b.s.Simulate(servertest.AsAnn(t.Context()), req)
 		if err != nil {
 			t.Fatal(err)
 		}

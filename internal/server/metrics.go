@@ -9,29 +9,22 @@ import (
 // metrics are the server's own. Labels are methods, results, limits' names and
 // parts: never a tenant, a value or an agent.
 type metrics struct {
-	renewals      *prometheus.CounterVec // limit, status
-	step          prometheus.Histogram   // seconds of one batch in the lease store
-	batch         prometheus.Histogram   // renewals in one RPC
-	receipts      *prometheus.CounterVec // status
-	unchecked     prometheus.Counter
-	settle        prometheus.Histogram   // seconds of one call
-	folded        prometheus.Counter     // reports folded by this server
-	foldErrors    prometheus.Counter     //
-	policyVersion prometheus.Gauge       //
-	refresh       *prometheus.CounterVec // result
-	tenants       prometheus.Gauge       // tenants in memory
-	tenantLoads   *prometheus.CounterVec // result: hit, miss, error
-	faultyTenants prometheus.Gauge       //
-	watchers      prometheus.Gauge       //
-	ready         prometheus.Gauge       //
-	switchMode    prometheus.Gauge       // limit.Mode
-	switchDenied  prometheus.Gauge       // tenants
-	losses        *prometheus.CounterVec // noticed
-	figures       *prometheus.CounterVec // result
-	unnoted       prometheus.Counter     // calls
-	ledgers       prometheus.Counter     // that came in place of another
-	foreign       prometheus.Counter     // renewals
-	limits        *limitMetrics
+	renewals   *prometheus.CounterVec // limit, status
+	step       prometheus.Histogram   // seconds of one batch in the lease store
+	batch      prometheus.Histogram   // renewals in one RPC
+	receipts   *prometheus.CounterVec // status
+	unchecked  prometheus.Counter
+	settle     prometheus.Histogram   // seconds of one call
+	folded     prometheus.Counter     // reports folded by this server
+	foldErrors prometheus.Counter     //
+	watchers   prometheus.Gauge       //
+	ready      prometheus.Gauge       //
+	losses     *prometheus.CounterVec // noticed
+	figures    *prometheus.CounterVec // result
+	unnoted    prometheus.Counter     // calls
+	ledgers    prometheus.Counter     // that came in place of another
+	foreign    prometheus.Counter     // renewals
+	limits     *limitMetrics
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -60,29 +53,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		foldErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_server_fold_errors_total", Help: "Folds that failed, and are tried again.",
 		}),
-		policyVersion: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_policy_version", Help: "The policy version in force; 0 before one is known.",
-		}),
-		refresh: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "quota_server_policy_polls_total", Help: "Looks for changes of policy, tenants, keys and switches, by result.",
-		}, []string{"result"}),
-		tenants: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_cached_tenants", Help: "Tenants held in memory.",
-		}),
-		tenantLoads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
-		}, []string{"result"}),
-		faultyTenants: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_faulty_tenants", Help: "Tenants whose overrides could not be made out when this server last read them: they keep what was in force, and those that it did not know are not answered.",
-		}),
 		watchers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_watchers", Help: "Agents that watch for changes.",
-		}),
-		switchMode: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_switch_mode", Help: "What this server tells its agents: 0 normal, 1 allow all, 2 shadow all.",
-		}),
-		switchDenied: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_switch_denied_tenants", Help: "Tenants whose requests the switches deny.",
 		}),
 		losses: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",
@@ -111,7 +83,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m.limits = newLimitMetrics(m.renewals)
 	for _, c := range append(m.limits.collectors(), m.renewals, m.step, m.batch, m.receipts, m.settle,
-		m.folded, m.foldErrors, m.policyVersion, m.refresh, m.tenants, m.tenantLoads, m.faultyTenants, m.watchers, m.switchMode, m.switchDenied, m.ready,
+		m.folded, m.foldErrors, m.watchers, m.ready,
 		m.losses, m.figures, m.unnoted, m.unchecked, m.ledgers, m.foreign) {
 		if err := r.Register(c); err != nil {
 			return nil, err

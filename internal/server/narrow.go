@@ -6,13 +6,14 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // narrow says what the tenants that a call asks for are to its key, nil for within all of them, and adds to wrong the renewals
 // that are not the key's. A bucket is of a tenant that the renewal names, or, of the policy's top level, of
 // one among its values. That of a tenant above is spent of by the requests of those below.
-func (s *leaseService) narrow(ctx context.Context, now *inForce, req *quotav1.RenewRequest, wrong map[int]error) ([]authn.Reach, map[int]error) {
+func (s *leaseService) narrow(ctx context.Context, now *view.InForce, req *quotav1.RenewRequest, wrong map[int]error) ([]authn.Reach, map[int]error) {
 	p := authn.PrincipalOf(ctx)
 	if p.Scope == nil {
 		return nil, wrong
@@ -58,10 +59,10 @@ func (s *leaseService) narrow(ctx context.Context, now *inForce, req *quotav1.Re
 }
 
 // topTenant is whose bucket a renewal of the policy's top level is of; empty where it is everybody's.
-func topTenant(now *inForce, r *quotav1.Renewal) string {
-	rules := now.rules
+func topTenant(now *view.InForce, r *quotav1.Renewal) string {
+	rules := now.Rules
 	if r.Shadow {
-		rules = now.shadow
+		rules = now.Shadow
 	}
 	if rules == nil {
 		return ""

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/view"
 )
 
 const (
@@ -48,7 +49,7 @@ const (
 type overdrafts struct {
 	books ledger.Books
 	judge *Judge
-	view  *view
+	view  *view.View
 	tally *tally
 	log   *slog.Logger
 	now   func() time.Time
@@ -107,7 +108,7 @@ func (l *drawnLimit) forgive(was *drawnLimit) {
 	l.forgiven = max(l.settled-l.granted()-used, 0)
 }
 
-func newOverdrafts(books ledger.Books, judge *Judge, v *view, log *slog.Logger, now func() time.Time, r prometheus.Registerer) (*overdrafts, error) {
+func newOverdrafts(books ledger.Books, judge *Judge, v *view.View, log *slog.Logger, now func() time.Time, r prometheus.Registerer) (*overdrafts, error) {
 	o := &overdrafts{
 		books: books, judge: judge, view: v, log: log, now: now, runs: map[ledger.Epoch]*drawn{}, of: map[ledger.Epoch]*drawn{},
 		units: prometheus.NewCounter(prometheus.CounterOpts{
@@ -247,7 +248,7 @@ func (o *overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 func (o *overdrafts) limitsOf(version int64) (bounds, bool) {
 	v, ok := o.judge.limitsOf(version)
 	if !ok {
-		v, _ = o.judge.limitsOf(o.view.current().version())
+		v, _ = o.judge.limitsOf(o.view.Current().Version())
 	}
 	return v, ok
 }

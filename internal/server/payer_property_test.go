@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -66,7 +67,7 @@ func (f *forest) payer(tenant string, slot int64) string {
 		}
 		tenant = next
 	}
-	f.t.Fatalf("%s is paid in a circle", tenant)
+	f.T.Fatalf("%s is paid in a circle", tenant)
 	return ""
 }
 
@@ -102,18 +103,18 @@ tenants:
 	if err != nil {
 		return err
 	}
-	done, err := f.s.policy.Apply(f.t.Context(), "ann", doc, 0, false)
+	done, err := f.Policy.Apply(f.T.Context(), "ann", doc, 0, false)
 	if err != nil {
 		return err
 	}
 	f.version = done.Version
-	t, at := f.tenants[changed], policy.NextSlot(f.at)
+	t, at := f.tenants[changed], policy.NextSlot(f.At)
 	who := changed
 	if t.pays {
 		who = t.parent
 	}
 	if t.began == 0 {
-		t.began = f.at.Unix()
+		t.began = f.At.Unix()
 		t.links = []link{{0, who}}
 		return nil
 	}
@@ -146,7 +147,7 @@ func (f *forest) change() {
 		t.pays = !t.pays && t.parent != ""
 	case 2:
 		if t.parent != "" { // from the next month on
-			t.pays, t.from = !t.pays, time.Date(f.at.Year(), f.at.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix()
+			t.pays, t.from = !t.pays, time.Date(f.At.Year(), f.At.Month()+1, 1, 0, 0, 0, 0, time.UTC).Unix()
 		}
 	case 3:
 		t.plan = []string{"paid", "gold"}[f.r.IntN(2)]
@@ -156,7 +157,7 @@ func (f *forest) change() {
 		return
 	}
 	if text := err.Error(); !strings.Contains(text, "ancestor") && !strings.Contains(text, "circle") { // the test's own mistakes
-		f.t.Fatalf("%s from %+v to %+v: %v", id, was, *t, err)
+		f.T.Fatalf("%s from %+v to %+v: %v", id, was, *t, err)
 	}
 	*t = was
 	if t.began == 0 {
@@ -169,7 +170,7 @@ func (f *forest) change() {
 func (f *forest) use() {
 	id := f.ids[f.r.IntN(len(f.ids))]
 	began := f.tenants[id].began
-	slot := f.at.Unix() - f.r.Int64N(min(f.at.Unix()-began, []int64{3600, 86400, 200 * 86400, 200 * 86400}[f.r.IntN(4)])+1)
+	slot := f.At.Unix() - f.r.Int64N(min(f.At.Unix()-began, []int64{3600, 86400, 200 * 86400, 200 * 86400}[f.r.IntN(4)])+1)
 	slot = max(slot, began)
 	slot -= slot % billing.Grid
 	if again := len(f.used); again > 0 && f.r.IntN(2) == 0 { // late, of a slot that was used before
@@ -185,7 +186,7 @@ func (f *forest) use() {
 	}
 	u := usedUnits{id, slot, f.r.Int64N(400) + 1}
 	if f.r.IntN(6) == 0 { // a clock that is ahead: it goes to quarantine
-		u.slot = f.at.Unix() + 2*billing.Grid + f.r.Int64N(40*86400)
+		u.slot = f.At.Unix() + 2*billing.Grid + f.r.Int64N(40*86400)
 		u.slot -= u.slot % billing.Grid
 	} else {
 		f.used = append(f.used, u)
@@ -200,26 +201,26 @@ func (f *forest) stranger() {
 	slot := f.tenants[id].began/3600*3600 - billing.Grid*(1+f.r.Int64N(25*288))
 	switch f.r.IntN(4) {
 	case 0: // of one that may be made later
-		id, slot = fmt.Sprint("t", len(f.ids)), f.at.Unix()-7200
+		id, slot = fmt.Sprint("t", len(f.ids)), f.At.Unix()-7200
 	case 1:
-		id, slot = "nobody", f.at.Unix()
+		id, slot = "nobody", f.At.Unix()
 	case 2:
-		plan, version, slot = "", f.shadow, max(f.tenants[id].began, f.at.Unix()-86400)
+		plan, version, slot = "", f.shadow, max(f.tenants[id].began, f.At.Unix()-86400)
 	}
 	f.send(usedUnits{id, slot - slot%billing.Grid, f.r.Int64N(400) + 1}, plan, version)
 }
 
 // send has an agent settle units.
 func (f *forest) send(u usedUnits, plan string, version int64) {
-	f.seq["gw"]++
+	f.Seq["gw"]++
 	row := ledger.Row{Slot: u.slot, Tenant: u.tenant, Limit: "requests", Meter: "requests", Version: version, Plan: plan, Admitted: u.units}
-	report := ledger.NewReport("gw", 1, f.seq["gw"], f.total["gw"], []ledger.Row{row}, f.at.UnixMilli(), false)
-	f.total["gw"], f.settled = report.After, f.settled+u.units
-	if receipts, err := f.store.Settle(f.t.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
-		f.t.Fatalf("settle: %+v, %v", receipts, err)
+	report := ledger.NewReport("gw", 1, f.Seq["gw"], f.Total["gw"], []ledger.Row{row}, f.At.UnixMilli(), false)
+	f.Total["gw"], f.settled = report.After, f.settled+u.units
+	if receipts, err := f.Ledger.Settle(f.T.Context(), []ledger.Report{report}); err != nil || receipts[0].Status != ledger.Settled {
+		f.T.Fatalf("settle: %+v, %v", receipts, err)
 	}
-	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
-		f.t.Fatal(err)
+	if _, _, err := f.Ledger.Fold(f.T.Context(), f.At); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -227,8 +228,8 @@ func (f *forest) send(u usedUnits, plan string, version int64) {
 func (f *forest) credit() {
 	var had []string
 	for _, id := range f.ids {
-		if all, err := f.s.policy.Statements(f.t.Context(), id, 0, 1); err != nil {
-			f.t.Fatal(err)
+		if all, err := f.Policy.Statements(f.T.Context(), id, 0, 1); err != nil {
+			f.T.Fatal(err)
 		} else if len(all) > 0 {
 			had = append(had, id)
 		}
@@ -238,10 +239,10 @@ func (f *forest) credit() {
 	}
 	f.number++
 	money := billing.Money{Amount: f.r.Int64N(9000) + 1, Currency: []string{"USD", "EUR"}[f.r.IntN(2)]}
-	_, err := f.s.GiveCredit(asAnn(f.t.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("gift-", f.number), Tenant: had[f.r.IntN(len(had))], Amount: money.String()})
+	_, err := f.s.GiveCredit(servertest.AsAnn(f.T.Context()), &quotav1.GiveCreditRequest{Id: fmt.Sprint("gift-", f.number), Tenant: had[f.r.IntN(len(had))], Amount: money.String()})
 	if err != nil {
 		if !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "pays") { // one that nothing would use
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 		return
 	}
@@ -250,9 +251,9 @@ func (f *forest) credit() {
 
 // booked is how many units the ledger has.
 func (f *forest) booked(q ledger.Query) (units int64) {
-	u, err := f.store.Usage(f.t.Context(), q)
+	u, err := f.Ledger.Usage(f.T.Context(), q)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	for _, row := range u.Rows {
 		units += row.Admitted
@@ -262,15 +263,15 @@ func (f *forest) booked(q ledger.Query) (units int64) {
 
 // kept is what is in quarantine, by its id.
 func (f *forest) kept() map[int64]usedUnits {
-	kept, err := f.s.books.Quarantine(f.t.Context(), ledger.QuarantineQuery{N: 1000})
+	kept, err := f.Books.Quarantine(f.T.Context(), ledger.QuarantineQuery{N: 1000})
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	all := make(map[int64]usedUnits)
 	for _, k := range kept {
 		rows, err := ledger.DecodeRows(k.Body)
 		if err != nil || len(rows) != 1 {
-			f.t.Fatalf("%v, %v", rows, err)
+			f.T.Fatalf("%v, %v", rows, err)
 		}
 		all[k.ID] = usedUnits{rows[0].Tenant, rows[0].Slot, rows[0].Admitted}
 	}
@@ -285,21 +286,21 @@ func (f *forest) release() {
 		return
 	}
 	if f.r.IntN(4) == 0 {
-		if err := f.s.books.Discard(f.t.Context(), "ann", "nobody's", ids[:1]); err != nil {
-			f.t.Fatal(err)
+		if err := f.Books.Discard(f.T.Context(), "ann", "nobody's", ids[:1]); err != nil {
+			f.T.Fatal(err)
 		}
 		f.settled -= kept[ids[0]].units
 		return
 	}
-	done, err := f.s.books.Retry(f.t.Context(), "ann", "the clock was ahead", ids)
+	done, err := f.Books.Retry(f.T.Context(), "ann", "the clock was ahead", ids)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	for _, id := range done.Released {
 		f.used = append(f.used, kept[id])
 	}
-	if _, _, err := f.store.Fold(f.t.Context(), f.at); err != nil {
-		f.t.Fatal(err)
+	if _, _, err := f.Ledger.Fold(f.T.Context(), f.At); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -319,13 +320,13 @@ func (f *forest) correct(u usedUnits) {
 	row := ledger.Row{Slot: u.slot, Tenant: u.tenant, Limit: "requests", Meter: "requests", Version: f.version, Admitted: u.units}
 	c, err := ledger.NewCorrection(ledger.KindAdjust, fmt.Sprint("back ", f.number), true, []ledger.Row{row}, "a test")
 	if err == nil {
-		_, err = f.s.books.Correct(f.t.Context(), "ann", c)
+		_, err = f.Books.Correct(f.T.Context(), "ann", c)
 	}
 	if err == nil {
-		_, _, err = f.store.Fold(f.t.Context(), f.at)
+		_, _, err = f.Ledger.Fold(f.T.Context(), f.At)
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 }
 
@@ -339,20 +340,20 @@ func TestEverySlotHasOnePayer(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d-%d", seed, i), func(t *testing.T) {
 			f := &forest{billed: newBilled(t), r: rand.New(rand.NewPCG(seed, i)), tenants: make(map[string]*tree), given: make(map[string]int64)}
 			f.ids = nil
-			doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(pricedPolicy, "1000/hour", "5/hour")))
+			doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(servertest.PricedPolicy, "1000/hour", "5/hour")))
 			if err != nil {
 				t.Fatal(err)
 			}
-			tried, err := f.s.policy.SetShadow(t.Context(), "ann", doc, false)
+			tried, err := f.Policy.SetShadow(t.Context(), "ann", doc, false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			f.shadow = tried.Version
-			f.send(usedUnits{"nobody", f.at.Unix(), 1}, "free", 1) // so that the ledger has room for all months since
+			f.send(usedUnits{"nobody", f.At.Unix(), 1}, "free", 1) // so that the ledger has room for all months since
 			for step := range 90 {
-				f.at = f.at.Add(time.Duration(f.r.Int64N(int64(5 * 24 * time.Hour))))
+				f.At = f.At.Add(time.Duration(f.r.Int64N(int64(5 * 24 * time.Hour))))
 				if f.r.IntN(3) == 0 {
-					f.at = f.at.Truncate(time.Hour).Add(time.Duration(f.r.IntN(3)-1) * time.Second)
+					f.At = f.At.Truncate(time.Hour).Add(time.Duration(f.r.IntN(3)-1) * time.Second)
 				}
 				switch {
 				case step > 0 && step%10 == 0:
@@ -362,7 +363,7 @@ func TestEverySlotHasOnePayer(t *testing.T) {
 				case len(f.ids) < 4 || f.r.IntN(3) == 0:
 					f.change()
 				case f.r.IntN(8) == 0:
-					if _, err := f.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"}); err != nil {
+					if _, err := f.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"}); err != nil {
 						t.Fatal(err)
 					}
 				case f.r.IntN(5) == 0:
@@ -373,7 +374,7 @@ func TestEverySlotHasOnePayer(t *testing.T) {
 					f.use()
 				}
 			}
-			f.at = f.at.AddDate(0, 2, 0)
+			f.At = f.At.AddDate(0, 2, 0)
 			f.apart()
 		})
 	}
@@ -381,9 +382,9 @@ func TestEverySlotHasOnePayer(t *testing.T) {
 
 // close closes the next period of a tenant, if it has ended.
 func (f *forest) close(tenant string) {
-	_, err := f.s.CloseStatement(asAnn(f.t.Context()), &quotav1.CloseStatementRequest{Tenant: tenant, ForceReason: "a test"})
+	_, err := f.s.CloseStatement(servertest.AsAnn(f.T.Context()), &quotav1.CloseStatementRequest{Tenant: tenant, ForceReason: "a test"})
 	if err != nil && (!errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), "not ended") && !strings.Contains(err.Error(), "not begun") && !strings.Contains(err.Error(), "has no statements")) {
-		f.t.Fatalf("close %s: %v", tenant, err)
+		f.T.Fatalf("close %s: %v", tenant, err)
 	}
 }
 
@@ -391,8 +392,8 @@ type unitsOf struct{ payer, tenant string }
 
 // apart closes all that is due, previews what is not, and checks the books.
 func (f *forest) apart() {
-	t := f.t
-	due, err := f.s.CloseDue(asAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"})
+	t := f.T
+	due, err := f.s.CloseDue(servertest.AsAnn(t.Context()), &quotav1.CloseDueRequest{ForceReason: "a test"})
 	if err != nil || len(due.Refused) > 0 {
 		t.Fatalf("refused %v, %v", due.GetRefused(), err)
 	}
@@ -443,18 +444,18 @@ func (f *forest) apart() {
 		}
 	}
 	for _, id := range f.ids {
-		all, err := f.s.policy.Statements(t.Context(), id, 0, 1000)
+		all, err := f.Policy.Statements(t.Context(), id, 0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range all {
-			kept, err := f.s.policy.Statement(t.Context(), id, c.Period.Name)
+			kept, err := f.Policy.Statement(t.Context(), id, c.Period.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			take(kept.Document, true)
 		}
-		preview, err := f.s.PreviewStatement(asAnn(t.Context()), &quotav1.PreviewStatementRequest{Tenant: id})
+		preview, err := f.s.PreviewStatement(servertest.AsAnn(t.Context()), &quotav1.PreviewStatementRequest{Tenant: id})
 		switch {
 		case err == nil:
 			take(preview.Document, false)
@@ -464,7 +465,7 @@ func (f *forest) apart() {
 		case !strings.Contains(err.Error(), "has no statements"):
 			t.Errorf("preview of %s: %v", id, err)
 		}
-		credits, err := f.s.policy.Credits(t.Context(), id)
+		credits, err := f.Policy.Credits(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -491,7 +492,7 @@ func (f *forest) apart() {
 	for _, id := range f.ids {
 		ranges := held[id]
 		slices.SortFunc(ranges, func(a, b billing.Range) int { return cmp.Compare(a.From, b.From) })
-		if len(ranges) == 0 || ranges[0].From > policy.NextSlot(time.Unix(f.tenants[id].began, 0)) || ranges[len(ranges)-1].To < f.at.Unix() {
+		if len(ranges) == 0 || ranges[0].From > policy.NextSlot(time.Unix(f.tenants[id].began, 0)) || ranges[len(ranges)-1].To < f.At.Unix() {
 			t.Errorf("%s began at %d, and its plan was billed for %v", id, f.tenants[id].began, ranges)
 		}
 		for i := 1; i < len(ranges); i++ {
@@ -515,7 +516,7 @@ func (f *forest) whole(units map[unitsOf]int64, listed map[string]int64) {
 	for _, id := range f.ids {
 		before := f.booked(ledger.Query{Tenant: id, To: time.Unix(f.tenants[id].began, 0).Truncate(time.Hour), Except: []int64{f.shadow}})
 		if listed[id] > before {
-			f.t.Errorf("statements list %d units of before %s was made, and the ledger has %d", listed[id], id, before)
+			f.T.Errorf("statements list %d units of before %s was made, and the ledger has %d", listed[id], id, before)
 		}
 		sum += before
 	}
@@ -524,12 +525,12 @@ func (f *forest) whole(units map[unitsOf]int64, listed map[string]int64) {
 	}
 	all := f.booked(ledger.Query{})
 	if sum != all {
-		f.t.Errorf("the ledger has %d units; statements and what is stated to be on none come to %d", all, sum)
+		f.T.Errorf("the ledger has %d units; statements and what is stated to be on none come to %d", all, sum)
 	}
 	for _, u := range f.kept() {
 		all += u.units
 	}
 	if all != f.settled {
-		f.t.Errorf("%d units were sent and not taken back; the ledger and quarantine have %d", f.settled, all)
+		f.T.Errorf("%d units were sent and not taken back; the ledger and quarantine have %d", f.settled, all)
 	}
 }

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // closeDue closes what is due of all tenants, and returns what each statement comes to, by tenant and period.
 func (b *billed) closeDue() map[string]int64 {
-	b.t.Helper()
-	resp, err := b.s.CloseDue(asAnn(b.t.Context()), &quotav1.CloseDueRequest{})
+	b.T.Helper()
+	resp, err := b.s.CloseDue(servertest.AsAnn(b.T.Context()), &quotav1.CloseDueRequest{})
 	if err != nil || len(resp.Refused) > 0 {
-		b.t.Fatalf("refused %v, %v", resp.GetRefused(), err)
+		b.T.Fatalf("refused %v, %v", resp.GetRefused(), err)
 	}
 	all := make(map[string]int64)
 	for _, s := range resp.Closed {
@@ -36,28 +37,28 @@ tenants:
 
 // A payer that came after its member's usage: January is the member's own, though it is closed when the other pays already.
 // A member that leaves after statements were closed is on its payer's statement until then, and on its own from then on.
-func TestWhoPaysChanges(t *testing.T) { onEngines(t, testWhoPaysChanges) }
+func TestWhoPaysChanges(t *testing.T) { servertest.OnEngines(t, testWhoPaysChanges) }
 
-func testWhoPaysChanges(t *testing.T, on engine) {
+func testWhoPaysChanges(t *testing.T, on servertest.Engine) {
 	b := newBilledOn(t, on)
 	day := func(month time.Month, day int) time.Time { return time.Date(2027, month, day, 0, 0, 0, 0, time.UTC) }
 	apply := func(tenants ...string) {
 		t.Helper()
-		if err := b.applyText(alonePolicy + "  - {id: acme, plan: paid}\n" + strings.Join(tenants, "\n") + "\n"); err != nil {
+		if err := b.ApplyText(alonePolicy + "  - {id: acme, plan: paid}\n" + strings.Join(tenants, "\n") + "\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.at = day(1, 1)
+	b.At = day(1, 1)
 	apply("  - {id: shop, plan: paid}")
-	b.at = day(2, 11)
-	b.of("shop", day(1, 10), 2251) // 112.55, and 31.00: 143.55
-	b.of("shop", day(2, 2), 100)
+	b.At = day(2, 11)
+	b.Of("shop", day(1, 10), 2251) // 112.55, and 31.00: 143.55
+	b.Of("shop", day(2, 2), 100)
 	apply("  - {id: org, plan: paid}", "  - {id: shop, plan: paid, parent: org, billing: {pays: parent}}") // from the eleventh of February on
-	b.of("shop", day(2, 11).Add(-5*time.Minute), 10)
-	b.of("shop", day(2, 11), 1000)
+	b.Of("shop", day(2, 11).Add(-5*time.Minute), 10)
+	b.Of("shop", day(2, 11), 1000)
 
-	b.at = day(2, 20)
-	b.of("acme", day(2, 19), 0)
+	b.At = day(2, 20)
+	b.Of("acme", day(2, 19), 0)
 	got := b.closeDue()
 	if n := got["shop 2027-01"]; n != 14355 {
 		t.Errorf("January of the tenant that nobody else paid for yet: %d of %v, want 143.55", n, got)
@@ -66,9 +67,9 @@ func testWhoPaysChanges(t *testing.T, on engine) {
 		t.Errorf("a statement of a payer of before it paid for any: %v", got)
 	}
 
-	b.at = day(3, 5)
+	b.At = day(3, 5)
 	apply("  - {id: org, plan: paid}", "  - {id: shop, plan: paid, parent: org, billing: {pays: self, from: 2027-04-01}}") // from the next period on
-	b.of("shop", day(3, 4), 10)
+	b.Of("shop", day(3, 4), 10)
 	got = b.closeDue()
 	fee := int64(3100 * 10 / 28) // of ten days
 	if n, want := got["shop 2027-02"], fee+550; n != want {
@@ -79,7 +80,7 @@ func testWhoPaysChanges(t *testing.T, on engine) {
 		t.Errorf("February since then: %d, want %d", n, want)
 	}
 
-	list, err := b.admin().ListPayers(asAnn(t.Context()), &quotav1.ListPayersRequest{Tenant: "shop"})
+	list, err := b.admin().ListPayers(servertest.AsAnn(t.Context()), &quotav1.ListPayersRequest{Tenant: "shop"})
 	said := ""
 	for _, p := range list.GetPayers() {
 		said += fmt.Sprintf("%s %s %v, ", p.Payer, time.UnixMilli(p.FromMs).UTC().Format(time.DateOnly), p.Scheduled)
@@ -87,11 +88,11 @@ func testWhoPaysChanges(t *testing.T, on engine) {
 	if err != nil || said != "shop 1970-01-01 false, org 2027-02-11 false, shop 2027-04-01 true, " {
 		t.Errorf("who pays: %s, %v", said, err)
 	}
-	b.of("shop", day(1, 20), 20) // late, and January was its own
-	b.of("shop", day(2, 12), 40) // late, and was the other's
-	b.at = day(5, 2)
-	b.of("shop", day(4, 1), 200)
-	b.of("shop", day(3, 30), 60)
+	b.Of("shop", day(1, 20), 20) // late, and January was its own
+	b.Of("shop", day(2, 12), 40) // late, and was the other's
+	b.At = day(5, 2)
+	b.Of("shop", day(4, 1), 200)
+	b.Of("shop", day(3, 30), 60)
 	got = b.closeDue()
 	s := b.closed("org", "2027-03")
 	if n := sum(s, "shop", "2027-02"); n != 200 {
@@ -111,9 +112,9 @@ func testWhoPaysChanges(t *testing.T, on engine) {
 	}
 
 	// Late usage of a member that has left: it is on the next statement of who paid for it then.
-	b.of("shop", day(3, 20), 80)
-	b.at = day(6, 2)
-	b.of("shop", day(6, 1), 0)
+	b.Of("shop", day(3, 20), 80)
+	b.At = day(6, 2)
+	b.Of("shop", day(6, 1), 0)
 	b.closeDue()
 	if n := sum(b.closed("org", "2027-05"), "shop", "2027-03"); n != 400 {
 		t.Errorf("late usage of a member that has left: %d, want 4.00", n)
@@ -124,14 +125,14 @@ func testWhoPaysChanges(t *testing.T, on engine) {
 }
 
 func (b *billed) closed(tenant, period string) *billing.Statement {
-	b.t.Helper()
-	got, err := b.s.GetStatement(b.t.Context(), &quotav1.GetStatementRequest{Tenant: tenant, Period: period})
+	b.T.Helper()
+	got, err := b.s.GetStatement(b.T.Context(), &quotav1.GetStatementRequest{Tenant: tenant, Period: period})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	s, err := billing.Decode([]byte(got.Document), got.Digest)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return s
 }

@@ -10,57 +10,58 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // kept has a key, a revoked one, a voided credit and two statements, the second of which a credit pays for.
 func (b *billed) kept() {
-	t := b.t
+	t := b.T
 	t.Helper()
-	if err := b.applyText(strings.Replace(pricedPolicy, "plan: free}", "plan: paid}", 1)); err != nil {
+	if err := b.ApplyText(strings.Replace(servertest.PricedPolicy, "plan: free}", "plan: paid}", 1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"good", "gone"} {
-		if _, err := b.s.policy.CreateKey(t.Context(), "ann", policy.Key{ID: id, Role: policy.RoleViewer, Hash: sha256.Sum256([]byte(id))}); err != nil {
+		if _, err := b.Policy.CreateKey(t.Context(), "ann", policy.Key{ID: id, Role: policy.RoleViewer, Hash: sha256.Sum256([]byte(id))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.s.policy.RevokeKey(t.Context(), "ann", "gone"); err != nil {
+	if _, err := b.Policy.RevokeKey(t.Context(), "ann", "gone"); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"c", "void"} {
-		if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: id, Tenant: "acme", Amount: "50.00 USD"}); err != nil {
+		if _, err := b.s.GiveCredit(servertest.AsAnn(t.Context()), &quotav1.GiveCreditRequest{Id: id, Tenant: "acme", Amount: "50.00 USD"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.s.VoidCredit(asAnn(t.Context()), &quotav1.VoidCreditRequest{Id: "void", Reason: "r"}); err != nil {
+	if _, err := b.s.VoidCredit(servertest.AsAnn(t.Context()), &quotav1.VoidCreditRequest{Id: "void", Reason: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	for month := time.November; month <= time.December; month++ {
-		b.at = time.Date(2026, month, 1, 1, 0, 0, 0, time.UTC)
-		b.settle("gw", b.at.AddDate(0, 0, -9), 100, b.at)
+		b.At = time.Date(2026, month, 1, 1, 0, 0, 0, time.UTC)
+		b.Settle("gw", b.At.AddDate(0, 0, -9), 100, b.At)
 		if _, err := b.close("", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: b.at.Truncate(time.Hour).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1}}, "r")
+	c, err := ledger.NewCorrection(ledger.KindAdjust, "k", false, []ledger.Row{{Slot: b.At.Truncate(time.Hour).Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Admitted: 1}}, "r")
 	if err == nil {
-		_, err = b.s.books.Correct(t.Context(), "ann", c) // the ledger writes the audit log, too
+		_, err = b.Books.Correct(t.Context(), "ann", c) // the ledger writes the audit log, too
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.s.policy.SetSuspended(t.Context(), "ann", "acme", true); err != nil {
+	if _, err := b.Policy.SetSuspended(t.Context(), "ann", "acme", true); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // What servers keep beside usage is sound, on each engine.
 func TestRecordsAreSound(t *testing.T) {
-	onEngines(t, func(t *testing.T, on engine) {
+	servertest.OnEngines(t, func(t *testing.T, on servertest.Engine) {
 		b := newBilledOn(t, on)
 		b.kept()
-		if faults, more, err := b.s.books.VerifyRecords(t.Context()); err != nil || len(faults) > 0 || more > 0 {
+		if faults, more, err := b.Books.VerifyRecords(t.Context()); err != nil || len(faults) > 0 || more > 0 {
 			t.Errorf("got %v, %d, %v, want none", faults, more, err)
 		}
 	})
@@ -70,7 +71,7 @@ func TestRecordsAreSound(t *testing.T) {
 func TestRecordsThatWereTamperedWith(t *testing.T) {
 	b := newBilled(t)
 	b.kept()
-	db := b.store.(*sqliteledger.Store).DB()
+	db := b.Ledger.(*sqliteledger.Store).DB()
 	exec := func(statement string) {
 		t.Helper()
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
@@ -123,7 +124,7 @@ func TestRecordsThatWereTamperedWith(t *testing.T) {
 		exec("CREATE TABLE saved AS SELECT * FROM " + table)
 		exec("PRAGMA foreign_keys = OFF")
 		exec(c.statement)
-		faults, _, err := b.s.books.VerifyRecords(t.Context())
+		faults, _, err := b.Books.VerifyRecords(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +139,7 @@ func TestRecordsThatWereTamperedWith(t *testing.T) {
 		exec("INSERT INTO " + table + " SELECT * FROM saved")
 		exec("DROP TABLE saved")
 	}
-	if faults, _, err := b.s.books.VerifyRecords(t.Context()); err != nil || len(faults) > 0 {
+	if faults, _, err := b.Books.VerifyRecords(t.Context()); err != nil || len(faults) > 0 {
 		t.Errorf("put back: got %v, %v, want none", faults, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -23,10 +24,24 @@ const stepTimeout = 2 * time.Second
 // the buckets that one key can fill the lease store with.
 var renewBudget = authn.Allowance{Burst: 250_000, Rate: 50_000, What: "renewals and tenants"}
 
+// Policy is what is in force: see view.View.
+type Policy interface {
+	Current() *view.InForce
+	// Tenants resolves tenants in the order of their ids.
+	Tenants(ctx context.Context, ids []string) []view.Resolved
+	// Wake asks for a look at the store before the next is due, Look waits for one.
+	Wake()
+	Look(ctx context.Context) error
+	// News returns what a stream has not been sent yet, and what is closed when there is more.
+	News(at *view.Cursor) ([]*quotav1.WatchResponse, <-chan struct{}, error)
+	// UnknownPolicy says why nothing can be answered before a policy is known.
+	UnknownPolicy() error
+}
+
 // leaseService is what agents call.
 type leaseService struct {
 	quotav1.UnimplementedLeaseServiceServer
-	view     *view
+	view     Policy
 	leases   lease.Store
 	ledger   ledger.Store
 	judge    *Judge // nil where the ledger accepts all
@@ -51,12 +66,12 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 	if err := s.renewing.Take(authn.PrincipalOf(ctx), req.Agent, len(req.Renewals)+len(req.Tenants)); err != nil {
 		return nil, err
 	}
-	now := s.view.current()
-	if now.rules == nil {
-		return nil, s.view.unknownPolicy()
+	now := s.view.Current()
+	if now.Rules == nil {
+		return nil, s.view.UnknownPolicy()
 	}
-	if req.PolicyVersion > now.version() {
-		s.view.wake() // another server told the agent first
+	if req.PolicyVersion > now.Version() {
+		s.view.Wake() // another server told the agent first
 	}
 	wrong := wrongRenewals(req)
 	asked, wrong := s.narrow(ctx, now, req, wrong)
@@ -64,7 +79,7 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 	resp := &quotav1.RenewResponse{
 		Grants:        make([]*quotav1.Grant, len(req.Renewals)),
 		Tenants:       make([]*quotav1.Tenant, len(req.Tenants)),
-		PolicyVersion: now.version(),
+		PolicyVersion: now.Version(),
 	}
 	for i, id := range req.Tenants {
 		if id == "" || asked != nil && asked[i] == authn.Undecided {
@@ -76,11 +91,11 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 			continue
 		}
 		r := who.of(id)
-		if r.err != nil {
+		if r.Err != nil {
 			resp.Tenants[i] = &quotav1.Tenant{} // without an id: not known now, ask again
 			continue
 		}
-		resp.Tenants[i] = wire.TenantToProto(r.tenant)
+		resp.Tenants[i] = wire.TenantToProto(r.Tenant)
 	}
 	by := authn.PrincipalOf(ctx)
 	noted := s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.Key()})
@@ -94,7 +109,7 @@ func (s *leaseService) Renew(ctx context.Context, req *quotav1.RenewRequest) (*q
 func mayUse(req *quotav1.RenewRequest, who *tenantsByID) []string {
 	tenants := make([]string, 0, len(who.places)+1)
 	for id, at := range who.places {
-		if r := &who.all[at]; r.err == nil && len(r.rules) > 0 {
+		if r := &who.all[at]; r.Err == nil && len(r.Rules) > 0 {
 			tenants = append(tenants, id)
 		}
 	}
@@ -143,21 +158,21 @@ func (s *leaseService) tenantsOf(ctx context.Context, req *quotav1.RenewRequest,
 			ask(r.Tenant)
 		}
 	}
-	who.all = s.view.tenants(ctx, ids)
+	who.all = s.view.Tenants(ctx, ids)
 	return who
 }
 
 // tenantsByID are the tenants that a call names. They are large, and stay where they are.
 type tenantsByID struct {
 	places map[string]int
-	all    []resolved
+	all    []view.Resolved
 }
 
 // of returns a tenant that the call names.
-func (t *tenantsByID) of(id string) *resolved { return &t.all[t.places[id]] }
+func (t *tenantsByID) of(id string) *view.Resolved { return &t.all[t.places[id]] }
 
 // grant fills in the grants.
-func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *inForce, who *tenantsByID, wrong map[int]error, resp *quotav1.RenewResponse) {
+func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now *view.InForce, who *tenantsByID, wrong map[int]error, resp *quotav1.RenewResponse) {
 	holder := holderName(req.Agent, req.Epoch)
 	at := s.now()
 	renewals := make([]lease.Renewal, 0, len(req.Renewals))
@@ -166,7 +181,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 	for i, r := range req.Renewals {
 		if err := wrong[i]; err != nil {
 			label := "INVALID"
-			switch resp.Grants[i] = wire.RefusedToProto(r, err, now.version()); {
+			switch resp.Grants[i] = wire.RefusedToProto(r, err, now.Version()); {
 			case errors.Is(err, fault.ErrUnavailable):
 				resp.Grants[i].Status, resp.Grants[i].Reason, label = quotav1.Grant_STATUS_UNAVAILABLE, "", quotav1.Grant_STATUS_UNAVAILABLE.String()
 			case errors.Is(err, fault.ErrDenied):
@@ -176,11 +191,11 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			continue
 		}
 		rule, status := find(now, who, r)
-		if status == quotav1.Grant_STATUS_UNKNOWN && req.PolicyVersion > now.version() {
+		if status == quotav1.Grant_STATUS_UNKNOWN && req.PolicyVersion > now.Version() {
 			status = quotav1.Grant_STATUS_UNAVAILABLE // it may be known under the agent's newer version
 		}
 		if rule == nil {
-			resp.Grants[i] = &quotav1.Grant{Status: status, Number: r.Number, PolicyVersion: now.version()}
+			resp.Grants[i] = &quotav1.Grant{Status: status, Number: r.Number, PolicyVersion: now.Version()}
 			s.metrics.renewals.WithLabelValues("", status.String()).Inc()
 			continue
 		}
@@ -223,7 +238,7 @@ func (s *leaseService) grant(ctx context.Context, req *quotav1.RenewRequest, now
 			}
 		}
 		g := &grants[j]
-		wire.WriteGrant(g, a, now.version())
+		wire.WriteGrant(g, a, now.Version())
 		resp.Grants[i] = g
 		if of := (limitKind{req.Renewals[i].Limit, kindOf(req.Renewals[i])}); counts == nil || of != kind {
 			counts, kind = s.metrics.limits.of(of.limit, of.kind), of
@@ -268,7 +283,7 @@ func (s *leaseService) consult(ctx context.Context, req *quotav1.RenewRequest, i
 }
 
 // find returns the rule that a renewal is of. Without one, the status says why.
-func find(now *inForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
+func find(now *view.InForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
 	rules, status := rulesOf(now, who, r)
 	for _, rule := range rules {
 		if rule.Limit.Name != r.Limit {
@@ -286,10 +301,10 @@ func find(now *inForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quot
 }
 
 // rulesOf returns the rules that the renewal's is one of, and what to say when it is not.
-func rulesOf(now *inForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
-	rules := now.rules
+func rulesOf(now *view.InForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
+	rules := now.Rules
 	if r.Shadow {
-		rules = now.shadow
+		rules = now.Shadow
 	}
 	switch {
 	case rules == nil:
@@ -298,12 +313,12 @@ func rulesOf(now *inForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule,
 		return rules.Top(), quotav1.Grant_STATUS_UNKNOWN
 	}
 	switch t := who.of(r.Tenant); {
-	case t.err != nil:
+	case t.Err != nil:
 		return nil, quotav1.Grant_STATUS_UNAVAILABLE
 	case r.Shadow:
-		held, _ := rules.Tenant(t.tenant) // without a plan there, none
+		held, _ := rules.Tenant(t.Tenant) // without a plan there, none
 		return held, quotav1.Grant_STATUS_UNKNOWN
 	default:
-		return t.rules, quotav1.Grant_STATUS_UNKNOWN
+		return t.Rules, quotav1.Grant_STATUS_UNKNOWN
 	}
 }

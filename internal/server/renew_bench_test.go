@@ -13,11 +13,23 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/servertest"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // known is a policy store of tenants that are all of one plan.
 type known struct{ policy.Store }
+
+func (known) Heads(context.Context) (policy.Heads, error) { return policy.Heads{Version: 1}, nil }
+
+func (known) Keys(context.Context, string, int, bool) ([]policy.Key, error) { return nil, nil }
+
+func (known) Switches(context.Context) (limit.Switches, error) { return limit.Switches{}, nil }
+
+func (known) Version(context.Context, int64) (policy.Version, error) {
+	return policy.Version{Number: 1, Text: "plans: {p: {limits: [{name: requests, rate: 1000/s, burst: 1000}, {name: per-user, by: [user], rate: 1000/s, burst: 1000}]}}"}, nil
+}
 
 func (known) Tenants(_ context.Context, ids []string) ([]limit.Tenant, error) {
 	tenants := make([]limit.Tenant, len(ids))
@@ -31,20 +43,17 @@ func (known) Tenants(_ context.Context, ids []string) ([]limit.Tenant, error) {
 // in process: what the server itself costs. ns/bucket and allocs/bucket are per renewal.
 func BenchmarkRenew(b *testing.B) {
 	const buckets = 1000
-	rate := limit.Rate{Units: 1000, Per: time.Second}
-	rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{
-		{Name: "requests", Algorithm: limit.TokenBucket, Rate: rate, Burst: 1000, EpsilonPPM: limit.DefaultEpsilonPPM},
-		{Name: "per-user", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: rate, Burst: 1000, EpsilonPPM: limit.DefaultEpsilonPPM},
-	}}}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	m, err := newMetrics(prometheus.NewRegistry())
 	if err != nil {
 		b.Fatal(err)
 	}
-	v := newView(known{}, nil, slog.New(slog.DiscardHandler), m)
-	v.now = &inForce{rules: rules}
+	v, err := view.New(known{}, servertest.Nobody{}, time.Now, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := v.Look(b.Context()); err != nil {
+		b.Fatal(err)
+	}
 	s := &leaseService{view: v, leases: memstore.New(), metrics: m, holders: newHolders(&holdLedger{}, m), now: time.Now}
 	ctx := authn.WithPrincipal(context.Background(), authn.Principal{Open: true})
 	req := &quotav1.RenewRequest{Agent: "gateway-1", Epoch: 1, PolicyVersion: 1}

@@ -21,10 +21,13 @@ import (
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/switches"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -67,7 +70,7 @@ type Config struct {
 	Judge *Judge
 
 	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
-	Board Board
+	Board switches.Board
 	// SwitchFile is a file of switches that override those set, for this server's agents; empty for none.
 	SwitchFile string
 	// PolicyFile returns the policy file that rules on this server and says something else than the document; empty for
@@ -125,8 +128,8 @@ type Server struct {
 	config   Config
 	log      *slog.Logger
 	keys     *authn.Keyring
-	view     *view
-	switches *switchboard
+	view     *view.View
+	switches *switches.Switchboard
 	ready    *readiness
 	health   *health.Server
 	grpc     *grpc.Server
@@ -181,11 +184,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: metrics: %w", err)
 	}
-	s.view = newView(c.Policy, s.keys, c.Log, m)
+	if s.view, err = view.New(c.Policy, s.keys, c.Now, c.Log, c.Registerer); err != nil {
+		return nil, fmt.Errorf("server: metrics: %w", err)
+	}
 	s.keys.Follow(s.view)
-	s.view.clock, s.view.replaced = c.Now, c.Forget
-	s.switches = newSwitchboard(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
-	s.view.learned = s.switches.fromStore
+	s.switches = switches.New(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
+	s.view.Tell(view.Hooks{Switches: s.switches.FromStore, Replaced: c.Forget, Rules: func(rules, tried *limit.Rules) { m.limits.follow(rules, tried) }})
 	s.figures = newFigures(c.Ledger, c.Policy, m)
 	s.holders = newHolders(c.Ledger, m)
 	s.health = health.NewServer()
@@ -337,8 +341,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var running sync.WaitGroup
 	failed := make(chan error, 2)
-	running.Go(func() { _ = s.view.run(background) })
-	running.Go(func() { _ = s.switches.run(background) })
+	running.Go(func() { _ = s.view.Run(background) })
+	running.Go(func() { _ = s.switches.Run(background) })
 	running.Go(func() { _ = s.ready.run(background) })
 	running.Go(func() { _ = s.folder.Run(background) })
 	if s.tally != nil {
@@ -355,7 +359,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { s.figures.run(background) })
 	running.Go(func() { s.holders.run(background) })
 	if l, ok := s.config.Leases.(watchedLeases); ok {
-		running.Go(func() { _ = l.Run(background, s.forgot, s.view.forgotBefore) })
+		running.Go(func() { _ = l.Run(background, s.forgot, s.view.ForgotBefore) })
 	}
 	running.Go(func() {
 		if err := s.grpc.Serve(s.config.GRPC); err != nil {
@@ -404,8 +408,8 @@ func (s *Server) serveHTTP() error {
 // answer its first call, and refuses to let in everybody by mistake. A store that
 // is away is no error: it is looked for until it is there.
 func (s *Server) first(ctx context.Context) error {
-	s.switches.round(ctx) // before the first agent is told anything
-	if err := s.view.look(ctx); err != nil && ctx.Err() == nil {
+	s.switches.Round(ctx) // before the first agent is told anything
+	if err := s.view.Look(ctx); err != nil && ctx.Err() == nil {
 		s.log.Warn("starting without the policy store; nobody is let in before the keys are read", "error", err)
 	}
 	switch {
@@ -478,7 +482,7 @@ func (s *Server) parts() []part {
 
 // policyCheck is why the policy cannot be served, or nobody be let in.
 func (s *Server) policyCheck(ctx context.Context) error {
-	if err := s.view.check(ctx); err != nil {
+	if err := s.view.Check(ctx); err != nil {
 		return err
 	}
 	if s.keys.Keyless() && !s.keys.Open() {
@@ -502,7 +506,7 @@ func (s *Server) announce(string, bool) {
 		s.health.SetServingStatus(service, status)
 	}
 	set("", len(bad) == 0)
-	set(quotav1.LeaseService_ServiceDesc.ServiceName, !bad["leases"] && s.view.current().rules != nil)
+	set(quotav1.LeaseService_ServiceDesc.ServiceName, !bad["leases"] && s.view.Current().Rules != nil)
 	set(quotav1.AdminService_ServiceDesc.ServiceName, !bad["policy"])
 	set(quotav1.UsageService_ServiceDesc.ServiceName, !bad["ledger"])
 }

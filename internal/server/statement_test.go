@@ -1,150 +1,60 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/ledger/pgledger"
-	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
-	"github.com/f4ee788f/quota/internal/policy/sqlstore"
-	"github.com/f4ee788f/quota/internal/server/authn"
-	"github.com/f4ee788f/quota/internal/testenv"
-	"github.com/f4ee788f/quota/migrations"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// billed is a statement service over an embedded ledger, at a time of its own.
+// billed is a statement service over stores.
 type billed struct {
-	t     *testing.T
-	s     *statementService
-	at    time.Time
-	store ledger.Store
-	seq   map[string]int64
-	total map[string]int64
-	plan  string // that settle says its units were admitted under
-}
-
-const pricedPolicy = `plans:
-  free: {limits: [{name: requests, rate: 100/hour, meter: requests}]}
-  paid:
-    limits: [{name: requests, rate: 1000/hour, meter: requests}]
-    price: {monthly: 31.00 USD, meters: {requests: {tiers: [{up_to: 1000, unit: 0.05}, {unit: 0.01}]}}}
-tenants: [{id: acme, plan: free}]
-`
-
-// engine opens an empty ledger, with a policy store beside it.
-type engine func(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store)
-
-func onSQLite(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
-	t.Helper()
-	l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l, l.Books(), sqlstore.New(l.DB(), sqlstore.SQLite, now)
-}
-
-func onPostgres(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
-	t.Helper()
-	pg := testenv.Postgres(t)
-	if err := migrations.Postgres(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
-	l, err := pgledger.Open(t.Context(), pg.AppURL(), ledger.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	db := stdlib.OpenDBFromPool(l.Pool())
-	t.Cleanup(func() { db.Close() })
-	return l, l.Books(), sqlstore.New(db, sqlstore.Postgres, now)
-}
-
-// onEngines runs a test on each engine.
-func onEngines(t *testing.T, test func(t *testing.T, on engine)) {
-	t.Run("SQLite", func(t *testing.T) { test(t, onSQLite) })
-	t.Run("Postgres", func(t *testing.T) { test(t, onPostgres) })
+	*servertest.Stores
+	s *statementService
 }
 
 func newBilled(t *testing.T) *billed {
 	t.Helper()
-	return newBilledOn(t, onSQLite)
+	return newBilledOn(t, servertest.OnSQLite)
 }
 
-func newBilledOn(t *testing.T, on engine) *billed {
+func newBilledOn(t *testing.T, on servertest.Engine) *billed {
 	t.Helper()
-	b := &billed{t: t, at: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), seq: map[string]int64{}, total: map[string]int64{}}
-	now := func() time.Time { return b.at }
-	l, books, store := on(t, now)
-	doc, err := policy.Parse("quota.yaml", []byte(pricedPolicy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Apply(t.Context(), "ann", doc, 0, false); err != nil {
-		t.Fatal(err)
-	}
-	b.store = l
-	b.s = &statementService{books: books, policy: store, prices: newPrices(store), now: now}
+	b := &billed{Stores: servertest.NewStores(t, on)}
+	b.s = &statementService{books: b.Books, policy: b.Policy, prices: newPrices(b.Policy), now: b.Now}
 	return b
 }
 
-// settle has an agent report units of acme in the slot that begins at a time, and folds.
-func (b *billed) settle(agent string, slot time.Time, units int64, through time.Time) {
-	b.t.Helper()
-	b.seq[agent]++
-	var rows []ledger.Row
-	if units > 0 {
-		rows = []ledger.Row{{Slot: slot.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 1, Plan: b.plan, Admitted: units}}
-	}
-	r := ledger.NewReport(agent, 1, b.seq[agent], b.total[agent], rows, through.UnixMilli(), false)
-	b.total[agent] = r.After
-	receipts, err := b.store.Settle(b.t.Context(), []ledger.Report{r})
-	if err != nil || receipts[0].Status != ledger.Settled {
-		b.t.Fatalf("settle: %+v, %v", receipts, err)
-	}
-	if _, _, err := b.store.Fold(b.t.Context(), b.at); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *billed) close(period, reason string) (*quotav1.Statement, error) {
-	return b.s.CloseStatement(asAnn(b.t.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
-}
-
-func asAnn(ctx context.Context) context.Context {
-	return authn.WithPrincipal(ctx, authn.Principal{Name: "ann"})
+	return b.s.CloseStatement(servertest.AsAnn(b.T.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
 }
 
 // refused wants an error that says why, and no further statement.
 func (b *billed) refused(what string, err error, says string) {
-	b.t.Helper()
+	b.T.Helper()
 	if !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), says) {
-		b.t.Errorf("%s: %v, want a refusal that says %q", what, err, says)
+		b.T.Errorf("%s: %v, want a refusal that says %q", what, err, says)
 	}
 }
 
 // A quarter of a tenant: it changes its plan, an agent lags, units come late.
 func TestStatements(t *testing.T) {
 	b := newBilled(t)
-	b.settle("gw-1", b.at, 500, b.at)
-	b.at = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
-	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+	b.Settle("gw-1", b.At, 500, b.At)
+	b.At = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
+	if _, err := b.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 		t.Fatal(err)
 	}
-	b.at = b.at.Add(36 * time.Hour)
-	b.settle("gw-1", b.at, 900, b.at)
+	b.At = b.At.Add(36 * time.Hour)
+	b.Settle("gw-1", b.At, 900, b.At)
 
 	preview := func(period string) (*quotav1.Statement, error) {
 		return b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: period})
@@ -160,8 +70,8 @@ func TestStatements(t *testing.T) {
 	_, err = b.close("2026-09", "")
 	b.refused("a period before the tenant", err, "period 2026-10 is closed next")
 
-	b.at = october.Add(time.Hour)
-	b.settle("gw-2", october.Add(-2*time.Hour), 50, october.Add(-time.Hour))
+	b.At = october.Add(time.Hour)
+	b.Settle("gw-2", october.Add(-2*time.Hour), 50, october.Add(-time.Hour))
 	_, err = b.close("", "")
 	b.refused("while an agent lags", err, "it is through 2026-10-31T23:00:00Z, held back by gw-2")
 	if list, err := b.s.ListStatements(t.Context(), &quotav1.ListStatementsRequest{Tenant: "acme"}); err != nil || len(list.Statements) != 0 {
@@ -170,13 +80,13 @@ func TestStatements(t *testing.T) {
 	_, err = b.close("2026-11", "they are gone")
 	b.refused("a period that has not ended, with a reason", err, "has not ended")
 	first, err := b.close("", "gw-2 is gone")
-	if err != nil || first.Number != 1 || first.Forced != "gw-2 is gone" || first.ClosedBy != "ann" || first.Totals[0].Text != "68.50 USD" || first.ClosedMs != b.at.UnixMilli() {
+	if err != nil || first.Number != 1 || first.Forced != "gw-2 is gone" || first.ClosedBy != "ann" || first.Totals[0].Text != "68.50 USD" || first.ClosedMs != b.At.UnixMilli() {
 		t.Fatalf("close by force: %v, %v", first, err)
 	}
 
 	// gw-2 was not gone: 100 units more come late, of which 50 are above the first tier.
-	b.at = b.at.Add(24 * time.Hour)
-	b.settle("gw-2", october.Add(-time.Hour), 100, b.at)
+	b.At = b.At.Add(24 * time.Hour)
+	b.Settle("gw-2", october.Add(-time.Hour), 100, b.At)
 	again, err := b.close("2026-10", "")
 	if err != nil || again.Digest != first.Digest || again.Document != first.Document || again.ClosedMs != first.ClosedMs {
 		t.Errorf("closed again: %v, %v, want the same", again, err)
@@ -184,9 +94,9 @@ func TestStatements(t *testing.T) {
 	if _, err := preview("2026-10"); !errors.Is(err, fault.ErrExists) {
 		t.Errorf("preview of a closed period: %v, want %v", err, fault.ErrExists)
 	}
-	b.settle("gw-2", b.at, 10, b.at)
-	b.at = time.Date(2026, 12, 1, 0, 30, 0, 0, time.UTC)
-	b.settle("gw-3", b.at, 0, b.at)
+	b.Settle("gw-2", b.At, 10, b.At)
+	b.At = time.Date(2026, 12, 1, 0, 30, 0, 0, time.UTC)
+	b.Settle("gw-3", b.At, 0, b.At)
 	december, err := preview("")
 	if err != nil || december.Period != "2026-12" || strings.Contains(december.Document, `"period":"2026-10"`) {
 		t.Errorf("a preview that is not the next statement: %v, %v, want no adjustments", december, err)
@@ -210,8 +120,8 @@ func TestStatements(t *testing.T) {
 		t.Errorf("the second has, since %d, at %s:\n%swant\n%s", s.Since, second.Totals[0].Text, got, want)
 	}
 	// What was adjusted is not adjusted again.
-	b.at = time.Date(2027, 1, 1, 1, 0, 0, 0, time.UTC)
-	b.settle("gw-3", b.at, 0, b.at)
+	b.At = time.Date(2027, 1, 1, 1, 0, 0, 0, time.UTC)
+	b.Settle("gw-3", b.At, 0, b.At)
 	third, err := b.close("", "")
 	if err != nil || third.Totals[0].Text != "31.00 USD" {
 		t.Errorf("the third: %v, %v, want the fee alone", third, err)
@@ -229,28 +139,28 @@ func TestStatements(t *testing.T) {
 // same ledger at the same block, on either engine and however often, gets the same bytes, which a preview has as well.
 func TestACloseAtOneBlockIsTheSame(t *testing.T) {
 	digests := map[string]string{}
-	for name, on := range map[string]engine{"SQLite": onSQLite, "SQLite anew": onSQLite, "Postgres": onPostgres} {
+	for name, on := range map[string]servertest.Engine{"SQLite": servertest.OnSQLite, "SQLite anew": servertest.OnSQLite, "Postgres": servertest.OnPostgres} {
 		t.Run(name, func(t *testing.T) {
 			b := newBilledOn(t, on)
-			b.settle("gw-1", b.at, 500, b.at)
-			b.at = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
-			if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+			b.Settle("gw-1", b.At, 500, b.At)
+			b.At = time.Date(2026, 10, 11, 0, 0, 0, 0, time.UTC)
+			if _, err := b.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.s.GiveCredit(asAnn(t.Context()), &quotav1.GiveCreditRequest{Id: "welcome", Tenant: "acme", Amount: "20.00 USD"}); err != nil {
+			if _, err := b.s.GiveCredit(servertest.AsAnn(t.Context()), &quotav1.GiveCreditRequest{Id: "welcome", Tenant: "acme", Amount: "20.00 USD"}); err != nil {
 				t.Fatal(err)
 			}
-			b.at = b.at.Add(36 * time.Hour)
-			b.settle("gw-1", b.at, 900, b.at)
-			b.settle("gw-2", b.at.Add(-time.Hour), 333, b.at)
-			b.at = time.Date(2026, 11, 1, 1, 0, 0, 0, time.UTC)
-			b.settle("gw-1", b.at, 7, b.at)
-			b.settle("gw-2", b.at, 0, b.at)
+			b.At = b.At.Add(36 * time.Hour)
+			b.Settle("gw-1", b.At, 900, b.At)
+			b.Settle("gw-2", b.At.Add(-time.Hour), 333, b.At)
+			b.At = time.Date(2026, 11, 1, 1, 0, 0, 0, time.UTC)
+			b.Settle("gw-1", b.At, 7, b.At)
+			b.Settle("gw-2", b.At, 0, b.At)
 			first, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-10"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.at = b.at.Add(time.Hour) // at another time, at the same block
+			b.At = b.At.Add(time.Hour) // at another time, at the same block
 			for range 2 {
 				closed, err := b.close("2026-10", "")
 				if err != nil || closed.Digest != first.Digest || closed.Document != first.Document || closed.Height != first.Height {
@@ -268,18 +178,18 @@ func TestACloseAtOneBlockIsTheSame(t *testing.T) {
 // What a shadow policy counted beside the one in force is on no statement.
 func TestStatementsLeaveShadowsOut(t *testing.T) {
 	b := newBilled(t)
-	doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(pricedPolicy, "1000/hour", "5/hour")))
+	doc, err := policy.Parse("next.yaml", []byte(strings.ReplaceAll(servertest.PricedPolicy, "1000/hour", "5/hour")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := b.s.policy.SetShadow(t.Context(), "ann", doc, false); err != nil || a.Version != 2 {
+	if a, err := b.Policy.SetShadow(t.Context(), "ann", doc, false); err != nil || a.Version != 2 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	rows := []ledger.Row{{Slot: b.at.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 2, Admitted: 7}}
-	if _, err := b.store.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw", 1, 1, 0, rows, b.at.UnixMilli(), false)}); err != nil {
+	rows := []ledger.Row{{Slot: b.At.Unix(), Tenant: "acme", Limit: "requests", Meter: "requests", Version: 2, Admitted: 7}}
+	if _, err := b.Ledger.Settle(t.Context(), []ledger.Report{ledger.NewReport("gw", 1, 1, 0, rows, b.At.UnixMilli(), false)}); err != nil {
 		t.Fatal(err)
 	}
-	b.settle("gw-1", b.at, 5, b.at)
+	b.Settle("gw-1", b.At, 5, b.At)
 	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
 	if err != nil || !strings.Contains(p.Document, `"admitted":5`) || strings.Contains(p.Document, `"admitted":12`) || strings.Contains(p.Document, `"admitted":7`) {
 		t.Errorf("%v, %v, want 5 units", p, err)
@@ -294,14 +204,14 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 		"after they turned":       time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC),
 	} {
 		b := newBilled(t)
-		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.at.Unix(), To: to.Unix()}, Plans: 1}
-		if _, err := b.s.policy.CloseStatement(t.Context(), "ann", last, nil); err != nil {
+		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.At.Unix(), To: to.Unix()}, Plans: 1}
+		if _, err := b.Policy.CloseStatement(t.Context(), "ann", last, nil); err != nil {
 			t.Fatal(err)
 		}
-		b.at = to.Add(time.Hour) // a month later its slot would be too old to be settled
-		b.settle("gw", to, 5, b.at)
-		b.at = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
-		b.settle("gw", b.at, 0, b.at)
+		b.At = to.Add(time.Hour) // a month later its slot would be too old to be settled
+		b.Settle("gw", to, 5, b.At)
+		b.At = time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC)
+		b.Settle("gw", b.At, 0, b.At)
 		got, err := b.close("", "")
 		if err != nil || got.Period != "2026-11" || got.FromMs != to.UnixMilli() || got.ToMs != time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
 			t.Errorf("%s: %v, %v, want 2026-11 from %s", what, got, err, to)
@@ -316,19 +226,19 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 // A period is closed before anything was ever folded: what comes of it later is on the next statement all the same.
 func TestLateUsageAfterAStatementOfNoBlock(t *testing.T) {
 	b := newBilled(t)
-	if _, err := b.s.policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
+	if _, err := b.Policy.SetTenantPlan(t.Context(), "ann", "acme", "paid"); err != nil {
 		t.Fatal(err)
 	}
-	october := b.at.AddDate(0, 0, 3)
-	b.at = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("idle", october, 0, b.at) // a sign of life, and no usage: no block is made of it
+	october := b.At.AddDate(0, 0, 3)
+	b.At = time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("idle", october, 0, b.At) // a sign of life, and no usage: no block is made of it
 	if s, err := b.close("2026-10", ""); err != nil || s.Height != 0 || s.Forced != "" {
 		t.Fatalf("closed without a block: %v, %v", s, err)
 	}
-	b.settle("gw", october, 5000, b.at)
-	b.at = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
-	b.settle("gw", b.at.AddDate(0, 0, -20), 7, b.at)
-	b.settle("idle", october, 0, b.at)
+	b.Settle("gw", october, 5000, b.At)
+	b.At = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
+	b.Settle("gw", b.At.AddDate(0, 0, -20), 7, b.At)
+	b.Settle("idle", october, 0, b.At)
 	s, err := b.close("2026-11", "")
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/wire"
-	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -124,37 +123,6 @@ func (kept) Standing(context.Context, []ledger.Epoch) (ledger.Standing, error) {
 	return ledger.Standing{}, nil
 }
 
-// An agent's last account is written before its last report is acknowledged: the server may be killed right after, and
-// nobody would ever say it again.
-func TestTheLastAccountIsWrittenAtOnce(t *testing.T) {
-	w := &written{}
-	tally, err := newTally(w, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := newMetrics(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &leaseService{ledger: kept{}, tally: tally, metrics: m, name: &ledgerName{ledger: kept{}}}
-	for _, closed := range []bool{false, true} {
-		number := int64(1)
-		if closed {
-			number = 2
-		}
-		r := ledger.NewReport("a", 1, number, 0, nil, 1, closed)
-		if _, err := s.Settle(authn.WithPrincipal(t.Context(), authn.Principal{Open: true}), &quotav1.SettleRequest{
-			Reports:  []*quotav1.Report{wire.ReportToProto(r)},
-			Accounts: &quotav1.LeaseAccounts{Agent: "a", Epoch: 1, Number: number, Limits: []*quotav1.LeaseAccount{{Limit: "requests", Spent: 7}}},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if got := w.said.Spent; closed != (got == 7) {
-			t.Errorf("closed %t: %d units are written", closed, got)
-		}
-	}
-}
-
 // What the ledger refuses for what it holds would be refused for ever: it is left out, counted, and keeps nobody
 // else's accounts from being written.
 func TestTallyLeavesOutWhatIsRefused(t *testing.T) {
@@ -179,7 +147,7 @@ func TestTallyLeavesOutWhatIsRefused(t *testing.T) {
 	if w.sum.Returned != 8 {
 		t.Errorf("got %d units written, want the 8 that came after", w.sum.Returned)
 	}
-	if got := gathered(t, registry, "quota_server_refused_accounts_total")[""]; got != 2 {
+	if got := servertest.Gathered(t, registry, "quota_server_refused_accounts_total")[""]; got != 2 {
 		t.Errorf("counted: got %v accounts, want 2", got)
 	}
 }
@@ -223,7 +191,7 @@ func TestTallyIsBounded(t *testing.T) {
 	if n := len(tally.noted); n != maxTally {
 		t.Errorf("got %d accounts, want %d", n, maxTally)
 	}
-	if got := gathered(t, registry, "quota_server_unrecorded_renewals_total")[""]; got != 3 {
+	if got := servertest.Gathered(t, registry, "quota_server_unrecorded_renewals_total")[""]; got != 3 {
 		t.Errorf("left out: got %v, want 3", got)
 	}
 }

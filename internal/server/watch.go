@@ -6,18 +6,13 @@ import (
 	"slices"
 	"sync"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/f4ee788f/quota/internal/core/fault"
-	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
+	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
-
-// watchBytes is the size at which changed tenants go into a further message.
-const watchBytes = 1 << 20
 
 const (
 	// maxWatches bounds an agent's streams: one, and what is left of those before it.
@@ -77,17 +72,6 @@ func (w *watches) begin(ctx context.Context, agent string) (_ context.Context, e
 	}, nil
 }
 
-// cursor is what a stream has been sent.
-type cursor struct {
-	started  bool
-	turn     int64 // of inForce
-	version  int64 // of the policy
-	shadow   int64 // version
-	switches int64 // inForce.switched
-	forgot   int64
-	tenants  int64 // change number
-}
-
 // Watch sends what is in force, then every change. A stream has no queue: it
 // remembers what it was sent and takes what is newer from the view, so that a
 // slow one costs nothing but is told, when it is too far behind, to ask again for
@@ -97,10 +81,10 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 	if err := authn.SpeaksFor(ctx, req.Agent); err != nil {
 		return err
 	}
-	if req.PolicyVersion > s.view.current().version() || req.TenantChange > s.view.current().heads.Tenants {
+	if req.PolicyVersion > s.view.Current().Version() || req.TenantChange > s.view.Current().Heads.Tenants {
 		// Another server told the agent first. When the store does not answer, what
 		// is in memory is the best there is.
-		_ = s.view.look(ctx)
+		_ = s.view.Look(ctx)
 	}
 	ctx, end, err := s.watches.begin(ctx, req.Agent)
 	if err != nil {
@@ -111,9 +95,9 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 	scope := authn.PrincipalOf(ctx).Scope
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
-	at := cursor{tenants: req.TenantChange}
+	at := view.Cursor{Tenants: req.TenantChange}
 	for {
-		messages, changed, err := s.view.news(&at)
+		messages, changed, err := s.view.News(&at)
 		if err != nil {
 			return err
 		}
@@ -131,79 +115,4 @@ func (s *leaseService) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseServ
 			return rpc.ErrStopping
 		}
 	}
-}
-
-// news returns what a stream has not been sent yet, and when to look again.
-func (v *view) news(at *cursor) ([]*quotav1.WatchResponse, <-chan struct{}, error) {
-	v.mu.Lock()
-	now, changed := v.now, v.changed
-	changes, complete := v.journal.since(at.tenants)
-	head := v.journal.head()
-	looked := v.looked
-	v.mu.Unlock()
-	if now.rules == nil && !looked && now.switches.Revision == 0 {
-		return nil, nil, v.unknownPolicy() // another server may know more
-	}
-	first := &quotav1.WatchResponse{TenantChange: head}
-	news := !at.started
-	if !at.started || now.turn != at.turn {
-		if now.version() != at.version { // before there is one, switches have to reach agents all the same
-			first.Policy = wire.PolicyToProto(now.rules.Policy)
-			// Overrides take what they leave out from the plans: they may say something else now.
-			first.RefreshTenants = at.started
-		}
-		if !at.started || now.tried() != at.shadow {
-			// None is said too: an agent that was away may still try one.
-			first.Shadow = &quotav1.Policy{}
-			if now.shadow != nil {
-				first.Shadow = wire.PolicyToProto(now.shadow.Policy)
-			}
-		}
-		if !at.started || now.switched != at.switches {
-			first.Switches = wire.SwitchesToProto(now.switches)
-		}
-		if now.forgot != at.forgot {
-			first.ForgotBeforeUs = now.forgot
-		}
-		news = true
-	}
-	messages := []*quotav1.WatchResponse{first}
-	switch {
-	case !complete, at.tenants == 0 && head != 0:
-		// An agent without a number may have resolved tenants before this stream began.
-		first.RefreshTenants = true
-		news = true
-	case len(changes) > 0:
-		messages = append(messages[:0], withTenants(first, changes)...)
-		news = true
-	}
-	*at = cursor{started: true, turn: now.turn, version: now.version(), shadow: now.tried(), switches: now.switched, forgot: now.forgot, tenants: head}
-	if !news {
-		return nil, changed, nil
-	}
-	return messages, changed, nil
-}
-
-// withTenants spreads changed tenants over messages of bounded size, the first of
-// which is given. Only the last one says how far the agent then is.
-func withTenants(first *quotav1.WatchResponse, changes []change) []*quotav1.WatchResponse {
-	messages := []*quotav1.WatchResponse{first}
-	head := first.TenantChange
-	last, size := first, 0
-	for _, c := range changes {
-		for i := range c.tenants {
-			t := wire.TenantToProto(c.tenants[i])
-			n := proto.Size(t)
-			if size > 0 && size+n > watchBytes {
-				last = &quotav1.WatchResponse{}
-				messages = append(messages, last)
-				size = 0
-			}
-			last.Tenants = append(last.Tenants, t)
-			size += n
-		}
-	}
-	first.TenantChange = 0
-	last.TenantChange = head
-	return messages
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
 	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/internal/server/switches"
 )
 
 const (
@@ -35,7 +36,7 @@ type engines struct {
 	books      ledger.Books
 	policy     policy.Store
 	judge      *server.Judge
-	board      server.Board // beside the policy store; nil for none
+	board      switches.Board // beside the policy store; nil for none
 	leaseName  string
 	ledgerName string
 	shared     bool // with other servers

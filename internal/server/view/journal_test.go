@@ -1,4 +1,4 @@
-package server
+package view
 
 import (
 	"fmt"
@@ -71,19 +71,19 @@ func TestJournalIsBounded(t *testing.T) {
 func TestTenantCacheIsBounded(t *testing.T) {
 	c := newTenantCache(3)
 	for i := range 3 {
-		c.put(limit.Tenant{ID: fmt.Sprint(i)}, &inForce{}, true)
+		c.put(limit.Tenant{ID: fmt.Sprint(i)}, &InForce{}, true)
 	}
-	if _, ok := c.get("0", &inForce{}); !ok {
+	if _, ok := c.get("0", &InForce{}); !ok {
 		t.Fatal("tenant 0 is gone before the cache is full")
 	}
-	c.put(limit.Tenant{ID: "3"}, &inForce{}, true)
+	c.put(limit.Tenant{ID: "3"}, &InForce{}, true)
 	for id, want := range map[string]bool{"0": true, "1": false, "2": true, "3": true} {
-		if _, ok := c.get(id, &inForce{}); ok != want {
+		if _, ok := c.get(id, &InForce{}); ok != want {
 			t.Errorf("tenant %s kept: got %t, want %t", id, ok, want)
 		}
 	}
 	c.replace(limit.Tenant{ID: "1", Plan: "paid"})
-	if _, ok := c.get("1", &inForce{}); ok {
+	if _, ok := c.get("1", &InForce{}); ok {
 		t.Error("a changed tenant that nobody uses was brought in")
 	}
 	if c.len() != 3 {

@@ -1,4 +1,4 @@
-package server
+package switches
 
 import (
 	"context"
@@ -40,7 +40,15 @@ const (
 	setTries = 3
 )
 
-// switchboard holds the newest switches that any server was told of. They are in
+// Agents are those that this server tells of switches.
+type Agents interface {
+	// SwitchTo puts switches in force for them.
+	SwitchTo(limit.Switches)
+	// Answers reports whether the policy store did when it was last asked.
+	Answers() bool
+}
+
+// Switchboard holds the newest switches that any server was told of. They are in
 // this server's memory first, and from there in the policy store and on the board, as
 // soon as each can be reached. Of two copies the one of the higher revision holds; a
 // revision begins at the time of the change, so that this is the one set later. A
@@ -48,11 +56,11 @@ const (
 //
 // A file of this server, where one is given, overrides all of that for the agents
 // that this server serves.
-type switchboard struct {
+type Switchboard struct {
 	store policy.Store
 	board Board  // nil for none
 	path  string // of the file; empty for none
-	view  *view
+	view  Agents
 	log   *slog.Logger
 	now   func() time.Time
 	poke  chan struct{} // asks for a round at once
@@ -70,12 +78,12 @@ type switchboard struct {
 	file switchfile.Says // what the file says; the zero value for nothing
 }
 
-func newSwitchboard(store policy.Store, board Board, path string, v *view, log *slog.Logger) *switchboard {
-	return &switchboard{store: store, board: board, path: path, view: v, log: log, now: time.Now, poke: make(chan struct{}, 1)}
+func New(store policy.Store, board Board, path string, v Agents, log *slog.Logger) *Switchboard {
+	return &Switchboard{store: store, board: board, path: path, view: v, log: log, now: time.Now, poke: make(chan struct{}, 1)}
 }
 
-// run keeps all copies the same until ctx ends.
-func (s *switchboard) run(ctx context.Context) error {
+// Run keeps all copies the same until ctx ends.
+func (s *Switchboard) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -86,16 +94,16 @@ func (s *switchboard) run(ctx context.Context) error {
 		case <-s.poke:
 		}
 		every := boardEvery
-		if !s.round(ctx) {
+		if !s.Round(ctx) {
 			every = boardSlowly
 		}
 		timer.Reset(every)
 	}
 }
 
-// round looks at the file and the board, and tells those that know less. It reports
+// Round looks at the file and the board, and tells those that know less. It reports
 // whether all of them answered.
-func (s *switchboard) round(ctx context.Context) bool {
+func (s *Switchboard) Round(ctx context.Context) bool {
 	s.readFile()
 	fine := s.look(ctx)
 	err := s.tell(ctx)
@@ -107,13 +115,13 @@ func (s *switchboard) round(ctx context.Context) bool {
 }
 
 // look takes what the board has, if it is newer, and posts what is newer here.
-func (s *switchboard) look(ctx context.Context) bool {
+func (s *Switchboard) look(ctx context.Context) bool {
 	if s.board == nil {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
-	if s.view.answers() {
+	if s.view.Answers() {
 		_, _ = s.secretOf(ctx, false) // to have it when the policy store is away
 	}
 	s.mu.Lock()
@@ -145,13 +153,13 @@ func (s *switchboard) look(ctx context.Context) bool {
 
 // take puts in force what a server posted. Where the signature is wrong, the policy store may be another than before, with
 // another secret: it is asked once more, if it answers.
-func (s *switchboard) take(ctx context.Context, revision int64, text string) error {
+func (s *Switchboard) take(ctx context.Context, revision int64, text string) error {
 	secret, err := s.secretOf(ctx, false)
 	if err != nil {
 		return err
 	}
 	sw, by, err := verified(secret, revision, text)
-	if errors.Is(err, errForged) && s.view.answers() {
+	if errors.Is(err, errForged) && s.view.Answers() {
 		if secret, again := s.secretOf(ctx, true); again == nil {
 			sw, by, err = verified(secret, revision, text)
 		}
@@ -164,7 +172,7 @@ func (s *switchboard) take(ctx context.Context, revision int64, text string) err
 }
 
 // post puts the switches on the board, where those there are older.
-func (s *switchboard) post(ctx context.Context) error {
+func (s *Switchboard) post(ctx context.Context) error {
 	s.mu.Lock()
 	held, by, copied := s.held, s.by, s.copied
 	s.mu.Unlock()
@@ -193,14 +201,14 @@ var errAway = errors.New("the policy store is away")
 
 // tell stores the switches where those stored are older: they were set while the
 // policy store was away. It is not waited for while it still is.
-func (s *switchboard) tell(ctx context.Context) error {
+func (s *Switchboard) tell(ctx context.Context) error {
 	s.mu.Lock()
 	held, by, stored := s.held, s.by, s.stored
 	s.mu.Unlock()
 	if held.Revision <= stored {
 		return nil
 	}
-	if !s.view.answers() {
+	if !s.view.Answers() {
 		return errAway
 	}
 	if by == "" {
@@ -218,18 +226,18 @@ func (s *switchboard) tell(ctx context.Context) error {
 }
 
 // ask takes what the policy store has.
-func (s *switchboard) ask(ctx context.Context) error {
+func (s *Switchboard) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
 	sw, err := s.store.Switches(ctx)
 	if err == nil {
-		s.fromStore(sw)
+		s.FromStore(sw)
 	}
 	return err
 }
 
-// fromStore takes what the policy store has. It wins over switches of the same revision.
-func (s *switchboard) fromStore(sw limit.Switches) {
+// FromStore takes what the policy store has. It wins over switches of the same revision.
+func (s *Switchboard) FromStore(sw limit.Switches) {
 	s.mu.Lock()
 	s.stored = sw.Revision
 	same := sw.Revision == s.held.Revision
@@ -244,7 +252,7 @@ func (s *switchboard) fromStore(sw limit.Switches) {
 }
 
 // adopt puts switches in force, if they are newer than those that are.
-func (s *switchboard) adopt(sw limit.Switches, by string) {
+func (s *Switchboard) adopt(sw limit.Switches, by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sw.Revision <= s.held.Revision {
@@ -255,15 +263,15 @@ func (s *switchboard) adopt(sw limit.Switches, by string) {
 }
 
 // publishLocked tells the agents what is in force: the file's, where it says something.
-func (s *switchboard) publishLocked() {
-	s.view.switchTo(s.file.Over(s.held))
+func (s *Switchboard) publishLocked() {
+	s.view.SwitchTo(s.file.Over(s.held))
 }
 
-// set replaces the switches. What holds here afterwards is in memory, and in the
+// Set replaces the switches. What holds here afterwards is in memory, and in the
 // stores as far as they can be reached now: none of them is waited for before the
 // agents are told. Two changes on two servers that have not heard of each other, which
 // takes them boardEvery, are both made, and the later one holds.
-func (s *switchboard) set(ctx context.Context, by string, sw limit.Switches, base int64) error {
+func (s *Switchboard) Set(ctx context.Context, by string, sw limit.Switches, base int64) error {
 	sw.Denied = slices.Clone(sw.Denied)
 	slices.Sort(sw.Denied)
 	sw.Denied = slices.Compact(sw.Denied)
@@ -282,7 +290,7 @@ func (s *switchboard) set(ctx context.Context, by string, sw limit.Switches, bas
 }
 
 // spread tells the board and the store at once; what fails is tried again by run.
-func (s *switchboard) spread(ctx context.Context) {
+func (s *Switchboard) spread(ctx context.Context) {
 	post, cancel := context.WithTimeout(ctx, boardTimeout)
 	_ = s.post(post) // run tries again, and says that the board is away
 	cancel()
@@ -303,7 +311,7 @@ func (s *switchboard) spread(ctx context.Context) {
 
 // outrun numbers what was just set above what another server stored meanwhile, whose
 // clock is ahead. It reports whether the store has to be told once more.
-func (s *switchboard) outrun(ctx context.Context) bool {
+func (s *Switchboard) outrun(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
 	theirs, err := s.store.Switches(ctx)
@@ -324,8 +332,8 @@ func (s *switchboard) outrun(ctx context.Context) bool {
 	return true
 }
 
-// state is what was set, where it has not arrived yet, and the file that overrides it.
-func (s *switchboard) state() (sw limit.Switches, pending []string, file string) {
+// State is what was set, where it has not arrived yet, and the file that overrides it.
+func (s *Switchboard) State() (sw limit.Switches, pending []string, file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held.Revision > s.stored {
@@ -342,7 +350,7 @@ func (s *switchboard) state() (sw limit.Switches, pending []string, file string)
 
 // readFile takes what the file says, once it changed. A file that is gone says
 // nothing; one that has faults leaves what it said before. The rounds alone call it.
-func (s *switchboard) readFile() {
+func (s *Switchboard) readFile() {
 	if s.path == "" {
 		return
 	}
@@ -357,7 +365,7 @@ func (s *switchboard) readFile() {
 	}
 }
 
-func (s *switchboard) heard(says switchfile.Says, err error) {
+func (s *Switchboard) heard(says switchfile.Says, err error) {
 	if err != nil {
 		s.log.Error("switch file not in force; what it said before stays", "error", err)
 		return

@@ -1,4 +1,4 @@
-package server
+package switches
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/servertest"
+	"github.com/f4ee788f/quota/internal/server/view"
 )
 
 // shelf is a policy store that keeps switches, and fails or hangs when told to.
@@ -148,7 +150,8 @@ type hall struct {
 	t     *testing.T
 	store *shelf
 	board *board
-	all   []*switchboard
+	all   []*Switchboard
+	views []*view.View
 }
 
 func newHall(t *testing.T, n int, file string) *hall {
@@ -156,16 +159,16 @@ func newHall(t *testing.T, n int, file string) *hall {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for range n {
-		m, err := newMetrics(prometheus.NewRegistry())
+		log := slog.New(slog.DiscardHandler)
+		v, err := view.New(h.store, servertest.Nobody{}, time.Now, log, prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := slog.New(slog.DiscardHandler)
-		v := newView(h.store, nobody{}, log, m)
-		s := newSwitchboard(h.store, h.board, file, v, log)
-		v.learned = s.fromStore
-		running.Go(func() { _ = v.run(ctx) })
-		running.Go(func() { _ = s.run(ctx) })
+		s := New(h.store, h.board, file, v, log)
+		v.Tell(view.Hooks{Switches: s.FromStore})
+		running.Go(func() { _ = v.Run(ctx) })
+		h.views = append(h.views, v)
+		running.Go(func() { _ = s.Run(ctx) })
 		h.all = append(h.all, s)
 	}
 	t.Cleanup(func() {
@@ -184,7 +187,7 @@ func (h *hall) pass(d time.Duration) {
 
 func (h *hall) setMode(i int, mode limit.Mode, denied ...string) {
 	h.t.Helper()
-	if err := h.all[i].set(h.t.Context(), fmt.Sprint("op", i), limit.Switches{Mode: mode, Denied: denied}, 0); err != nil {
+	if err := h.all[i].Set(h.t.Context(), fmt.Sprint("op", i), limit.Switches{Mode: mode, Denied: denied}, 0); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -193,7 +196,7 @@ func (h *hall) setMode(i int, mode limit.Mode, denied ...string) {
 func (h *hall) want(when string, modes ...limit.Mode) {
 	h.t.Helper()
 	for i, mode := range modes {
-		if got := h.all[i].view.current().switches.Mode; got != mode {
+		if got := h.views[i].Current().Switches.Mode; got != mode {
 			h.t.Errorf("%s: server %d says %s, want %s", when, i, got, mode)
 		}
 	}
@@ -211,7 +214,7 @@ func TestSwitchesSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 2, "")
 		h.setMode(0, allow, "b", "a", "b")
-		if sw, pending, _ := h.all[0].state(); len(pending) != 0 || !slices.Equal(sw.Denied, []string{"a", "b"}) {
+		if sw, pending, _ := h.all[0].State(); len(pending) != 0 || !slices.Equal(sw.Denied, []string{"a", "b"}) {
 			t.Errorf("set: %+v, pending %q; want a and b, and nothing pending", sw, pending)
 		}
 		h.want("at once", allow)
@@ -236,7 +239,7 @@ func TestSwitchesWithoutTheStore(t *testing.T) {
 				t.Errorf("hangs %v: set took %s", hangs, took)
 			}
 			h.want("at once", allow)
-			if _, pending, _ := h.all[0].state(); !slices.Equal(pending, []string{"policy store"}) {
+			if _, pending, _ := h.all[0].State(); !slices.Equal(pending, []string{"policy store"}) {
 				t.Errorf("hangs %v: pending %q, want the policy store", hangs, pending)
 			}
 			h.pass(time.Second - time.Since(begin))
@@ -248,7 +251,7 @@ func TestSwitchesWithoutTheStore(t *testing.T) {
 			if sw := h.store.sw; sw.Mode != allow || len(h.store.audit) != 1 || !strings.Contains(h.store.audit[0], "op0") {
 				t.Errorf("hangs %v: stored %+v, audit %q; want it once, by who set it", hangs, sw, h.store.audit)
 			}
-			if _, pending, _ := h.all[0].state(); len(pending) != 0 {
+			if _, pending, _ := h.all[0].State(); len(pending) != 0 {
 				t.Errorf("hangs %v: pending %q still", hangs, pending)
 			}
 		})
@@ -388,11 +391,11 @@ func TestSwitchesBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1, "")
 		h.setMode(0, allow)
-		sw, _, _ := h.all[0].state()
-		if err := h.all[0].set(t.Context(), "ann", limit.Switches{}, sw.Revision-1); !errors.Is(err, fault.ErrConflict) {
+		sw, _, _ := h.all[0].State()
+		if err := h.all[0].Set(t.Context(), "ann", limit.Switches{}, sw.Revision-1); !errors.Is(err, fault.ErrConflict) {
 			t.Errorf("from another revision: %v, want a conflict", err)
 		}
-		if err := h.all[0].set(t.Context(), "ann", limit.Switches{}, sw.Revision); err != nil {
+		if err := h.all[0].Set(t.Context(), "ann", limit.Switches{}, sw.Revision); err != nil {
 			t.Errorf("from the one in force: %v", err)
 		}
 		h.want("set", normal)
@@ -413,10 +416,10 @@ func TestSwitchFile(t *testing.T) {
 		write("mode: allow_all\ndeny: [b]\n")
 		h.pass(time.Second)
 		h.want("with the file", allow)
-		if got := h.all[0].view.current().switches.Denied; !slices.Equal(got, []string{"a", "b"}) {
+		if got := h.views[0].Current().Switches.Denied; !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("denied %q, want a, who was set, and b of the file", got)
 		}
-		if sw, _, file := h.all[0].state(); sw.Mode != shadow || file != path {
+		if sw, _, file := h.all[0].State(); sw.Mode != shadow || file != path {
 			t.Errorf("state: %+v, file %q", sw, file)
 		}
 		write("mode: everything\n")

@@ -1,4 +1,4 @@
-package server
+package view
 
 import (
 	"time"
@@ -43,14 +43,14 @@ func apart(all []limit.Tenant, why policy.FaultyTenants) (sound []limit.Tenant, 
 }
 
 // lastLocked is what a faulty tenant has in force, or why it has nothing, and whom it is below now.
-func (v *view) lastLocked(id string, now *inForce, f faultyTenant) resolved {
+func (v *View) lastLocked(id string, now *InForce, f faultyTenant) Resolved {
 	r := v.cache.last(id, now, f.err)
 	r.parent, r.placed = f.parent, true
 	return r
 }
 
 // faultyLocked notes that a tenant cannot be made out: it keeps what was in force.
-func (v *view) faultyLocked(id string, f faultyTenant) {
+func (v *View) faultyLocked(id string, f faultyTenant) {
 	if _, ok := v.faulty[id]; !ok {
 		if len(v.faulty) >= knownFaulty {
 			clear(v.faulty)
@@ -64,7 +64,7 @@ func (v *view) faultyLocked(id string, f faultyTenant) {
 }
 
 // soundLocked notes that a tenant can be made out.
-func (v *view) soundLocked(id string) {
+func (v *View) soundLocked(id string) {
 	if _, ok := v.faulty[id]; !ok {
 		return
 	}

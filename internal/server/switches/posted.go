@@ -1,4 +1,4 @@
-package server
+package switches
 
 import (
 	"context"
@@ -69,7 +69,7 @@ func macOf(secret, switches []byte) []byte {
 
 // secretOf returns the servers' secret: as it was read last or, where anew is set or it never was, as the policy store has it.
 // The rounds and set call it, each for itself.
-func (s *switchboard) secretOf(ctx context.Context, anew bool) ([]byte, error) {
+func (s *Switchboard) secretOf(ctx context.Context, anew bool) ([]byte, error) {
 	s.mu.Lock()
 	secret := s.secret
 	s.mu.Unlock()

@@ -7,25 +7,12 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
 // Allow asks for one unit; see AllowN.
-//
-// It is allow of one unit, written out: a call would have to carry all that is in hand.
 func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
-	a := attributesOf(attributes)
-	k := agent.KeyOf(a)
-	if c.special.Load() { // closed, or a switch is on
-		return c.allowSlow(ctx, 1, a)
-	}
-	known, plain, again := c.reg.Recall(k, a)
-	if known == nil {
-		return c.allowAnew(ctx, 1, a, again)
-	}
-	if !plain.None() && plain.Take(1) {
-		return Decision{Allowed: true, by: known}
-	}
-	return c.allowRecalled(ctx, 1, a, known, plain)
+	return c.allow(ctx, 1, attributesOf(attributes))
 }
 
 // AllowN decides a request that costs n units: all limits that hold it must have
@@ -35,11 +22,10 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 // allowed as far as is known here, and takes nothing. n below 0 or above
 // 1,000,000,000 is denied as invalid.
 //
-// The attributes are not kept. It allocates nothing while leases last, but for slots, and for what tells of several limits where
-// they did not allow a request together before.
+// The attributes are not kept. It allocates nothing while leases last, but for slots, and for a request of several limits that
+// did not come before.
 func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	a := attributesOf(attributes)
-	return c.allow(ctx, n, a, agent.KeyOf(a))
+	return c.allow(ctx, n, attributesOf(attributes))
 }
 
 // onStack is how many limits a request may meet without allocating.
@@ -51,93 +37,40 @@ type hold struct {
 	entry *agent.Entry
 }
 
-// allow decides a request of this key.
-func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute, k agent.Key) Decision {
+// allow decides a request.
+func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute) Decision {
 	if n < 1 || n > limit.MaxUnits || c.special.Load() { // closed, or a switch is on
 		return c.allowSlow(ctx, n, a)
 	}
-	known, plain, again := c.reg.Recall(k, a)
-	if known == nil {
-		return c.allowAnew(ctx, n, a, again)
-	}
-	if !plain.None() && plain.Take(n) {
-		return Decision{Allowed: true, by: known}
-	}
-	return c.allowRecalled(ctx, n, a, known, plain)
-}
-
-// allowRecalled decides a request that is known; where it is Plain its one bucket's cell had not the units.
-func (c *Client) allowRecalled(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
-	if !plain.None() {
-		return c.allowPlain(ctx, n, a, known, plain)
-	}
-	if !known.Slots() {
-		if i := known.Closed(); i >= 0 && n == 1 && !c.lost.Load() {
-			if v, _, shut := c.shutBy(known, i, known.Cell(i), nil); shut {
-				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known.Entry(i)}
+	k := reqcache.KeyOf(a)
+	known, again := c.reg.Recall(k, a)
+	switch {
+	case known == nil:
+		return c.allowAnew(ctx, n, a, k, again)
+	case known.Slots():
+		return c.allowKnown(ctx, n, a, k, known, -1)
+	case known.Limits() > 1 && n == 1:
+		// Others' units are not taken where a limit denies for certain.
+		if i := known.Dry(); i >= 0 && !known.Item(i).Soft {
+			if v, _, shut := c.shut(known.Entry(i), 1); shut {
+				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: hold{known.Item(i), known.Entry(i)}.speaks()}
 			}
 		}
-		taken := known.Take(n)
-		if taken == known.Limits() {
-			return Decision{Allowed: true, by: known}
-		}
-		return c.allowKnown(ctx, n, a, known, taken)
 	}
-	return c.allowKnown(ctx, n, a, known, -1)
-}
-
-// allowPlain decides a request that is Plain and whose cell had not the units: it is takeAll of one bucket of which nothing is announced.
-func (c *Client) allowPlain(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, plain agent.Cell) Decision {
-	var now int64
-	if n == 1 && plain.Shut() && !c.lost.Load() {
-		v, at, shut := c.shutBy(known, 0, plain, nil)
-		if shut {
-			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: known}
-		}
-		now = at // it is over
+	if taken := known.Take(n); taken < known.Limits() {
+		return c.allowKnown(ctx, n, a, k, known, taken)
 	}
-	h := hold{known.Item(0), known.Entry(0)}
-	known.FoundDry() // first, for a clock that is read waits for it all
-	if known.TakeMoved(plain, 0, n) {
-		return Decision{Allowed: true, by: known}
-	}
-	if h.item.Soft {
-		return c.allowKnown(ctx, n, a, known, 0)
-	}
-	if now == 0 {
-		var v agent.Verdict
-		var shut bool
-		if v, now, shut = c.shut(h.entry, n); shut {
-			known.WasShut(true)
-			return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.entry}
-		}
-	}
-	known.WasShut(false)
-	state := isGone // the bucket is no more
-	switch v, lost := c.refillAt(h.entry, now, n, false); v.Outcome {
-	case agent.Admitted:
-		return Decision{Allowed: true, by: known}
-	case agent.Denied:
-		return c.denial(h, v, lost)
-	case agent.Wait:
-		state = toldToWait
-	}
-	set := known.Set()
-	d := c.continueSlow(ctx, n, a, set, []hold{h}, set.Place(h.item), state)
-	c.reg.Forget(known)
-	return d
+	return Decision{Allowed: true, by: known}
 }
 
 // allowAnew finds the buckets of a request that is not known; again says that it is to be from now on.
-func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, again bool) Decision {
+func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, key reqcache.Key, again bool) Decision {
 	set := c.reg.Find(agent.Lookup(a, AttrTenant))
 	if set == nil || set.Refusal != agent.NotRefused {
 		return c.allowSlow(ctx, n, a)
 	}
 	var holds [onStack]hold
 	k, strictest := 0, 0
-	// All buckets are found before the first is asked: finding is waiting for memory,
-	// and so they are waited for together.
 	for first := 0; first < len(set.Items); first += limit.MatcherRules {
 		for met := set.Match(first, a); met != 0; met &= met - 1 {
 			i := first + bits.TrailingZeros64(met)
@@ -157,7 +90,6 @@ func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, ag
 			if e == nil {
 				return c.continueSlow(ctx, n, a, set, nil, 0, notAsked)
 			}
-			e.Near()
 			holds[k] = hold{it, e}
 			if it.Rank < holds[strictest].item.Rank {
 				strictest = k
@@ -166,7 +98,7 @@ func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, ag
 		}
 	}
 	if again {
-		c.remember(a, set, holds[:k], strictest)
+		c.remember(key, a, set, holds[:k], strictest)
 	}
 	d, _ := c.takeAll(ctx, n, a, set, holds[:k], strictest, nil, -1)
 	return d
@@ -174,28 +106,27 @@ func (c *Client) allowAnew(ctx context.Context, n int64, a []limit.Attribute, ag
 
 // allowKnown decides a request that was resolved before: the buckets before the refused one had the units, and that had
 // not; -1 where none was asked.
-func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, known *agent.Resolution, refused int) Decision {
+func (c *Client) allowKnown(ctx context.Context, n int64, a []limit.Attribute, key reqcache.Key, known *agent.Resolution, refused int) Decision {
 	var holds [onStack]hold
 	k := known.Limits()
 	for i := range k {
 		holds[i] = hold{known.Item(i), known.Entry(i)}
-		holds[i].entry.Near()
 	}
 	d, ok := c.takeAll(ctx, n, a, known.Set(), holds[:k], known.Strictest(), known, refused)
 	if !ok {
-		c.reg.Forget(known)
+		c.reg.Forget(key, known)
 	}
 	return d
 }
 
 // remember keeps what a request was resolved to, where it may be.
-func (c *Client) remember(a []limit.Attribute, set *agent.Set, holds []hold, strictest int) {
+func (c *Client) remember(key reqcache.Key, a []limit.Attribute, set *agent.Set, holds []hold, strictest int) {
 	var items [onStack]*agent.Item
 	var entries [onStack]*agent.Entry
 	for i, h := range holds {
 		items[i], entries[i] = h.item, h.entry
 	}
-	c.reg.Remember(a, set, items[:len(holds)], entries[:len(holds)], strictest)
+	c.reg.Remember(key, a, set, items[:len(holds)], entries[:len(holds)], strictest)
 }
 
 // takeAll decides a request with the buckets of all limits that it meets. It reports true when they had the
@@ -240,13 +171,7 @@ func (c *Client) deciders(n int64, set *agent.Set, holds []hold, strictest int, 
 	case len(holds) == 1:
 		return holds[0].entry
 	}
-	own := 0 // which the fewest requests share, so that it is in the same company the most often
-	for i := range holds {
-		if holds[i].item.Values() > holds[own].item.Values() {
-			own = i
-		}
-	}
-	return holds[own].entry.With(agent.Company{Item: holds[strictest].item, Entry: holds[strictest].entry, Others: othersOf(holds, strictest)})
+	return &origin{holds[strictest], othersOf(holds, strictest), nil}
 }
 
 // wasRefused goes on where Take failed at the last of holds; the others' units are in hand. It reports true when
@@ -343,26 +268,12 @@ func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v agent.V
 // and what is counted here is collected unless the bucket or the client came to its end before, which is looked up after it. On
 // false the caller asks again, as of now, and one denial more may be counted.
 func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut bool) {
+	now = c.now()
 	if n > 1 || c.lost.Load() || e.Lost() {
-		return v, c.now(), false
+		return v, now, false
 	}
-	if v, now, shut = c.shutBy(nil, 0, agent.Cell{}, e); shut && e.Dead() {
-		return v, c.now(), false
-	}
-	return v, now, shut
-}
-
-// shutBy is shut by what the tokens of a limit of a request say, or else by a bucket.
-func (c *Client) shutBy(known *agent.Resolution, i int, cell agent.Cell, e *agent.Entry) (v agent.Verdict, now int64, shut bool) {
-	if now = c.now(); e == nil {
-		v, shut = known.Shut(i, cell, now)
-	} else {
-		v, shut = e.Shut(now)
-	}
-	if shut && c.special.Load() {
-		return v, c.now(), false
-	}
-	return v, now, shut
+	v, shut = e.Shut(now)
+	return v, now, shut && !e.Dead() && !c.special.Load()
 }
 
 // denial is what a limit that denied says.

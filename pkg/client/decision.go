@@ -78,7 +78,7 @@ type Decision struct {
 	RetryAfter time.Duration
 
 	// by is what decided, from which the methods look up what they tell: a bucket (*agent.Entry), all of a request that
-	// was known (*agent.Resolution), several (*agent.Company), or else *origin; nil where no limit did. So a Decision is four words, which are
+	// was known (*agent.Resolution), or else *origin; nil where no limit did. So a Decision is four words, which are
 	// handed up in registers: copies of a large one cost as much as a map read (BenchmarkAttributes in loadtest/bench).
 	by any
 }

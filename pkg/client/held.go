@@ -102,9 +102,6 @@ func (d *Decision) speaker() speaker {
 	case *agent.Resolution:
 		e, others = by.Entry(by.Strictest()), othersKnown(by)
 		s.of(by.Item(by.Strictest()), e)
-	case *agent.Company:
-		e, others = by.Entry, by.Others
-		s.of(by.Item, e)
 	case *origin:
 		e, others = by.entry, by.others
 		s.of(by.item, e)

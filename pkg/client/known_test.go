@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
 // only returns the one bucket of a request.
@@ -22,8 +23,8 @@ func only(t *testing.T, c *Client, a ...Attribute) *agent.Entry {
 }
 
 // recalled is what a request came to before.
-func recalled(c *Client, a []Attribute) (known *agent.Resolution, plain agent.Cell, again bool) {
-	return c.reg.Recall(agent.KeyOf(attributesOf(a)), attributesOf(a))
+func recalled(c *Client, a []Attribute) (known *agent.Resolution, again bool) {
+	return c.reg.Recall(reqcache.KeyOf(attributesOf(a)), attributesOf(a))
 }
 
 // A request that is known is decided by the buckets that there are: one that was dropped meanwhile is
@@ -44,14 +45,14 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 				}
 				admitted++
 			}
-			if known, _, _ := recalled(c, request); known == nil || known.Limits() != 3 || known.Entry(0).Dead() {
+			if known, _ := recalled(c, request); known == nil || known.Limits() != 3 || known.Entry(0).Dead() {
 				t.Fatal("the request is not known, with the buckets that there are, after 20 of it")
 			}
 			time.Sleep(time.Minute)
 			c.ask(func(l *loop) { l.collect() })
 			time.Sleep(time.Second)
 			c.ask(func(l *loop) { l.sweep(l.collect()) })
-			known, _, _ := recalled(c, request)
+			known, _ := recalled(c, request)
 			if known == nil || !known.Entry(0).Dead() || !known.Entry(2).Dead() || c.Stats().Buckets != 0 {
 				t.Fatal("want the request known, and its buckets no more")
 			}
@@ -116,7 +117,7 @@ func heavy(t *testing.T, all, theirs limit.Limit, f func(t *testing.T, c *Client
 	})
 }
 
-// plentyAndFive are limits of which theirs is spent, and the bucket of the other, whose tokens are at home, for a handle has it.
+// plentyAndFive are limits of which theirs is spent, and the bucket of the other.
 func plentyAndFive(t *testing.T, f func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry)) {
 	all := limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1000, Per: time.Hour}, Burst: 2000}
 	heavy(t, all, limit.Limit{Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}, func(t *testing.T, c *Client, request []Attribute) {
@@ -143,7 +144,7 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 				taken++
 			}
 		}
-		if taken > 4 { // those before the tokens say that there are none, which put back what they took
+		if taken > 4 { // those before it was certain, which put back what they took
 			t.Errorf("%d of 1,000 denied requests took of another limit", taken)
 		}
 		if n := c.Counts().Denied; n != 1000 {
@@ -161,7 +162,7 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 	})
 }
 
-// So it is of two who are denied at once, and so often that their denials are counted apart, and that the tokens have no room to count.
+// So it is of two who are denied at once, and often.
 func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
 	plentyAndFive(t, func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry) {
 		const each, callers = 50_000, 2
@@ -190,7 +191,7 @@ func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
 	})
 }
 
-// The first of two limits that deny is the one that is told of, wherever their tokens are.
+// The first of two limits that deny is the one that is told of.
 func TestTheFirstLimitThatDeniesIsToldOf(t *testing.T) {
 	all := limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}}
 	heavy(t, all, limit.Limit{Rate: limit.Rate{Units: 3, Per: time.Hour}}, func(t *testing.T, c *Client, request []Attribute) {
@@ -201,7 +202,7 @@ func TestTheFirstLimitThatDeniesIsToldOf(t *testing.T) {
 			t.Errorf("while the first has some: %s, want denied by heavy", d.Limit())
 		}
 		for range 6 {
-			c.Allow(t.Context(), tenant("a")) // another request of the first, whose tokens are at home from now on
+			c.Allow(t.Context(), tenant("a")) // another request of the first
 		}
 		for range 3 {
 			if d := c.Allow(t.Context(), request...); d.Allowed || d.Limit() != "all" || d.RetryAfter < 2*time.Hour {

@@ -329,7 +329,6 @@ func (l *loop) collect() (idle []*agent.Entry) {
 	u.Behind = false
 	l.accounts.begin()
 	l.c.reg.Each(func(e *agent.Entry) {
-		e.Disband()
 		got := u.Collect(e, l.current, now)
 		l.accounts.booked(e, got.Booked)
 		l.accounts.stands(e, &got.Standing)

@@ -189,9 +189,6 @@ func (of *Bucket) openedLocked() *book {
 		return nil
 	}
 	b := s.book.Load()
-	if b != nil {
-		b.cell.tokens = of.tokens()
-	}
 	return b
 }
 
@@ -213,7 +210,6 @@ func (of *Bucket) unpackLocked(b *book) *book {
 // close packs the book, if it is another by now and may rest, or has it stay open, and releases the mutex.
 func (b *book) close() {
 	of := b.Bucket
-	b.gatherApart()
 	if b.staysOpen() || b.changed() {
 		b.putAway()
 	}
@@ -229,7 +225,6 @@ func (b *book) changed() bool {
 // closeChanged is close of a book that is another for certain, and in no hand.
 func (b *book) closeChanged() {
 	of := b.Bucket
-	b.gatherApart()
 	b.putAway()
 	of.leave()
 }
@@ -238,13 +233,6 @@ func (b *book) closeChanged() {
 func (b *book) staysOpen() bool {
 	s := b.seldom()
 	return s != nil && s.book.Load() == b
-}
-
-// gatherApart takes over what requests counted apart, where none has to any more.
-func (b *book) gatherApart() {
-	if s := b.seldom(); s != nil && s.over() && s.refused.Load() != gathered {
-		b.cell.gather()
-	}
 }
 
 // putAway packs the book, or has it stay open.

@@ -26,7 +26,6 @@ type Verdict struct {
 	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
 	Attend     bool  // the owner is to look at the bucket before its time
 	Never      bool  // of a denial: the whole bucket never has as many units
-	Count      int64 // of Shut: how many denials were counted where this one was
 }
 
 // endless is the stock of a bucket that only counts: more than can be spent in a
@@ -52,8 +51,7 @@ const outageWait = 1_000_000
 
 // Bucket is an agent's copy of one bucket. Take, Commit and PutBack may be called by
 // any number of requests at once, as may Slow; the others are for the owner's loop, and
-// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds, as does PutBack where the tokens
-// lodge.
+// everything but Take, Commit and PutBack takes the mutex for some tens of nanoseconds.
 //
 // All times are microseconds of one monotonic clock, the caller's.
 //
@@ -114,7 +112,7 @@ func (of *Bucket) mapped() *cell {
 
 // stock is what requests touch, with nothing known of it yet.
 func (of *Bucket) stock() stock {
-	return stock{hot: of.at, tokens: of.tokens(), cell: of.mapped(), apart: of.seldom()}
+	return stock{hot: of.at, cell: of.mapped(), apart: of.seldom()}
 }
 
 // foldLocked is cell.fold, after what came back has paid what is owed: units spent beyond the
@@ -127,7 +125,7 @@ func (b *book) foldLocked() int64 {
 // Take removes n units (at least 1) if they are there: one atomic subtraction
 // for a single unit. On false the caller asks Slow with the same n.
 func (of *Bucket) Take(n int64) bool {
-	return take(&of.at.tokens, n) || of.has(lodged) && of.takeLodged(n)
+	return take(&of.at.tokens, n)
 }
 
 // Hold announces that n units about to be taken may be put back, because another
@@ -144,9 +142,6 @@ func (of *Bucket) Release(n int64) { of.at.pending.Add(-n) }
 // handed out twice.
 func (of *Bucket) PutBack(n int64) {
 	of.at.back.Add(n)
-	if home := of.at.tokens.Load(); home < lodgedBelow || isShut(home) {
-		of.reopen()
-	}
 }
 
 // Slow decides what Take(n) could not: it refills the cell from the trickle and
@@ -502,7 +497,7 @@ func (b *book) collectLocked() (admitted, denied int64) {
 		admitted = a - b.collectedAdmitted
 		b.collectedAdmitted = a
 	}
-	if d := b.denied(); d > b.collectedDenied {
+	if d := b.cell.denied(); d > b.collectedDenied {
 		denied = d - b.collectedDenied
 		b.collectedDenied = d
 	}

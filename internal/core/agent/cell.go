@@ -9,14 +9,15 @@ package agent
 //
 // What requests put back only grows; that it became spendable again counts as put in once more.
 //
-// Requests only ever subtract from tokens, in whole units, count there what they deny where tokens say that there are none (shut.go), and add to the others. All
+// Requests only ever subtract from tokens, in whole units, and add to the others. All
 // else is written by whoever holds the bucket's mutex, with compare-and-swap
 // where requests may interfere. A refusal is no denial yet, for the request asks again
 // under the mutex (Slow): what it leaves in tokens, below zero, counts for nothing.
 type hot struct {
-	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused; from shutFrom on: none until then; below lodgedBelow: they are elsewhere
+	tokens  counter // Unit × what is spendable now, and the parity; below zero: none, and traces of single units refused
 	back    counter // units put back by requests that another limit denied
 	pending counter // units taken by requests that another limit may still deny
+	refused counter // units denied
 }
 
 // cell is what a journal has of a bucket, in a memory-mapped file: all that a crash is not to take.
@@ -27,7 +28,6 @@ type hot struct {
 // compare-and-swap of tokens (commit). Of a bucket without a cell the book has what was put in.
 type cell struct {
 	hot
-	refused counter // units denied
 	// put is all units ever put into tokens, less those taken out unspent, by parity of tokens.
 	put [2]counter
 	// inherited is units taken for tenants below the bucket's own: admitted here, and
@@ -48,7 +48,7 @@ func newHot(alone bool) *hot {
 	if alone {
 		return &new(struct {
 			hot
-			_ [40]byte
+			_ [32]byte
 		}).hot
 	}
 	return new(hot)
@@ -97,35 +97,27 @@ func (c *cell) takenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pe
 // stock is what requests touch, with what their bucket knows of it besides. Whoever has it in hand holds the mutex.
 type stock struct {
 	*hot
-	tokens  *counter // hot's, or where they lodge
-	cell    *cell    // of which it is; nil for none
-	in      int64    // all units ever put into tokens, less those taken out unspent, where there is no cell
-	folded  int64    // units put back and slots given back that are spendable again, or nobody's
-	refused int64    // units denied, where there is no cell, but for those that requests counted apart or in tokens
-	apart   *seldom  // what requests share of it; nil where there is nothing
+	cell   *cell   // of which it is; nil for none
+	in     int64   // all units ever put into tokens, less those taken out unspent, where there is no cell
+	folded int64   // units put back and slots given back that are spendable again, or nobody's
+	apart  *seldom // what requests share of it; nil where there is nothing
 }
 
 // units returns what is spendable now.
-func (s *stock) units() int64 { return unitsOf(s.tokens) }
+func (s *stock) units() int64 { return unitsOf(&s.tokens) }
 
 // takeQuietly removes n units if they are there.
-func (s *stock) takeQuietly(n int64) bool { return takeQuietly(s.tokens, n) }
+func (s *stock) takeQuietly(n int64) bool { return takeQuietly(&s.tokens, n) }
 
 // commit puts n units more in, or takes out -n unspent ones, and makes those spendable u, at one
 // stroke: false when a request took some since tokens was v.
 func (s *stock) commit(v, u, n int64) bool {
 	c := s.cell
 	if c == nil {
-		next := u << 1
-		if isShut(next) {
-			next = v // as they were
-		}
-		if !s.tokens.CompareAndSwap(v, next) {
+		if !s.tokens.CompareAndSwap(v, u<<1) {
 			return false
 		}
-		if s.in += n; next != v {
-			s.refused += shutDenied(v)
-		}
+		s.in += n
 		return true
 	}
 	p := v & 1
@@ -169,28 +161,10 @@ func (s *stock) taken() int64 {
 }
 
 // refuse counts n units as denied.
-func (s *stock) refuse(n int64) {
-	if s.cell != nil {
-		s.cell.refused.Add(n)
-		return
-	}
-	s.refused += n
-}
+func (s *stock) refuse(n int64) { s.refused.Add(n) }
 
-// denied returns the units denied so far, but for those that are counted by processor.
-func (s *stock) denied() int64 {
-	if s.cell != nil {
-		return s.cell.refused.Load()
-	}
-	n := s.refused + shutDenied(s.tokens.Load())
-	if s.apart != nil {
-		n += max(s.apart.refused.Load(), 0)
-	}
-	return n
-}
-
-// gather takes over what requests counted apart, and has them count no more there until it is 0 again.
-func (s *stock) gather() { s.refused += max(s.apart.refused.Swap(gathered), 0) }
+// denied returns the units denied so far.
+func (s *stock) denied() int64 { return s.refused.Load() }
 
 // due returns the units that came back and are not folded yet.
 func (s *stock) due() int64 {
@@ -219,7 +193,7 @@ func (s *stock) change(n int64) (next, short int64) {
 		have := max(v>>1, 0)
 		next = max(have+due+n, 0)
 		short = next - have - due - n
-		if due == 0 && (next == v>>1 || next == 0 && isShut(v)) {
+		if due == 0 && next == v>>1 {
 			return next, short
 		}
 		if s.commit(v, next, next-have) {
@@ -230,10 +204,7 @@ func (s *stock) change(n int64) (next, short int64) {
 }
 
 // giveBack has n units come back, for whoever holds the mutex.
-func (s *stock) giveBack(n int64) {
-	s.back.Add(n)
-	s.reopen()
-}
+func (s *stock) giveBack(n int64) { s.back.Add(n) }
 
 // fold clears what requests left behind: traces below zero, and units
 // that came back, which become spendable again. It returns the units now spendable.

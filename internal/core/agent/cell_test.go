@@ -8,7 +8,7 @@ import (
 )
 
 // stockOf is what requests touch, where it is no bucket's.
-func stockOf(h *hot) stock { return stock{hot: h, tokens: &h.tokens} }
+func stockOf(h *hot) stock { return stock{hot: h} }
 
 // Requests take, are refused, hold and put back, while the owner credits, folds
 // and takes units out: in the end every unit is accounted for, exactly, and on
@@ -28,7 +28,7 @@ func TestCellCountsExactly(t *testing.T) {
 				if hold {
 					c.pending.Add(n)
 				}
-				switch ok := take(c.tokens, n); {
+				switch ok := take(&c.tokens, n); {
 				case ok && hold && rng.IntN(2) == 0:
 					c.back.Add(n)
 					put.Add(n)
@@ -98,15 +98,15 @@ func TestCellCountsExactly(t *testing.T) {
 func TestLargeRefusalDeniesNobodyElse(t *testing.T) {
 	c := stockOf(new(hot))
 	c.credit(5)
-	if take(c.tokens, 6) {
+	if take(&c.tokens, 6) {
 		t.Fatal("took 6 of 5")
 	}
 	for i := range 5 {
-		if !take(c.tokens, 1) {
+		if !take(&c.tokens, 1) {
 			t.Fatalf("unit %d was denied after a refused request for 6", i)
 		}
 	}
-	if take(c.tokens, 1) {
+	if take(&c.tokens, 1) {
 		t.Error("took a sixth unit of 5")
 	}
 }

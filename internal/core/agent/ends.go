@@ -124,7 +124,7 @@ func (of *Bucket) empty() bool {
 // between taking and deciding.
 func (b *book) settledLocked() bool {
 	b.foldLocked()
-	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.collectedAdmitted && b.denied() == b.collectedDenied
+	return b.cell.pending.Load() == 0 && b.cell.admitted() == b.collectedAdmitted && b.cell.denied() == b.collectedDenied
 }
 
 // Pressing reports whether the bucket wants its owner's attention before its time.

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -39,8 +38,6 @@ const (
 	durable             // requests touch a cell of a journal's, not own; never written later
 	odd                 // it goes by its scope's odd terms; written under the mutex, by the owner
 	missed              // it has no cell of the journal's, and was counted as such; guarded by Journal.mu
-	lodged              // its tokens are in the memo; written under the mutex
-	several             // not one remembered request alone comes to it, or a handle did: its tokens are not to lodge; guarded by memo.mu
 	leaving             // it makes room for others; the owner's
 	pinned              // handles hold it: see pins; from here on it is in use, and not dropped
 	slow                // one request
@@ -60,29 +57,7 @@ func (m *marks) set(flag uint32, to bool) {
 
 // Try is Take for a request that asks again: it leaves no trace of a refusal.
 func (e *Entry) Try(n int64) bool {
-	return takeQuietly(&e.at.tokens, n) || e.has(lodged) && e.takeLodged(n)
-}
-
-// Near begins to bring what Take needs into the processor's cache: a plain load, which
-// waits for nothing, where the subtraction that follows would be waited for alone.
-func (e *Entry) Near() { e.at.tokens.Load() }
-
-// NearBook begins to bring what Held and State read, and NearScope and NearTerms go on: each brings what the one before said where it is.
-func (e *Entry) NearBook() { near(unsafe.Pointer(e)) }
-
-// NearScope goes on after NearBook.
-func (e *Entry) NearScope() {
-	near(unsafe.Pointer(e.from.Load()))
-	near(unsafe.Pointer(e.at))
-}
-
-// NearTerms goes on after NearScope.
-func (e *Entry) NearTerms() { near(unsafe.Pointer(e.scope().now.Load())) }
-
-// near begins to bring two lines.
-func near(at unsafe.Pointer) {
-	prefetch(uintptr(at))
-	prefetch(uintptr(at) + 64)
+	return takeQuietly(&e.at.tokens, n)
 }
 
 // Stock is what Take(1) subtracts a Unit from, and refuses when it falls below zero: for
@@ -209,8 +184,7 @@ type pins struct {
 	of map[*Entry]int
 }
 
-// Pin keeps the entry from being dropped, for a handle; Unpin ends that. Its tokens are at home from now on, past Unpin too: a
-// handle that is late subtracts there without a look.
+// Pin keeps the entry from being dropped, for a handle; Unpin ends that.
 func (e *Entry) Pin() {
 	p := &e.scope().registry.pins
 	p.mu.Lock()
@@ -220,7 +194,6 @@ func (e *Entry) Pin() {
 	}
 	p.of[e]++
 	e.marks.set(pinned, true)
-	e.scope().registry.memo.share(e)
 }
 
 // Unpin ends a Pin.
@@ -321,7 +294,7 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 	b := e.open(new(hand))
 	defer b.close()
 	b.foldLocked()
-	admitted, denied = b.cell.admitted(), b.denied()
+	admitted, denied = b.cell.admitted(), b.cell.denied()
 	denied = max(denied-e.excused(), 0)
 	if e.scope().meter() != "" {
 		billed = max(admitted-e.inherited(), 0)

@@ -81,7 +81,7 @@ func (s *bucketScene) scene(actors ...func()) scene {
 			b := peek(s.b)
 			c := b.cell
 			out := []int64{
-				c.tokens.v, c.refused, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
+				c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded, int64(c.apart.patient.v), b.debt, b.offered,
 				s.granted, s.running, s.starts, s.left,
 			}
 			if b.live {
@@ -254,7 +254,7 @@ func interleavingsOfALease(t *testing.T, p parts) {
 				state: func() []int64 {
 					c := peek(b).cell
 					return append([]int64{
-						c.tokens.v, c.refused, c.back.v, c.in, peek(b).debt, peek(b).aside, taken, refused, left, r.Held, r.Admitted,
+						c.tokens.v, c.refused.v, c.back.v, c.in, peek(b).debt, peek(b).aside, taken, refused, left, r.Held, r.Admitted,
 					}, at.state()...)
 				},
 				always: func() string { return crashed(at, taken, flying) },
@@ -322,11 +322,11 @@ func TestInterleavingsOfDenials(t *testing.T) {
 				}},
 				state: func() []int64 {
 					k := peek(b)
-					out := []int64{k.cell.tokens.v, k.cell.refused, k.cell.in, k.denyUntil, k.number, k.answeredAt, k.toldDenied, k.collectedDenied, denied, collected, left}
+					out := []int64{k.cell.tokens.v, k.cell.refused.v, k.cell.in, k.denyUntil, k.number, k.answeredAt, k.toldDenied, k.collectedDenied, denied, collected, left}
 					s := b.seldom()
 					for _, of := range append(seen[:], s) {
 						if of != nil {
-							out = append(out, of.refused.v, of.shutUntil.v)
+							out = append(out, of.shutUntil.v)
 						}
 						if of == s {
 							out = append(out, -7)

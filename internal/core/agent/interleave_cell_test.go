@@ -19,7 +19,7 @@ type parts struct {
 var right = parts{
 	admitted: func(c *stock) int64 { return c.admitted() },
 	credit:   (*stock).credit,
-	take:     func(c *stock, n int64) bool { return take(c.tokens, n) },
+	take:     func(c *stock, n int64) bool { return take(&c.tokens, n) },
 	// As a request of several limits does: announced before, taken back after.
 	putBack: func(c *stock, n int64) {
 		c.back.Add(n)
@@ -60,7 +60,7 @@ type ghost struct {
 func (g *ghost) state() []int64 {
 	c := &g.c
 	return append(g.c.cell.state(),
-		c.tokens.v, c.refused, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded,
+		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.apart.finished.v, c.folded,
 		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
 	)
 }
@@ -172,7 +172,7 @@ func newGhost(p parts, tokens int64) *ghost {
 	g := &ghost{granted: tokens, c: stockOf(new(hot))}
 	g.c.apart = new(seldom)
 	if at := p.cell(); at != nil {
-		g.c.hot, g.c.tokens, g.c.cell = &at.hot, &at.tokens, at
+		g.c.hot, g.c.cell = &at.hot, at
 	}
 	g.c.credit(tokens)
 	return g
@@ -313,7 +313,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 		"several units are taken without a look back": func(p *parts) {
 			p.take = func(c *stock, n int64) bool {
 				if c.units() < n {
-					return n == 1 && take(c.tokens, 1)
+					return n == 1 && take(&c.tokens, 1)
 				}
 				c.tokens.Add(-n * Unit)
 				return true
@@ -353,7 +353,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							defer func() { first.flying--; second.flying-- }()
 							first.c.pending.Add(1)
 							first.atMost++
-							if !take(first.c.tokens, 1) {
+							if !take(&first.c.tokens, 1) {
 								first.atMost--
 								first.refused++
 								first.c.refuse(1)
@@ -361,7 +361,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 								return
 							}
 							second.atMost++
-							if !take(second.c.tokens, 1) {
+							if !take(&second.c.tokens, 1) {
 								second.atMost--
 								second.refused++
 								second.c.refuse(1)
@@ -422,7 +422,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 						g.c.pending.Add(n)
 						g.c.cell.inherited.Add(n)
 					}
-					if taken := take(g.c.tokens, n); denied || !taken {
+					if taken := take(&g.c.tokens, n); denied || !taken {
 						if taken {
 							g.c.back.Add(n)
 						}
@@ -435,7 +435,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 			return scene{
 				actors: []func(){below(1, false), below(1, true), func() {
 					g.flying++
-					if take(g.c.tokens, 1) {
+					if take(&g.c.tokens, 1) {
 						own++
 					}
 					g.flying--

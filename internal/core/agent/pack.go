@@ -291,11 +291,6 @@ func (b *book) walk(p *packing) int {
 		in = 0
 	}
 	i = p.num(i, &b.cell.in, in, 12)
-	refused := b.toldDenied
-	if b.has(durable) {
-		refused = 0
-	}
-	i = p.num(i, &b.cell.refused, refused, 8)
 
 	i = p.count(i, &b.asked, 7)
 	i = p.count(i, &b.within, 27)

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
 var (
@@ -43,7 +44,7 @@ type Registry struct {
 	tenants *table[Tenant]
 	entries *table[Entry]
 
-	memo      memo
+	known     *reqcache.Cache[Resolution]
 	anonymous atomic.Pointer[Set] // for requests without a tenant
 	mode      atomic.Uint32
 	version   atomic.Int64
@@ -76,7 +77,8 @@ func NewRegistry(max int) *Registry {
 		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
 	}
 	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
-	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) }, (*Entry).fetch, (*Entry).fetchScope)
+	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) })
+	r.known = reqcache.New[Resolution]()
 	return r
 }
 
@@ -112,9 +114,6 @@ type Set struct {
 	// plan is the tenant's, whose limits these are. With it the set has two cache lines, of which an ordinary decision reads the first.
 	plan unique.Handle[string]
 }
-
-// mark tells sets apart, mostly: sixteen bits of its tenant's hash.
-func (s *Set) mark() uint16 { return uint16(s.hash >> 48) }
 
 // List is limits as a tenant holds them. What they say is shared by all tenants of a plan,
 // so that it stays in the processor's caches however many tenants there are.
@@ -525,39 +524,8 @@ func (r *Registry) Tenants() int {
 }
 
 // Each calls f for every bucket that there was when it began. The owner's; nobody
-// waits for it meanwhile. While f looks at one, those behind it are on their way into the processor's cache, and what they
-// point to: of many buckets each would be waited for, several times (BenchmarkReport).
-func (r *Registry) Each(f func(*Entry)) {
-	groups := *r.entries.groups.Load()
-	stages := [...]func(*Entry){f, (*Entry).fetchTerms, (*Entry).fetchScope, (*Entry).fetch}
-	for i := range groups {
-		for ahead := len(stages) - 1; ahead >= 0; ahead-- {
-			if i+ahead < len(groups) {
-				groups[i+ahead].each(stages[ahead])
-			}
-		}
-	}
-}
-
-// fetch begins to bring the entry into the processor's cache.
-func (e *Entry) fetch() { fetchLines(unsafe.Pointer(e)) }
-
-// fetchScope follows, once that is there, with what requests touch and the scope.
-func (e *Entry) fetchScope() {
-	prefetch(uintptr(unsafe.Pointer(e.at)))
-	fetchLines(unsafe.Pointer(e.from.Load()))
-}
-
-// fetchTerms follows with what the scope points to.
-func (e *Entry) fetchTerms() {
-	prefetch(uintptr(unsafe.Pointer(e.goesBy())))
-	prefetch(uintptr(unsafe.Pointer(unsafe.StringData(e.scope().tenant))))
-}
-
-func fetchLines(p unsafe.Pointer) {
-	prefetch(uintptr(p))
-	prefetch(uintptr(p) + 64)
-}
+// waits for it meanwhile.
+func (r *Registry) Each(f func(*Entry)) { r.entries.each(f) }
 
 // holds reports whether there are buckets of the tenant's own limits.
 func (s *Set) holds() bool {
@@ -572,10 +540,9 @@ func (s *Set) holds() bool {
 // Sweep forgets tenants that were not used between the last two calls of it, hold no
 // bucket, and are no ancestors of those that stay. The owner's.
 func (r *Registry) Sweep() {
-	r.memo.sweep() // before: of half a million requests it may take a third of a second, in which no new bucket is to wait
+	r.sweepKnown() // before: of half a million requests it may take a third of a second, in which no new bucket is to wait
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.memo.resume()
 	var unused []*Tenant
 	inUse := make(map[string]bool) // ancestors
 	r.tenants.each(func(t *Tenant) {
@@ -605,7 +572,6 @@ func (r *Registry) Sweep() {
 // forgetTenant takes a tenant out that holds no bucket. The mutex is held.
 func (r *Registry) forgetTenant(t *Tenant) {
 	if s := t.set.Load(); s != nil {
-		r.memo.pause(s)
 		s.gone.Store(true)
 		for sc := range s.ownScopes {
 			r.forget(sc)
@@ -623,7 +589,6 @@ func (r *Registry) SweepInvented() {
 	if r.tenants.live < r.max*15/16 {
 		return
 	}
-	defer r.memo.resume()
 	var invented []*Tenant
 	r.tenants.each(func(t *Tenant) {
 		s := t.set.Load()

@@ -477,7 +477,7 @@ func (b *book) leadLocked(term int64) int64 {
 }
 
 // deniedLocked returns the units denied so far that a lease could have served.
-func (b *book) deniedLocked() int64 { return b.denied() - b.hopeless }
+func (b *book) deniedLocked() int64 { return b.cell.denied() - b.hopeless }
 
 // Fail says that the server could not be reached: the next renewal follows when
 // the caller makes it, and requests that wait are decided as in an outage.
@@ -545,7 +545,7 @@ func (b *book) unusedLocked() bool {
 	if !b.live && b.heldOutLocked() {
 		return true
 	}
-	admitted, denied := b.admittedLocked(), b.denied()
+	admitted, denied := b.admittedLocked(), b.cell.denied()
 	if b.stopped && b.term <= lease.ShortTerm {
 		return admitted+denied == b.checked
 	}

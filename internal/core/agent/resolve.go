@@ -85,7 +85,6 @@ func (r *Registry) Trial() int64 {
 // all makes every set anew.
 func (b *rebuild) all() Changes {
 	s := b.set(nil, topOf(b.rules))
-	b.memo.pause(s)
 	if b.trial != nil {
 		b.try(s, topOf(b.trial))
 	}
@@ -93,7 +92,6 @@ func (b *rebuild) all() Changes {
 		old.gone.Store(true)
 	}
 	b.tenants.each(b.resolve)
-	b.memo.begin()
 	b.scopes.each(func(s *Scope) {
 		if s.round != b.round {
 			b.orphan(s)
@@ -204,7 +202,6 @@ func (r *Registry) Inform(tenants []limit.Tenant) Changes {
 		return Changes{}
 	}
 	b := r.rebuildLocked()
-	defer b.memo.resume()
 	r.below(changed, func(t *Tenant, _ *Set) { b.resolve(t) })
 	for t := range r.pending {
 		if t.known {
@@ -234,7 +231,6 @@ func (r *Registry) Switch(sw limit.Switches) {
 		return
 	}
 	b := r.rebuildLocked()
-	defer b.memo.resume()
 	r.tenants.each(func(t *Tenant) {
 		if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return before[id] != r.denied[id] }) {
 			b.resolve(t)
@@ -350,9 +346,6 @@ func (b *rebuild) resolve(t *Tenant) {
 	delete(b.pending, t)
 	s.owner = t
 	old := t.set.Load()
-	if old != nil {
-		b.memo.pause(old)
-	}
 	t.set.Store(s)
 	if t.ready != nil {
 		close(t.ready)

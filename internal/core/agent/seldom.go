@@ -31,13 +31,11 @@ func (of *Bucket) seldom() *seldom {
 type seldom struct {
 	// What a denial reads, and what says whether the book is open, lies together.
 	scoped
-	shutUntil counter                 // see Shut; written under the mutex
-	shutRetry counter                 // when one unit may be there, as of then
-	refused   counter                 // units denied without the mutex, of a bucket without a cell; gathered where none may count there
-	denials   atomic.Pointer[denials] // nil while they are counted in refused
-	finished  counter                 // slots given back by requests that came to their end
-	folded    counter                 // stock.folded; written under the mutex
-	book      atomic.Pointer[book]    // while it is open: written, and its book used, under the mutex
+	shutUntil counter              // see Shut; written under the mutex
+	shutRetry counter              // when one unit may be there, as of then
+	finished  counter              // slots given back by requests that came to their end
+	folded    counter              // stock.folded; written under the mutex
+	book      atomic.Pointer[book] // while it is open: written, and its book used, under the mutex
 
 	more *[moreBytes]byte // of a book that is packed, what has no room in the bucket; guarded by the mutex
 
@@ -47,40 +45,18 @@ type seldom struct {
 	// patient counts the requests that wait their turn, so that one which gives back
 	// sees them without the mutex. It is written under it.
 	patient flag
-	keep    flag                    // more slots than this lying idle are a surplus that the owner has not noticed
-	company atomic.Pointer[Company] // it was in last; see Entry.With
-	stays   atomic.Bool             // requests count in it without the mutex: it is never given up
+	keep    flag        // more slots than this lying idle are a surplus that the owner has not noticed
+	stays   atomic.Bool // requests count in it without the mutex: it is never given up
 }
-
-// seldomRead is how much of it lies together.
-const seldomRead = unsafe.Offsetof(seldom{}.more)
 
 // idle reports whether nothing in it is needed. The mutex is held.
 func (s *seldom) idle() bool {
-	return s.book.Load() == nil && s.more == nil && s.over() && s.refused.Load() == gathered
+	return s.book.Load() == nil && s.more == nil && s.over()
 }
 
 // over is idle, whatever the book needs of it.
 func (s *seldom) over() bool {
-	return !s.stays.Load() && s.denials.Load() == nil && s.company.Load() == nil &&
-		s.shutUntil.Load() == 0 && s.patient.Load() == 0
-}
-
-// gathered is what refused is while no request may count there: what it was is in the book.
-const gathered = -1 << 62
-
-// refuse counts a unit as denied, returns how many were with it, and reports whether another request was in the way. It returns 0 where none may
-// count.
-func (s *seldom) refuse() (n int64, met bool) {
-	for ; ; met = true {
-		n = s.refused.Load()
-		if n < 0 {
-			return 0, false
-		}
-		if s.refused.CompareAndSwap(n, n+1) {
-			return n + 1, met
-		}
-	}
+	return !s.stays.Load() && s.shutUntil.Load() == 0 && s.patient.Load() == 0
 }
 
 // due returns the units that came back to a bucket and are not folded yet.

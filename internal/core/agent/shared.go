@@ -14,9 +14,6 @@ type (
 	counter = atomic.Int64
 	flag    = atomic.Int32
 	lock    = sync.Mutex
-	word    = atomic.Uint64
-
-	ref[T any] = atomic.Pointer[T]
 )
 
 // working is where the order test finds a book that is in hand; nowhere else.
@@ -41,16 +38,3 @@ func (l *latch) lock() *lock {
 
 func (l *latch) Lock()   { l.lock().Lock() }
 func (l *latch) Unlock() { l.lock().Unlock() }
-
-// near begins to bring it.
-func (l *latch) near() { prefetch(uintptr(unsafe.Pointer(l.lock()))) }
-
-// stripe tells callers at the same time apart, mostly: by where their stacks are.
-func stripe() uint32 {
-	var here byte
-	return uint32(uintptr(unsafe.Pointer(&here))>>11) * 0x9e37_79b1 >> 16
-}
-
-// memoSights is in how many places, at the least, requests are noted that were seen, two in each: so that a table which is
-// small because it is young comes to know seldom ones too, before others have taken their places.
-const memoSights = memoFloor / 2

@@ -8,16 +8,10 @@ type (
 	counter struct{ v int64 }
 	flag    struct{ v int32 }
 	lock    struct{ held bool }
-	word    struct{ v uint64 }
-
-	ref[T any] struct{ v *T }
 )
 
 // latch is a mutex of its own, so that orders are alike in every run.
 type latch = lock
-
-// near brings nothing: orders are not about caches.
-func (*lock) near() {}
 
 // working is the book that is in hand, if it is.
 type working struct{ book *book }
@@ -64,53 +58,9 @@ func (f *flag) Store(v int32) { step(nil); f.v = v }
 
 func (f *flag) Add(n int32) int32 { step(nil); f.v += n; saw(int64(f.v)); return f.v }
 
-func (w *word) Load() uint64 { step(nil); saw(int64(w.v)); return w.v }
-
-func (w *word) Store(v uint64) { step(nil); w.v = v }
-
-func (w *word) CompareAndSwap(old, new uint64) bool {
-	step(nil)
-	if w.v != old {
-		saw(0)
-		return false
-	}
-	w.v = new
-	saw(1)
-	return true
-}
-
-func (r *ref[T]) Load() *T { step(nil); saw(identity(r.v)); return r.v }
-
-// identity tells apart what a scene has several of, alike in every run.
-func identity(v any) int64 {
-	switch v := v.(type) {
-	case *Resolution:
-		if v != nil {
-			return int64(v.is.key)
-		}
-	case *counter:
-		if v != nil && atHome(v) {
-			return 1
-		}
-	case *memoTable:
-		if v != nil {
-			return int64(len(v.groups))
-		}
-	}
-	return 0
-}
-
-func (r *ref[T]) Store(v *T) { step(nil); r.v = v }
-
-// stripe is the same for all, so that runs are alike.
-func stripe() uint32 { return 0 }
-
 func (l *lock) Lock() {
 	step(l) // returns when it is free
 	l.held = true
 }
 
 func (l *lock) Unlock() { l.held = false }
-
-// memoSights is few: every run of a scene makes tables of its own, and none notes what it saw.
-const memoSights = 2

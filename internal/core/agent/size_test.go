@@ -14,7 +14,7 @@ import (
 
 // bytesPerBucket bounds what a bucket with a live lease takes beyond its key, see
 // docs/performance.md.
-const bytesPerBucket = 128
+const bytesPerBucket = 300
 
 // What a live bucket takes on the heap, in the registry's table and in the schedule: one that was just granted its first
 // lease, and one that has been in use on an agent that runs for a month.

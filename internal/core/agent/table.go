@@ -16,8 +16,6 @@ type table[T any] struct {
 	groups atomic.Pointer[[]group[T]]
 	live   int // entries
 	hash   func(*T) uint64
-	// near begins to bring what hash reads into the processor's cache, one step of it after the other; none where that takes no time.
-	near []func(*T)
 }
 
 // group is a cache line.
@@ -62,8 +60,8 @@ func placed(likely uint64) int { return bits.TrailingZeros64(likely) / 8 }
 // last reports whether no entry that belongs to the group of these tags, or to one before it, is further on.
 func last(tags uint64) bool { return tags < onePassed }
 
-func newTable[T any](hash func(*T) uint64, near ...func(*T)) *table[T] {
-	t := &table[T]{hash: hash, near: near}
+func newTable[T any](hash func(*T) uint64) *table[T] {
+	t := &table[T]{hash: hash}
 	g := make([]group[T], minGroups)
 	t.groups.Store(&g)
 	return t
@@ -124,17 +122,11 @@ func next(at, n int) int {
 	return at
 }
 
-// grow makes it a sixth larger. What the table does not have of the hashes is in the entries: those behind the one that is read are on their
-// way into the processor's cache, or each would be waited for.
+// grow makes it a sixth larger. What the table does not have of the hashes is in the entries.
 func (t *table[T]) grow() []group[T] {
 	old := *t.groups.Load()
 	groups := make([]group[T], len(old)+len(old)/6+1)
 	for i := range old {
-		for step, near := range t.near {
-			if ahead := i + 2*(len(t.near)-step); ahead < len(old) {
-				old[ahead].each(near)
-			}
-		}
 		old[i].each(func(p *T) { put(groups, short(t.hash(p)), p) })
 	}
 	t.groups.Store(&groups)

@@ -59,10 +59,6 @@ bench-decision: ## decisions beside peers and floors in one run; the rows also i
 	@mkdir -p bin
 	@cd loadtest/bench && $(GO) run ./decision -json $(CURDIR)/bin/bench-decision.json $(ARGS)
 
-.PHONY: bench-baselines
-bench-baselines: ## measure anew what CI holds decisions to, as ratios to floors of the same run
-	@cd loadtest/bench && $(GO) test -count=1 -v -run NoDecisionLoses ./decision -renew-baselines
-
 .PHONY: curves
 curves: build ## how costs grow with tenants, gateways, limits, demand, ε and live buckets; writes loadtest/bench/curves/report (ARGS="-part 100" only tries; "-engines=false" needs no engines)
 	@cd loadtest/bench && $(GO) run ./curves -report $(CURDIR)/loadtest/bench/curves/report -loadtest $(CURDIR)/bin/loadtest $(ARGS)

@@ -3,50 +3,54 @@ package main
 import (
 	"testing"
 
+	"github.com/f4ee788f/quota/internal/hugepages"
 	"github.com/f4ee788f/quota/loadtest/bench"
 )
 
-// Among 1,000 live buckets a request that comes again takes at most so many reads of a map for each limit, which without what
-// is remembered of it it exceeds; a denial is faster than that of x/time/rate behind a sync.Map; and none allocates.
-func TestKnownRequestsBound(t *testing.T) {
-	rate := doors(false)[0]
+// Decisions are within the bounds that main.go says. What else the machine does may cost one side more than the other; a real
+// loss shows every time.
+func TestDecisionBounds(t *testing.T) {
+	const buckets = 100_000
+	go hugepages.Follow(t.Context()) // as quota-agent does; of all candidates alike
 	for _, b := range []struct {
 		what     string
 		limits   int
 		endpoint string
 		allowed  bool
-		most     float64 // map reads
+		bound    bound
 	}{
-		{"one limit", 1, oneLimit, true, 2.5},
-		{"three limits", 3, threeLimits, true, 2},
-		{"denied", 1, deniedPath, false, 6},
+		{"one limit", 1, oneLimit, true, ofKeyed},
+		{"three limits", 3, threeLimits, true, ofKeyed},
+		{"denied", 1, deniedPath, false, ofDenied},
 	} {
 		c, stop, err := bench.Open(fiftyRules(), planOf)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := newRequests(1_000, false, false)
+		q := newRequests(buckets, false, false)
 		fill(c, q, b.endpoint, b.allowed)
 		all := []candidate{ours(c, q, b.endpoint, b.allowed), goMap(q, b.limits), loop(q)}
-		if !b.allowed {
-			all = append(all, behind(rate, q, 1, false))
+		for _, d := range doors(b.allowed) {
+			all = append(all, behind(d, q, b.limits, b.allowed))
 		}
-		// What else the machine does may cost one side more than the other; a real loss shows every time.
 		const tries = 3
-		var within bool
-		for try := 0; try < tries && !within; try++ {
-			f := measure(1, 41, all)
-			took, floor := f[0].ns-f[2].ns, f[1].ns-f[2].ns
-			within = took <= b.most*floor && f[0].allocs == 0
-			t.Logf("%s: %.1f ns, %.2f map reads, %.3f allocations", b.what, took, took/floor, f[0].allocs)
-			if !b.allowed {
-				peer := f[3].ns - f[2].ns
-				within = within && took < peer
-				t.Logf("%s: %s takes %.2f times that", b.what, rate.name, peer/took)
+		var broken []string
+		for range tries {
+			f := measure(1, 21, all)
+			for i := range f {
+				if i != 2 {
+					f[i].ns -= f[2].ns
+				}
+			}
+			t.Logf("%s: %.1f ns, %.2f map reads, %.3f allocations", b.what, f[0].ns, f[0].ns/f[1].ns, f[0].allocs)
+			within := b.bound
+			within.floors, within.peers = 1.15*within.floors, 1.15*within.peers // a figure so near its bound is left
+			if broken = faults(b.what, within, all, true, f); len(broken) == 0 {
+				break
 			}
 		}
-		if !within {
-			t.Errorf("%s: in %d tries never within %.1f map reads, without allocations, and faster than a peer", b.what, tries, b.most)
+		if len(broken) > 0 {
+			t.Errorf("in %d tries never within: %q", tries, broken)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -54,8 +58,9 @@ func TestKnownRequestsBound(t *testing.T) {
 	}
 }
 
-// A request that is no other's like, because it has an id of its own, does not allocate either, however many limits it meets.
-func TestRequestsAnewDoNotAllocate(t *testing.T) {
+// A request that is no other's like, because it has an id of its own, does not allocate either where it meets one limit. Where
+// it meets several, what the decision tells of them is an object.
+func TestRequestsAnewHardlyAllocate(t *testing.T) {
 	for limits, endpoint := range map[int]string{1: oneLimit, 3: threeLimits} {
 		c, stop, err := bench.Open(fiftyRules(), planOf)
 		if err != nil {
@@ -63,8 +68,12 @@ func TestRequestsAnewDoNotAllocate(t *testing.T) {
 		}
 		q := newRequests(1_000, false, false)
 		fill(c, q, endpoint, true)
-		if f := measure(1, 9, []candidate{anew(c, q, endpoint)}); f[0].allocs > 0.1 {
-			t.Errorf("%d limits: a decision allocates %.3f times, want 0", limits, f[0].allocs)
+		most := 0.1
+		if limits > 1 {
+			most = 1.1
+		}
+		if f := measure(1, 9, []candidate{anew(c, q, endpoint)}); f[0].allocs > most {
+			t.Errorf("%d limits: a decision allocates %.3f times, want %.1f at most", limits, f[0].allocs, most)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -39,16 +39,6 @@ func atomicAdd() candidate {
 	}}
 }
 
-// readClock is what a decision cannot do without that tells a time.
-func readClock() candidate {
-	begin := time.Now()
-	return candidate{"reading the clock", func(_, n int) {
-		for range n {
-			must(time.Since(begin) >= 0)
-		}
-	}}
-}
-
 // ofHandle decides by a handle.
 func ofHandle(l *client.Limiter, want bool) candidate {
 	return candidate{"Limiter.Allow", func(_, n int) {

@@ -56,6 +56,15 @@ func fiftyRules() *quotav1.Policy {
 	}}
 }
 
+// meteredRules are fiftyRules whose plan's limits all feed the ledger, so that a journal has their buckets.
+func meteredRules() *quotav1.Policy {
+	p := fiftyRules()
+	for _, l := range p.Plans[0].Limits {
+		l.Meter = l.Name
+	}
+	return p
+}
+
 func planOf(tenant string) string {
 	switch tenant {
 	case "acme":

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -268,8 +269,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		narrow[role] = closed.dial(key)
 	}
 	byREST := routes(t)
-	var table strings.Builder
-	table.WriteString("| call | who may | a key for some tenants |\n| --- | --- | --- |\n")
+	calls := make(map[[2]string][]string) // by who may, and what a key for some tenants may
 	for _, m := range served() {
 		r, has := byREST[string(m.FullName())]
 		cells := make([]string, 0, len(roles))
@@ -322,11 +322,17 @@ func TestWhoMayCallWhat(t *testing.T) {
 			}
 			break
 		}
-		fmt.Fprintf(&table, "| `%s.%s` | %s | %s |\n", m.Parent().Name(), m.Name(), whoMay(t, m, cells), scope)
+		may := [2]string{whoMay(t, m, cells), scope}
+		calls[may] = append(calls[may], fmt.Sprintf("`%s.%s`", m.Parent().Name(), m.Name()))
 		delete(byREST, string(m.FullName()))
 	}
 	for selector := range byREST {
 		t.Errorf("proto/rest.yaml names %s, which no service has", selector)
+	}
+	var table strings.Builder
+	table.WriteString("| who may | a key for some tenants | calls |\n| --- | --- | --- |\n")
+	for _, may := range slices.SortedFunc(maps.Keys(calls), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", may[0], may[1], strings.Join(calls[may], ", "))
 	}
 	const begin, end = "<!-- begin: made by go test ./internal/server/boot -run TestWhoMayCallWhat -update -->\n", "<!-- end -->\n"
 	page, err := os.ReadFile(rolesPage)

@@ -251,7 +251,7 @@ func (s extent) text(digits int) string {
 	}
 	unit := math.Pow10(digits)
 	round := func(v float64) float64 { return math.Round(v*unit)/unit + 0 } // + 0: not "-0.00"
-	return fmt.Sprintf("%.*f to %.*f", digits, round(s.least), digits, round(s.most))
+	return fmt.Sprintf("%.*f…%.*f", digits, round(s.least), digits, round(s.most))
 }
 
 // between puts text between the page's markers of that name.

@@ -256,7 +256,7 @@ func TestASectionIsSummedUp(t *testing.T) {
 		{Scenario: in(apart(0)), ErrorPct: 0, WorstPct: 70, Over: 0.1, RenewedPct: 1},
 		{Scenario: &Scenario{Section: "another"}, ErrorPct: 99},
 	})
-	if want := "| Steady demand | 3 | -0.50 to 0.00 | -2.00 to 1.00 | 0.950 | 0.2 to 4.0 |\n"; !strings.Contains(table, want) {
+	if want := "| Steady demand | 3 | -0.50…0.00 | -2.00…1.00 | 0.950 | 0.2…4.0 |\n"; !strings.Contains(table, want) {
 		t.Errorf("got\n%s\nwant in it %s", table, want)
 	}
 }

@@ -1,5 +1,5 @@
 // Package size says what a load needs: servers, Redis shards, Postgres, memory in the gateways, and what that
-// costs. docs/sizing.md has the formulas, and README.md where each constant is from. leases.go says how often
+// costs. README.md has the formulas, and where each constant is from. leases.go says how often
 // leases are renewed, calls.go in how many calls, ledger.go what is written of usage; here it is added up.
 package size
 

@@ -246,18 +246,22 @@ func (d *documented) audited() int64 {
 	return n
 }
 
-// Every example of docs/rest.md can be called as it stands, in its order, there is one of each route, and whatever
+// Every call of examples/rest.sh can be made as it stands, in its order, there is one of each route, and whatever
 // changes something is in the audit log.
 func TestDocumentedRoutes(t *testing.T) {
-	all, lines := routes(t), examples(t, regexp.MustCompile(`^(GET|PUT|POST|DELETE) /`))
+	text, err := os.ReadFile("../../examples/rest.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, lines := routes(t), regexp.MustCompile(`(?m)^call (GET|PUT|POST|DELETE) .*$`).FindAllString(string(text), -1)
 	d := newDocumented(t)
 	d.ok("apply", "-f", "quota.yaml")
 	notYet := map[string]string{"/v1/statements:close": "has not ended", "/v1/statements:show": "no statement of tenant"}
 	given := strings.NewReplacer("k7f3q", d.id, "1772445900000", fmt.Sprint(d.now.Truncate(ledger.DefaultSlot).UnixMilli()))
 	var called [][2]string
 	for _, line := range lines {
-		words := strings.SplitN(given.Replace(line), " ", 3)
-		method, path, body := words[0], words[1], strings.TrimSpace(strings.Join(words[2:], ""))
+		words := append(shellWords(given.Replace(line)), "")
+		method, path, body := words[1], words[2], words[3]
 		route, _, _ := strings.Cut(path, "?")
 		called = append(called, [2]string{method, route})
 		key := d.admin
@@ -281,7 +285,7 @@ func TestDocumentedRoutes(t *testing.T) {
 	}
 	for i, route := range all {
 		if !slices.ContainsFunc(called, func(c [2]string) bool { return shapes[i].MatchString(c[0] + " " + c[1]) }) {
-			t.Errorf("docs/rest.md has no example of %s", route)
+			t.Errorf("examples/rest.sh has no call of %s", route)
 		}
 	}
 	if len(all) < 54 {

@@ -135,6 +135,12 @@ var rooms = map[string][]string{
 	"authn":    {},
 	"view":     {},
 	"switches": {},
+	"judge":    {},
+	"ready":    {},
+	"upkeep":   {"rpc"},
+	"granted":  {"judge"},
+	"intake":   {"authn", "granted", "judge", "rpc"},
+	"leasing":  {"authn", "rpc", "view"},
 }
 
 // strangers returns the rooms that pkg imports and may not: those below internal/server, wiring itself included.

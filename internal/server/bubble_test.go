@@ -27,6 +27,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
 	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/internal/server/judge"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 	"github.com/f4ee788f/quota/pkg/client"
@@ -40,7 +41,7 @@ type world struct {
 	leases  lease.Store
 	ledger  worldLedger
 	policy  *sqlstore.Store
-	judge   *server.Judge
+	judge   *judge.Judge
 	metrics *prometheus.Registry
 	// webhooks is how webhooks are reached; nil refuses all.
 	webhooks http.RoundTripper
@@ -83,8 +84,8 @@ func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(at))
 		w := &world{t: t, leases: memstore.New(), dialing: bubbled.NewDialing()}
-		var judge *server.Judge
-		options := ledger.Options{Accept: func(agent string, r ledger.Row) error { return judge.Accept(agent, r) }}
+		var judging *judge.Judge
+		options := ledger.Options{Accept: func(agent string, r ledger.Row) error { return judging.Accept(agent, r) }}
 		if pg == nil {
 			l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), options)
 			if err != nil {
@@ -103,8 +104,8 @@ func inWorldOn(t *testing.T, pg *testenv.PG, at time.Time, text string, f func(t
 			defer db.Close()
 			w.ledger, w.policy = l, sqlstore.New(db, sqlstore.Postgres, nil)
 		}
-		judge = server.NewJudge(w.policy)
-		w.judge = judge
+		judging = judge.New(w.policy)
+		w.judge = judging
 		w.apply(text)
 		w.start()
 		defer func() { w.stop() }()

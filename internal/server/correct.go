@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/judge"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -91,7 +92,7 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
 	if s.judge != nil {
 		if rows, err := ledger.DecodeRows(c.Payload); err == nil {
-			_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, operators, rows) // what it does not find out the ledger says
+			_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, judge.Operators, rows) // what it does not find out the ledger says
 		}
 	}
 	done, err := s.books.Correct(ctx, authn.PrincipalOf(ctx).Name, c)
@@ -249,7 +250,7 @@ func (s *ledgerService) learnKept(ctx context.Context, ids []int64) {
 			rows = append(rows, row...)
 		}
 	}
-	_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, operators, rows) // what it does not find out the ledger says
+	_ = s.judge.Learn(ctx, authn.PrincipalOf(ctx).Name, judge.Operators, rows) // what it does not find out the ledger says
 }
 
 // DiscardQuarantined says that rows will never be used.

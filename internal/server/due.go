@@ -15,6 +15,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -168,8 +169,6 @@ const (
 	closeEvery = 10 * time.Minute
 	// closeTerm is how long one leads without saying so again: until another does its work.
 	closeTerm = 2 * closeEvery
-	// closeActor is who closes them, in the audit log: the server by itself.
-	closeActor = "server"
 	// maxFaulty is how many tenants' faults are kept, so that each is logged once; beyond, they
 	// are counted.
 	maxFaulty = 1000
@@ -223,7 +222,7 @@ func (c *closer) round(ctx context.Context) error {
 			return err
 		}
 		_, next, err := c.statements.tenants(ctx, after, policy.MaxPage, func(tenant string) error {
-			return c.statements.closeDue(ctx, closeActor, tenant, &o, func(d *due) {
+			return c.statements.closeDue(ctx, rpc.Actor, tenant, &o, func(d *due) {
 				if d.why == nil {
 					c.closed.Inc()
 					c.log.Info("statement closed", "tenant", tenant, "period", d.period.Name, "digest", d.statement.Digest)

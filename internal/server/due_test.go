@@ -13,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -96,7 +97,7 @@ func TestCloseDue(t *testing.T) {
 	if closed, refused, _ := call(&quotav1.CloseDueRequest{}); len(closed)+len(refused) != 0 {
 		t.Errorf("all is closed: %v, %v", closed, refused)
 	}
-	audit, err := b.Policy.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "statement.close", Actor: closeActor})
+	audit, err := b.Policy.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "statement.close", Actor: rpc.Actor})
 	if err != nil || len(audit) != 4 {
 		t.Errorf("%d audit rows of the closer, %v, want 4", len(audit), err)
 	}

@@ -35,7 +35,7 @@ const (
 
 // newHandler serves health, metrics and REST. Health and metrics need no key: they
 // tell nothing of tenants. Where certificates are asked for, REST is served only with one.
-func newHandler(ctx context.Context, rest *inProcess, download http.Handler, ready *readiness, gatherer prometheus.Gatherer, keys *authn.Keyring, certificates bool) (http.Handler, error) {
+func newHandler(ctx context.Context, rest *inProcess, download http.Handler, why func() (reasons any, ready bool), gatherer prometheus.Gatherer, keys *authn.Keyring, certificates bool) (http.Handler, error) {
 	useQueryParser()
 	gateway := runtime.NewServeMux(
 		runtime.WithRoutingErrorHandler(routingError),
@@ -67,14 +67,15 @@ func newHandler(ctx context.Context, rest *inProcess, download http.Handler, rea
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		reasons, code := ready.why(), http.StatusOK
-		if len(reasons) > 0 {
+		reasons, ready := why()
+		code := http.StatusOK
+		if !ready {
 			code = http.StatusServiceUnavailable
 		}
 		writeJSON(w, code, struct {
-			Ready   bool     `json:"ready"`
-			Reasons []reason `json:"reasons"`
-		}{len(reasons) == 0, reasons})
+			Ready   bool `json:"ready"`
+			Reasons any  `json:"reasons"`
+		}{ready, reasons})
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	// A web page must not reach the services by way of its reader's browser: neither

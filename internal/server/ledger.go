@@ -12,6 +12,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/granted"
+	"github.com/f4ee788f/quota/internal/server/judge"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -22,8 +24,8 @@ type ledgerService struct {
 	books    ledger.Books
 	policy   policy.Store
 	prices   *prices
-	judge    *Judge // nil where the ledger accepts all
-	tally    *tally
+	judge    *judge.Judge // nil where the ledger accepts all
+	tally    *granted.Tally
 	stopping <-chan struct{}
 
 	long sync.Mutex // held by the one call that reads the whole ledger

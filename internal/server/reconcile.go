@@ -21,7 +21,7 @@ func (s *ledgerService) Reconcile(ctx context.Context, req *quotav1.ReconcileReq
 	if q.After, err = accountOf(req.Page); err != nil {
 		return nil, err
 	}
-	if err := s.tally.flush(ctx); err != nil {
+	if err := s.tally.Flush(ctx); err != nil {
 		return nil, rpc.LedgerError(err)
 	}
 	resp := &quotav1.ReconcileResponse{}

@@ -21,12 +21,17 @@ import (
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
+	"github.com/f4ee788f/quota/internal/server/granted"
+	"github.com/f4ee788f/quota/internal/server/intake"
+	"github.com/f4ee788f/quota/internal/server/judge"
+	"github.com/f4ee788f/quota/internal/server/leasing"
+	"github.com/f4ee788f/quota/internal/server/ready"
 	"github.com/f4ee788f/quota/internal/server/switches"
+	"github.com/f4ee788f/quota/internal/server/upkeep"
 	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -67,7 +72,7 @@ type Config struct {
 	Books ledger.Books
 
 	// Judge is who the ledger asks of rows; nil where it accepts all. Here it learns what they name.
-	Judge *Judge
+	Judge *judge.Judge
 
 	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
 	Board switches.Board
@@ -130,19 +135,19 @@ type Server struct {
 	keys     *authn.Keyring
 	view     *view.View
 	switches *switches.Switchboard
-	ready    *readiness
+	ready    *ready.Readiness
 	health   *health.Server
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
-	closer   *closer       // nil where statements are not closed by themselves
-	alerts   *alert.Runner // nil without books, or where the policy store keeps no events
-	tally    *tally        // nil without books, as is backlog
-	over     *overdrafts   // nil without books or a judge
-	backlog  *backlogWatch
-	metrics  *metrics
-	figures  *figures
-	holders  *holders
+	closer   *closer             // nil where statements are not closed by themselves
+	alerts   *alert.Runner       // nil without books, or where the policy store keeps no events
+	tally    *granted.Tally      // nil without books, as is backlog
+	over     *granted.Overdrafts // nil without books or a judge
+	backlog  *upkeep.Backlog
+	leasing  *leasing.Service
+	intake   *intake.Service
+	losses   *prometheus.CounterVec // noticed
 	stopping chan struct{}
 }
 
@@ -172,52 +177,77 @@ func New(c Config) (*Server, error) {
 	if c.Forget == nil {
 		c.Forget = func() {}
 	}
-	m, err := newMetrics(c.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("server: metrics: %w", err)
+	s := &Server{config: c, log: c.Log, stopping: make(chan struct{})}
+	if err := s.build(); err != nil {
+		return nil, err
 	}
-	s := &Server{config: c, log: c.Log, metrics: m, stopping: make(chan struct{})}
+	return s, nil
+}
+
+// build builds the rooms, and wires them.
+func (s *Server) build() error {
+	c := &s.config
+	wrap := func(err error) error { return fmt.Errorf("server: metrics: %w", err) }
+	s.losses = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",
+	}, []string{"noticed"})
+	for _, w := range lease.Whys() {
+		s.losses.WithLabelValues(string(w))
+	}
+	err := c.Registerer.Register(s.losses)
+	if err != nil {
+		return wrap(err)
+	}
+	m, err := leasing.NewMetrics(c.Registerer)
+	if err != nil {
+		return wrap(err)
+	}
 	s.keys, err = authn.NewKeyring(authn.KeysConfig{
 		InsecureOpen: c.InsecureOpen, MayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr()), Bootstrap: c.BootstrapAdminKey,
 		CertificateAgents: c.CertificateAgents, Now: c.Now, Log: c.Log,
 	}, c.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("server: metrics: %w", err)
+		return wrap(err)
 	}
 	if s.view, err = view.New(c.Policy, s.keys, c.Now, c.Log, c.Registerer); err != nil {
-		return nil, fmt.Errorf("server: metrics: %w", err)
+		return wrap(err)
 	}
 	s.keys.Follow(s.view)
 	s.switches = switches.New(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
-	s.view.Tell(view.Hooks{Switches: s.switches.FromStore, Replaced: c.Forget, Rules: func(rules, tried *limit.Rules) { m.limits.follow(rules, tried) }})
-	s.figures = newFigures(c.Ledger, c.Policy, m)
-	s.holders = newHolders(c.Ledger, m)
-	s.health = health.NewServer()
-	s.ready = newReadiness(c.Log, m, s.announce, s.parts()...)
-	folds, err := newFoldWatch(c.Ledger, m, c.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("server: metrics: %w", err)
-	}
+	s.view.Tell(view.Hooks{Switches: s.switches.FromStore, Replaced: c.Forget, Rules: m.Follow})
 	if c.Books != nil {
-		if s.tally, err = newTally(c.Books, c.Log, c.Registerer); err != nil {
-			return nil, fmt.Errorf("server: metrics: %w", err)
+		if s.tally, err = granted.NewTally(c.Books, m.Names, c.Log, c.Registerer); err != nil {
+			return wrap(err)
 		}
-		s.tally.named = m.limits.names
 		if c.Judge != nil {
-			if s.over, err = newOverdrafts(c.Books, c.Judge, s.view, c.Log, c.Now, c.Registerer); err != nil {
-				return nil, fmt.Errorf("server: metrics: %w", err)
+			if s.over, err = granted.NewOverdrafts(c.Books, c.Judge, s.view, s.tally, c.Log, c.Now, c.Registerer); err != nil {
+				return wrap(err)
 			}
-			s.over.tally, s.tally.over = s.tally, s.over
 		}
-		if s.backlog, err = newBacklogWatch(c.Books, c.Registerer); err != nil {
-			return nil, fmt.Errorf("server: metrics: %w", err)
+		if s.backlog, err = upkeep.NewBacklog(c.Books, c.Registerer); err != nil {
+			return wrap(err)
 		}
+	}
+	there := ready.NewLedger(c.Ledger.Ping)
+	s.leasing = leasing.New(leasing.Config{
+		Leases: c.Leases, View: s.view, Ledger: c.Ledger, Lasts: there, Policy: c.Policy, Grants: s.tally, Metrics: m, Now: c.Now, Stopping: s.stopping,
+	})
+	s.intake, err = intake.New(intake.Config{
+		Ledger: c.Ledger, Judge: c.Judge, Tally: s.tally, Overdrafts: s.over, Forget: s.forgetLedger, Log: c.Log, Registerer: c.Registerer,
+	})
+	if err != nil {
+		return wrap(err)
+	}
+	s.health = health.NewServer()
+	if s.ready, err = ready.New(c.Log, c.Registerer, s.announce, s.parts(there.Part())...); err != nil {
+		return wrap(err)
+	}
+	folds, err := upkeep.NewFolds(c.Ledger, c.Registerer)
+	if err != nil {
+		return wrap(err)
 	}
 	s.folder = ledger.NewFolder(folds, c.FoldEvery, c.Log)
-	if err := s.serve(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s.serve()
 }
 
 // serve builds both servers over the same services and the same gate.
@@ -227,7 +257,6 @@ func (s *Server) serve() error {
 	if err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
-	leases := &leaseService{view: s.view, leases: c.Leases, ledger: c.Ledger, judge: c.Judge, name: &ledgerName{ledger: c.Ledger, log: c.Log, changed: s.metrics.ledgers, forget: s.forgetLedger}, tally: s.tally, over: s.over, metrics: s.metrics, figures: s.figures, holders: s.holders, renewing: authn.NewBudgets(renewBudget), settling: authn.NewBudgets(settleBudget), watches: newWatches(), now: c.Now, stopping: s.stopping}
 	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
 	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
 	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
@@ -246,7 +275,7 @@ func (s *Server) serve() error {
 		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
 	}
 	s.grpc = grpc.NewServer(options...)
-	quotav1.RegisterLeaseServiceServer(s.grpc, leases)
+	quotav1.RegisterLeaseServiceServer(s.grpc, &leaseRPCs{leasing: s.leasing, intake: s.intake})
 	quotav1.RegisterAdminServiceServer(s.grpc, admin)
 	quotav1.RegisterUsageServiceServer(s.grpc, usage)
 	books := &ledgerService{books: c.Books, judge: c.Judge, policy: c.Policy, prices: statements.prices, tally: s.tally, stopping: s.stopping}
@@ -281,7 +310,7 @@ func (s *Server) serve() error {
 		quotav1.RegisterAlertServiceServer(rest, events)
 	}
 	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
-	handler, err := newHandler(context.Background(), rest, download(gate.Serve, usage.export), s.ready, c.Gatherer, s.keys, certificates)
+	handler, err := newHandler(context.Background(), rest, download(gate.Serve, usage.export), s.unready, c.Gatherer, s.keys, certificates)
 	if err != nil {
 		return fmt.Errorf("server: REST: %w", err)
 	}
@@ -309,8 +338,8 @@ func (s *Server) serve() error {
 
 // forgetLedger forgets what this server knows the ledger of before to hold, and the policy beside it.
 func (s *Server) forgetLedger() {
-	s.holders.forget()
-	s.over.forget()
+	s.leasing.Forget()
+	s.over.Forget()
 	s.config.Forget()
 }
 
@@ -323,10 +352,16 @@ func (s *Server) HTTPAddr() string { return s.config.HTTP.Addr().String() }
 // Ready reports whether every part works, with the reasons why not.
 func (s *Server) Ready() (bool, []string) {
 	var reasons []string
-	for _, r := range s.ready.why() {
+	for _, r := range s.ready.Why() {
 		reasons = append(reasons, r.Part+": "+r.Reason)
 	}
 	return len(reasons) == 0, reasons
+}
+
+// unready is why the server is not ready, as /readyz tells it.
+func (s *Server) unready() (reasons any, ready bool) {
+	all := s.ready.Why()
+	return all, len(all) == 0
 }
 
 // Run serves until ctx ends, then drains: streams end, calls under way are
@@ -343,12 +378,12 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	running.Go(func() { _ = s.view.Run(background) })
 	running.Go(func() { _ = s.switches.Run(background) })
-	running.Go(func() { _ = s.ready.run(background) })
+	running.Go(func() { _ = s.ready.Run(background) })
 	running.Go(func() { _ = s.folder.Run(background) })
 	if s.tally != nil {
-		running.Go(func() { s.tally.run(background) })
-		running.Go(func() { s.backlog.run(background) })
-		running.Go(func() { (&weights{s.config.Books, s.log}).run(background) })
+		running.Go(func() { s.tally.Run(background) })
+		running.Go(func() { s.backlog.Run(background) })
+		running.Go(func() { upkeep.NewWeights(s.config.Books, s.log).Run(background) })
 	}
 	if s.closer != nil {
 		running.Go(func() { s.closer.run(background) })
@@ -356,9 +391,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.alerts != nil {
 		running.Go(func() { s.alerts.Run(background) })
 	}
-	running.Go(func() { s.figures.run(background) })
-	running.Go(func() { s.holders.run(background) })
-	if l, ok := s.config.Leases.(watchedLeases); ok {
+	running.Go(func() { s.leasing.Run(background) })
+	if l, ok := s.config.Leases.(leasing.Watched); ok {
 		running.Go(func() { _ = l.Run(background, s.forgot, s.view.ForgotBefore) })
 	}
 	running.Go(func() {
@@ -385,14 +419,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// watchedLeases is a lease store that notices when it forgets.
-type watchedLeases interface {
-	Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error
-}
-
 // forgot counts a loss of the lease store's. Every server that notices counts it.
 func (s *Server) forgot(l lease.Loss) {
-	s.metrics.losses.WithLabelValues(string(l.Why)).Inc()
+	s.losses.WithLabelValues(string(l.Why)).Inc()
 	s.log.Warn("the lease store forgot; buckets begin anew, held until their leases are declared and the ledger has said what was used",
 		"noticed", l.Why, "part", l.Part)
 }
@@ -427,7 +456,7 @@ func (s *Server) first(ctx context.Context) error {
 func (s *Server) drain() {
 	s.log.Info("stopping: draining calls")
 	s.health.Shutdown()
-	s.ready.set("server", "stopping")
+	s.ready.Set("server", "stopping")
 	close(s.stopping)
 	drained := make(chan struct{})
 	go func() {
@@ -454,7 +483,7 @@ func (s *Server) foldRest() {
 	ctx, cancel := context.WithTimeout(context.Background(), foldTimeout)
 	defer cancel()
 	if s.tally != nil {
-		_ = s.tally.flush(ctx) // where it fails, it is said
+		_ = s.tally.Flush(ctx) // where it fails, it is said
 	}
 	for {
 		_, left, err := s.config.Ledger.Fold(ctx, time.Now())
@@ -469,13 +498,13 @@ func (s *Server) foldRest() {
 }
 
 // parts are what readiness depends on.
-func (s *Server) parts() []part {
-	parts := []part{{"policy", s.policyCheck}, {"ledger", s.figures.ping}}
+func (s *Server) parts(ledger ready.Part) []ready.Part {
+	parts := []ready.Part{{Name: "policy", Check: s.policyCheck}, ledger}
 	if p, ok := s.config.Leases.(interface{ Ping(context.Context) error }); ok {
-		parts = append(parts, part{"leases", p.Ping})
+		parts = append(parts, ready.Part{Name: "leases", Check: p.Ping})
 	}
 	for _, c := range s.config.Checks {
-		parts = append(parts, part{c.Name, c.Ask})
+		parts = append(parts, ready.Part{Name: c.Name, Check: c.Ask})
 	}
 	return parts
 }
@@ -495,7 +524,7 @@ func (s *Server) policyCheck(ctx context.Context) error {
 // which may be one in memory; without the ledger they go on.
 func (s *Server) announce(string, bool) {
 	bad := make(map[string]bool)
-	for _, r := range s.ready.why() {
+	for _, r := range s.ready.Why() {
 		bad[r.Part] = true
 	}
 	set := func(service string, serving bool) {

@@ -17,7 +17,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/lease/redisstore"
-	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/internal/server/leasing"
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
@@ -32,7 +32,7 @@ func BenchmarkRedis(b *testing.B) {
 			cluster := testenv.Redis(b)
 			client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 			defer func() { _ = client.Close() }()
-			store := server.NewJoiner(redisstore.New(client, cluster.Prefix))
+			store := leasing.NewJoiner(redisstore.New(client, cluster.Prefix))
 			defer func() { _ = store.Close() }()
 			all := make([]lease.Renewal, 0, c.buckets*c.holders)
 			for bucket := range c.buckets {
@@ -89,7 +89,7 @@ func BenchmarkCrowd(b *testing.B) {
 	cluster := testenv.Redis(b)
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)
 	defer func() { _ = client.Close() }()
-	store := server.NewJoiner(redisstore.New(client, cluster.Prefix))
+	store := leasing.NewJoiner(redisstore.New(client, cluster.Prefix))
 	defer func() { _ = store.Close() }()
 	renewals, now := make([]lease.Renewal, buckets), time.Now().UnixMicro()
 	for i := range renewals {

@@ -18,7 +18,8 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
-	"github.com/f4ee788f/quota/internal/server"
+	"github.com/f4ee788f/quota/internal/server/judge"
+	"github.com/f4ee788f/quota/internal/server/leasing"
 	"github.com/f4ee788f/quota/internal/server/switches"
 )
 
@@ -35,7 +36,7 @@ type engines struct {
 	ledger     ledger.Store
 	books      ledger.Books
 	policy     policy.Store
-	judge      *server.Judge
+	judge      *judge.Judge
 	board      switches.Board // beside the policy store; nil for none
 	leaseName  string
 	ledgerName string
@@ -113,7 +114,7 @@ func (e *engines) openSQLite(ctx context.Context, path string, now func() time.T
 	e.closers = append(e.closers, l)
 	e.ledger, e.books, e.ledgerName = l, l.Books(), "sqlite"
 	e.policy = sqlstore.New(l.DB(), sqlstore.SQLite, now)
-	e.judge = server.NewJudge(e.policy)
+	e.judge = judge.New(e.policy)
 	return nil
 }
 
@@ -140,7 +141,7 @@ func (e *engines) openPostgres(ctx context.Context, url string) error {
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	e.closers = append(e.closers, db)
 	e.policy = sqlstore.New(db, sqlstore.Postgres, nil)
-	e.judge = server.NewJudge(e.policy)
+	e.judge = judge.New(e.policy)
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (e *engines) openRedis(place string) error {
 		return err
 	}
 	s := redisstore.New(p.client(), p.prefix)
-	j := server.NewJoiner(s)
+	j := leasing.NewJoiner(s)
 	e.closers = append(e.closers, s, j)
 	e.leases, e.leaseName, e.board = j, "redis", s
 	return nil

@@ -1,11 +1,15 @@
 package rpc
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/wire"
 )
+
+// Actor is who does what a server does by itself, in the audit log.
+const Actor = "server"
 
 // Page is how many a page has that asks for n, where 0 leaves it to the server.
 func Page(n int32) int {
@@ -33,3 +37,6 @@ func Moment(ms int64) time.Time {
 
 // Text is s without bytes that are no text, which gRPC does not carry.
 func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// StatusLabel is a status as the label "status" of a metric has it.
+func StatusLabel(s fmt.Stringer) string { return strings.TrimPrefix(s.String(), "STATUS_") }

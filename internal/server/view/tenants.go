@@ -110,3 +110,18 @@ func (v *View) Above(ctx context.Context, ids []string) (parents []string, known
 func (v *View) Parents(ctx context.Context, ids, begin []string) ([]string, error) {
 	return v.store.Parents(ctx, ids, begin)
 }
+
+// Overrides are the limits that each of the tenants has itself. It fails where one's cannot be made out.
+func (v *View) Overrides(ctx context.Context, ids []string) ([][]limit.Limit, error) {
+	all := make([][]limit.Limit, len(ids))
+	for i, r := range v.Tenants(ctx, ids) {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		all[i] = r.Tenant.Overrides
+	}
+	return all, nil
+}
+
+// Version is the policy's in force; 0 before one is known.
+func (v *View) Version() int64 { return v.Current().Version() }

@@ -1,0 +1,47 @@
+package upkeep
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/server/rpc"
+)
+
+const (
+	// keyAfter is how long after its key an epoch still holds usage back: an agent that was given a successor has
+	// reported under that by then, and no server takes reports under the old one.
+	keyAfter = time.Minute
+	// keySweep is how often a server looks for such epochs. Each of them may; who comes second finds none.
+	keySweep = time.Minute
+)
+
+// weights ends the weight of epochs whose key was revoked: their agents can report no more, and usage is
+// complete without them. One that comes back under another key has its weight again.
+type weights struct {
+	books ledger.Books
+	log   *slog.Logger
+}
+
+// NewWeights returns what ends the weight of epochs in books.
+func NewWeights(books ledger.Books, log *slog.Logger) *weights { return &weights{books, log} }
+
+func (w *weights) Run(ctx context.Context) {
+	tick := time.NewTicker(keySweep)
+	defer tick.Stop()
+	for {
+		n, err := w.books.LoseKeys(ctx, rpc.Actor, keyAfter)
+		if n > 0 {
+			w.log.Warn("agents whose keys were revoked hold no usage back any more; the audit log names them", "epochs", n)
+		}
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("whose keys were revoked could not be looked up; it is tried again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

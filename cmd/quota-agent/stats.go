@@ -121,7 +121,7 @@ func (s *stats) Collect(to chan<- prometheus.Metric) {
 		f := &s.figures[i]
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(now))
 	}
-	for _, x := range now.Excess {
+	for _, x := range now.Overshoot {
 		to <- prometheus.MustNewConstMetric(lateSpent, prometheus.CounterValue, float64(x.LateSpends), x.Limit)
 		to <- prometheus.MustNewConstMetric(outageUnits, prometheus.CounterValue, float64(x.OutageUnits), x.Limit)
 	}

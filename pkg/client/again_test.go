@@ -3,19 +3,12 @@
 package client
 
 import (
-	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
-	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/wire"
-	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func metered() *limit.Policy {
@@ -49,8 +42,8 @@ func TestAForgottenReportIsSentAgain(t *testing.T) {
 				admitted += drive(c, 1, 7, tenant("a"))
 				time.Sleep(15 * time.Second)
 				wantBilled(t, s, admitted, "healed")
-				if st := c.Stats(); st.UnitsResent != 100 || st.UnitsForgotten != 0 || st.Epoch != c.epoch {
-					t.Errorf("%+v, want 100 units sent again, none forgotten, and the same epoch %d", st, c.epoch)
+				if st := c.Stats(); st.UnitsResent != 100 || st.UnitsForgotten != 0 || st.Epoch != c.session.Epoch() {
+					t.Errorf("%+v, want 100 units sent again, none forgotten, and the same epoch %d", st, c.session.Epoch())
 				}
 				shut(t, c)
 				wantBilled(t, s, admitted, "at the end")
@@ -180,7 +173,7 @@ func TestWhatCannotBeSentAgainIsCounted(t *testing.T) {
 				admitted := kept + drive(c, 1, 5, tenant("a"))
 				time.Sleep(time.Minute)
 				wantBilled(t, s, admitted, "healed")
-				if st := c.Stats(); st.UnitsForgotten != 30 || st.UnitsResent != 0 || st.Epoch == c.epoch {
+				if st := c.Stats(); st.UnitsForgotten != 30 || st.UnitsResent != 0 || st.Epoch == c.session.Epoch() {
 					t.Errorf("%+v, want 30 units forgotten, and another epoch", st)
 				}
 				s.set(func(f *fake) { f.name = "another" }) // it is looked at once more
@@ -273,39 +266,6 @@ func TestALedgerThatCannotBeAsked(t *testing.T) {
 				shut(t, c)
 			})
 		})
-	}
-}
-
-// askedTwice becomes another ledger between the first question and the second.
-type askedTwice struct {
-	quotav1.LeaseServiceClient
-	asked int
-}
-
-func (f *askedTwice) Frontiers(_ context.Context, req *quotav1.FrontiersRequest, _ ...grpc.CallOption) (*quotav1.FrontiersResponse, error) {
-	f.asked++
-	resp := &quotav1.FrontiersResponse{Ledger: "one"}
-	seq := int64(5)
-	if f.asked > 1 {
-		resp.Ledger, seq = "another", 4
-	}
-	for _, e := range req.Epochs {
-		resp.Frontiers = append(resp.Frontiers, &quotav1.Frontier{Epoch: e, Seq: seq})
-	}
-	return resp, nil
-}
-
-// More epochs than one question takes are all compared with the same ledger.
-func TestALookIsAtOneLedger(t *testing.T) {
-	said := make(map[ledger.Epoch]reached)
-	for e := range int64(wire.MaxEpochs + 1) {
-		said[ledger.Epoch{Agent: "gw", Epoch: e + 1}] = reached{5, 5}
-	}
-	a := again{agent: "gw", api: &askedTwice{}, log: slog.New(slog.DiscardHandler)}
-	var r resent
-	behind, err := a.behind(t.Context(), said, &r)
-	if err != nil || r.ledger != "another" || len(behind) != len(said) {
-		t.Errorf("of %q %d epochs are behind (%v), want all %d of another", r.ledger, len(behind), err, len(said))
 	}
 }
 

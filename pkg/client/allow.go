@@ -8,6 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // Allow asks for one unit; see AllowN.
@@ -207,7 +208,7 @@ func (c *Client) wasRefused(ctx context.Context, n int64, a []limit.Attribute, s
 // putBack returns n units that were taken for a request that another limit denied.
 func (c *Client) putBack(h hold, n int64) {
 	if h.item.Slots {
-		serve(h.entry.Cancel(n))
+		session.Serve(h.entry.Cancel(n))
 		c.spare(h.entry)
 	} else {
 		h.entry.PutBack(n)

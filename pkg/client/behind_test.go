@@ -6,6 +6,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
@@ -16,23 +17,24 @@ func TestUsageThatFindsNoRoomIsSettledLater(t *testing.T) {
 	bubble(t, metered(), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		admitted := drive(c, 1, 10, tenant("a"))
-		c.ask(func(l *loop) {
+		c.session.Ask(func(l *session.Loop) {
 			rows := make([]ledger.Row, agent.MaxRows)
 			for i := range rows {
 				rows[i].Slot, rows[i].Tenant = int64(i), "z"
 			}
-			u, before := &l.outbox.Usage, l.through
+			u, before := l.Usage()
+			through := func() int64 { _, at := l.Usage(); return at }
 			u.Return(rows)
 			time.Sleep(time.Second)
-			l.collect()
-			if !u.Behind || l.through != before || u.Rows() != agent.MaxRows {
-				t.Errorf("without room: behind %v, complete through %d, %d rows; want behind, through %d still, %d rows", u.Behind, l.through, u.Rows(), before, agent.MaxRows)
+			l.Collect()
+			if !u.Behind || through() != before || u.Rows() != agent.MaxRows {
+				t.Errorf("without room: behind %v, complete through %d, %d rows; want behind, through %d still, %d rows", u.Behind, through(), u.Rows(), before, agent.MaxRows)
 			}
 			u.Take()
-			l.collect()
-			if u.Behind || l.through <= before || u.Rows() != 1 || u.Units() != admitted {
+			l.Collect()
+			if u.Behind || through() <= before || u.Rows() != 1 || u.Units() != admitted {
 				t.Errorf("with room: behind %v, complete through %d, %d units in %d rows; want all of %d units in one, and through more than %d",
-					u.Behind, l.through, u.Units(), u.Rows(), admitted, before)
+					u.Behind, through(), u.Units(), u.Rows(), admitted, before)
 			}
 		})
 		shut(t, c)

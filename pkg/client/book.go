@@ -109,9 +109,8 @@ func (c *Client) chargesOf(ctx context.Context, r *request, all []charge) ([]cha
 			case err != nil && list != lists[0]:
 				continue // what is tried beside the policy in force
 			case err != nil:
-				c.pressed.Store(true)
+				c.session.Press()
 				c.crowded.Add(1)
-				c.rouse()
 				return all, ReasonCrowded
 			}
 			all = append(all, charge{hold{it, e}, r.n})

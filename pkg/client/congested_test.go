@@ -44,7 +44,7 @@ func TestACallThatHangsHoldsUpNoOthers(t *testing.T) {
 // Calls of one renewal say little of how long one of many takes: where that is as much as may be under way, it is waited for, and not
 // asked again in vain.
 func TestALargeCallIsWaitedForAfterSmallOnes(t *testing.T) {
-	const users = firstWindow
+	const users = 64 // as many as the first window has room for
 	bubble(t, plans(1, perUser()), func(t *testing.T, s *fake) {
 		s.set(func(f *fake) { f.leases, f.work = memstore.New(), 4*time.Millisecond })
 		c := dial(t, s)

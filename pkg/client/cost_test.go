@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -119,7 +121,7 @@ func newPlenty() *plenty {
 func (p *plenty) dial(t testing.TB, i int) *Client {
 	t.Helper()
 	c, err := Dial(t.Context(), "passthrough:plenty", WithAgent(fmt.Sprintf("gw-%d", i)), WithMaxWait(time.Minute), WithReportInterval(1000*time.Hour),
-		WithMaxBuckets(1<<20), func(c *config) { c.api = p })
+		WithMaxBuckets(1<<20), WithDialer(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }), func(c *config) { c.api = p })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,10 +196,9 @@ func BenchmarkRenewals(b *testing.B) {
 			c := newPlenty().dial(b, 0)
 			tenants := manyTenants(batch)
 			touch(b, c, tenants, 128)
-			c.ask(func(l *loop) {
+			c.session.Ask(func(l *session.Loop) {
 				var all []*agent.Entry
 				c.reg.Each(func(e *agent.Entry) { all = append(all, e) })
-				began := c.began
 				var took time.Duration
 				var renewals int64
 				b.ReportAllocs()
@@ -207,17 +208,10 @@ func BenchmarkRenewals(b *testing.B) {
 					for _, e := range all {
 						e.Take(1)
 					}
-					began = began.Add(-9990 * time.Millisecond) // a term goes by
-					c.reg.CountFrom(began)
-					l.lastSent, l.nextTry = 0, 0
-					before, was := userTime(), l.count.renewals
+					before := userTime()
 					b.StartTimer()
-					l.renewDue()
-					for l.flying > 0 {
-						l.onRenewed(<-l.renewed)
-					}
+					renewals += l.Renew(9990 * time.Millisecond) // a term
 					took += userTime() - before
-					renewals += l.count.renewals - was
 				}
 				b.ReportMetric(float64(took)/float64(b.N), "cpu-ns/op")
 				b.ReportMetric(float64(renewals)/float64((b.N+batch-1)/batch), "renewed/batch")

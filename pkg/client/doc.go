@@ -5,8 +5,8 @@
 // quota server, and settles what it admitted into the server's ledger. Allow
 // decides by attributes; a Limiter is a handle for the hottest paths, resolved once.
 //
-// Read client.go first, then loop.go: one goroutine owns all that is not a
-// decision. What decides is internal/core/agent. Without a journal, a crash loses at
+// Read client.go first, then allow.go. What decides is internal/core/agent; the goroutine that owns
+// the rest is internal/core/session. Without a journal, a crash loses at
 // most the usage admitted since the last report, one report interval's worth. So does
 // a signal that nobody catches: a program has to call Close before it ends.
 //

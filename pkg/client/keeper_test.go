@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -80,7 +79,7 @@ func TestTheNextStartSettlesWhatAKilledOneLeft(t *testing.T) {
 		if got := s.billed(nil); got != admitted {
 			t.Errorf("the ledger has %d units, %d were admitted: %+v", got, admitted, s.allRows())
 		}
-		if st := next.Stats(); st.UnitsRecovered != 70 || st.UnitsToRecover != 0 || st.Epoch == c.epoch {
+		if st := next.Stats(); st.UnitsRecovered != 70 || st.UnitsToRecover != 0 || st.Epoch == c.session.Epoch() {
 			t.Errorf("%+v, want 70 units recovered", st)
 		}
 		if slots := len(s.allRows()); slots < 2 {
@@ -114,10 +113,7 @@ func TestNothingIsSentThatPowerCouldTake(t *testing.T) {
 		dir := t.TempDir()
 		watch := func(c *Client) *atomic.Int64 {
 			arrived := new(atomic.Int64)
-			lives := []*journal.Life{c.keeper.life}
-			for _, p := range c.keeper.past { // of which none is settled yet
-				lives = append(lives, p.life)
-			}
+			lives := c.session.Lives() // of the past, of which none is settled yet, too
 			s.set(func(f *fake) {
 				f.arrived = func(epoch int64) {
 					n := arrived.Add(1)

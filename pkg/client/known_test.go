@@ -10,6 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // only returns the one bucket of a request.
@@ -49,9 +50,9 @@ func TestKnownRequestWhoseBucketWasDropped(t *testing.T) {
 				t.Fatal("the request is not known, with the buckets that there are, after 20 of it")
 			}
 			time.Sleep(time.Minute)
-			c.ask(func(l *loop) { l.collect() })
+			c.session.Ask((*session.Loop).Collect)
 			time.Sleep(time.Second)
-			c.ask(func(l *loop) { l.sweep(l.collect()) })
+			c.session.Ask((*session.Loop).Sweep)
 			known, _ := recalled(c, request)
 			if known == nil || !known.Entry(0).Dead() || !known.Entry(2).Dead() || c.Stats().Buckets != 0 {
 				t.Fatal("want the request known, and its buckets no more")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // While a bucket denies for certain, those who ask a handle of it take nothing of its stock, and each is counted;
@@ -59,7 +60,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 		if most := int64(10 + 21*10); admitted > most*105/100 {
 			t.Errorf("admitted %d, want at most %d", admitted, most)
 		}
-		c.ask(func(l *loop) { l.collect() })
+		c.session.Ask((*session.Loop).Collect)
 		if st := c.Counts(); st.Denied != denied || st.Admitted != admitted {
 			t.Errorf("counted %d admitted and %d denied, want %d and %d", st.Admitted, st.Denied, admitted, denied)
 		}

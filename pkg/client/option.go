@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/connect"
 	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -43,11 +44,8 @@ const (
 )
 
 type config struct {
-	target          string // as the caller wrote it
 	agent           string
-	key             string
-	tls             *tls.Config
-	dialer          func(ctx context.Context, addr string) (net.Conn, error)
+	connect         connect.Options
 	unknown         Unknown
 	firstWait       time.Duration
 	maxWait         time.Duration
@@ -81,14 +79,14 @@ func WithAgent(id string) Option { return func(c *config) { c.agent = id } }
 
 // WithKey sends an agent key as a bearer token with every call. Without TLS it
 // travels in the clear, which suits loopback and Unix sockets only.
-func WithKey(key string) Option { return func(c *config) { c.key = key } }
+func WithKey(key string) Option { return func(c *config) { c.connect.Key = key } }
 
 // WithTLS talks TLS to the server. Without it the connection is plain.
-func WithTLS(t *tls.Config) Option { return func(c *config) { c.tls = t } }
+func WithTLS(t *tls.Config) Option { return func(c *config) { c.connect.TLS = t } }
 
 // WithDialer connects in place of the net package: for tests and tunnels.
 func WithDialer(d func(ctx context.Context, addr string) (net.Conn, error)) Option {
-	return func(c *config) { c.dialer = d }
+	return func(c *config) { c.connect.Dialer = d }
 }
 
 // WithUnknown says how to decide what nothing is known of. The default is DenyUnknown.
@@ -150,6 +148,13 @@ func WithSwitchFile(path string) Option { return func(c *config) { c.switchFile 
 // the client goes on under the name of the one before. Dial fails with ErrJournal where the directory cannot be
 // used: by two at once, on a disk that is full or read-only, on a platform that cannot map files (all but Linux).
 func WithJournal(dir string) Option { return func(c *config) { c.journal = dir } }
+
+// DefaultJournalAge is how long the logs of lives that are settled are kept, and DefaultJournalBytes how large all
+// of them may be: what a ledger that went back is sent again.
+const (
+	DefaultJournalAge   = 72 * time.Hour
+	DefaultJournalBytes = 1 << 30
+)
 
 // MinJournalSecret is how many bytes a journal's secret has at least.
 const MinJournalSecret = journal.MinSecret

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -361,16 +362,20 @@ func TestPriorityReserve(t *testing.T) {
 
 // Limits that only tenants name share one name in the counts: a thousand tenants may have a thousand.
 func TestTrialsOfOverridesShareAName(t *testing.T) {
-	tried := limit.Limit{Name: "tried", Rate: perSecond(1), Burst: 10, Shadow: true}
-	bubble(t, plans(1, requests(1000, 1000), tried), func(t *testing.T, s *fake) {
-		d := decided{named: map[string]bool{"tried": true}}
+	tried := func(name string) limit.Limit {
+		return limit.Limit{Name: name, Algorithm: limit.TokenBucket, Rate: perSecond(1), Burst: 10, Shadow: true, EpsilonPPM: limit.DefaultEpsilonPPM}
+	}
+	bubble(t, plans(1, requests(1000, 1000), tried("tried")), func(t *testing.T, s *fake) {
+		s.tenant(limit.Tenant{ID: "a", Plan: "p", Overrides: []limit.Limit{tried("one")}})
+		s.tenant(limit.Tenant{ID: "b", Plan: "p", Overrides: []limit.Limit{tried("two")}})
 		c := dial(t, s)
-		c.Allow(t.Context(), tenant("a"))
-		c.reg.Each(d.add)
-		d.named = nil
-		c.reg.Each(d.add)
-		if len(d.trials) != 2 || d.trials[trialKey{limit: "tried"}] != d.trials[trialKey{limit: otherLimits}] {
-			t.Errorf("got %v, want tried as it is named, and as it is not", d.trials)
+		for _, id := range []string{"a", "b"} {
+			c.Allow(t.Context(), tenant(id))
+		}
+		time.Sleep(time.Second)
+		want := []Trial{{Limit: "(override)", Admitted: 2}, {Limit: "tried", Admitted: 2}}
+		if got := c.Counts().Trials; !slices.Equal(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if n := c.reg.Named(); len(n) != 2 || !n["tried"] || !n["requests"] {
 			t.Errorf("named are %v, want requests and tried", n)

@@ -4,16 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/f4ee788f/quota/internal/core/agent"
-	"github.com/f4ee788f/quota/internal/core/journal"
-	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/connect"
+	"github.com/f4ee788f/quota/internal/core/session"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -26,8 +19,6 @@ type Recovered struct {
 	ResentReports, ResentUnits, ForgottenUnits int64
 	// Refused is bytes of the journal that did not verify under its secret, and are kept aside in files that the log names.
 	Refused int64
-
-	forgotten forgotten // of which ForgottenUnits is the sum
 }
 
 // RecoveredLife is one start of a client that had not settled all it counted.
@@ -52,119 +43,28 @@ type RecoveredUsage struct {
 // with ctx, and then returns an error that wraps ErrUnsettled; what is left can be recovered
 // again. Of the options those count that say how to reach the server, WithJournalSecret and WithLogger. Nothing is settled twice,
 // however often and wherever a journal is recovered.
-func Recover(ctx context.Context, target, dir string, opts ...Option) (done Recovered, err error) {
+func Recover(ctx context.Context, target, dir string, opts ...Option) (all Recovered, err error) {
 	var cfg config
 	for _, o := range opts {
 		o(&cfg)
 	}
 	if cfg.logger == nil {
-		cfg.logger = defaultLogger()
+		cfg.logger = connect.Logger()
 	}
-	conn, err := connect(target, &cfg)
+	conn, err := cfg.connect.Servers(target)
 	if err != nil {
-		return done, fmt.Errorf("%w: %w", ErrOption, err)
+		return all, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	d, err := journal.OpenSealed(dir, cfg.journalSecret)
-	if err != nil {
-		return done, fmt.Errorf("%w: %w", ErrJournal, err)
+	done, err := session.Recover(ctx, quotav1.NewLeaseServiceClient(conn), dir, cfg.journalSecret, cfg.logger)
+	all = Recovered{
+		ResentReports: done.ResentReports, ResentUnits: done.ResentUnits, ForgottenUnits: done.ForgottenUnits, Refused: done.Refused,
 	}
-	k := &keeper{dir: d}
-	defer func() { err = errors.Join(err, k.close()) }()
-	if k.past, err = k.readPast("", cfg.logger); err != nil {
-		return done, fmt.Errorf("%w: %w", ErrJournal, err)
+	for _, l := range done.Lives {
+		all.Lives = append(all.Lives, RecoveredLife(l))
 	}
-	done.Refused = k.refused
-	for _, p := range k.past {
-		lines, err := p.outbox.Lines()
-		if err != nil {
-			return done, fmt.Errorf("%w: %w", ErrJournal, err)
-		}
-		for _, l := range lines {
-			done.Usage = append(done.Usage, RecoveredUsage(l))
-		}
+	for _, u := range done.Usage {
+		all.Usage = append(all.Usage, RecoveredUsage(u))
 	}
-	api := quotav1.NewLeaseServiceClient(conn)
-	look := again{dir: d, api: api, log: cfg.logger}
-	for len(k.past) > 0 && err == nil {
-		p := k.past[0]
-		s := p.outbox.State()
-		life := RecoveredLife{Agent: p.life.Agent, Host: p.life.Host, Epoch: p.life.Epoch, Units: p.units, Reports: int64(s.Reports)}
-		err = p.settle(ctx, &look, &done)
-		s = p.outbox.State()
-		life.Settled, life.Aside = life.Units-s.Units-s.AsideUnits, s.AsideUnits
-		done.Lives = append(done.Lives, life)
-		if err == nil {
-			k.past = k.past[1:]
-			err = p.life.Drain()
-		}
-	}
-	if err == nil {
-		_, err = done.look(ctx, &look, nil)
-	}
-	return done, err
-}
-
-// look sends again what the ledger has forgotten and the journal has.
-func (r *Recovered) look(ctx context.Context, a *again, known map[ledger.Epoch]reached) (resent, error) {
-	found, err := a.run(ctx, known)
-	r.forgotten.merge(found.forgotten)
-	r.ResentReports, r.ResentUnits, r.ForgottenUnits = r.ResentReports+found.reports, r.ResentUnits+found.units, r.forgotten.units()
-	switch {
-	case status.Code(err) == codes.Unimplemented:
-		a.log.Warn("the server is older than this program: whether the ledger has forgotten anything cannot be asked")
-		err = nil
-	case err != nil:
-		err = fmt.Errorf("%w: what the ledger may have forgotten: %w", ErrUnsettled, err)
-	}
-	return found, err
-}
-
-// settle sends what a life has left until all of it is acknowledged, or aside.
-func (p *past) settle(ctx context.Context, look *again, done *Recovered) error {
-	if err := p.life.Sync(); err != nil {
-		return fmt.Errorf("%w: %w", ErrJournal, err)
-	}
-	lacking := make(map[ledger.Epoch]int64) // of which the journal has no more
-	for fails := 0; ; {
-		p.outbox.FreezeRest()
-		if p.outbox.Done() {
-			return nil
-		}
-		sent := slices.Clone(p.outbox.Next(maxSend, maxSendBytes))
-		call, cancel := context.WithTimeout(ctx, settleTimeout)
-		receipts, _, err := settle(call, look.api, sent, nil)
-		cancel()
-		if at, next, ok := p.outbox.Forgotten(sent, receipts); ok {
-			if e := (ledger.Epoch{Agent: sent[at].Agent, Epoch: sent[at].Epoch}); lacking[e] != next {
-				lost := sent[at].Before - receipts[at].Total
-				receipts = receipts[:at]
-				found, err := done.look(ctx, look, map[ledger.Epoch]reached{e: {sent[at].Seq - 1, sent[at].Before}})
-				if err != nil {
-					return err
-				}
-				if maps.Copy(lacking, found.lacking); !found.asked { // nobody can be
-					lacking[e] = next
-					done.forgotten.add(e, lost)
-					done.ForgottenUnits = done.forgotten.units()
-				}
-			}
-		}
-		progress := false
-		if err == nil {
-			var fault *agent.Fault
-			progress, fault = p.outbox.Receive(sent, receipts, leftEpoch(p.outbox))
-			progress = progress || fault != nil
-		}
-		if progress {
-			fails = 0
-			continue
-		}
-		fails++
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %d units of epoch %d, kept in the journal: %w", ErrUnsettled, p.outbox.State().Units, p.life.Epoch, errors.Join(err, context.Cause(ctx)))
-		case <-time.After(retryIn(fails, 50*time.Millisecond, settleRetry)):
-		}
-	}
+	return all, err
 }

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 var reportClients = flag.Int("report-clients", 50, "of the measurement of reports")
@@ -34,12 +36,7 @@ func BenchmarkReport(b *testing.B) {
 		}
 	}
 	report := func(c *Client) {
-		c.ask(func(l *loop) {
-			l.report(time.Now())
-			for l.settle(time.Now()); l.settling; {
-				l.onSettled(<-l.settled)
-			}
-		})
+		c.session.Ask((*session.Loop).Report)
 	}
 	for range 3 { // so that requests are remembered
 		use()

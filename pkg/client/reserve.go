@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 var (
@@ -80,7 +81,7 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 		res.settle(0) // Close came first
 		return nil, Decision{Reason: ReasonClosed}
 	}
-	c.rouse() // the loop expires it
+	c.session.Rouse() // the loop expires it
 	return res, d
 }
 
@@ -117,7 +118,7 @@ func (r *Reservation) settle(m int64) {
 		if r.slots[i] {
 			// As many as were spent count as started, and all come back.
 			started := min(m, r.n)
-			serve(h.entry.Cancel(r.n - started))
+			session.Serve(h.entry.Cancel(r.n - started))
 			if h.item.Inherited {
 				h.entry.Inherit(started - r.n)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // asked says how far the hot path came with a bucket.
@@ -114,13 +115,12 @@ func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	}
 	t, fresh, err := c.reg.Learn(id)
 	if err != nil {
-		c.pressed.Store(true)
+		c.session.Press()
 		c.crowded.Add(1)
-		c.rouse()
 		return nil, ReasonCrowded
 	}
 	if fresh {
-		c.rouse()
+		c.session.Rouse()
 	}
 	if !r.begin() {
 		return nil, ReasonCrowded
@@ -131,7 +131,7 @@ func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	case <-ctx.Done():
 	case <-r.timer.C:
 		r.over = true
-	case <-c.done:
+	case <-c.session.Done():
 	}
 	if set := t.Set(); set != nil {
 		return set, ReasonLimit
@@ -234,9 +234,8 @@ func (r *request) ask(ctx context.Context, set *agent.Set, i int, state asked) (
 			return d, true, true // the caller sees whether the client is closed
 		}
 		if err != nil {
-			c.pressed.Store(true)
+			c.session.Press()
 			c.crowded.Add(1)
-			c.rouse()
 			r.giveBack(false)
 			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false, true
 		}
@@ -473,7 +472,7 @@ func (c *Client) enqueue(e *agent.Entry, w *agent.Waiter, patient bool) bool {
 			return false
 		}
 	} else if served, ok := e.Join(w); ok {
-		serve(served)
+		session.Serve(served)
 	} else {
 		return false
 	}
@@ -564,7 +563,7 @@ func (r *request) giveBack(denied bool) {
 			continue
 		}
 		served, was := r.holds[i].entry.Abandon(&w.Waiter, denied)
-		serve(served)
+		session.Serve(served)
 		if was {
 			r.rest(i)
 			denied = false
@@ -579,9 +578,9 @@ func (r *request) giveBack(denied bool) {
 		switch {
 		case !r.taken[i]:
 		case r.windows[i] != 0:
-			serve(h.entry.PutBackOf(r.n, r.windows[i]))
+			session.Serve(h.entry.PutBackOf(r.n, r.windows[i]))
 		default:
-			serve(h.entry.Cancel(r.n))
+			session.Serve(h.entry.Cancel(r.n))
 			if h.item.Slots {
 				r.c.spare(h.entry)
 			}

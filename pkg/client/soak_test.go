@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
@@ -92,9 +93,9 @@ func unrest(t *testing.T, rng *rand.Rand) {
 		s.apply(policy(version+1, 3))
 		s.tenant(limit.Tenant{ID: "a", Plan: "p"})
 		time.Sleep(15 * time.Second)
-		c.ask(func(l *loop) {
+		c.session.Ask(func(l *session.Loop) {
 			waits := make(map[*agent.Entry]bool)
-			for _, e := range append(append([]*agent.Entry(nil), l.pressing...), l.ready...) {
+			for _, e := range l.Waiting() {
 				waits[e] = true
 			}
 			c.reg.Each(func(e *agent.Entry) {

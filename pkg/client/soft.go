@@ -25,7 +25,7 @@ func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bo
 		if errors.Is(err, agent.ErrGone) {
 			return d, true, true
 		}
-		c.pressed.Store(true)
+		c.session.Press()
 		c.crowded.Add(1)
 		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: h.speaks()}, false, true
 	}

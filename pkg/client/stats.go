@@ -39,8 +39,8 @@ type Stats struct {
 	// OutageUnits is units admitted out of contact, between the last answer and the next, by
 	// leases that ended in between, or by on_outage without any: the most that limits were exceeded by. Of slots, starts without one.
 	OutageUnits int64
-	// Excess is both by limit, with those that have none: their sums are the two above.
-	Excess []Excess
+	// Overshoot is both by limit, with those that have none: their sums are the two above.
+	Overshoot []Overshoot
 
 	// What is held.
 	Buckets       int64
@@ -80,9 +80,9 @@ type Stats struct {
 	Journal        string // why nothing is recorded any more; empty while all is
 }
 
-// Excess is what one limit may have been exceeded by at most. What was admitted out of contact is taken out of the
+// Overshoot is what one limit may have been exceeded by at most. What was admitted out of contact is taken out of the
 // bucket on return.
-type Excess struct {
+type Overshoot struct {
 	Limit       string // "(override)" for those that only tenants' overrides name
 	LateSpends  int64
 	OutageUnits int64
@@ -95,4 +95,27 @@ type Trial struct {
 	Version   bool   // of the shadow version
 	Admitted  int64
 	WouldDeny int64
+}
+
+// Stats returns a snapshot. It takes some microseconds, however many buckets there are.
+func (c *Client) Stats() Stats {
+	s := c.session.Stats()
+	st := Stats{
+		Waited: c.waited.Load(), Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
+		Evicted: s.Evicted, Unaccounted: c.unaccounted.Load(),
+		RenewCalls: s.RenewCalls, RenewFailed: s.RenewFailed, SettleCalls: s.SettleCalls, SettleFailed: s.SettleFailed,
+		Renewals: s.Renewals, Tenants: s.Tenants, Window: s.Window, Pressing: s.Pressing, Strain: s.Strain,
+		LateSpends: s.LateSpends, OutageUnits: s.OutageUnits,
+		Buckets: s.Buckets, LiveTenants: s.LiveTenants, PolicyVersion: s.PolicyVersion, Lost: s.Lost,
+		Unreachable: s.Unreachable, UnreachableSince: s.UnreachableSince, SwitchFile: s.SwitchFile,
+		ReportsPending: s.ReportsPending, UnitsPending: s.UnitsPending, UnitsSettled: s.UnitsSettled,
+		ReportsAside: s.ReportsAside, UnitsAside: s.UnitsAside, Epoch: s.Epoch, Through: s.Through,
+		UnitsRecovered: s.UnitsRecovered, UnitsToRecover: s.UnitsToRecover, Unjournalled: s.Unjournalled,
+		UnitsResent: s.UnitsResent, UnitsForgotten: s.UnitsForgotten, JournalRefused: s.JournalRefused, Journal: s.Journal,
+	}
+	for _, o := range s.Overshoot {
+		st.Overshoot = append(st.Overshoot, Overshoot(o))
+	}
+	st.Reservations, st.UnitsReserved, st.Expired = c.reserved.count()
+	return st
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/connect"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/target"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -129,7 +130,7 @@ func DialAgent(ctx context.Context, to string, opts ...Option) (*Thin, error) {
 	}
 	cfg.agent = "thin" // it has no name of its own
 	if cfg.logger == nil {
-		cfg.logger = defaultLogger()
+		cfg.logger = connect.Logger()
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func DialAgent(ctx context.Context, to string, opts ...Option) (*Thin, error) {
 // carriers returns what opens streams to an address: lines of their own, or with TLS streams of gRPC, over a
 // connection that hangUp ends.
 func carriers(to string, cfg *config) (open func(context.Context) (ask.Carrier, error), hangUp func() error, err error) {
-	if cfg.tls == nil {
+	if cfg.connect.TLS == nil {
 		if err := target.Check(to); err != nil {
 			return nil, nil, err
 		}
@@ -168,24 +169,24 @@ func carriers(to string, cfg *config) (open func(context.Context) (ask.Carrier, 
 		if path, ok := strings.CutPrefix(to, "unix:"); ok {
 			network, addr = "unix", strings.TrimPrefix(path, "//")
 		}
-		dial := func(ctx context.Context) (net.Conn, error) {
+		open := func(ctx context.Context) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialWait)
 			defer cancel()
-			if cfg.dialer != nil {
-				return cfg.dialer(ctx, addr)
+			if cfg.connect.Dialer != nil {
+				return cfg.connect.Dialer(ctx, addr)
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, network, addr)
 		}
 		return func(ctx context.Context) (ask.Carrier, error) {
-			l, err := ask.Connect(ctx, dial)
+			l, err := ask.Connect(ctx, open)
 			if err != nil {
 				return nil, err
 			}
 			return l, nil
 		}, func() error { return nil }, nil
 	}
-	conn, err := connect(to, cfg,
+	conn, err := cfg.connect.Servers(to,
 		// Windows that are never waited for: without them gRPC measures the line with a ping for each message.
 		grpc.WithStaticStreamWindowSize(4*ask.MaxBytes), grpc.WithStaticConnWindowSize(4*ask.MaxBytes),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
@@ -369,7 +370,7 @@ func (t *Thin) talk(ctx context.Context, reached func()) (opened bool, err error
 	}
 	t.flying, t.ending, t.stats.Away = false, false, false
 	t.stats.Unreachable, t.stats.UnreachableSince = "", time.Time{}
-	if t.cfg.tls == nil {
+	if t.cfg.connect.TLS == nil {
 		t.leave = func() { cause(errSilent) }
 	}
 	t.mu.Unlock()
@@ -544,7 +545,7 @@ func (t *Thin) awayLocked(err error) {
 	if !t.stats.Away {
 		t.stats.UnreachableSince = time.Now()
 	}
-	t.stats.Away, t.stats.Unreachable = true, t.cfg.explain(err)
+	t.stats.Away, t.stats.Unreachable = true, t.cfg.connect.Explain(err)
 	for _, q := range t.queue {
 		if q.over {
 			t.release(q)

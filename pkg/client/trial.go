@@ -5,6 +5,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // try has the limits on trial decide a request that the others have decided already: shadow limits of
@@ -89,7 +90,7 @@ func (all *conjunction) withdraw(i int) bool {
 }
 
 // settle says what became of attempt i.
-func (all *conjunction) settle(i int, admitted bool) { serve(all.decide(i, admitted)) }
+func (all *conjunction) settle(i int, admitted bool) { session.Serve(all.decide(i, admitted)) }
 
 // decide is settle, and returns requests that it let in, whose Done is to be run.
 func (all *conjunction) decide(i int, admitted bool) (after []*agent.Waiter) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // Wait asks for one unit and waits for it; see WaitN.
@@ -105,7 +106,7 @@ func (e *ending) end() {
 
 // finish gives back n slots of a request that has ended.
 func (c *Client) finish(e *agent.Entry, n int64) {
-	serve(e.Finish(n))
+	session.Serve(e.Finish(n))
 	c.spare(e)
 }
 

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"cmp"
@@ -22,11 +22,11 @@ type settleResult struct {
 }
 
 // settle sends frozen reports, one call at a time.
-func (l *loop) settle(now time.Time) {
+func (l *Loop) settle(now time.Time) {
 	if l.settling || now.Before(l.settleAt) {
 		return
 	}
-	from, life := l.outbox, l.c.keeper.own()
+	from, life := l.outbox, l.s.keeper.own()
 	if len(l.past) > 0 { // what was before comes first
 		from, life = l.past[0].outbox, l.past[0].life
 	}
@@ -51,7 +51,7 @@ func (l *loop) settle(now time.Time) {
 			r.err = life.Sync() // a report that was sent must not be made anew, in other words
 		}
 		if r.err == nil {
-			r.receipts, r.ledger, r.err = settle(ctx, l.c.api, sent, accounts)
+			r.receipts, r.ledger, r.err = settle(ctx, l.s.api, sent, accounts)
 		}
 		l.settled <- r
 	}()
@@ -96,7 +96,7 @@ func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, newEp
 // leftEpoch is what the reports that a life left go on under.
 func leftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }
 
-func (l *loop) onSettled(r settleResult) {
+func (l *Loop) onSettled(r settleResult) {
 	l.settling = false
 	progress := false
 	if r.err != nil {
@@ -112,7 +112,7 @@ func (l *loop) onSettled(r settleResult) {
 		progress, fault = r.from.Receive(r.sent, r.receipts, next(r.from))
 		if fault != nil {
 			progress = true
-			l.c.log.Error("the ledger takes no more reports of this epoch; going on under a new one",
+			l.s.log.Error("the ledger takes no more reports of this epoch; going on under a new one",
 				"epoch", fault.Report.Epoch, "seq", fault.Report.Seq, "next_epoch", fault.Epoch,
 				"reports_aside", fault.Aside, "said", fault.Receipt.Message)
 		}
@@ -128,7 +128,7 @@ func (l *loop) onSettled(r settleResult) {
 	l.settleFails++
 	l.settleAt = time.Now().Add(retryIn(l.settleFails, 50*time.Millisecond, settleRetry))
 	if l.settleFails == 5 {
-		l.c.log.Warn("usage waits to be settled", "error", r.why(), "reports", r.from.State().Reports)
+		l.s.log.Warn("usage waits to be settled", "error", r.why(), "reports", r.from.State().Reports)
 	}
 }
 

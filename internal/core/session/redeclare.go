@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"math/rand/v2"
@@ -18,15 +18,15 @@ const (
 
 // renewAnew has all leases renewed, unless that was done for this loss or a later one. What the first server says is
 // how things are: of leases from before nobody knows here.
-func (l *loop) renewAnew(forgot int64) {
+func (l *Loop) renewAnew(forgot int64) {
 	was := l.forgot
 	l.forgot = max(l.forgot, forgot)
 	if was == 0 || forgot <= was {
 		return
 	}
-	now := l.c.now()
+	now := l.s.Now()
 	var leased []*agent.Entry
-	l.c.reg.Each(func(e *agent.Entry) {
+	l.s.Registry.Each(func(e *agent.Entry) {
 		if e.Flying || e.State(now).Live {
 			leased = append(leased, e)
 		}
@@ -41,6 +41,6 @@ func (l *loop) renewAnew(forgot int64) {
 		}
 	}
 	if len(leased) > 0 {
-		l.c.log.Warn("the lease store forgot leases; all are renewed", "leases", len(leased), "within", time.Duration(over)*time.Microsecond)
+		l.s.log.Warn("the lease store forgot leases; all are renewed", "leases", len(leased), "within", time.Duration(over)*time.Microsecond)
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -12,14 +12,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/journal"
 )
 
-const (
-	// journalSync is what a loss of power may take of what was counted.
-	journalSync = 100 * time.Millisecond
-	// DefaultJournalAge is how long the logs of lives that are settled are kept, and DefaultJournalBytes how large all
-	// of them may be: what a ledger that went back is sent again.
-	DefaultJournalAge   = 72 * time.Hour
-	DefaultJournalBytes = 1 << 30
-)
+// journalSync is what a loss of power may take of what was counted.
+const journalSync = 100 * time.Millisecond
 
 // keeper is a client's journal: the life that it writes, and those before that are to be settled.
 type keeper struct {
@@ -62,8 +56,8 @@ func (k *keeper) own() *journal.Life {
 
 // openKeeper takes the directory, reads the lives that are not settled, and begins another. It is
 // nil without a journal.
-func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
-	if cfg.journal == "" {
+func openKeeper(cfg *Config, epoch int64) (_ *keeper, err error) {
+	if cfg.Journal == "" {
 		return nil, nil
 	}
 	defer func() {
@@ -71,7 +65,7 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 			err = fmt.Errorf("%w: %w", ErrJournal, err)
 		}
 	}()
-	dir, err := journal.OpenSealed(cfg.journal, cfg.journalSecret)
+	dir, err := journal.OpenSealed(cfg.Journal, cfg.JournalSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -81,21 +75,21 @@ func openKeeper(cfg *config, epoch int64) (_ *keeper, err error) {
 			err = errors.Join(err, k.close())
 		}
 	}()
-	if cfg.agent == "" {
-		if cfg.agent, err = dir.Agent(); err != nil {
+	if cfg.Agent == "" {
+		if cfg.Agent, err = dir.Agent(); err != nil {
 			return nil, err
 		}
-		if cfg.agent == "" {
-			cfg.agent = agentID()
+		if cfg.Agent == "" {
+			cfg.Agent = NewAgent()
 		}
 	}
-	if k.past, err = k.readPast(cfg.agent, cfg.logger); err != nil {
+	if k.past, err = k.readPast(cfg.Agent, cfg.Log); err != nil {
 		return nil, err
 	}
-	if err := dir.Prune(time.Now(), cfg.journalAge, cfg.journalBytes); err != nil {
+	if err := dir.Prune(time.Now(), cfg.JournalAge, cfg.JournalBytes); err != nil {
 		return nil, err
 	}
-	if k.life, err = dir.Begin(cfg.agent, epoch); err != nil {
+	if k.life, err = dir.Begin(cfg.Agent, epoch); err != nil {
 		return nil, err
 	}
 	k.journal = agent.NewJournal(k.life)
@@ -185,14 +179,14 @@ func (k *keeper) close() error {
 }
 
 // tidy keeps the journal's size within bounds.
-func (l *loop) tidy() {
-	k := l.c.keeper
+func (l *Loop) tidy() {
+	k := l.s.keeper
 	if k == nil {
 		return
 	}
 	put, err := k.journal.Trim(l.outbox)
 	if err != nil {
-		l.c.log.Warn("the journal cannot be made smaller", "error", err)
+		l.s.log.Warn("the journal cannot be made smaller", "error", err)
 	}
 	if put == nil {
 		return
@@ -202,16 +196,16 @@ func (l *loop) tidy() {
 		defer l.calls.Done()
 		err := put()
 		if err == nil {
-			err = k.dir.Prune(time.Now(), l.c.cfg.journalAge, l.c.cfg.journalBytes)
+			err = k.dir.Prune(time.Now(), l.s.cfg.JournalAge, l.s.cfg.JournalBytes)
 		}
 		if err != nil {
-			l.c.log.Warn("the journal cannot be made smaller", "error", err)
+			l.s.log.Warn("the journal cannot be made smaller", "error", err)
 		}
 	}()
 }
 
 // recover goes on with the first life of the past after an answer.
-func (l *loop) recover() {
+func (l *Loop) recover() {
 	p := l.past[0]
 	p.outbox.FreezeRest() // an epoch that was fenced gave rows back
 	if !p.outbox.Done() {
@@ -221,15 +215,15 @@ func (l *loop) recover() {
 	settled := p.units - s.AsideUnits
 	l.recovered += settled
 	l.past = l.past[1:]
-	l.c.log.Info("a life of the journal is settled", "epoch", p.life.Epoch, "units", settled, "reports_aside", s.AsideReports)
+	l.s.log.Info("a life of the journal is settled", "epoch", p.life.Epoch, "units", settled, "reports_aside", s.AsideReports)
 	if err := p.life.Drain(); err != nil {
-		l.c.log.Error("a life of the journal that is settled cannot be put away", "error", err)
+		l.s.log.Error("a life of the journal that is settled cannot be put away", "error", err)
 	}
 }
 
 // endKeeper ends the journal: of a life that is settled whole nothing is left to do.
-func (l *loop) endKeeper() error {
-	k := l.c.keeper
+func (l *Loop) endKeeper() error {
+	k := l.s.keeper
 	if k == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"maps"
@@ -99,12 +99,12 @@ func (a *accounts) stands(e *agent.Entry, now *agent.Account) {
 }
 
 // say notes the account as of now, to go with reports until the next: what ends later is in that, so that nothing is in it twice.
-func (a *accounts) say(c *Client) {
+func (a *accounts) say(s *Session) {
 	if len(a.sums) == 0 {
 		return
 	}
 	a.number++
-	a.said = &quotav1.LeaseAccounts{Agent: c.cfg.agent, Epoch: c.epoch, Number: a.number}
+	a.said = &quotav1.LeaseAccounts{Agent: s.cfg.Agent, Epoch: s.epoch, Number: a.number}
 	for _, limit := range slices.Sorted(maps.Keys(a.sums)) {
 		s := a.sums[limit].over
 		s.Add(a.sums[limit].standing)

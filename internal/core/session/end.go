@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -11,20 +11,20 @@ import (
 // How a client ends.
 
 // close ends decisions, gives leases back and settles, within ctx.
-func (l *loop) close(ctx context.Context) error {
-	c := l.c
-	c.closed.Store(true)
-	c.special.Store(true)
-	c.reg.Close()
-	c.reserved.expire(time.Now(), true)
-	c.unsettleAll()
+func (l *Loop) close(ctx context.Context) error {
+	s := l.s
+	s.Closed.Store(true)
+	s.Special.Store(true)
+	s.Registry.Close()
+	s.cfg.Expire(time.Now(), true)
+	s.cfg.Changed()
 	l.giveUp(ctx)
 	// From here no cell admits: what requests under way have taken is all there is.
 	for !l.quiet() && ctx.Err() == nil {
 		l.wait(ctx, time.Millisecond)
 	}
 	// The last account is whole once the leases that went back are answered for.
-	for until := time.Now().Add(lastWords); l.flying > 0 && !c.lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
+	for until := time.Now().Add(lastWords); l.flying > 0 && !s.Lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
 		l.wait(ctx, time.Until(until))
 	}
 	l.freezeAll()
@@ -56,9 +56,9 @@ func (l *loop) close(ctx context.Context) error {
 }
 
 // unsettled says what becomes of what is left.
-func (l *loop) unsettled(s *agent.OutboxState) string {
+func (l *Loop) unsettled(s *agent.OutboxState) string {
 	past := unitsOf(l.past)
-	switch k := l.c.keeper; {
+	switch k := l.s.keeper; {
 	case k == nil:
 		return fmt.Sprintf("%d units in %d reports were not acknowledged, and are lost for want of a journal", s.Units, s.Reports)
 	case k.journal.Fault() != nil:
@@ -69,8 +69,8 @@ func (l *loop) unsettled(s *agent.OutboxState) string {
 
 // freezeAll freezes all usage there is, as the epoch's last reports. An epoch that
 // has ended takes none of it: it stays for the next.
-func (l *loop) freezeAll() {
-	for l.c.reg.Version() > 0 {
+func (l *Loop) freezeAll() {
+	for l.s.Registry.Version() > 0 {
 		l.collect()
 		whole := !l.outbox.Usage.Behind
 		l.outbox.Freeze(l.through, whole)
@@ -81,7 +81,7 @@ func (l *loop) freezeAll() {
 }
 
 // wait lets calls come back, for a time.
-func (l *loop) wait(ctx context.Context, d time.Duration) {
+func (l *Loop) wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -93,9 +93,9 @@ func (l *loop) wait(ctx context.Context, d time.Duration) {
 		l.onLooked(r)
 	case <-l.watched: // of no interest any more
 	case <-l.filed:
-	case f := <-l.c.asks:
+	case f := <-l.s.asks:
 		f(l)
-	case <-l.c.wake:
+	case <-l.s.wake:
 	case <-ctx.Done():
 	case <-t.C:
 	}
@@ -104,17 +104,17 @@ func (l *loop) wait(ctx context.Context, d time.Duration) {
 // giveUp returns every lease: it drains the cells, so that nothing can be admitted,
 // and tells the server, also of what was spent of leases that lapsed since, if it answers within half of the time that there is: the rest is for usage, which waits
 // until then. Requests that wait are denied.
-func (l *loop) giveUp(ctx context.Context) {
-	c := l.c
+func (l *Loop) giveUp(ctx context.Context) {
+	s := l.s
 	var all []*agent.Entry
-	c.reg.Each(func(e *agent.Entry) { all = append(all, e) })
+	s.Registry.Each(func(e *agent.Entry) { all = append(all, e) })
 	for l.flying > 0 && ctx.Err() == nil {
 		l.wait(ctx, time.Second)
 	}
-	now := c.now()
+	now := s.Now()
 	var leased []*agent.Entry
 	for _, e := range all {
-		serve(e.Dismiss())
+		Serve(e.Dismiss())
 		e.Flying = false
 		if e.State(now).Live || e.Untold() {
 			leased = append(leased, e)
@@ -126,12 +126,12 @@ func (l *loop) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Until(end)/2)
 	defer cancel()
 	for tried := false; len(leased) > 0; tried = true {
-		room := l.window.room(l.c.now())
+		room := l.window.room(l.s.Now())
 		for (l.flying >= maxCalls || room == 0) && ctx.Err() == nil {
 			l.wait(ctx, time.Second)
-			room = l.window.room(l.c.now())
+			room = l.window.room(l.s.Now())
 		}
-		if ctx.Err() != nil || tried && c.lost.Load() {
+		if ctx.Err() != nil || tried && s.Lost.Load() {
 			break // nobody takes them: they lapse
 		}
 		n := min(len(leased), max(room, leastWindow))
@@ -144,11 +144,11 @@ func (l *loop) giveUp(ctx context.Context) {
 }
 
 // quiet reports whether no request is between taking and deciding.
-func (l *loop) quiet() bool {
+func (l *Loop) quiet() bool {
 	quiet := true
-	l.c.reg.Each(func(e *agent.Entry) {
+	l.s.Registry.Each(func(e *agent.Entry) {
 		if e.Urgent() {
-			serve(e.Dismiss()) // it began to wait just before the end
+			Serve(e.Dismiss()) // it began to wait just before the end
 		}
 		quiet = quiet && e.Quiet()
 	})

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"time"
@@ -9,33 +9,33 @@ import (
 // Which buckets are renewed, and when.
 
 // renewDue sends what is due and returns how long the loop may sleep.
-func (l *loop) renewDue() time.Duration {
-	c := l.c
+func (l *Loop) renewDue() time.Duration {
+	s := l.s
 	for {
-		now := c.now()
+		now := s.Now()
 		limit := l.window.room(now)
 		switch {
-		case l.flying >= maxCalls, c.lost.Load() && l.flying > 0:
+		case l.flying >= maxCalls, s.Lost.Load() && l.flying > 0:
 			return l.hold(now, agent.Never) // an answer wakes the loop
 		case limit == 0:
 			return l.hold(now, l.window.next())
 		case now < l.nextTry:
 			return l.hold(now, l.nextTry)
-		case c.lost.Load():
+		case s.Lost.Load():
 			limit = min(limit, maxProbe)
 		case l.flying > 0 && now-l.lastSent < l.gather():
 			return l.hold(now, l.lastSent+l.gather())
 		}
 		batch := l.due(now, limit)
-		if len(batch) > 0 && !c.lost.Load() {
+		if len(batch) > 0 && !s.Lost.Load() {
 			batch = l.company(batch, limit, now)
 		}
 		if len(l.unresolved) > 0 && now >= l.askAt {
-			l.c.reg.AskAgain(l.unresolved)
+			l.s.Registry.AskAgain(l.unresolved)
 			l.unresolved = nil
 		}
-		tenants := c.reg.Unasked(maxAsk)
-		if len(batch) == 0 && len(tenants) == 0 && !c.lost.Load() {
+		tenants := s.Registry.Unasked(maxAsk)
+		if len(batch) == 0 && len(tenants) == 0 && !s.Lost.Load() {
 			next := l.sched.Next()
 			if len(l.unresolved) > 0 {
 				next = min(next, l.askAt)
@@ -51,7 +51,7 @@ func (l *loop) renewDue() time.Duration {
 
 // hold returns how long the loop may sleep that sends nothing before then. What is due meanwhile is looked at all the same: those who
 // wait their turn, and windows and leases that end, do not wait for a call.
-func (l *loop) hold(now, then int64) time.Duration {
+func (l *Loop) hold(now, then int64) time.Duration {
 	if then > now+lookEvery {
 		l.lookAtDue(now)
 		then = min(then, max(l.sched.Next(), now+lookEvery))
@@ -63,7 +63,7 @@ func (l *loop) hold(now, then int64) time.Duration {
 }
 
 // lookAtDue looks at all buckets that are due. Those that are to be renewed wait for a call.
-func (l *loop) lookAtDue(now int64) {
+func (l *Loop) lookAtDue(now int64) {
 	for e := l.sched.Pop(now); e != nil; e = l.sched.Pop(now) {
 		plan, renew := l.lookAt(e, now)
 		if !renew {
@@ -79,7 +79,7 @@ func (l *loop) lookAtDue(now int64) {
 
 // due takes out the buckets that are to be renewed now, at most limit: three quarters of them such as requests asked for, while
 // there are as many, so that neither waits for all of the other.
-func (l *loop) due(now int64, limit int) []*agent.Entry {
+func (l *Loop) due(now int64, limit int) []*agent.Entry {
 	batch := l.takePressing(now, nil, limit-limit/4)
 	batch = l.take(&l.ready, func(e *agent.Entry) { e.Ready = false }, now, batch, limit)
 	for len(batch) < limit {
@@ -93,12 +93,12 @@ func (l *loop) due(now int64, limit int) []*agent.Entry {
 }
 
 // takePressing adds buckets that requests asked for to a batch of at most limit.
-func (l *loop) takePressing(now int64, batch []*agent.Entry, limit int) []*agent.Entry {
+func (l *Loop) takePressing(now int64, batch []*agent.Entry, limit int) []*agent.Entry {
 	return l.take(&l.pressing, (*agent.Entry).Dequeue, now, batch, limit)
 }
 
 // take adds the first of those who wait to a batch of at most limit; it calls left for each that waits no more.
-func (l *loop) take(waiting *[]*agent.Entry, left func(*agent.Entry), now int64, batch []*agent.Entry, limit int) []*agent.Entry {
+func (l *Loop) take(waiting *[]*agent.Entry, left func(*agent.Entry), now int64, batch []*agent.Entry, limit int) []*agent.Entry {
 	all, n := *waiting, 0
 	for ; n < len(all) && len(batch) < limit; n++ {
 		e := all[n]
@@ -123,8 +123,8 @@ func behind(all []*agent.Entry, n int) []*agent.Entry {
 }
 
 // ease puts the buckets that requests asked for into the schedule: while the server is out of contact nobody waits for it.
-func (l *loop) ease() {
-	now := l.c.now()
+func (l *Loop) ease() {
+	now := l.s.Now()
 	for _, e := range l.pressing {
 		e.Dequeue()
 		if !e.Dead() {
@@ -135,7 +135,7 @@ func (l *loop) ease() {
 }
 
 // visit looks at a bucket that is not in the schedule: it is put there, or added to the batch.
-func (l *loop) visit(e *agent.Entry, now int64, batch []*agent.Entry) []*agent.Entry {
+func (l *Loop) visit(e *agent.Entry, now int64, batch []*agent.Entry) []*agent.Entry {
 	plan, renew := l.lookAt(e, now)
 	if !renew {
 		return batch
@@ -149,10 +149,10 @@ func (l *loop) visit(e *agent.Entry, now int64, batch []*agent.Entry) []*agent.E
 }
 
 // lookAt looks at a bucket that is not in the schedule, and reports whether it is to be renewed now. If not, it is put there.
-func (l *loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
-	served, late, plan := e.Visit(now, l.c.lost.Load() || e.Lost())
-	serve(served)
-	l.count.excess.add(&l.count.decided, e, beyond{late: late})
+func (l *Loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
+	served, late, plan := e.Visit(now, l.s.Lost.Load() || e.Lost())
+	Serve(served)
+	l.count.overshoot.add(&l.count.decided, e, beyond{late: late})
 	if e.Flying || plan.Renew() > now {
 		l.sched.Follow(e, &plan)
 		return plan, false
@@ -166,7 +166,7 @@ func (l *loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
 
 // company adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
 // the server more than a renewal does.
-func (l *loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
+func (l *Loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
 	near := l.sched.Near(now+nearby, maxNear, l.near[:0])
 	for _, e := range near {
 		if len(batch) >= limit || e.Flying || e.Orphan() || !e.Soon(now) {
@@ -186,4 +186,4 @@ func (l *loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entr
 // gather is how long renewals wait for company while a call is under way, in
 // microseconds: about as long as a call takes, so that the busier the server is,
 // the more each call carries; and a call that hangs holds up none of the others.
-func (l *loop) gather() int64 { return min(max(minGather, l.roundTrip), maxGather) }
+func (l *Loop) gather() int64 { return min(max(minGather, l.roundTrip), maxGather) }

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"cmp"
@@ -392,14 +392,14 @@ type lookResult struct {
 
 // recall takes the receipts by which the ledger has forgotten what it acknowledged out of an answer, while the
 // journal may have it: what waits goes on waiting, and is sent once what comes before is settled again.
-func (l *loop) recall(r *settleResult) {
+func (l *Loop) recall(r *settleResult) {
 	at, next, ok := r.from.Forgotten(r.sent, r.receipts)
 	if !ok {
 		return
 	}
 	head := &r.sent[at]
 	f := forgot{ledger.Epoch{Agent: head.Agent, Epoch: head.Epoch}, reached{head.Seq - 1, head.Before}, next, head.Before - r.receipts[at].Total}
-	if l.c.keeper == nil {
+	if l.s.keeper == nil {
 		l.looking.forgotten.add(f.epoch, f.units)
 		return
 	}
@@ -426,14 +426,14 @@ func (l *loop) recall(r *settleResult) {
 
 // named takes the ledger's name out of an answer: under another one it may have forgotten what no report to come
 // would find out, of lives and epochs that have ended.
-func (l *loop) named(name string) {
-	if l.c.keeper != nil && name != "" && name != l.looking.ledger && !time.Now().Before(l.looking.at) {
+func (l *Loop) named(name string) {
+	if l.s.keeper != nil && name != "" && name != l.looking.ledger && !time.Now().Before(l.looking.at) {
 		l.look()
 	}
 }
 
 // look has the journal gone through, beside the loop.
-func (l *loop) look() {
+func (l *Loop) look() {
 	k := &l.looking
 	if k.under {
 		return
@@ -443,7 +443,7 @@ func (l *loop) look() {
 	if k.why != nil {
 		known[k.why.epoch] = k.why.reached
 	}
-	a := again{dir: l.c.keeper.dir, agent: l.c.cfg.agent, api: l.c.api, log: l.c.log, enough: k.enough}
+	a := again{dir: l.s.keeper.dir, agent: l.s.cfg.Agent, api: l.s.api, log: l.s.log, enough: k.enough}
 	l.calls.Add(1)
 	go func() {
 		defer l.calls.Done()
@@ -452,7 +452,7 @@ func (l *loop) look() {
 	}()
 }
 
-func (l *loop) onLooked(r lookResult) {
+func (l *Loop) onLooked(r lookResult) {
 	k := &l.looking
 	why, next := k.why, time.Now().Add(jitter(againEvery, 0.1))
 	k.under, k.why, k.at = false, nil, next
@@ -464,7 +464,7 @@ func (l *loop) onLooked(r lookResult) {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.c.log.Error("what the ledger may have forgotten cannot be sent again", "error", r.err)
+		l.s.log.Error("what the ledger may have forgotten cannot be sent again", "error", r.err)
 		if why != nil { // it must not wait for ever
 			k.forgotten.add(why.epoch, why.units)
 			k.lacking = map[ledger.Epoch]int64{why.epoch: why.next}

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"cmp"
@@ -19,27 +19,27 @@ const (
 )
 
 // scarce reports whether next to no bucket is free.
-func (l *loop) scarce() bool { return l.c.reg.Buckets() > int64(l.c.cfg.maxBuckets)*15/16 }
+func (l *Loop) scarce() bool { return l.s.Registry.Buckets() > int64(l.s.cfg.MaxBuckets)*15/16 }
 
 // makeRoom drops what is idle, and has those who hold their share or more give up what they have not used for longest: of those
 // who hold their share what is idle, of those who hold more what is beyond it as well. A lease goes back with its last renewal: its bucket
 // is dropped with the answer. While the server is away, or rows wait for room, nothing leased is given up.
-func (l *loop) makeRoom() {
+func (l *Loop) makeRoom() {
 	l.sweep(l.collect())
-	l.c.reg.SweepInvented()
-	if l.c.lost.Load() || l.outbox.Usage.Behind || len(l.limbo) > maxEvicted {
+	l.s.Registry.SweepInvented()
+	if l.s.Lost.Load() || l.outbox.Usage.Behind || len(l.limbo) > maxEvicted {
 		return
 	}
 	held := make(map[agent.Holder]int)
-	l.c.reg.Each(func(e *agent.Entry) { held[e.Holder()]++ })
-	level := l.c.reg.Level(slices.Collect(maps.Values(held)))
+	l.s.Registry.Each(func(e *agent.Entry) { held[e.Holder()]++ })
+	level := l.s.Registry.Level(slices.Collect(maps.Values(held)))
 	type spare struct {
 		entry  *agent.Entry
 		holder agent.Holder
 		since  int64
 	}
 	var spares []spare
-	l.c.reg.Each(func(e *agent.Entry) {
+	l.s.Registry.Each(func(e *agent.Entry) {
 		if h := e.Holder(); held[h] >= level-level/16 {
 			if since, ok := e.Spare(); ok {
 				spares = append(spares, spare{e, h, since})
@@ -47,7 +47,7 @@ func (l *loop) makeRoom() {
 		}
 	})
 	slices.SortFunc(spares, func(a, b spare) int { return cmp.Compare(a.since, b.since) })
-	now, evicted := l.c.now(), 0
+	now, evicted := l.s.Now(), 0
 	for _, s := range spares {
 		if evicted == maxEvicted {
 			break

@@ -1,6 +1,7 @@
-package client
+package session
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -36,21 +37,28 @@ func TestWallFollowsAClockAndNotItsJumps(t *testing.T) {
 // A policy with other slots begins with that of the time which usage is booked under, and not with that of a clock which
 // has just jumped.
 func TestOtherSlotsBeginWithTheTimeThatIsBooked(t *testing.T) {
-	bubble(t, metered(), func(t *testing.T, s *fake) {
-		c := dial(t, s)
-		p := *metered()
-		p.Version, p.Slot = 2, time.Minute
-		rules, err := limit.CompilePolicy(&p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.ask(func(l *loop) {
-			l.wall.ahead -= 10 * time.Minute // as if the machine's clock were that much ahead since a moment ago
-			l.onWatched(watchEvent{rules: rules})
-			if want := l.slotOf(l.today()); l.current != want {
-				t.Errorf("usage is booked under slot %d, want %d", l.current, want)
-			}
-		})
-		shut(t, c)
+	p := &limit.Policy{Version: 2, Slot: time.Minute, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{{Name: "requests", Meter: "requests"}}}}}
+	rules, err := limit.CompilePolicy(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoop(t)
+	l.wall.ahead -= 10 * time.Minute // as if the machine's clock were that much ahead since a moment ago
+	l.onWatched(watchEvent{rules: rules})
+	if want := l.slotOf(l.today()); l.current != want {
+		t.Errorf("usage is booked under slot %d, want %d", l.current, want)
+	}
+}
+
+// newLoop returns the loop of a session that nobody runs.
+func newLoop(t *testing.T) *Loop {
+	t.Helper()
+	s, err := New(Config{
+		Agent: "gw-1", Log: slog.New(slog.DiscardHandler), MaxBuckets: 16, TenantShare: 100,
+		ReportInterval: time.Hour, Changed: func() {},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.loop(t.Context())
 }

@@ -1,8 +1,11 @@
-package client
+// Package connect connects a gateway to its servers over gRPC, and says why that failed.
+package connect
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -14,14 +17,22 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/target"
 	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
+// Options say how to connect. The zero value talks plain gRPC without a key.
+type Options struct {
+	TLS    *tls.Config
+	Key    string // an agent's key, sent with every call
+	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+}
+
 // servers splits addresses with commas between, and refuses what cannot be meant. A dialer may have names of its own.
-func servers(text string, cfg *config) ([]string, error) {
-	if (cfg.dialer != nil || cfg.api != nil) && strings.HasPrefix(text, "passthrough:") {
+func (o *Options) servers(text string) ([]string, error) {
+	if o.Dialer != nil && strings.HasPrefix(text, "passthrough:") {
 		return []string{text}, nil
 	}
 	all, err := target.List(text)
@@ -36,9 +47,9 @@ func servers(text string, cfg *config) ([]string, error) {
 	return all, nil
 }
 
-// connect prepares the connection; it is made when first used.
-func connect(text string, cfg *config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	all, err := servers(text, cfg)
+// Servers prepares the connection to a server, or to several with commas between; it is made when first used.
+func (o *Options) Servers(text string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	all, err := o.servers(text)
 	if err != nil {
 		return nil, err
 	}
@@ -54,16 +65,16 @@ func connect(text string, cfg *config, more ...grpc.DialOption) (*grpc.ClientCon
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxSettleBytes), grpc.MaxCallSendMsgSize(wire.MaxSettleBytes+1<<20)),
 		grpc.WithDisableServiceConfig(),
 	}, more...)
-	if cfg.tls != nil {
-		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(cfg.tls)))
+	if o.TLS != nil {
+		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(o.TLS)))
 	} else {
 		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}
-	if cfg.key != "" {
-		opts = append(opts, grpc.WithPerRPCCredentials(bearer{cfg.key, cfg.tls != nil}))
+	if o.Key != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{o.Key, o.TLS != nil}))
 	}
-	if cfg.dialer != nil {
-		opts = append(opts, grpc.WithContextDialer(cfg.dialer))
+	if o.Dialer != nil {
+		opts = append(opts, grpc.WithContextDialer(o.Dialer))
 	}
 	if len(all) == 1 {
 		return grpc.NewClient(all[0], opts...)
@@ -93,3 +104,30 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 }
 
 func (b bearer) RequireTransportSecurity() bool { return b.tls }
+
+// Explain says why a call failed, and what to do where one side talks TLS and the other does not.
+func (o *Options) Explain(err error) string {
+	why := status.Convert(err).Message()
+	switch {
+	case o.TLS == nil && strings.Contains(why, "server preface"):
+		why += "; if the server talks TLS, say so (WithTLS)"
+	case o.TLS != nil && strings.Contains(why, "first record does not look like a TLS handshake"):
+		why += "; the server does not talk TLS (WithTLS)"
+	}
+	return why
+}
+
+// Logger is that of a program that chose none: warnings and errors, to slog.Default().
+func Logger() *slog.Logger { return slog.New(warnings{slog.Default().Handler()}) }
+
+// warnings lets warnings and errors through, and nothing else.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 // on is a limit of one endpoint.
@@ -32,11 +33,11 @@ func TestLateSpends(t *testing.T) {
 		for _, path := range paths {
 			drive(c, 1, 3, to(path)...)
 		}
-		if got := c.Stats().Excess; len(got) != 5 || slices.ContainsFunc(got, func(x Excess) bool { return x.LateSpends != 0 }) {
+		if got := c.Stats().Overshoot; len(got) != 5 || slices.ContainsFunc(got, func(x Overshoot) bool { return x.LateSpends != 0 }) {
 			t.Errorf("in time: %+v, want each limit with nothing", got)
 		}
 		goOn := make(chan struct{})
-		c.asks <- func(*loop) { <-goOn }
+		go c.session.Ask(func(*session.Loop) { <-goOn })
 		time.Sleep(5 * time.Second)
 		for i, path := range paths {
 			if n := int64(10 * (i + 1)); drive(c, 1, int(n), to(path)...) != n {
@@ -47,9 +48,9 @@ func TestLateSpends(t *testing.T) {
 		time.Sleep(time.Second)
 		st := c.Stats()
 		// What was spent in time since the last answer cannot be told from that: 4 of each.
-		want := []Excess{{Limit: "(override)", LateSpends: 34}, {Limit: "quiet"}, {Limit: "reads", LateSpends: 14}, {Limit: "tried"}, {Limit: "writes", LateSpends: 24}}
-		if !slices.Equal(st.Excess, want) || st.LateSpends != 72 || st.OutageUnits != 0 {
-			t.Errorf("%d spent late, %d out of contact, by limit %+v; want 72, 0, %+v", st.LateSpends, st.OutageUnits, st.Excess, want)
+		want := []Overshoot{{Limit: "(override)", LateSpends: 34}, {Limit: "quiet"}, {Limit: "reads", LateSpends: 14}, {Limit: "tried"}, {Limit: "writes", LateSpends: 24}}
+		if !slices.Equal(st.Overshoot, want) || st.LateSpends != 72 || st.OutageUnits != 0 {
+			t.Errorf("%d spent late, %d out of contact, by limit %+v; want 72, 0, %+v", st.LateSpends, st.OutageUnits, st.Overshoot, want)
 		}
 		shut(t, c)
 	})
@@ -87,9 +88,9 @@ func TestOutageUnitsOfSlots(t *testing.T) {
 		}
 		s.set(func(f *fake) { f.down = false })
 		time.Sleep(3 * time.Second)
-		want := []Excess{{Limit: "(override)"}, {Limit: "leased"}, {Limit: "open", OutageUnits: 30}}
-		if st := c.Stats(); !slices.Equal(st.Excess, want) || st.OutageUnits != 30 {
-			t.Errorf("%d admitted out of contact, by limit %+v; want %+v", st.OutageUnits, st.Excess, want)
+		want := []Overshoot{{Limit: "(override)"}, {Limit: "leased"}, {Limit: "open", OutageUnits: 30}}
+		if st := c.Stats(); !slices.Equal(st.Overshoot, want) || st.OutageUnits != 30 {
+			t.Errorf("%d admitted out of contact, by limit %+v; want %+v", st.OutageUnits, st.Overshoot, want)
 		}
 		for _, d := range append(all, held) {
 			d.Done()
@@ -126,9 +127,9 @@ func TestOutageUnitsByLimit(t *testing.T) {
 		if got["/open"] != 100 || got["/closed"] != 10 || got["/leased"] != 100 {
 			t.Errorf("admitted %v; want all by open, with nothing to go on with, and 10 by closed", got)
 		}
-		want := []Excess{{Limit: "(override)"}, {Limit: "closed", OutageUnits: 11}, {Limit: "leased", OutageUnits: 101}, {Limit: "open", OutageUnits: 100}}
-		if st := c.Stats(); !slices.Equal(st.Excess, want) || st.OutageUnits != 212 {
-			t.Errorf("%d admitted out of contact, by limit %+v; want %+v", st.OutageUnits, st.Excess, want)
+		want := []Overshoot{{Limit: "(override)"}, {Limit: "closed", OutageUnits: 11}, {Limit: "leased", OutageUnits: 101}, {Limit: "open", OutageUnits: 100}}
+		if st := c.Stats(); !slices.Equal(st.Overshoot, want) || st.OutageUnits != 212 {
+			t.Errorf("%d admitted out of contact, by limit %+v; want %+v", st.OutageUnits, st.Overshoot, want)
 		}
 		for name, want := range map[string]int64{"open": 100, "leased": 101} {
 			if told := s.buckets[name+"|a|"].spent["gw-1"]; told != want {

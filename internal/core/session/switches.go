@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 const fileEvery = 250 * time.Millisecond
 
 // followFile reads the switch file until ctx ends, and sends what it says when that changed.
-func (c *Client) followFile(ctx context.Context, said switchfile.Says, to chan<- fileEvent) {
+func (s *Session) followFile(ctx context.Context, said switchfile.Says, to chan<- fileEvent) {
 	t := time.NewTicker(fileEvery)
 	defer t.Stop()
-	file := switchfile.Follow(c.cfg.switchFile, said)
+	file := switchfile.Follow(s.cfg.SwitchFile, said)
 	for {
 		select {
 		case <-t.C:
@@ -41,10 +41,10 @@ type fileEvent struct {
 	fault error
 }
 
-func (l *loop) onFile(e fileEvent) {
+func (l *Loop) onFile(e fileEvent) {
 	l.fault = e.fault
 	if e.fault != nil {
-		l.c.log.Error("switch file not in force; what it said before stays", "error", e.fault)
+		l.s.log.Error("switch file not in force; what it said before stays", "error", e.fault)
 		return
 	}
 	l.local = e.says
@@ -52,24 +52,24 @@ func (l *loop) onFile(e fileEvent) {
 }
 
 // flip puts the switches in force: the file's over the server's.
-func (l *loop) flip(why string) {
-	c, sw := l.c, l.local.Over(l.remote)
+func (l *Loop) flip(why string) {
+	s, sw := l.s, l.local.Over(l.remote)
 	if sw.Mode != limit.ModeNormal {
-		c.special.Store(true)
+		s.Special.Store(true)
 	}
-	c.reg.Switch(sw)
-	c.special.Store(c.closed.Load() || sw.Mode != limit.ModeNormal)
-	c.unsettleAll()
+	s.Registry.Switch(sw)
+	s.Special.Store(s.Closed.Load() || sw.Mode != limit.ModeNormal)
+	s.cfg.Changed()
 	// Who waits, perhaps for long, is decided anew.
-	c.reg.Each(func(e *agent.Entry) {
+	s.Registry.Each(func(e *agent.Entry) {
 		if e.Urgent() {
 			l.urgent = append(l.urgent, e)
 		}
 	})
 	for _, e := range l.urgent {
-		serve(e.Dismiss())
+		Serve(e.Dismiss())
 	}
 	clear(l.urgent)
 	l.urgent = l.urgent[:0]
-	c.log.Info(why, "mode", sw.Mode.String(), "denied_tenants", len(sw.Denied))
+	s.log.Info(why, "mode", sw.Mode.String(), "denied_tenants", len(sw.Denied))
 }

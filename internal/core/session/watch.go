@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 )
 
 // watch keeps a stream of what changes open and sends it on, until ctx ends.
-func (c *Client) watch(ctx context.Context, to chan<- watchEvent) {
-	req := &quotav1.WatchRequest{Agent: c.cfg.agent, Epoch: c.epoch}
-	w := watcher{c: c, req: req, to: to}
+func (s *Session) watch(ctx context.Context, to chan<- watchEvent) {
+	req := &quotav1.WatchRequest{Agent: s.cfg.Agent, Epoch: s.epoch}
+	w := watcher{s: s, req: req, to: to}
 	fails, answered := 0, false
 	for ctx.Err() == nil {
 		err := w.follow(ctx, func() { fails, answered = 0, true })
@@ -32,7 +32,7 @@ func (c *Client) watch(ctx context.Context, to chan<- watchEvent) {
 			}
 		}
 		if fails == 3 && (answered || !called) { // before the first answer the loop says it
-			c.log.Warn("changes are not followed at present", "error", err)
+			s.log.Warn("changes are not followed at present", "error", err)
 		}
 		t := time.NewTimer(retryIn(fails, 2*firstRetry, lastRetry))
 		select {
@@ -52,7 +52,7 @@ var errOlder = errors.New("client: the server has an older policy than the one i
 
 // watcher follows one stream after the other.
 type watcher struct {
-	c     *Client
+	s     *Session
 	req   *quotav1.WatchRequest // kept at what was received
 	to    chan<- watchEvent
 	older time.Time // when an older policy was first said; zero when the newest was
@@ -62,7 +62,7 @@ type watcher struct {
 func (w *watcher) follow(ctx context.Context, ok func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := w.c.api.Watch(ctx, w.req)
+	stream, err := w.s.api.Watch(ctx, w.req)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 		}
 		if m.Shadow != nil {
 			if e.trial, err = trialOf(m.Shadow); err != nil {
-				w.c.log.Warn("the shadow policy is not valid; none is tried", "version", m.Shadow.Version, "error", err)
+				w.s.log.Warn("the shadow policy is not valid; none is tried", "version", m.Shadow.Version, "error", err)
 			}
 		}
 		for _, p := range m.Tenants {

@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"maps"
@@ -7,19 +7,19 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 )
 
-// excess is what limits may have been exceeded by, by name, which bounds it as it does the trials. Buckets on trial
+// overshoot is what limits may have been exceeded by, by name, which bounds it as it does the trials. Buckets on trial
 // deny nobody, and are left out.
-type excess map[string]beyond
+type overshoot map[string]beyond
 
 // beyond is units.
 type beyond struct{ late, outage int64 }
 
-func (x *excess) add(d *decided, e *agent.Entry, more beyond) {
+func (x *overshoot) add(d *decided, e *agent.Entry, more beyond) {
 	if more == (beyond{}) || e.OnTrial() {
 		return
 	}
 	if *x == nil {
-		*x = make(excess)
+		*x = make(overshoot)
 	}
 	name := d.nameOf(e.Limit())
 	sum := (*x)[name]
@@ -28,10 +28,10 @@ func (x *excess) add(d *decided, e *agent.Entry, more beyond) {
 
 // into writes the sums, and those by limit. A limit that the policies name is there from the beginning,
 // with nothing: what watches a count sees it rise, and not only appear.
-func (x excess) into(s *Stats, named map[string]bool) {
+func (x overshoot) into(s *Stats, named map[string]bool) {
 	all := maps.Clone(x)
 	if all == nil {
-		all = make(excess)
+		all = make(overshoot)
 	}
 	for name := range named {
 		all[name] = x[name]
@@ -43,6 +43,6 @@ func (x excess) into(s *Stats, named map[string]bool) {
 		b := all[name]
 		s.LateSpends += b.late
 		s.OutageUnits += b.outage
-		s.Excess = append(s.Excess, Excess{Limit: name, LateSpends: b.late, OutageUnits: b.outage})
+		s.Overshoot = append(s.Overshoot, Overshoot{Limit: name, LateSpends: b.late, OutageUnits: b.outage})
 	}
 }

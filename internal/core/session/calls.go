@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -17,12 +17,12 @@ import (
 // late, so that a lost message delays a lease's renewal by no more than the store keeps
 // its share. A server that is slow is given more with each call that was not answered. Calls took less while there was
 // less to renew: one is given what the window lets it take as well, with all that is under way before it.
-func (l *loop) patience() time.Duration {
+func (l *Loop) patience() time.Duration {
 	if l.roundTrip == 0 {
-		return l.c.cfg.renewTimeout // the first, which has to connect
+		return l.s.cfg.RenewTimeout // the first, which has to connect
 	}
 	d := max(8*time.Duration(l.roundTrip)*time.Microsecond, time.Duration(l.window.most())*time.Microsecond, minPatience)
-	return min(d, l.c.cfg.renewTimeout)
+	return min(d, l.s.cfg.RenewTimeout)
 }
 
 type renewResult struct {
@@ -35,10 +35,10 @@ type renewResult struct {
 }
 
 // send composes a Renew call, for which there was so much room, and starts it.
-func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, final bool) {
-	c, now := l.c, l.c.now()
-	idle := now - max(c.cfg.idle, 2*c.cfg.reportInterval).Microseconds() // use is noticed at reports
-	req := &quotav1.RenewRequest{Agent: c.cfg.agent, Epoch: c.epoch, PolicyVersion: c.reg.Version(), Strain: int32(math.Round(l.strain.now(now)))}
+func (l *Loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, final bool) {
+	s, now := l.s, l.s.Now()
+	idle := now - max(s.cfg.Idle, 2*s.cfg.ReportInterval).Microseconds() // use is noticed at reports
+	req := &quotav1.RenewRequest{Agent: s.cfg.Agent, Epoch: s.epoch, PolicyVersion: s.Registry.Version(), Strain: int32(math.Round(l.strain.now(now)))}
 	// One piece of memory for all: there are thousands a second.
 	messages := make([]quotav1.Renewal, len(batch))
 	req.Renewals = make([]*quotav1.Renewal, len(batch))
@@ -72,18 +72,18 @@ func (l *loop) send(batch []*agent.Entry, tenants []*agent.Tenant, room int, fin
 		defer l.calls.Done()
 		ctx, cancel := context.WithTimeout(l.ctx, patience)
 		defer cancel()
-		resp, err := c.api.Renew(ctx, req)
+		resp, err := s.api.Renew(ctx, req)
 		if err == nil {
 			err = wire.CheckRenewResponse(req, resp)
 		}
-		l.renewed <- renewResult{trip, c.now() - now, batch, tenants, resp, err}
+		l.renewed <- renewResult{trip, s.Now() - now, batch, tenants, resp, err}
 	}()
 }
 
-func (l *loop) onRenewed(r renewResult) {
+func (l *Loop) onRenewed(r renewResult) {
 	l.flying--
 	l.roundTrip += (r.took - l.roundTrip) / 4
-	now := l.c.now()
+	now := l.s.Now()
 	if r.err != nil {
 		l.count.renewFailed++
 		l.window.failed(r.trip)
@@ -91,7 +91,7 @@ func (l *loop) onRenewed(r renewResult) {
 		for _, e := range r.batch {
 			l.unanswered(e, now)
 		}
-		l.c.reg.AskAgain(r.tenants)
+		l.s.Registry.AskAgain(r.tenants)
 		return
 	}
 	l.window.answered(r.trip, r.took)
@@ -106,9 +106,9 @@ func (l *loop) onRenewed(r renewResult) {
 				e.SetLost(false)
 			}
 			got := e.Answer(now, a.Grant, hunger)
-			l.count.excess.add(&l.count.decided, e, beyond{outage: got.Beyond})
+			l.count.overshoot.add(&l.count.decided, e, beyond{outage: got.Beyond})
 			l.accounts.answered(e, &got, &a.Grant)
-			serve(got.Served)
+			Serve(got.Served)
 			if e.Yielded() && l.drop(e) {
 				continue
 			}
@@ -116,21 +116,21 @@ func (l *loop) onRenewed(r renewResult) {
 				l.sched.Follow(e, &got.Plan)
 				continue
 			}
-			serve(e.Dismiss())
+			Serve(e.Dismiss())
 		case errors.Is(a.Err, wire.ErrUnknown):
 			if errors.Is(a.Err, lease.ErrInvalid) {
 				l.refused(e, a.Err)
 			}
 			e.Forget()
 			if e.Orphan() {
-				serve(e.Dismiss())
+				Serve(e.Dismiss())
 				break
 			}
 			// The server has another policy or another plan of the tenant: it is pushed,
 			// and asked for besides.
 			heard(e, now)
 			if id := e.Tenant(); id != "" {
-				l.c.reg.Ask(id)
+				l.s.Registry.Ask(id)
 			}
 		case errors.Is(a.Err, lease.ErrStale):
 			e.Skip(now)
@@ -152,14 +152,14 @@ func (l *loop) onRenewed(r renewResult) {
 		for i, p := range r.resp.Tenants {
 			if p.GetId() == "" { // its store is away, or cannot make it out
 				if l.askFails == 0 && len(left) == 0 {
-					l.c.log.Warn("the server cannot look up tenants at present", "tenant", r.tenants[i].ID())
+					l.s.log.Warn("the server cannot look up tenants at present", "tenant", r.tenants[i].ID())
 				}
 				left = append(left, r.tenants[i])
 				continue
 			}
 			t, err := wire.TenantFromProto(p)
 			if err != nil || t.ID != r.tenants[i].ID() {
-				l.c.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
+				l.s.log.Warn("the server's answer about a tenant is not valid", "tenant", r.tenants[i].ID(), "error", err)
 				left = append(left, r.tenants[i])
 				continue
 			}
@@ -175,10 +175,10 @@ func (l *loop) onRenewed(r renewResult) {
 }
 
 // refused logs a renewal that broke a bound, which is a fault of this client or of the server, every refusedEvery at most.
-func (l *loop) refused(e *agent.Entry, err error) {
+func (l *Loop) refused(e *agent.Entry, err error) {
 	if t := time.Now(); t.Sub(l.refusedAt) >= refusedEvery {
 		l.refusedAt = t
-		l.c.log.Error("the server refuses a renewal as not valid; its bucket begins anew", "limit", e.Limit(), "tenant", e.Tenant(), "error", err)
+		l.s.log.Error("the server refuses a renewal as not valid; its bucket begins anew", "limit", e.Limit(), "tenant", e.Tenant(), "error", err)
 	}
 }
 
@@ -186,26 +186,26 @@ func (l *loop) refused(e *agent.Entry, err error) {
 func hunger(times int32) int64 { return retryIn(int(times), firstHunger, lastHunger).Microseconds() }
 
 // inform takes what the server says of tenants.
-func (l *loop) inform(infos []limit.Tenant) {
+func (l *Loop) inform(infos []limit.Tenant) {
 	var theirs []*agent.Entry
-	change := l.c.reg.Differ(infos, func(e *agent.Entry) { theirs = append(theirs, e) })
+	change := l.s.Registry.Differ(infos, func(e *agent.Entry) { theirs = append(theirs, e) })
 	if change {
 		l.collectOf(theirs) // what was admitted until here is of the plan before
 	}
-	changes := l.c.reg.Inform(infos)
+	changes := l.s.Registry.Inform(infos)
 	if change {
 		l.apply(changes)
 	}
 }
 
 // contact keeps count of calls that fail, and says when the server is lost.
-func (l *loop) contact(err error) {
-	c := l.c
+func (l *Loop) contact(err error) {
+	s := l.s
 	l.reached(err)
 	if err == nil {
 		l.fails, l.nextTry = 0, 0
-		if c.lost.Swap(false) {
-			c.log.Info("contact with the server again")
+		if s.Lost.Swap(false) {
+			s.log.Info("contact with the server again")
 		}
 		return
 	}
@@ -213,19 +213,19 @@ func (l *loop) contact(err error) {
 		l.since = time.Now()
 	}
 	l.fails++
-	l.nextTry = c.now() + untilLost(retryIn(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
-	if time.Since(l.since) >= lostAfter && !c.lost.Swap(true) {
-		c.log.Warn("contact with the server lost", "error", err)
+	l.nextTry = s.Now() + untilLost(retryIn(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
+	if time.Since(l.since) >= lostAfter && !s.Lost.Swap(true) {
+		s.log.Warn("contact with the server lost", "error", err)
 		l.window.lost()
 		l.ease()
-		now := c.now()
-		c.reg.Each(func(e *agent.Entry) {
+		now := s.Now()
+		s.Registry.Each(func(e *agent.Entry) {
 			if e.Urgent() {
 				l.urgent = append(l.urgent, e)
 			}
 		})
 		for _, e := range l.urgent {
-			serve(e.Fail(now))
+			Serve(e.Fail(now))
 		}
 		clear(l.urgent)
 		l.urgent = l.urgent[:0]
@@ -258,7 +258,7 @@ func heard(e *agent.Entry, now int64) {
 
 // unanswered notes that a bucket's renewal was not answered. After a while
 // nobody waits for it any more: it is decided as in an outage.
-func (l *loop) unanswered(e *agent.Entry, now int64) {
+func (l *Loop) unanswered(e *agent.Entry, now int64) {
 	line := e.Line()
 	e.Flying = false
 	if line.Since == 0 {
@@ -267,9 +267,9 @@ func (l *loop) unanswered(e *agent.Entry, now int64) {
 	line.Fails++
 	line.Retry = now + untilLost(retryIn(int(line.Fails), firstRetry, lastRetry), time.Duration(now-line.Since)*time.Microsecond).Microseconds()
 	e.SetLine(line)
-	if now-line.Since >= lostAfter.Microseconds() || l.c.lost.Load() {
+	if now-line.Since >= lostAfter.Microseconds() || l.s.Lost.Load() {
 		e.SetLost(true)
-		serve(e.Fail(now))
+		Serve(e.Fail(now))
 	}
 	l.schedule(e, now)
 }

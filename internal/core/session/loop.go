@@ -1,0 +1,335 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/switchfile"
+)
+
+const (
+	maxCalls      = 8       // Renew calls under way
+	maxBatch      = 4096    // renewals of a call
+	maxProbe      = 256     // renewals of a call while the server is out of contact
+	maxAsk        = 1024    // tenants of a call
+	nearby        = 100_000 // µs from now within which renewals are looked for that may go with one that is due
+	maxNear       = 1024    // that are looked at there
+	minGather     = 1_000   // µs; see loop.gather
+	maxGather     = 100_000
+	refusedEvery  = 10 * time.Second       // between logs of renewals that break a bound
+	lookEvery     = 5_000                  // µs between looks at what is due while nothing is sent
+	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
+	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
+	firstRetry    = 20 * time.Millisecond
+	lastRetry     = time.Second
+	firstHunger   = time.Millisecond // between renewals that bring those who wait nothing
+	lastHunger    = 200 * time.Millisecond
+	settleTimeout = 15 * time.Second // beyond what a ledger takes to fail over
+	settleRetry   = 5 * time.Second
+	lastWords     = time.Second // at the end, for answers to leases given back, before usage is settled
+	maxSend       = 32          // reports of a Settle call
+	maxSendBytes  = 8 << 20     // of payloads
+	defaultSlot   = 5 * time.Minute
+)
+
+// Loop owns all that is not a decision. It never waits for the network: calls run
+// beside it and send it what came back.
+type Loop struct {
+	s       *Session
+	ctx     context.Context // of calls
+	calls   sync.WaitGroup
+	sched   agent.Schedule
+	outbox  *agent.Outbox
+	limbo   []*agent.Entry // dropped, with requests still deciding on them
+	wall    wall
+	slot    time.Duration
+	current int64 // slot that usage is booked under, Unix seconds
+	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
+
+	remote limit.Switches  // as the server says them
+	local  switchfile.Says // as the switch file does
+	fault  error           // of the switch file
+
+	renewed chan renewResult
+	filed   chan fileEvent
+	watched chan watchEvent
+	settled chan settleResult
+	looked  chan lookResult
+
+	forgot    int64 // what the lease store may have forgotten leases of before, as last told; 0 for not
+	flying    int
+	window    window
+	strain    strain
+	pressing  []*agent.Entry // that requests asked to be looked at, as they came, and that are not yet
+	ready     []*agent.Entry // that were to be renewed while nothing was sent, as they came due
+	lastSent  int64
+	roundTrip int64 // of Renew calls of late, microseconds
+	fails     int
+	since     time.Time // of the first of them
+	nextTry   int64
+
+	reach reach // whether the server answers
+
+	unresolved []*agent.Tenant // that the server's answers left out; logged once
+	askFails   int             // times in a row that some were, and
+	askAt      int64           // when these are asked for again: others do not wait for them
+	refusedAt  time.Time       // when a renewal that broke a bound was last logged
+
+	past        []*past // lives of the journal that are not settled
+	recovered   int64   // units of those that are
+	looking     looking
+	settling    bool
+	settleFails int
+	settleAt    time.Time
+	reportAt    time.Time
+	sign        bool      // the next report is a sign of life: the first, which a fleet that begins sends all at once
+	edgeAt      time.Time // when the last slot ended, as this loop saw it
+	sweptAt     int64
+	accounts    accounts       // of leases, by limit
+	urgent      []*agent.Entry // scratch
+	near        []*agent.Entry // scratch
+	spare       []*agent.Entry // the queue's other buffer
+
+	count struct {
+		decided                                                               // of buckets that are no more
+		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants int64
+		looked                                                                int64 // units decided by the buckets that were looked at (collect)
+		evicted                                                               int64
+		overshoot                                                             overshoot
+	}
+}
+
+// loop returns the session's loop, whose calls end with ctx.
+func (s *Session) loop(ctx context.Context) *Loop {
+	l := &Loop{
+		s: s, ctx: ctx, outbox: agent.NewOutbox(s.cfg.Agent, s.epoch), slot: defaultSlot, window: newWindow(),
+		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent),
+		settled: make(chan settleResult, 1), looked: make(chan lookResult, 1),
+	}
+	l.current = l.slotOf(l.today())
+	return l
+}
+
+// Run is the life of the session. It returns when Close was called, and all that it started has ended.
+func (s *Session) Run() {
+	defer close(s.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l := s.loop(ctx)
+	if k := s.keeper; k != nil {
+		l.outbox.Keep(k.journal)
+		k.journal.Slot(l.current)
+		l.past = k.past
+		l.calls.Add(1)
+		go func() {
+			defer l.calls.Done()
+			k.run(ctx, s.log)
+		}()
+	}
+	l.reportAt = time.Now().Add(apart(s.cfg.ReportInterval))
+	l.calls.Add(1)
+	go func() {
+		defer l.calls.Done()
+		s.watch(ctx, l.watched)
+	}()
+	if s.cfg.SwitchFile != "" {
+		l.local = s.cfg.Switches
+		l.flip("switch file read")
+		l.calls.Add(1)
+		go func() {
+			defer l.calls.Done()
+			s.followFile(ctx, l.local, l.filed)
+		}()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case r := <-l.renewed:
+			l.onRenewed(r)
+		case e := <-l.watched:
+			l.onWatched(e)
+		case e := <-l.filed:
+			l.onFile(e)
+		case r := <-l.settled:
+			l.onSettled(r)
+		case r := <-l.looked:
+			l.onLooked(r)
+		case f := <-s.asks:
+			f(l)
+		case r := <-s.closing:
+			err := l.close(r.ctx)
+			cancel()
+			l.drain()
+			err = errors.Join(err, l.endKeeper())
+			s.final, s.finalCounts, s.finalErr = l.stats(), l.counts(), err
+			r.done <- err
+			return
+		}
+		l.drainReady()
+		timer.Reset(l.step())
+	}
+}
+
+// drainReady takes what else has come, so that one step serves many.
+func (l *Loop) drainReady() {
+	for {
+		select {
+		case r := <-l.renewed:
+			l.onRenewed(r)
+		default:
+			return
+		}
+	}
+}
+
+// drain waits for what runs beside the loop to end.
+func (l *Loop) drain() {
+	ended := make(chan struct{})
+	go func() {
+		l.calls.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-l.renewed:
+		case <-l.watched:
+		case <-l.filed:
+		case <-l.settled:
+		case <-l.looked:
+		}
+	}
+}
+
+// step does all that is due and returns how long the loop may sleep.
+func (l *Loop) step() time.Duration {
+	s := l.s
+	l.takeQueue()
+	sleep := l.renewDue()
+	now, today := time.Now(), l.today()
+	if slot := l.slotOf(today); slot != l.current {
+		l.collect() // what was admitted until here is of the slot that ends
+		l.edgeAt = now
+		l.current = slot
+		s.keeper.records().Slot(slot)
+		// A slot's reports come soon after it, and not all agents' at once.
+		if soon := now.Add(jitter(s.cfg.ReportInterval/10, 1)); soon.Before(l.reportAt) {
+			l.reportAt = soon
+		}
+	}
+	if !now.Before(l.reportAt) {
+		l.report(now)
+		if l.followsEdge(now) || l.sign {
+			l.sign = false
+			l.reportAt = now.Add(apart(s.cfg.ReportInterval))
+		} else {
+			l.reportAt = now.Add(jitter(s.cfg.ReportInterval, 0.1))
+		}
+	}
+	if wait := roomEvery - time.Duration(s.Now()-l.sweptAt)*time.Microsecond; wait <= 0 && (s.pressed.Load() || l.scarce()) {
+		s.pressed.Store(false)
+		l.makeRoom()
+	} else if s.pressed.Load() {
+		sleep = min(sleep, max(wait, 0))
+	}
+	if next := s.cfg.Expire(now, false); !next.IsZero() {
+		sleep = min(sleep, next.Sub(now))
+	}
+	l.settle(now)
+	sleep = min(sleep, time.Until(l.reportAt), time.Unix(l.current, 0).Add(l.slot).Sub(today))
+	if !l.settling && l.settleAt.After(now) {
+		sleep = min(sleep, l.settleAt.Sub(now))
+	}
+	if len(l.limbo) > 0 {
+		sleep = min(sleep, 100*time.Millisecond)
+	}
+	return max(sleep, 0)
+}
+
+// takeQueue schedules the buckets that asked for attention.
+func (l *Loop) takeQueue() {
+	s := l.s
+	s.mu.Lock()
+	queue := s.queue
+	s.queue = l.spare[:0]
+	s.mu.Unlock()
+	l.spare = queue
+	now := s.Now()
+	for _, e := range queue {
+		if !e.Flying && !s.Lost.Load() && !e.Lost() {
+			l.pressing = append(l.pressing, e) // and stays marked as queued: it is in here once
+			continue
+		}
+		e.Dequeue()
+		if e.Dead() {
+			continue
+		}
+		if (s.Lost.Load() || e.Lost()) && e.Urgent() {
+			Serve(e.Fail(now)) // it began to wait just before contact was lost
+		}
+		if e.Flying {
+			l.schedule(e, now)
+		} else {
+			l.sched.Set(e, now) // when it is looked at it says itself what it wants
+		}
+	}
+	clear(queue)
+}
+
+// schedule says when a bucket is to be looked at next.
+func (l *Loop) schedule(e *agent.Entry, now int64) {
+	plan := e.Plan(now)
+	l.sched.Follow(e, &plan)
+}
+
+// force says when a bucket is to be renewed although nothing presses; 0 for never.
+func force(e *agent.Entry, at int64) {
+	line := e.Line()
+	line.Force = at
+	e.SetLine(line)
+}
+
+// today is the time that usage is booked under.
+func (l *Loop) today() time.Time {
+	now := time.Now()
+	return l.wall.at(now, now.Sub(l.s.began))
+}
+
+// slotOf returns the start of the usage slot that now is in. It never goes back
+// over a clock that was set back by less than a slot.
+func (l *Loop) slotOf(now time.Time) int64 {
+	s := int64(l.slot / time.Second)
+	u := now.Unix()
+	slot := u - u%s
+	if slot < l.current && u >= l.current-s {
+		return l.current
+	}
+	return slot
+}
+
+// jitter returns d, give or take up to the fraction f of it.
+func jitter(d time.Duration, f float64) time.Duration {
+	return time.Duration(float64(d) * (1 + f*(2*rand.Float64()-1)))
+}
+
+// apart is how long until the next report after what all agents do at once, a fleet's beginning or a slot's end: half of the interval to
+// all of it, so that they do not report together from then on.
+func apart(interval time.Duration) time.Duration { return jitter(interval*3/4, 1./3) }
+
+// retryIn returns how long to wait after so many failures.
+func retryIn(fails int, first, last time.Duration) time.Duration {
+	d := first << min(fails-1, 16)
+	if d > last || d <= 0 {
+		d = last
+	}
+	return jitter(d*3/4, 1./3)
+}

@@ -68,13 +68,8 @@ prints those above a number, oldest first, so that who goes on from the last one
 				for _, a := range resp.Alerts {
 					t.add(strconv.FormatInt(a.Number, 10), stamp(a.AtMs), a.Alert, dash(a.Tenant), dash(a.Threshold), dash(a.Period), dash(a.Used), dash(a.Of), dash(a.Action))
 					items = append(items, alertItem(a))
-					if req.Forward {
-						req.After = a.Number
-					} else {
-						req.Before = a.Number
-					}
 				}
-				if len(resp.Alerts) < int(req.PageSize) {
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
 			}
@@ -102,7 +97,7 @@ func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlert
 		return err
 	}
 	for {
-		a, err := stream.Recv()
+		resp, err := stream.Recv()
 		if errors.Is(err, io.EOF) { // the server stops
 			return nil
 		}
@@ -114,6 +109,7 @@ func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlert
 				return err
 			}
 		}
+		a := resp.Alert
 		if f == "json" {
 			err = json.NewEncoder(c.Out).Encode(alertItem(a))
 		} else {
@@ -174,7 +170,7 @@ func (c *cli) alertShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.printAlert(f, a)
+				return c.printAlert(f, a.GetAlert())
 			})
 		},
 	}
@@ -214,7 +210,7 @@ func (c *cli) alertRetryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.printAlert(f, a)
+				return c.printAlert(f, a.GetAlert())
 			})
 		},
 	}
@@ -235,7 +231,7 @@ func (c *cli) alertTestCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(a, "alert %d is on its way to %s: quotactl alert show %d\n", a.Number, args[0], a.Number)
+				return c.tell(a.GetAlert(), "alert %d is on its way to %s: quotactl alert show %d\n", a.Alert.Number, args[0], a.Alert.Number)
 			})
 		},
 	}

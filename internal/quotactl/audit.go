@@ -41,9 +41,8 @@ the ledger: each was written in the transaction that made the change.`,
 					t.add(strconv.FormatInt(r.Number, 10), stamp(r.AtMs), r.Actor, r.Action, r.Object, dash(r.Before), dash(r.After))
 					items = append(items, map[string]any{"number": r.Number, "at": stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
 						"before": raw(r.Before), "after": raw(r.After)})
-					req.Before = r.Number
 				}
-				if len(resp.Rows) < int(req.PageSize) {
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
 			}

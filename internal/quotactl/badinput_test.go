@@ -74,7 +74,7 @@ func TestBadInput(t *testing.T) {
 		{"a report in no zone", "GET", "/v1/usage/breakdown?by=tenant&every=EVERY_DAY&zone=Nowhere", "", "zone"},
 		{"a report before all", "GET", "/v1/usage/breakdown?by=tenant&from_ms=-99999999999999999", "", "from_ms"},
 		{"a report of a time that is none", "GET", "/v1/usage/breakdown?by=tenant&to_ms=1e400", "", "to_ms"},
-		{"a page of nothing", "GET", "/v1/usage/breakdown?by=tenant&page=zzz", "", "page"},
+		{"a page of nothing", "GET", "/v1/usage/breakdown?by=tenant&page_token=zzz", "", "page"},
 		{"enormously many rows", "GET", "/v1/usage/breakdown?by=tenant&top=2147483647", "", "top"},
 		{"a file of no kind", "GET", "/v1/usage/export?format=xlsx", "", "csv, jsonl or parquet"},
 		{"a cap of no money", "POST", "/v1/policy", `{"document": "plans: {free: {limits: []}, paid: {limits: [], spending_cap: {amount: 0.00 USD, at: stop}}}"}`, "amount"},

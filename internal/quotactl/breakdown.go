@@ -157,7 +157,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 			origin = resp.Origin
 		}
 		rows = append(rows, resp.Rows...)
-		if req.Page = resp.NextPage; req.Page == "" {
+		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 			break
 		}
 	}

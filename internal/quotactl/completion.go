@@ -89,10 +89,10 @@ func (c *cli) lookUp(cmd *cobra.Command, kind names, prefix string) (found []str
 func tenantNames(ctx context.Context, admin quotav1.AdminServiceClient, prefix string) (all []string, err error) {
 	if prefix != "" { // the page is after an id, and this may be one
 		if t, err := admin.GetTenant(ctx, &quotav1.GetTenantRequest{Id: prefix}); err == nil {
-			all = append(all, t.Id)
+			all = append(all, t.Tenant.Id)
 		}
 	}
-	resp, err := admin.ListTenants(ctx, &quotav1.ListTenantsRequest{After: prefix, PageSize: completionNames})
+	resp, err := admin.ListTenants(ctx, &quotav1.ListTenantsRequest{PageToken: prefix, PageSize: completionNames})
 	for _, t := range resp.GetTenants() {
 		all = append(all, t.Id+"\t"+t.Plan)
 	}

@@ -41,7 +41,7 @@ again after it was cut off, and gives once.`,
 				if err != nil {
 					return err
 				}
-				return c.tell(credit, "credit %s: tenant %s has %s\n", credit.Id, credit.Tenant, credit.Left)
+				return c.tell(credit.GetCredit(), "credit %s: tenant %s has %s\n", credit.Credit.Id, credit.Credit.Tenant, credit.Credit.Left)
 			})
 		},
 	}
@@ -71,7 +71,7 @@ ended and is closed after this still uses it.`,
 				if err != nil {
 					return err
 				}
-				return c.tell(credit, "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Id, stamp(credit.VoidedMs), credit.Left)
+				return c.tell(credit.GetCredit(), "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Credit.Id, stamp(credit.Credit.VoidedMs), credit.Credit.Left)
 			})
 		},
 	}

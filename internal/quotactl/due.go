@@ -61,10 +61,10 @@ where a period is due and could not be closed.`,
 				}
 				looked += int(resp.Tenants)
 				refused += len(resp.Refused)
-				if req.After = resp.NextAfter; req.After == "" {
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
-				c.note("%d tenants, through %s\n", looked, req.After)
+				c.note("%d tenants, through %s\n", looked, req.PageToken)
 			}
 			if err := c.write(f, t, items); err != nil {
 				return err
@@ -131,7 +131,7 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 					}
 					sums[p.Currency] = [2]int64{sum[0] + p.Was, sum[1] + p.WouldBe}
 				}
-				if req.After = resp.NextAfter; req.After == "" {
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
 			}

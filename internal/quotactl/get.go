@@ -41,9 +41,9 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 					return err
 				}
 				if output == "json" {
-					return c.writeDocument(p)
+					return c.writeDocument(p.GetPolicy())
 				}
-				return c.printDocument(p)
+				return c.printDocument(p.GetPolicy())
 			})
 		},
 	}
@@ -179,7 +179,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 			for after := ""; ; {
 				var resp *quotav1.ListTenantsResponse
 				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
-					resp, err = admin.ListTenants(ctx, &quotav1.ListTenantsRequest{PageSize: pageSize, After: after})
+					resp, err = admin.ListTenants(ctx, &quotav1.ListTenantsRequest{PageSize: pageSize, PageToken: after})
 					return err
 				})
 				if err != nil {
@@ -187,7 +187,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				}
 				all = append(all, resp.Tenants...)
 				maps.Copy(faulty, resp.Faulty)
-				if after = resp.NextAfter; after == "" {
+				if after = resp.NextPageToken; after == "" {
 					break
 				}
 			}
@@ -241,14 +241,14 @@ func (c *cli) getAgentsCommand() *cobra.Command {
 			for after := ""; ; {
 				var resp *quotav1.ListAgentsResponse
 				err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
-					resp, err = admin.ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: pageSize, After: after})
+					resp, err = admin.ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: pageSize, PageToken: after})
 					return err
 				})
 				if err != nil {
 					return err
 				}
 				all = append(all, resp.Agents...)
-				if after = resp.NextAfter; after == "" {
+				if after = resp.NextPageToken; after == "" {
 					break
 				}
 			}

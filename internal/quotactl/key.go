@@ -54,7 +54,7 @@ be an admin's.`,
 				if err != nil {
 					return err
 				}
-				return c.secret(ctx, admin, resp, "key %s with the role %s%s", resp.Key.Id, resp.Key.Role, bound(resp.Key))
+				return c.secret(ctx, admin, resp.Key, resp.Secret, "key %s with the role %s%s", resp.Key.Id, resp.Key.Role, bound(resp.Key))
 			})
 		},
 	}
@@ -71,12 +71,12 @@ be an admin's.`,
 
 // secret prints a new key's secret, and beside it what the key is. Where it cannot be written nobody has read
 // it, and the key is revoked.
-func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, resp *quotav1.CreateKeyResponse, format string, args ...any) (err error) {
-	id := resp.Key.Id
+func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, k *quotav1.Key, secret, format string, args ...any) (err error) {
+	id := k.Id
 	if c.output == "json" {
-		err = writeJSON(c.Out, map[string]any{"id": id, "role": resp.Key.Role, "agent": resp.Key.Agent, "note": resp.Key.Note, "secret": resp.Secret})
+		err = writeJSON(c.Out, map[string]any{"id": id, "role": k.Role, "agent": k.Agent, "note": k.Note, "secret": secret})
 	} else {
-		_, err = io.WriteString(c.Out, resp.Secret+"\n")
+		_, err = io.WriteString(c.Out, secret+"\n")
 	}
 	if err == nil {
 		c.note(format+"; keep the secret, it cannot be had again\n", args...)
@@ -110,7 +110,7 @@ standard output. The old key is good until the overlap is over, and then ends.`,
 				if err != nil {
 					return err
 				}
-				return c.secret(ctx, admin, resp, "key %s takes the place of %s, which ends in %s", resp.Key.Id, args[0], overlap)
+				return c.secret(ctx, admin, resp.Key, resp.Secret, "key %s takes the place of %s, which ends in %s", resp.Key.Id, args[0], overlap)
 			})
 		},
 	}
@@ -156,7 +156,7 @@ func (c *cli) keyRevokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(k, "key %s is revoked since %s\n", k.Id, stamp(k.RevokedMs))
+				return c.tell(k.GetKey(), "key %s is revoked since %s\n", k.Key.Id, stamp(k.Key.RevokedMs))
 			})
 		},
 	}
@@ -173,7 +173,7 @@ func (c *cli) keyListCommand() *cobra.Command {
 				t := &table{header: []string{"ID", "ROLE", "AGENT", "FOR", "NOTE", "CREATED", "USED", "END"}}
 				items := []map[string]any{}
 				for after := ""; ; {
-					resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{PageSize: 1000, After: after})
+					resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{PageSize: 1000, PageToken: after})
 					if err != nil {
 						return err
 					}
@@ -183,7 +183,7 @@ func (c *cli) keyListCommand() *cobra.Command {
 							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
 							"expires": stamp(k.ExpiresMs), "used": stamp(k.UsedMs), "successor": k.Successor})
 					}
-					if after = resp.NextAfter; after == "" {
+					if after = resp.NextPageToken; after == "" {
 						break
 					}
 				}

@@ -93,7 +93,7 @@ tried beside another, and a time before the tenant began.`,
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
 				done, err := books.Adjust(ctx, req)
-				return c.corrected(done, err)
+				return c.corrected(done.GetCorrection(), err)
 			})
 		},
 	}
@@ -161,7 +161,7 @@ It needs a key of the role backfill, which no other role includes.`,
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
 				done, err := books.Backfill(ctx, &quotav1.BackfillRequest{IdempotencyKey: f.id, Reason: f.reason, Rows: rows})
-				return c.corrected(done, err)
+				return c.corrected(done.GetCorrection(), err)
 			})
 		},
 	}
@@ -245,7 +245,7 @@ func (c *cli) revertCommand() *cobra.Command {
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
 				done, err := books.RevertCorrection(ctx, &quotav1.RevertCorrectionRequest{Number: number, Reason: f.reason})
-				return c.corrected(done, err)
+				return c.corrected(done.GetCorrection(), err)
 			})
 		},
 	}

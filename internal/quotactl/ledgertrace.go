@@ -47,8 +47,8 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 				if err := c.write(o, t, nil); err != nil {
 					return err
 				}
-				if resp.NextAfter != 0 {
-					c.note("there may be more: --after %d\n", resp.NextAfter)
+				if resp.NextPageToken != "" {
+					c.note("there may be more: --after %s\n", resp.NextPageToken)
 				}
 				return nil
 			})
@@ -58,7 +58,7 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&req.Agent, "agent", "", "what is of this `AGENT`'s reports alone")
 	f.BoolVar(&req.All, "all", false, "also what was released or discarded")
-	f.Int64Var(&req.After, "after", 0, "what has an id above this `ID`")
+	f.StringVar(&req.PageToken, "after", "", "what has an id above this `ID`")
 	f.Int32Var(&req.PageSize, "limit", pageSize, "how many rows and reports, `N` from 1 to 1000")
 	return cmd
 }
@@ -92,7 +92,7 @@ func (c *cli) quarantineShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.writeProto(q)
+				return c.writeProto(q.GetRow())
 			})
 		},
 	}

@@ -104,7 +104,8 @@ func (c *cli) tenantKeepPlanCommand() *cobra.Command {
 				return err
 			}
 			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.CancelPlanChange(ctx, &quotav1.CancelPlanChangeRequest{Id: args[0], AtMs: t.UnixMilli()})
+				resp, err := admin.CancelPlanChange(ctx, &quotav1.CancelPlanChangeRequest{Id: args[0], AtMs: t.UnixMilli()})
+				return resp.GetTenant(), err
 			})
 		},
 	}
@@ -195,7 +196,7 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 			if err == nil {
 				c.warnOfPolicy(ctx, admin, id, plan)
 			}
-			return t, err
+			return t.GetTenant(), err
 		})
 	}
 	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -213,7 +214,7 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 				return c.tell(p, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
 			}
 		}
-		return c.tell(t, "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
+		return c.tell(t.GetTenant(), "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
 	})
 }
 
@@ -224,13 +225,13 @@ func (c *cli) warnOfPolicy(ctx context.Context, admin quotav1.AdminServiceClient
 	if err != nil {
 		return
 	}
-	doc, err := policy.Parse("policy", []byte(p.Document))
+	doc, err := policy.Parse("policy", []byte(p.Policy.Document))
 	if err != nil { // of a newer server
 		return
 	}
 	for _, spec := range doc.TenantSpecs() {
 		if spec.ID == id && spec.Plan != plan {
-			c.note("quotactl: warning: policy version %d names tenant %s with the plan %s: applied again, the document takes this back; write it there as well\n", p.Version, id, spec.Plan)
+			c.note("quotactl: warning: policy version %d names tenant %s with the plan %s: applied again, the document takes this back; write it there as well\n", p.Policy.Version, id, spec.Plan)
 		}
 	}
 }

@@ -118,11 +118,11 @@ func (c *cli) rollbackCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.warn(resp)
-				if resp.Changed {
-					return c.tell(resp, "%sversion %d is in force; it says what version %d said\n", changes(resp), resp.Version, version)
+				c.warn(resp.GetChange())
+				if resp.Change.Changed {
+					return c.tell(resp.GetChange(), "%sversion %d is in force; it says what version %d said\n", changes(resp.GetChange()), resp.Change.Version, version)
 				}
-				return c.tell(resp, "nothing to change: version %d says the same\n", resp.Version)
+				return c.tell(resp.GetChange(), "nothing to change: version %d says the same\n", resp.Change.Version)
 			})
 		},
 	}
@@ -141,7 +141,7 @@ func parseVersion(s string) (int64, error) {
 	return v, nil
 }
 
-func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
+func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRequest) (*quotav1.PolicyChange, error) {
 	name := file
 	if name == "-" {
 		name = "standard input"
@@ -150,10 +150,11 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 	if err != nil {
 		return nil, err
 	}
-	var resp *quotav1.ApplyPolicyResponse
+	var resp *quotav1.PolicyChange
 	err = c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
 		req.Document, req.File = document, name
-		resp, err = admin.ApplyPolicy(ctx, req)
+		applied, err := admin.ApplyPolicy(ctx, req)
+		resp = applied.GetChange()
 		return err
 	})
 	c.warn(resp)
@@ -161,7 +162,7 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 }
 
 // warn says what of an answer is no error, and should be known.
-func (c *cli) warn(resp *quotav1.ApplyPolicyResponse) {
+func (c *cli) warn(resp *quotav1.PolicyChange) {
 	for _, w := range resp.GetWarnings() {
 		c.note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
 	}
@@ -206,7 +207,7 @@ func (c *cli) read(file string) (string, error) {
 type text string
 
 // changes are the changes of an answer, a line each.
-func changes(resp *quotav1.ApplyPolicyResponse) text { return lines(resp.Changes) }
+func changes(resp *quotav1.PolicyChange) text { return lines(resp.Changes) }
 
 // lines are a server's sentences, a line each.
 func lines(all []string) text {

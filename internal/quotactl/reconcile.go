@@ -52,7 +52,7 @@ func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, 
 			return err
 		}
 		all.Limits = append(all.Limits, resp.Limits...)
-		if req.Page = resp.NextPage; req.Page == "" {
+		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 			break
 		}
 	}

@@ -28,9 +28,9 @@ func (c *cli) shadowShowCommand() *cobra.Command {
 					return err
 				}
 				if c.output == "json" {
-					return c.writeDocument(p)
+					return c.writeDocument(p.GetPolicy())
 				}
-				return c.printDocument(p)
+				return c.printDocument(p.GetPolicy())
 			})
 		},
 	}
@@ -48,8 +48,8 @@ func (c *cli) shadowPromoteCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.warn(resp)
-				return c.tell(resp, "%sversion %d is in force; no shadow is tried\n", changes(resp), resp.Version)
+				c.warn(resp.GetChange())
+				return c.tell(resp.GetChange(), "%sversion %d is in force; no shadow is tried\n", changes(resp.GetChange()), resp.Change.Version)
 			})
 		},
 	}

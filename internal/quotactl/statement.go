@@ -63,7 +63,7 @@ its hash. A period that is under way is worked out as if nothing but usage chang
 				if err != nil {
 					return err
 				}
-				return c.printStatement(f, s)
+				return c.printStatement(f, s.GetStatement())
 			})
 		},
 	}
@@ -94,7 +94,7 @@ why it is closed all the same; what comes later is an adjustment on the next sta
 				if err != nil {
 					return err
 				}
-				return c.printStatement(f, s)
+				return c.printStatement(f, s.GetStatement())
 			})
 		},
 	}
@@ -117,7 +117,7 @@ func (c *cli) statementShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.printStatement(f, s)
+				return c.printStatement(f, s.GetStatement())
 			})
 		},
 	}
@@ -134,10 +134,10 @@ func (c *cli) statementListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t := &table{header: []string{"NUMBER", "PERIOD", "BLOCK", "CLOSED", "BY", "FORCED", "DIGEST"}, numbers: map[int]bool{0: true, 2: true}}
 			items := []map[string]any{}
-			for before := int64(0); ; {
+			for token := ""; ; {
 				var resp *quotav1.ListStatementsResponse
 				err := c.statements(cmd.Context(), func(ctx context.Context, client quotav1.StatementServiceClient) (err error) {
-					resp, err = client.ListStatements(ctx, &quotav1.ListStatementsRequest{Tenant: args[0], PageSize: pageSize, Before: before})
+					resp, err = client.ListStatements(ctx, &quotav1.ListStatementsRequest{Tenant: args[0], PageSize: pageSize, PageToken: token})
 					return err
 				})
 				if err != nil {
@@ -147,9 +147,8 @@ func (c *cli) statementListCommand() *cobra.Command {
 					t.add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
 					items = append(items, map[string]any{"number": s.Number, "period": s.Period, "block": s.Height, "block_hash": s.BlockHash,
 						"closed": stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
-					before = s.Number
 				}
-				if len(resp.Statements) < pageSize {
+				if token = resp.NextPageToken; token == "" {
 					break
 				}
 			}

@@ -188,13 +188,13 @@ func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav
 	for range switchTries {
 		s, err := admin.GetSwitches(ctx, &quotav1.GetSwitchesRequest{})
 		if err != nil || change == nil {
-			return s, err
+			return s.GetSwitches(), err
 		}
-		change(s)
-		next := &quotav1.Switches{Mode: s.Mode, DeniedTenants: s.DeniedTenants}
-		s, err = admin.SetSwitches(ctx, &quotav1.SetSwitchesRequest{Switches: next, BaseRevision: s.Revision})
+		change(s.GetSwitches())
+		next := &quotav1.Switches{Mode: s.Switches.Mode, DeniedTenants: s.Switches.DeniedTenants}
+		set, err := admin.SetSwitches(ctx, &quotav1.SetSwitchesRequest{Switches: next, BaseRevision: s.Switches.Revision})
 		if status.Code(err) != codes.Aborted {
-			return s, err
+			return set.GetSwitches(), err
 		}
 	}
 	return nil, errors.New("the switches keep changing; try again")

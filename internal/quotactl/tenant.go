@@ -26,7 +26,8 @@ func (c *cli) tenantCreateCommand() *cobra.Command {
 				return misuse("which plan? Give --plan PLAN")
 			}
 			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.CreateTenant(ctx, &quotav1.CreateTenantRequest{Id: args[0], Plan: plan, Parent: parent})
+				resp, err := admin.CreateTenant(ctx, &quotav1.CreateTenantRequest{Id: args[0], Plan: plan, Parent: parent})
+				return resp.GetTenant(), err
 			})
 		},
 	}
@@ -44,7 +45,8 @@ It is stored with the tenant; while the policy store is away use quotactl switch
 		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.SuspendTenant(ctx, &quotav1.SuspendTenantRequest{Id: args[0]})
+				resp, err := admin.SuspendTenant(ctx, &quotav1.SuspendTenantRequest{Id: args[0]})
+				return resp.GetTenant(), err
 			})
 		},
 	}
@@ -57,7 +59,8 @@ func (c *cli) tenantResumeCommand() *cobra.Command {
 		Args:  exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.ResumeTenant(ctx, &quotav1.ResumeTenantRequest{Id: args[0]})
+				resp, err := admin.ResumeTenant(ctx, &quotav1.ResumeTenantRequest{Id: args[0]})
+				return resp.GetTenant(), err
 			})
 		},
 	}
@@ -75,7 +78,8 @@ It is refused while other tenants are under it, and while the policy in force na
 		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.tenant(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.Tenant, error) {
-				return admin.DeleteTenant(ctx, &quotav1.DeleteTenantRequest{Id: args[0]})
+				resp, err := admin.DeleteTenant(ctx, &quotav1.DeleteTenantRequest{Id: args[0]})
+				return resp.GetTenant(), err
 			})
 		},
 	}
@@ -92,7 +96,7 @@ func (c *cli) tenantGetCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.writeProto(t)
+				return c.writeProto(t.GetTenant())
 			})
 		},
 	}

@@ -63,8 +63,9 @@ where there is one that does, set-limit says so.`,
 			if len(values) == 0 {
 				return misuse("what does the override say? Give --rate, or another of the flags; unset-limit takes an override back")
 			}
-			return c.tenantLimit(cmd.Context(), args, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.TenantLimitResponse, error) {
-				return admin.SetTenantLimit(ctx, &quotav1.SetTenantLimitRequest{Id: args[0], Limit: args[1], Values: values, Add: add})
+			return c.tenantLimit(cmd.Context(), args, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.TenantLimitChange, error) {
+				resp, err := admin.SetTenantLimit(ctx, &quotav1.SetTenantLimitRequest{Id: args[0], Limit: args[1], Values: values, Add: add})
+				return resp.GetChange(), err
 			})
 		},
 	}
@@ -82,15 +83,16 @@ func (c *cli) tenantUnsetLimitCommand() *cobra.Command {
 		Short: "Take a tenant's override of one limit back: its plan's holds again",
 		Args:  exactly("ID", "LIMIT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.tenantLimit(cmd.Context(), args, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.TenantLimitResponse, error) {
-				return admin.UnsetTenantLimit(ctx, &quotav1.UnsetTenantLimitRequest{Id: args[0], Limit: args[1]})
+			return c.tenantLimit(cmd.Context(), args, func(ctx context.Context, admin quotav1.AdminServiceClient) (*quotav1.TenantLimitChange, error) {
+				resp, err := admin.UnsetTenantLimit(ctx, &quotav1.UnsetTenantLimitRequest{Id: args[0], Limit: args[1]})
+				return resp.GetChange(), err
 			})
 		},
 	}
 }
 
 // tenantLimit changes an override, and says what that changed and what would take it back.
-func (c *cli) tenantLimit(ctx context.Context, args []string, change func(context.Context, quotav1.AdminServiceClient) (*quotav1.TenantLimitResponse, error)) error {
+func (c *cli) tenantLimit(ctx context.Context, args []string, change func(context.Context, quotav1.AdminServiceClient) (*quotav1.TenantLimitChange, error)) error {
 	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
 		resp, err := change(ctx, admin)
 		if err != nil {

@@ -97,7 +97,7 @@ func (c *cli) usage(ctx context.Context, q *usageQuestion) error {
 	if q.shadow && q.version == 0 {
 		if err := c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
 			p, err := admin.GetShadow(ctx, &quotav1.GetShadowRequest{})
-			q.version = p.GetVersion()
+			q.version = p.GetPolicy().GetVersion()
 			return err
 		}); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (c *cli) usage(ctx context.Context, q *usageQuestion) error {
 			first = resp // the earliest answer about completeness holds for all pages
 		}
 		rows = append(rows, resp.Rows...)
-		if req.Page = resp.NextPage; req.Page == "" {
+		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 			break
 		}
 	}

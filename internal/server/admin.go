@@ -67,7 +67,7 @@ func (s *adminService) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicy
 	if s.policyFile != nil && !req.Shadow {
 		resp.PolicyFile = s.policyFile(doc)
 	}
-	return resp, nil
+	return &quotav1.ApplyPolicyResponse{Change: resp}, nil
 }
 
 func warningsProto(warnings policy.Faults) (all []*quotav1.Fault) {
@@ -78,7 +78,7 @@ func warningsProto(warnings policy.Faults) (all []*quotav1.Fault) {
 }
 
 // GetShadow returns the version that is tried.
-func (s *adminService) GetShadow(ctx context.Context, _ *quotav1.GetShadowRequest) (*quotav1.PolicyVersion, error) {
+func (s *adminService) GetShadow(ctx context.Context, _ *quotav1.GetShadowRequest) (*quotav1.GetShadowResponse, error) {
 	heads, err := s.store.Heads(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *adminService) GetShadow(ctx context.Context, _ *quotav1.GetShadowReques
 	if err != nil {
 		return nil, err
 	}
-	return versionProto(v, heads), nil
+	return &quotav1.GetShadowResponse{Policy: versionProto(v, heads)}, nil
 }
 
 // ClearShadow ends the trial.
@@ -104,17 +104,18 @@ func (s *adminService) ClearShadow(ctx context.Context, _ *quotav1.ClearShadowRe
 }
 
 // PromoteShadow makes the shadow's document the next version in force.
-func (s *adminService) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowRequest) (*quotav1.ApplyPolicyResponse, error) {
+func (s *adminService) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowRequest) (*quotav1.PromoteShadowResponse, error) {
 	applied, err := s.store.PromoteShadow(ctx, authn.PrincipalOf(ctx).Name, req.Version)
 	if err != nil {
 		return nil, err
 	}
 	s.changed(ctx) // the trial ended, whether the policy changed or not
-	return s.ruled(ctx, applied)
+	out, err := s.ruled(ctx, applied)
+	return &quotav1.PromoteShadowResponse{Change: out}, err
 }
 
 // ruled is the answer for a stored document that was made the version in force.
-func (s *adminService) ruled(ctx context.Context, a policy.Applied) (*quotav1.ApplyPolicyResponse, error) {
+func (s *adminService) ruled(ctx context.Context, a policy.Applied) (*quotav1.PolicyChange, error) {
 	resp, err := s.applied(ctx, a, nil, false)
 	if err != nil || s.policyFile == nil {
 		return resp, err
@@ -129,26 +130,27 @@ func (s *adminService) ruled(ctx context.Context, a policy.Applied) (*quotav1.Ap
 }
 
 // RollbackPolicy makes an earlier version's document the next version.
-func (s *adminService) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolicyRequest) (*quotav1.ApplyPolicyResponse, error) {
+func (s *adminService) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolicyRequest) (*quotav1.RollbackPolicyResponse, error) {
 	applied, err := s.store.Rollback(ctx, authn.PrincipalOf(ctx).Name, req.Version)
 	if err != nil {
 		return nil, err
 	}
-	return s.ruled(ctx, applied)
+	out, err := s.ruled(ctx, applied)
+	return &quotav1.RollbackPolicyResponse{Change: out}, err
 }
 
-func (s *adminService) applied(ctx context.Context, a policy.Applied, err error, dryRun bool) (*quotav1.ApplyPolicyResponse, error) {
+func (s *adminService) applied(ctx context.Context, a policy.Applied, err error, dryRun bool) (*quotav1.PolicyChange, error) {
 	if err != nil {
 		return nil, err
 	}
 	if a.Changed && !dryRun {
 		s.changed(ctx)
 	}
-	return &quotav1.ApplyPolicyResponse{Version: a.Version, Changed: a.Changed, Changes: a.Changes, Warnings: warningsProto(a.Warnings)}, nil
+	return &quotav1.PolicyChange{Version: a.Version, Changed: a.Changed, Changes: a.Changes, Warnings: warningsProto(a.Warnings)}, nil
 }
 
 // GetPolicy returns a version's document.
-func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequest) (*quotav1.PolicyVersion, error) {
+func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequest) (*quotav1.GetPolicyResponse, error) {
 	v, err := s.store.Version(ctx, req.Version)
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func (s *adminService) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequ
 	if err != nil {
 		return nil, err
 	}
-	return versionProto(v, heads), nil
+	return &quotav1.GetPolicyResponse{Policy: versionProto(v, heads)}, nil
 }
 
 func versionProto(v policy.Version, heads policy.Heads) *quotav1.PolicyVersion {
@@ -169,7 +171,8 @@ func versionProto(v policy.Version, heads policy.Heads) *quotav1.PolicyVersion {
 
 // ListPolicyVersions returns versions, newest first.
 func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.ListPolicyVersionsRequest) (*quotav1.ListPolicyVersionsResponse, error) {
-	versions, err := s.store.Versions(ctx, req.Before, rpc.Page(req.PageSize))
+	n := rpc.Page(req.PageSize)
+	versions, err := s.store.Versions(ctx, wire.PageNumber(req.PageToken), n)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +183,9 @@ func (s *adminService) ListPolicyVersions(ctx context.Context, req *quotav1.List
 	resp := &quotav1.ListPolicyVersionsResponse{}
 	for _, v := range versions {
 		resp.Versions = append(resp.Versions, versionProto(v, heads))
+	}
+	if len(versions) == n {
+		resp.NextPageToken = wire.PageToken(versions[n-1].Number)
 	}
 	return resp, nil
 }
@@ -204,51 +210,57 @@ func (s *adminService) ListPlans(context.Context, *quotav1.ListPlansRequest) (*q
 }
 
 // CreateTenant adds a tenant.
-func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTenantRequest) (*quotav1.Tenant, error) {
+func (s *adminService) CreateTenant(ctx context.Context, req *quotav1.CreateTenantRequest) (*quotav1.CreateTenantResponse, error) {
 	t, err := s.store.CreateTenant(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Plan, req.Parent)
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.CreateTenantResponse{Tenant: out}, err
 }
 
 // SetTenantLimit gives a tenant an override of one limit.
-func (s *adminService) SetTenantLimit(ctx context.Context, req *quotav1.SetTenantLimitRequest) (*quotav1.TenantLimitResponse, error) {
+func (s *adminService) SetTenantLimit(ctx context.Context, req *quotav1.SetTenantLimitRequest) (*quotav1.SetTenantLimitResponse, error) {
 	o, err := policy.ParseOverride(req.Limit, req.Values)
 	if err != nil {
 		return nil, err
 	}
 	c, err := s.store.SetTenantLimit(ctx, authn.PrincipalOf(ctx).Name, req.Id, o, req.Add)
-	return s.limitChange(ctx, c, err)
+	out, err := s.limitChange(ctx, c, err)
+	return &quotav1.SetTenantLimitResponse{Change: out}, err
 }
 
 // UnsetTenantLimit takes it back.
-func (s *adminService) UnsetTenantLimit(ctx context.Context, req *quotav1.UnsetTenantLimitRequest) (*quotav1.TenantLimitResponse, error) {
+func (s *adminService) UnsetTenantLimit(ctx context.Context, req *quotav1.UnsetTenantLimitRequest) (*quotav1.UnsetTenantLimitResponse, error) {
 	c, err := s.store.UnsetTenantLimit(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Limit)
-	return s.limitChange(ctx, c, err)
+	out, err := s.limitChange(ctx, c, err)
+	return &quotav1.UnsetTenantLimitResponse{Change: out}, err
 }
 
-func (s *adminService) limitChange(ctx context.Context, c policy.LimitChange, err error) (*quotav1.TenantLimitResponse, error) {
+func (s *adminService) limitChange(ctx context.Context, c policy.LimitChange, err error) (*quotav1.TenantLimitChange, error) {
 	t, err := s.tenant(ctx, c.Tenant, err)
 	if err != nil {
 		return nil, err
 	}
-	return &quotav1.TenantLimitResponse{Tenant: t, Changed: c.Changed, Changes: c.Changes, Warnings: c.Warnings}, nil
+	return &quotav1.TenantLimitChange{Tenant: t, Changed: c.Changed, Changes: c.Changes, Warnings: c.Warnings}, nil
 }
 
 // SuspendTenant has all requests of a tenant denied.
-func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.Tenant, error) {
+func (s *adminService) SuspendTenant(ctx context.Context, req *quotav1.SuspendTenantRequest) (*quotav1.SuspendTenantResponse, error) {
 	t, err := s.store.SetSuspended(ctx, authn.PrincipalOf(ctx).Name, req.Id, true)
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.SuspendTenantResponse{Tenant: out}, err
 }
 
 // ResumeTenant ends that.
-func (s *adminService) ResumeTenant(ctx context.Context, req *quotav1.ResumeTenantRequest) (*quotav1.Tenant, error) {
+func (s *adminService) ResumeTenant(ctx context.Context, req *quotav1.ResumeTenantRequest) (*quotav1.ResumeTenantResponse, error) {
 	t, err := s.store.SetSuspended(ctx, authn.PrincipalOf(ctx).Name, req.Id, false)
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.ResumeTenantResponse{Tenant: out}, err
 }
 
 // DeleteTenant closes a tenant for good.
-func (s *adminService) DeleteTenant(ctx context.Context, req *quotav1.DeleteTenantRequest) (*quotav1.Tenant, error) {
+func (s *adminService) DeleteTenant(ctx context.Context, req *quotav1.DeleteTenantRequest) (*quotav1.DeleteTenantResponse, error) {
 	t, err := s.store.CloseTenant(ctx, authn.PrincipalOf(ctx).Name, req.Id)
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.DeleteTenantResponse{Tenant: out}, err
 }
 
 func (s *adminService) tenant(ctx context.Context, t limit.Tenant, err error) (*quotav1.Tenant, error) {
@@ -260,7 +272,7 @@ func (s *adminService) tenant(ctx context.Context, t limit.Tenant, err error) (*
 }
 
 // GetTenant returns a tenant, from the store rather than from memory.
-func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequest) (*quotav1.Tenant, error) {
+func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequest) (*quotav1.GetTenantResponse, error) {
 	tenants, err := s.store.Tenants(ctx, []string{req.Id})
 	if err != nil {
 		return nil, err
@@ -268,13 +280,13 @@ func (s *adminService) GetTenant(ctx context.Context, req *quotav1.GetTenantRequ
 	if len(tenants) != 1 || !tenants[0].Exists {
 		return nil, fmt.Errorf("tenant %s: %w", limit.Quote(req.Id), fault.ErrNotFound)
 	}
-	return wire.TenantToProto(tenants[0]), nil
+	return &quotav1.GetTenantResponse{Tenant: wire.TenantToProto(tenants[0])}, nil
 }
 
 // ListTenants pages by id.
 func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenantsRequest) (*quotav1.ListTenantsResponse, error) {
 	n := rpc.Page(req.PageSize)
-	tenants, err := s.store.TenantPage(ctx, req.After, n)
+	tenants, err := s.store.TenantPage(ctx, req.PageToken, n)
 	var faulty policy.FaultyTenants // all are there, and these without what they have of their own
 	if err != nil && !errors.As(err, &faulty) {
 		return nil, err
@@ -290,7 +302,7 @@ func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenants
 		resp.Tenants = append(resp.Tenants, wire.TenantToProto(t))
 	}
 	if len(tenants) == n {
-		resp.NextAfter = tenants[n-1].ID
+		resp.NextPageToken = tenants[n-1].ID
 	}
 	return resp, nil
 }
@@ -298,7 +310,7 @@ func (s *adminService) ListTenants(ctx context.Context, req *quotav1.ListTenants
 // ListAgents tells who settles, and through when.
 func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRequest) (*quotav1.ListAgentsResponse, error) {
 	n := rpc.Page(req.PageSize)
-	agents, err := s.ledger.Agents(ctx, req.After, n)
+	agents, err := s.ledger.Agents(ctx, req.PageToken, n)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -309,7 +321,7 @@ func (s *adminService) ListAgents(ctx context.Context, req *quotav1.ListAgentsRe
 		})
 	}
 	if len(agents) == n {
-		resp.NextAfter = agents[n-1].Cursor()
+		resp.NextPageToken = agents[n-1].Cursor()
 	}
 	return resp, nil
 }
@@ -320,7 +332,7 @@ func (s *adminService) ListAudit(ctx context.Context, req *quotav1.ListAuditRequ
 	if n == 0 {
 		n = wire.DefaultPage
 	}
-	rows, err := s.store.Audit(ctx, policy.AuditQuery{Before: req.Before, N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
+	rows, err := s.store.Audit(ctx, policy.AuditQuery{Before: wire.PageNumber(req.PageToken), N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
 	if err != nil {
 		return nil, err
 	}
@@ -328,16 +340,19 @@ func (s *adminService) ListAudit(ctx context.Context, req *quotav1.ListAuditRequ
 	for _, r := range rows {
 		resp.Rows = append(resp.Rows, &quotav1.AuditRow{Number: r.Number, AtMs: rpc.Millis(r.At), Actor: r.Actor, Action: r.Action, Object: r.Object, Before: r.Before, After: r.After})
 	}
+	if len(rows) == n {
+		resp.NextPageToken = wire.PageToken(rows[n-1].Number)
+	}
 	return resp, nil
 }
 
 // GetSwitches tells what was set, from memory: it is what holds, whatever is away.
-func (s *adminService) GetSwitches(context.Context, *quotav1.GetSwitchesRequest) (*quotav1.Switches, error) {
-	return s.switchState(), nil
+func (s *adminService) GetSwitches(context.Context, *quotav1.GetSwitchesRequest) (*quotav1.GetSwitchesResponse, error) {
+	return &quotav1.GetSwitchesResponse{Switches: s.switchState()}, nil
 }
 
 // SetSwitches replaces the switches, here at once and in the stores as far as they answer.
-func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitchesRequest) (*quotav1.Switches, error) {
+func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitchesRequest) (*quotav1.SetSwitchesResponse, error) {
 	sw, err := wire.SwitchesFromProto(req.Switches)
 	if err != nil {
 		return nil, err
@@ -345,7 +360,7 @@ func (s *adminService) SetSwitches(ctx context.Context, req *quotav1.SetSwitches
 	if err := s.switches.Set(ctx, authn.PrincipalOf(ctx).Name, sw, req.BaseRevision); err != nil {
 		return nil, err
 	}
-	return s.switchState(), nil
+	return &quotav1.SetSwitchesResponse{Switches: s.switchState()}, nil
 }
 
 func (s *adminService) switchState() *quotav1.Switches {
@@ -356,6 +371,6 @@ func (s *adminService) switchState() *quotav1.Switches {
 }
 
 // GetVersion tells what the server runs.
-func (s *adminService) GetVersion(context.Context, *quotav1.GetVersionRequest) (*quotav1.VersionInfo, error) {
-	return &quotav1.VersionInfo{Version: version.String(), Go: version.Go(), LeaseStore: s.leases, Ledger: s.stored}, nil
+func (s *adminService) GetVersion(context.Context, *quotav1.GetVersionRequest) (*quotav1.GetVersionResponse, error) {
+	return &quotav1.GetVersionResponse{Version: version.String(), Go: version.Go(), LeaseStore: s.leases, Ledger: s.stored}, nil
 }

@@ -45,30 +45,30 @@ func (s *adminService) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequ
 }
 
 // RotateKey makes a key's successor; the old one ends after the overlap.
-func (s *adminService) RotateKey(ctx context.Context, req *quotav1.RotateKeyRequest) (*quotav1.CreateKeyResponse, error) {
+func (s *adminService) RotateKey(ctx context.Context, req *quotav1.RotateKeyRequest) (*quotav1.RotateKeyResponse, error) {
 	id, secret := newSecret()
 	k, err := s.store.RotateKey(ctx, authn.PrincipalOf(ctx).Name, req.Id, policy.Key{ID: id, Hash: sha256.Sum256([]byte(secret))}, time.Duration(req.OverlapMs)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
 	s.changed(ctx)
-	return &quotav1.CreateKeyResponse{Key: keyProto(k), Secret: secret}, nil
+	return &quotav1.RotateKeyResponse{Key: keyProto(k), Secret: secret}, nil
 }
 
 // RevokeKey ends a key: here at once, on other servers at their next look.
-func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) (*quotav1.Key, error) {
+func (s *adminService) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) (*quotav1.RevokeKeyResponse, error) {
 	k, err := s.store.RevokeKey(ctx, authn.PrincipalOf(ctx).Name, req.Id)
 	if err != nil {
 		return nil, err
 	}
 	s.changed(ctx)
-	return keyProto(k), nil
+	return &quotav1.RevokeKeyResponse{Key: keyProto(k)}, nil
 }
 
 // ListKeys pages by id, through those too that are not good any more, without their secrets.
 func (s *adminService) ListKeys(ctx context.Context, req *quotav1.ListKeysRequest) (*quotav1.ListKeysResponse, error) {
 	n := rpc.Page(req.PageSize)
-	keys, err := s.store.Keys(ctx, req.After, n, false)
+	keys, err := s.store.Keys(ctx, req.PageToken, n, false)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (s *adminService) ListKeys(ctx context.Context, req *quotav1.ListKeysReques
 		resp.Keys = append(resp.Keys, keyProto(k))
 	}
 	if len(keys) == n {
-		resp.NextAfter = keys[n-1].ID
+		resp.NextPageToken = keys[n-1].ID
 	}
 	return resp, nil
 }

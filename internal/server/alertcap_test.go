@@ -81,11 +81,11 @@ func TestSpendingCapStops(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tenant.Capped == capped {
+				if tenant.Tenant.Capped == capped {
 					break
 				}
 				if time.Since(began) > within-time.Second {
-					t.Fatalf("%s: not within %s: %v", what, within, tenant)
+					t.Fatalf("%s: not within %s: %v", what, within, tenant.GetTenant())
 				}
 			}
 			time.Sleep(time.Second)
@@ -110,8 +110,8 @@ func TestSpendingCapStops(t *testing.T) {
 			t.Errorf("below the cap: admitted %d of 10", got)
 		}
 		until("at the cap", settledWithin, true)
-		if tenant, err := admin.GetTenant(t.Context(), &quotav1.GetTenantRequest{Id: "acme"}); err != nil || !tenant.Suspended {
-			t.Errorf("agents that do not know of caps: %v, %v", tenant, err)
+		if tenant, err := admin.GetTenant(t.Context(), &quotav1.GetTenantRequest{Id: "acme"}); err != nil || !tenant.Tenant.Suspended {
+			t.Errorf("agents that do not know of caps: %v, %v", tenant.GetTenant(), err)
 		}
 		time.Sleep(2 * time.Minute) // nothing of it is told again
 		list, err := alerts.ListAlerts(t.Context(), &quotav1.ListAlertsRequest{Forward: true})

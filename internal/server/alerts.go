@@ -15,6 +15,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
@@ -195,15 +196,22 @@ func (g *lookGauge) Collect(to chan<- prometheus.Metric) {
 
 // ListAlerts pages through events.
 func (s *alertService) ListAlerts(ctx context.Context, req *quotav1.ListAlertsRequest) (*quotav1.ListAlertsResponse, error) {
-	all, err := s.store.Events(ctx, alert.Query{
-		Before: req.Before, After: req.After, Forward: req.Forward, N: rpc.Page(req.PageSize), Tenant: req.Tenant, Alert: req.Alert, State: req.State,
-	})
+	q := alert.Query{After: req.After, Forward: req.Forward, N: rpc.Page(req.PageSize), Tenant: req.Tenant, Alert: req.Alert, State: req.State}
+	if last := wire.PageNumber(req.PageToken); req.Forward {
+		q.After = max(q.After, last)
+	} else {
+		q.Before = last
+	}
+	all, err := s.store.Events(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	resp := &quotav1.ListAlertsResponse{}
 	for i := range all {
 		resp.Alerts = append(resp.Alerts, alertToProto(&all[i]))
+	}
+	if len(all) == q.N {
+		resp.NextPageToken = wire.PageToken(all[q.N-1].Number)
 	}
 	return resp, nil
 }
@@ -230,7 +238,7 @@ func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quota
 		}
 		for i := range all {
 			after = all[i].Number
-			if err := send(alertToProto(&all[i])); err != nil {
+			if err := send(&quotav1.WatchAlertsResponse{Alert: alertToProto(&all[i])}); err != nil {
 				return err
 			}
 		}
@@ -246,25 +254,25 @@ func (s *alertService) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quota
 }
 
 // GetAlert is one event.
-func (s *alertService) GetAlert(ctx context.Context, req *quotav1.GetAlertRequest) (*quotav1.Alert, error) {
+func (s *alertService) GetAlert(ctx context.Context, req *quotav1.GetAlertRequest) (*quotav1.GetAlertResponse, error) {
 	e, err := s.store.Event(ctx, req.Number)
 	if err != nil {
 		return nil, err
 	}
-	return alertToProto(&e), nil
+	return &quotav1.GetAlertResponse{Alert: alertToProto(&e)}, nil
 }
 
 // RetryAlert has deliveries begun anew.
-func (s *alertService) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRequest) (*quotav1.Alert, error) {
+func (s *alertService) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRequest) (*quotav1.RetryAlertResponse, error) {
 	e, err := s.store.Retry(ctx, authn.PrincipalOf(ctx).Name, req.Number, req.Webhook)
 	if err != nil {
 		return nil, err
 	}
-	return alertToProto(&e), nil
+	return &quotav1.RetryAlertResponse{Alert: alertToProto(&e)}, nil
 }
 
 // TestWebhook makes an event for one webhook.
-func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhookRequest) (*quotav1.Alert, error) {
+func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhookRequest) (*quotav1.TestWebhookResponse, error) {
 	if all, _ := s.webhooks(); !slices.ContainsFunc(all, func(w policy.Webhook) bool { return w.Name == req.Webhook }) {
 		return nil, fmt.Errorf("%w: the policy in force has no webhook %s", fault.ErrNotFound, limit.Quote(req.Webhook))
 	}
@@ -276,7 +284,8 @@ func (s *alertService) TestWebhook(ctx context.Context, req *quotav1.TestWebhook
 	if len(raised) != 1 {
 		return nil, errors.New("the test was not kept")
 	}
-	return s.GetAlert(ctx, &quotav1.GetAlertRequest{Number: raised[0].Number})
+	out, err := s.GetAlert(ctx, &quotav1.GetAlertRequest{Number: raised[0].Number})
+	return &quotav1.TestWebhookResponse{Alert: out.GetAlert()}, err
 }
 
 func alertToProto(e *alert.Event) *quotav1.Alert {

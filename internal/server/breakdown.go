@@ -64,8 +64,8 @@ func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.ListBreak
 	if rows == 0 {
 		rows = wire.DefaultUsage
 	}
-	if req.Page != "" {
-		if q.After, err = ledger.ParseBreakdownMark(req.Page); err != nil {
+	if req.PageToken != "" {
+		if q.After, err = ledger.ParseBreakdownMark(req.PageToken); err != nil {
 			return nil, rpc.LedgerError(err)
 		}
 		if q.Height != 0 && q.Height != q.After.Height {
@@ -93,7 +93,7 @@ func (s *usageService) ListBreakdown(ctx context.Context, req *quotav1.ListBreak
 		return nil, rpc.LedgerError(err)
 	}
 	if more {
-		resp.NextPage = (&ledger.BreakdownMark{Height: info.Block.Height, Start: last.Start, Names: last.Names}).String()
+		resp.NextPageToken = (&ledger.BreakdownMark{Height: info.Block.Height, Start: last.Start, Names: last.Names}).String()
 	}
 	resp.Origin = originToProto(&info)
 	return resp, nil

@@ -40,11 +40,11 @@ func TestBreakdownPages(t *testing.T) {
 	var rows []*quotav1.BreakdownRow
 	for i := range 3 {
 		page, err := u.ListBreakdown(t.Context(), req)
-		if err != nil || page.Origin.Height != 7 || (page.NextPage == "") != (i == 2) {
+		if err != nil || page.Origin.Height != 7 || (page.NextPageToken == "") != (i == 2) {
 			t.Fatalf("page %d: %v, %v", i, page, err)
 		}
 		rows = append(rows, page.Rows...)
-		req.Page = page.NextPage
+		req.PageToken = page.NextPageToken
 		// Late usage of an hour that was read, and of one that was not yet.
 		b.Settle("gw-1", time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 100, b.At)
 		b.Settle("gw-1", time.Date(2026, 10, 1, 6, 0, 0, 0, time.UTC), 1000, b.At)
@@ -59,12 +59,12 @@ func TestBreakdownPages(t *testing.T) {
 	if all, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{}); err != nil || len(all.Rows) != 1 || all.Rows[0].Admitted != 91+3300 || all.Origin.CompleteThroughMs != b.At.UnixMilli() {
 		t.Errorf("all: %v, %v", all, err)
 	}
-	if top, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPage != "" {
+	if top, err := u.ListBreakdown(t.Context(), &quotav1.ListBreakdownRequest{By: "tenant", Top: 3}); err != nil || len(top.Rows) != 1 || top.NextPageToken != "" {
 		t.Errorf("top: %v, %v", top, err)
 	}
 	for what, bad := range map[string]*quotav1.ListBreakdownRequest{
-		"it must be tenant, plan": {By: "agent"}, "none of a breakdown's": {Page: "x"}, "of another breakdown": {By: "tenant", Page: (&ledger.BreakdownMark{}).String()},
-		"asks for 3": {Height: 3, Page: (&ledger.BreakdownMark{Height: 2}).String()},
+		"it must be tenant, plan": {By: "agent"}, "none of a breakdown's": {PageToken: "x"}, "of another breakdown": {By: "tenant", PageToken: (&ledger.BreakdownMark{}).String()},
+		"asks for 3": {Height: 3, PageToken: (&ledger.BreakdownMark{Height: 2}).String()},
 	} {
 		if _, err := u.ListBreakdown(t.Context(), bad); !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v: %v, want %q", bad, err, what)
@@ -184,9 +184,9 @@ func TestPagesOfLongNames(t *testing.T) {
 			t.Fatalf("page %d: %v", i, err)
 		}
 		page, err := b.usage().ListBreakdown(t.Context(), req)
-		if err != nil || len(page.Rows) != 1 || (page.NextPage == "") != (i == len(rows)-1) {
+		if err != nil || len(page.Rows) != 1 || (page.NextPageToken == "") != (i == len(rows)-1) {
 			t.Fatalf("page %d: %v, %v", i, page, err)
 		}
-		req.Page = page.NextPage
+		req.PageToken = page.NextPageToken
 	}
 }

@@ -80,12 +80,12 @@ func TestUsageBroughtByHand(t *testing.T) {
 	} {
 		r := c.row
 		back, err := s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: fmt.Sprint("backfill", i), Reason: "r", Rows: []*quotav1.LedgerRow{r}})
-		wantBrought(t, "backfill: "+c.name, back, err, c.want, c.fault)
+		wantBrought(t, "backfill: "+c.name, back.GetCorrection(), err, c.want, c.fault)
 		done, err := s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: fmt.Sprint("adjust", i), Reason: "r", Units: 3, Tenant: r.Tenant, Limit: r.Limit,
 			Meter: r.Meter, Attributes: r.Attributes, AtMs: r.SlotMs, PolicyVersion: r.PolicyVersion, Plan: r.Plan})
-		wantBrought(t, "adjust: "+c.name, done, err, c.want, c.fault)
-		if plan := cmp.Or(r.Plan, "free"); c.fault == "" && (back.Rows[0].Plan != plan || done.Rows[0].Plan != plan) {
-			t.Errorf("%s: got %v, %v, want them under plan %s", c.name, back, done, plan)
+		wantBrought(t, "adjust: "+c.name, done.GetCorrection(), err, c.want, c.fault)
+		if plan := cmp.Or(r.Plan, "free"); c.fault == "" && (back.Correction.Rows[0].Plan != plan || done.Correction.Rows[0].Plan != plan) {
+			t.Errorf("%s: got %v, %v, want them under plan %s", c.name, back.GetCorrection(), done.GetCorrection(), plan)
 		}
 	}
 
@@ -148,16 +148,20 @@ func testCorrectionsSentAgain(t *testing.T, on servertest.Engine) {
 	calls := map[string]func(more int64) (*quotav1.Correction, error){
 		"backfill": func(more int64) (*quotav1.Correction, error) {
 			rows[0].Admitted = 5 + more
-			return s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "backfill", Reason: "r", Rows: rows})
+			resp, err := s.Backfill(servertest.AsAnn(t.Context()), &quotav1.BackfillRequest{IdempotencyKey: "backfill", Reason: "r", Rows: rows})
+			return resp.GetCorrection(), err
 		},
 		"adjust": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "adjust", Reason: "r", Units: -3 - more, Tenant: "acme", Limit: "requests", Meter: "requests", AtMs: slot.UnixMilli()})
+			resp, err := s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "adjust", Reason: "r", Units: -3 - more, Tenant: "acme", Limit: "requests", Meter: "requests", AtMs: slot.UnixMilli()})
+			return resp.GetCorrection(), err
 		},
 		"adjust one of its own": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "own", Reason: "r", Units: 3 + more, Tenant: "acme", Limit: "extra", Meter: "extra", AtMs: slot.UnixMilli()})
+			resp, err := s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "own", Reason: "r", Units: 3 + more, Tenant: "acme", Limit: "extra", Meter: "extra", AtMs: slot.UnixMilli()})
+			return resp.GetCorrection(), err
 		},
 		"adjust an entry": func(more int64) (*quotav1.Correction, error) {
-			return s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "entry", Reason: "r", Units: -2 - more, EntryHeight: 1})
+			resp, err := s.Adjust(servertest.AsAnn(t.Context()), &quotav1.AdjustRequest{IdempotencyKey: "entry", Reason: "r", Units: -2 - more, EntryHeight: 1})
+			return resp.GetCorrection(), err
 		},
 	}
 	was := make(map[string]int64)

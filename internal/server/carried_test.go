@@ -78,8 +78,8 @@ func testNegativeTotalIsCarried(t *testing.T, on servertest.Engine) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Digest != preview.Digest {
-					t.Errorf("%s was previewed as %s, and closed as %s", got.Period, preview.Document, got.Document)
+				if got.Digest != preview.Statement.Digest {
+					t.Errorf("%s was previewed as %s, and closed as %s", got.Period, preview.Statement.Document, got.Document)
 				}
 				again, err := b.close(got.Period, "")
 				if err != nil || again.Digest != got.Digest {

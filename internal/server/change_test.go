@@ -53,7 +53,7 @@ default_plan: p
 			if err != nil {
 				t.Fatal(err)
 			}
-			return resp.Version
+			return resp.Change.Version
 		}
 		if got := allow(20, acme(), gateways...); got != 100 {
 			t.Fatalf("admitted %d of 100", got)
@@ -82,7 +82,7 @@ default_plan: p
 		if err != nil {
 			t.Fatal(err)
 		}
-		within(resp.Version)
+		within(resp.Change.Version)
 		if got := allow(200, acme(), gateways...); got > 52 {
 			t.Errorf("admitted %d after the limit was rolled back to 50", got)
 		}

@@ -48,7 +48,7 @@ func testManyCloseAtOnce(t *testing.T, on servertest.Engine) {
 						t.Error(err)
 						return
 					}
-					digests[got.Digest]++
+					digests[got.Statement.Digest]++
 					return
 				}
 			})

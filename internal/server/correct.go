@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/judge"
@@ -17,7 +18,7 @@ import (
 )
 
 // Adjust adds units or takes them away.
-func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) (*quotav1.Correction, error) {
+func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) (*quotav1.AdjustResponse, error) {
 	row := ledger.Row{
 		Tenant: req.Tenant, Limit: req.Limit, Meter: req.Meter, Attributes: strings.Join(req.Attributes, ledger.AttributeSep),
 		Version: req.PolicyVersion, Plan: req.Plan, Slot: time.UnixMilli(req.AtMs).Truncate(ledger.DefaultSlot).Unix(),
@@ -61,11 +62,12 @@ func (s *ledgerService) Adjust(ctx context.Context, req *quotav1.AdjustRequest) 
 		return nil, rpc.LedgerError(err)
 	}
 	c.Entry = entry
-	return s.correct(ctx, c)
+	out, err := s.correct(ctx, c)
+	return &quotav1.AdjustResponse{Correction: out}, err
 }
 
 // Backfill adds usage that no agent reported.
-func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillRequest) (*quotav1.Correction, error) {
+func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillRequest) (*quotav1.BackfillResponse, error) {
 	rows := make([]ledger.Row, len(req.Rows))
 	for i, r := range req.Rows {
 		rows[i] = ledger.Row{
@@ -86,7 +88,8 @@ func (s *ledgerService) Backfill(ctx context.Context, req *quotav1.BackfillReque
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	return s.correct(ctx, c)
+	out, err := s.correct(ctx, c)
+	return &quotav1.BackfillResponse{Correction: out}, err
 }
 
 func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quotav1.Correction, error) {
@@ -103,17 +106,19 @@ func (s *ledgerService) correct(ctx context.Context, c ledger.Correction) (*quot
 }
 
 // RevertCorrection takes a correction back.
-func (s *ledgerService) RevertCorrection(ctx context.Context, req *quotav1.RevertCorrectionRequest) (*quotav1.Correction, error) {
+func (s *ledgerService) RevertCorrection(ctx context.Context, req *quotav1.RevertCorrectionRequest) (*quotav1.RevertCorrectionResponse, error) {
 	done, err := s.books.Revert(ctx, authn.PrincipalOf(ctx).Name, req.Reason, req.Number)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	return s.correction(ctx, done.Number)
+	out, err := s.correction(ctx, done.Number)
+	return &quotav1.RevertCorrectionResponse{Correction: out}, err
 }
 
 // GetCorrection returns a correction with its rows.
-func (s *ledgerService) GetCorrection(ctx context.Context, req *quotav1.GetCorrectionRequest) (*quotav1.Correction, error) {
-	return s.correction(ctx, req.Number)
+func (s *ledgerService) GetCorrection(ctx context.Context, req *quotav1.GetCorrectionRequest) (*quotav1.GetCorrectionResponse, error) {
+	out, err := s.correction(ctx, req.Number)
+	return &quotav1.GetCorrectionResponse{Correction: out}, err
 }
 
 func (s *ledgerService) correction(ctx context.Context, number int64) (*quotav1.Correction, error) {
@@ -126,7 +131,8 @@ func (s *ledgerService) correction(ctx context.Context, number int64) (*quotav1.
 
 // ListCorrections returns corrections without their rows, newest first.
 func (s *ledgerService) ListCorrections(ctx context.Context, req *quotav1.ListCorrectionsRequest) (*quotav1.ListCorrectionsResponse, error) {
-	found, err := s.books.Corrections(ctx, req.Before, rpc.Page(req.PageSize))
+	n := rpc.Page(req.PageSize)
+	found, err := s.books.Corrections(ctx, wire.PageNumber(req.PageToken), n)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -137,6 +143,9 @@ func (s *ledgerService) ListCorrections(ctx context.Context, req *quotav1.ListCo
 			return nil, err
 		}
 		resp.Corrections = append(resp.Corrections, c)
+	}
+	if len(found) == n {
+		resp.NextPageToken = wire.PageToken(found[n-1].Number)
 	}
 	return resp, nil
 }
@@ -175,7 +184,7 @@ func rowProto(r *ledger.Row) *quotav1.LedgerRow {
 // ListQuarantine pages through what could not become entries.
 func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQuarantineRequest) (*quotav1.ListQuarantineResponse, error) {
 	n := rpc.Page(req.PageSize)
-	found, err := s.books.Quarantine(ctx, ledger.QuarantineQuery{After: req.After, N: n, Agent: req.Agent, All: req.All})
+	found, err := s.books.Quarantine(ctx, ledger.QuarantineQuery{After: wire.PageNumber(req.PageToken), N: n, Agent: req.Agent, All: req.All})
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
@@ -184,18 +193,18 @@ func (s *ledgerService) ListQuarantine(ctx context.Context, req *quotav1.ListQua
 		resp.Rows = append(resp.Rows, quarantinedProto(&found[i], false))
 	}
 	if len(found) > 0 && ledger.More(found, n) {
-		resp.NextAfter = found[len(found)-1].ID
+		resp.NextPageToken = wire.PageToken(found[len(found)-1].ID)
 	}
 	return resp, nil
 }
 
 // GetQuarantined is one of them.
-func (s *ledgerService) GetQuarantined(ctx context.Context, req *quotav1.GetQuarantinedRequest) (*quotav1.Quarantined, error) {
+func (s *ledgerService) GetQuarantined(ctx context.Context, req *quotav1.GetQuarantinedRequest) (*quotav1.GetQuarantinedResponse, error) {
 	k, err := s.books.Kept(ctx, req.Id)
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	return quarantinedProto(&k, true), nil
+	return &quotav1.GetQuarantinedResponse{Row: quarantinedProto(&k, true)}, nil
 }
 
 func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
@@ -314,10 +323,10 @@ func (s *ledgerService) TraceEntry(ctx context.Context, req *quotav1.TraceEntryR
 }
 
 // DeclareLost ends an epoch that will report no more.
-func (s *ledgerService) DeclareLost(ctx context.Context, req *quotav1.DeclareLostRequest) (*quotav1.LostEpoch, error) {
+func (s *ledgerService) DeclareLost(ctx context.Context, req *quotav1.DeclareLostRequest) (*quotav1.DeclareLostResponse, error) {
 	a, err := s.books.DeclareLost(ctx, authn.PrincipalOf(ctx).Name, req.Reason, ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch})
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	return &quotav1.LostEpoch{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: rpc.Millis(a.Through), SeenMs: rpc.Millis(a.Seen)}, nil
+	return &quotav1.DeclareLostResponse{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: rpc.Millis(a.Through), SeenMs: rpc.Millis(a.Seen)}, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // GiveCredit gives a tenant a credit.
-func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCreditRequest) (*quotav1.Credit, error) {
+func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCreditRequest) (*quotav1.GiveCreditResponse, error) {
 	amount, err := billing.ParseMoney(req.Amount)
 	if err != nil {
 		return nil, fmt.Errorf("%w: amount: %w", fault.ErrInvalid, err)
@@ -35,16 +35,16 @@ func (s *statementService) GiveCredit(ctx context.Context, req *quotav1.GiveCred
 	if c, err = s.policy.GiveCredit(ctx, authn.PrincipalOf(ctx).Name, c); err != nil {
 		return nil, err
 	}
-	return creditToProto(&c), nil
+	return &quotav1.GiveCreditResponse{Credit: creditToProto(&c)}, nil
 }
 
 // VoidCredit ends a credit.
-func (s *statementService) VoidCredit(ctx context.Context, req *quotav1.VoidCreditRequest) (*quotav1.Credit, error) {
+func (s *statementService) VoidCredit(ctx context.Context, req *quotav1.VoidCreditRequest) (*quotav1.VoidCreditResponse, error) {
 	c, err := s.policy.VoidCredit(ctx, authn.PrincipalOf(ctx).Name, req.Id, req.Reason)
 	if err != nil {
 		return nil, err
 	}
-	return creditToProto(&c), nil
+	return &quotav1.VoidCreditResponse{Credit: creditToProto(&c)}, nil
 }
 
 // ListCredits returns a tenant's credits.

@@ -66,8 +66,8 @@ func TestStatementsUseCredits(t *testing.T) {
 		b.Settle("gw", b.At, 0, b.At)
 		// Credits are in the next statement alone: one of a later period, which is under way, has none.
 		later, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
-		if err != nil || strings.Contains(later.Document, `"kind":"credit"`) || !strings.Contains(later.Document, `"credits":[]`) {
-			t.Errorf("a preview of %s, before %s was closed: %v, %v; want no credits", b.At.Format("2006-01"), b.At.AddDate(0, -1, 0).Format("2006-01"), later, err)
+		if err != nil || strings.Contains(later.Statement.Document, `"kind":"credit"`) || !strings.Contains(later.Statement.Document, `"credits":[]`) {
+			t.Errorf("a preview of %s, before %s was closed: %v, %v; want no credits", b.At.Format("2006-01"), b.At.AddDate(0, -1, 0).Format("2006-01"), later.GetStatement(), err)
 		}
 		got, err := b.close("", "")
 		if err != nil {

@@ -64,7 +64,7 @@ plans:
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := billing.Decode([]byte(last.Document), last.Digest)
+		s, err := billing.Decode([]byte(last.Statement.Document), last.Statement.Digest)
 		if err != nil {
 			t.Fatal(err)
 		}

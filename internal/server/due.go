@@ -41,7 +41,7 @@ type due struct {
 func (s *statementService) CloseDue(ctx context.Context, req *quotav1.CloseDueRequest) (*quotav1.CloseDueResponse, error) {
 	resp := &quotav1.CloseDueResponse{}
 	o := dueOptions{time.Duration(req.GraceMs) * time.Millisecond, req.ForceReason, req.DryRun}
-	looked, next, err := s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
+	looked, next, err := s.tenants(ctx, req.PageToken, int(req.PageSize), func(tenant string) error {
 		return s.closeDue(ctx, authn.PrincipalOf(ctx).Name, tenant, &o, func(d *due) {
 			if d.why != nil {
 				resp.Refused = append(resp.Refused, &quotav1.CloseRefusal{Tenant: d.tenant, Period: d.period.Name, Reason: d.why.Error()})
@@ -51,7 +51,7 @@ func (s *statementService) CloseDue(ctx context.Context, req *quotav1.CloseDueRe
 			resp.Closed = append(resp.Closed, d.statement)
 		})
 	})
-	resp.Tenants, resp.NextAfter = int32(looked), next
+	resp.Tenants, resp.NextPageToken = int32(looked), next
 	return resp, err
 }
 

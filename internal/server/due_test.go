@@ -46,7 +46,7 @@ func TestCloseDue(t *testing.T) {
 		for _, r := range resp.Refused {
 			refused = append(refused, r.Tenant+" "+r.Period+" "+r.Reason)
 		}
-		return closed, refused, resp.NextAfter
+		return closed, refused, resp.NextPageToken
 	}
 	closed, refused, _ := call(&quotav1.CloseDueRequest{DryRun: true})
 	if len(closed) != 3 || len(refused) != 1 || !strings.Contains(refused[0], "acme 2026-10 invalid: usage of tenant acme is not complete") || !strings.Contains(refused[0], "gw-2") {

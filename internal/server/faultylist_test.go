@@ -17,7 +17,7 @@ func testFaultyTenantListed(t *testing.T, on servertest.Engine) {
 	admin := &adminService{store: s.Store}
 	var ids []string
 	for after := ""; ; {
-		resp, err := admin.ListTenants(t.Context(), &quotav1.ListTenantsRequest{PageSize: 2, After: after})
+		resp, err := admin.ListTenants(t.Context(), &quotav1.ListTenantsRequest{PageSize: 2, PageToken: after})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func testFaultyTenantListed(t *testing.T, on servertest.Engine) {
 				t.Errorf("tenant %s: faulty %t, %s", tenant.Id, faulty, why)
 			}
 		}
-		if after = resp.NextAfter; after == "" {
+		if after = resp.NextPageToken; after == "" {
 			break
 		}
 	}

@@ -37,7 +37,7 @@ func (b *billed) preview(tenant, period string) *billing.Statement {
 		b.T.Fatal(err)
 	}
 	out := new(billing.Statement)
-	if err := json.Unmarshal([]byte(s.Document), out); err != nil {
+	if err := json.Unmarshal([]byte(s.Statement.Document), out); err != nil {
 		b.T.Fatal(err)
 	}
 	return out

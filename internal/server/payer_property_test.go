@@ -458,9 +458,9 @@ func (f *forest) apart() {
 		preview, err := f.s.PreviewStatement(servertest.AsAnn(t.Context()), &quotav1.PreviewStatementRequest{Tenant: id})
 		switch {
 		case err == nil:
-			take(preview.Document, false)
-			if want := f.withheld(id, preview.ToMs/1000); preview.QuarantinedUnits != want {
-				t.Errorf("preview of %s of %s: %d units are in quarantine, want %d", preview.Period, id, preview.QuarantinedUnits, want)
+			take(preview.Statement.Document, false)
+			if want := f.withheld(id, preview.Statement.ToMs/1000); preview.Statement.QuarantinedUnits != want {
+				t.Errorf("preview of %s of %s: %d units are in quarantine, want %d", preview.Statement.Period, id, preview.Statement.QuarantinedUnits, want)
 			}
 		case !strings.Contains(err.Error(), "has no statements"):
 			t.Errorf("preview of %s: %v", id, err)

@@ -130,7 +130,7 @@ func (b *billed) closed(tenant, period string) *billing.Statement {
 	if err != nil {
 		b.T.Fatal(err)
 	}
-	s, err := billing.Decode([]byte(got.Document), got.Digest)
+	s, err := billing.Decode([]byte(got.Statement.Document), got.Statement.Digest)
 	if err != nil {
 		b.T.Fatal(err)
 	}

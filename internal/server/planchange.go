@@ -13,7 +13,7 @@ import (
 )
 
 // SetTenantPlan changes a tenant's plan, now or when its time comes.
-func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.Tenant, error) {
+func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanRequest) (*quotav1.SetTenantPlanResponse, error) {
 	actor := authn.PrincipalOf(ctx).Name
 	at := rpc.Moment(req.AtMs)
 	if req.AtPeriodEnd {
@@ -28,16 +28,19 @@ func (s *adminService) SetTenantPlan(ctx context.Context, req *quotav1.SetTenant
 	}
 	if at.IsZero() {
 		t, err := s.store.SetTenantPlan(ctx, actor, req.Id, req.Plan)
-		return s.tenant(ctx, t, err)
+		out, err := s.tenant(ctx, t, err)
+		return &quotav1.SetTenantPlanResponse{Tenant: out}, err
 	}
 	t, err := s.store.SchedulePlan(ctx, actor, req.Id, req.Plan, at)
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.SetTenantPlanResponse{Tenant: out}, err
 }
 
 // CancelPlanChange takes a change back that has not come yet.
-func (s *adminService) CancelPlanChange(ctx context.Context, req *quotav1.CancelPlanChangeRequest) (*quotav1.Tenant, error) {
+func (s *adminService) CancelPlanChange(ctx context.Context, req *quotav1.CancelPlanChangeRequest) (*quotav1.CancelPlanChangeResponse, error) {
 	t, err := s.store.UnschedulePlan(ctx, authn.PrincipalOf(ctx).Name, req.Id, time.UnixMilli(req.AtMs))
-	return s.tenant(ctx, t, err)
+	out, err := s.tenant(ctx, t, err)
+	return &quotav1.CancelPlanChangeResponse{Tenant: out}, err
 }
 
 // ListPlanChanges tells which plan a tenant had when, and will have.

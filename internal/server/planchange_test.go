@@ -323,8 +323,8 @@ func testPlanChangesAtPeriodEnd(t *testing.T, on servertest.Engine) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want == "" && (len(s.Totals) != 1 || !strings.Contains(s.Document, fmt.Sprintf(`"to":%d}]`, p.To))) || want != "" && !strings.Contains(s.Document, `"lines":`+want) {
-				t.Errorf("%s, %s: %s", zone, period, s.Document)
+			if want == "" && (len(s.Statement.Totals) != 1 || !strings.Contains(s.Statement.Document, fmt.Sprintf(`"to":%d}]`, p.To))) || want != "" && !strings.Contains(s.Statement.Document, `"lines":`+want) {
+				t.Errorf("%s, %s: %s", zone, period, s.Statement.Document)
 			}
 		}
 	}

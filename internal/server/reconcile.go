@@ -18,7 +18,7 @@ import (
 func (s *ledgerService) Reconcile(ctx context.Context, req *quotav1.ReconcileRequest) (*quotav1.ReconcileResponse, error) {
 	q := ledger.ReconcileQuery{Agent: req.Agent, Epoch: req.Epoch, N: rpc.Page(req.PageSize)}
 	var err error
-	if q.After, err = accountOf(req.Page); err != nil {
+	if q.After, err = accountOf(req.PageToken); err != nil {
 		return nil, err
 	}
 	if err := s.tally.Flush(ctx); err != nil {
@@ -40,7 +40,7 @@ func (s *ledgerService) Reconcile(ctx context.Context, req *quotav1.ReconcileReq
 		}
 		q.After = found[len(found)-1].ID
 		if len(resp.Limits) > 0 {
-			resp.NextPage = pageAfter(q.After)
+			resp.NextPageToken = pageAfter(q.After)
 			return resp, nil
 		}
 	}

@@ -26,7 +26,7 @@ func (s *statementService) Simulate(ctx context.Context, req *quotav1.SimulateRe
 	if req.Tenant != "" {
 		return resp, s.simulatePayers(ctx, t, resp)
 	}
-	_, resp.NextAfter, err = s.tenants(ctx, req.After, int(req.PageSize), func(tenant string) error {
+	_, resp.NextPageToken, err = s.tenants(ctx, req.PageToken, int(req.PageSize), func(tenant string) error {
 		subscriber, err := s.policy.Subscriber(ctx, tenant)
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ type statementService struct {
 }
 
 // PreviewStatement works out a period from the newest block.
-func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.PreviewStatementRequest) (*quotav1.Statement, error) {
+func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.PreviewStatementRequest) (*quotav1.PreviewStatementResponse, error) {
 	d, err := s.draft(ctx, req.Tenant, func(c *course, now int64) (billing.Period, error) {
 		if req.Period == "" {
 			return c.at(now), nil
@@ -43,12 +43,14 @@ func (s *statementService) PreviewStatement(ctx context.Context, req *quotav1.Pr
 	if d.closed != nil {
 		return nil, fmt.Errorf("%w: period %s of tenant %s was closed; show its statement", fault.ErrExists, d.closed.Period.Name, req.Tenant)
 	}
-	return d.toProto()
+	out, err := d.toProto()
+	return &quotav1.PreviewStatementResponse{Statement: out}, err
 }
 
 // CloseStatement keeps the statement of the next period.
-func (s *statementService) CloseStatement(ctx context.Context, req *quotav1.CloseStatementRequest) (*quotav1.Statement, error) {
-	return s.close(ctx, authn.PrincipalOf(ctx).Name, req.Tenant, req.Period, req.ForceReason)
+func (s *statementService) CloseStatement(ctx context.Context, req *quotav1.CloseStatementRequest) (*quotav1.CloseStatementResponse, error) {
+	out, err := s.close(ctx, authn.PrincipalOf(ctx).Name, req.Tenant, req.Period, req.ForceReason)
+	return &quotav1.CloseStatementResponse{Statement: out}, err
 }
 
 // close keeps the statement of a period, empty for the next; force is why although it is
@@ -64,7 +66,8 @@ func (s *statementService) close(ctx context.Context, actor, tenant, period, for
 		return nil, err
 	}
 	if d.closed != nil {
-		return s.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: tenant, Period: d.closed.Period.Name})
+		kept, err := s.GetStatement(ctx, &quotav1.GetStatementRequest{Tenant: tenant, Period: d.closed.Period.Name})
+		return kept.GetStatement(), err
 	}
 	if err := d.mayClose(s.now(), force); err != nil {
 		return nil, err
@@ -85,12 +88,13 @@ func (s *statementService) close(ctx context.Context, actor, tenant, period, for
 }
 
 // GetStatement is a statement as it was closed.
-func (s *statementService) GetStatement(ctx context.Context, req *quotav1.GetStatementRequest) (*quotav1.Statement, error) {
+func (s *statementService) GetStatement(ctx context.Context, req *quotav1.GetStatementRequest) (*quotav1.GetStatementResponse, error) {
 	c, err := s.policy.Statement(ctx, req.Tenant, req.Period)
 	if err != nil {
 		return nil, err
 	}
-	return closedToProto(&c)
+	out, err := closedToProto(&c)
+	return &quotav1.GetStatementResponse{Statement: out}, err
 }
 
 // ListStatements pages through a tenant's closed statements.
@@ -99,7 +103,7 @@ func (s *statementService) ListStatements(ctx context.Context, req *quotav1.List
 	if n == 0 {
 		n = wire.DefaultPage
 	}
-	list, err := s.policy.Statements(ctx, req.Tenant, req.Before, n)
+	list, err := s.policy.Statements(ctx, req.Tenant, wire.PageNumber(req.PageToken), n)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +114,9 @@ func (s *statementService) ListStatements(ctx context.Context, req *quotav1.List
 			return nil, err
 		}
 		resp.Statements = append(resp.Statements, c)
+	}
+	if len(list) == n {
+		resp.NextPageToken = wire.PageToken(list[n-1].Number)
 	}
 	return resp, nil
 }

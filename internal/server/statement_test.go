@@ -34,7 +34,8 @@ func newBilledOn(t *testing.T, on servertest.Engine) *billed {
 }
 
 func (b *billed) close(period, reason string) (*quotav1.Statement, error) {
-	return b.s.CloseStatement(servertest.AsAnn(b.T.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
+	resp, err := b.s.CloseStatement(servertest.AsAnn(b.T.Context()), &quotav1.CloseStatementRequest{Tenant: "acme", Period: period, ForceReason: reason})
+	return resp.GetStatement(), err
 }
 
 // refused wants an error that says why, and no further statement.
@@ -57,7 +58,8 @@ func TestStatements(t *testing.T) {
 	b.Settle("gw-1", b.At, 900, b.At)
 
 	preview := func(period string) (*quotav1.Statement, error) {
-		return b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: period})
+		resp, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: period})
+		return resp.GetStatement(), err
 	}
 	october := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	p, err := preview("")
@@ -130,8 +132,8 @@ func TestStatements(t *testing.T) {
 	if err != nil || len(list.Statements) != 2 || list.Statements[0].Period != "2026-12" || list.Statements[1].Digest != second.Digest {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if got, err := b.s.GetStatement(t.Context(), &quotav1.GetStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil || got.Document != second.Document {
-		t.Errorf("show: %v, %v", got, err)
+	if got, err := b.s.GetStatement(t.Context(), &quotav1.GetStatementRequest{Tenant: "acme", Period: "2026-11"}); err != nil || got.Statement.Document != second.Document {
+		t.Errorf("show: %v, %v", got.GetStatement(), err)
 	}
 }
 
@@ -163,11 +165,11 @@ func TestACloseAtOneBlockIsTheSame(t *testing.T) {
 			b.At = b.At.Add(time.Hour) // at another time, at the same block
 			for range 2 {
 				closed, err := b.close("2026-10", "")
-				if err != nil || closed.Digest != first.Digest || closed.Document != first.Document || closed.Height != first.Height {
-					t.Errorf("closed %v, %v\nwant what was previewed, %v", closed, err, first)
+				if err != nil || closed.Digest != first.Statement.Digest || closed.Document != first.Statement.Document || closed.Height != first.Statement.Height {
+					t.Errorf("closed %v, %v\nwant what was previewed, %v", closed, err, first.GetStatement())
 				}
 			}
-			digests[first.Digest] = name
+			digests[first.Statement.Digest] = name
 		})
 	}
 	if len(digests) != 1 {
@@ -191,8 +193,8 @@ func TestStatementsLeaveShadowsOut(t *testing.T) {
 	}
 	b.Settle("gw-1", b.At, 5, b.At)
 	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme"})
-	if err != nil || !strings.Contains(p.Document, `"admitted":5`) || strings.Contains(p.Document, `"admitted":12`) || strings.Contains(p.Document, `"admitted":7`) {
-		t.Errorf("%v, %v, want 5 units", p, err)
+	if err != nil || !strings.Contains(p.Statement.Document, `"admitted":5`) || strings.Contains(p.Statement.Document, `"admitted":12`) || strings.Contains(p.Statement.Document, `"admitted":7`) {
+		t.Errorf("%v, %v, want 5 units", p.GetStatement(), err)
 	}
 }
 

@@ -31,7 +31,7 @@ type usageService struct {
 func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
 	q := ledger.Query{
 		Tenant: req.Tenant, From: rpc.Moment(req.FromMs), To: rpc.Moment(req.ToMs), By: wire.EnumFromProto[ledger.By](req.By),
-		Limit: int(req.PageSize), Page: req.Page, Version: req.ShadowVersion,
+		Limit: int(req.PageSize), Page: req.PageToken, Version: req.ShadowVersion,
 	}
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *usageService) GetUsage(ctx context.Context, req *quotav1.GetUsageReques
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	resp := &quotav1.GetUsageResponse{CompleteThroughMs: rpc.Millis(u.Complete), Lagging: u.Lagging, NextPage: u.NextPage}
+	resp := &quotav1.GetUsageResponse{CompleteThroughMs: rpc.Millis(u.Complete), Lagging: u.Lagging, NextPageToken: u.NextPage}
 	for _, r := range u.Rows {
 		row := &quotav1.UsageRow{
 			StartMs: rpc.Millis(r.Start), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter,

@@ -54,8 +54,8 @@ func testPeriodsWithQuarantine(t *testing.T, on servertest.Engine) {
 	b.Settle("gw", day(10, 4), 100, b.At)
 
 	p, err := b.s.PreviewStatement(t.Context(), &quotav1.PreviewStatementRequest{Tenant: "acme", Period: "2026-10"})
-	if err != nil || p.QuarantinedRows != 1 || p.QuarantinedUnits != 700 {
-		t.Fatalf("preview: %v, %v, want 1 row with 700 units in quarantine", p, err)
+	if err != nil || p.Statement.QuarantinedRows != 1 || p.Statement.QuarantinedUnits != 700 {
+		t.Fatalf("preview: %v, %v, want 1 row with 700 units in quarantine", p.GetStatement(), err)
 	}
 	_, err = b.close("", "")
 	b.refused("with a row in quarantine", err, "is in quarantine: 1 rows of tenant acme with 700 units; release or discard it, or close it with a reason")
@@ -174,7 +174,7 @@ func TestPayersWaitForQuarantineOfMembers(t *testing.T) {
 		t.Errorf("of another: %v", err)
 	}
 	paid, err := b.s.CloseStatement(servertest.AsAnn(t.Context()), &quotav1.CloseStatementRequest{Tenant: "org", ForceReason: "r"})
-	if err != nil || paid.QuarantinedUnits != 700 {
-		t.Errorf("by force: %v, %v", paid, err)
+	if err != nil || paid.Statement.QuarantinedUnits != 700 {
+		t.Errorf("by force: %v, %v", paid.GetStatement(), err)
 	}
 }

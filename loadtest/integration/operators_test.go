@@ -147,7 +147,7 @@ func TestOperators(t *testing.T) {
 	if got, denied := sum(0); got != final.Billed || denied != 0 {
 		t.Errorf("usage: %d admitted and %d denied, want the %d billed, and nobody denied by the limit", got, denied, final.Billed)
 	}
-	if got, denied := sum(shadow.Version); got != 0 || denied < 10 {
+	if got, denied := sum(shadow.Change.Version); got != 0 || denied < 10 {
 		t.Errorf("the shadow's: %d admitted, %d denied; want nothing billed, and 10 or more that it would have denied", got, denied)
 	}
 }

@@ -60,7 +60,7 @@ func used(ctx context.Context, conn grpc.ClientConnInterface, meter, tenant stri
 				units += r.GetAdmitted()
 			}
 		}
-		if request.Page = answer.GetNextPage(); request.Page == "" {
+		if request.PageToken = answer.GetNextPageToken(); request.PageToken == "" {
 			return units, nil
 		}
 	}

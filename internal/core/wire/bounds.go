@@ -266,7 +266,7 @@ func Check(request proto.Message) error {
 	case *quotav1.GetPolicyRequest:
 		return ranged(bound{"version", r.Version, 0, maxCount})
 	case *quotav1.ListPolicyVersionsRequest:
-		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
+		return numberedPage(r.PageSize, r.PageToken)
 	case *quotav1.RollbackPolicyRequest:
 		return ranged(bound{"version", r.Version, 1, maxCount})
 	case *quotav1.CreateTenantRequest:
@@ -306,14 +306,14 @@ func Check(request proto.Message) error {
 		return ranged(bound{"version", r.Version, 0, maxCount})
 	case *quotav1.ListTenantsRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
-		if err == nil && r.After != "" {
-			err = TenantID("after", r.After)
+		if err == nil && r.PageToken != "" {
+			err = TenantID("page_token", r.PageToken)
 		}
 		return err
 	case *quotav1.ListAgentsRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
-		if err == nil && r.After != "" {
-			id, _ := ledger.ParseCursor(r.After) // a page may end between two epochs of an agent
+		if err == nil && r.PageToken != "" {
+			id, _ := ledger.ParseCursor(r.PageToken) // a page may end between two epochs of an agent
 			err = AgentID(id)
 		}
 		return err
@@ -331,8 +331,8 @@ func Check(request proto.Message) error {
 		return first(name("id", r.Id), ranged(bound{"overlap_ms", r.OverlapMs, 0, MaxOverlap.Milliseconds()}))
 	case *quotav1.ListKeysRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage})
-		if err == nil && r.After != "" {
-			err = name("after", r.After)
+		if err == nil && r.PageToken != "" {
+			err = name("page_token", r.PageToken)
 		}
 		return err
 	case *quotav1.RevokeKeyRequest:
@@ -341,7 +341,7 @@ func Check(request proto.Message) error {
 		_, err := SwitchesFromProto(r.Switches)
 		return first(err, ranged(bound{"base_revision", r.BaseRevision, 0, maxCount}))
 	case *quotav1.ListQuarantineRequest:
-		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"after", r.After, 0, maxCount})
+		err := numberedPage(r.PageSize, r.PageToken)
 		if err == nil && r.Agent != "" {
 			err = AgentID(r.Agent)
 		}
@@ -402,9 +402,9 @@ func Check(request proto.Message) error {
 	case *quotav1.RevertCorrectionRequest:
 		return ranged(bound{"number", r.Number, 1, maxCount}, bound{"reason's bytes", int64(len(r.Reason)), 1, ledger.MaxReason})
 	case *quotav1.ReconcileRequest:
-		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"epoch", r.Epoch, 0, maxCount}, bound{"page's bytes", int64(len(r.Page)), 0, 1024})
+		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"epoch", r.Epoch, 0, maxCount}, bound{"page_token's bytes", int64(len(r.PageToken)), 0, 1024})
 	case *quotav1.ListCorrectionsRequest:
-		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount})
+		return numberedPage(r.PageSize, r.PageToken)
 	case *quotav1.PreviewStatementRequest:
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.CloseStatementRequest:
@@ -418,8 +418,8 @@ func Check(request proto.Message) error {
 	case *quotav1.CloseDueRequest:
 		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"grace_ms", r.GraceMs, 0, MaxGrace.Milliseconds()},
 			bound{"force_reason's bytes", int64(len(r.ForceReason)), 0, ledger.MaxReason})
-		if err == nil && r.After != "" {
-			err = TenantID("after", r.After)
+		if err == nil && r.PageToken != "" {
+			err = TenantID("page_token", r.PageToken)
 		}
 		return err
 	case *quotav1.SimulateRequest:
@@ -431,20 +431,20 @@ func Check(request proto.Message) error {
 		if err == nil && r.Plan != "" {
 			err = name("plan", r.Plan)
 		}
-		if err == nil && r.After != "" {
-			err = TenantID("after", r.After)
+		if err == nil && r.PageToken != "" {
+			err = TenantID("page_token", r.PageToken)
 		}
 		return err
 	case *quotav1.ListAuditRequest:
-		return ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}, bound{"actor's bytes", int64(len(r.Actor)), 0, 256},
-			bound{"action's bytes", int64(len(r.Action)), 0, 256}, bound{"object's bytes", int64(len(r.Object)), 0, 256})
+		return first(numberedPage(r.PageSize, r.PageToken), ranged(bound{"actor's bytes", int64(len(r.Actor)), 0, 256},
+			bound{"action's bytes", int64(len(r.Action)), 0, 256}, bound{"object's bytes", int64(len(r.Object)), 0, 256}))
 	case *quotav1.ListAlertsRequest:
-		err := ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}, bound{"after", r.After, 0, maxCount})
+		err := first(numberedPage(r.PageSize, r.PageToken), ranged(bound{"after", r.After, 0, maxCount}))
 		switch {
 		case err != nil:
 			return err
-		case r.Forward && r.Before != 0 || !r.Forward && r.After != 0:
-			return invalid("before goes without forward, and after with it")
+		case !r.Forward && r.After != 0:
+			return invalid("after goes with forward")
 		case r.State != "" && r.State != "pending" && r.State != "delivered" && r.State != "dead":
 			return invalid("state is %s; it must be pending, delivered or dead", limit.Quote(r.State))
 		}
@@ -474,7 +474,7 @@ func Check(request proto.Message) error {
 	case *quotav1.GetStatementRequest:
 		return TenantID("tenant", r.Tenant)
 	case *quotav1.ListStatementsRequest:
-		return first(TenantID("tenant", r.Tenant), ranged(bound{"page_size", int64(r.PageSize), 0, MaxPage}, bound{"before", r.Before, 0, maxCount}))
+		return first(TenantID("tenant", r.Tenant), numberedPage(r.PageSize, r.PageToken))
 	case *quotav1.ListBreakdownRequest:
 		return checkBreakdown(r)
 	case *quotav1.ExportBreakdownRequest:
@@ -493,7 +493,7 @@ func Check(request proto.Message) error {
 			bound{"to_ms", r.ToMs, 0, maxMilliseconds},
 			bound{"by", int64(r.By), 0, int64(quotav1.GetUsageRequest_BY_ATTRIBUTE)},
 			bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
-			bound{"page's bytes", int64(len(r.Page)), 0, 4096},
+			bound{"page_token's bytes", int64(len(r.PageToken)), 0, 4096},
 			bound{"shadow_version", r.ShadowVersion, 0, maxCount},
 		)
 	}
@@ -530,7 +530,7 @@ func checkBreakdown(r *quotav1.ListBreakdownRequest) error {
 		bound{"since_height", r.SinceHeight, 0, maxCount},
 		bound{"top", int64(r.Top), 0, ledger.MaxTop},
 		bound{"page_size", int64(r.PageSize), 0, MaxUsagePage},
-		bound{"page's bytes", int64(len(r.Page)), 0, ledger.MaxMark},
+		bound{"page_token's bytes", int64(len(r.PageToken)), 0, ledger.MaxMark},
 	)
 }
 

@@ -77,7 +77,7 @@ type bulky struct {
 }
 
 func (bulky) GetUsage(context.Context, *quotav1.GetUsageRequest) (*quotav1.GetUsageResponse, error) {
-	return &quotav1.GetUsageResponse{NextPage: string(make([]byte, 1<<20))}, nil
+	return &quotav1.GetUsageResponse{NextPageToken: string(make([]byte, 1<<20))}, nil
 }
 
 // A large answer is counted until its caller has read it, or is gone.

@@ -154,8 +154,8 @@ func TestFirstKeyClosesTheDoor(t *testing.T) {
 	if _, err := quotav1.NewAdminServiceClient(conn).GetVersion(t.Context(), &quotav1.GetVersionRequest{}); err != nil {
 		t.Errorf("a good key: got %v", err)
 	}
-	if k, err := n.admin().RevokeKey(t.Context(), &quotav1.RevokeKeyRequest{Id: second.Key.Id}); err != nil || k.RevokedMs == 0 {
-		t.Fatalf("revoke: got %v, %v", k, err)
+	if k, err := n.admin().RevokeKey(t.Context(), &quotav1.RevokeKeyRequest{Id: second.Key.Id}); err != nil || k.Key.RevokedMs == 0 {
+		t.Fatalf("revoke: got %v, %v", k.GetKey(), err)
 	}
 	if _, err := quotav1.NewAdminServiceClient(conn).GetVersion(t.Context(), &quotav1.GetVersionRequest{}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a revoked key: got %v, want Unauthenticated", err)

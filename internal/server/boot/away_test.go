@@ -188,9 +188,9 @@ func TestSwitchesWithEnginesAway(t *testing.T) {
 		// A store that is there and late is pending as well, until the server has told it.
 		var got *quotav1.Switches
 		eventually(t, fmt.Sprintf("%s is set, with %q pending", m, pending), func() bool {
-			var err error
-			got, err = n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: m}})
-			return err == nil && strings.Join(got.Pending, ",") == strings.Join(pending, ",")
+			resp, err := n.admin().SetSwitches(t.Context(), &quotav1.SetSwitchesRequest{Switches: &quotav1.Switches{Mode: m}})
+			got = resp.GetSwitches()
+			return err == nil && strings.Join(got.GetPending(), ",") == strings.Join(pending, ",")
 		}, func() any { return got })
 	}
 	set(a, quotav1.Switches_MODE_SHADOW_ALL)
@@ -212,6 +212,6 @@ func TestSwitchesWithEnginesAway(t *testing.T) {
 	pg.Start()
 	eventually(t, "the database has the switches", func() bool {
 		got, err := a.admin().GetSwitches(t.Context(), &quotav1.GetSwitchesRequest{})
-		return err == nil && got.Mode == quotav1.Switches_MODE_NORMAL && strings.Join(got.Pending, ",") == "lease store"
+		return err == nil && got.Switches.Mode == quotav1.Switches_MODE_NORMAL && strings.Join(got.Switches.Pending, ",") == "lease store"
 	})
 }

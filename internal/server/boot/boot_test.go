@@ -144,7 +144,7 @@ func (n *node) apply(text string) int64 {
 	if err != nil {
 		n.t.Fatalf("apply: %v", err)
 	}
-	return resp.Version
+	return resp.Change.Version
 }
 
 // get returns a page's code and body.

@@ -73,7 +73,7 @@ func TestWhatAPlanAdmittedIsBilledUnderIt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := billing.Decode([]byte(preview.Document), preview.Digest)
+				s, err := billing.Decode([]byte(preview.Statement.Document), preview.Statement.Digest)
 				if err != nil {
 					t.Fatal(err)
 				}

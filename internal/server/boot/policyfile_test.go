@@ -20,7 +20,7 @@ func (n *node) inForce() *quotav1.PolicyVersion {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return v
+	return v.GetPolicy()
 }
 
 // An embedded server follows its file; a faulty one leaves the policy as it is.

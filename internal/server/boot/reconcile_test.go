@@ -41,7 +41,7 @@ default_plan: free
 				t.Fatal(err)
 			}
 			all = append(all, resp.Limits...)
-			if req.Page = resp.NextPage; req.Page == "" {
+			if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 				return all
 			}
 		}

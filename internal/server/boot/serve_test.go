@@ -105,14 +105,14 @@ func TestSettledUnitsAreUsage(t *testing.T) {
 	}
 	var agents []string
 	for after := ""; ; {
-		page, err := n.admin().ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: 1, After: after})
+		page, err := n.admin().ListAgents(ctx, &quotav1.ListAgentsRequest{PageSize: 1, PageToken: after})
 		if err != nil {
 			t.Fatalf("agents after %q: %v", after, err)
 		}
 		for _, a := range page.Agents {
 			agents = append(agents, a.Id)
 		}
-		if after = page.NextAfter; after == "" {
+		if after = page.NextPageToken; after == "" {
 			break
 		}
 	}
@@ -259,7 +259,7 @@ func TestREST(t *testing.T) {
 		{"POST", "/v1/statements:simulate", `{"plan": "paid", "periods": 2}`, 200, `"periods":[]`},
 		{"POST", "/v1/statements:simulate", `{"document": "plans: 3"}`, 400, `"line":1`},
 		{"GET", "/v1/audit?object=acme&page_size=1", "", 200, `"action":"tenant.apply"`},
-		{"GET", "/v1/audit?subject=acme", "", 400, `allowed are page_size, before, actor, action, object`},
+		{"GET", "/v1/audit?subject=acme", "", 400, `allowed are page_size, page_token, actor, action, object`},
 		{"GET", "/v1/statements?tenant=acme", "", 200, `"statements":[]`},
 		{"GET", "/v1/statements:show?tenant=acme&period=2026-01", "", 404, `no statement`},
 		{"GET", "/v1/statements:preview", "", 400, `tenant is`},
@@ -351,8 +351,8 @@ func TestInvalidPolicyChangesNothing(t *testing.T) {
 		t.Errorf("got %v with faults on lines %v, want InvalidArgument and lines 4 and 5", err, lines)
 	}
 	v, err := n.admin().GetPolicy(t.Context(), &quotav1.GetPolicyRequest{})
-	if err != nil || v.Version != 1 || v.Document != policyText {
-		t.Errorf("in force: got version %d, %v, want version 1 as it was", v.GetVersion(), err)
+	if err != nil || v.Policy.Version != 1 || v.Policy.Document != policyText {
+		t.Errorf("in force: got version %d, %v, want version 1 as it was", v.GetPolicy().GetVersion(), err)
 	}
 	if _, err := n.admin().ApplyPolicy(t.Context(), &quotav1.ApplyPolicyRequest{Document: policyText + "zone: Europe/Berlin\n", BaseVersion: 7}); status.Code(err) != codes.Aborted {
 		t.Errorf("a policy made from a version not in force: got %v, want Aborted", err)

@@ -93,22 +93,22 @@ func TestWatchShadow(t *testing.T) {
 	}
 	text := strings.Replace(policyText, "100/hour", "50/hour", 1)
 	resp, err := n.admin().ApplyPolicy(t.Context(), &quotav1.ApplyPolicyRequest{Document: text, Shadow: true})
-	if err != nil || resp.Version != 2 || !resp.Changed {
-		t.Fatalf("a shadow: %v, %v", resp, err)
+	if err != nil || resp.Change.Version != 2 || !resp.Change.Changed {
+		t.Fatalf("a shadow: %v, %v", resp.GetChange(), err)
 	}
 	if m := w.next("the shadow", shadow(2)); m.Policy != nil || m.RefreshTenants || m.Shadow.Plans[0].Limits[0].Rate.Units != 50 {
 		t.Errorf("with the shadow came %v", m)
 	}
 	// Who connects later is told too.
 	n.watch(&quotav1.WatchRequest{Agent: "gw-2", Epoch: 1}).next("the shadow", shadow(2))
-	if p, err := n.admin().GetShadow(t.Context(), &quotav1.GetShadowRequest{}); err != nil || p.Version != 2 || p.Document != text || !p.Shadow || !p.Active {
-		t.Errorf("shadow: %v, %v", p, err)
+	if p, err := n.admin().GetShadow(t.Context(), &quotav1.GetShadowRequest{}); err != nil || p.Policy.Version != 2 || p.Policy.Document != text || !p.Policy.Shadow || !p.Policy.Active {
+		t.Errorf("shadow: %v, %v", p.GetPolicy(), err)
 	}
 	if _, err := n.admin().PromoteShadow(t.Context(), &quotav1.PromoteShadowRequest{Version: 7}); status.Code(err) != codes.Aborted {
 		t.Errorf("promoting another version: %v, want Aborted", err)
 	}
-	if resp, err := n.admin().PromoteShadow(t.Context(), &quotav1.PromoteShadowRequest{Version: 2}); err != nil || resp.Version != 3 {
-		t.Errorf("promoted: %v, %v", resp, err)
+	if resp, err := n.admin().PromoteShadow(t.Context(), &quotav1.PromoteShadowRequest{Version: 2}); err != nil || resp.Change.Version != 3 {
+		t.Errorf("promoted: %v, %v", resp.GetChange(), err)
 	}
 	m := w.next("version 3", version(3))
 	if !shadow(0)(m) {

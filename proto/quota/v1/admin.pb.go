@@ -27,8 +27,8 @@ type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Changes with lower numbers; 0 for the newest.
-	Before int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Changes by this actor, with an action that begins so (tenant or tenant.create), of this
 	// object; empty for all.
 	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -75,11 +75,11 @@ func (x *ListAuditRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListAuditRequest) GetBefore() int64 {
+func (x *ListAuditRequest) GetPageToken() string {
 	if x != nil {
-		return x.Before
+		return x.PageToken
 	}
-	return 0
+	return ""
 }
 
 func (x *ListAuditRequest) GetActor() string {
@@ -104,8 +104,10 @@ func (x *ListAuditRequest) GetObject() string {
 }
 
 type ListAuditResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rows          []*AuditRow            `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rows  []*AuditRow            `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,6 +147,13 @@ func (x *ListAuditResponse) GetRows() []*AuditRow {
 		return x.Rows
 	}
 	return nil
+}
+
+func (x *ListAuditResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type AuditRow struct {
@@ -329,18 +338,8 @@ func (x *ApplyPolicyRequest) GetShadow() bool {
 }
 
 type ApplyPolicyResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version now in force (the present one for a dry run).
-	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// False when the document says what is in force already.
-	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
-	// The difference, a sentence each.
-	Changes []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
-	// What in the document is allowed and cannot be meant, and what was set by hand and is taken back by it.
-	Warnings []*Fault `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// The policy file of the server, where it says otherwise and rules: it is applied again when it changes and at the next
-	// start, or keeps servers that share a ledger from starting. Empty where nothing does.
-	PolicyFile    string `protobuf:"bytes,5,opt,name=policy_file,json=policyFile,proto3" json:"policy_file,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *PolicyChange          `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,35 +374,89 @@ func (*ApplyPolicyResponse) Descriptor() ([]byte, []int) {
 	return file_quota_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *ApplyPolicyResponse) GetVersion() int64 {
+func (x *ApplyPolicyResponse) GetChange() *PolicyChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+type PolicyChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version now in force (the present one for a dry run).
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// False when the document says what is in force already.
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// The difference, a sentence each.
+	Changes []string `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
+	// What in the document is allowed and cannot be meant, and what was set by hand and is taken back by it.
+	Warnings []*Fault `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The policy file of the server, where it says otherwise and rules: it is applied again when it changes and at the next
+	// start, or keeps servers that share a ledger from starting. Empty where nothing does.
+	PolicyFile    string `protobuf:"bytes,5,opt,name=policy_file,json=policyFile,proto3" json:"policy_file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyChange) Reset() {
+	*x = PolicyChange{}
+	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyChange) ProtoMessage() {}
+
+func (x *PolicyChange) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyChange.ProtoReflect.Descriptor instead.
+func (*PolicyChange) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PolicyChange) GetVersion() int64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *ApplyPolicyResponse) GetChanged() bool {
+func (x *PolicyChange) GetChanged() bool {
 	if x != nil {
 		return x.Changed
 	}
 	return false
 }
 
-func (x *ApplyPolicyResponse) GetChanges() []string {
+func (x *PolicyChange) GetChanges() []string {
 	if x != nil {
 		return x.Changes
 	}
 	return nil
 }
 
-func (x *ApplyPolicyResponse) GetWarnings() []*Fault {
+func (x *PolicyChange) GetWarnings() []*Fault {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-func (x *ApplyPolicyResponse) GetPolicyFile() string {
+func (x *PolicyChange) GetPolicyFile() string {
 	if x != nil {
 		return x.PolicyFile
 	}
@@ -423,7 +476,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	mi := &file_quota_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -435,7 +488,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[5]
+	mi := &file_quota_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -448,7 +501,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Fault) GetFile() string {
@@ -481,7 +534,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[6]
+	mi := &file_quota_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +546,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[6]
+	mi := &file_quota_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +559,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetPolicyRequest) GetVersion() int64 {
@@ -514,6 +567,50 @@ func (x *GetPolicyRequest) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+type GetPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *PolicyVersion         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPolicyResponse) Reset() {
+	*x = GetPolicyResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPolicyResponse) ProtoMessage() {}
+
+func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetPolicyResponse) GetPolicy() *PolicyVersion {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
 }
 
 type PolicyVersion struct {
@@ -533,7 +630,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_quota_v1_admin_proto_msgTypes[7]
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +642,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[7]
+	mi := &file_quota_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +655,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PolicyVersion) GetVersion() int64 {
@@ -607,15 +704,15 @@ type ListPolicyVersionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Versions below this one; 0 from the newest.
-	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListPolicyVersionsRequest) Reset() {
 	*x = ListPolicyVersionsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +724,7 @@ func (x *ListPolicyVersionsRequest) String() string {
 func (*ListPolicyVersionsRequest) ProtoMessage() {}
 
 func (x *ListPolicyVersionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[8]
+	mi := &file_quota_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +737,7 @@ func (x *ListPolicyVersionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyVersionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPolicyVersionsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPolicyVersionsRequest) GetPageSize() int32 {
@@ -650,23 +747,25 @@ func (x *ListPolicyVersionsRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListPolicyVersionsRequest) GetBefore() int64 {
+func (x *ListPolicyVersionsRequest) GetPageToken() string {
 	if x != nil {
-		return x.Before
+		return x.PageToken
 	}
-	return 0
+	return ""
 }
 
 type ListPolicyVersionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Versions      []*PolicyVersion       `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Versions []*PolicyVersion       `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListPolicyVersionsResponse) Reset() {
 	*x = ListPolicyVersionsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +777,7 @@ func (x *ListPolicyVersionsResponse) String() string {
 func (*ListPolicyVersionsResponse) ProtoMessage() {}
 
 func (x *ListPolicyVersionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[9]
+	mi := &file_quota_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +790,7 @@ func (x *ListPolicyVersionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPolicyVersionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPolicyVersionsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPolicyVersionsResponse) GetVersions() []*PolicyVersion {
@@ -699,6 +798,13 @@ func (x *ListPolicyVersionsResponse) GetVersions() []*PolicyVersion {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *ListPolicyVersionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type RollbackPolicyRequest struct {
@@ -710,7 +816,7 @@ type RollbackPolicyRequest struct {
 
 func (x *RollbackPolicyRequest) Reset() {
 	*x = RollbackPolicyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +828,7 @@ func (x *RollbackPolicyRequest) String() string {
 func (*RollbackPolicyRequest) ProtoMessage() {}
 
 func (x *RollbackPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[10]
+	mi := &file_quota_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +841,7 @@ func (x *RollbackPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackPolicyRequest.ProtoReflect.Descriptor instead.
 func (*RollbackPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RollbackPolicyRequest) GetVersion() int64 {
@@ -743,6 +849,50 @@ func (x *RollbackPolicyRequest) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+type RollbackPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *PolicyChange          `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackPolicyResponse) Reset() {
+	*x = RollbackPolicyResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackPolicyResponse) ProtoMessage() {}
+
+func (x *RollbackPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackPolicyResponse.ProtoReflect.Descriptor instead.
+func (*RollbackPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RollbackPolicyResponse) GetChange() *PolicyChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
 }
 
 type GetShadowRequest struct {
@@ -753,7 +903,7 @@ type GetShadowRequest struct {
 
 func (x *GetShadowRequest) Reset() {
 	*x = GetShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +915,7 @@ func (x *GetShadowRequest) String() string {
 func (*GetShadowRequest) ProtoMessage() {}
 
 func (x *GetShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[11]
+	mi := &file_quota_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +928,51 @@ func (x *GetShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetShadowRequest.ProtoReflect.Descriptor instead.
 func (*GetShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+type GetShadowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *PolicyVersion         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShadowResponse) Reset() {
+	*x = GetShadowResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShadowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShadowResponse) ProtoMessage() {}
+
+func (x *GetShadowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShadowResponse.ProtoReflect.Descriptor instead.
+func (*GetShadowResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetShadowResponse) GetPolicy() *PolicyVersion {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
 }
 
 type ClearShadowRequest struct {
@@ -789,7 +983,7 @@ type ClearShadowRequest struct {
 
 func (x *ClearShadowRequest) Reset() {
 	*x = ClearShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +995,7 @@ func (x *ClearShadowRequest) String() string {
 func (*ClearShadowRequest) ProtoMessage() {}
 
 func (x *ClearShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[12]
+	mi := &file_quota_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +1008,7 @@ func (x *ClearShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearShadowRequest.ProtoReflect.Descriptor instead.
 func (*ClearShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 type ClearShadowResponse struct {
@@ -827,7 +1021,7 @@ type ClearShadowResponse struct {
 
 func (x *ClearShadowResponse) Reset() {
 	*x = ClearShadowResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +1033,7 @@ func (x *ClearShadowResponse) String() string {
 func (*ClearShadowResponse) ProtoMessage() {}
 
 func (x *ClearShadowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[13]
+	mi := &file_quota_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +1046,7 @@ func (x *ClearShadowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearShadowResponse.ProtoReflect.Descriptor instead.
 func (*ClearShadowResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClearShadowResponse) GetVersion() int64 {
@@ -872,7 +1066,7 @@ type PromoteShadowRequest struct {
 
 func (x *PromoteShadowRequest) Reset() {
 	*x = PromoteShadowRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1078,7 @@ func (x *PromoteShadowRequest) String() string {
 func (*PromoteShadowRequest) ProtoMessage() {}
 
 func (x *PromoteShadowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[14]
+	mi := &file_quota_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1091,7 @@ func (x *PromoteShadowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteShadowRequest.ProtoReflect.Descriptor instead.
 func (*PromoteShadowRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PromoteShadowRequest) GetVersion() int64 {
@@ -905,6 +1099,50 @@ func (x *PromoteShadowRequest) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+type PromoteShadowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *PolicyChange          `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromoteShadowResponse) Reset() {
+	*x = PromoteShadowResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromoteShadowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromoteShadowResponse) ProtoMessage() {}
+
+func (x *PromoteShadowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromoteShadowResponse.ProtoReflect.Descriptor instead.
+func (*PromoteShadowResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PromoteShadowResponse) GetChange() *PolicyChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
 }
 
 type ListPlansRequest struct {
@@ -915,7 +1153,7 @@ type ListPlansRequest struct {
 
 func (x *ListPlansRequest) Reset() {
 	*x = ListPlansRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1165,7 @@ func (x *ListPlansRequest) String() string {
 func (*ListPlansRequest) ProtoMessage() {}
 
 func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[15]
+	mi := &file_quota_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1178,7 @@ func (x *ListPlansRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansRequest.ProtoReflect.Descriptor instead.
 func (*ListPlansRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type ListPlansResponse struct {
@@ -957,7 +1195,7 @@ type ListPlansResponse struct {
 
 func (x *ListPlansResponse) Reset() {
 	*x = ListPlansResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1207,7 @@ func (x *ListPlansResponse) String() string {
 func (*ListPlansResponse) ProtoMessage() {}
 
 func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[16]
+	mi := &file_quota_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1220,7 @@ func (x *ListPlansResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlansResponse.ProtoReflect.Descriptor instead.
 func (*ListPlansResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListPlansResponse) GetPlans() []*Plan {
@@ -1026,7 +1264,7 @@ type CreateTenantRequest struct {
 
 func (x *CreateTenantRequest) Reset() {
 	*x = CreateTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1276,7 @@ func (x *CreateTenantRequest) String() string {
 func (*CreateTenantRequest) ProtoMessage() {}
 
 func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[17]
+	mi := &file_quota_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1289,7 @@ func (x *CreateTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTenantRequest.ProtoReflect.Descriptor instead.
 func (*CreateTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTenantRequest) GetId() string {
@@ -1075,6 +1313,50 @@ func (x *CreateTenantRequest) GetParent() string {
 	return ""
 }
 
+type CreateTenantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTenantResponse) Reset() {
+	*x = CreateTenantResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTenantResponse) ProtoMessage() {}
+
+func (x *CreateTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTenantResponse.ProtoReflect.Descriptor instead.
+func (*CreateTenantResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CreateTenantResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
 type SetTenantPlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1090,7 +1372,7 @@ type SetTenantPlanRequest struct {
 
 func (x *SetTenantPlanRequest) Reset() {
 	*x = SetTenantPlanRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1384,7 @@ func (x *SetTenantPlanRequest) String() string {
 func (*SetTenantPlanRequest) ProtoMessage() {}
 
 func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[18]
+	mi := &file_quota_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1397,7 @@ func (x *SetTenantPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantPlanRequest.ProtoReflect.Descriptor instead.
 func (*SetTenantPlanRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetTenantPlanRequest) GetId() string {
@@ -1146,6 +1428,50 @@ func (x *SetTenantPlanRequest) GetAtPeriodEnd() bool {
 	return false
 }
 
+type SetTenantPlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTenantPlanResponse) Reset() {
+	*x = SetTenantPlanResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTenantPlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTenantPlanResponse) ProtoMessage() {}
+
+func (x *SetTenantPlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTenantPlanResponse.ProtoReflect.Descriptor instead.
+func (*SetTenantPlanResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SetTenantPlanResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
 type SetTenantLimitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1162,7 +1488,7 @@ type SetTenantLimitRequest struct {
 
 func (x *SetTenantLimitRequest) Reset() {
 	*x = SetTenantLimitRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1500,7 @@ func (x *SetTenantLimitRequest) String() string {
 func (*SetTenantLimitRequest) ProtoMessage() {}
 
 func (x *SetTenantLimitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[19]
+	mi := &file_quota_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1513,7 @@ func (x *SetTenantLimitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantLimitRequest.ProtoReflect.Descriptor instead.
 func (*SetTenantLimitRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetTenantLimitRequest) GetId() string {
@@ -1218,6 +1544,50 @@ func (x *SetTenantLimitRequest) GetAdd() bool {
 	return false
 }
 
+type SetTenantLimitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *TenantLimitChange     `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTenantLimitResponse) Reset() {
+	*x = SetTenantLimitResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTenantLimitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTenantLimitResponse) ProtoMessage() {}
+
+func (x *SetTenantLimitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTenantLimitResponse.ProtoReflect.Descriptor instead.
+func (*SetTenantLimitResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SetTenantLimitResponse) GetChange() *TenantLimitChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
 type UnsetTenantLimitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1228,7 +1598,7 @@ type UnsetTenantLimitRequest struct {
 
 func (x *UnsetTenantLimitRequest) Reset() {
 	*x = UnsetTenantLimitRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1610,7 @@ func (x *UnsetTenantLimitRequest) String() string {
 func (*UnsetTenantLimitRequest) ProtoMessage() {}
 
 func (x *UnsetTenantLimitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[20]
+	mi := &file_quota_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1623,7 @@ func (x *UnsetTenantLimitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnsetTenantLimitRequest.ProtoReflect.Descriptor instead.
 func (*UnsetTenantLimitRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnsetTenantLimitRequest) GetId() string {
@@ -1270,7 +1640,51 @@ func (x *UnsetTenantLimitRequest) GetLimit() string {
 	return ""
 }
 
-type TenantLimitResponse struct {
+type UnsetTenantLimitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *TenantLimitChange     `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsetTenantLimitResponse) Reset() {
+	*x = UnsetTenantLimitResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsetTenantLimitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsetTenantLimitResponse) ProtoMessage() {}
+
+func (x *UnsetTenantLimitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsetTenantLimitResponse.ProtoReflect.Descriptor instead.
+func (*UnsetTenantLimitResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *UnsetTenantLimitResponse) GetChange() *TenantLimitChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+type TenantLimitChange struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// False when the tenant has it so already.
@@ -1283,21 +1697,21 @@ type TenantLimitResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TenantLimitResponse) Reset() {
-	*x = TenantLimitResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+func (x *TenantLimitChange) Reset() {
+	*x = TenantLimitChange{}
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TenantLimitResponse) String() string {
+func (x *TenantLimitChange) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TenantLimitResponse) ProtoMessage() {}
+func (*TenantLimitChange) ProtoMessage() {}
 
-func (x *TenantLimitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[21]
+func (x *TenantLimitChange) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,33 +1722,33 @@ func (x *TenantLimitResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TenantLimitResponse.ProtoReflect.Descriptor instead.
-func (*TenantLimitResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{21}
+// Deprecated: Use TenantLimitChange.ProtoReflect.Descriptor instead.
+func (*TenantLimitChange) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *TenantLimitResponse) GetTenant() *Tenant {
+func (x *TenantLimitChange) GetTenant() *Tenant {
 	if x != nil {
 		return x.Tenant
 	}
 	return nil
 }
 
-func (x *TenantLimitResponse) GetChanged() bool {
+func (x *TenantLimitChange) GetChanged() bool {
 	if x != nil {
 		return x.Changed
 	}
 	return false
 }
 
-func (x *TenantLimitResponse) GetChanges() []string {
+func (x *TenantLimitChange) GetChanges() []string {
 	if x != nil {
 		return x.Changes
 	}
 	return nil
 }
 
-func (x *TenantLimitResponse) GetWarnings() []string {
+func (x *TenantLimitChange) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
@@ -1350,7 +1764,7 @@ type ListPlanChangesRequest struct {
 
 func (x *ListPlanChangesRequest) Reset() {
 	*x = ListPlanChangesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1776,7 @@ func (x *ListPlanChangesRequest) String() string {
 func (*ListPlanChangesRequest) ProtoMessage() {}
 
 func (x *ListPlanChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[22]
+	mi := &file_quota_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1789,7 @@ func (x *ListPlanChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlanChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListPlanChangesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListPlanChangesRequest) GetTenant() string {
@@ -1394,7 +1808,7 @@ type ListPlanChangesResponse struct {
 
 func (x *ListPlanChangesResponse) Reset() {
 	*x = ListPlanChangesResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1820,7 @@ func (x *ListPlanChangesResponse) String() string {
 func (*ListPlanChangesResponse) ProtoMessage() {}
 
 func (x *ListPlanChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[23]
+	mi := &file_quota_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1833,7 @@ func (x *ListPlanChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlanChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListPlanChangesResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListPlanChangesResponse) GetChanges() []*PlanChange {
@@ -1446,7 +1860,7 @@ type PlanChange struct {
 
 func (x *PlanChange) Reset() {
 	*x = PlanChange{}
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1872,7 @@ func (x *PlanChange) String() string {
 func (*PlanChange) ProtoMessage() {}
 
 func (x *PlanChange) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[24]
+	mi := &file_quota_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1885,7 @@ func (x *PlanChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanChange.ProtoReflect.Descriptor instead.
 func (*PlanChange) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PlanChange) GetPlan() string {
@@ -1520,7 +1934,7 @@ type CancelPlanChangeRequest struct {
 
 func (x *CancelPlanChangeRequest) Reset() {
 	*x = CancelPlanChangeRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1946,7 @@ func (x *CancelPlanChangeRequest) String() string {
 func (*CancelPlanChangeRequest) ProtoMessage() {}
 
 func (x *CancelPlanChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[25]
+	mi := &file_quota_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1959,7 @@ func (x *CancelPlanChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelPlanChangeRequest.ProtoReflect.Descriptor instead.
 func (*CancelPlanChangeRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelPlanChangeRequest) GetId() string {
@@ -1562,6 +1976,50 @@ func (x *CancelPlanChangeRequest) GetAtMs() int64 {
 	return 0
 }
 
+type CancelPlanChangeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelPlanChangeResponse) Reset() {
+	*x = CancelPlanChangeResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelPlanChangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelPlanChangeResponse) ProtoMessage() {}
+
+func (x *CancelPlanChangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelPlanChangeResponse.ProtoReflect.Descriptor instead.
+func (*CancelPlanChangeResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CancelPlanChangeResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
 type ListPayersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1571,7 +2029,7 @@ type ListPayersRequest struct {
 
 func (x *ListPayersRequest) Reset() {
 	*x = ListPayersRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +2041,7 @@ func (x *ListPayersRequest) String() string {
 func (*ListPayersRequest) ProtoMessage() {}
 
 func (x *ListPayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[26]
+	mi := &file_quota_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +2054,7 @@ func (x *ListPayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPayersRequest.ProtoReflect.Descriptor instead.
 func (*ListPayersRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListPayersRequest) GetTenant() string {
@@ -1615,7 +2073,7 @@ type ListPayersResponse struct {
 
 func (x *ListPayersResponse) Reset() {
 	*x = ListPayersResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +2085,7 @@ func (x *ListPayersResponse) String() string {
 func (*ListPayersResponse) ProtoMessage() {}
 
 func (x *ListPayersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[27]
+	mi := &file_quota_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +2098,7 @@ func (x *ListPayersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPayersResponse.ProtoReflect.Descriptor instead.
 func (*ListPayersResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListPayersResponse) GetPayers() []*Payer {
@@ -1664,7 +2122,7 @@ type Payer struct {
 
 func (x *Payer) Reset() {
 	*x = Payer{}
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +2134,7 @@ func (x *Payer) String() string {
 func (*Payer) ProtoMessage() {}
 
 func (x *Payer) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[28]
+	mi := &file_quota_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +2147,7 @@ func (x *Payer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payer.ProtoReflect.Descriptor instead.
 func (*Payer) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Payer) GetPayer() string {
@@ -1722,7 +2180,7 @@ type SuspendTenantRequest struct {
 
 func (x *SuspendTenantRequest) Reset() {
 	*x = SuspendTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +2192,7 @@ func (x *SuspendTenantRequest) String() string {
 func (*SuspendTenantRequest) ProtoMessage() {}
 
 func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[29]
+	mi := &file_quota_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +2205,7 @@ func (x *SuspendTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTenantRequest.ProtoReflect.Descriptor instead.
 func (*SuspendTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SuspendTenantRequest) GetId() string {
@@ -1755,6 +2213,50 @@ func (x *SuspendTenantRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+type SuspendTenantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendTenantResponse) Reset() {
+	*x = SuspendTenantResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendTenantResponse) ProtoMessage() {}
+
+func (x *SuspendTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendTenantResponse.ProtoReflect.Descriptor instead.
+func (*SuspendTenantResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SuspendTenantResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
 }
 
 type ResumeTenantRequest struct {
@@ -1766,7 +2268,7 @@ type ResumeTenantRequest struct {
 
 func (x *ResumeTenantRequest) Reset() {
 	*x = ResumeTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +2280,7 @@ func (x *ResumeTenantRequest) String() string {
 func (*ResumeTenantRequest) ProtoMessage() {}
 
 func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[30]
+	mi := &file_quota_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +2293,7 @@ func (x *ResumeTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTenantRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ResumeTenantRequest) GetId() string {
@@ -1799,6 +2301,50 @@ func (x *ResumeTenantRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+type ResumeTenantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeTenantResponse) Reset() {
+	*x = ResumeTenantResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeTenantResponse) ProtoMessage() {}
+
+func (x *ResumeTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeTenantResponse.ProtoReflect.Descriptor instead.
+func (*ResumeTenantResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ResumeTenantResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
 }
 
 type DeleteTenantRequest struct {
@@ -1810,7 +2356,7 @@ type DeleteTenantRequest struct {
 
 func (x *DeleteTenantRequest) Reset() {
 	*x = DeleteTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +2368,7 @@ func (x *DeleteTenantRequest) String() string {
 func (*DeleteTenantRequest) ProtoMessage() {}
 
 func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[31]
+	mi := &file_quota_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +2381,7 @@ func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteTenantRequest) GetId() string {
@@ -1843,6 +2389,50 @@ func (x *DeleteTenantRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+type DeleteTenantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteTenantResponse) Reset() {
+	*x = DeleteTenantResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteTenantResponse) ProtoMessage() {}
+
+func (x *DeleteTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteTenantResponse.ProtoReflect.Descriptor instead.
+func (*DeleteTenantResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *DeleteTenantResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
 }
 
 type GetTenantRequest struct {
@@ -1854,7 +2444,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2456,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[32]
+	mi := &file_quota_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2469,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetTenantRequest) GetId() string {
@@ -1889,19 +2479,63 @@ func (x *GetTenantRequest) GetId() string {
 	return ""
 }
 
+type GetTenantResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        *Tenant                `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTenantResponse) Reset() {
+	*x = GetTenantResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTenantResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTenantResponse) ProtoMessage() {}
+
+func (x *GetTenantResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTenantResponse.ProtoReflect.Descriptor instead.
+func (*GetTenantResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *GetTenantResponse) GetTenant() *Tenant {
+	if x != nil {
+		return x.Tenant
+	}
+	return nil
+}
+
 type ListTenantsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Ids after this one.
-	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2547,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[33]
+	mi := &file_quota_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2560,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListTenantsRequest) GetPageSize() int32 {
@@ -1936,9 +2570,9 @@ func (x *ListTenantsRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListTenantsRequest) GetAfter() string {
+func (x *ListTenantsRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
 	return ""
 }
@@ -1946,8 +2580,8 @@ func (x *ListTenantsRequest) GetAfter() string {
 type ListTenantsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Tenants []*Tenant              `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
-	// Set when there are more: the next call's `after`.
-	NextAfter string `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Of these tenants, those that cannot be made out under the policy in force, and why: they are
 	// listed without what they have of their own, and agents keep what was in force before.
 	Faulty        map[string]string `protobuf:"bytes,3,rep,name=faulty,proto3" json:"faulty,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1957,7 +2591,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2603,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[34]
+	mi := &file_quota_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2616,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1992,9 +2626,9 @@ func (x *ListTenantsResponse) GetTenants() []*Tenant {
 	return nil
 }
 
-func (x *ListTenantsResponse) GetNextAfter() string {
+func (x *ListTenantsResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -2010,15 +2644,15 @@ type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Agents after this one.
-	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2664,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[35]
+	mi := &file_quota_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2677,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -2053,9 +2687,9 @@ func (x *ListAgentsRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListAgentsRequest) GetAfter() string {
+func (x *ListAgentsRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
 	return ""
 }
@@ -2083,7 +2717,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2729,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[36]
+	mi := &file_quota_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2742,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Agent) GetId() string {
@@ -2175,16 +2809,17 @@ func (x *Agent) GetReason() string {
 }
 
 type ListAgentsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Agents        []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
-	NextAfter     string                 `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Agents []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2831,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[37]
+	mi := &file_quota_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2844,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2219,9 +2854,9 @@ func (x *ListAgentsResponse) GetAgents() []*Agent {
 	return nil
 }
 
-func (x *ListAgentsResponse) GetNextAfter() string {
+func (x *ListAgentsResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -2254,7 +2889,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2901,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[38]
+	mi := &file_quota_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2914,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Key) GetId() string {
@@ -2387,7 +3022,7 @@ type CreateKeyRequest struct {
 
 func (x *CreateKeyRequest) Reset() {
 	*x = CreateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +3034,7 @@ func (x *CreateKeyRequest) String() string {
 func (*CreateKeyRequest) ProtoMessage() {}
 
 func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[39]
+	mi := &file_quota_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +3047,7 @@ func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
 func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateKeyRequest) GetRole() string {
@@ -2475,7 +3110,7 @@ type RotateKeyRequest struct {
 
 func (x *RotateKeyRequest) Reset() {
 	*x = RotateKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +3122,7 @@ func (x *RotateKeyRequest) String() string {
 func (*RotateKeyRequest) ProtoMessage() {}
 
 func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[40]
+	mi := &file_quota_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +3135,7 @@ func (x *RotateKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RotateKeyRequest) GetId() string {
@@ -2528,7 +3163,7 @@ type CreateKeyResponse struct {
 
 func (x *CreateKeyResponse) Reset() {
 	*x = CreateKeyResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +3175,7 @@ func (x *CreateKeyResponse) String() string {
 func (*CreateKeyResponse) ProtoMessage() {}
 
 func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[41]
+	mi := &file_quota_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +3188,7 @@ func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
 func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CreateKeyResponse) GetKey() *Key {
@@ -2570,6 +3205,59 @@ func (x *CreateKeyResponse) GetSecret() string {
 	return ""
 }
 
+// As CreateKeyResponse.
+type RotateKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeyResponse) Reset() {
+	*x = RotateKeyResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeyResponse) ProtoMessage() {}
+
+func (x *RotateKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeyResponse.ProtoReflect.Descriptor instead.
+func (*RotateKeyResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *RotateKeyResponse) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RotateKeyResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
 type RevokeKeyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2579,7 +3267,7 @@ type RevokeKeyRequest struct {
 
 func (x *RevokeKeyRequest) Reset() {
 	*x = RevokeKeyRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +3279,7 @@ func (x *RevokeKeyRequest) String() string {
 func (*RevokeKeyRequest) ProtoMessage() {}
 
 func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[42]
+	mi := &file_quota_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +3292,7 @@ func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
 func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RevokeKeyRequest) GetId() string {
@@ -2614,19 +3302,63 @@ func (x *RevokeKeyRequest) GetId() string {
 	return ""
 }
 
+type RevokeKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeKeyResponse) Reset() {
+	*x = RevokeKeyResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeKeyResponse) ProtoMessage() {}
+
+func (x *RevokeKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeKeyResponse.ProtoReflect.Descriptor instead.
+func (*RevokeKeyResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *RevokeKeyResponse) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Ids after this one.
-	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +3370,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[43]
+	mi := &file_quota_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +3383,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListKeysRequest) GetPageSize() int32 {
@@ -2661,9 +3393,9 @@ func (x *ListKeysRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListKeysRequest) GetAfter() string {
+func (x *ListKeysRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
 	return ""
 }
@@ -2671,15 +3403,15 @@ func (x *ListKeysRequest) GetAfter() string {
 type ListKeysResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  []*Key                 `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Set when there are more: the next call's `after`.
-	NextAfter     string `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +3423,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[44]
+	mi := &file_quota_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +3436,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListKeysResponse) GetKeys() []*Key {
@@ -2714,9 +3446,9 @@ func (x *ListKeysResponse) GetKeys() []*Key {
 	return nil
 }
 
-func (x *ListKeysResponse) GetNextAfter() string {
+func (x *ListKeysResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -2729,7 +3461,7 @@ type GetSwitchesRequest struct {
 
 func (x *GetSwitchesRequest) Reset() {
 	*x = GetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[45]
+	mi := &file_quota_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +3473,7 @@ func (x *GetSwitchesRequest) String() string {
 func (*GetSwitchesRequest) ProtoMessage() {}
 
 func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[45]
+	mi := &file_quota_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +3486,51 @@ func (x *GetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*GetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{61}
+}
+
+type GetSwitchesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Switches      *Switches              `protobuf:"bytes,1,opt,name=switches,proto3" json:"switches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSwitchesResponse) Reset() {
+	*x = GetSwitchesResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSwitchesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSwitchesResponse) ProtoMessage() {}
+
+func (x *GetSwitchesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSwitchesResponse.ProtoReflect.Descriptor instead.
+func (*GetSwitchesResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *GetSwitchesResponse) GetSwitches() *Switches {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
 }
 
 type SetSwitchesRequest struct {
@@ -2770,7 +3546,7 @@ type SetSwitchesRequest struct {
 
 func (x *SetSwitchesRequest) Reset() {
 	*x = SetSwitchesRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[46]
+	mi := &file_quota_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +3558,7 @@ func (x *SetSwitchesRequest) String() string {
 func (*SetSwitchesRequest) ProtoMessage() {}
 
 func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[46]
+	mi := &file_quota_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +3571,7 @@ func (x *SetSwitchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSwitchesRequest.ProtoReflect.Descriptor instead.
 func (*SetSwitchesRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SetSwitchesRequest) GetSwitches() *Switches {
@@ -2812,6 +3588,50 @@ func (x *SetSwitchesRequest) GetBaseRevision() int64 {
 	return 0
 }
 
+type SetSwitchesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Switches      *Switches              `protobuf:"bytes,1,opt,name=switches,proto3" json:"switches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSwitchesResponse) Reset() {
+	*x = SetSwitchesResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSwitchesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSwitchesResponse) ProtoMessage() {}
+
+func (x *SetSwitchesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSwitchesResponse.ProtoReflect.Descriptor instead.
+func (*SetSwitchesResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *SetSwitchesResponse) GetSwitches() *Switches {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2820,7 +3640,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_quota_v1_admin_proto_msgTypes[47]
+	mi := &file_quota_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3652,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[47]
+	mi := &file_quota_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,10 +3665,10 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
-type VersionInfo struct {
+type GetVersionResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Go      string                 `protobuf:"bytes,2,opt,name=go,proto3" json:"go,omitempty"`
@@ -2859,21 +3679,21 @@ type VersionInfo struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VersionInfo) Reset() {
-	*x = VersionInfo{}
-	mi := &file_quota_v1_admin_proto_msgTypes[48]
+func (x *GetVersionResponse) Reset() {
+	*x = GetVersionResponse{}
+	mi := &file_quota_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VersionInfo) String() string {
+func (x *GetVersionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VersionInfo) ProtoMessage() {}
+func (*GetVersionResponse) ProtoMessage() {}
 
-func (x *VersionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_admin_proto_msgTypes[48]
+func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,33 +3704,33 @@ func (x *VersionInfo) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VersionInfo.ProtoReflect.Descriptor instead.
-func (*VersionInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_admin_proto_rawDescGZIP(), []int{48}
+// Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
+func (*GetVersionResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
-func (x *VersionInfo) GetVersion() string {
+func (x *GetVersionResponse) GetVersion() string {
 	if x != nil {
 		return x.Version
 	}
 	return ""
 }
 
-func (x *VersionInfo) GetGo() string {
+func (x *GetVersionResponse) GetGo() string {
 	if x != nil {
 		return x.Go
 	}
 	return ""
 }
 
-func (x *VersionInfo) GetLeaseStore() string {
+func (x *GetVersionResponse) GetLeaseStore() string {
 	if x != nil {
 		return x.LeaseStore
 	}
 	return ""
 }
 
-func (x *VersionInfo) GetLedger() string {
+func (x *GetVersionResponse) GetLedger() string {
 	if x != nil {
 		return x.Ledger
 	}
@@ -2921,15 +3741,17 @@ var File_quota_v1_admin_proto protoreflect.FileDescriptor
 
 const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x8d\x01\n" +
+	"\x14quota/v1/admin.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x94\x01\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
-	"\x06object\x18\x05 \x01(\tR\x06object\";\n" +
+	"\x06object\x18\x05 \x01(\tR\x06object\"c\n" +
 	"\x11ListAuditResponse\x12&\n" +
-	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.AuditRowR\x04rows\"\xab\x01\n" +
+	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.AuditRowR\x04rows\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xab\x01\n" +
 	"\bAuditRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x14\n" +
@@ -2943,8 +3765,10 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12!\n" +
 	"\fbase_version\x18\x04 \x01(\x03R\vbaseVersion\x12\x16\n" +
-	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"\xb1\x01\n" +
-	"\x13ApplyPolicyResponse\x12\x18\n" +
+	"\x06shadow\x18\x05 \x01(\bR\x06shadow\"E\n" +
+	"\x13ApplyPolicyResponse\x12.\n" +
+	"\x06change\x18\x01 \x01(\v2\x16.quota.v1.PolicyChangeR\x06change\"\xaa\x01\n" +
+	"\fPolicyChange\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
 	"\achanges\x18\x03 \x03(\tR\achanges\x12+\n" +
@@ -2956,7 +3780,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\",\n" +
 	"\x10GetPolicyRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xac\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"D\n" +
+	"\x11GetPolicyResponse\x12/\n" +
+	"\x06policy\x18\x01 \x01(\v2\x17.quota.v1.PolicyVersionR\x06policy\"\xac\x01\n" +
 	"\rPolicyVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
 	"\bdocument\x18\x02 \x01(\tR\bdocument\x12\x16\n" +
@@ -2964,20 +3790,28 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"created_ms\x18\x04 \x01(\x03R\tcreatedMs\x12\x16\n" +
 	"\x06shadow\x18\x05 \x01(\bR\x06shadow\x12\x16\n" +
-	"\x06active\x18\x06 \x01(\bR\x06active\"P\n" +
+	"\x06active\x18\x06 \x01(\bR\x06active\"W\n" +
 	"\x19ListPolicyVersionsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x03R\x06before\"Q\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"y\n" +
 	"\x1aListPolicyVersionsResponse\x123\n" +
-	"\bversions\x18\x01 \x03(\v2\x17.quota.v1.PolicyVersionR\bversions\"1\n" +
+	"\bversions\x18\x01 \x03(\v2\x17.quota.v1.PolicyVersionR\bversions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"1\n" +
 	"\x15RollbackPolicyRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
-	"\x10GetShadowRequest\"\x14\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"H\n" +
+	"\x16RollbackPolicyResponse\x12.\n" +
+	"\x06change\x18\x01 \x01(\v2\x16.quota.v1.PolicyChangeR\x06change\"\x12\n" +
+	"\x10GetShadowRequest\"D\n" +
+	"\x11GetShadowResponse\x12/\n" +
+	"\x06policy\x18\x01 \x01(\v2\x17.quota.v1.PolicyVersionR\x06policy\"\x14\n" +
 	"\x12ClearShadowRequest\"/\n" +
 	"\x13ClearShadowResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"0\n" +
 	"\x14PromoteShadowRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\x12\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"G\n" +
+	"\x15PromoteShadowResponse\x12.\n" +
+	"\x06change\x18\x01 \x01(\v2\x16.quota.v1.PolicyChangeR\x06change\"\x12\n" +
 	"\x10ListPlansRequest\"\x81\x02\n" +
 	"\x11ListPlansResponse\x12$\n" +
 	"\x05plans\x18\x01 \x03(\v2\x0e.quota.v1.PlanR\x05plans\x12!\n" +
@@ -2990,12 +3824,16 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x13CreateTenantRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x16\n" +
-	"\x06parent\x18\x03 \x01(\tR\x06parent\"s\n" +
+	"\x06parent\x18\x03 \x01(\tR\x06parent\"@\n" +
+	"\x14CreateTenantResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"s\n" +
 	"\x14SetTenantPlanRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x13\n" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\"\n" +
-	"\rat_period_end\x18\x04 \x01(\bR\vatPeriodEnd\"\xcf\x01\n" +
+	"\rat_period_end\x18\x04 \x01(\bR\vatPeriodEnd\"A\n" +
+	"\x15SetTenantPlanResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"\xcf\x01\n" +
 	"\x15SetTenantLimitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12C\n" +
@@ -3003,11 +3841,15 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x03add\x18\x04 \x01(\bR\x03add\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x16SetTenantLimitResponse\x123\n" +
+	"\x06change\x18\x01 \x01(\v2\x1b.quota.v1.TenantLimitChangeR\x06change\"?\n" +
 	"\x17UnsetTenantLimitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\tR\x05limit\"\x8f\x01\n" +
-	"\x13TenantLimitResponse\x12(\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\"O\n" +
+	"\x18UnsetTenantLimitResponse\x123\n" +
+	"\x06change\x18\x01 \x01(\v2\x1b.quota.v1.TenantLimitChangeR\x06change\"\x8d\x01\n" +
+	"\x11TenantLimitChange\x12(\n" +
 	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\x12\x18\n" +
 	"\achanged\x18\x02 \x01(\bR\achanged\x12\x18\n" +
 	"\achanges\x18\x03 \x03(\tR\achanges\x12\x1a\n" +
@@ -3025,7 +3867,9 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\x06failed\x18\x05 \x01(\tR\x06failed\">\n" +
 	"\x17CancelPlanChangeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
-	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"+\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"D\n" +
+	"\x18CancelPlanChangeResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"+\n" +
 	"\x11ListPayersRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"=\n" +
 	"\x12ListPayersResponse\x12'\n" +
@@ -3035,27 +3879,36 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x1c\n" +
 	"\tscheduled\x18\x03 \x01(\bR\tscheduled\"&\n" +
 	"\x14SuspendTenantRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"A\n" +
+	"\x15SuspendTenantResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"%\n" +
 	"\x13ResumeTenantRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
+	"\x14ResumeTenantResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"%\n" +
 	"\x13DeleteTenantRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\"\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
+	"\x14DeleteTenantResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"\"\n" +
 	"\x10GetTenantRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"G\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"=\n" +
+	"\x11GetTenantResponse\x12(\n" +
+	"\x06tenant\x18\x01 \x01(\v2\x10.quota.v1.TenantR\x06tenant\"P\n" +
 	"\x12ListTenantsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\xde\x01\n" +
-	"\x13ListTenantsResponse\x12*\n" +
-	"\atenants\x18\x01 \x03(\v2\x10.quota.v1.TenantR\atenants\x12\x1d\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\x12A\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xe7\x01\n" +
+	"\x13ListTenantsResponse\x12*\n" +
+	"\atenants\x18\x01 \x03(\v2\x10.quota.v1.TenantR\atenants\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12A\n" +
 	"\x06faulty\x18\x03 \x03(\v2).quota.v1.ListTenantsResponse.FaultyEntryR\x06faulty\x1a9\n" +
 	"\vFaultyEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
 	"\x11ListAgentsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"\xcd\x01\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xcd\x01\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -3066,11 +3919,10 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12\x10\n" +
 	"\x03key\x18\b \x01(\tR\x03key\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason\"\\\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\"e\n" +
 	"\x12ListAgentsResponse\x12'\n" +
-	"\x06agents\x18\x01 \x03(\v2\x0f.quota.v1.AgentR\x06agents\x12\x1d\n" +
-	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\"\xb3\x02\n" +
+	"\x06agents\x18\x01 \x03(\v2\x0f.quota.v1.AgentR\x06agents\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb3\x02\n" +
 	"\x03Key\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -3103,60 +3955,69 @@ const file_quota_v1_admin_proto_rawDesc = "" +
 	"overlap_ms\x18\x02 \x01(\x03R\toverlapMs\"L\n" +
 	"\x11CreateKeyResponse\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.quota.v1.KeyR\x03key\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"L\n" +
+	"\x11RotateKeyResponse\x12\x1f\n" +
+	"\x03key\x18\x01 \x01(\v2\r.quota.v1.KeyR\x03key\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"\"\n" +
 	"\x10RevokeKeyRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"D\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"4\n" +
+	"\x11RevokeKeyResponse\x12\x1f\n" +
+	"\x03key\x18\x01 \x01(\v2\r.quota.v1.KeyR\x03key\"M\n" +
 	"\x0fListKeysRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\tR\x05after\"T\n" +
-	"\x10ListKeysResponse\x12!\n" +
-	"\x04keys\x18\x01 \x03(\v2\r.quota.v1.KeyR\x04keys\x12\x1d\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\"\x14\n" +
-	"\x12GetSwitchesRequest\"i\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"]\n" +
+	"\x10ListKeysResponse\x12!\n" +
+	"\x04keys\x18\x01 \x03(\v2\r.quota.v1.KeyR\x04keys\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x14\n" +
+	"\x12GetSwitchesRequest\"E\n" +
+	"\x13GetSwitchesResponse\x12.\n" +
+	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\"i\n" +
 	"\x12SetSwitchesRequest\x12.\n" +
 	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\x12#\n" +
-	"\rbase_revision\x18\x02 \x01(\x03R\fbaseRevision\"\x13\n" +
-	"\x11GetVersionRequest\"p\n" +
-	"\vVersionInfo\x12\x18\n" +
+	"\rbase_revision\x18\x02 \x01(\x03R\fbaseRevision\"E\n" +
+	"\x13SetSwitchesResponse\x12.\n" +
+	"\bswitches\x18\x01 \x01(\v2\x12.quota.v1.SwitchesR\bswitches\"\x13\n" +
+	"\x11GetVersionRequest\"w\n" +
+	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x1f\n" +
 	"\vlease_store\x18\x03 \x01(\tR\n" +
 	"leaseStore\x12\x16\n" +
-	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xaf\x10\n" +
+	"\x06ledger\x18\x04 \x01(\tR\x06ledger2\xd4\x11\n" +
 	"\fAdminService\x12J\n" +
-	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
-	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x17.quota.v1.PolicyVersion\x12_\n" +
-	"\x12ListPolicyVersions\x12#.quota.v1.ListPolicyVersionsRequest\x1a$.quota.v1.ListPolicyVersionsResponse\x12P\n" +
-	"\x0eRollbackPolicy\x12\x1f.quota.v1.RollbackPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12@\n" +
-	"\tGetShadow\x12\x1a.quota.v1.GetShadowRequest\x1a\x17.quota.v1.PolicyVersion\x12J\n" +
-	"\vClearShadow\x12\x1c.quota.v1.ClearShadowRequest\x1a\x1d.quota.v1.ClearShadowResponse\x12N\n" +
-	"\rPromoteShadow\x12\x1e.quota.v1.PromoteShadowRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
-	"\tListPlans\x12\x1a.quota.v1.ListPlansRequest\x1a\x1b.quota.v1.ListPlansResponse\x12?\n" +
-	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x10.quota.v1.Tenant\x12A\n" +
-	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x10.quota.v1.Tenant\x12P\n" +
-	"\x0eSetTenantLimit\x12\x1f.quota.v1.SetTenantLimitRequest\x1a\x1d.quota.v1.TenantLimitResponse\x12T\n" +
-	"\x10UnsetTenantLimit\x12!.quota.v1.UnsetTenantLimitRequest\x1a\x1d.quota.v1.TenantLimitResponse\x12V\n" +
-	"\x0fListPlanChanges\x12 .quota.v1.ListPlanChangesRequest\x1a!.quota.v1.ListPlanChangesResponse\x12G\n" +
-	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\x10.quota.v1.Tenant\x12G\n" +
+	"\vApplyPolicy\x12\x1c.quota.v1.ApplyPolicyRequest\x1a\x1d.quota.v1.ApplyPolicyResponse\x12D\n" +
+	"\tGetPolicy\x12\x1a.quota.v1.GetPolicyRequest\x1a\x1b.quota.v1.GetPolicyResponse\x12_\n" +
+	"\x12ListPolicyVersions\x12#.quota.v1.ListPolicyVersionsRequest\x1a$.quota.v1.ListPolicyVersionsResponse\x12S\n" +
+	"\x0eRollbackPolicy\x12\x1f.quota.v1.RollbackPolicyRequest\x1a .quota.v1.RollbackPolicyResponse\x12D\n" +
+	"\tGetShadow\x12\x1a.quota.v1.GetShadowRequest\x1a\x1b.quota.v1.GetShadowResponse\x12J\n" +
+	"\vClearShadow\x12\x1c.quota.v1.ClearShadowRequest\x1a\x1d.quota.v1.ClearShadowResponse\x12P\n" +
+	"\rPromoteShadow\x12\x1e.quota.v1.PromoteShadowRequest\x1a\x1f.quota.v1.PromoteShadowResponse\x12D\n" +
+	"\tListPlans\x12\x1a.quota.v1.ListPlansRequest\x1a\x1b.quota.v1.ListPlansResponse\x12M\n" +
+	"\fCreateTenant\x12\x1d.quota.v1.CreateTenantRequest\x1a\x1e.quota.v1.CreateTenantResponse\x12P\n" +
+	"\rSetTenantPlan\x12\x1e.quota.v1.SetTenantPlanRequest\x1a\x1f.quota.v1.SetTenantPlanResponse\x12S\n" +
+	"\x0eSetTenantLimit\x12\x1f.quota.v1.SetTenantLimitRequest\x1a .quota.v1.SetTenantLimitResponse\x12Y\n" +
+	"\x10UnsetTenantLimit\x12!.quota.v1.UnsetTenantLimitRequest\x1a\".quota.v1.UnsetTenantLimitResponse\x12V\n" +
+	"\x0fListPlanChanges\x12 .quota.v1.ListPlanChangesRequest\x1a!.quota.v1.ListPlanChangesResponse\x12Y\n" +
+	"\x10CancelPlanChange\x12!.quota.v1.CancelPlanChangeRequest\x1a\".quota.v1.CancelPlanChangeResponse\x12G\n" +
 	"\n" +
-	"ListPayers\x12\x1b.quota.v1.ListPayersRequest\x1a\x1c.quota.v1.ListPayersResponse\x12A\n" +
-	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
-	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x10.quota.v1.Tenant\x12?\n" +
-	"\fDeleteTenant\x12\x1d.quota.v1.DeleteTenantRequest\x1a\x10.quota.v1.Tenant\x129\n" +
-	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x10.quota.v1.Tenant\x12J\n" +
+	"ListPayers\x12\x1b.quota.v1.ListPayersRequest\x1a\x1c.quota.v1.ListPayersResponse\x12P\n" +
+	"\rSuspendTenant\x12\x1e.quota.v1.SuspendTenantRequest\x1a\x1f.quota.v1.SuspendTenantResponse\x12M\n" +
+	"\fResumeTenant\x12\x1d.quota.v1.ResumeTenantRequest\x1a\x1e.quota.v1.ResumeTenantResponse\x12M\n" +
+	"\fDeleteTenant\x12\x1d.quota.v1.DeleteTenantRequest\x1a\x1e.quota.v1.DeleteTenantResponse\x12D\n" +
+	"\tGetTenant\x12\x1a.quota.v1.GetTenantRequest\x1a\x1b.quota.v1.GetTenantResponse\x12J\n" +
 	"\vListTenants\x12\x1c.quota.v1.ListTenantsRequest\x1a\x1d.quota.v1.ListTenantsResponse\x12G\n" +
 	"\n" +
 	"ListAgents\x12\x1b.quota.v1.ListAgentsRequest\x1a\x1c.quota.v1.ListAgentsResponse\x12D\n" +
 	"\tCreateKey\x12\x1a.quota.v1.CreateKeyRequest\x1a\x1b.quota.v1.CreateKeyResponse\x12D\n" +
-	"\tRotateKey\x12\x1a.quota.v1.RotateKeyRequest\x1a\x1b.quota.v1.CreateKeyResponse\x126\n" +
-	"\tRevokeKey\x12\x1a.quota.v1.RevokeKeyRequest\x1a\r.quota.v1.Key\x12A\n" +
-	"\bListKeys\x12\x19.quota.v1.ListKeysRequest\x1a\x1a.quota.v1.ListKeysResponse\x12?\n" +
-	"\vGetSwitches\x12\x1c.quota.v1.GetSwitchesRequest\x1a\x12.quota.v1.Switches\x12?\n" +
-	"\vSetSwitches\x12\x1c.quota.v1.SetSwitchesRequest\x1a\x12.quota.v1.Switches\x12D\n" +
-	"\tListAudit\x12\x1a.quota.v1.ListAuditRequest\x1a\x1b.quota.v1.ListAuditResponse\x12@\n" +
+	"\tRotateKey\x12\x1a.quota.v1.RotateKeyRequest\x1a\x1b.quota.v1.RotateKeyResponse\x12D\n" +
+	"\tRevokeKey\x12\x1a.quota.v1.RevokeKeyRequest\x1a\x1b.quota.v1.RevokeKeyResponse\x12A\n" +
+	"\bListKeys\x12\x19.quota.v1.ListKeysRequest\x1a\x1a.quota.v1.ListKeysResponse\x12J\n" +
+	"\vGetSwitches\x12\x1c.quota.v1.GetSwitchesRequest\x1a\x1d.quota.v1.GetSwitchesResponse\x12J\n" +
+	"\vSetSwitches\x12\x1c.quota.v1.SetSwitchesRequest\x1a\x1d.quota.v1.SetSwitchesResponse\x12D\n" +
+	"\tListAudit\x12\x1a.quota.v1.ListAuditRequest\x1a\x1b.quota.v1.ListAuditResponse\x12G\n" +
 	"\n" +
-	"GetVersion\x12\x1b.quota.v1.GetVersionRequest\x1a\x15.quota.v1.VersionInfoB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"GetVersion\x12\x1b.quota.v1.GetVersionRequest\x1a\x1c.quota.v1.GetVersionResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_admin_proto_rawDescOnce sync.Once
@@ -3170,145 +4031,181 @@ func file_quota_v1_admin_proto_rawDescGZIP() []byte {
 	return file_quota_v1_admin_proto_rawDescData
 }
 
-var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_quota_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_quota_v1_admin_proto_goTypes = []any{
 	(*ListAuditRequest)(nil),           // 0: quota.v1.ListAuditRequest
 	(*ListAuditResponse)(nil),          // 1: quota.v1.ListAuditResponse
 	(*AuditRow)(nil),                   // 2: quota.v1.AuditRow
 	(*ApplyPolicyRequest)(nil),         // 3: quota.v1.ApplyPolicyRequest
 	(*ApplyPolicyResponse)(nil),        // 4: quota.v1.ApplyPolicyResponse
-	(*Fault)(nil),                      // 5: quota.v1.Fault
-	(*GetPolicyRequest)(nil),           // 6: quota.v1.GetPolicyRequest
-	(*PolicyVersion)(nil),              // 7: quota.v1.PolicyVersion
-	(*ListPolicyVersionsRequest)(nil),  // 8: quota.v1.ListPolicyVersionsRequest
-	(*ListPolicyVersionsResponse)(nil), // 9: quota.v1.ListPolicyVersionsResponse
-	(*RollbackPolicyRequest)(nil),      // 10: quota.v1.RollbackPolicyRequest
-	(*GetShadowRequest)(nil),           // 11: quota.v1.GetShadowRequest
-	(*ClearShadowRequest)(nil),         // 12: quota.v1.ClearShadowRequest
-	(*ClearShadowResponse)(nil),        // 13: quota.v1.ClearShadowResponse
-	(*PromoteShadowRequest)(nil),       // 14: quota.v1.PromoteShadowRequest
-	(*ListPlansRequest)(nil),           // 15: quota.v1.ListPlansRequest
-	(*ListPlansResponse)(nil),          // 16: quota.v1.ListPlansResponse
-	(*CreateTenantRequest)(nil),        // 17: quota.v1.CreateTenantRequest
-	(*SetTenantPlanRequest)(nil),       // 18: quota.v1.SetTenantPlanRequest
-	(*SetTenantLimitRequest)(nil),      // 19: quota.v1.SetTenantLimitRequest
-	(*UnsetTenantLimitRequest)(nil),    // 20: quota.v1.UnsetTenantLimitRequest
-	(*TenantLimitResponse)(nil),        // 21: quota.v1.TenantLimitResponse
-	(*ListPlanChangesRequest)(nil),     // 22: quota.v1.ListPlanChangesRequest
-	(*ListPlanChangesResponse)(nil),    // 23: quota.v1.ListPlanChangesResponse
-	(*PlanChange)(nil),                 // 24: quota.v1.PlanChange
-	(*CancelPlanChangeRequest)(nil),    // 25: quota.v1.CancelPlanChangeRequest
-	(*ListPayersRequest)(nil),          // 26: quota.v1.ListPayersRequest
-	(*ListPayersResponse)(nil),         // 27: quota.v1.ListPayersResponse
-	(*Payer)(nil),                      // 28: quota.v1.Payer
-	(*SuspendTenantRequest)(nil),       // 29: quota.v1.SuspendTenantRequest
-	(*ResumeTenantRequest)(nil),        // 30: quota.v1.ResumeTenantRequest
-	(*DeleteTenantRequest)(nil),        // 31: quota.v1.DeleteTenantRequest
-	(*GetTenantRequest)(nil),           // 32: quota.v1.GetTenantRequest
-	(*ListTenantsRequest)(nil),         // 33: quota.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 34: quota.v1.ListTenantsResponse
-	(*ListAgentsRequest)(nil),          // 35: quota.v1.ListAgentsRequest
-	(*Agent)(nil),                      // 36: quota.v1.Agent
-	(*ListAgentsResponse)(nil),         // 37: quota.v1.ListAgentsResponse
-	(*Key)(nil),                        // 38: quota.v1.Key
-	(*CreateKeyRequest)(nil),           // 39: quota.v1.CreateKeyRequest
-	(*RotateKeyRequest)(nil),           // 40: quota.v1.RotateKeyRequest
-	(*CreateKeyResponse)(nil),          // 41: quota.v1.CreateKeyResponse
-	(*RevokeKeyRequest)(nil),           // 42: quota.v1.RevokeKeyRequest
-	(*ListKeysRequest)(nil),            // 43: quota.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 44: quota.v1.ListKeysResponse
-	(*GetSwitchesRequest)(nil),         // 45: quota.v1.GetSwitchesRequest
-	(*SetSwitchesRequest)(nil),         // 46: quota.v1.SetSwitchesRequest
-	(*GetVersionRequest)(nil),          // 47: quota.v1.GetVersionRequest
-	(*VersionInfo)(nil),                // 48: quota.v1.VersionInfo
-	nil,                                // 49: quota.v1.ListPlansResponse.PricesEntry
-	nil,                                // 50: quota.v1.SetTenantLimitRequest.ValuesEntry
-	nil,                                // 51: quota.v1.ListTenantsResponse.FaultyEntry
-	(*Plan)(nil),                       // 52: quota.v1.Plan
-	(*Limit)(nil),                      // 53: quota.v1.Limit
-	(*Tenant)(nil),                     // 54: quota.v1.Tenant
-	(*Switches)(nil),                   // 55: quota.v1.Switches
+	(*PolicyChange)(nil),               // 5: quota.v1.PolicyChange
+	(*Fault)(nil),                      // 6: quota.v1.Fault
+	(*GetPolicyRequest)(nil),           // 7: quota.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 8: quota.v1.GetPolicyResponse
+	(*PolicyVersion)(nil),              // 9: quota.v1.PolicyVersion
+	(*ListPolicyVersionsRequest)(nil),  // 10: quota.v1.ListPolicyVersionsRequest
+	(*ListPolicyVersionsResponse)(nil), // 11: quota.v1.ListPolicyVersionsResponse
+	(*RollbackPolicyRequest)(nil),      // 12: quota.v1.RollbackPolicyRequest
+	(*RollbackPolicyResponse)(nil),     // 13: quota.v1.RollbackPolicyResponse
+	(*GetShadowRequest)(nil),           // 14: quota.v1.GetShadowRequest
+	(*GetShadowResponse)(nil),          // 15: quota.v1.GetShadowResponse
+	(*ClearShadowRequest)(nil),         // 16: quota.v1.ClearShadowRequest
+	(*ClearShadowResponse)(nil),        // 17: quota.v1.ClearShadowResponse
+	(*PromoteShadowRequest)(nil),       // 18: quota.v1.PromoteShadowRequest
+	(*PromoteShadowResponse)(nil),      // 19: quota.v1.PromoteShadowResponse
+	(*ListPlansRequest)(nil),           // 20: quota.v1.ListPlansRequest
+	(*ListPlansResponse)(nil),          // 21: quota.v1.ListPlansResponse
+	(*CreateTenantRequest)(nil),        // 22: quota.v1.CreateTenantRequest
+	(*CreateTenantResponse)(nil),       // 23: quota.v1.CreateTenantResponse
+	(*SetTenantPlanRequest)(nil),       // 24: quota.v1.SetTenantPlanRequest
+	(*SetTenantPlanResponse)(nil),      // 25: quota.v1.SetTenantPlanResponse
+	(*SetTenantLimitRequest)(nil),      // 26: quota.v1.SetTenantLimitRequest
+	(*SetTenantLimitResponse)(nil),     // 27: quota.v1.SetTenantLimitResponse
+	(*UnsetTenantLimitRequest)(nil),    // 28: quota.v1.UnsetTenantLimitRequest
+	(*UnsetTenantLimitResponse)(nil),   // 29: quota.v1.UnsetTenantLimitResponse
+	(*TenantLimitChange)(nil),          // 30: quota.v1.TenantLimitChange
+	(*ListPlanChangesRequest)(nil),     // 31: quota.v1.ListPlanChangesRequest
+	(*ListPlanChangesResponse)(nil),    // 32: quota.v1.ListPlanChangesResponse
+	(*PlanChange)(nil),                 // 33: quota.v1.PlanChange
+	(*CancelPlanChangeRequest)(nil),    // 34: quota.v1.CancelPlanChangeRequest
+	(*CancelPlanChangeResponse)(nil),   // 35: quota.v1.CancelPlanChangeResponse
+	(*ListPayersRequest)(nil),          // 36: quota.v1.ListPayersRequest
+	(*ListPayersResponse)(nil),         // 37: quota.v1.ListPayersResponse
+	(*Payer)(nil),                      // 38: quota.v1.Payer
+	(*SuspendTenantRequest)(nil),       // 39: quota.v1.SuspendTenantRequest
+	(*SuspendTenantResponse)(nil),      // 40: quota.v1.SuspendTenantResponse
+	(*ResumeTenantRequest)(nil),        // 41: quota.v1.ResumeTenantRequest
+	(*ResumeTenantResponse)(nil),       // 42: quota.v1.ResumeTenantResponse
+	(*DeleteTenantRequest)(nil),        // 43: quota.v1.DeleteTenantRequest
+	(*DeleteTenantResponse)(nil),       // 44: quota.v1.DeleteTenantResponse
+	(*GetTenantRequest)(nil),           // 45: quota.v1.GetTenantRequest
+	(*GetTenantResponse)(nil),          // 46: quota.v1.GetTenantResponse
+	(*ListTenantsRequest)(nil),         // 47: quota.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),        // 48: quota.v1.ListTenantsResponse
+	(*ListAgentsRequest)(nil),          // 49: quota.v1.ListAgentsRequest
+	(*Agent)(nil),                      // 50: quota.v1.Agent
+	(*ListAgentsResponse)(nil),         // 51: quota.v1.ListAgentsResponse
+	(*Key)(nil),                        // 52: quota.v1.Key
+	(*CreateKeyRequest)(nil),           // 53: quota.v1.CreateKeyRequest
+	(*RotateKeyRequest)(nil),           // 54: quota.v1.RotateKeyRequest
+	(*CreateKeyResponse)(nil),          // 55: quota.v1.CreateKeyResponse
+	(*RotateKeyResponse)(nil),          // 56: quota.v1.RotateKeyResponse
+	(*RevokeKeyRequest)(nil),           // 57: quota.v1.RevokeKeyRequest
+	(*RevokeKeyResponse)(nil),          // 58: quota.v1.RevokeKeyResponse
+	(*ListKeysRequest)(nil),            // 59: quota.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 60: quota.v1.ListKeysResponse
+	(*GetSwitchesRequest)(nil),         // 61: quota.v1.GetSwitchesRequest
+	(*GetSwitchesResponse)(nil),        // 62: quota.v1.GetSwitchesResponse
+	(*SetSwitchesRequest)(nil),         // 63: quota.v1.SetSwitchesRequest
+	(*SetSwitchesResponse)(nil),        // 64: quota.v1.SetSwitchesResponse
+	(*GetVersionRequest)(nil),          // 65: quota.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),         // 66: quota.v1.GetVersionResponse
+	nil,                                // 67: quota.v1.ListPlansResponse.PricesEntry
+	nil,                                // 68: quota.v1.SetTenantLimitRequest.ValuesEntry
+	nil,                                // 69: quota.v1.ListTenantsResponse.FaultyEntry
+	(*Plan)(nil),                       // 70: quota.v1.Plan
+	(*Limit)(nil),                      // 71: quota.v1.Limit
+	(*Tenant)(nil),                     // 72: quota.v1.Tenant
+	(*Switches)(nil),                   // 73: quota.v1.Switches
 }
 var file_quota_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: quota.v1.ListAuditResponse.rows:type_name -> quota.v1.AuditRow
-	5,  // 1: quota.v1.ApplyPolicyResponse.warnings:type_name -> quota.v1.Fault
-	7,  // 2: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
-	52, // 3: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
-	49, // 4: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
-	53, // 5: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
-	50, // 6: quota.v1.SetTenantLimitRequest.values:type_name -> quota.v1.SetTenantLimitRequest.ValuesEntry
-	54, // 7: quota.v1.TenantLimitResponse.tenant:type_name -> quota.v1.Tenant
-	24, // 8: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
-	28, // 9: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
-	54, // 10: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
-	51, // 11: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
-	36, // 12: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
-	38, // 13: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
-	38, // 14: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
-	55, // 15: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
-	3,  // 16: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
-	6,  // 17: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
-	8,  // 18: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
-	10, // 19: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
-	11, // 20: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
-	12, // 21: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
-	14, // 22: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
-	15, // 23: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
-	17, // 24: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
-	18, // 25: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
-	19, // 26: quota.v1.AdminService.SetTenantLimit:input_type -> quota.v1.SetTenantLimitRequest
-	20, // 27: quota.v1.AdminService.UnsetTenantLimit:input_type -> quota.v1.UnsetTenantLimitRequest
-	22, // 28: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
-	25, // 29: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
-	26, // 30: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
-	29, // 31: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
-	30, // 32: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
-	31, // 33: quota.v1.AdminService.DeleteTenant:input_type -> quota.v1.DeleteTenantRequest
-	32, // 34: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
-	33, // 35: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
-	35, // 36: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
-	39, // 37: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
-	40, // 38: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
-	42, // 39: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
-	43, // 40: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
-	45, // 41: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
-	46, // 42: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
-	0,  // 43: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
-	47, // 44: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
-	4,  // 45: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 46: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.PolicyVersion
-	9,  // 47: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
-	4,  // 48: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.ApplyPolicyResponse
-	7,  // 49: quota.v1.AdminService.GetShadow:output_type -> quota.v1.PolicyVersion
-	13, // 50: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
-	4,  // 51: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.ApplyPolicyResponse
-	16, // 52: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
-	54, // 53: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.Tenant
-	54, // 54: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.Tenant
-	21, // 55: quota.v1.AdminService.SetTenantLimit:output_type -> quota.v1.TenantLimitResponse
-	21, // 56: quota.v1.AdminService.UnsetTenantLimit:output_type -> quota.v1.TenantLimitResponse
-	23, // 57: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
-	54, // 58: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.Tenant
-	27, // 59: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
-	54, // 60: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.Tenant
-	54, // 61: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.Tenant
-	54, // 62: quota.v1.AdminService.DeleteTenant:output_type -> quota.v1.Tenant
-	54, // 63: quota.v1.AdminService.GetTenant:output_type -> quota.v1.Tenant
-	34, // 64: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
-	37, // 65: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
-	41, // 66: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
-	41, // 67: quota.v1.AdminService.RotateKey:output_type -> quota.v1.CreateKeyResponse
-	38, // 68: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.Key
-	44, // 69: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
-	55, // 70: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.Switches
-	55, // 71: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.Switches
-	1,  // 72: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
-	48, // 73: quota.v1.AdminService.GetVersion:output_type -> quota.v1.VersionInfo
-	45, // [45:74] is the sub-list for method output_type
-	16, // [16:45] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 1: quota.v1.ApplyPolicyResponse.change:type_name -> quota.v1.PolicyChange
+	6,  // 2: quota.v1.PolicyChange.warnings:type_name -> quota.v1.Fault
+	9,  // 3: quota.v1.GetPolicyResponse.policy:type_name -> quota.v1.PolicyVersion
+	9,  // 4: quota.v1.ListPolicyVersionsResponse.versions:type_name -> quota.v1.PolicyVersion
+	5,  // 5: quota.v1.RollbackPolicyResponse.change:type_name -> quota.v1.PolicyChange
+	9,  // 6: quota.v1.GetShadowResponse.policy:type_name -> quota.v1.PolicyVersion
+	5,  // 7: quota.v1.PromoteShadowResponse.change:type_name -> quota.v1.PolicyChange
+	70, // 8: quota.v1.ListPlansResponse.plans:type_name -> quota.v1.Plan
+	67, // 9: quota.v1.ListPlansResponse.prices:type_name -> quota.v1.ListPlansResponse.PricesEntry
+	71, // 10: quota.v1.ListPlansResponse.limits:type_name -> quota.v1.Limit
+	72, // 11: quota.v1.CreateTenantResponse.tenant:type_name -> quota.v1.Tenant
+	72, // 12: quota.v1.SetTenantPlanResponse.tenant:type_name -> quota.v1.Tenant
+	68, // 13: quota.v1.SetTenantLimitRequest.values:type_name -> quota.v1.SetTenantLimitRequest.ValuesEntry
+	30, // 14: quota.v1.SetTenantLimitResponse.change:type_name -> quota.v1.TenantLimitChange
+	30, // 15: quota.v1.UnsetTenantLimitResponse.change:type_name -> quota.v1.TenantLimitChange
+	72, // 16: quota.v1.TenantLimitChange.tenant:type_name -> quota.v1.Tenant
+	33, // 17: quota.v1.ListPlanChangesResponse.changes:type_name -> quota.v1.PlanChange
+	72, // 18: quota.v1.CancelPlanChangeResponse.tenant:type_name -> quota.v1.Tenant
+	38, // 19: quota.v1.ListPayersResponse.payers:type_name -> quota.v1.Payer
+	72, // 20: quota.v1.SuspendTenantResponse.tenant:type_name -> quota.v1.Tenant
+	72, // 21: quota.v1.ResumeTenantResponse.tenant:type_name -> quota.v1.Tenant
+	72, // 22: quota.v1.DeleteTenantResponse.tenant:type_name -> quota.v1.Tenant
+	72, // 23: quota.v1.GetTenantResponse.tenant:type_name -> quota.v1.Tenant
+	72, // 24: quota.v1.ListTenantsResponse.tenants:type_name -> quota.v1.Tenant
+	69, // 25: quota.v1.ListTenantsResponse.faulty:type_name -> quota.v1.ListTenantsResponse.FaultyEntry
+	50, // 26: quota.v1.ListAgentsResponse.agents:type_name -> quota.v1.Agent
+	52, // 27: quota.v1.CreateKeyResponse.key:type_name -> quota.v1.Key
+	52, // 28: quota.v1.RotateKeyResponse.key:type_name -> quota.v1.Key
+	52, // 29: quota.v1.RevokeKeyResponse.key:type_name -> quota.v1.Key
+	52, // 30: quota.v1.ListKeysResponse.keys:type_name -> quota.v1.Key
+	73, // 31: quota.v1.GetSwitchesResponse.switches:type_name -> quota.v1.Switches
+	73, // 32: quota.v1.SetSwitchesRequest.switches:type_name -> quota.v1.Switches
+	73, // 33: quota.v1.SetSwitchesResponse.switches:type_name -> quota.v1.Switches
+	3,  // 34: quota.v1.AdminService.ApplyPolicy:input_type -> quota.v1.ApplyPolicyRequest
+	7,  // 35: quota.v1.AdminService.GetPolicy:input_type -> quota.v1.GetPolicyRequest
+	10, // 36: quota.v1.AdminService.ListPolicyVersions:input_type -> quota.v1.ListPolicyVersionsRequest
+	12, // 37: quota.v1.AdminService.RollbackPolicy:input_type -> quota.v1.RollbackPolicyRequest
+	14, // 38: quota.v1.AdminService.GetShadow:input_type -> quota.v1.GetShadowRequest
+	16, // 39: quota.v1.AdminService.ClearShadow:input_type -> quota.v1.ClearShadowRequest
+	18, // 40: quota.v1.AdminService.PromoteShadow:input_type -> quota.v1.PromoteShadowRequest
+	20, // 41: quota.v1.AdminService.ListPlans:input_type -> quota.v1.ListPlansRequest
+	22, // 42: quota.v1.AdminService.CreateTenant:input_type -> quota.v1.CreateTenantRequest
+	24, // 43: quota.v1.AdminService.SetTenantPlan:input_type -> quota.v1.SetTenantPlanRequest
+	26, // 44: quota.v1.AdminService.SetTenantLimit:input_type -> quota.v1.SetTenantLimitRequest
+	28, // 45: quota.v1.AdminService.UnsetTenantLimit:input_type -> quota.v1.UnsetTenantLimitRequest
+	31, // 46: quota.v1.AdminService.ListPlanChanges:input_type -> quota.v1.ListPlanChangesRequest
+	34, // 47: quota.v1.AdminService.CancelPlanChange:input_type -> quota.v1.CancelPlanChangeRequest
+	36, // 48: quota.v1.AdminService.ListPayers:input_type -> quota.v1.ListPayersRequest
+	39, // 49: quota.v1.AdminService.SuspendTenant:input_type -> quota.v1.SuspendTenantRequest
+	41, // 50: quota.v1.AdminService.ResumeTenant:input_type -> quota.v1.ResumeTenantRequest
+	43, // 51: quota.v1.AdminService.DeleteTenant:input_type -> quota.v1.DeleteTenantRequest
+	45, // 52: quota.v1.AdminService.GetTenant:input_type -> quota.v1.GetTenantRequest
+	47, // 53: quota.v1.AdminService.ListTenants:input_type -> quota.v1.ListTenantsRequest
+	49, // 54: quota.v1.AdminService.ListAgents:input_type -> quota.v1.ListAgentsRequest
+	53, // 55: quota.v1.AdminService.CreateKey:input_type -> quota.v1.CreateKeyRequest
+	54, // 56: quota.v1.AdminService.RotateKey:input_type -> quota.v1.RotateKeyRequest
+	57, // 57: quota.v1.AdminService.RevokeKey:input_type -> quota.v1.RevokeKeyRequest
+	59, // 58: quota.v1.AdminService.ListKeys:input_type -> quota.v1.ListKeysRequest
+	61, // 59: quota.v1.AdminService.GetSwitches:input_type -> quota.v1.GetSwitchesRequest
+	63, // 60: quota.v1.AdminService.SetSwitches:input_type -> quota.v1.SetSwitchesRequest
+	0,  // 61: quota.v1.AdminService.ListAudit:input_type -> quota.v1.ListAuditRequest
+	65, // 62: quota.v1.AdminService.GetVersion:input_type -> quota.v1.GetVersionRequest
+	4,  // 63: quota.v1.AdminService.ApplyPolicy:output_type -> quota.v1.ApplyPolicyResponse
+	8,  // 64: quota.v1.AdminService.GetPolicy:output_type -> quota.v1.GetPolicyResponse
+	11, // 65: quota.v1.AdminService.ListPolicyVersions:output_type -> quota.v1.ListPolicyVersionsResponse
+	13, // 66: quota.v1.AdminService.RollbackPolicy:output_type -> quota.v1.RollbackPolicyResponse
+	15, // 67: quota.v1.AdminService.GetShadow:output_type -> quota.v1.GetShadowResponse
+	17, // 68: quota.v1.AdminService.ClearShadow:output_type -> quota.v1.ClearShadowResponse
+	19, // 69: quota.v1.AdminService.PromoteShadow:output_type -> quota.v1.PromoteShadowResponse
+	21, // 70: quota.v1.AdminService.ListPlans:output_type -> quota.v1.ListPlansResponse
+	23, // 71: quota.v1.AdminService.CreateTenant:output_type -> quota.v1.CreateTenantResponse
+	25, // 72: quota.v1.AdminService.SetTenantPlan:output_type -> quota.v1.SetTenantPlanResponse
+	27, // 73: quota.v1.AdminService.SetTenantLimit:output_type -> quota.v1.SetTenantLimitResponse
+	29, // 74: quota.v1.AdminService.UnsetTenantLimit:output_type -> quota.v1.UnsetTenantLimitResponse
+	32, // 75: quota.v1.AdminService.ListPlanChanges:output_type -> quota.v1.ListPlanChangesResponse
+	35, // 76: quota.v1.AdminService.CancelPlanChange:output_type -> quota.v1.CancelPlanChangeResponse
+	37, // 77: quota.v1.AdminService.ListPayers:output_type -> quota.v1.ListPayersResponse
+	40, // 78: quota.v1.AdminService.SuspendTenant:output_type -> quota.v1.SuspendTenantResponse
+	42, // 79: quota.v1.AdminService.ResumeTenant:output_type -> quota.v1.ResumeTenantResponse
+	44, // 80: quota.v1.AdminService.DeleteTenant:output_type -> quota.v1.DeleteTenantResponse
+	46, // 81: quota.v1.AdminService.GetTenant:output_type -> quota.v1.GetTenantResponse
+	48, // 82: quota.v1.AdminService.ListTenants:output_type -> quota.v1.ListTenantsResponse
+	51, // 83: quota.v1.AdminService.ListAgents:output_type -> quota.v1.ListAgentsResponse
+	55, // 84: quota.v1.AdminService.CreateKey:output_type -> quota.v1.CreateKeyResponse
+	56, // 85: quota.v1.AdminService.RotateKey:output_type -> quota.v1.RotateKeyResponse
+	58, // 86: quota.v1.AdminService.RevokeKey:output_type -> quota.v1.RevokeKeyResponse
+	60, // 87: quota.v1.AdminService.ListKeys:output_type -> quota.v1.ListKeysResponse
+	62, // 88: quota.v1.AdminService.GetSwitches:output_type -> quota.v1.GetSwitchesResponse
+	64, // 89: quota.v1.AdminService.SetSwitches:output_type -> quota.v1.SetSwitchesResponse
+	1,  // 90: quota.v1.AdminService.ListAudit:output_type -> quota.v1.ListAuditResponse
+	66, // 91: quota.v1.AdminService.GetVersion:output_type -> quota.v1.GetVersionResponse
+	63, // [63:92] is the sub-list for method output_type
+	34, // [34:63] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_admin_proto_init() }
@@ -3323,7 +4220,7 @@ func file_quota_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_admin_proto_rawDesc), len(file_quota_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -65,45 +65,45 @@ type AdminServiceClient interface {
 	// one changes nothing: every fault is returned, with INVALID_ARGUMENT.
 	ApplyPolicy(ctx context.Context, in *ApplyPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
 	// GetPolicy returns a version's document; version 0 is the one in force.
-	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
 	// ListPolicyVersions returns versions without their documents, newest first.
 	ListPolicyVersions(ctx context.Context, in *ListPolicyVersionsRequest, opts ...grpc.CallOption) (*ListPolicyVersionsResponse, error)
 	// RollbackPolicy makes an earlier version's document the next version.
-	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*RollbackPolicyResponse, error)
 	// GetShadow returns the version that is tried beside the one in force; NOT_FOUND without one.
-	GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*GetShadowResponse, error)
 	// ClearShadow ends the trial.
 	ClearShadow(ctx context.Context, in *ClearShadowRequest, opts ...grpc.CallOption) (*ClearShadowResponse, error)
 	// PromoteShadow makes the shadow's document the next version in force, and ends the trial.
-	PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error)
+	PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*PromoteShadowResponse, error)
 	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
-	CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*CreateTenantResponse, error)
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
 	// at a date, or when the tenant's billing period ends.
-	SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*Tenant, error)
+	SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*SetTenantPlanResponse, error)
 	// SetTenantLimit gives a tenant an override of one limit, in the place of the one that it has: what the
 	// override does not say is the plan's. The other overrides stay. In force on every reachable agent within a second.
-	SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error)
+	SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*SetTenantLimitResponse, error)
 	// UnsetTenantLimit takes the override of one limit back; a tenant without it stays as it is.
-	UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error)
+	UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*UnsetTenantLimitResponse, error)
 	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
 	// follow one another, and do not overlap.
 	ListPlanChanges(ctx context.Context, in *ListPlanChangesRequest, opts ...grpc.CallOption) (*ListPlanChangesResponse, error)
 	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
-	CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*Tenant, error)
+	CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*CancelPlanChangeResponse, error)
 	// ListPayers tells who pays for a tenant, and will pay: oldest first. Ranges follow one another, and the first
 	// begins with the tenant's usage.
 	ListPayers(ctx context.Context, in *ListPayersRequest, opts ...grpc.CallOption) (*ListPayersResponse, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
-	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*SuspendTenantResponse, error)
 	// ResumeTenant ends that.
-	ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*ResumeTenantResponse, error)
 	// DeleteTenant closes a tenant for good: all its requests are denied within a second, its plan
 	// ends, and its id is not used again. Its usage and statements are kept, and its last period can be
 	// closed. INVALID_ARGUMENT while it has others under it, or the policy in force names it.
-	DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
-	GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*Tenant, error)
+	DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*DeleteTenantResponse, error)
+	GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*GetTenantResponse, error)
 	// ListTenants pages by id.
 	ListTenants(ctx context.Context, in *ListTenantsRequest, opts ...grpc.CallOption) (*ListTenantsResponse, error)
 	// ListAgents tells who settles, and through when.
@@ -112,20 +112,20 @@ type AdminServiceClient interface {
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
 	// RotateKey makes a key that may do what another may, and has that one end after an overlap.
 	// Its secret is returned once. A key that was rotated, revoked or has ended is INVALID_ARGUMENT.
-	RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
+	RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*RotateKeyResponse, error)
 	// RevokeKey ends a key, and the streams that it opened, within a second.
-	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*Key, error)
+	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
 	// ListKeys pages by id.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
 	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
 	// answered while the stores are away: the newest of what any server was told holds,
 	// and reaches the stores when they are back.
-	GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
-	SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error)
+	GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*GetSwitchesResponse, error)
+	SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*SetSwitchesResponse, error)
 	// ListAudit pages through the audit log, newest first. Needs the role admin.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 	// GetVersion tells what the server runs.
-	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*VersionInfo, error)
+	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
 }
 
 type adminServiceClient struct {
@@ -146,9 +146,9 @@ func (c *adminServiceClient) ApplyPolicy(ctx context.Context, in *ApplyPolicyReq
 	return out, nil
 }
 
-func (c *adminServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+func (c *adminServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(PolicyVersion)
+	out := new(GetPolicyResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetPolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -166,9 +166,9 @@ func (c *adminServiceClient) ListPolicyVersions(ctx context.Context, in *ListPol
 	return out, nil
 }
 
-func (c *adminServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+func (c *adminServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPolicyRequest, opts ...grpc.CallOption) (*RollbackPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ApplyPolicyResponse)
+	out := new(RollbackPolicyResponse)
 	err := c.cc.Invoke(ctx, AdminService_RollbackPolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -176,9 +176,9 @@ func (c *adminServiceClient) RollbackPolicy(ctx context.Context, in *RollbackPol
 	return out, nil
 }
 
-func (c *adminServiceClient) GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+func (c *adminServiceClient) GetShadow(ctx context.Context, in *GetShadowRequest, opts ...grpc.CallOption) (*GetShadowResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(PolicyVersion)
+	out := new(GetShadowResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetShadow_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -196,9 +196,9 @@ func (c *adminServiceClient) ClearShadow(ctx context.Context, in *ClearShadowReq
 	return out, nil
 }
 
-func (c *adminServiceClient) PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*ApplyPolicyResponse, error) {
+func (c *adminServiceClient) PromoteShadow(ctx context.Context, in *PromoteShadowRequest, opts ...grpc.CallOption) (*PromoteShadowResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ApplyPolicyResponse)
+	out := new(PromoteShadowResponse)
 	err := c.cc.Invoke(ctx, AdminService_PromoteShadow_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -216,9 +216,9 @@ func (c *adminServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest
 	return out, nil
 }
 
-func (c *adminServiceClient) CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) CreateTenant(ctx context.Context, in *CreateTenantRequest, opts ...grpc.CallOption) (*CreateTenantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(CreateTenantResponse)
 	err := c.cc.Invoke(ctx, AdminService_CreateTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -226,9 +226,9 @@ func (c *adminServiceClient) CreateTenant(ctx context.Context, in *CreateTenantR
 	return out, nil
 }
 
-func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPlanRequest, opts ...grpc.CallOption) (*SetTenantPlanResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(SetTenantPlanResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetTenantPlan_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -236,9 +236,9 @@ func (c *adminServiceClient) SetTenantPlan(ctx context.Context, in *SetTenantPla
 	return out, nil
 }
 
-func (c *adminServiceClient) SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error) {
+func (c *adminServiceClient) SetTenantLimit(ctx context.Context, in *SetTenantLimitRequest, opts ...grpc.CallOption) (*SetTenantLimitResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(TenantLimitResponse)
+	out := new(SetTenantLimitResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetTenantLimit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -246,9 +246,9 @@ func (c *adminServiceClient) SetTenantLimit(ctx context.Context, in *SetTenantLi
 	return out, nil
 }
 
-func (c *adminServiceClient) UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*TenantLimitResponse, error) {
+func (c *adminServiceClient) UnsetTenantLimit(ctx context.Context, in *UnsetTenantLimitRequest, opts ...grpc.CallOption) (*UnsetTenantLimitResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(TenantLimitResponse)
+	out := new(UnsetTenantLimitResponse)
 	err := c.cc.Invoke(ctx, AdminService_UnsetTenantLimit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -266,9 +266,9 @@ func (c *adminServiceClient) ListPlanChanges(ctx context.Context, in *ListPlanCh
 	return out, nil
 }
 
-func (c *adminServiceClient) CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) CancelPlanChange(ctx context.Context, in *CancelPlanChangeRequest, opts ...grpc.CallOption) (*CancelPlanChangeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(CancelPlanChangeResponse)
 	err := c.cc.Invoke(ctx, AdminService_CancelPlanChange_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -286,9 +286,9 @@ func (c *adminServiceClient) ListPayers(ctx context.Context, in *ListPayersReque
 	return out, nil
 }
 
-func (c *adminServiceClient) SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) SuspendTenant(ctx context.Context, in *SuspendTenantRequest, opts ...grpc.CallOption) (*SuspendTenantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(SuspendTenantResponse)
 	err := c.cc.Invoke(ctx, AdminService_SuspendTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -296,9 +296,9 @@ func (c *adminServiceClient) SuspendTenant(ctx context.Context, in *SuspendTenan
 	return out, nil
 }
 
-func (c *adminServiceClient) ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) ResumeTenant(ctx context.Context, in *ResumeTenantRequest, opts ...grpc.CallOption) (*ResumeTenantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(ResumeTenantResponse)
 	err := c.cc.Invoke(ctx, AdminService_ResumeTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -306,9 +306,9 @@ func (c *adminServiceClient) ResumeTenant(ctx context.Context, in *ResumeTenantR
 	return out, nil
 }
 
-func (c *adminServiceClient) DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*DeleteTenantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(DeleteTenantResponse)
 	err := c.cc.Invoke(ctx, AdminService_DeleteTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -316,9 +316,9 @@ func (c *adminServiceClient) DeleteTenant(ctx context.Context, in *DeleteTenantR
 	return out, nil
 }
 
-func (c *adminServiceClient) GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*Tenant, error) {
+func (c *adminServiceClient) GetTenant(ctx context.Context, in *GetTenantRequest, opts ...grpc.CallOption) (*GetTenantResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Tenant)
+	out := new(GetTenantResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetTenant_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -356,9 +356,9 @@ func (c *adminServiceClient) CreateKey(ctx context.Context, in *CreateKeyRequest
 	return out, nil
 }
 
-func (c *adminServiceClient) RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error) {
+func (c *adminServiceClient) RotateKey(ctx context.Context, in *RotateKeyRequest, opts ...grpc.CallOption) (*RotateKeyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CreateKeyResponse)
+	out := new(RotateKeyResponse)
 	err := c.cc.Invoke(ctx, AdminService_RotateKey_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -366,9 +366,9 @@ func (c *adminServiceClient) RotateKey(ctx context.Context, in *RotateKeyRequest
 	return out, nil
 }
 
-func (c *adminServiceClient) RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*Key, error) {
+func (c *adminServiceClient) RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Key)
+	out := new(RevokeKeyResponse)
 	err := c.cc.Invoke(ctx, AdminService_RevokeKey_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -386,9 +386,9 @@ func (c *adminServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, 
 	return out, nil
 }
 
-func (c *adminServiceClient) GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error) {
+func (c *adminServiceClient) GetSwitches(ctx context.Context, in *GetSwitchesRequest, opts ...grpc.CallOption) (*GetSwitchesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Switches)
+	out := new(GetSwitchesResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetSwitches_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -396,9 +396,9 @@ func (c *adminServiceClient) GetSwitches(ctx context.Context, in *GetSwitchesReq
 	return out, nil
 }
 
-func (c *adminServiceClient) SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*Switches, error) {
+func (c *adminServiceClient) SetSwitches(ctx context.Context, in *SetSwitchesRequest, opts ...grpc.CallOption) (*SetSwitchesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Switches)
+	out := new(SetSwitchesResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetSwitches_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -416,9 +416,9 @@ func (c *adminServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest
 	return out, nil
 }
 
-func (c *adminServiceClient) GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*VersionInfo, error) {
+func (c *adminServiceClient) GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(VersionInfo)
+	out := new(GetVersionResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetVersion_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -439,45 +439,45 @@ type AdminServiceServer interface {
 	// one changes nothing: every fault is returned, with INVALID_ARGUMENT.
 	ApplyPolicy(context.Context, *ApplyPolicyRequest) (*ApplyPolicyResponse, error)
 	// GetPolicy returns a version's document; version 0 is the one in force.
-	GetPolicy(context.Context, *GetPolicyRequest) (*PolicyVersion, error)
+	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
 	// ListPolicyVersions returns versions without their documents, newest first.
 	ListPolicyVersions(context.Context, *ListPolicyVersionsRequest) (*ListPolicyVersionsResponse, error)
 	// RollbackPolicy makes an earlier version's document the next version.
-	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error)
+	RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error)
 	// GetShadow returns the version that is tried beside the one in force; NOT_FOUND without one.
-	GetShadow(context.Context, *GetShadowRequest) (*PolicyVersion, error)
+	GetShadow(context.Context, *GetShadowRequest) (*GetShadowResponse, error)
 	// ClearShadow ends the trial.
 	ClearShadow(context.Context, *ClearShadowRequest) (*ClearShadowResponse, error)
 	// PromoteShadow makes the shadow's document the next version in force, and ends the trial.
-	PromoteShadow(context.Context, *PromoteShadowRequest) (*ApplyPolicyResponse, error)
+	PromoteShadow(context.Context, *PromoteShadowRequest) (*PromoteShadowResponse, error)
 	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// CreateTenant adds a tenant; ALREADY_EXISTS if there is one of that id.
-	CreateTenant(context.Context, *CreateTenantRequest) (*Tenant, error)
+	CreateTenant(context.Context, *CreateTenantRequest) (*CreateTenantResponse, error)
 	// SetTenantPlan changes the plan, in force on every reachable agent within a second: now,
 	// at a date, or when the tenant's billing period ends.
-	SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error)
+	SetTenantPlan(context.Context, *SetTenantPlanRequest) (*SetTenantPlanResponse, error)
 	// SetTenantLimit gives a tenant an override of one limit, in the place of the one that it has: what the
 	// override does not say is the plan's. The other overrides stay. In force on every reachable agent within a second.
-	SetTenantLimit(context.Context, *SetTenantLimitRequest) (*TenantLimitResponse, error)
+	SetTenantLimit(context.Context, *SetTenantLimitRequest) (*SetTenantLimitResponse, error)
 	// UnsetTenantLimit takes the override of one limit back; a tenant without it stays as it is.
-	UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*TenantLimitResponse, error)
+	UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*UnsetTenantLimitResponse, error)
 	// ListPlanChanges tells which plan a tenant had when, and will have: oldest first. Ranges
 	// follow one another, and do not overlap.
 	ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error)
 	// CancelPlanChange takes a change back that has not come yet; NOT_FOUND without it.
-	CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error)
+	CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*CancelPlanChangeResponse, error)
 	// ListPayers tells who pays for a tenant, and will pay: oldest first. Ranges follow one another, and the first
 	// begins with the tenant's usage.
 	ListPayers(context.Context, *ListPayersRequest) (*ListPayersResponse, error)
 	// SuspendTenant has all requests of a tenant and its descendants denied, within a second.
-	SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error)
+	SuspendTenant(context.Context, *SuspendTenantRequest) (*SuspendTenantResponse, error)
 	// ResumeTenant ends that.
-	ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error)
+	ResumeTenant(context.Context, *ResumeTenantRequest) (*ResumeTenantResponse, error)
 	// DeleteTenant closes a tenant for good: all its requests are denied within a second, its plan
 	// ends, and its id is not used again. Its usage and statements are kept, and its last period can be
 	// closed. INVALID_ARGUMENT while it has others under it, or the policy in force names it.
-	DeleteTenant(context.Context, *DeleteTenantRequest) (*Tenant, error)
-	GetTenant(context.Context, *GetTenantRequest) (*Tenant, error)
+	DeleteTenant(context.Context, *DeleteTenantRequest) (*DeleteTenantResponse, error)
+	GetTenant(context.Context, *GetTenantRequest) (*GetTenantResponse, error)
 	// ListTenants pages by id.
 	ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error)
 	// ListAgents tells who settles, and through when.
@@ -486,20 +486,20 @@ type AdminServiceServer interface {
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
 	// RotateKey makes a key that may do what another may, and has that one end after an overlap.
 	// Its secret is returned once. A key that was rotated, revoked or has ended is INVALID_ARGUMENT.
-	RotateKey(context.Context, *RotateKeyRequest) (*CreateKeyResponse, error)
+	RotateKey(context.Context, *RotateKeyRequest) (*RotateKeyResponse, error)
 	// RevokeKey ends a key, and the streams that it opened, within a second.
-	RevokeKey(context.Context, *RevokeKeyRequest) (*Key, error)
+	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
 	// ListKeys pages by id.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
 	// GetSwitches and SetSwitches read and replace the operators' switches. Both are
 	// answered while the stores are away: the newest of what any server was told holds,
 	// and reaches the stores when they are back.
-	GetSwitches(context.Context, *GetSwitchesRequest) (*Switches, error)
-	SetSwitches(context.Context, *SetSwitchesRequest) (*Switches, error)
+	GetSwitches(context.Context, *GetSwitchesRequest) (*GetSwitchesResponse, error)
+	SetSwitches(context.Context, *SetSwitchesRequest) (*SetSwitchesResponse, error)
 	// ListAudit pages through the audit log, newest first. Needs the role admin.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	// GetVersion tells what the server runs.
-	GetVersion(context.Context, *GetVersionRequest) (*VersionInfo, error)
+	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -513,58 +513,58 @@ type UnimplementedAdminServiceServer struct{}
 func (UnimplementedAdminServiceServer) ApplyPolicy(context.Context, *ApplyPolicyRequest) (*ApplyPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyPolicy not implemented")
 }
-func (UnimplementedAdminServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*PolicyVersion, error) {
+func (UnimplementedAdminServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPolicyVersions(context.Context, *ListPolicyVersionsRequest) (*ListPolicyVersionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPolicyVersions not implemented")
 }
-func (UnimplementedAdminServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*ApplyPolicyResponse, error) {
+func (UnimplementedAdminServiceServer) RollbackPolicy(context.Context, *RollbackPolicyRequest) (*RollbackPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackPolicy not implemented")
 }
-func (UnimplementedAdminServiceServer) GetShadow(context.Context, *GetShadowRequest) (*PolicyVersion, error) {
+func (UnimplementedAdminServiceServer) GetShadow(context.Context, *GetShadowRequest) (*GetShadowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetShadow not implemented")
 }
 func (UnimplementedAdminServiceServer) ClearShadow(context.Context, *ClearShadowRequest) (*ClearShadowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClearShadow not implemented")
 }
-func (UnimplementedAdminServiceServer) PromoteShadow(context.Context, *PromoteShadowRequest) (*ApplyPolicyResponse, error) {
+func (UnimplementedAdminServiceServer) PromoteShadow(context.Context, *PromoteShadowRequest) (*PromoteShadowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PromoteShadow not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlans not implemented")
 }
-func (UnimplementedAdminServiceServer) CreateTenant(context.Context, *CreateTenantRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) CreateTenant(context.Context, *CreateTenantRequest) (*CreateTenantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateTenant not implemented")
 }
-func (UnimplementedAdminServiceServer) SetTenantPlan(context.Context, *SetTenantPlanRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) SetTenantPlan(context.Context, *SetTenantPlanRequest) (*SetTenantPlanResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetTenantPlan not implemented")
 }
-func (UnimplementedAdminServiceServer) SetTenantLimit(context.Context, *SetTenantLimitRequest) (*TenantLimitResponse, error) {
+func (UnimplementedAdminServiceServer) SetTenantLimit(context.Context, *SetTenantLimitRequest) (*SetTenantLimitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetTenantLimit not implemented")
 }
-func (UnimplementedAdminServiceServer) UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*TenantLimitResponse, error) {
+func (UnimplementedAdminServiceServer) UnsetTenantLimit(context.Context, *UnsetTenantLimitRequest) (*UnsetTenantLimitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UnsetTenantLimit not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPlanChanges(context.Context, *ListPlanChangesRequest) (*ListPlanChangesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlanChanges not implemented")
 }
-func (UnimplementedAdminServiceServer) CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) CancelPlanChange(context.Context, *CancelPlanChangeRequest) (*CancelPlanChangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelPlanChange not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPayers(context.Context, *ListPayersRequest) (*ListPayersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPayers not implemented")
 }
-func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTenantRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) SuspendTenant(context.Context, *SuspendTenantRequest) (*SuspendTenantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SuspendTenant not implemented")
 }
-func (UnimplementedAdminServiceServer) ResumeTenant(context.Context, *ResumeTenantRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) ResumeTenant(context.Context, *ResumeTenantRequest) (*ResumeTenantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeTenant not implemented")
 }
-func (UnimplementedAdminServiceServer) DeleteTenant(context.Context, *DeleteTenantRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) DeleteTenant(context.Context, *DeleteTenantRequest) (*DeleteTenantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTenant not implemented")
 }
-func (UnimplementedAdminServiceServer) GetTenant(context.Context, *GetTenantRequest) (*Tenant, error) {
+func (UnimplementedAdminServiceServer) GetTenant(context.Context, *GetTenantRequest) (*GetTenantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTenant not implemented")
 }
 func (UnimplementedAdminServiceServer) ListTenants(context.Context, *ListTenantsRequest) (*ListTenantsResponse, error) {
@@ -576,25 +576,25 @@ func (UnimplementedAdminServiceServer) ListAgents(context.Context, *ListAgentsRe
 func (UnimplementedAdminServiceServer) CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateKey not implemented")
 }
-func (UnimplementedAdminServiceServer) RotateKey(context.Context, *RotateKeyRequest) (*CreateKeyResponse, error) {
+func (UnimplementedAdminServiceServer) RotateKey(context.Context, *RotateKeyRequest) (*RotateKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RotateKey not implemented")
 }
-func (UnimplementedAdminServiceServer) RevokeKey(context.Context, *RevokeKeyRequest) (*Key, error) {
+func (UnimplementedAdminServiceServer) RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeKey not implemented")
 }
 func (UnimplementedAdminServiceServer) ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListKeys not implemented")
 }
-func (UnimplementedAdminServiceServer) GetSwitches(context.Context, *GetSwitchesRequest) (*Switches, error) {
+func (UnimplementedAdminServiceServer) GetSwitches(context.Context, *GetSwitchesRequest) (*GetSwitchesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSwitches not implemented")
 }
-func (UnimplementedAdminServiceServer) SetSwitches(context.Context, *SetSwitchesRequest) (*Switches, error) {
+func (UnimplementedAdminServiceServer) SetSwitches(context.Context, *SetSwitchesRequest) (*SetSwitchesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetSwitches not implemented")
 }
 func (UnimplementedAdminServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
-func (UnimplementedAdminServiceServer) GetVersion(context.Context, *GetVersionRequest) (*VersionInfo, error) {
+func (UnimplementedAdminServiceServer) GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetVersion not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}

@@ -25,11 +25,12 @@ const (
 
 type ListAlertsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Numbers below it, newest first; 0 for all. Only one of before and after.
-	Before int64 `protobuf:"varint,1,opt,name=before,proto3" json:"before,omitempty"`
-	// Numbers above it, oldest first, where it is not negative and forward is set.
-	After   int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
-	Forward bool  `protobuf:"varint,3,opt,name=forward,proto3" json:"forward,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,1,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Oldest first, which skips none that is committed later; newest first otherwise.
+	Forward bool `protobuf:"varint,3,opt,name=forward,proto3" json:"forward,omitempty"`
+	// With forward: numbers above it.
+	After int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Empty for all.
@@ -72,18 +73,11 @@ func (*ListAlertsRequest) Descriptor() ([]byte, []int) {
 	return file_quota_v1_alert_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *ListAlertsRequest) GetBefore() int64 {
+func (x *ListAlertsRequest) GetPageToken() string {
 	if x != nil {
-		return x.Before
+		return x.PageToken
 	}
-	return 0
-}
-
-func (x *ListAlertsRequest) GetAfter() int64 {
-	if x != nil {
-		return x.After
-	}
-	return 0
+	return ""
 }
 
 func (x *ListAlertsRequest) GetForward() bool {
@@ -91,6 +85,13 @@ func (x *ListAlertsRequest) GetForward() bool {
 		return x.Forward
 	}
 	return false
+}
+
+func (x *ListAlertsRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
 }
 
 func (x *ListAlertsRequest) GetPageSize() int32 {
@@ -124,7 +125,9 @@ func (x *ListAlertsRequest) GetState() string {
 type ListAlertsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without their deliveries.
-	Alerts        []*Alert `protobuf:"bytes,1,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	Alerts []*Alert `protobuf:"bytes,1,rep,name=alerts,proto3" json:"alerts,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -164,6 +167,13 @@ func (x *ListAlertsResponse) GetAlerts() []*Alert {
 		return x.Alerts
 	}
 	return nil
+}
+
+func (x *ListAlertsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type WatchAlertsRequest struct {
@@ -219,6 +229,50 @@ func (x *WatchAlertsRequest) GetTenant() string {
 	return ""
 }
 
+type WatchAlertsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alert         *Alert                 `protobuf:"bytes,1,opt,name=alert,proto3" json:"alert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchAlertsResponse) Reset() {
+	*x = WatchAlertsResponse{}
+	mi := &file_quota_v1_alert_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchAlertsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchAlertsResponse) ProtoMessage() {}
+
+func (x *WatchAlertsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_alert_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchAlertsResponse.ProtoReflect.Descriptor instead.
+func (*WatchAlertsResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WatchAlertsResponse) GetAlert() *Alert {
+	if x != nil {
+		return x.Alert
+	}
+	return nil
+}
+
 type GetAlertRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -228,7 +282,7 @@ type GetAlertRequest struct {
 
 func (x *GetAlertRequest) Reset() {
 	*x = GetAlertRequest{}
-	mi := &file_quota_v1_alert_proto_msgTypes[3]
+	mi := &file_quota_v1_alert_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -240,7 +294,7 @@ func (x *GetAlertRequest) String() string {
 func (*GetAlertRequest) ProtoMessage() {}
 
 func (x *GetAlertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_alert_proto_msgTypes[3]
+	mi := &file_quota_v1_alert_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -253,7 +307,7 @@ func (x *GetAlertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAlertRequest.ProtoReflect.Descriptor instead.
 func (*GetAlertRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_alert_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetAlertRequest) GetNumber() int64 {
@@ -261,6 +315,50 @@ func (x *GetAlertRequest) GetNumber() int64 {
 		return x.Number
 	}
 	return 0
+}
+
+type GetAlertResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alert         *Alert                 `protobuf:"bytes,1,opt,name=alert,proto3" json:"alert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAlertResponse) Reset() {
+	*x = GetAlertResponse{}
+	mi := &file_quota_v1_alert_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAlertResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAlertResponse) ProtoMessage() {}
+
+func (x *GetAlertResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_alert_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAlertResponse.ProtoReflect.Descriptor instead.
+func (*GetAlertResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetAlertResponse) GetAlert() *Alert {
+	if x != nil {
+		return x.Alert
+	}
+	return nil
 }
 
 type RetryAlertRequest struct {
@@ -274,7 +372,7 @@ type RetryAlertRequest struct {
 
 func (x *RetryAlertRequest) Reset() {
 	*x = RetryAlertRequest{}
-	mi := &file_quota_v1_alert_proto_msgTypes[4]
+	mi := &file_quota_v1_alert_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -286,7 +384,7 @@ func (x *RetryAlertRequest) String() string {
 func (*RetryAlertRequest) ProtoMessage() {}
 
 func (x *RetryAlertRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_alert_proto_msgTypes[4]
+	mi := &file_quota_v1_alert_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -299,7 +397,7 @@ func (x *RetryAlertRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryAlertRequest.ProtoReflect.Descriptor instead.
 func (*RetryAlertRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_alert_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RetryAlertRequest) GetNumber() int64 {
@@ -316,6 +414,50 @@ func (x *RetryAlertRequest) GetWebhook() string {
 	return ""
 }
 
+type RetryAlertResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alert         *Alert                 `protobuf:"bytes,1,opt,name=alert,proto3" json:"alert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryAlertResponse) Reset() {
+	*x = RetryAlertResponse{}
+	mi := &file_quota_v1_alert_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryAlertResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryAlertResponse) ProtoMessage() {}
+
+func (x *RetryAlertResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_alert_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryAlertResponse.ProtoReflect.Descriptor instead.
+func (*RetryAlertResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RetryAlertResponse) GetAlert() *Alert {
+	if x != nil {
+		return x.Alert
+	}
+	return nil
+}
+
 type TestWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Webhook       string                 `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
@@ -325,7 +467,7 @@ type TestWebhookRequest struct {
 
 func (x *TestWebhookRequest) Reset() {
 	*x = TestWebhookRequest{}
-	mi := &file_quota_v1_alert_proto_msgTypes[5]
+	mi := &file_quota_v1_alert_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +479,7 @@ func (x *TestWebhookRequest) String() string {
 func (*TestWebhookRequest) ProtoMessage() {}
 
 func (x *TestWebhookRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_alert_proto_msgTypes[5]
+	mi := &file_quota_v1_alert_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +492,7 @@ func (x *TestWebhookRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestWebhookRequest.ProtoReflect.Descriptor instead.
 func (*TestWebhookRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_alert_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TestWebhookRequest) GetWebhook() string {
@@ -358,6 +500,50 @@ func (x *TestWebhookRequest) GetWebhook() string {
 		return x.Webhook
 	}
 	return ""
+}
+
+type TestWebhookResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alert         *Alert                 `protobuf:"bytes,1,opt,name=alert,proto3" json:"alert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestWebhookResponse) Reset() {
+	*x = TestWebhookResponse{}
+	mi := &file_quota_v1_alert_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestWebhookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestWebhookResponse) ProtoMessage() {}
+
+func (x *TestWebhookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_alert_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestWebhookResponse.ProtoReflect.Descriptor instead.
+func (*TestWebhookResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TestWebhookResponse) GetAlert() *Alert {
+	if x != nil {
+		return x.Alert
+	}
+	return nil
 }
 
 type Alert struct {
@@ -393,7 +579,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_quota_v1_alert_proto_msgTypes[6]
+	mi := &file_quota_v1_alert_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +591,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_alert_proto_msgTypes[6]
+	mi := &file_quota_v1_alert_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +604,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_quota_v1_alert_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Alert) GetNumber() int64 {
@@ -546,7 +732,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_quota_v1_alert_proto_msgTypes[7]
+	mi := &file_quota_v1_alert_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +744,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_alert_proto_msgTypes[7]
+	mi := &file_quota_v1_alert_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +757,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_quota_v1_alert_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_alert_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Delivery) GetWebhook() string {
@@ -627,27 +813,37 @@ var File_quota_v1_alert_proto protoreflect.FileDescriptor
 
 const file_quota_v1_alert_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/alert.proto\x12\bquota.v1\"\xbc\x01\n" +
-	"\x11ListAlertsRequest\x12\x16\n" +
-	"\x06before\x18\x01 \x01(\x03R\x06before\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x18\n" +
-	"\aforward\x18\x03 \x01(\bR\aforward\x12\x1b\n" +
+	"\x14quota/v1/alert.proto\x12\bquota.v1\"\xc3\x01\n" +
+	"\x11ListAlertsRequest\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x01 \x01(\tR\tpageToken\x12\x18\n" +
+	"\aforward\x18\x03 \x01(\bR\aforward\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x16\n" +
 	"\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05alert\x18\x06 \x01(\tR\x05alert\x12\x14\n" +
-	"\x05state\x18\a \x01(\tR\x05state\"=\n" +
+	"\x05state\x18\a \x01(\tR\x05state\"e\n" +
 	"\x12ListAlertsResponse\x12'\n" +
-	"\x06alerts\x18\x01 \x03(\v2\x0f.quota.v1.AlertR\x06alerts\"B\n" +
+	"\x06alerts\x18\x01 \x03(\v2\x0f.quota.v1.AlertR\x06alerts\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"B\n" +
 	"\x12WatchAlertsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x03R\x05after\x12\x16\n" +
-	"\x06tenant\x18\x02 \x01(\tR\x06tenant\")\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\"<\n" +
+	"\x13WatchAlertsResponse\x12%\n" +
+	"\x05alert\x18\x01 \x01(\v2\x0f.quota.v1.AlertR\x05alert\")\n" +
 	"\x0fGetAlertRequest\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x03R\x06number\"E\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\"9\n" +
+	"\x10GetAlertResponse\x12%\n" +
+	"\x05alert\x18\x01 \x01(\v2\x0f.quota.v1.AlertR\x05alert\"E\n" +
 	"\x11RetryAlertRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x18\n" +
-	"\awebhook\x18\x02 \x01(\tR\awebhook\".\n" +
+	"\awebhook\x18\x02 \x01(\tR\awebhook\";\n" +
+	"\x12RetryAlertResponse\x12%\n" +
+	"\x05alert\x18\x01 \x01(\v2\x0f.quota.v1.AlertR\x05alert\".\n" +
 	"\x12TestWebhookRequest\x12\x18\n" +
-	"\awebhook\x18\x01 \x01(\tR\awebhook\"\xee\x02\n" +
+	"\awebhook\x18\x01 \x01(\tR\awebhook\"<\n" +
+	"\x13TestWebhookResponse\x12%\n" +
+	"\x05alert\x18\x01 \x01(\v2\x0f.quota.v1.AlertR\x05alert\"\xee\x02\n" +
 	"\x05Alert\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
@@ -674,15 +870,15 @@ const file_quota_v1_alert_proto_rawDesc = "" +
 	"\anext_ms\x18\x04 \x01(\x03R\x06nextMs\x12\x19\n" +
 	"\btried_ms\x18\x05 \x01(\x03R\atriedMs\x12\x16\n" +
 	"\x06status\x18\x06 \x01(\x05R\x06status\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error2\xc9\x02\n" +
+	"\x05error\x18\a \x01(\tR\x05error2\xfd\x02\n" +
 	"\fAlertService\x12G\n" +
 	"\n" +
-	"ListAlerts\x12\x1b.quota.v1.ListAlertsRequest\x1a\x1c.quota.v1.ListAlertsResponse\x12>\n" +
-	"\vWatchAlerts\x12\x1c.quota.v1.WatchAlertsRequest\x1a\x0f.quota.v1.Alert0\x01\x126\n" +
-	"\bGetAlert\x12\x19.quota.v1.GetAlertRequest\x1a\x0f.quota.v1.Alert\x12:\n" +
+	"ListAlerts\x12\x1b.quota.v1.ListAlertsRequest\x1a\x1c.quota.v1.ListAlertsResponse\x12L\n" +
+	"\vWatchAlerts\x12\x1c.quota.v1.WatchAlertsRequest\x1a\x1d.quota.v1.WatchAlertsResponse0\x01\x12A\n" +
+	"\bGetAlert\x12\x19.quota.v1.GetAlertRequest\x1a\x1a.quota.v1.GetAlertResponse\x12G\n" +
 	"\n" +
-	"RetryAlert\x12\x1b.quota.v1.RetryAlertRequest\x1a\x0f.quota.v1.Alert\x12<\n" +
-	"\vTestWebhook\x12\x1c.quota.v1.TestWebhookRequest\x1a\x0f.quota.v1.AlertB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"RetryAlert\x12\x1b.quota.v1.RetryAlertRequest\x1a\x1c.quota.v1.RetryAlertResponse\x12J\n" +
+	"\vTestWebhook\x12\x1c.quota.v1.TestWebhookRequest\x1a\x1d.quota.v1.TestWebhookResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_alert_proto_rawDescOnce sync.Once
@@ -696,35 +892,43 @@ func file_quota_v1_alert_proto_rawDescGZIP() []byte {
 	return file_quota_v1_alert_proto_rawDescData
 }
 
-var file_quota_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_quota_v1_alert_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_quota_v1_alert_proto_goTypes = []any{
-	(*ListAlertsRequest)(nil),  // 0: quota.v1.ListAlertsRequest
-	(*ListAlertsResponse)(nil), // 1: quota.v1.ListAlertsResponse
-	(*WatchAlertsRequest)(nil), // 2: quota.v1.WatchAlertsRequest
-	(*GetAlertRequest)(nil),    // 3: quota.v1.GetAlertRequest
-	(*RetryAlertRequest)(nil),  // 4: quota.v1.RetryAlertRequest
-	(*TestWebhookRequest)(nil), // 5: quota.v1.TestWebhookRequest
-	(*Alert)(nil),              // 6: quota.v1.Alert
-	(*Delivery)(nil),           // 7: quota.v1.Delivery
+	(*ListAlertsRequest)(nil),   // 0: quota.v1.ListAlertsRequest
+	(*ListAlertsResponse)(nil),  // 1: quota.v1.ListAlertsResponse
+	(*WatchAlertsRequest)(nil),  // 2: quota.v1.WatchAlertsRequest
+	(*WatchAlertsResponse)(nil), // 3: quota.v1.WatchAlertsResponse
+	(*GetAlertRequest)(nil),     // 4: quota.v1.GetAlertRequest
+	(*GetAlertResponse)(nil),    // 5: quota.v1.GetAlertResponse
+	(*RetryAlertRequest)(nil),   // 6: quota.v1.RetryAlertRequest
+	(*RetryAlertResponse)(nil),  // 7: quota.v1.RetryAlertResponse
+	(*TestWebhookRequest)(nil),  // 8: quota.v1.TestWebhookRequest
+	(*TestWebhookResponse)(nil), // 9: quota.v1.TestWebhookResponse
+	(*Alert)(nil),               // 10: quota.v1.Alert
+	(*Delivery)(nil),            // 11: quota.v1.Delivery
 }
 var file_quota_v1_alert_proto_depIdxs = []int32{
-	6, // 0: quota.v1.ListAlertsResponse.alerts:type_name -> quota.v1.Alert
-	7, // 1: quota.v1.Alert.deliveries:type_name -> quota.v1.Delivery
-	0, // 2: quota.v1.AlertService.ListAlerts:input_type -> quota.v1.ListAlertsRequest
-	2, // 3: quota.v1.AlertService.WatchAlerts:input_type -> quota.v1.WatchAlertsRequest
-	3, // 4: quota.v1.AlertService.GetAlert:input_type -> quota.v1.GetAlertRequest
-	4, // 5: quota.v1.AlertService.RetryAlert:input_type -> quota.v1.RetryAlertRequest
-	5, // 6: quota.v1.AlertService.TestWebhook:input_type -> quota.v1.TestWebhookRequest
-	1, // 7: quota.v1.AlertService.ListAlerts:output_type -> quota.v1.ListAlertsResponse
-	6, // 8: quota.v1.AlertService.WatchAlerts:output_type -> quota.v1.Alert
-	6, // 9: quota.v1.AlertService.GetAlert:output_type -> quota.v1.Alert
-	6, // 10: quota.v1.AlertService.RetryAlert:output_type -> quota.v1.Alert
-	6, // 11: quota.v1.AlertService.TestWebhook:output_type -> quota.v1.Alert
-	7, // [7:12] is the sub-list for method output_type
-	2, // [2:7] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	10, // 0: quota.v1.ListAlertsResponse.alerts:type_name -> quota.v1.Alert
+	10, // 1: quota.v1.WatchAlertsResponse.alert:type_name -> quota.v1.Alert
+	10, // 2: quota.v1.GetAlertResponse.alert:type_name -> quota.v1.Alert
+	10, // 3: quota.v1.RetryAlertResponse.alert:type_name -> quota.v1.Alert
+	10, // 4: quota.v1.TestWebhookResponse.alert:type_name -> quota.v1.Alert
+	11, // 5: quota.v1.Alert.deliveries:type_name -> quota.v1.Delivery
+	0,  // 6: quota.v1.AlertService.ListAlerts:input_type -> quota.v1.ListAlertsRequest
+	2,  // 7: quota.v1.AlertService.WatchAlerts:input_type -> quota.v1.WatchAlertsRequest
+	4,  // 8: quota.v1.AlertService.GetAlert:input_type -> quota.v1.GetAlertRequest
+	6,  // 9: quota.v1.AlertService.RetryAlert:input_type -> quota.v1.RetryAlertRequest
+	8,  // 10: quota.v1.AlertService.TestWebhook:input_type -> quota.v1.TestWebhookRequest
+	1,  // 11: quota.v1.AlertService.ListAlerts:output_type -> quota.v1.ListAlertsResponse
+	3,  // 12: quota.v1.AlertService.WatchAlerts:output_type -> quota.v1.WatchAlertsResponse
+	5,  // 13: quota.v1.AlertService.GetAlert:output_type -> quota.v1.GetAlertResponse
+	7,  // 14: quota.v1.AlertService.RetryAlert:output_type -> quota.v1.RetryAlertResponse
+	9,  // 15: quota.v1.AlertService.TestWebhook:output_type -> quota.v1.TestWebhookResponse
+	11, // [11:16] is the sub-list for method output_type
+	6,  // [6:11] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_alert_proto_init() }
@@ -738,7 +942,7 @@ func file_quota_v1_alert_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_alert_proto_rawDesc), len(file_quota_v1_alert_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,21 +32,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AlertServiceClient interface {
-	// ListAlerts pages through events: newest first below before, or oldest first above
-	// after, which skips none that is committed later. Needs the role viewer, as all that
-	// only reads.
+	// ListAlerts pages through events. Needs the role viewer, as all that only reads.
 	ListAlerts(ctx context.Context, in *ListAlertsRequest, opts ...grpc.CallOption) (*ListAlertsResponse, error)
 	// WatchAlerts sends events above after as they come, oldest first, until the caller
 	// ends it or the server stops.
-	WatchAlerts(ctx context.Context, in *WatchAlertsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Alert], error)
+	WatchAlerts(ctx context.Context, in *WatchAlertsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAlertsResponse], error)
 	// GetAlert is one event with what became of its deliveries; NOT_FOUND without it.
-	GetAlert(ctx context.Context, in *GetAlertRequest, opts ...grpc.CallOption) (*Alert, error)
+	GetAlert(ctx context.Context, in *GetAlertRequest, opts ...grpc.CallOption) (*GetAlertResponse, error)
 	// RetryAlert has deliveries that are dead begun anew, and those that wait tried at once.
 	// Needs the role operator, as TestWebhook.
-	RetryAlert(ctx context.Context, in *RetryAlertRequest, opts ...grpc.CallOption) (*Alert, error)
+	RetryAlert(ctx context.Context, in *RetryAlertRequest, opts ...grpc.CallOption) (*RetryAlertResponse, error)
 	// TestWebhook makes an event that is delivered to one webhook; NOT_FOUND where the policy
 	// in force has none of that name.
-	TestWebhook(ctx context.Context, in *TestWebhookRequest, opts ...grpc.CallOption) (*Alert, error)
+	TestWebhook(ctx context.Context, in *TestWebhookRequest, opts ...grpc.CallOption) (*TestWebhookResponse, error)
 }
 
 type alertServiceClient struct {
@@ -67,13 +65,13 @@ func (c *alertServiceClient) ListAlerts(ctx context.Context, in *ListAlertsReque
 	return out, nil
 }
 
-func (c *alertServiceClient) WatchAlerts(ctx context.Context, in *WatchAlertsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Alert], error) {
+func (c *alertServiceClient) WatchAlerts(ctx context.Context, in *WatchAlertsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAlertsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AlertService_ServiceDesc.Streams[0], AlertService_WatchAlerts_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[WatchAlertsRequest, Alert]{ClientStream: stream}
+	x := &grpc.GenericClientStream[WatchAlertsRequest, WatchAlertsResponse]{ClientStream: stream}
 	if err := x.ClientStream.SendMsg(in); err != nil {
 		return nil, err
 	}
@@ -84,11 +82,11 @@ func (c *alertServiceClient) WatchAlerts(ctx context.Context, in *WatchAlertsReq
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type AlertService_WatchAlertsClient = grpc.ServerStreamingClient[Alert]
+type AlertService_WatchAlertsClient = grpc.ServerStreamingClient[WatchAlertsResponse]
 
-func (c *alertServiceClient) GetAlert(ctx context.Context, in *GetAlertRequest, opts ...grpc.CallOption) (*Alert, error) {
+func (c *alertServiceClient) GetAlert(ctx context.Context, in *GetAlertRequest, opts ...grpc.CallOption) (*GetAlertResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Alert)
+	out := new(GetAlertResponse)
 	err := c.cc.Invoke(ctx, AlertService_GetAlert_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -96,9 +94,9 @@ func (c *alertServiceClient) GetAlert(ctx context.Context, in *GetAlertRequest, 
 	return out, nil
 }
 
-func (c *alertServiceClient) RetryAlert(ctx context.Context, in *RetryAlertRequest, opts ...grpc.CallOption) (*Alert, error) {
+func (c *alertServiceClient) RetryAlert(ctx context.Context, in *RetryAlertRequest, opts ...grpc.CallOption) (*RetryAlertResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Alert)
+	out := new(RetryAlertResponse)
 	err := c.cc.Invoke(ctx, AlertService_RetryAlert_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -106,9 +104,9 @@ func (c *alertServiceClient) RetryAlert(ctx context.Context, in *RetryAlertReque
 	return out, nil
 }
 
-func (c *alertServiceClient) TestWebhook(ctx context.Context, in *TestWebhookRequest, opts ...grpc.CallOption) (*Alert, error) {
+func (c *alertServiceClient) TestWebhook(ctx context.Context, in *TestWebhookRequest, opts ...grpc.CallOption) (*TestWebhookResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Alert)
+	out := new(TestWebhookResponse)
 	err := c.cc.Invoke(ctx, AlertService_TestWebhook_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -120,21 +118,19 @@ func (c *alertServiceClient) TestWebhook(ctx context.Context, in *TestWebhookReq
 // All implementations must embed UnimplementedAlertServiceServer
 // for forward compatibility.
 type AlertServiceServer interface {
-	// ListAlerts pages through events: newest first below before, or oldest first above
-	// after, which skips none that is committed later. Needs the role viewer, as all that
-	// only reads.
+	// ListAlerts pages through events. Needs the role viewer, as all that only reads.
 	ListAlerts(context.Context, *ListAlertsRequest) (*ListAlertsResponse, error)
 	// WatchAlerts sends events above after as they come, oldest first, until the caller
 	// ends it or the server stops.
-	WatchAlerts(*WatchAlertsRequest, grpc.ServerStreamingServer[Alert]) error
+	WatchAlerts(*WatchAlertsRequest, grpc.ServerStreamingServer[WatchAlertsResponse]) error
 	// GetAlert is one event with what became of its deliveries; NOT_FOUND without it.
-	GetAlert(context.Context, *GetAlertRequest) (*Alert, error)
+	GetAlert(context.Context, *GetAlertRequest) (*GetAlertResponse, error)
 	// RetryAlert has deliveries that are dead begun anew, and those that wait tried at once.
 	// Needs the role operator, as TestWebhook.
-	RetryAlert(context.Context, *RetryAlertRequest) (*Alert, error)
+	RetryAlert(context.Context, *RetryAlertRequest) (*RetryAlertResponse, error)
 	// TestWebhook makes an event that is delivered to one webhook; NOT_FOUND where the policy
 	// in force has none of that name.
-	TestWebhook(context.Context, *TestWebhookRequest) (*Alert, error)
+	TestWebhook(context.Context, *TestWebhookRequest) (*TestWebhookResponse, error)
 	mustEmbedUnimplementedAlertServiceServer()
 }
 
@@ -148,16 +144,16 @@ type UnimplementedAlertServiceServer struct{}
 func (UnimplementedAlertServiceServer) ListAlerts(context.Context, *ListAlertsRequest) (*ListAlertsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAlerts not implemented")
 }
-func (UnimplementedAlertServiceServer) WatchAlerts(*WatchAlertsRequest, grpc.ServerStreamingServer[Alert]) error {
+func (UnimplementedAlertServiceServer) WatchAlerts(*WatchAlertsRequest, grpc.ServerStreamingServer[WatchAlertsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAlerts not implemented")
 }
-func (UnimplementedAlertServiceServer) GetAlert(context.Context, *GetAlertRequest) (*Alert, error) {
+func (UnimplementedAlertServiceServer) GetAlert(context.Context, *GetAlertRequest) (*GetAlertResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetAlert not implemented")
 }
-func (UnimplementedAlertServiceServer) RetryAlert(context.Context, *RetryAlertRequest) (*Alert, error) {
+func (UnimplementedAlertServiceServer) RetryAlert(context.Context, *RetryAlertRequest) (*RetryAlertResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryAlert not implemented")
 }
-func (UnimplementedAlertServiceServer) TestWebhook(context.Context, *TestWebhookRequest) (*Alert, error) {
+func (UnimplementedAlertServiceServer) TestWebhook(context.Context, *TestWebhookRequest) (*TestWebhookResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TestWebhook not implemented")
 }
 func (UnimplementedAlertServiceServer) mustEmbedUnimplementedAlertServiceServer() {}
@@ -204,11 +200,11 @@ func _AlertService_WatchAlerts_Handler(srv interface{}, stream grpc.ServerStream
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(AlertServiceServer).WatchAlerts(m, &grpc.GenericServerStream[WatchAlertsRequest, Alert]{ServerStream: stream})
+	return srv.(AlertServiceServer).WatchAlerts(m, &grpc.GenericServerStream[WatchAlertsRequest, WatchAlertsResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type AlertService_WatchAlertsServer = grpc.ServerStreamingServer[Alert]
+type AlertService_WatchAlertsServer = grpc.ServerStreamingServer[WatchAlertsResponse]
 
 func _AlertService_GetAlert_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetAlertRequest)

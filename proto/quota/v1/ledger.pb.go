@@ -340,8 +340,8 @@ type ListQuarantineRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Ids after this one.
-	After int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Of this agent; empty for all.
 	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Also what is resolved.
@@ -387,11 +387,11 @@ func (x *ListQuarantineRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListQuarantineRequest) GetAfter() int64 {
+func (x *ListQuarantineRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
-	return 0
+	return ""
 }
 
 func (x *ListQuarantineRequest) GetAgent() string {
@@ -411,8 +411,8 @@ func (x *ListQuarantineRequest) GetAll() bool {
 type ListQuarantineResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rows  []*Quarantined         `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
-	// Set when there may be more: the next call's `after`.
-	NextAfter     int64 `protobuf:"varint,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -454,11 +454,11 @@ func (x *ListQuarantineResponse) GetRows() []*Quarantined {
 	return nil
 }
 
-func (x *ListQuarantineResponse) GetNextAfter() int64 {
+func (x *ListQuarantineResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
-	return 0
+	return ""
 }
 
 type GetQuarantinedRequest struct {
@@ -505,6 +505,50 @@ func (x *GetQuarantinedRequest) GetId() int64 {
 	return 0
 }
 
+type GetQuarantinedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Row           *Quarantined           `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuarantinedResponse) Reset() {
+	*x = GetQuarantinedResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuarantinedResponse) ProtoMessage() {}
+
+func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*GetQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetQuarantinedResponse) GetRow() *Quarantined {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
 type RetryQuarantinedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000.
@@ -517,7 +561,7 @@ type RetryQuarantinedRequest struct {
 
 func (x *RetryQuarantinedRequest) Reset() {
 	*x = RetryQuarantinedRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	mi := &file_quota_v1_ledger_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +573,7 @@ func (x *RetryQuarantinedRequest) String() string {
 func (*RetryQuarantinedRequest) ProtoMessage() {}
 
 func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[6]
+	mi := &file_quota_v1_ledger_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +586,7 @@ func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RetryQuarantinedRequest) GetIds() []int64 {
@@ -571,7 +615,7 @@ type RetryQuarantinedResponse struct {
 
 func (x *RetryQuarantinedResponse) Reset() {
 	*x = RetryQuarantinedResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[7]
+	mi := &file_quota_v1_ledger_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +627,7 @@ func (x *RetryQuarantinedResponse) String() string {
 func (*RetryQuarantinedResponse) ProtoMessage() {}
 
 func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[7]
+	mi := &file_quota_v1_ledger_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +640,7 @@ func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RetryQuarantinedResponse) GetCorrection() int64 {
@@ -630,7 +674,7 @@ type RefusedRow struct {
 
 func (x *RefusedRow) Reset() {
 	*x = RefusedRow{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[8]
+	mi := &file_quota_v1_ledger_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +686,7 @@ func (x *RefusedRow) String() string {
 func (*RefusedRow) ProtoMessage() {}
 
 func (x *RefusedRow) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[8]
+	mi := &file_quota_v1_ledger_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +699,7 @@ func (x *RefusedRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedRow.ProtoReflect.Descriptor instead.
 func (*RefusedRow) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RefusedRow) GetId() int64 {
@@ -683,7 +727,7 @@ type DiscardQuarantinedRequest struct {
 
 func (x *DiscardQuarantinedRequest) Reset() {
 	*x = DiscardQuarantinedRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[9]
+	mi := &file_quota_v1_ledger_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +739,7 @@ func (x *DiscardQuarantinedRequest) String() string {
 func (*DiscardQuarantinedRequest) ProtoMessage() {}
 
 func (x *DiscardQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[9]
+	mi := &file_quota_v1_ledger_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +752,7 @@ func (x *DiscardQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*DiscardQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DiscardQuarantinedRequest) GetIds() []int64 {
@@ -733,7 +777,7 @@ type DiscardQuarantinedResponse struct {
 
 func (x *DiscardQuarantinedResponse) Reset() {
 	*x = DiscardQuarantinedResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[10]
+	mi := &file_quota_v1_ledger_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +789,7 @@ func (x *DiscardQuarantinedResponse) String() string {
 func (*DiscardQuarantinedResponse) ProtoMessage() {}
 
 func (x *DiscardQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[10]
+	mi := &file_quota_v1_ledger_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +802,7 @@ func (x *DiscardQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*DiscardQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{11}
 }
 
 type BlockInfo struct {
@@ -772,7 +816,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[11]
+	mi := &file_quota_v1_ledger_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +828,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[11]
+	mi := &file_quota_v1_ledger_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +841,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BlockInfo) GetHeight() int64 {
@@ -832,7 +876,7 @@ type TraceReportRequest struct {
 
 func (x *TraceReportRequest) Reset() {
 	*x = TraceReportRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[12]
+	mi := &file_quota_v1_ledger_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +888,7 @@ func (x *TraceReportRequest) String() string {
 func (*TraceReportRequest) ProtoMessage() {}
 
 func (x *TraceReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[12]
+	mi := &file_quota_v1_ledger_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +901,7 @@ func (x *TraceReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReportRequest.ProtoReflect.Descriptor instead.
 func (*TraceReportRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TraceReportRequest) GetAgent() string {
@@ -904,7 +948,7 @@ type TraceReportResponse struct {
 
 func (x *TraceReportResponse) Reset() {
 	*x = TraceReportResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[13]
+	mi := &file_quota_v1_ledger_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +960,7 @@ func (x *TraceReportResponse) String() string {
 func (*TraceReportResponse) ProtoMessage() {}
 
 func (x *TraceReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[13]
+	mi := &file_quota_v1_ledger_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +973,7 @@ func (x *TraceReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceReportResponse.ProtoReflect.Descriptor instead.
 func (*TraceReportResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TraceReportResponse) GetTotalBefore() int64 {
@@ -1015,7 +1059,7 @@ type TracedRow struct {
 
 func (x *TracedRow) Reset() {
 	*x = TracedRow{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[14]
+	mi := &file_quota_v1_ledger_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1071,7 @@ func (x *TracedRow) String() string {
 func (*TracedRow) ProtoMessage() {}
 
 func (x *TracedRow) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[14]
+	mi := &file_quota_v1_ledger_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1084,7 @@ func (x *TracedRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracedRow.ProtoReflect.Descriptor instead.
 func (*TracedRow) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TracedRow) GetRow() *LedgerRow {
@@ -1074,7 +1118,7 @@ type TraceEntryRequest struct {
 
 func (x *TraceEntryRequest) Reset() {
 	*x = TraceEntryRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[15]
+	mi := &file_quota_v1_ledger_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1130,7 @@ func (x *TraceEntryRequest) String() string {
 func (*TraceEntryRequest) ProtoMessage() {}
 
 func (x *TraceEntryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[15]
+	mi := &file_quota_v1_ledger_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1143,7 @@ func (x *TraceEntryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceEntryRequest.ProtoReflect.Descriptor instead.
 func (*TraceEntryRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TraceEntryRequest) GetHeight() int64 {
@@ -1135,7 +1179,7 @@ type TraceEntryResponse struct {
 
 func (x *TraceEntryResponse) Reset() {
 	*x = TraceEntryResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[16]
+	mi := &file_quota_v1_ledger_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1191,7 @@ func (x *TraceEntryResponse) String() string {
 func (*TraceEntryResponse) ProtoMessage() {}
 
 func (x *TraceEntryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[16]
+	mi := &file_quota_v1_ledger_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1204,7 @@ func (x *TraceEntryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceEntryResponse.ProtoReflect.Descriptor instead.
 func (*TraceEntryResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TraceEntryResponse) GetRow() *LedgerRow {
@@ -1220,7 +1264,7 @@ type ReportShare struct {
 
 func (x *ReportShare) Reset() {
 	*x = ReportShare{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[17]
+	mi := &file_quota_v1_ledger_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1276,7 @@ func (x *ReportShare) String() string {
 func (*ReportShare) ProtoMessage() {}
 
 func (x *ReportShare) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[17]
+	mi := &file_quota_v1_ledger_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1289,7 @@ func (x *ReportShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportShare.ProtoReflect.Descriptor instead.
 func (*ReportShare) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportShare) GetAgent() string {
@@ -1319,7 +1363,7 @@ type AdjustRequest struct {
 
 func (x *AdjustRequest) Reset() {
 	*x = AdjustRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[18]
+	mi := &file_quota_v1_ledger_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1375,7 @@ func (x *AdjustRequest) String() string {
 func (*AdjustRequest) ProtoMessage() {}
 
 func (x *AdjustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[18]
+	mi := &file_quota_v1_ledger_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1388,7 @@ func (x *AdjustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdjustRequest.ProtoReflect.Descriptor instead.
 func (*AdjustRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AdjustRequest) GetIdempotencyKey() string {
@@ -1438,6 +1482,50 @@ func (x *AdjustRequest) GetPlan() string {
 	return ""
 }
 
+type AdjustResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Correction    *Correction            `protobuf:"bytes,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdjustResponse) Reset() {
+	*x = AdjustResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdjustResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdjustResponse) ProtoMessage() {}
+
+func (x *AdjustResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdjustResponse.ProtoReflect.Descriptor instead.
+func (*AdjustResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AdjustResponse) GetCorrection() *Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return nil
+}
+
 type BackfillRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	IdempotencyKey string                 `protobuf:"bytes,1,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
@@ -1450,7 +1538,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[19]
+	mi := &file_quota_v1_ledger_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1550,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[19]
+	mi := &file_quota_v1_ledger_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1563,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BackfillRequest) GetIdempotencyKey() string {
@@ -1499,6 +1587,50 @@ func (x *BackfillRequest) GetRows() []*LedgerRow {
 	return nil
 }
 
+type BackfillResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Correction    *Correction            `protobuf:"bytes,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillResponse) Reset() {
+	*x = BackfillResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillResponse) ProtoMessage() {}
+
+func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
+func (*BackfillResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *BackfillResponse) GetCorrection() *Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return nil
+}
+
 type RevertCorrectionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1509,7 +1641,7 @@ type RevertCorrectionRequest struct {
 
 func (x *RevertCorrectionRequest) Reset() {
 	*x = RevertCorrectionRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	mi := &file_quota_v1_ledger_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1653,7 @@ func (x *RevertCorrectionRequest) String() string {
 func (*RevertCorrectionRequest) ProtoMessage() {}
 
 func (x *RevertCorrectionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[20]
+	mi := &file_quota_v1_ledger_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1666,7 @@ func (x *RevertCorrectionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertCorrectionRequest.ProtoReflect.Descriptor instead.
 func (*RevertCorrectionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevertCorrectionRequest) GetNumber() int64 {
@@ -1549,6 +1681,50 @@ func (x *RevertCorrectionRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+type RevertCorrectionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Correction    *Correction            `protobuf:"bytes,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertCorrectionResponse) Reset() {
+	*x = RevertCorrectionResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertCorrectionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertCorrectionResponse) ProtoMessage() {}
+
+func (x *RevertCorrectionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertCorrectionResponse.ProtoReflect.Descriptor instead.
+func (*RevertCorrectionResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RevertCorrectionResponse) GetCorrection() *Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return nil
 }
 
 type Correction struct {
@@ -1581,7 +1757,7 @@ type Correction struct {
 
 func (x *Correction) Reset() {
 	*x = Correction{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[21]
+	mi := &file_quota_v1_ledger_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1769,7 @@ func (x *Correction) String() string {
 func (*Correction) ProtoMessage() {}
 
 func (x *Correction) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[21]
+	mi := &file_quota_v1_ledger_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1782,7 @@ func (x *Correction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Correction.ProtoReflect.Descriptor instead.
 func (*Correction) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Correction) GetNumber() int64 {
@@ -1725,15 +1901,15 @@ type ListCorrectionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Numbers below this one; 0 from the newest.
-	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListCorrectionsRequest) Reset() {
 	*x = ListCorrectionsRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	mi := &file_quota_v1_ledger_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1921,7 @@ func (x *ListCorrectionsRequest) String() string {
 func (*ListCorrectionsRequest) ProtoMessage() {}
 
 func (x *ListCorrectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[22]
+	mi := &file_quota_v1_ledger_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1934,7 @@ func (x *ListCorrectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCorrectionsRequest.ProtoReflect.Descriptor instead.
 func (*ListCorrectionsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListCorrectionsRequest) GetPageSize() int32 {
@@ -1768,23 +1944,25 @@ func (x *ListCorrectionsRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListCorrectionsRequest) GetBefore() int64 {
+func (x *ListCorrectionsRequest) GetPageToken() string {
 	if x != nil {
-		return x.Before
+		return x.PageToken
 	}
-	return 0
+	return ""
 }
 
 type ListCorrectionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Corrections   []*Correction          `protobuf:"bytes,1,rep,name=corrections,proto3" json:"corrections,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Corrections []*Correction          `protobuf:"bytes,1,rep,name=corrections,proto3" json:"corrections,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListCorrectionsResponse) Reset() {
 	*x = ListCorrectionsResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[23]
+	mi := &file_quota_v1_ledger_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1974,7 @@ func (x *ListCorrectionsResponse) String() string {
 func (*ListCorrectionsResponse) ProtoMessage() {}
 
 func (x *ListCorrectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[23]
+	mi := &file_quota_v1_ledger_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1987,7 @@ func (x *ListCorrectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCorrectionsResponse.ProtoReflect.Descriptor instead.
 func (*ListCorrectionsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListCorrectionsResponse) GetCorrections() []*Correction {
@@ -1817,6 +1995,13 @@ func (x *ListCorrectionsResponse) GetCorrections() []*Correction {
 		return x.Corrections
 	}
 	return nil
+}
+
+func (x *ListCorrectionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type GetCorrectionRequest struct {
@@ -1828,7 +2013,7 @@ type GetCorrectionRequest struct {
 
 func (x *GetCorrectionRequest) Reset() {
 	*x = GetCorrectionRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	mi := &file_quota_v1_ledger_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2025,7 @@ func (x *GetCorrectionRequest) String() string {
 func (*GetCorrectionRequest) ProtoMessage() {}
 
 func (x *GetCorrectionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[24]
+	mi := &file_quota_v1_ledger_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2038,7 @@ func (x *GetCorrectionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCorrectionRequest.ProtoReflect.Descriptor instead.
 func (*GetCorrectionRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetCorrectionRequest) GetNumber() int64 {
@@ -1861,6 +2046,50 @@ func (x *GetCorrectionRequest) GetNumber() int64 {
 		return x.Number
 	}
 	return 0
+}
+
+type GetCorrectionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Correction    *Correction            `protobuf:"bytes,1,opt,name=correction,proto3" json:"correction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCorrectionResponse) Reset() {
+	*x = GetCorrectionResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCorrectionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCorrectionResponse) ProtoMessage() {}
+
+func (x *GetCorrectionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCorrectionResponse.ProtoReflect.Descriptor instead.
+func (*GetCorrectionResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *GetCorrectionResponse) GetCorrection() *Correction {
+	if x != nil {
+		return x.Correction
+	}
+	return nil
 }
 
 type VerifyRequest struct {
@@ -1871,7 +2100,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[25]
+	mi := &file_quota_v1_ledger_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2112,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[25]
+	mi := &file_quota_v1_ledger_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2125,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{30}
 }
 
 // LedgerProgress says how far something long is.
@@ -1912,7 +2141,7 @@ type LedgerProgress struct {
 
 func (x *LedgerProgress) Reset() {
 	*x = LedgerProgress{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[26]
+	mi := &file_quota_v1_ledger_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2153,7 @@ func (x *LedgerProgress) String() string {
 func (*LedgerProgress) ProtoMessage() {}
 
 func (x *LedgerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[26]
+	mi := &file_quota_v1_ledger_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2166,7 @@ func (x *LedgerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerProgress.ProtoReflect.Descriptor instead.
 func (*LedgerProgress) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LedgerProgress) GetStage() string {
@@ -1973,7 +2202,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[27]
+	mi := &file_quota_v1_ledger_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2214,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[27]
+	mi := &file_quota_v1_ledger_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2227,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{27}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VerifyResponse) GetProgress() *LedgerProgress {
@@ -2045,7 +2274,7 @@ type VerifyResult struct {
 
 func (x *VerifyResult) Reset() {
 	*x = VerifyResult{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[28]
+	mi := &file_quota_v1_ledger_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2286,7 @@ func (x *VerifyResult) String() string {
 func (*VerifyResult) ProtoMessage() {}
 
 func (x *VerifyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[28]
+	mi := &file_quota_v1_ledger_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2299,7 @@ func (x *VerifyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResult.ProtoReflect.Descriptor instead.
 func (*VerifyResult) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{28}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VerifyResult) GetFaults() []*LedgerFault {
@@ -2184,7 +2413,7 @@ type LedgerFault struct {
 
 func (x *LedgerFault) Reset() {
 	*x = LedgerFault{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[29]
+	mi := &file_quota_v1_ledger_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2425,7 @@ func (x *LedgerFault) String() string {
 func (*LedgerFault) ProtoMessage() {}
 
 func (x *LedgerFault) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[29]
+	mi := &file_quota_v1_ledger_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2438,7 @@ func (x *LedgerFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerFault.ProtoReflect.Descriptor instead.
 func (*LedgerFault) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{29}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LedgerFault) GetTable() string {
@@ -2241,7 +2470,7 @@ type RebuildRequest struct {
 
 func (x *RebuildRequest) Reset() {
 	*x = RebuildRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[30]
+	mi := &file_quota_v1_ledger_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2482,7 @@ func (x *RebuildRequest) String() string {
 func (*RebuildRequest) ProtoMessage() {}
 
 func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[30]
+	mi := &file_quota_v1_ledger_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2495,7 @@ func (x *RebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildRequest.ProtoReflect.Descriptor instead.
 func (*RebuildRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{30}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{35}
 }
 
 type RebuildResponse struct {
@@ -2282,7 +2511,7 @@ type RebuildResponse struct {
 
 func (x *RebuildResponse) Reset() {
 	*x = RebuildResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[31]
+	mi := &file_quota_v1_ledger_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2523,7 @@ func (x *RebuildResponse) String() string {
 func (*RebuildResponse) ProtoMessage() {}
 
 func (x *RebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[31]
+	mi := &file_quota_v1_ledger_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2536,7 @@ func (x *RebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildResponse.ProtoReflect.Descriptor instead.
 func (*RebuildResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{31}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RebuildResponse) GetProgress() *LedgerProgress {
@@ -2343,7 +2572,7 @@ type DeclareLostRequest struct {
 
 func (x *DeclareLostRequest) Reset() {
 	*x = DeclareLostRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[32]
+	mi := &file_quota_v1_ledger_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2584,7 @@ func (x *DeclareLostRequest) String() string {
 func (*DeclareLostRequest) ProtoMessage() {}
 
 func (x *DeclareLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[32]
+	mi := &file_quota_v1_ledger_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2597,7 @@ func (x *DeclareLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareLostRequest.ProtoReflect.Descriptor instead.
 func (*DeclareLostRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{32}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeclareLostRequest) GetAgent() string {
@@ -2392,8 +2621,8 @@ func (x *DeclareLostRequest) GetReason() string {
 	return ""
 }
 
-// LostEpoch is what the ledger has of an epoch that was declared lost.
-type LostEpoch struct {
+// DeclareLostResponse is what the ledger has of an epoch that was declared lost.
+type DeclareLostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	Epoch int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -2408,21 +2637,21 @@ type LostEpoch struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LostEpoch) Reset() {
-	*x = LostEpoch{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[33]
+func (x *DeclareLostResponse) Reset() {
+	*x = DeclareLostResponse{}
+	mi := &file_quota_v1_ledger_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LostEpoch) String() string {
+func (x *DeclareLostResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LostEpoch) ProtoMessage() {}
+func (*DeclareLostResponse) ProtoMessage() {}
 
-func (x *LostEpoch) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[33]
+func (x *DeclareLostResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_ledger_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,47 +2662,47 @@ func (x *LostEpoch) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LostEpoch.ProtoReflect.Descriptor instead.
-func (*LostEpoch) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{33}
+// Deprecated: Use DeclareLostResponse.ProtoReflect.Descriptor instead.
+func (*DeclareLostResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{38}
 }
 
-func (x *LostEpoch) GetAgent() string {
+func (x *DeclareLostResponse) GetAgent() string {
 	if x != nil {
 		return x.Agent
 	}
 	return ""
 }
 
-func (x *LostEpoch) GetEpoch() int64 {
+func (x *DeclareLostResponse) GetEpoch() int64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *LostEpoch) GetSeq() int64 {
+func (x *DeclareLostResponse) GetSeq() int64 {
 	if x != nil {
 		return x.Seq
 	}
 	return 0
 }
 
-func (x *LostEpoch) GetTotal() int64 {
+func (x *DeclareLostResponse) GetTotal() int64 {
 	if x != nil {
 		return x.Total
 	}
 	return 0
 }
 
-func (x *LostEpoch) GetThroughMs() int64 {
+func (x *DeclareLostResponse) GetThroughMs() int64 {
 	if x != nil {
 		return x.ThroughMs
 	}
 	return 0
 }
 
-func (x *LostEpoch) GetSeenMs() int64 {
+func (x *DeclareLostResponse) GetSeenMs() int64 {
 	if x != nil {
 		return x.SeenMs
 	}
@@ -2490,15 +2719,15 @@ type ReconcileRequest struct {
 	Differing bool `protobuf:"varint,3,opt,name=differing,proto3" json:"differing,omitempty"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The answer's next_page before; empty from the beginning.
-	Page          string `protobuf:"bytes,5,opt,name=page,proto3" json:"page,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReconcileRequest) Reset() {
 	*x = ReconcileRequest{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[34]
+	mi := &file_quota_v1_ledger_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2739,7 @@ func (x *ReconcileRequest) String() string {
 func (*ReconcileRequest) ProtoMessage() {}
 
 func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[34]
+	mi := &file_quota_v1_ledger_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2752,7 @@ func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{34}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReconcileRequest) GetAgent() string {
@@ -2554,9 +2783,9 @@ func (x *ReconcileRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ReconcileRequest) GetPage() string {
+func (x *ReconcileRequest) GetPageToken() string {
 	if x != nil {
-		return x.Page
+		return x.PageToken
 	}
 	return ""
 }
@@ -2565,15 +2794,15 @@ type ReconcileResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of agent, epoch and limit.
 	Limits []*Reconciled `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
-	// Set when there may be more.
-	NextPage      string `protobuf:"bytes,2,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReconcileResponse) Reset() {
 	*x = ReconcileResponse{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[35]
+	mi := &file_quota_v1_ledger_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2814,7 @@ func (x *ReconcileResponse) String() string {
 func (*ReconcileResponse) ProtoMessage() {}
 
 func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[35]
+	mi := &file_quota_v1_ledger_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2827,7 @@ func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{35}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReconcileResponse) GetLimits() []*Reconciled {
@@ -2608,9 +2837,9 @@ func (x *ReconcileResponse) GetLimits() []*Reconciled {
 	return nil
 }
 
-func (x *ReconcileResponse) GetNextPage() string {
+func (x *ReconcileResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextPage
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -2639,7 +2868,7 @@ type Reconciled struct {
 
 func (x *Reconciled) Reset() {
 	*x = Reconciled{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[36]
+	mi := &file_quota_v1_ledger_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2880,7 @@ func (x *Reconciled) String() string {
 func (*Reconciled) ProtoMessage() {}
 
 func (x *Reconciled) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[36]
+	mi := &file_quota_v1_ledger_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2893,7 @@ func (x *Reconciled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reconciled.ProtoReflect.Descriptor instead.
 func (*Reconciled) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{36}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Reconciled) GetAgent() string {
@@ -2742,7 +2971,7 @@ type RecordedLeases struct {
 
 func (x *RecordedLeases) Reset() {
 	*x = RecordedLeases{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[37]
+	mi := &file_quota_v1_ledger_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2983,7 @@ func (x *RecordedLeases) String() string {
 func (*RecordedLeases) ProtoMessage() {}
 
 func (x *RecordedLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[37]
+	mi := &file_quota_v1_ledger_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2996,7 @@ func (x *RecordedLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordedLeases.ProtoReflect.Descriptor instead.
 func (*RecordedLeases) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{37}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RecordedLeases) GetGranted() int64 {
@@ -2814,7 +3043,7 @@ type LeaseDifference struct {
 
 func (x *LeaseDifference) Reset() {
 	*x = LeaseDifference{}
-	mi := &file_quota_v1_ledger_proto_msgTypes[38]
+	mi := &file_quota_v1_ledger_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3055,7 @@ func (x *LeaseDifference) String() string {
 func (*LeaseDifference) ProtoMessage() {}
 
 func (x *LeaseDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_ledger_proto_msgTypes[38]
+	mi := &file_quota_v1_ledger_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3068,7 @@ func (x *LeaseDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseDifference.ProtoReflect.Descriptor instead.
 func (*LeaseDifference) Descriptor() ([]byte, []int) {
-	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{38}
+	return file_quota_v1_ledger_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LeaseDifference) GetName() string {
@@ -2911,18 +3140,20 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"correction\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x13\n" +
-	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"r\n" +
+	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"{\n" +
 	"\x15ListQuarantineRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x03R\x05after\x12\x14\n" +
-	"\x05agent\x18\x03 \x01(\tR\x05agent\x12\x10\n" +
-	"\x03all\x18\x04 \x01(\bR\x03all\"b\n" +
-	"\x16ListQuarantineResponse\x12)\n" +
-	"\x04rows\x18\x01 \x03(\v2\x15.quota.v1.QuarantinedR\x04rows\x12\x1d\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\x03R\tnextAfter\"'\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05agent\x18\x03 \x01(\tR\x05agent\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\"k\n" +
+	"\x16ListQuarantineResponse\x12)\n" +
+	"\x04rows\x18\x01 \x03(\v2\x15.quota.v1.QuarantinedR\x04rows\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
 	"\x15GetQuarantinedRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x03R\x02id\"C\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\"A\n" +
+	"\x16GetQuarantinedResponse\x12'\n" +
+	"\x03row\x18\x01 \x01(\v2\x15.quota.v1.QuarantinedR\x03row\"C\n" +
 	"\x17RetryQuarantinedRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x86\x01\n" +
@@ -3002,14 +3233,26 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"attributes\x12\x13\n" +
 	"\x05at_ms\x18\v \x01(\x03R\x04atMs\x12%\n" +
 	"\x0epolicy_version\x18\f \x01(\x03R\rpolicyVersion\x12\x12\n" +
-	"\x04plan\x18\r \x01(\tR\x04plan\"{\n" +
+	"\x04plan\x18\r \x01(\tR\x04plan\"F\n" +
+	"\x0eAdjustResponse\x124\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\v2\x14.quota.v1.CorrectionR\n" +
+	"correction\"{\n" +
 	"\x0fBackfillRequest\x12'\n" +
 	"\x0fidempotency_key\x18\x01 \x01(\tR\x0eidempotencyKey\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12'\n" +
-	"\x04rows\x18\x03 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"I\n" +
+	"\x04rows\x18\x03 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"H\n" +
+	"\x10BackfillResponse\x124\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\v2\x14.quota.v1.CorrectionR\n" +
+	"correction\"I\n" +
 	"\x17RevertCorrectionRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xc7\x03\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"P\n" +
+	"\x18RevertCorrectionResponse\x124\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\v2\x14.quota.v1.CorrectionR\n" +
+	"correction\"\xc7\x03\n" +
 	"\n" +
 	"Correction\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12'\n" +
@@ -3029,14 +3272,20 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\badmitted\x18\r \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\x0e \x01(\x03R\aoverage\x12\x16\n" +
 	"\x06denied\x18\x0f \x01(\x03R\x06denied\x12'\n" +
-	"\x04rows\x18\x10 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"M\n" +
+	"\x04rows\x18\x10 \x03(\v2\x13.quota.v1.LedgerRowR\x04rows\"T\n" +
 	"\x16ListCorrectionsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x03R\x06before\"Q\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"y\n" +
 	"\x17ListCorrectionsResponse\x126\n" +
-	"\vcorrections\x18\x01 \x03(\v2\x14.quota.v1.CorrectionR\vcorrections\".\n" +
+	"\vcorrections\x18\x01 \x03(\v2\x14.quota.v1.CorrectionR\vcorrections\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\".\n" +
 	"\x14GetCorrectionRequest\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x03R\x06number\"\x0f\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\"M\n" +
+	"\x15GetCorrectionResponse\x124\n" +
+	"\n" +
+	"correction\x18\x01 \x01(\v2\x14.quota.v1.CorrectionR\n" +
+	"correction\"\x0f\n" +
 	"\rVerifyRequest\"P\n" +
 	"\x0eLedgerProgress\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x12\n" +
@@ -3074,24 +3323,25 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x12DeclareLostRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x97\x01\n" +
-	"\tLostEpoch\x12\x14\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa1\x01\n" +
+	"\x13DeclareLostResponse\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\x03R\x05total\x12\x1d\n" +
 	"\n" +
 	"through_ms\x18\x05 \x01(\x03R\tthroughMs\x12\x17\n" +
-	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs\"\x8d\x01\n" +
+	"\aseen_ms\x18\x06 \x01(\x03R\x06seenMs\"\x98\x01\n" +
 	"\x10ReconcileRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x1c\n" +
 	"\tdiffering\x18\x03 \x01(\bR\tdiffering\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x12\n" +
-	"\x04page\x18\x05 \x01(\tR\x04page\"^\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"i\n" +
 	"\x11ReconcileResponse\x12,\n" +
-	"\x06limits\x18\x01 \x03(\v2\x14.quota.v1.ReconciledR\x06limits\x12\x1b\n" +
-	"\tnext_page\x18\x02 \x01(\tR\bnextPage\"\xb7\x02\n" +
+	"\x06limits\x18\x01 \x03(\v2\x14.quota.v1.ReconciledR\x06limits\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb7\x02\n" +
 	"\n" +
 	"Reconciled\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
@@ -3112,23 +3362,23 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
 	"\x05units\x18\x03 \x01(\x03R\x05units\x12\x14\n" +
-	"\x05fault\x18\x04 \x01(\bR\x05fault2\xea\b\n" +
+	"\x05fault\x18\x04 \x01(\bR\x05fault2\xa2\t\n" +
 	"\rLedgerService\x12=\n" +
 	"\x06Verify\x12\x17.quota.v1.VerifyRequest\x1a\x18.quota.v1.VerifyResponse0\x01\x12@\n" +
 	"\aRebuild\x12\x18.quota.v1.RebuildRequest\x1a\x19.quota.v1.RebuildResponse0\x01\x12S\n" +
-	"\x0eListQuarantine\x12\x1f.quota.v1.ListQuarantineRequest\x1a .quota.v1.ListQuarantineResponse\x12H\n" +
-	"\x0eGetQuarantined\x12\x1f.quota.v1.GetQuarantinedRequest\x1a\x15.quota.v1.Quarantined\x12Y\n" +
+	"\x0eListQuarantine\x12\x1f.quota.v1.ListQuarantineRequest\x1a .quota.v1.ListQuarantineResponse\x12S\n" +
+	"\x0eGetQuarantined\x12\x1f.quota.v1.GetQuarantinedRequest\x1a .quota.v1.GetQuarantinedResponse\x12Y\n" +
 	"\x10RetryQuarantined\x12!.quota.v1.RetryQuarantinedRequest\x1a\".quota.v1.RetryQuarantinedResponse\x12_\n" +
 	"\x12DiscardQuarantined\x12#.quota.v1.DiscardQuarantinedRequest\x1a$.quota.v1.DiscardQuarantinedResponse\x12J\n" +
 	"\vTraceReport\x12\x1c.quota.v1.TraceReportRequest\x1a\x1d.quota.v1.TraceReportResponse\x12G\n" +
 	"\n" +
-	"TraceEntry\x12\x1b.quota.v1.TraceEntryRequest\x1a\x1c.quota.v1.TraceEntryResponse\x127\n" +
-	"\x06Adjust\x12\x17.quota.v1.AdjustRequest\x1a\x14.quota.v1.Correction\x12;\n" +
-	"\bBackfill\x12\x19.quota.v1.BackfillRequest\x1a\x14.quota.v1.Correction\x12K\n" +
-	"\x10RevertCorrection\x12!.quota.v1.RevertCorrectionRequest\x1a\x14.quota.v1.Correction\x12V\n" +
-	"\x0fListCorrections\x12 .quota.v1.ListCorrectionsRequest\x1a!.quota.v1.ListCorrectionsResponse\x12E\n" +
-	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x14.quota.v1.Correction\x12@\n" +
-	"\vDeclareLost\x12\x1c.quota.v1.DeclareLostRequest\x1a\x13.quota.v1.LostEpoch\x12D\n" +
+	"TraceEntry\x12\x1b.quota.v1.TraceEntryRequest\x1a\x1c.quota.v1.TraceEntryResponse\x12;\n" +
+	"\x06Adjust\x12\x17.quota.v1.AdjustRequest\x1a\x18.quota.v1.AdjustResponse\x12A\n" +
+	"\bBackfill\x12\x19.quota.v1.BackfillRequest\x1a\x1a.quota.v1.BackfillResponse\x12Y\n" +
+	"\x10RevertCorrection\x12!.quota.v1.RevertCorrectionRequest\x1a\".quota.v1.RevertCorrectionResponse\x12V\n" +
+	"\x0fListCorrections\x12 .quota.v1.ListCorrectionsRequest\x1a!.quota.v1.ListCorrectionsResponse\x12P\n" +
+	"\rGetCorrection\x12\x1e.quota.v1.GetCorrectionRequest\x1a\x1f.quota.v1.GetCorrectionResponse\x12J\n" +
+	"\vDeclareLost\x12\x1c.quota.v1.DeclareLostRequest\x1a\x1d.quota.v1.DeclareLostResponse\x12D\n" +
 	"\tReconcile\x12\x1a.quota.v1.ReconcileRequest\x1a\x1b.quota.v1.ReconcileResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
@@ -3143,7 +3393,7 @@ func file_quota_v1_ledger_proto_rawDescGZIP() []byte {
 	return file_quota_v1_ledger_proto_rawDescData
 }
 
-var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_quota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_quota_v1_ledger_proto_goTypes = []any{
 	(*LedgerRow)(nil),                  // 0: quota.v1.LedgerRow
 	(*Quarantined)(nil),                // 1: quota.v1.Quarantined
@@ -3151,99 +3401,109 @@ var file_quota_v1_ledger_proto_goTypes = []any{
 	(*ListQuarantineRequest)(nil),      // 3: quota.v1.ListQuarantineRequest
 	(*ListQuarantineResponse)(nil),     // 4: quota.v1.ListQuarantineResponse
 	(*GetQuarantinedRequest)(nil),      // 5: quota.v1.GetQuarantinedRequest
-	(*RetryQuarantinedRequest)(nil),    // 6: quota.v1.RetryQuarantinedRequest
-	(*RetryQuarantinedResponse)(nil),   // 7: quota.v1.RetryQuarantinedResponse
-	(*RefusedRow)(nil),                 // 8: quota.v1.RefusedRow
-	(*DiscardQuarantinedRequest)(nil),  // 9: quota.v1.DiscardQuarantinedRequest
-	(*DiscardQuarantinedResponse)(nil), // 10: quota.v1.DiscardQuarantinedResponse
-	(*BlockInfo)(nil),                  // 11: quota.v1.BlockInfo
-	(*TraceReportRequest)(nil),         // 12: quota.v1.TraceReportRequest
-	(*TraceReportResponse)(nil),        // 13: quota.v1.TraceReportResponse
-	(*TracedRow)(nil),                  // 14: quota.v1.TracedRow
-	(*TraceEntryRequest)(nil),          // 15: quota.v1.TraceEntryRequest
-	(*TraceEntryResponse)(nil),         // 16: quota.v1.TraceEntryResponse
-	(*ReportShare)(nil),                // 17: quota.v1.ReportShare
-	(*AdjustRequest)(nil),              // 18: quota.v1.AdjustRequest
-	(*BackfillRequest)(nil),            // 19: quota.v1.BackfillRequest
-	(*RevertCorrectionRequest)(nil),    // 20: quota.v1.RevertCorrectionRequest
-	(*Correction)(nil),                 // 21: quota.v1.Correction
-	(*ListCorrectionsRequest)(nil),     // 22: quota.v1.ListCorrectionsRequest
-	(*ListCorrectionsResponse)(nil),    // 23: quota.v1.ListCorrectionsResponse
-	(*GetCorrectionRequest)(nil),       // 24: quota.v1.GetCorrectionRequest
-	(*VerifyRequest)(nil),              // 25: quota.v1.VerifyRequest
-	(*LedgerProgress)(nil),             // 26: quota.v1.LedgerProgress
-	(*VerifyResponse)(nil),             // 27: quota.v1.VerifyResponse
-	(*VerifyResult)(nil),               // 28: quota.v1.VerifyResult
-	(*LedgerFault)(nil),                // 29: quota.v1.LedgerFault
-	(*RebuildRequest)(nil),             // 30: quota.v1.RebuildRequest
-	(*RebuildResponse)(nil),            // 31: quota.v1.RebuildResponse
-	(*DeclareLostRequest)(nil),         // 32: quota.v1.DeclareLostRequest
-	(*LostEpoch)(nil),                  // 33: quota.v1.LostEpoch
-	(*ReconcileRequest)(nil),           // 34: quota.v1.ReconcileRequest
-	(*ReconcileResponse)(nil),          // 35: quota.v1.ReconcileResponse
-	(*Reconciled)(nil),                 // 36: quota.v1.Reconciled
-	(*RecordedLeases)(nil),             // 37: quota.v1.RecordedLeases
-	(*LeaseDifference)(nil),            // 38: quota.v1.LeaseDifference
-	(*LeaseAccount)(nil),               // 39: quota.v1.LeaseAccount
+	(*GetQuarantinedResponse)(nil),     // 6: quota.v1.GetQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),    // 7: quota.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil),   // 8: quota.v1.RetryQuarantinedResponse
+	(*RefusedRow)(nil),                 // 9: quota.v1.RefusedRow
+	(*DiscardQuarantinedRequest)(nil),  // 10: quota.v1.DiscardQuarantinedRequest
+	(*DiscardQuarantinedResponse)(nil), // 11: quota.v1.DiscardQuarantinedResponse
+	(*BlockInfo)(nil),                  // 12: quota.v1.BlockInfo
+	(*TraceReportRequest)(nil),         // 13: quota.v1.TraceReportRequest
+	(*TraceReportResponse)(nil),        // 14: quota.v1.TraceReportResponse
+	(*TracedRow)(nil),                  // 15: quota.v1.TracedRow
+	(*TraceEntryRequest)(nil),          // 16: quota.v1.TraceEntryRequest
+	(*TraceEntryResponse)(nil),         // 17: quota.v1.TraceEntryResponse
+	(*ReportShare)(nil),                // 18: quota.v1.ReportShare
+	(*AdjustRequest)(nil),              // 19: quota.v1.AdjustRequest
+	(*AdjustResponse)(nil),             // 20: quota.v1.AdjustResponse
+	(*BackfillRequest)(nil),            // 21: quota.v1.BackfillRequest
+	(*BackfillResponse)(nil),           // 22: quota.v1.BackfillResponse
+	(*RevertCorrectionRequest)(nil),    // 23: quota.v1.RevertCorrectionRequest
+	(*RevertCorrectionResponse)(nil),   // 24: quota.v1.RevertCorrectionResponse
+	(*Correction)(nil),                 // 25: quota.v1.Correction
+	(*ListCorrectionsRequest)(nil),     // 26: quota.v1.ListCorrectionsRequest
+	(*ListCorrectionsResponse)(nil),    // 27: quota.v1.ListCorrectionsResponse
+	(*GetCorrectionRequest)(nil),       // 28: quota.v1.GetCorrectionRequest
+	(*GetCorrectionResponse)(nil),      // 29: quota.v1.GetCorrectionResponse
+	(*VerifyRequest)(nil),              // 30: quota.v1.VerifyRequest
+	(*LedgerProgress)(nil),             // 31: quota.v1.LedgerProgress
+	(*VerifyResponse)(nil),             // 32: quota.v1.VerifyResponse
+	(*VerifyResult)(nil),               // 33: quota.v1.VerifyResult
+	(*LedgerFault)(nil),                // 34: quota.v1.LedgerFault
+	(*RebuildRequest)(nil),             // 35: quota.v1.RebuildRequest
+	(*RebuildResponse)(nil),            // 36: quota.v1.RebuildResponse
+	(*DeclareLostRequest)(nil),         // 37: quota.v1.DeclareLostRequest
+	(*DeclareLostResponse)(nil),        // 38: quota.v1.DeclareLostResponse
+	(*ReconcileRequest)(nil),           // 39: quota.v1.ReconcileRequest
+	(*ReconcileResponse)(nil),          // 40: quota.v1.ReconcileResponse
+	(*Reconciled)(nil),                 // 41: quota.v1.Reconciled
+	(*RecordedLeases)(nil),             // 42: quota.v1.RecordedLeases
+	(*LeaseDifference)(nil),            // 43: quota.v1.LeaseDifference
+	(*LeaseAccount)(nil),               // 44: quota.v1.LeaseAccount
 }
 var file_quota_v1_ledger_proto_depIdxs = []int32{
 	0,  // 0: quota.v1.Quarantined.row:type_name -> quota.v1.LedgerRow
 	2,  // 1: quota.v1.Quarantined.resolution:type_name -> quota.v1.Resolution
 	1,  // 2: quota.v1.ListQuarantineResponse.rows:type_name -> quota.v1.Quarantined
-	8,  // 3: quota.v1.RetryQuarantinedResponse.refused:type_name -> quota.v1.RefusedRow
-	11, // 4: quota.v1.TraceReportResponse.block:type_name -> quota.v1.BlockInfo
-	14, // 5: quota.v1.TraceReportResponse.rows:type_name -> quota.v1.TracedRow
-	0,  // 6: quota.v1.TracedRow.row:type_name -> quota.v1.LedgerRow
-	0,  // 7: quota.v1.TraceEntryResponse.row:type_name -> quota.v1.LedgerRow
-	11, // 8: quota.v1.TraceEntryResponse.block:type_name -> quota.v1.BlockInfo
-	17, // 9: quota.v1.TraceEntryResponse.reports:type_name -> quota.v1.ReportShare
-	21, // 10: quota.v1.TraceEntryResponse.correction:type_name -> quota.v1.Correction
-	0,  // 11: quota.v1.BackfillRequest.rows:type_name -> quota.v1.LedgerRow
-	0,  // 12: quota.v1.Correction.rows:type_name -> quota.v1.LedgerRow
-	21, // 13: quota.v1.ListCorrectionsResponse.corrections:type_name -> quota.v1.Correction
-	26, // 14: quota.v1.VerifyResponse.progress:type_name -> quota.v1.LedgerProgress
-	28, // 15: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
-	29, // 16: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
-	26, // 17: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
-	36, // 18: quota.v1.ReconcileResponse.limits:type_name -> quota.v1.Reconciled
-	37, // 19: quota.v1.Reconciled.recorded:type_name -> quota.v1.RecordedLeases
-	39, // 20: quota.v1.Reconciled.said:type_name -> quota.v1.LeaseAccount
-	38, // 21: quota.v1.Reconciled.differences:type_name -> quota.v1.LeaseDifference
-	25, // 22: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
-	30, // 23: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
-	3,  // 24: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
-	5,  // 25: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
-	6,  // 26: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
-	9,  // 27: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
-	12, // 28: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
-	15, // 29: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
-	18, // 30: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
-	19, // 31: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
-	20, // 32: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
-	22, // 33: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
-	24, // 34: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
-	32, // 35: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
-	34, // 36: quota.v1.LedgerService.Reconcile:input_type -> quota.v1.ReconcileRequest
-	27, // 37: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
-	31, // 38: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
-	4,  // 39: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
-	1,  // 40: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.Quarantined
-	7,  // 41: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
-	10, // 42: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
-	13, // 43: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
-	16, // 44: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
-	21, // 45: quota.v1.LedgerService.Adjust:output_type -> quota.v1.Correction
-	21, // 46: quota.v1.LedgerService.Backfill:output_type -> quota.v1.Correction
-	21, // 47: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.Correction
-	23, // 48: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
-	21, // 49: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.Correction
-	33, // 50: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.LostEpoch
-	35, // 51: quota.v1.LedgerService.Reconcile:output_type -> quota.v1.ReconcileResponse
-	37, // [37:52] is the sub-list for method output_type
-	22, // [22:37] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	1,  // 3: quota.v1.GetQuarantinedResponse.row:type_name -> quota.v1.Quarantined
+	9,  // 4: quota.v1.RetryQuarantinedResponse.refused:type_name -> quota.v1.RefusedRow
+	12, // 5: quota.v1.TraceReportResponse.block:type_name -> quota.v1.BlockInfo
+	15, // 6: quota.v1.TraceReportResponse.rows:type_name -> quota.v1.TracedRow
+	0,  // 7: quota.v1.TracedRow.row:type_name -> quota.v1.LedgerRow
+	0,  // 8: quota.v1.TraceEntryResponse.row:type_name -> quota.v1.LedgerRow
+	12, // 9: quota.v1.TraceEntryResponse.block:type_name -> quota.v1.BlockInfo
+	18, // 10: quota.v1.TraceEntryResponse.reports:type_name -> quota.v1.ReportShare
+	25, // 11: quota.v1.TraceEntryResponse.correction:type_name -> quota.v1.Correction
+	25, // 12: quota.v1.AdjustResponse.correction:type_name -> quota.v1.Correction
+	0,  // 13: quota.v1.BackfillRequest.rows:type_name -> quota.v1.LedgerRow
+	25, // 14: quota.v1.BackfillResponse.correction:type_name -> quota.v1.Correction
+	25, // 15: quota.v1.RevertCorrectionResponse.correction:type_name -> quota.v1.Correction
+	0,  // 16: quota.v1.Correction.rows:type_name -> quota.v1.LedgerRow
+	25, // 17: quota.v1.ListCorrectionsResponse.corrections:type_name -> quota.v1.Correction
+	25, // 18: quota.v1.GetCorrectionResponse.correction:type_name -> quota.v1.Correction
+	31, // 19: quota.v1.VerifyResponse.progress:type_name -> quota.v1.LedgerProgress
+	33, // 20: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
+	34, // 21: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
+	31, // 22: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
+	41, // 23: quota.v1.ReconcileResponse.limits:type_name -> quota.v1.Reconciled
+	42, // 24: quota.v1.Reconciled.recorded:type_name -> quota.v1.RecordedLeases
+	44, // 25: quota.v1.Reconciled.said:type_name -> quota.v1.LeaseAccount
+	43, // 26: quota.v1.Reconciled.differences:type_name -> quota.v1.LeaseDifference
+	30, // 27: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
+	35, // 28: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
+	3,  // 29: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
+	5,  // 30: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
+	7,  // 31: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
+	10, // 32: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
+	13, // 33: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
+	16, // 34: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
+	19, // 35: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
+	21, // 36: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
+	23, // 37: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
+	26, // 38: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
+	28, // 39: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
+	37, // 40: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
+	39, // 41: quota.v1.LedgerService.Reconcile:input_type -> quota.v1.ReconcileRequest
+	32, // 42: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
+	36, // 43: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
+	4,  // 44: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
+	6,  // 45: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.GetQuarantinedResponse
+	8,  // 46: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
+	11, // 47: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
+	14, // 48: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
+	17, // 49: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
+	20, // 50: quota.v1.LedgerService.Adjust:output_type -> quota.v1.AdjustResponse
+	22, // 51: quota.v1.LedgerService.Backfill:output_type -> quota.v1.BackfillResponse
+	24, // 52: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.RevertCorrectionResponse
+	27, // 53: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
+	29, // 54: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.GetCorrectionResponse
+	38, // 55: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.DeclareLostResponse
+	40, // 56: quota.v1.LedgerService.Reconcile:output_type -> quota.v1.ReconcileResponse
+	42, // [42:57] is the sub-list for method output_type
+	27, // [27:42] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_ledger_proto_init() }
@@ -3252,14 +3512,14 @@ func file_quota_v1_ledger_proto_init() {
 		return
 	}
 	file_quota_v1_lease_proto_init()
-	file_quota_v1_ledger_proto_msgTypes[14].OneofWrappers = []any{}
+	file_quota_v1_ledger_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_ledger_proto_rawDesc), len(file_quota_v1_ledger_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

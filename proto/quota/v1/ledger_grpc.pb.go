@@ -54,7 +54,7 @@ type LedgerServiceClient interface {
 	// the role viewer, as all that only reads.
 	ListQuarantine(ctx context.Context, in *ListQuarantineRequest, opts ...grpc.CallOption) (*ListQuarantineResponse, error)
 	// GetQuarantined is one of them; NOT_FOUND without it.
-	GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*Quarantined, error)
+	GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*GetQuarantinedResponse, error)
 	// RetryQuarantined judges rows again, and releases those that may become entries
 	// now, once, by one correction. ALREADY_EXISTS where one is resolved already. Needs
 	// the role operator.
@@ -68,18 +68,18 @@ type LedgerServiceClient interface {
 	// Adjust adds units to a tenant's usage, or takes them away. The same key with the
 	// same content returns what is there; with other content it is ALREADY_EXISTS. Needs
 	// the role admin.
-	Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*Correction, error)
+	Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*AdjustResponse, error)
 	// Backfill adds usage that no agent reported, all of it or nothing. Needs the role
 	// backfill, which no other role includes.
-	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*Correction, error)
+	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
 	// RevertCorrection takes a correction back, once. Needs the role admin.
-	RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
+	RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*RevertCorrectionResponse, error)
 	ListCorrections(ctx context.Context, in *ListCorrectionsRequest, opts ...grpc.CallOption) (*ListCorrectionsResponse, error)
-	GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*Correction, error)
+	GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*GetCorrectionResponse, error)
 	// DeclareLost says that an open epoch will report no more: it holds back completeness
 	// no longer, and comes back with its next report, if there is one after all. Needs
 	// the role operator.
-	DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*LostEpoch, error)
+	DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*DeclareLostResponse, error)
 	// Reconcile compares what servers granted with what agents say became of it, and
 	// that with what is settled, by agent, epoch and limit. Needs the role viewer.
 	Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error)
@@ -141,9 +141,9 @@ func (c *ledgerServiceClient) ListQuarantine(ctx context.Context, in *ListQuaran
 	return out, nil
 }
 
-func (c *ledgerServiceClient) GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*Quarantined, error) {
+func (c *ledgerServiceClient) GetQuarantined(ctx context.Context, in *GetQuarantinedRequest, opts ...grpc.CallOption) (*GetQuarantinedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Quarantined)
+	out := new(GetQuarantinedResponse)
 	err := c.cc.Invoke(ctx, LedgerService_GetQuarantined_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -191,9 +191,9 @@ func (c *ledgerServiceClient) TraceEntry(ctx context.Context, in *TraceEntryRequ
 	return out, nil
 }
 
-func (c *ledgerServiceClient) Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*Correction, error) {
+func (c *ledgerServiceClient) Adjust(ctx context.Context, in *AdjustRequest, opts ...grpc.CallOption) (*AdjustResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Correction)
+	out := new(AdjustResponse)
 	err := c.cc.Invoke(ctx, LedgerService_Adjust_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -201,9 +201,9 @@ func (c *ledgerServiceClient) Adjust(ctx context.Context, in *AdjustRequest, opt
 	return out, nil
 }
 
-func (c *ledgerServiceClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*Correction, error) {
+func (c *ledgerServiceClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Correction)
+	out := new(BackfillResponse)
 	err := c.cc.Invoke(ctx, LedgerService_Backfill_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -211,9 +211,9 @@ func (c *ledgerServiceClient) Backfill(ctx context.Context, in *BackfillRequest,
 	return out, nil
 }
 
-func (c *ledgerServiceClient) RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*Correction, error) {
+func (c *ledgerServiceClient) RevertCorrection(ctx context.Context, in *RevertCorrectionRequest, opts ...grpc.CallOption) (*RevertCorrectionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Correction)
+	out := new(RevertCorrectionResponse)
 	err := c.cc.Invoke(ctx, LedgerService_RevertCorrection_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -231,9 +231,9 @@ func (c *ledgerServiceClient) ListCorrections(ctx context.Context, in *ListCorre
 	return out, nil
 }
 
-func (c *ledgerServiceClient) GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*Correction, error) {
+func (c *ledgerServiceClient) GetCorrection(ctx context.Context, in *GetCorrectionRequest, opts ...grpc.CallOption) (*GetCorrectionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Correction)
+	out := new(GetCorrectionResponse)
 	err := c.cc.Invoke(ctx, LedgerService_GetCorrection_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -241,9 +241,9 @@ func (c *ledgerServiceClient) GetCorrection(ctx context.Context, in *GetCorrecti
 	return out, nil
 }
 
-func (c *ledgerServiceClient) DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*LostEpoch, error) {
+func (c *ledgerServiceClient) DeclareLost(ctx context.Context, in *DeclareLostRequest, opts ...grpc.CallOption) (*DeclareLostResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(LostEpoch)
+	out := new(DeclareLostResponse)
 	err := c.cc.Invoke(ctx, LedgerService_DeclareLost_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ type LedgerServiceServer interface {
 	// the role viewer, as all that only reads.
 	ListQuarantine(context.Context, *ListQuarantineRequest) (*ListQuarantineResponse, error)
 	// GetQuarantined is one of them; NOT_FOUND without it.
-	GetQuarantined(context.Context, *GetQuarantinedRequest) (*Quarantined, error)
+	GetQuarantined(context.Context, *GetQuarantinedRequest) (*GetQuarantinedResponse, error)
 	// RetryQuarantined judges rows again, and releases those that may become entries
 	// now, once, by one correction. ALREADY_EXISTS where one is resolved already. Needs
 	// the role operator.
@@ -291,18 +291,18 @@ type LedgerServiceServer interface {
 	// Adjust adds units to a tenant's usage, or takes them away. The same key with the
 	// same content returns what is there; with other content it is ALREADY_EXISTS. Needs
 	// the role admin.
-	Adjust(context.Context, *AdjustRequest) (*Correction, error)
+	Adjust(context.Context, *AdjustRequest) (*AdjustResponse, error)
 	// Backfill adds usage that no agent reported, all of it or nothing. Needs the role
 	// backfill, which no other role includes.
-	Backfill(context.Context, *BackfillRequest) (*Correction, error)
+	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
 	// RevertCorrection takes a correction back, once. Needs the role admin.
-	RevertCorrection(context.Context, *RevertCorrectionRequest) (*Correction, error)
+	RevertCorrection(context.Context, *RevertCorrectionRequest) (*RevertCorrectionResponse, error)
 	ListCorrections(context.Context, *ListCorrectionsRequest) (*ListCorrectionsResponse, error)
-	GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error)
+	GetCorrection(context.Context, *GetCorrectionRequest) (*GetCorrectionResponse, error)
 	// DeclareLost says that an open epoch will report no more: it holds back completeness
 	// no longer, and comes back with its next report, if there is one after all. Needs
 	// the role operator.
-	DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error)
+	DeclareLost(context.Context, *DeclareLostRequest) (*DeclareLostResponse, error)
 	// Reconcile compares what servers granted with what agents say became of it, and
 	// that with what is settled, by agent, epoch and limit. Needs the role viewer.
 	Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error)
@@ -325,7 +325,7 @@ func (UnimplementedLedgerServiceServer) Rebuild(*RebuildRequest, grpc.ServerStre
 func (UnimplementedLedgerServiceServer) ListQuarantine(context.Context, *ListQuarantineRequest) (*ListQuarantineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListQuarantine not implemented")
 }
-func (UnimplementedLedgerServiceServer) GetQuarantined(context.Context, *GetQuarantinedRequest) (*Quarantined, error) {
+func (UnimplementedLedgerServiceServer) GetQuarantined(context.Context, *GetQuarantinedRequest) (*GetQuarantinedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetQuarantined not implemented")
 }
 func (UnimplementedLedgerServiceServer) RetryQuarantined(context.Context, *RetryQuarantinedRequest) (*RetryQuarantinedResponse, error) {
@@ -340,22 +340,22 @@ func (UnimplementedLedgerServiceServer) TraceReport(context.Context, *TraceRepor
 func (UnimplementedLedgerServiceServer) TraceEntry(context.Context, *TraceEntryRequest) (*TraceEntryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TraceEntry not implemented")
 }
-func (UnimplementedLedgerServiceServer) Adjust(context.Context, *AdjustRequest) (*Correction, error) {
+func (UnimplementedLedgerServiceServer) Adjust(context.Context, *AdjustRequest) (*AdjustResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Adjust not implemented")
 }
-func (UnimplementedLedgerServiceServer) Backfill(context.Context, *BackfillRequest) (*Correction, error) {
+func (UnimplementedLedgerServiceServer) Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Backfill not implemented")
 }
-func (UnimplementedLedgerServiceServer) RevertCorrection(context.Context, *RevertCorrectionRequest) (*Correction, error) {
+func (UnimplementedLedgerServiceServer) RevertCorrection(context.Context, *RevertCorrectionRequest) (*RevertCorrectionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevertCorrection not implemented")
 }
 func (UnimplementedLedgerServiceServer) ListCorrections(context.Context, *ListCorrectionsRequest) (*ListCorrectionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCorrections not implemented")
 }
-func (UnimplementedLedgerServiceServer) GetCorrection(context.Context, *GetCorrectionRequest) (*Correction, error) {
+func (UnimplementedLedgerServiceServer) GetCorrection(context.Context, *GetCorrectionRequest) (*GetCorrectionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCorrection not implemented")
 }
-func (UnimplementedLedgerServiceServer) DeclareLost(context.Context, *DeclareLostRequest) (*LostEpoch, error) {
+func (UnimplementedLedgerServiceServer) DeclareLost(context.Context, *DeclareLostRequest) (*DeclareLostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeclareLost not implemented")
 }
 func (UnimplementedLedgerServiceServer) Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error) {

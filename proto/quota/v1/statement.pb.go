@@ -85,6 +85,50 @@ func (x *CloseStatementRequest) GetForceReason() string {
 	return ""
 }
 
+type CloseStatementResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statement     *Statement             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseStatementResponse) Reset() {
+	*x = CloseStatementResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseStatementResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseStatementResponse) ProtoMessage() {}
+
+func (x *CloseStatementResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseStatementResponse.ProtoReflect.Descriptor instead.
+func (*CloseStatementResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CloseStatementResponse) GetStatement() *Statement {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
+}
+
 type GiveCreditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller's, so that a call can be repeated: 1 to 64 bytes of [A-Za-z0-9._-].
@@ -105,7 +149,7 @@ type GiveCreditRequest struct {
 
 func (x *GiveCreditRequest) Reset() {
 	*x = GiveCreditRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -117,7 +161,7 @@ func (x *GiveCreditRequest) String() string {
 func (*GiveCreditRequest) ProtoMessage() {}
 
 func (x *GiveCreditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[1]
+	mi := &file_quota_v1_statement_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -130,7 +174,7 @@ func (x *GiveCreditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveCreditRequest.ProtoReflect.Descriptor instead.
 func (*GiveCreditRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{1}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GiveCreditRequest) GetId() string {
@@ -182,6 +226,50 @@ func (x *GiveCreditRequest) GetNote() string {
 	return ""
 }
 
+type GiveCreditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credit        *Credit                `protobuf:"bytes,1,opt,name=credit,proto3" json:"credit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GiveCreditResponse) Reset() {
+	*x = GiveCreditResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GiveCreditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GiveCreditResponse) ProtoMessage() {}
+
+func (x *GiveCreditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GiveCreditResponse.ProtoReflect.Descriptor instead.
+func (*GiveCreditResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GiveCreditResponse) GetCredit() *Credit {
+	if x != nil {
+		return x.Credit
+	}
+	return nil
+}
+
 type VoidCreditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -192,7 +280,7 @@ type VoidCreditRequest struct {
 
 func (x *VoidCreditRequest) Reset() {
 	*x = VoidCreditRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +292,7 @@ func (x *VoidCreditRequest) String() string {
 func (*VoidCreditRequest) ProtoMessage() {}
 
 func (x *VoidCreditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[2]
+	mi := &file_quota_v1_statement_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +305,7 @@ func (x *VoidCreditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoidCreditRequest.ProtoReflect.Descriptor instead.
 func (*VoidCreditRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *VoidCreditRequest) GetId() string {
@@ -234,6 +322,50 @@ func (x *VoidCreditRequest) GetReason() string {
 	return ""
 }
 
+type VoidCreditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credit        *Credit                `protobuf:"bytes,1,opt,name=credit,proto3" json:"credit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VoidCreditResponse) Reset() {
+	*x = VoidCreditResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VoidCreditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VoidCreditResponse) ProtoMessage() {}
+
+func (x *VoidCreditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VoidCreditResponse.ProtoReflect.Descriptor instead.
+func (*VoidCreditResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *VoidCreditResponse) GetCredit() *Credit {
+	if x != nil {
+		return x.Credit
+	}
+	return nil
+}
+
 type ListCreditsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -243,7 +375,7 @@ type ListCreditsRequest struct {
 
 func (x *ListCreditsRequest) Reset() {
 	*x = ListCreditsRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +387,7 @@ func (x *ListCreditsRequest) String() string {
 func (*ListCreditsRequest) ProtoMessage() {}
 
 func (x *ListCreditsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[3]
+	mi := &file_quota_v1_statement_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +400,7 @@ func (x *ListCreditsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCreditsRequest.ProtoReflect.Descriptor instead.
 func (*ListCreditsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListCreditsRequest) GetTenant() string {
@@ -287,7 +419,7 @@ type ListCreditsResponse struct {
 
 func (x *ListCreditsResponse) Reset() {
 	*x = ListCreditsResponse{}
-	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	mi := &file_quota_v1_statement_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +431,7 @@ func (x *ListCreditsResponse) String() string {
 func (*ListCreditsResponse) ProtoMessage() {}
 
 func (x *ListCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[4]
+	mi := &file_quota_v1_statement_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +444,7 @@ func (x *ListCreditsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCreditsResponse.ProtoReflect.Descriptor instead.
 func (*ListCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListCreditsResponse) GetCredits() []*Credit {
@@ -346,7 +478,7 @@ type Credit struct {
 
 func (x *Credit) Reset() {
 	*x = Credit{}
-	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	mi := &file_quota_v1_statement_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +490,7 @@ func (x *Credit) String() string {
 func (*Credit) ProtoMessage() {}
 
 func (x *Credit) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[5]
+	mi := &file_quota_v1_statement_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +503,7 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credit.ProtoReflect.Descriptor instead.
 func (*Credit) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Credit) GetId() string {
@@ -467,8 +599,8 @@ func (x *Credit) GetCarriedFrom() int64 {
 
 type CloseDueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tenants after this one, by id.
-	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,1,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// 1 to 1,000 tenants; 0 means 100. A call that takes long ends before.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// How long ago a period has ended that is due, in milliseconds: at most 90 days.
@@ -483,7 +615,7 @@ type CloseDueRequest struct {
 
 func (x *CloseDueRequest) Reset() {
 	*x = CloseDueRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	mi := &file_quota_v1_statement_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +627,7 @@ func (x *CloseDueRequest) String() string {
 func (*CloseDueRequest) ProtoMessage() {}
 
 func (x *CloseDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[6]
+	mi := &file_quota_v1_statement_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,12 +640,12 @@ func (x *CloseDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseDueRequest.ProtoReflect.Descriptor instead.
 func (*CloseDueRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *CloseDueRequest) GetAfter() string {
+func (x *CloseDueRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
 	return ""
 }
@@ -553,15 +685,15 @@ type CloseDueResponse struct {
 	Refused []*CloseRefusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
 	// How many tenants were looked at.
 	Tenants int32 `protobuf:"varint,3,opt,name=tenants,proto3" json:"tenants,omitempty"`
-	// Empty when none are left.
-	NextAfter     string `protobuf:"bytes,4,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CloseDueResponse) Reset() {
 	*x = CloseDueResponse{}
-	mi := &file_quota_v1_statement_proto_msgTypes[7]
+	mi := &file_quota_v1_statement_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +705,7 @@ func (x *CloseDueResponse) String() string {
 func (*CloseDueResponse) ProtoMessage() {}
 
 func (x *CloseDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[7]
+	mi := &file_quota_v1_statement_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +718,7 @@ func (x *CloseDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseDueResponse.ProtoReflect.Descriptor instead.
 func (*CloseDueResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CloseDueResponse) GetClosed() []*Statement {
@@ -610,9 +742,9 @@ func (x *CloseDueResponse) GetTenants() int32 {
 	return 0
 }
 
-func (x *CloseDueResponse) GetNextAfter() string {
+func (x *CloseDueResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -628,7 +760,7 @@ type CloseRefusal struct {
 
 func (x *CloseRefusal) Reset() {
 	*x = CloseRefusal{}
-	mi := &file_quota_v1_statement_proto_msgTypes[8]
+	mi := &file_quota_v1_statement_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +772,7 @@ func (x *CloseRefusal) String() string {
 func (*CloseRefusal) ProtoMessage() {}
 
 func (x *CloseRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[8]
+	mi := &file_quota_v1_statement_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +785,7 @@ func (x *CloseRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRefusal.ProtoReflect.Descriptor instead.
 func (*CloseRefusal) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CloseRefusal) GetTenant() string {
@@ -689,8 +821,8 @@ type SimulateRequest struct {
 	File     string `protobuf:"bytes,4,opt,name=file,proto3" json:"file,omitempty"`
 	// How many of the last periods that have ended, 1 to 24; 0 means 1.
 	Periods int32 `protobuf:"varint,5,opt,name=periods,proto3" json:"periods,omitempty"`
-	// Tenants after this one, by id.
-	After string `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// 1 to 1,000 tenants; 0 means 100. A call that takes long ends before.
 	PageSize      int32 `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -699,7 +831,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[9]
+	mi := &file_quota_v1_statement_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +843,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[9]
+	mi := &file_quota_v1_statement_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +856,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SimulateRequest) GetTenant() string {
@@ -762,9 +894,9 @@ func (x *SimulateRequest) GetPeriods() int32 {
 	return 0
 }
 
-func (x *SimulateRequest) GetAfter() string {
+func (x *SimulateRequest) GetPageToken() string {
 	if x != nil {
-		return x.After
+		return x.PageToken
 	}
 	return ""
 }
@@ -777,16 +909,17 @@ func (x *SimulateRequest) GetPageSize() int32 {
 }
 
 type SimulateResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Periods       []*SimulatedPeriod     `protobuf:"bytes,1,rep,name=periods,proto3" json:"periods,omitempty"`
-	NextAfter     string                 `protobuf:"bytes,2,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Periods []*SimulatedPeriod     `protobuf:"bytes,1,rep,name=periods,proto3" json:"periods,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SimulateResponse) Reset() {
 	*x = SimulateResponse{}
-	mi := &file_quota_v1_statement_proto_msgTypes[10]
+	mi := &file_quota_v1_statement_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +931,7 @@ func (x *SimulateResponse) String() string {
 func (*SimulateResponse) ProtoMessage() {}
 
 func (x *SimulateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[10]
+	mi := &file_quota_v1_statement_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +944,7 @@ func (x *SimulateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateResponse.ProtoReflect.Descriptor instead.
 func (*SimulateResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SimulateResponse) GetPeriods() []*SimulatedPeriod {
@@ -821,9 +954,9 @@ func (x *SimulateResponse) GetPeriods() []*SimulatedPeriod {
 	return nil
 }
 
-func (x *SimulateResponse) GetNextAfter() string {
+func (x *SimulateResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextAfter
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -847,7 +980,7 @@ type SimulatedPeriod struct {
 
 func (x *SimulatedPeriod) Reset() {
 	*x = SimulatedPeriod{}
-	mi := &file_quota_v1_statement_proto_msgTypes[11]
+	mi := &file_quota_v1_statement_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +992,7 @@ func (x *SimulatedPeriod) String() string {
 func (*SimulatedPeriod) ProtoMessage() {}
 
 func (x *SimulatedPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[11]
+	mi := &file_quota_v1_statement_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1005,7 @@ func (x *SimulatedPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulatedPeriod.ProtoReflect.Descriptor instead.
 func (*SimulatedPeriod) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SimulatedPeriod) GetTenant() string {
@@ -941,7 +1074,7 @@ type GetStatementRequest struct {
 
 func (x *GetStatementRequest) Reset() {
 	*x = GetStatementRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[12]
+	mi := &file_quota_v1_statement_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1086,7 @@ func (x *GetStatementRequest) String() string {
 func (*GetStatementRequest) ProtoMessage() {}
 
 func (x *GetStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[12]
+	mi := &file_quota_v1_statement_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1099,7 @@ func (x *GetStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatementRequest.ProtoReflect.Descriptor instead.
 func (*GetStatementRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetStatementRequest) GetTenant() string {
@@ -983,20 +1116,64 @@ func (x *GetStatementRequest) GetPeriod() string {
 	return ""
 }
 
+type GetStatementResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statement     *Statement             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatementResponse) Reset() {
+	*x = GetStatementResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatementResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatementResponse) ProtoMessage() {}
+
+func (x *GetStatementResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatementResponse.ProtoReflect.Descriptor instead.
+func (*GetStatementResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetStatementResponse) GetStatement() *Statement {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
+}
+
 type ListStatementsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// 1 to 1,000; 0 means 100.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Statements with lower numbers; 0 for the newest.
-	Before        int64 `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListStatementsRequest) Reset() {
 	*x = ListStatementsRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[13]
+	mi := &file_quota_v1_statement_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1185,7 @@ func (x *ListStatementsRequest) String() string {
 func (*ListStatementsRequest) ProtoMessage() {}
 
 func (x *ListStatementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[13]
+	mi := &file_quota_v1_statement_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1198,7 @@ func (x *ListStatementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStatementsRequest.ProtoReflect.Descriptor instead.
 func (*ListStatementsRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListStatementsRequest) GetTenant() string {
@@ -1038,23 +1215,25 @@ func (x *ListStatementsRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListStatementsRequest) GetBefore() int64 {
+func (x *ListStatementsRequest) GetPageToken() string {
 	if x != nil {
-		return x.Before
+		return x.PageToken
 	}
-	return 0
+	return ""
 }
 
 type ListStatementsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Statements    []*Statement           `protobuf:"bytes,1,rep,name=statements,proto3" json:"statements,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Statements []*Statement           `protobuf:"bytes,1,rep,name=statements,proto3" json:"statements,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListStatementsResponse) Reset() {
 	*x = ListStatementsResponse{}
-	mi := &file_quota_v1_statement_proto_msgTypes[14]
+	mi := &file_quota_v1_statement_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1245,7 @@ func (x *ListStatementsResponse) String() string {
 func (*ListStatementsResponse) ProtoMessage() {}
 
 func (x *ListStatementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[14]
+	mi := &file_quota_v1_statement_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1258,7 @@ func (x *ListStatementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStatementsResponse.ProtoReflect.Descriptor instead.
 func (*ListStatementsResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListStatementsResponse) GetStatements() []*Statement {
@@ -1087,6 +1266,13 @@ func (x *ListStatementsResponse) GetStatements() []*Statement {
 		return x.Statements
 	}
 	return nil
+}
+
+func (x *ListStatementsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type PreviewStatementRequest struct {
@@ -1100,7 +1286,7 @@ type PreviewStatementRequest struct {
 
 func (x *PreviewStatementRequest) Reset() {
 	*x = PreviewStatementRequest{}
-	mi := &file_quota_v1_statement_proto_msgTypes[15]
+	mi := &file_quota_v1_statement_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1298,7 @@ func (x *PreviewStatementRequest) String() string {
 func (*PreviewStatementRequest) ProtoMessage() {}
 
 func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[15]
+	mi := &file_quota_v1_statement_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1311,7 @@ func (x *PreviewStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewStatementRequest.ProtoReflect.Descriptor instead.
 func (*PreviewStatementRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PreviewStatementRequest) GetTenant() string {
@@ -1140,6 +1326,50 @@ func (x *PreviewStatementRequest) GetPeriod() string {
 		return x.Period
 	}
 	return ""
+}
+
+type PreviewStatementResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Statement     *Statement             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewStatementResponse) Reset() {
+	*x = PreviewStatementResponse{}
+	mi := &file_quota_v1_statement_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewStatementResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewStatementResponse) ProtoMessage() {}
+
+func (x *PreviewStatementResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_statement_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewStatementResponse.ProtoReflect.Descriptor instead.
+func (*PreviewStatementResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PreviewStatementResponse) GetStatement() *Statement {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
 }
 
 type Statement struct {
@@ -1181,7 +1411,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_quota_v1_statement_proto_msgTypes[16]
+	mi := &file_quota_v1_statement_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1423,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[16]
+	mi := &file_quota_v1_statement_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1436,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Statement) GetTenant() string {
@@ -1341,7 +1571,7 @@ type StatementTotal struct {
 
 func (x *StatementTotal) Reset() {
 	*x = StatementTotal{}
-	mi := &file_quota_v1_statement_proto_msgTypes[17]
+	mi := &file_quota_v1_statement_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1583,7 @@ func (x *StatementTotal) String() string {
 func (*StatementTotal) ProtoMessage() {}
 
 func (x *StatementTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_statement_proto_msgTypes[17]
+	mi := &file_quota_v1_statement_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1596,7 @@ func (x *StatementTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatementTotal.ProtoReflect.Descriptor instead.
 func (*StatementTotal) Descriptor() ([]byte, []int) {
-	return file_quota_v1_statement_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_statement_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatementTotal) GetCurrency() string {
@@ -1398,7 +1628,9 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x15CloseStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12!\n" +
-	"\fforce_reason\x18\x03 \x01(\tR\vforceReason\"\xbe\x01\n" +
+	"\fforce_reason\x18\x03 \x01(\tR\vforceReason\"K\n" +
+	"\x16CloseStatementResponse\x121\n" +
+	"\tstatement\x18\x01 \x01(\v2\x13.quota.v1.StatementR\tstatement\"\xbe\x01\n" +
 	"\x11GiveCreditRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -1407,10 +1639,14 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\n" +
 	"expires_ms\x18\x05 \x01(\x03R\texpiresMs\x12\x1a\n" +
 	"\brollover\x18\x06 \x01(\tR\brollover\x12\x12\n" +
-	"\x04note\x18\a \x01(\tR\x04note\";\n" +
+	"\x04note\x18\a \x01(\tR\x04note\">\n" +
+	"\x12GiveCreditResponse\x12(\n" +
+	"\x06credit\x18\x01 \x01(\v2\x10.quota.v1.CreditR\x06credit\";\n" +
 	"\x11VoidCreditRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\",\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\">\n" +
+	"\x12VoidCreditResponse\x12(\n" +
+	"\x06credit\x18\x01 \x01(\v2\x10.quota.v1.CreditR\x06credit\",\n" +
 	"\x12ListCreditsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"A\n" +
 	"\x13ListCreditsResponse\x12*\n" +
@@ -1431,35 +1667,35 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\tvoided_ms\x18\v \x01(\x03R\bvoidedMs\x12\x1f\n" +
 	"\vvoid_reason\x18\f \x01(\tR\n" +
 	"voidReason\x12!\n" +
-	"\fcarried_from\x18\r \x01(\x03R\vcarriedFrom\"\x9b\x01\n" +
-	"\x0fCloseDueRequest\x12\x14\n" +
-	"\x05after\x18\x01 \x01(\tR\x05after\x12\x1b\n" +
+	"\fcarried_from\x18\r \x01(\x03R\vcarriedFrom\"\xa4\x01\n" +
+	"\x0fCloseDueRequest\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x01 \x01(\tR\tpageToken\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x19\n" +
 	"\bgrace_ms\x18\x03 \x01(\x03R\agraceMs\x12!\n" +
 	"\fforce_reason\x18\x04 \x01(\tR\vforceReason\x12\x17\n" +
-	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\xaa\x01\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\xb3\x01\n" +
 	"\x10CloseDueResponse\x12+\n" +
 	"\x06closed\x18\x01 \x03(\v2\x13.quota.v1.StatementR\x06closed\x120\n" +
 	"\arefused\x18\x02 \x03(\v2\x16.quota.v1.CloseRefusalR\arefused\x12\x18\n" +
-	"\atenants\x18\x03 \x01(\x05R\atenants\x12\x1d\n" +
-	"\n" +
-	"next_after\x18\x04 \x01(\tR\tnextAfter\"V\n" +
+	"\atenants\x18\x03 \x01(\x05R\atenants\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"V\n" +
 	"\fCloseRefusal\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xba\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc3\x01\n" +
 	"\x0fSimulateRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x1a\n" +
 	"\bdocument\x18\x03 \x01(\tR\bdocument\x12\x12\n" +
 	"\x04file\x18\x04 \x01(\tR\x04file\x12\x18\n" +
-	"\aperiods\x18\x05 \x01(\x05R\aperiods\x12\x14\n" +
-	"\x05after\x18\x06 \x01(\tR\x05after\x12\x1b\n" +
-	"\tpage_size\x18\a \x01(\x05R\bpageSize\"f\n" +
-	"\x10SimulateResponse\x123\n" +
-	"\aperiods\x18\x01 \x03(\v2\x19.quota.v1.SimulatedPeriodR\aperiods\x12\x1d\n" +
+	"\aperiods\x18\x05 \x01(\x05R\aperiods\x12\x1d\n" +
 	"\n" +
-	"next_after\x18\x02 \x01(\tR\tnextAfter\"\xf2\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1b\n" +
+	"\tpage_size\x18\a \x01(\x05R\bpageSize\"o\n" +
+	"\x10SimulateResponse\x123\n" +
+	"\aperiods\x18\x01 \x03(\v2\x19.quota.v1.SimulatedPeriodR\aperiods\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf2\x01\n" +
 	"\x0fSimulatedPeriod\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x1a\n" +
@@ -1471,18 +1707,24 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x0fdifference_text\x18\b \x01(\tR\x0edifferenceText\"E\n" +
 	"\x13GetStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06period\x18\x02 \x01(\tR\x06period\"d\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\"I\n" +
+	"\x14GetStatementResponse\x121\n" +
+	"\tstatement\x18\x01 \x01(\v2\x13.quota.v1.StatementR\tstatement\"k\n" +
 	"\x15ListStatementsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x16\n" +
-	"\x06before\x18\x03 \x01(\x03R\x06before\"M\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"u\n" +
 	"\x16ListStatementsResponse\x123\n" +
 	"\n" +
 	"statements\x18\x01 \x03(\v2\x13.quota.v1.StatementR\n" +
-	"statements\"I\n" +
+	"statements\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"I\n" +
 	"\x17PreviewStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06period\x18\x02 \x01(\tR\x06period\"\x92\x04\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\"M\n" +
+	"\x18PreviewStatementResponse\x121\n" +
+	"\tstatement\x18\x01 \x01(\v2\x13.quota.v1.StatementR\tstatement\"\x92\x04\n" +
 	"\tStatement\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x17\n" +
@@ -1506,18 +1748,18 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x0eStatementTotal\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text2\x8b\x05\n" +
-	"\x10StatementService\x12J\n" +
-	"\x10PreviewStatement\x12!.quota.v1.PreviewStatementRequest\x1a\x13.quota.v1.Statement\x12F\n" +
-	"\x0eCloseStatement\x12\x1f.quota.v1.CloseStatementRequest\x1a\x13.quota.v1.Statement\x12A\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text2\xca\x05\n" +
+	"\x10StatementService\x12Y\n" +
+	"\x10PreviewStatement\x12!.quota.v1.PreviewStatementRequest\x1a\".quota.v1.PreviewStatementResponse\x12S\n" +
+	"\x0eCloseStatement\x12\x1f.quota.v1.CloseStatementRequest\x1a .quota.v1.CloseStatementResponse\x12A\n" +
 	"\bCloseDue\x12\x19.quota.v1.CloseDueRequest\x1a\x1a.quota.v1.CloseDueResponse\x12A\n" +
-	"\bSimulate\x12\x19.quota.v1.SimulateRequest\x1a\x1a.quota.v1.SimulateResponse\x12;\n" +
+	"\bSimulate\x12\x19.quota.v1.SimulateRequest\x1a\x1a.quota.v1.SimulateResponse\x12G\n" +
 	"\n" +
-	"GiveCredit\x12\x1b.quota.v1.GiveCreditRequest\x1a\x10.quota.v1.Credit\x12;\n" +
+	"GiveCredit\x12\x1b.quota.v1.GiveCreditRequest\x1a\x1c.quota.v1.GiveCreditResponse\x12G\n" +
 	"\n" +
-	"VoidCredit\x12\x1b.quota.v1.VoidCreditRequest\x1a\x10.quota.v1.Credit\x12J\n" +
-	"\vListCredits\x12\x1c.quota.v1.ListCreditsRequest\x1a\x1d.quota.v1.ListCreditsResponse\x12B\n" +
-	"\fGetStatement\x12\x1d.quota.v1.GetStatementRequest\x1a\x13.quota.v1.Statement\x12S\n" +
+	"VoidCredit\x12\x1b.quota.v1.VoidCreditRequest\x1a\x1c.quota.v1.VoidCreditResponse\x12J\n" +
+	"\vListCredits\x12\x1c.quota.v1.ListCreditsRequest\x1a\x1d.quota.v1.ListCreditsResponse\x12M\n" +
+	"\fGetStatement\x12\x1d.quota.v1.GetStatementRequest\x1a\x1e.quota.v1.GetStatementResponse\x12S\n" +
 	"\x0eListStatements\x12\x1f.quota.v1.ListStatementsRequest\x1a .quota.v1.ListStatementsResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
@@ -1532,57 +1774,67 @@ func file_quota_v1_statement_proto_rawDescGZIP() []byte {
 	return file_quota_v1_statement_proto_rawDescData
 }
 
-var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_quota_v1_statement_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_quota_v1_statement_proto_goTypes = []any{
-	(*CloseStatementRequest)(nil),   // 0: quota.v1.CloseStatementRequest
-	(*GiveCreditRequest)(nil),       // 1: quota.v1.GiveCreditRequest
-	(*VoidCreditRequest)(nil),       // 2: quota.v1.VoidCreditRequest
-	(*ListCreditsRequest)(nil),      // 3: quota.v1.ListCreditsRequest
-	(*ListCreditsResponse)(nil),     // 4: quota.v1.ListCreditsResponse
-	(*Credit)(nil),                  // 5: quota.v1.Credit
-	(*CloseDueRequest)(nil),         // 6: quota.v1.CloseDueRequest
-	(*CloseDueResponse)(nil),        // 7: quota.v1.CloseDueResponse
-	(*CloseRefusal)(nil),            // 8: quota.v1.CloseRefusal
-	(*SimulateRequest)(nil),         // 9: quota.v1.SimulateRequest
-	(*SimulateResponse)(nil),        // 10: quota.v1.SimulateResponse
-	(*SimulatedPeriod)(nil),         // 11: quota.v1.SimulatedPeriod
-	(*GetStatementRequest)(nil),     // 12: quota.v1.GetStatementRequest
-	(*ListStatementsRequest)(nil),   // 13: quota.v1.ListStatementsRequest
-	(*ListStatementsResponse)(nil),  // 14: quota.v1.ListStatementsResponse
-	(*PreviewStatementRequest)(nil), // 15: quota.v1.PreviewStatementRequest
-	(*Statement)(nil),               // 16: quota.v1.Statement
-	(*StatementTotal)(nil),          // 17: quota.v1.StatementTotal
+	(*CloseStatementRequest)(nil),    // 0: quota.v1.CloseStatementRequest
+	(*CloseStatementResponse)(nil),   // 1: quota.v1.CloseStatementResponse
+	(*GiveCreditRequest)(nil),        // 2: quota.v1.GiveCreditRequest
+	(*GiveCreditResponse)(nil),       // 3: quota.v1.GiveCreditResponse
+	(*VoidCreditRequest)(nil),        // 4: quota.v1.VoidCreditRequest
+	(*VoidCreditResponse)(nil),       // 5: quota.v1.VoidCreditResponse
+	(*ListCreditsRequest)(nil),       // 6: quota.v1.ListCreditsRequest
+	(*ListCreditsResponse)(nil),      // 7: quota.v1.ListCreditsResponse
+	(*Credit)(nil),                   // 8: quota.v1.Credit
+	(*CloseDueRequest)(nil),          // 9: quota.v1.CloseDueRequest
+	(*CloseDueResponse)(nil),         // 10: quota.v1.CloseDueResponse
+	(*CloseRefusal)(nil),             // 11: quota.v1.CloseRefusal
+	(*SimulateRequest)(nil),          // 12: quota.v1.SimulateRequest
+	(*SimulateResponse)(nil),         // 13: quota.v1.SimulateResponse
+	(*SimulatedPeriod)(nil),          // 14: quota.v1.SimulatedPeriod
+	(*GetStatementRequest)(nil),      // 15: quota.v1.GetStatementRequest
+	(*GetStatementResponse)(nil),     // 16: quota.v1.GetStatementResponse
+	(*ListStatementsRequest)(nil),    // 17: quota.v1.ListStatementsRequest
+	(*ListStatementsResponse)(nil),   // 18: quota.v1.ListStatementsResponse
+	(*PreviewStatementRequest)(nil),  // 19: quota.v1.PreviewStatementRequest
+	(*PreviewStatementResponse)(nil), // 20: quota.v1.PreviewStatementResponse
+	(*Statement)(nil),                // 21: quota.v1.Statement
+	(*StatementTotal)(nil),           // 22: quota.v1.StatementTotal
 }
 var file_quota_v1_statement_proto_depIdxs = []int32{
-	5,  // 0: quota.v1.ListCreditsResponse.credits:type_name -> quota.v1.Credit
-	16, // 1: quota.v1.CloseDueResponse.closed:type_name -> quota.v1.Statement
-	8,  // 2: quota.v1.CloseDueResponse.refused:type_name -> quota.v1.CloseRefusal
-	11, // 3: quota.v1.SimulateResponse.periods:type_name -> quota.v1.SimulatedPeriod
-	16, // 4: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
-	17, // 5: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
-	15, // 6: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
-	0,  // 7: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
-	6,  // 8: quota.v1.StatementService.CloseDue:input_type -> quota.v1.CloseDueRequest
-	9,  // 9: quota.v1.StatementService.Simulate:input_type -> quota.v1.SimulateRequest
-	1,  // 10: quota.v1.StatementService.GiveCredit:input_type -> quota.v1.GiveCreditRequest
-	2,  // 11: quota.v1.StatementService.VoidCredit:input_type -> quota.v1.VoidCreditRequest
-	3,  // 12: quota.v1.StatementService.ListCredits:input_type -> quota.v1.ListCreditsRequest
-	12, // 13: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
-	13, // 14: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
-	16, // 15: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.Statement
-	16, // 16: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.Statement
-	7,  // 17: quota.v1.StatementService.CloseDue:output_type -> quota.v1.CloseDueResponse
-	10, // 18: quota.v1.StatementService.Simulate:output_type -> quota.v1.SimulateResponse
-	5,  // 19: quota.v1.StatementService.GiveCredit:output_type -> quota.v1.Credit
-	5,  // 20: quota.v1.StatementService.VoidCredit:output_type -> quota.v1.Credit
-	4,  // 21: quota.v1.StatementService.ListCredits:output_type -> quota.v1.ListCreditsResponse
-	16, // 22: quota.v1.StatementService.GetStatement:output_type -> quota.v1.Statement
-	14, // 23: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
-	15, // [15:24] is the sub-list for method output_type
-	6,  // [6:15] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	21, // 0: quota.v1.CloseStatementResponse.statement:type_name -> quota.v1.Statement
+	8,  // 1: quota.v1.GiveCreditResponse.credit:type_name -> quota.v1.Credit
+	8,  // 2: quota.v1.VoidCreditResponse.credit:type_name -> quota.v1.Credit
+	8,  // 3: quota.v1.ListCreditsResponse.credits:type_name -> quota.v1.Credit
+	21, // 4: quota.v1.CloseDueResponse.closed:type_name -> quota.v1.Statement
+	11, // 5: quota.v1.CloseDueResponse.refused:type_name -> quota.v1.CloseRefusal
+	14, // 6: quota.v1.SimulateResponse.periods:type_name -> quota.v1.SimulatedPeriod
+	21, // 7: quota.v1.GetStatementResponse.statement:type_name -> quota.v1.Statement
+	21, // 8: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
+	21, // 9: quota.v1.PreviewStatementResponse.statement:type_name -> quota.v1.Statement
+	22, // 10: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
+	19, // 11: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
+	0,  // 12: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
+	9,  // 13: quota.v1.StatementService.CloseDue:input_type -> quota.v1.CloseDueRequest
+	12, // 14: quota.v1.StatementService.Simulate:input_type -> quota.v1.SimulateRequest
+	2,  // 15: quota.v1.StatementService.GiveCredit:input_type -> quota.v1.GiveCreditRequest
+	4,  // 16: quota.v1.StatementService.VoidCredit:input_type -> quota.v1.VoidCreditRequest
+	6,  // 17: quota.v1.StatementService.ListCredits:input_type -> quota.v1.ListCreditsRequest
+	15, // 18: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
+	17, // 19: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
+	20, // 20: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.PreviewStatementResponse
+	1,  // 21: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.CloseStatementResponse
+	10, // 22: quota.v1.StatementService.CloseDue:output_type -> quota.v1.CloseDueResponse
+	13, // 23: quota.v1.StatementService.Simulate:output_type -> quota.v1.SimulateResponse
+	3,  // 24: quota.v1.StatementService.GiveCredit:output_type -> quota.v1.GiveCreditResponse
+	5,  // 25: quota.v1.StatementService.VoidCredit:output_type -> quota.v1.VoidCreditResponse
+	7,  // 26: quota.v1.StatementService.ListCredits:output_type -> quota.v1.ListCreditsResponse
+	16, // 27: quota.v1.StatementService.GetStatement:output_type -> quota.v1.GetStatementResponse
+	18, // 28: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
+	20, // [20:29] is the sub-list for method output_type
+	11, // [11:20] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_statement_proto_init() }
@@ -1596,7 +1848,7 @@ func file_quota_v1_statement_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_statement_proto_rawDesc), len(file_quota_v1_statement_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,14 +40,14 @@ type StatementServiceClient interface {
 	// Nothing is kept. A tenant that does not exist is NOT_FOUND; a period that has not
 	// begun is INVALID_ARGUMENT, one that is closed ALREADY_EXISTS. Needs the role viewer, as
 	// all that only reads.
-	PreviewStatement(ctx context.Context, in *PreviewStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	PreviewStatement(ctx context.Context, in *PreviewStatementRequest, opts ...grpc.CallOption) (*PreviewStatementResponse, error)
 	// CloseStatement keeps the statement of a tenant's next period, for ever. A period that
 	// is closed already is answered as it was closed. INVALID_ARGUMENT, and nothing is kept,
 	// where the period has not ended, where an earlier one comes first, or where usage is not
 	// complete and no reason is given. Needs the role admin.
-	CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*CloseStatementResponse, error)
 	// CloseDue closes every period of every tenant that ended a grace ago, some tenants at
-	// a time: until next_after is empty, the call after goes on from it. Each tenant's is a
+	// a time: until next_page_token is empty, the call after goes on from it. Each tenant's is a
 	// transaction of its own, and what is closed is not due: a run that broke off is begun
 	// again. Needs the role admin.
 	CloseDue(ctx context.Context, in *CloseDueRequest, opts ...grpc.CallOption) (*CloseDueResponse, error)
@@ -57,14 +57,14 @@ type StatementServiceClient interface {
 	Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateResponse, error)
 	// GiveCredit gives a tenant money in advance, which statements use. The same call again
 	// gives nothing more; ALREADY_EXISTS where the id is another's. Needs the role admin.
-	GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*Credit, error)
+	GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*GiveCreditResponse, error)
 	// VoidCredit ends a credit; what is left of it lapses with the period that this is in.
 	// Needs the role admin.
-	VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*Credit, error)
+	VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*VoidCreditResponse, error)
 	// ListCredits returns a tenant's, those too that are used up: at most 1,000.
 	ListCredits(ctx context.Context, in *ListCreditsRequest, opts ...grpc.CallOption) (*ListCreditsResponse, error)
 	// GetStatement is the closed statement of a period; NOT_FOUND without it.
-	GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*Statement, error)
+	GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*GetStatementResponse, error)
 	// ListStatements pages through a tenant's closed statements, newest first, without their
 	// documents and totals.
 	ListStatements(ctx context.Context, in *ListStatementsRequest, opts ...grpc.CallOption) (*ListStatementsResponse, error)
@@ -78,9 +78,9 @@ func NewStatementServiceClient(cc grpc.ClientConnInterface) StatementServiceClie
 	return &statementServiceClient{cc}
 }
 
-func (c *statementServiceClient) PreviewStatement(ctx context.Context, in *PreviewStatementRequest, opts ...grpc.CallOption) (*Statement, error) {
+func (c *statementServiceClient) PreviewStatement(ctx context.Context, in *PreviewStatementRequest, opts ...grpc.CallOption) (*PreviewStatementResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Statement)
+	out := new(PreviewStatementResponse)
 	err := c.cc.Invoke(ctx, StatementService_PreviewStatement_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -88,9 +88,9 @@ func (c *statementServiceClient) PreviewStatement(ctx context.Context, in *Previ
 	return out, nil
 }
 
-func (c *statementServiceClient) CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*Statement, error) {
+func (c *statementServiceClient) CloseStatement(ctx context.Context, in *CloseStatementRequest, opts ...grpc.CallOption) (*CloseStatementResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Statement)
+	out := new(CloseStatementResponse)
 	err := c.cc.Invoke(ctx, StatementService_CloseStatement_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -118,9 +118,9 @@ func (c *statementServiceClient) Simulate(ctx context.Context, in *SimulateReque
 	return out, nil
 }
 
-func (c *statementServiceClient) GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*Credit, error) {
+func (c *statementServiceClient) GiveCredit(ctx context.Context, in *GiveCreditRequest, opts ...grpc.CallOption) (*GiveCreditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Credit)
+	out := new(GiveCreditResponse)
 	err := c.cc.Invoke(ctx, StatementService_GiveCredit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -128,9 +128,9 @@ func (c *statementServiceClient) GiveCredit(ctx context.Context, in *GiveCreditR
 	return out, nil
 }
 
-func (c *statementServiceClient) VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*Credit, error) {
+func (c *statementServiceClient) VoidCredit(ctx context.Context, in *VoidCreditRequest, opts ...grpc.CallOption) (*VoidCreditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Credit)
+	out := new(VoidCreditResponse)
 	err := c.cc.Invoke(ctx, StatementService_VoidCredit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -148,9 +148,9 @@ func (c *statementServiceClient) ListCredits(ctx context.Context, in *ListCredit
 	return out, nil
 }
 
-func (c *statementServiceClient) GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*Statement, error) {
+func (c *statementServiceClient) GetStatement(ctx context.Context, in *GetStatementRequest, opts ...grpc.CallOption) (*GetStatementResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Statement)
+	out := new(GetStatementResponse)
 	err := c.cc.Invoke(ctx, StatementService_GetStatement_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -176,14 +176,14 @@ type StatementServiceServer interface {
 	// Nothing is kept. A tenant that does not exist is NOT_FOUND; a period that has not
 	// begun is INVALID_ARGUMENT, one that is closed ALREADY_EXISTS. Needs the role viewer, as
 	// all that only reads.
-	PreviewStatement(context.Context, *PreviewStatementRequest) (*Statement, error)
+	PreviewStatement(context.Context, *PreviewStatementRequest) (*PreviewStatementResponse, error)
 	// CloseStatement keeps the statement of a tenant's next period, for ever. A period that
 	// is closed already is answered as it was closed. INVALID_ARGUMENT, and nothing is kept,
 	// where the period has not ended, where an earlier one comes first, or where usage is not
 	// complete and no reason is given. Needs the role admin.
-	CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error)
+	CloseStatement(context.Context, *CloseStatementRequest) (*CloseStatementResponse, error)
 	// CloseDue closes every period of every tenant that ended a grace ago, some tenants at
-	// a time: until next_after is empty, the call after goes on from it. Each tenant's is a
+	// a time: until next_page_token is empty, the call after goes on from it. Each tenant's is a
 	// transaction of its own, and what is closed is not due: a run that broke off is begun
 	// again. Needs the role admin.
 	CloseDue(context.Context, *CloseDueRequest) (*CloseDueResponse, error)
@@ -193,14 +193,14 @@ type StatementServiceServer interface {
 	Simulate(context.Context, *SimulateRequest) (*SimulateResponse, error)
 	// GiveCredit gives a tenant money in advance, which statements use. The same call again
 	// gives nothing more; ALREADY_EXISTS where the id is another's. Needs the role admin.
-	GiveCredit(context.Context, *GiveCreditRequest) (*Credit, error)
+	GiveCredit(context.Context, *GiveCreditRequest) (*GiveCreditResponse, error)
 	// VoidCredit ends a credit; what is left of it lapses with the period that this is in.
 	// Needs the role admin.
-	VoidCredit(context.Context, *VoidCreditRequest) (*Credit, error)
+	VoidCredit(context.Context, *VoidCreditRequest) (*VoidCreditResponse, error)
 	// ListCredits returns a tenant's, those too that are used up: at most 1,000.
 	ListCredits(context.Context, *ListCreditsRequest) (*ListCreditsResponse, error)
 	// GetStatement is the closed statement of a period; NOT_FOUND without it.
-	GetStatement(context.Context, *GetStatementRequest) (*Statement, error)
+	GetStatement(context.Context, *GetStatementRequest) (*GetStatementResponse, error)
 	// ListStatements pages through a tenant's closed statements, newest first, without their
 	// documents and totals.
 	ListStatements(context.Context, *ListStatementsRequest) (*ListStatementsResponse, error)
@@ -214,10 +214,10 @@ type StatementServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedStatementServiceServer struct{}
 
-func (UnimplementedStatementServiceServer) PreviewStatement(context.Context, *PreviewStatementRequest) (*Statement, error) {
+func (UnimplementedStatementServiceServer) PreviewStatement(context.Context, *PreviewStatementRequest) (*PreviewStatementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PreviewStatement not implemented")
 }
-func (UnimplementedStatementServiceServer) CloseStatement(context.Context, *CloseStatementRequest) (*Statement, error) {
+func (UnimplementedStatementServiceServer) CloseStatement(context.Context, *CloseStatementRequest) (*CloseStatementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseStatement not implemented")
 }
 func (UnimplementedStatementServiceServer) CloseDue(context.Context, *CloseDueRequest) (*CloseDueResponse, error) {
@@ -226,16 +226,16 @@ func (UnimplementedStatementServiceServer) CloseDue(context.Context, *CloseDueRe
 func (UnimplementedStatementServiceServer) Simulate(context.Context, *SimulateRequest) (*SimulateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Simulate not implemented")
 }
-func (UnimplementedStatementServiceServer) GiveCredit(context.Context, *GiveCreditRequest) (*Credit, error) {
+func (UnimplementedStatementServiceServer) GiveCredit(context.Context, *GiveCreditRequest) (*GiveCreditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GiveCredit not implemented")
 }
-func (UnimplementedStatementServiceServer) VoidCredit(context.Context, *VoidCreditRequest) (*Credit, error) {
+func (UnimplementedStatementServiceServer) VoidCredit(context.Context, *VoidCreditRequest) (*VoidCreditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VoidCredit not implemented")
 }
 func (UnimplementedStatementServiceServer) ListCredits(context.Context, *ListCreditsRequest) (*ListCreditsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCredits not implemented")
 }
-func (UnimplementedStatementServiceServer) GetStatement(context.Context, *GetStatementRequest) (*Statement, error) {
+func (UnimplementedStatementServiceServer) GetStatement(context.Context, *GetStatementRequest) (*GetStatementResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatement not implemented")
 }
 func (UnimplementedStatementServiceServer) ListStatements(context.Context, *ListStatementsRequest) (*ListStatementsResponse, error) {

@@ -235,8 +235,8 @@ type ListBreakdownRequest struct {
 	TopBy string `protobuf:"bytes,16,opt,name=top_by,json=topBy,proto3" json:"top_by,omitempty"`
 	// 1 to 10,000; 0 means 1,000.
 	PageSize int32 `protobuf:"varint,17,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page of the answer before.
-	Page          string `protobuf:"bytes,18,opt,name=page,proto3" json:"page,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken     string `protobuf:"bytes,18,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -390,9 +390,9 @@ func (x *ListBreakdownRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *ListBreakdownRequest) GetPage() string {
+func (x *ListBreakdownRequest) GetPageToken() string {
 	if x != nil {
-		return x.Page
+		return x.PageToken
 	}
 	return ""
 }
@@ -491,8 +491,8 @@ type ListBreakdownResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Rows   []*BreakdownRow        `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
 	Origin *BreakdownOrigin       `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
-	// Empty on the last page.
-	NextPage      string `protobuf:"bytes,3,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,9 +541,9 @@ func (x *ListBreakdownResponse) GetOrigin() *BreakdownOrigin {
 	return nil
 }
 
-func (x *ListBreakdownResponse) GetNextPage() string {
+func (x *ListBreakdownResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextPage
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -633,7 +633,7 @@ func (x *BreakdownOrigin) GetSlotMs() int64 {
 
 type ExportBreakdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its page_size and page are not used.
+	// Its page_size and page_token are not used.
 	Breakdown     *ListBreakdownRequest         `protobuf:"bytes,1,opt,name=breakdown,proto3" json:"breakdown,omitempty"`
 	Format        ExportBreakdownRequest_Format `protobuf:"varint,2,opt,name=format,proto3,enum=quota.v1.ExportBreakdownRequest_Format" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -889,8 +889,8 @@ type GetUsageRequest struct {
 	Zone string `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
 	// 1 to 10,000; 0 means 1,000.
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page of the answer before.
-	Page string `protobuf:"bytes,7,opt,name=page,proto3" json:"page,omitempty"`
+	// The next_page_token of the answer before; empty from the beginning.
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Instead of usage, what a shadow policy version counted beside it: what it would have
 	// denied and admitted. 0 for usage, which holds no shadow's.
 	ShadowVersion int64 `protobuf:"varint,8,opt,name=shadow_version,json=shadowVersion,proto3" json:"shadow_version,omitempty"`
@@ -970,9 +970,9 @@ func (x *GetUsageRequest) GetPageSize() int32 {
 	return 0
 }
 
-func (x *GetUsageRequest) GetPage() string {
+func (x *GetUsageRequest) GetPageToken() string {
 	if x != nil {
-		return x.Page
+		return x.PageToken
 	}
 	return ""
 }
@@ -1092,8 +1092,9 @@ type GetUsageResponse struct {
 	// All usage before this time is in, in Unix milliseconds; 0 when nothing was ever settled.
 	CompleteThroughMs int64 `protobuf:"varint,2,opt,name=complete_through_ms,json=completeThroughMs,proto3" json:"complete_through_ms,omitempty"`
 	// Agents that hold it back: at most 100.
-	Lagging       []string `protobuf:"bytes,3,rep,name=lagging,proto3" json:"lagging,omitempty"`
-	NextPage      string   `protobuf:"bytes,4,opt,name=next_page,json=nextPage,proto3" json:"next_page,omitempty"`
+	Lagging []string `protobuf:"bytes,3,rep,name=lagging,proto3" json:"lagging,omitempty"`
+	// The next request's page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,9 +1150,9 @@ func (x *GetUsageResponse) GetLagging() []string {
 	return nil
 }
 
-func (x *GetUsageResponse) GetNextPage() string {
+func (x *GetUsageResponse) GetNextPageToken() string {
 	if x != nil {
-		return x.NextPage
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -1160,7 +1161,7 @@ var File_quota_v1_usage_proto protoreflect.FileDescriptor
 
 const file_quota_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x14quota/v1/usage.proto\x12\bquota.v1\"\xce\x04\n" +
+	"\x14quota/v1/usage.proto\x12\bquota.v1\"\xd9\x04\n" +
 	"\x14ListBreakdownRequest\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x12:\n" +
 	"\x05every\x18\x02 \x01(\x0e2$.quota.v1.ListBreakdownRequest.EveryR\x05every\x12\x12\n" +
@@ -1179,8 +1180,9 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04peak\x18\x0e \x01(\bR\x04peak\x12\x10\n" +
 	"\x03top\x18\x0f \x01(\x05R\x03top\x12\x15\n" +
 	"\x06top_by\x18\x10 \x01(\tR\x05topBy\x12\x1b\n" +
-	"\tpage_size\x18\x11 \x01(\x05R\bpageSize\x12\x12\n" +
-	"\x04page\x18\x12 \x01(\tR\x04page\"o\n" +
+	"\tpage_size\x18\x11 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x12 \x01(\tR\tpageToken\"o\n" +
 	"\x05Every\x12\x15\n" +
 	"\x11EVERY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vEVERY_RANGE\x10\x01\x12\x0e\n" +
@@ -1196,11 +1198,11 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\badmitted\x18\x03 \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\x04 \x01(\x03R\aoverage\x12\x16\n" +
 	"\x06denied\x18\x05 \x01(\x03R\x06denied\x12\x12\n" +
-	"\x04peak\x18\x06 \x01(\x03R\x04peak\"\x93\x01\n" +
+	"\x04peak\x18\x06 \x01(\x03R\x04peak\"\x9e\x01\n" +
 	"\x15ListBreakdownResponse\x12*\n" +
 	"\x04rows\x18\x01 \x03(\v2\x16.quota.v1.BreakdownRowR\x04rows\x121\n" +
-	"\x06origin\x18\x02 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\x12\x1b\n" +
-	"\tnext_page\x18\x03 \x01(\tR\bnextPage\"\xab\x01\n" +
+	"\x06origin\x18\x02 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xab\x01\n" +
 	"\x0fBreakdownOrigin\x12\x16\n" +
 	"\x06height\x18\x01 \x01(\x03R\x06height\x12\x1d\n" +
 	"\n" +
@@ -1229,15 +1231,16 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x121\n" +
-	"\x06origin\x18\x04 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\"\xe0\x02\n" +
+	"\x06origin\x18\x04 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\"\xeb\x02\n" +
 	"\x0fGetUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\afrom_ms\x18\x02 \x01(\x03R\x06fromMs\x12\x13\n" +
 	"\x05to_ms\x18\x03 \x01(\x03R\x04toMs\x12,\n" +
 	"\x02by\x18\x04 \x01(\x0e2\x1c.quota.v1.GetUsageRequest.ByR\x02by\x12\x12\n" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x12\n" +
-	"\x04page\x18\a \x01(\tR\x04page\x12%\n" +
+	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12%\n" +
 	"\x0eshadow_version\x18\b \x01(\x03R\rshadowVersion\"m\n" +
 	"\x02By\x12\x12\n" +
 	"\x0eBY_UNSPECIFIED\x10\x00\x12\f\n" +
@@ -1258,12 +1261,12 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"attributes\x12\x1a\n" +
 	"\badmitted\x18\x06 \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\a \x01(\x03R\aoverage\x12\x16\n" +
-	"\x06denied\x18\b \x01(\x03R\x06denied\"\xa1\x01\n" +
+	"\x06denied\x18\b \x01(\x03R\x06denied\"\xac\x01\n" +
 	"\x10GetUsageResponse\x12&\n" +
 	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.UsageRowR\x04rows\x12.\n" +
 	"\x13complete_through_ms\x18\x02 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
-	"\alagging\x18\x03 \x03(\tR\alagging\x12\x1b\n" +
-	"\tnext_page\x18\x04 \x01(\tR\bnextPage2\xfd\x01\n" +
+	"\alagging\x18\x03 \x03(\tR\alagging\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken2\xfd\x01\n" +
 	"\fUsageService\x12A\n" +
 	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponse\x12P\n" +
 	"\rListBreakdown\x12\x1e.quota.v1.ListBreakdownRequest\x1a\x1f.quota.v1.ListBreakdownResponse\x12X\n" +

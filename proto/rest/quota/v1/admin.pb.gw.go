@@ -1059,7 +1059,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_ApplyPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_ApplyPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_ApplyPolicy_0{resp.(*extQuotav1.ApplyPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetPolicy_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1079,7 +1079,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetPolicy_0{resp.(*extQuotav1.GetPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPolicyVersions_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1119,7 +1119,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_RollbackPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_RollbackPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_RollbackPolicy_0{resp.(*extQuotav1.RollbackPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetShadow_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1139,7 +1139,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetShadow_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetShadow_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetShadow_0{resp.(*extQuotav1.GetShadowResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodDelete, pattern_AdminService_ClearShadow_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1179,7 +1179,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_PromoteShadow_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_PromoteShadow_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_PromoteShadow_0{resp.(*extQuotav1.PromoteShadowResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPlans_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1219,7 +1219,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_CreateTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_CreateTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_CreateTenant_0{resp.(*extQuotav1.CreateTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_SetTenantPlan_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1239,7 +1239,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetTenantPlan_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetTenantPlan_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetTenantPlan_0{resp.(*extQuotav1.SetTenantPlanResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_SetTenantLimit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1259,7 +1259,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetTenantLimit_0{resp.(*extQuotav1.SetTenantLimitResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_UnsetTenantLimit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1279,7 +1279,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_UnsetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_UnsetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_UnsetTenantLimit_0{resp.(*extQuotav1.UnsetTenantLimitResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPlanChanges_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1319,7 +1319,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_CancelPlanChange_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_CancelPlanChange_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_CancelPlanChange_0{resp.(*extQuotav1.CancelPlanChangeResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPayers_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1359,7 +1359,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SuspendTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SuspendTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SuspendTenant_0{resp.(*extQuotav1.SuspendTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_ResumeTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1379,7 +1379,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_ResumeTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_ResumeTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_ResumeTenant_0{resp.(*extQuotav1.ResumeTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodDelete, pattern_AdminService_DeleteTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1399,7 +1399,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_DeleteTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_DeleteTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_DeleteTenant_0{resp.(*extQuotav1.DeleteTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1419,7 +1419,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetTenant_0{resp.(*extQuotav1.GetTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListTenants_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1519,7 +1519,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_RevokeKey_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_RevokeKey_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_RevokeKey_0{resp.(*extQuotav1.RevokeKeyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListKeys_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1559,7 +1559,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetSwitches_0{resp.(*extQuotav1.GetSwitchesResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPut, pattern_AdminService_SetSwitches_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1579,7 +1579,7 @@ func RegisterAdminServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetSwitches_0{resp.(*extQuotav1.SetSwitchesResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListAudit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1676,7 +1676,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_ApplyPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_ApplyPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_ApplyPolicy_0{resp.(*extQuotav1.ApplyPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetPolicy_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1693,7 +1693,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetPolicy_0{resp.(*extQuotav1.GetPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPolicyVersions_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1727,7 +1727,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_RollbackPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_RollbackPolicy_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_RollbackPolicy_0{resp.(*extQuotav1.RollbackPolicyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetShadow_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1744,7 +1744,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetShadow_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetShadow_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetShadow_0{resp.(*extQuotav1.GetShadowResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodDelete, pattern_AdminService_ClearShadow_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1778,7 +1778,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_PromoteShadow_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_PromoteShadow_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_PromoteShadow_0{resp.(*extQuotav1.PromoteShadowResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPlans_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1812,7 +1812,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_CreateTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_CreateTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_CreateTenant_0{resp.(*extQuotav1.CreateTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_SetTenantPlan_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1829,7 +1829,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetTenantPlan_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetTenantPlan_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetTenantPlan_0{resp.(*extQuotav1.SetTenantPlanResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_SetTenantLimit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1846,7 +1846,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetTenantLimit_0{resp.(*extQuotav1.SetTenantLimitResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_UnsetTenantLimit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1863,7 +1863,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_UnsetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_UnsetTenantLimit_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_UnsetTenantLimit_0{resp.(*extQuotav1.UnsetTenantLimitResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPlanChanges_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1897,7 +1897,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_CancelPlanChange_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_CancelPlanChange_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_CancelPlanChange_0{resp.(*extQuotav1.CancelPlanChangeResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListPayers_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1931,7 +1931,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SuspendTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SuspendTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SuspendTenant_0{resp.(*extQuotav1.SuspendTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AdminService_ResumeTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1948,7 +1948,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_ResumeTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_ResumeTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_ResumeTenant_0{resp.(*extQuotav1.ResumeTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodDelete, pattern_AdminService_DeleteTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1965,7 +1965,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_DeleteTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_DeleteTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_DeleteTenant_0{resp.(*extQuotav1.DeleteTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_GetTenant_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1982,7 +1982,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetTenant_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetTenant_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetTenant_0{resp.(*extQuotav1.GetTenantResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListTenants_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -2067,7 +2067,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_RevokeKey_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_RevokeKey_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_RevokeKey_0{resp.(*extQuotav1.RevokeKeyResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListKeys_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -2101,7 +2101,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_GetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_GetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_GetSwitches_0{resp.(*extQuotav1.GetSwitchesResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPut, pattern_AdminService_SetSwitches_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -2118,7 +2118,7 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AdminService_SetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AdminService_SetSwitches_0(annotatedContext, mux, outboundMarshaler, w, req, response_AdminService_SetSwitches_0{resp.(*extQuotav1.SetSwitchesResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_AdminService_ListAudit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -2155,6 +2155,159 @@ func RegisterAdminServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 		forward_AdminService_GetVersion_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	return nil
+}
+
+type response_AdminService_ApplyPolicy_0 struct {
+	*extQuotav1.ApplyPolicyResponse
+}
+
+func (m response_AdminService_ApplyPolicy_0) XXX_ResponseBody() interface{} {
+	response := m.ApplyPolicyResponse
+	return response.Change
+}
+
+type response_AdminService_GetPolicy_0 struct {
+	*extQuotav1.GetPolicyResponse
+}
+
+func (m response_AdminService_GetPolicy_0) XXX_ResponseBody() interface{} {
+	response := m.GetPolicyResponse
+	return response.Policy
+}
+
+type response_AdminService_RollbackPolicy_0 struct {
+	*extQuotav1.RollbackPolicyResponse
+}
+
+func (m response_AdminService_RollbackPolicy_0) XXX_ResponseBody() interface{} {
+	response := m.RollbackPolicyResponse
+	return response.Change
+}
+
+type response_AdminService_GetShadow_0 struct {
+	*extQuotav1.GetShadowResponse
+}
+
+func (m response_AdminService_GetShadow_0) XXX_ResponseBody() interface{} {
+	response := m.GetShadowResponse
+	return response.Policy
+}
+
+type response_AdminService_PromoteShadow_0 struct {
+	*extQuotav1.PromoteShadowResponse
+}
+
+func (m response_AdminService_PromoteShadow_0) XXX_ResponseBody() interface{} {
+	response := m.PromoteShadowResponse
+	return response.Change
+}
+
+type response_AdminService_CreateTenant_0 struct {
+	*extQuotav1.CreateTenantResponse
+}
+
+func (m response_AdminService_CreateTenant_0) XXX_ResponseBody() interface{} {
+	response := m.CreateTenantResponse
+	return response.Tenant
+}
+
+type response_AdminService_SetTenantPlan_0 struct {
+	*extQuotav1.SetTenantPlanResponse
+}
+
+func (m response_AdminService_SetTenantPlan_0) XXX_ResponseBody() interface{} {
+	response := m.SetTenantPlanResponse
+	return response.Tenant
+}
+
+type response_AdminService_SetTenantLimit_0 struct {
+	*extQuotav1.SetTenantLimitResponse
+}
+
+func (m response_AdminService_SetTenantLimit_0) XXX_ResponseBody() interface{} {
+	response := m.SetTenantLimitResponse
+	return response.Change
+}
+
+type response_AdminService_UnsetTenantLimit_0 struct {
+	*extQuotav1.UnsetTenantLimitResponse
+}
+
+func (m response_AdminService_UnsetTenantLimit_0) XXX_ResponseBody() interface{} {
+	response := m.UnsetTenantLimitResponse
+	return response.Change
+}
+
+type response_AdminService_CancelPlanChange_0 struct {
+	*extQuotav1.CancelPlanChangeResponse
+}
+
+func (m response_AdminService_CancelPlanChange_0) XXX_ResponseBody() interface{} {
+	response := m.CancelPlanChangeResponse
+	return response.Tenant
+}
+
+type response_AdminService_SuspendTenant_0 struct {
+	*extQuotav1.SuspendTenantResponse
+}
+
+func (m response_AdminService_SuspendTenant_0) XXX_ResponseBody() interface{} {
+	response := m.SuspendTenantResponse
+	return response.Tenant
+}
+
+type response_AdminService_ResumeTenant_0 struct {
+	*extQuotav1.ResumeTenantResponse
+}
+
+func (m response_AdminService_ResumeTenant_0) XXX_ResponseBody() interface{} {
+	response := m.ResumeTenantResponse
+	return response.Tenant
+}
+
+type response_AdminService_DeleteTenant_0 struct {
+	*extQuotav1.DeleteTenantResponse
+}
+
+func (m response_AdminService_DeleteTenant_0) XXX_ResponseBody() interface{} {
+	response := m.DeleteTenantResponse
+	return response.Tenant
+}
+
+type response_AdminService_GetTenant_0 struct {
+	*extQuotav1.GetTenantResponse
+}
+
+func (m response_AdminService_GetTenant_0) XXX_ResponseBody() interface{} {
+	response := m.GetTenantResponse
+	return response.Tenant
+}
+
+type response_AdminService_RevokeKey_0 struct {
+	*extQuotav1.RevokeKeyResponse
+}
+
+func (m response_AdminService_RevokeKey_0) XXX_ResponseBody() interface{} {
+	response := m.RevokeKeyResponse
+	return response.Key
+}
+
+type response_AdminService_GetSwitches_0 struct {
+	*extQuotav1.GetSwitchesResponse
+}
+
+func (m response_AdminService_GetSwitches_0) XXX_ResponseBody() interface{} {
+	response := m.GetSwitchesResponse
+	return response.Switches
+}
+
+type response_AdminService_SetSwitches_0 struct {
+	*extQuotav1.SetSwitchesResponse
+}
+
+func (m response_AdminService_SetSwitches_0) XXX_ResponseBody() interface{} {
+	response := m.SetSwitchesResponse
+	return response.Switches
 }
 
 var (

@@ -244,7 +244,7 @@ func RegisterAlertServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_GetAlert_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_GetAlert_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_GetAlert_0{resp.(*extQuotav1.GetAlertResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AlertService_RetryAlert_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -264,7 +264,7 @@ func RegisterAlertServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_RetryAlert_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_RetryAlert_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_RetryAlert_0{resp.(*extQuotav1.RetryAlertResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AlertService_TestWebhook_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -284,7 +284,7 @@ func RegisterAlertServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_TestWebhook_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_TestWebhook_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_TestWebhook_0{resp.(*extQuotav1.TestWebhookResponse)}, mux.GetForwardResponseOptions()...)
 	})
 
 	return nil
@@ -358,7 +358,7 @@ func RegisterAlertServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_GetAlert_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_GetAlert_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_GetAlert_0{resp.(*extQuotav1.GetAlertResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AlertService_RetryAlert_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -375,7 +375,7 @@ func RegisterAlertServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_RetryAlert_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_RetryAlert_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_RetryAlert_0{resp.(*extQuotav1.RetryAlertResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_AlertService_TestWebhook_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -392,9 +392,36 @@ func RegisterAlertServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_AlertService_TestWebhook_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_AlertService_TestWebhook_0(annotatedContext, mux, outboundMarshaler, w, req, response_AlertService_TestWebhook_0{resp.(*extQuotav1.TestWebhookResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	return nil
+}
+
+type response_AlertService_GetAlert_0 struct {
+	*extQuotav1.GetAlertResponse
+}
+
+func (m response_AlertService_GetAlert_0) XXX_ResponseBody() interface{} {
+	response := m.GetAlertResponse
+	return response.Alert
+}
+
+type response_AlertService_RetryAlert_0 struct {
+	*extQuotav1.RetryAlertResponse
+}
+
+func (m response_AlertService_RetryAlert_0) XXX_ResponseBody() interface{} {
+	response := m.RetryAlertResponse
+	return response.Alert
+}
+
+type response_AlertService_TestWebhook_0 struct {
+	*extQuotav1.TestWebhookResponse
+}
+
+func (m response_AlertService_TestWebhook_0) XXX_ResponseBody() interface{} {
+	response := m.TestWebhookResponse
+	return response.Alert
 }
 
 var (

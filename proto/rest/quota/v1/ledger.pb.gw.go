@@ -587,7 +587,7 @@ func RegisterLedgerServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_GetQuarantined_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_GetQuarantined_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_GetQuarantined_0{resp.(*extQuotav1.GetQuarantinedResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_RetryQuarantined_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -687,7 +687,7 @@ func RegisterLedgerServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_Adjust_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_Adjust_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_Adjust_0{resp.(*extQuotav1.AdjustResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_Backfill_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -707,7 +707,7 @@ func RegisterLedgerServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_Backfill_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_Backfill_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_Backfill_0{resp.(*extQuotav1.BackfillResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_RevertCorrection_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -727,7 +727,7 @@ func RegisterLedgerServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_RevertCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_RevertCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_RevertCorrection_0{resp.(*extQuotav1.RevertCorrectionResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_LedgerService_ListCorrections_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -767,7 +767,7 @@ func RegisterLedgerServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_GetCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_GetCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_GetCorrection_0{resp.(*extQuotav1.GetCorrectionResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_DeclareLost_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -881,7 +881,7 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_GetQuarantined_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_GetQuarantined_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_GetQuarantined_0{resp.(*extQuotav1.GetQuarantinedResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_RetryQuarantined_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -966,7 +966,7 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_Adjust_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_Adjust_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_Adjust_0{resp.(*extQuotav1.AdjustResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_Backfill_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -983,7 +983,7 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_Backfill_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_Backfill_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_Backfill_0{resp.(*extQuotav1.BackfillResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_RevertCorrection_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1000,7 +1000,7 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_RevertCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_RevertCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_RevertCorrection_0{resp.(*extQuotav1.RevertCorrectionResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_LedgerService_ListCorrections_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1034,7 +1034,7 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_LedgerService_GetCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_LedgerService_GetCorrection_0(annotatedContext, mux, outboundMarshaler, w, req, response_LedgerService_GetCorrection_0{resp.(*extQuotav1.GetCorrectionResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_LedgerService_DeclareLost_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1071,6 +1071,51 @@ func RegisterLedgerServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 		forward_LedgerService_Reconcile_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	return nil
+}
+
+type response_LedgerService_GetQuarantined_0 struct {
+	*extQuotav1.GetQuarantinedResponse
+}
+
+func (m response_LedgerService_GetQuarantined_0) XXX_ResponseBody() interface{} {
+	response := m.GetQuarantinedResponse
+	return response.Row
+}
+
+type response_LedgerService_Adjust_0 struct {
+	*extQuotav1.AdjustResponse
+}
+
+func (m response_LedgerService_Adjust_0) XXX_ResponseBody() interface{} {
+	response := m.AdjustResponse
+	return response.Correction
+}
+
+type response_LedgerService_Backfill_0 struct {
+	*extQuotav1.BackfillResponse
+}
+
+func (m response_LedgerService_Backfill_0) XXX_ResponseBody() interface{} {
+	response := m.BackfillResponse
+	return response.Correction
+}
+
+type response_LedgerService_RevertCorrection_0 struct {
+	*extQuotav1.RevertCorrectionResponse
+}
+
+func (m response_LedgerService_RevertCorrection_0) XXX_ResponseBody() interface{} {
+	response := m.RevertCorrectionResponse
+	return response.Correction
+}
+
+type response_LedgerService_GetCorrection_0 struct {
+	*extQuotav1.GetCorrectionResponse
+}
+
+func (m response_LedgerService_GetCorrection_0) XXX_ResponseBody() interface{} {
+	response := m.GetCorrectionResponse
+	return response.Correction
 }
 
 var (

@@ -353,7 +353,7 @@ func RegisterStatementServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_PreviewStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_PreviewStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_PreviewStatement_0{resp.(*extQuotav1.PreviewStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_CloseStatement_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -373,7 +373,7 @@ func RegisterStatementServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_CloseStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_CloseStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_CloseStatement_0{resp.(*extQuotav1.CloseStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_CloseDue_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -433,7 +433,7 @@ func RegisterStatementServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_GiveCredit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_GiveCredit_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_GiveCredit_0{resp.(*extQuotav1.GiveCreditResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_VoidCredit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -453,7 +453,7 @@ func RegisterStatementServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_VoidCredit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_VoidCredit_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_VoidCredit_0{resp.(*extQuotav1.VoidCreditResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_StatementService_ListCredits_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -493,7 +493,7 @@ func RegisterStatementServiceHandlerServer(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_GetStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_GetStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_GetStatement_0{resp.(*extQuotav1.GetStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_StatementService_ListStatements_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -570,7 +570,7 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_PreviewStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_PreviewStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_PreviewStatement_0{resp.(*extQuotav1.PreviewStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_CloseStatement_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -587,7 +587,7 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_CloseStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_CloseStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_CloseStatement_0{resp.(*extQuotav1.CloseStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_CloseDue_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -638,7 +638,7 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_GiveCredit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_GiveCredit_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_GiveCredit_0{resp.(*extQuotav1.GiveCreditResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_StatementService_VoidCredit_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -655,7 +655,7 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_VoidCredit_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_VoidCredit_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_VoidCredit_0{resp.(*extQuotav1.VoidCreditResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_StatementService_ListCredits_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -689,7 +689,7 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_StatementService_GetStatement_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_StatementService_GetStatement_0(annotatedContext, mux, outboundMarshaler, w, req, response_StatementService_GetStatement_0{resp.(*extQuotav1.GetStatementResponse)}, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodGet, pattern_StatementService_ListStatements_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -709,6 +709,51 @@ func RegisterStatementServiceHandlerClient(ctx context.Context, mux *runtime.Ser
 		forward_StatementService_ListStatements_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	return nil
+}
+
+type response_StatementService_PreviewStatement_0 struct {
+	*extQuotav1.PreviewStatementResponse
+}
+
+func (m response_StatementService_PreviewStatement_0) XXX_ResponseBody() interface{} {
+	response := m.PreviewStatementResponse
+	return response.Statement
+}
+
+type response_StatementService_CloseStatement_0 struct {
+	*extQuotav1.CloseStatementResponse
+}
+
+func (m response_StatementService_CloseStatement_0) XXX_ResponseBody() interface{} {
+	response := m.CloseStatementResponse
+	return response.Statement
+}
+
+type response_StatementService_GiveCredit_0 struct {
+	*extQuotav1.GiveCreditResponse
+}
+
+func (m response_StatementService_GiveCredit_0) XXX_ResponseBody() interface{} {
+	response := m.GiveCreditResponse
+	return response.Credit
+}
+
+type response_StatementService_VoidCredit_0 struct {
+	*extQuotav1.VoidCreditResponse
+}
+
+func (m response_StatementService_VoidCredit_0) XXX_ResponseBody() interface{} {
+	response := m.VoidCreditResponse
+	return response.Credit
+}
+
+type response_StatementService_GetStatement_0 struct {
+	*extQuotav1.GetStatementResponse
+}
+
+func (m response_StatementService_GetStatement_0) XXX_ResponseBody() interface{} {
+	response := m.GetStatementResponse
+	return response.Statement
 }
 
 var (

@@ -91,7 +91,7 @@ var constants = []constant{
 	{"clientBytes", clientBytes, "MB", 1e6, "client without tenants", isMeasured, "the [curve of tenants](../bench/curves/report/README.md#tenants-on-one-agent): 3.3 MB with a thousand, which are 0.7 of it"},
 	{"tenantBytes", tenantBytes, "bytes", 1, "live tenant on a gateway: its first bucket, its key, a remembered request, its limit's rate and burst", isMeasured,
 		"`cd pkg/client && go test -run BytesPerTenant -v .`; 721 where all have the plan's limit as it is ([performance.md](../../docs/performance.md#a-buckets-size))"},
-	{"bucketBytes", bucketBytes, "bytes", 1, "each further bucket of it, with a key of 15", isMeasured, "`go test -run BytesPerBucket -v ./internal/core/agent`"},
+	{"bucketBytes", bucketBytes, "bytes", 1, "each further bucket of it, with a key of 15", isMeasured, "`cd internal/core && go test -run BytesPerBucket -v ./agent`"},
 	{"holderBytes", holderBytes, "bytes", 1, "Redis: a holder's record", isEstimated, "the encoding's length"},
 	{"stateBytes", stateBytes, "bytes", 1, "Redis: a bucket", isEstimated, "the encoding's length"},
 	{"rowBytes", rowBytes, "bytes", 1, "Postgres: a report row", isMeasured, "`-only size`, in reports of 10,000 rows, with LZ4"},

@@ -13,15 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
@@ -30,10 +26,10 @@ import (
 	"github.com/f4ee788f/quota/internal/server/judge"
 	"github.com/f4ee788f/quota/internal/server/leasing"
 	"github.com/f4ee788f/quota/internal/server/ready"
+	"github.com/f4ee788f/quota/internal/server/statements"
 	"github.com/f4ee788f/quota/internal/server/switches"
 	"github.com/f4ee788f/quota/internal/server/upkeep"
 	"github.com/f4ee788f/quota/internal/server/view"
-	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 const (
@@ -140,7 +136,7 @@ type Server struct {
 	grpc     *grpc.Server
 	http     *http.Server
 	folder   *ledger.Folder
-	closer   *closer             // nil where statements are not closed by themselves
+	closer   *statements.Closer  // nil where statements are not closed by themselves
 	alerts   *alert.Runner       // nil without books, or where the policy store keeps no events
 	tally    *granted.Tally      // nil without books, as is backlog
 	over     *granted.Overdrafts // nil without books or a judge
@@ -184,185 +180,11 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// build builds the rooms, and wires them.
-func (s *Server) build() error {
-	c := &s.config
-	wrap := func(err error) error { return fmt.Errorf("server: metrics: %w", err) }
-	s.losses = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",
-	}, []string{"noticed"})
-	for _, w := range lease.Whys() {
-		s.losses.WithLabelValues(string(w))
-	}
-	err := c.Registerer.Register(s.losses)
-	if err != nil {
-		return wrap(err)
-	}
-	m, err := leasing.NewMetrics(c.Registerer)
-	if err != nil {
-		return wrap(err)
-	}
-	s.keys, err = authn.NewKeyring(authn.KeysConfig{
-		InsecureOpen: c.InsecureOpen, MayOpen: local(c.GRPC.Addr()) && local(c.HTTP.Addr()), Bootstrap: c.BootstrapAdminKey,
-		CertificateAgents: c.CertificateAgents, Now: c.Now, Log: c.Log,
-	}, c.Registerer)
-	if err != nil {
-		return wrap(err)
-	}
-	if s.view, err = view.New(c.Policy, s.keys, c.Now, c.Log, c.Registerer); err != nil {
-		return wrap(err)
-	}
-	s.keys.Follow(s.view)
-	s.switches = switches.New(c.Policy, c.Board, c.SwitchFile, s.view, c.Log)
-	s.view.Tell(view.Hooks{Switches: s.switches.FromStore, Replaced: c.Forget, Rules: m.Follow})
-	if c.Books != nil {
-		if s.tally, err = granted.NewTally(c.Books, m.Names, c.Log, c.Registerer); err != nil {
-			return wrap(err)
-		}
-		if c.Judge != nil {
-			if s.over, err = granted.NewOverdrafts(c.Books, c.Judge, s.view, s.tally, c.Log, c.Now, c.Registerer); err != nil {
-				return wrap(err)
-			}
-		}
-		if s.backlog, err = upkeep.NewBacklog(c.Books, c.Registerer); err != nil {
-			return wrap(err)
-		}
-	}
-	there := ready.NewLedger(c.Ledger.Ping)
-	s.leasing = leasing.New(leasing.Config{
-		Leases: c.Leases, View: s.view, Ledger: c.Ledger, Lasts: there, Policy: c.Policy, Grants: s.tally, Metrics: m, Now: c.Now, Stopping: s.stopping,
-	})
-	s.intake, err = intake.New(intake.Config{
-		Ledger: c.Ledger, Judge: c.Judge, Tally: s.tally, Overdrafts: s.over, Forget: s.forgetLedger, Log: c.Log, Registerer: c.Registerer,
-	})
-	if err != nil {
-		return wrap(err)
-	}
-	s.health = health.NewServer()
-	if s.ready, err = ready.New(c.Log, c.Registerer, s.announce, s.parts(there.Part())...); err != nil {
-		return wrap(err)
-	}
-	folds, err := upkeep.NewFolds(c.Ledger, c.Registerer)
-	if err != nil {
-		return wrap(err)
-	}
-	s.folder = ledger.NewFolder(folds, c.FoldEvery, c.Log)
-	return s.serve()
-}
-
-// serve builds both servers over the same services and the same gate.
-func (s *Server) serve() error {
-	c := s.config
-	gate, err := authn.NewGate(s.keys, c.Log, c.Registerer, s.stopping)
-	if err != nil {
-		return fmt.Errorf("server: metrics: %w", err)
-	}
-	statements := &statementService{books: c.Books, policy: c.Policy, prices: newPrices(c.Policy), now: c.Now}
-	admin := &adminService{policyFile: c.PolicyFile, keys: s.keys, periodAt: statements.periodAt, now: c.Now, store: c.Policy, ledger: c.Ledger, view: s.view, switches: s.switches, leases: c.LeaseStoreName, stored: c.LedgerName}
-	usage := &usageService{ledger: c.Ledger, policy: c.Policy, books: c.Books, stopping: s.stopping}
-
-	options := append(gate.Options(),
-		grpc.MaxRecvMsgSize(wire.MaxMessage),
-		grpc.MaxSendMsgSize(maxAnswer),
-		grpc.MaxHeaderListSize(listen.MaxHeaderList),
-		grpc.MaxConcurrentStreams(128), // of one connection: an agent has a handful
-		grpc.ConnectionTimeout(20*time.Second),
-		// A gateway that vanished is found within 40 s, and its streams end. An agent's connection always has a stream.
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: connectionIdle, Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
-	if c.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
-	}
-	s.grpc = grpc.NewServer(options...)
-	quotav1.RegisterLeaseServiceServer(s.grpc, &leaseRPCs{leasing: s.leasing, intake: s.intake})
-	quotav1.RegisterAdminServiceServer(s.grpc, admin)
-	quotav1.RegisterUsageServiceServer(s.grpc, usage)
-	books := &ledgerService{books: c.Books, judge: c.Judge, policy: c.Policy, prices: statements.prices, tally: s.tally, stopping: s.stopping}
-	if c.Books != nil && c.CloseAfter > 0 {
-		var err error
-		if s.closer, err = newCloser(statements, c.CloseAfter, c.Log, c.Registerer); err != nil {
-			return fmt.Errorf("server: metrics: %w", err)
-		}
-	}
-	events := &alertService{watches: listen.Streams{What: "streams that watch alerts", All: maxAlertWatches, OfPeer: maxAlertWatches / 4}, store: alertStore(c.Policy), webhooks: s.webhooks, stopping: s.stopping}
-	if c.Books != nil && events.store != nil {
-		var err error
-		if s.alerts, err = s.newAlerts(statements, events.store); err != nil {
-			return fmt.Errorf("server: metrics: %w", err)
-		}
-		quotav1.RegisterAlertServiceServer(s.grpc, events)
-	}
-	if c.Books != nil {
-		quotav1.RegisterLedgerServiceServer(s.grpc, books)
-		quotav1.RegisterStatementServiceServer(s.grpc, statements)
-	}
-	healthpb.RegisterHealthServer(s.grpc, s.health)
-
-	rest := newInProcess(gate.Unary)
-	quotav1.RegisterAdminServiceServer(rest, admin)
-	quotav1.RegisterUsageServiceServer(rest, usage)
-	if c.Books != nil {
-		quotav1.RegisterLedgerServiceServer(rest, books)
-		quotav1.RegisterStatementServiceServer(rest, statements)
-	}
-	if s.alerts != nil {
-		quotav1.RegisterAlertServiceServer(rest, events)
-	}
-	certificates := c.TLS != nil && c.TLS.ClientAuth == tls.RequireAndVerifyClientCert
-	handler, err := newHandler(context.Background(), rest, download(gate.Serve, usage.export), s.unready, c.Gatherer, s.keys, certificates)
-	if err != nil {
-		return fmt.Errorf("server: REST: %w", err)
-	}
-	s.http = listen.HTTP(handler)
-	s.http.WriteTimeout = restTimeout + 5*time.Second
-	s.http.ErrorLog = slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug)
-	if c.TLS != nil {
-		s.http.TLSConfig = c.TLS.Clone()
-		if certificates { // probes have none; REST asks for one itself
-			s.http.TLSConfig.ClientAuth = tls.VerifyClientCertIfGiven
-			if of := c.TLS.GetConfigForClient; of != nil {
-				s.http.TLSConfig.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-					config, err := of(h)
-					if config != nil {
-						config = config.Clone()
-						config.ClientAuth = tls.VerifyClientCertIfGiven
-					}
-					return config, err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// forgetLedger forgets what this server knows the ledger of before to hold, and the policy beside it.
-func (s *Server) forgetLedger() {
-	s.leasing.Forget()
-	s.over.Forget()
-	s.config.Forget()
-}
-
 // GRPCAddr is the address that gRPC is served on.
 func (s *Server) GRPCAddr() string { return s.config.GRPC.Addr().String() }
 
 // HTTPAddr is the address of health, metrics and REST.
 func (s *Server) HTTPAddr() string { return s.config.HTTP.Addr().String() }
-
-// Ready reports whether every part works, with the reasons why not.
-func (s *Server) Ready() (bool, []string) {
-	var reasons []string
-	for _, r := range s.ready.Why() {
-		reasons = append(reasons, r.Part+": "+r.Reason)
-	}
-	return len(reasons) == 0, reasons
-}
-
-// unready is why the server is not ready, as /readyz tells it.
-func (s *Server) unready() (reasons any, ready bool) {
-	all := s.ready.Why()
-	return all, len(all) == 0
-}
 
 // Run serves until ctx ends, then drains: streams end, calls under way are
 // answered, settled reports are folded. It returns once all that it started has
@@ -386,7 +208,7 @@ func (s *Server) Run(ctx context.Context) error {
 		running.Go(func() { upkeep.NewWeights(s.config.Books, s.log).Run(background) })
 	}
 	if s.closer != nil {
-		running.Go(func() { s.closer.run(background) })
+		running.Go(func() { s.closer.Run(background) })
 	}
 	if s.alerts != nil {
 		running.Go(func() { s.alerts.Run(background) })
@@ -495,53 +317,4 @@ func (s *Server) foldRest() {
 			return
 		}
 	}
-}
-
-// parts are what readiness depends on.
-func (s *Server) parts(ledger ready.Part) []ready.Part {
-	parts := []ready.Part{{Name: "policy", Check: s.policyCheck}, ledger}
-	if p, ok := s.config.Leases.(interface{ Ping(context.Context) error }); ok {
-		parts = append(parts, ready.Part{Name: "leases", Check: p.Ping})
-	}
-	for _, c := range s.config.Checks {
-		parts = append(parts, ready.Part{Name: c.Name, Check: c.Ask})
-	}
-	return parts
-}
-
-// policyCheck is why the policy cannot be served, or nobody be let in.
-func (s *Server) policyCheck(ctx context.Context) error {
-	if err := s.view.Check(ctx); err != nil {
-		return err
-	}
-	if s.keys.Keyless() && !s.keys.Open() {
-		return ErrNoKeys
-	}
-	return nil
-}
-
-// announce tells gRPC health clients. Leases need the lease store and a policy,
-// which may be one in memory; without the ledger they go on.
-func (s *Server) announce(string, bool) {
-	bad := make(map[string]bool)
-	for _, r := range s.ready.Why() {
-		bad[r.Part] = true
-	}
-	set := func(service string, serving bool) {
-		status := healthpb.HealthCheckResponse_NOT_SERVING
-		if serving {
-			status = healthpb.HealthCheckResponse_SERVING
-		}
-		s.health.SetServingStatus(service, status)
-	}
-	set("", len(bad) == 0)
-	set(quotav1.LeaseService_ServiceDesc.ServiceName, !bad["leases"] && s.view.Current().Rules != nil)
-	set(quotav1.AdminService_ServiceDesc.ServiceName, !bad["policy"])
-	set(quotav1.UsageService_ServiceDesc.ServiceName, !bad["ledger"])
-}
-
-// local reports whether only this machine can reach the address.
-func local(a net.Addr) bool {
-	t, ok := a.(*net.TCPAddr)
-	return !ok || t.IP.IsLoopback() // sockets and in-process listeners are local
 }

@@ -86,6 +86,14 @@ var outside = []string{
 	"github.com/peterbourgon/ff", "github.com/prometheus/client_golang",
 }
 
+// stores is what no gateway links.
+var stores = []string{
+	"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",
+	"github.com/spf13/cobra", "github.com/grpc-ecosystem/grpc-gateway", "github.com/testcontainers/testcontainers-go",
+	module + "/internal/server", module + "/internal/policy", module + "/internal/ledger/pgledger",
+	module + "/internal/ledger/sqliteledger", module + "/internal/lease/redisstore", module + "/migrations",
+}
+
 var rules = []rule{
 	{pkg: "internal/core/calendar", allow: []string{module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/limit", allow: []string{module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
@@ -93,12 +101,8 @@ var rules = []rule{
 	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
 	{pkg: "internal/core/agent", forbid: outside},
-	{pkg: "pkg/client", forbid: []string{
-		"github.com/redis/go-redis", "github.com/jackc/pgx", "modernc.org/sqlite", "database/sql", "flag",
-		"github.com/spf13/cobra", "github.com/grpc-ecosystem/grpc-gateway", "github.com/testcontainers/testcontainers-go",
-		module + "/internal/server", module + "/internal/policy", module + "/internal/ledger/pgledger",
-		module + "/internal/ledger/sqliteledger", module + "/internal/lease/redisstore", module + "/migrations",
-	}},
+	{pkg: "internal/core/session", forbid: append([]string{module + "/pkg"}, stores...)},
+	{pkg: "pkg/client", forbid: stores},
 }
 
 // broken returns what pkg imports against its rule.

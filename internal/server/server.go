@@ -18,7 +18,6 @@ import (
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/granted"
@@ -44,12 +43,6 @@ const (
 	// foldTimeout bounds the last fold. What is left unfolded is read as such, and
 	// folded by the next server.
 	foldTimeout = 10 * time.Second
-)
-
-// grpcBounds and httpBounds bound the connections of the two listeners. A connection is known by its first call with a good key.
-var (
-	grpcBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
-	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 4096, KnownOfPeer: 1024}
 )
 
 // ErrNoKeys refuses to serve beyond loopback without any key.
@@ -152,7 +145,6 @@ func New(c Config) (*Server, error) {
 	if c.Leases == nil || c.Ledger == nil || c.Policy == nil || c.GRPC == nil || c.HTTP == nil {
 		return nil, errors.New("server: Leases, Ledger, Policy, GRPC and HTTP are required")
 	}
-	c.GRPC, c.HTTP = listen.Bounded(c.GRPC, grpcBounds), listen.Bounded(c.HTTP, httpBounds)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

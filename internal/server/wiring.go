@@ -36,9 +36,16 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
+// grpcBounds and httpBounds bound the connections of the two listeners. A connection is known by its first call with a good key.
+var (
+	grpcBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
+	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 4096, KnownOfPeer: 1024}
+)
+
 // build builds the rooms, and wires them.
 func (s *Server) build() error {
 	c := &s.config
+	c.GRPC, c.HTTP = listen.Bounded(c.GRPC, grpcBounds), listen.Bounded(c.HTTP, httpBounds)
 	wrap := func(err error) error { return fmt.Errorf("server: metrics: %w", err) }
 	s.losses = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",

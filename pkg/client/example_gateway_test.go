@@ -14,7 +14,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// docs/sdk.md shows this function as it is.
+// docs/sdk.md leads to this function.
 
 // gateway limits what reaches upstream. On SIGTERM, or when its terminal closes, it answers what is under way, and settles what it admitted.
 func gateway(addr, quotaServer string, upstream *url.URL) error {

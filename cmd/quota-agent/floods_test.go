@@ -21,6 +21,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
 )
 
 // freeAddress is one of loopback that nobody listens on.
@@ -53,7 +54,7 @@ func TestDoorsAreBounded(t *testing.T) {
 	}
 	asks := func(when string) {
 		t.Helper()
-		thin, err := client.DialAgent(t.Context(), grpcAddr, client.WithFirstWait(10*time.Second))
+		thin, err := agentclient.Dial(t.Context(), grpcAddr, agentclient.WithFirstWait(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

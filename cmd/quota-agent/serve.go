@@ -88,7 +88,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		opts = append(opts, client.WithSwitchFile(c.switchFile))
 	}
 	if c.allowBlind {
-		opts = append(opts, client.WithUnknown(client.AllowUnknown))
+		opts = append(opts, client.WithFailureMode(client.FailOpen))
 	}
 	quota, err := client.Dial(ctx, c.server, opts...)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/doors"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -174,7 +175,7 @@ func TestAgentServesThinClients(t *testing.T) {
 	httpSocket, grpcSocket := filepath.Join(dir, "h"), filepath.Join(dir, "g")
 	end := startAgent(t, "--server", server.GRPCAddr(), "--http-addr", "unix:"+httpSocket, "--grpc-addr", "unix:"+grpcSocket)
 	waitReady(t, httpSocket)
-	thin, err := client.DialAgent(t.Context(), "unix://"+grpcSocket, client.WithFirstWait(10*time.Second))
+	thin, err := agentclient.Dial(t.Context(), "unix://"+grpcSocket, agentclient.WithFirstWait(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

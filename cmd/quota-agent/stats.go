@@ -58,7 +58,7 @@ func newStats(c *client.Client) *stats {
 	counter("unknown_requests", "Requests decided without a policy.", func(s snapshot) int64 { return s.Unknown })
 	counter("refused_requests", "Requests of tenants without a plan or suspended.", func(s snapshot) int64 { return s.Refused })
 	counter("deadlined_requests", "Requests denied because no answer came in time.", func(s snapshot) int64 { return s.Deadlined })
-	counter("crowded_requests", "Requests denied because too much is held already.", func(s snapshot) int64 { return s.Crowded })
+	counter("overloaded_requests", "Requests denied because too much is held already.", func(s snapshot) int64 { return s.Overloaded })
 	counter("evicted_buckets", "Buckets that were given up before they were idle, to make room for others'.", func(s snapshot) int64 { return s.Evicted })
 	counter("expired_reservations", "Reservations that nobody ended in time.", func(s snapshot) int64 { return s.Expired })
 	counter("renew_calls", "Renew calls sent.", func(s snapshot) int64 { return s.RenewCalls })

@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 )
 
 // statusHeader tells the table's status where a gateway asked for another one.
@@ -16,8 +17,8 @@ const statusHeader = "X-Quota-Status"
 // answer writes a decision as HTTP, and returns the status that the table has. denied replaces that of denials that are
 // the caller's, where a gateway understands only some other one; 0 does not.
 func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
-	d.EachHeader(w.Header().Set)
-	status := d.StatusWith(unknown)
+	httpquota.Headers(d, w.Header().Set)
+	status := httpquota.StatusWith(d, unknown)
 	if d.Allowed {
 		w.WriteHeader(status)
 		return status
@@ -27,14 +28,14 @@ func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
 	if denied != 0 && status < http.StatusInternalServerError {
 		as = denied
 	}
-	d.WriteDenial(w, as)
+	httpquota.WriteDenial(w, d, as)
 	return status
 }
 
 // headersOf is the same as Envoy's headers, in lower case as HTTP/2 has them.
 func headersOf(d client.Decision) []*corev3.HeaderValue {
 	var list []*corev3.HeaderValue
-	d.EachHeader(func(name, value string) {
+	httpquota.Headers(d, func(name, value string) {
 		list = append(list, &corev3.HeaderValue{Key: strings.ToLower(name), Value: value})
 	})
 	return list

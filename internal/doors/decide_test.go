@@ -23,6 +23,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/core/bubbled"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -140,9 +142,9 @@ func (n *node) end() {
 	}
 }
 
-func (n *node) dial(opts ...client.Option) *client.Thin {
+func (n *node) dial(opts ...agentclient.Option) *agentclient.Client {
 	n.t.Helper()
-	c, err := client.DialAgent(n.t.Context(), "agent:1", append(opts, client.WithDialer(n.connect))...)
+	c, err := agentclient.Dial(n.t.Context(), "agent:1", append(opts, agentclient.WithDialer(n.connect))...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func of(tenant string) client.Attribute {
 	return client.Attribute{Name: client.AttrTenant, Value: tenant}
 }
 
-func closeThin(t *testing.T, c *client.Thin) {
+func closeThin(t *testing.T, c *agentclient.Client) {
 	t.Helper()
 	if err := c.Close(context.Background()); err != nil {
 		t.Error(err)
@@ -220,8 +222,8 @@ func TestThinClientIsToldAll(t *testing.T) {
 				g.Limit != w.Limit || g.Quota != w.Quota || g.Window != w.Window || g.Remaining != w.Remaining || (g.Reset-w.Reset).Abs() > time.Minute {
 				t.Errorf("%d units of %q: got %+v %+v, want %+v %+v", test.units, test.tenant, got, g, want, w)
 			}
-			if got.Status() != want.Status() {
-				t.Errorf("%d units of %q: status %d, want %d", test.units, test.tenant, got.Status(), want.Status())
+			if httpquota.Status(got) != httpquota.Status(want) {
+				t.Errorf("%d units of %q: status %d, want %d", test.units, test.tenant, httpquota.Status(got), httpquota.Status(want))
 			}
 		}
 		families, err := n.registry.Gather()
@@ -281,7 +283,7 @@ func TestQuestionsShareMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
-		thin := n.dial(client.WithMaxWaiting(100))
+		thin := n.dial(agentclient.WithMaxWaiting(100))
 		defer closeThin(t, thin)
 		thin.Allow(t.Context(), of("acme"))
 		before := thin.Stats()
@@ -298,25 +300,25 @@ func TestQuestionsShareMessages(t *testing.T) {
 			group.Go(one)
 		}
 		synctest.Wait()
-		if d := thin.Allow(t.Context(), of("acme")); d.Allowed || d.Reason != client.ReasonCrowded {
+		if d := thin.Allow(t.Context(), of("acme")); d.Allowed || d.Reason != client.ReasonOverloaded {
 			t.Errorf("beyond the bound: got %+v", d)
 		}
 		n.thaw()
 		group.Wait()
 		after := thin.Stats()
-		if messages := after.Messages - before.Messages; messages != 2 || after.Crowded != 1 {
-			t.Errorf("%d messages for 1 and 99 questions, want 2; %d crowded, want 1", messages, after.Crowded)
+		if messages := after.Messages - before.Messages; messages != 2 || after.Overloaded != 1 {
+			t.Errorf("%d messages for 1 and 99 questions, want 2; %d overloaded, want 1", messages, after.Overloaded)
 		}
 	})
 }
 
-// Away means that WithUnknown decides, at once; and back means back.
+// Away means that WithFailureMode decides, at once; and back means back.
 func TestAgentAwayAndBack(t *testing.T) {
-	for _, unknown := range []client.Unknown{client.DenyUnknown, client.AllowUnknown} {
+	for _, unknown := range []client.FailureMode{client.FailClosed, client.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			n, stop := startNode(t)
 			defer stop()
-			thin := n.dial(client.WithUnknown(unknown))
+			thin := n.dial(agentclient.WithFailureMode(unknown))
 			defer closeThin(t, thin)
 			if d := thin.Allow(t.Context(), of("acme")); !d.Allowed || d.Reason != client.ReasonLimit {
 				t.Errorf("before: %+v", d)
@@ -324,7 +326,7 @@ func TestAgentAwayAndBack(t *testing.T) {
 			n.end()
 			time.Sleep(2 * time.Second)
 			began := time.Now()
-			if d := thin.AllowN(t.Context(), 3, of("acme")); d.Allowed != (unknown == client.AllowUnknown) || d.Reason != client.ReasonUnknown || time.Since(began) > 0 {
+			if d := thin.AllowN(t.Context(), 3, of("acme")); d.Allowed != (unknown == client.FailOpen) || d.Reason != client.ReasonUnknown || time.Since(began) > 0 {
 				t.Errorf("away: %+v after %s", d, time.Since(began))
 			}
 			if s := thin.Stats(); !s.Away || s.Unknown != 1 || s.Unaccounted != 3*int64(unknown) {
@@ -408,7 +410,7 @@ func TestSilentConnectionIsLeft(t *testing.T) {
 		defer stop()
 		cut := make(chan struct{})
 		var dials atomic.Int64
-		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(200*time.Millisecond), client.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		thin, err := agentclient.Dial(t.Context(), "agent:1", agentclient.WithMaxWait(200*time.Millisecond), agentclient.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := n.connect(ctx, addr)
 			if dials.Add(1) > 1 || err != nil {
 				return conn, err
@@ -442,7 +444,7 @@ func TestSilentAgentIsRedialledWithPauses(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
 		var dials atomic.Int64
-		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithMaxWait(8*time.Millisecond), client.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		thin, err := agentclient.Dial(t.Context(), "agent:1", agentclient.WithMaxWait(8*time.Millisecond), agentclient.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			dials.Add(1)
 			return n.connect(ctx, addr)
 		}))

@@ -124,7 +124,7 @@ func (o *owed) book(ctx context.Context) {
 // later reports whether what could not be booked may be some other time.
 func later(err error) bool {
 	var why *client.NotBookedError
-	return errors.As(err, &why) && (why.Reason == client.ReasonUnknown || why.Reason == client.ReasonCrowded)
+	return errors.As(err, &why) && (why.Reason == client.ReasonUnknown || why.Reason == client.ReasonOverloaded)
 }
 
 // lost says what is lost so that it can be brought by hand: a line for each tenant.

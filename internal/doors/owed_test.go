@@ -93,7 +93,7 @@ func TestReportsAreBookedWhenTheyCanBe(t *testing.T) {
 		if want := 7 * kept; h.booked.Load() != want {
 			t.Errorf("%d units are booked, want %d", h.booked.Load(), want)
 		}
-		h.why.Store(int64(client.ReasonCrowded))
+		h.why.Store(int64(client.ReasonOverloaded))
 		if _, err := e.ShouldRateLimit(ctx, report); err != nil {
 			t.Fatal(err)
 		}

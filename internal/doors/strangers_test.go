@@ -19,6 +19,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
 )
 
 // Who connects and asks nothing shuts nobody out, whatever it says of its protocol; its oldest connection gives way, a line of a turner's too.
@@ -150,7 +151,7 @@ func TestIdleLinesEnd(t *testing.T) {
 			}
 			r.Close()
 		}
-		thin, err := client.DialAgent(t.Context(), "agent:1", client.WithDialer(func(context.Context, string) (net.Conn, error) { return inner.Dial() }))
+		thin, err := agentclient.Dial(t.Context(), "agent:1", agentclient.WithDialer(func(context.Context, string) (net.Conn, error) { return inner.Dial() }))
 		if err != nil {
 			t.Fatal(err)
 		}

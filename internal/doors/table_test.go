@@ -20,7 +20,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/pkg/client"
-	"github.com/f4ee788f/quota/pkg/client/intercept"
+	"github.com/f4ee788f/quota/pkg/client/grpcquota"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -109,21 +110,21 @@ func TestEveryDoorAnswersAsTheTableSays(t *testing.T) {
 			}
 		}
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler was reached", word) })
-		say("Middleware", client.Middleware(decided{d: d})(never), row[0])
+		say("Middleware", httpquota.Middleware(decided{d: d})(never), row[0])
 		say("/check", NewCheck(decided{d: d}, CheckConfig{}, newMetrics(t)), row[0])
 		unknown := row[0]
 		if reason == client.ReasonNoPlan {
 			unknown = "401"
 		}
-		say("Middleware with 401", client.Middleware(decided{d: d}, client.UnknownTenant(401))(never), unknown)
+		say("Middleware with 401", httpquota.Middleware(decided{d: d}, httpquota.WithUnknownTenant(401))(never), unknown)
 		say("/check with 401", NewCheck(decided{d: d}, CheckConfig{Unknown: 401}, newMetrics(t)), unknown)
 
-		_, err := intercept.Unary(decided{d: d})(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, nil)
+		_, err := grpcquota.Unary(decided{d: d})(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, nil)
 		check("Unary", status.Code(err).String(), codeNamed(row[1]))
 		if n := len(status.Convert(err).Details()); again != (n == 1) {
 			t.Errorf("%s at Unary: %d details, want a RetryInfo: %v", word, n, again)
 		}
-		err = intercept.Stream(decided{d: d})(nil, silent{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a/B"}, nil)
+		err = grpcquota.Stream(decided{d: d})(nil, silent{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a/B"}, nil)
 		check("Stream", status.Code(err).String(), codeNamed(row[1]))
 
 		answer, err := NewEnvoy(decided{d: d}, newMetrics(t), slog.New(slog.DiscardHandler)).ShouldRateLimit(t.Context(), edge(descriptor("x-tenant=acme")))

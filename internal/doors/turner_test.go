@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
 )
 
 // socketsOf runs a door for thin clients on real sockets, which turners serve, and what it asks.
@@ -44,9 +45,9 @@ func socketsOf(t *testing.T, test func(t *testing.T, lines *Lines, addr string))
 	}
 }
 
-func thinOf(t *testing.T, addr string) *client.Thin {
+func thinOf(t *testing.T, addr string) *agentclient.Client {
 	t.Helper()
-	c, err := client.DialAgent(t.Context(), addr, client.WithFirstWait(10*time.Second), client.WithMaxWait(20*time.Second), client.WithMaxWaiting(1<<20))
+	c, err := agentclient.Dial(t.Context(), addr, agentclient.WithFirstWait(10*time.Second), agentclient.WithMaxWait(20*time.Second), agentclient.WithMaxWaiting(1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}

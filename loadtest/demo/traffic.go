@@ -15,6 +15,7 @@ import (
 
 	bounded "github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 )
 
 const (
@@ -47,7 +48,7 @@ func newGateway(quota *client.Client, upstream *url.URL) http.Handler {
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
 	}
-	return client.Middleware(quota)(proxy)
+	return httpquota.Middleware(quota)(proxy)
 }
 
 // listen serves h on a loopback port until stop is called.

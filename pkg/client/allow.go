@@ -29,6 +29,14 @@ func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) D
 	return c.allow(ctx, n, attributesOf(attributes))
 }
 
+// Peek tells whether a request of n units would be allowed, as far as is known here. It takes nothing, and waits only for a
+// tenant that is not known yet.
+func (c *Client) Peek(ctx context.Context, n int64, attributes ...Attribute) Decision {
+	r := c.request(n, attributesOf(attributes))
+	r.peeks = true
+	return c.begun(ctx, r)
+}
+
 // onStack is how many limits a request may meet without allocating.
 const onStack = 8
 

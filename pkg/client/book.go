@@ -9,7 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// NotBookedError says why nothing of a call to Book was booked: ReasonInvalid, ReasonNoPlan, ReasonClosed, ReasonCrowded, or ReasonUnknown
+// NotBookedError says why nothing of a call to Book was booked: ReasonInvalid, ReasonNoPlan, ReasonClosed, ReasonOverloaded, or ReasonUnknown
 // where the policy or the tenant is not known here.
 type NotBookedError struct{ Reason Reason }
 
@@ -110,8 +110,8 @@ func (c *Client) chargesOf(ctx context.Context, r *request, all []charge) ([]cha
 				continue // what is tried beside the policy in force
 			case err != nil:
 				c.session.Press()
-				c.crowded.Add(1)
-				return all, ReasonCrowded
+				c.overloaded.Add(1)
+				return all, ReasonOverloaded
 			}
 			all = append(all, charge{hold{it, e}, r.n})
 		}

@@ -52,7 +52,7 @@ type Client struct {
 	unknown     atomic.Int64
 	refused     atomic.Int64
 	deadlined   atomic.Int64
-	crowded     atomic.Int64
+	overloaded  atomic.Int64
 	unaccounted atomic.Int64
 }
 
@@ -136,7 +136,7 @@ func (c *config) validate() error {
 	}
 	check(limit.ValidAgent(c.agent) || c.agent == "" && c.journal != "", "an agent id is 1 to 128 bytes of [A-Za-z0-9._:-]")
 	check(!strings.ContainsAny(c.connect.Key, "\r\n"), "a key is one line")
-	check(c.unknown <= AllowUnknown, "no such Unknown")
+	check(c.failure <= FailOpen, "no such failure mode")
 	check(c.firstWait >= 0, "the first wait is negative")
 	check(c.maxWait > 0, "the longest wait must be above 0")
 	check(c.renewTimeout > 0, "the renewal's time must be above 0")

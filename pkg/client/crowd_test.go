@@ -30,11 +30,11 @@ func TestInventedKeysLeaveRoomForOthers(t *testing.T) {
 					}
 					return d
 				}
-				crowded := 0
+				overloaded := 0
 				for i := range 600 {
 					for k := range 20 {
-						if d := ask("a", fmt.Sprint("invented-", i, "-", k)); d.Reason == ReasonCrowded {
-							crowded++
+						if d := ask("a", fmt.Sprint("invented-", i, "-", k)); d.Reason == ReasonOverloaded {
+							overloaded++
 						}
 					}
 					if d := ask("b", fmt.Sprint("user-", i)); !d.Allowed {
@@ -44,8 +44,8 @@ func TestInventedKeysLeaveRoomForOthers(t *testing.T) {
 					time.Sleep(50 * time.Millisecond)
 				}
 				st := c.Stats()
-				if crowded == 0 || st.Crowded == 0 || st.Evicted == 0 || st.Buckets > 500 {
-					t.Errorf("%d of a's keys crowded, %d buckets, %d evicted; want some refused, 500 at most, some evicted", crowded, st.Buckets, st.Evicted)
+				if overloaded == 0 || st.Overloaded == 0 || st.Evicted == 0 || st.Buckets > 500 {
+					t.Errorf("%d of a's keys overloaded, %d buckets, %d evicted; want some refused, 500 at most, some evicted", overloaded, st.Buckets, st.Evicted)
 				}
 				shut(t, c)
 				for _, id := range []string{"a", "b"} {

@@ -12,7 +12,7 @@ const (
 	ReasonLimit Reason = iota
 	// ReasonUnlimited: allowed, for no limit holds this request.
 	ReasonUnlimited
-	// ReasonUnknown: decided by WithUnknown, because the policy or the tenant could
+	// ReasonUnknown: decided by WithFailureMode, because the policy or the tenant could
 	// not be learnt: the server was not reached.
 	ReasonUnknown
 	// ReasonNoTenant: denied, for the request names no tenant and no limit of the
@@ -30,9 +30,9 @@ const (
 	// ReasonDeadline: denied, for the answer did not come before the context ended
 	// or the longest wait was over.
 	ReasonDeadline
-	// ReasonCrowded: denied, for the client holds as many buckets or waiting
+	// ReasonOverloaded: denied, for the client holds as many buckets or waiting
 	// requests as it may.
-	ReasonCrowded
+	ReasonOverloaded
 	// ReasonInvalid: denied, for the cost is out of range or the tenant's id is malformed.
 	ReasonInvalid
 	// ReasonClosed: denied, for the client is closed.
@@ -56,7 +56,7 @@ const (
 
 var reasons = [...]string{
 	"limit", "unlimited", "unknown", "no-tenant", "no-plan", "suspended",
-	"switch", "outage", "deadline", "crowded", "invalid", "closed", "queue-full", "queue-timeout",
+	"switch", "outage", "deadline", "overloaded", "invalid", "closed", "queue-full", "queue-timeout",
 	"overage", "listed", "priority", "spending-cap", "too-large",
 }
 
@@ -93,36 +93,55 @@ func (d Decision) Done() {
 	}
 }
 
-// Limit returns the name of the limit that denied, or of the tightest one that allowed: the
-// one with the fewest units left, of up to four that hold the request; empty
-// when none did.
-func (d Decision) Limit() string { s := d.speaker(); return s.name() }
-
-// Quota returns the units that the limit allows in a Window, or at once where it is of
-// slots; 0 without a limit.
-func (d Decision) Quota() int64 { s := d.speaker(); return s.quota() }
-
-// Window returns the time that Quota is for, 0 without a limit.
-func (d Decision) Window() time.Duration { s := d.speaker(); return s.window() }
-
-// Remaining returns about how many units the limit's bucket has left, over all
-// gateways, as the server last told, less what was spent here since; at least 0.
-func (d Decision) Remaining() int64 { s := d.speaker(); return s.remaining() }
-
-// Reset returns the time until the bucket is full again or its window turns.
-func (d Decision) Reset() time.Duration { s := d.speaker(); return s.reset() }
-
-// Details is all that a decision tells of the limit that decided; see the methods of the same names.
+// Details is all that a decision tells of the limit that denied, or of the tightest one that allowed: the
+// one with the fewest units left, of up to four that hold the request.
 type Details struct {
-	Limit     string
-	Quota     int64
-	Window    time.Duration
-	Remaining int64
-	Reset     time.Duration
+	Limit     string        // its name; empty where no limit decided
+	Quota     int64         // units that it allows in a Window, or at once where it is of slots
+	Window    time.Duration // that Quota is for
+	Remaining int64         // units left, at least 0: about as many, over all gateways, less what was spent here since
+	Reset     time.Duration // until the bucket is full again or its window turns
 }
 
-// Details returns what the methods above do, looked up at once.
-func (d Decision) Details() Details {
-	s := d.speaker()
-	return Details{s.name(), s.quota(), s.window(), s.remaining(), s.reset()}
+// Decided returns a decision that was made elsewhere: by a quota-agent, or by a test's stand-in for a Client.
+func Decided(allowed bool, reason Reason, retryAfter time.Duration, of Details) Decision {
+	d := Decision{Allowed: allowed, Reason: reason, RetryAfter: retryAfter}
+	if of.Limit != "" {
+		d.by = &of
+	}
+	return d
 }
+
+// Details returns what the decision tells of its limit, looked up at the time of the call.
+func (d Decision) Details() Details {
+	if told, ok := d.by.(*Details); ok {
+		return *told
+	}
+	s := d.speaker()
+	if s.limit == nil {
+		return Details{}
+	}
+	t := Details{
+		Limit: s.limit.Name, Quota: s.rate.Units, Window: s.rate.Per,
+		Remaining: max(s.state.Remaining, s.state.Tokens, 0), Reset: time.Duration(s.state.ResetIn) * time.Microsecond,
+	}
+	if s.limit.Slots > 0 {
+		t.Quota = s.limit.Slots
+	}
+	return t
+}
+
+// Limit returns the name of the limit that decided; see Details.
+func (d Decision) Limit() string { return d.Details().Limit }
+
+// Quota returns the units that the limit allows in a Window; see Details.
+func (d Decision) Quota() int64 { return d.Details().Quota }
+
+// Window returns the time that Quota is for; see Details.
+func (d Decision) Window() time.Duration { return d.Details().Window }
+
+// Remaining returns about how many units the limit has left; see Details.
+func (d Decision) Remaining() int64 { return d.Details().Remaining }
+
+// Reset returns the time until the limit has all its units; see Details.
+func (d Decision) Reset() time.Duration { return d.Details().Reset }

@@ -26,7 +26,7 @@ func TestDecisionTellsTheTightest(t *testing.T) {
 		}
 		want := func(d Decision, name string, remaining int64) {
 			t.Helper()
-			a := d.answer()
+			a := d.Details()
 			if d.Limit() != name || d.Remaining() != remaining || a.Limit != name || a.Remaining != remaining {
 				t.Errorf("%d left of %q, want %d of %q", d.Remaining(), d.Limit(), remaining, name)
 			}

@@ -10,5 +10,6 @@
 // most the usage admitted since the last report, one report interval's worth. So does
 // a signal that nobody catches: a program has to call Close before it ends.
 //
-// A Thin asks a quota-agent for each decision instead; see thin.go.
+// Package httpquota beside it is net/http middleware, grpcquota has gRPC interceptors, and agentclient asks a
+// quota-agent for each decision instead.
 package client

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 )
 
 // docs/sdk.md leads to this function.
@@ -24,7 +25,7 @@ func gateway(addr, quotaServer string, upstream *url.URL) error {
 	if err != nil {
 		return err
 	}
-	limited := client.Middleware(quota)(httputil.NewSingleHostReverseProxy(upstream)) // 429 with Retry-After and RateLimit headers
+	limited := httpquota.Middleware(quota)(httputil.NewSingleHostReverseProxy(upstream)) // 429 with Retry-After and RateLimit headers
 	server := &http.Server{Addr: addr, Handler: limited, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ListenAndServe() }()

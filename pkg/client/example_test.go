@@ -3,8 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/f4ee788f/quota/pkg/client"
@@ -25,7 +23,7 @@ func ExampleClient_Allow() {
 	quota := dial()
 	defer quota.Close(ctx)
 	for range 4 {
-		d := quota.Allow(ctx, client.Attribute{Name: "tenant", Value: "acme"})
+		d := quota.Allow(ctx, client.Tenant("acme"))
 		if !d.Allowed {
 			fmt.Println("denied by", d.Limit())
 			continue
@@ -44,7 +42,7 @@ func ExampleClient_Limiter() {
 	ctx := context.Background()
 	quota := dial()
 	defer quota.Close(ctx)
-	limiter, err := quota.Limiter(ctx, client.Attribute{Name: "tenant", Value: "globex"})
+	limiter, err := quota.Limiter(ctx, client.Tenant("globex"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -65,7 +63,7 @@ func ExampleClient_Wait() {
 	quota := dial()
 	defer quota.Close(ctx)
 	for _, mail := range []string{"first", "second", "third"} {
-		if d := quota.Wait(ctx, client.Attribute{Name: "tenant", Value: "hooli"}); d.Allowed {
+		if d := quota.Wait(ctx, client.Tenant("hooli")); d.Allowed {
 			fmt.Println("sent the", mail)
 		}
 	}
@@ -80,7 +78,7 @@ func ExampleClient_Reserve() {
 	ctx := context.Background()
 	quota := dial()
 	defer quota.Close(ctx)
-	tenant := client.Attribute{Name: "tenant", Value: "initech"}
+	tenant := client.Tenant("initech")
 	r, d := quota.Reserve(ctx, 3, tenant)
 	if r == nil {
 		fmt.Println("denied by", d.Limit())
@@ -99,22 +97,30 @@ func ExampleClient_Reserve() {
 	// of the two units that came back: false
 }
 
-// A middleware answers what a limit denies, before the handler sees it.
-func ExampleMiddleware() {
+// A request may cost more than one unit: the tenant's plan has a burst of three.
+func ExampleClient_AllowN() {
+	ctx := context.Background()
 	quota := dial()
-	defer quota.Close(context.Background())
-	app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
-	limited := client.Middleware(quota)(app)
-	for range 4 {
-		request := httptest.NewRequest(http.MethodGet, "/", nil)
-		request.Header.Set("X-Tenant", "umbrella") // set, or cleared, by whoever authenticates
-		answer := httptest.NewRecorder()
-		limited.ServeHTTP(answer, request)
-		fmt.Println(answer.Code, "Retry-After:", answer.Header().Get("Retry-After") != "")
+	defer quota.Close(ctx)
+	for _, cost := range []int64{2, 1, 2} {
+		fmt.Println(cost, "units:", quota.AllowN(ctx, cost, client.Tenant("umbrella")).Allowed)
 	}
 	// Output:
-	// 200 Retry-After: false
-	// 200 Retry-After: false
-	// 200 Retry-After: false
-	// 429 Retry-After: true
+	// 2 units: true
+	// 1 units: true
+	// 2 units: false
+}
+
+// Peek takes nothing, and tells what is known here.
+func ExampleClient_Peek() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	tenant := client.Tenant("stark")
+	for quota.Allow(ctx, tenant).Allowed {
+	}
+	d := quota.Peek(ctx, 1, tenant)
+	fmt.Println("another would be allowed:", d.Allowed, "by", d.Limit())
+	// Output:
+	// another would be allowed: false by requests
 }

@@ -21,6 +21,11 @@ func Billed(tenant string) int64 {
 	return exampleServer.billed(func(r ledger.Row) bool { return r.Tenant == tenant })
 }
 
+// OneLimit runs f with a client of a server whose tenant a has a unit a second, and a burst of three.
+func OneLimit(t *testing.T, f func(t *testing.T, c *Client)) {
+	bubble(t, plans(1, requests(1, 3)), func(t *testing.T, s *fake) { f(t, dial(t, s)) })
+}
+
 var exampleServer *fake
 
 // withExamples serves the examples while tests run.
@@ -41,7 +46,7 @@ func (w withExamples) Run() int {
 	}})
 	var nobody struct{ testing.TB } // a fault of an example panics
 	exampleServer = newFake(nobody, p)
-	for _, id := range []string{"acme", "globex", "initech", "umbrella", "wayne"} {
+	for _, id := range []string{"acme", "globex", "initech", "umbrella", "stark", "wayne"} {
 		exampleServer.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
 	}
 	exampleServer.tenants["hooli"] = limit.Tenant{ID: "hooli", Exists: true, Plan: "paced", Revision: 1}

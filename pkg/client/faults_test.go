@@ -66,17 +66,17 @@ func TestLostAndRepeatedReplies(t *testing.T) {
 }
 
 func TestServerNeverReached(t *testing.T) {
-	for _, unknown := range []Unknown{DenyUnknown, AllowUnknown} {
+	for _, unknown := range []FailureMode{FailClosed, FailOpen} {
 		bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
 			s.set(func(f *fake) { f.down = true })
 			before := time.Now()
-			c := dial(t, s, WithUnknown(unknown))
+			c := dial(t, s, WithFailureMode(unknown))
 			if took := time.Since(before); took != DefaultFirstWait {
 				t.Errorf("Dial took %v, want the first wait of %v", took, DefaultFirstWait)
 			}
 			before = time.Now()
 			d := c.AllowN(t.Context(), 3, tenant("a"))
-			if d.Allowed != (unknown == AllowUnknown) || d.Reason != ReasonUnknown || time.Since(before) > 0 {
+			if d.Allowed != (unknown == FailOpen) || d.Reason != ReasonUnknown || time.Since(before) > 0 {
 				t.Errorf("%+v after %v, want unknown at once, allowed only if so told", d, time.Since(before))
 			}
 			if got, want := c.Stats().Unaccounted, int64(unknown)*3; got != want {
@@ -99,7 +99,7 @@ func TestServerNeverReached(t *testing.T) {
 func TestDialRefusesBadOptions(t *testing.T) {
 	for name, o := range map[string]Option{
 		"agent": WithAgent("a b"), "wait": WithMaxWait(0), "buckets": WithMaxBuckets(0), "share": WithTenantShare(0), "share above all": WithTenantShare(101), "key": WithKey("a\nb"),
-		"interval": WithReportInterval(-1), "first": WithFirstWait(-1), "unknown": WithUnknown(7),
+		"interval": WithReportInterval(-1), "first": WithFirstWait(-1), "unknown": WithFailureMode(7),
 	} {
 		if _, err := Dial(t.Context(), "passthrough:x", o); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v, want ErrOption", name, err)
@@ -425,14 +425,14 @@ func TestWaitIsBounded(t *testing.T) {
 		s.set(func(f *fake) { f.delay = 1500 * time.Millisecond; f.chunk = 0 })
 		time.Sleep(5 * time.Second)
 		var wg sync.WaitGroup
-		var deadline, crowded, other atomic.Int64
+		var deadline, overloaded, other atomic.Int64
 		for range 9 {
 			wg.Go(func() {
 				switch d := c.Allow(context.Background(), tenant("a")); d.Reason {
 				case ReasonDeadline:
 					deadline.Add(1)
-				case ReasonCrowded:
-					crowded.Add(1)
+				case ReasonOverloaded:
+					overloaded.Add(1)
 				default:
 					other.Add(1)
 				}
@@ -444,8 +444,8 @@ func TestWaitIsBounded(t *testing.T) {
 		if took := time.Since(before); took != 300*time.Millisecond {
 			t.Errorf("waited %v, want 300 ms", took)
 		}
-		if deadline.Load() != 5 || crowded.Load() != 4 || other.Load() != 0 {
-			t.Errorf("%d over time, %d crowded out, %d otherwise; want 5, 4, 0", deadline.Load(), crowded.Load(), other.Load())
+		if deadline.Load() != 5 || overloaded.Load() != 4 || other.Load() != 0 {
+			t.Errorf("%d over time, %d overloaded out, %d otherwise; want 5, 4, 0", deadline.Load(), overloaded.Load(), other.Load())
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()

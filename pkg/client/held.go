@@ -1,8 +1,6 @@
 package client
 
 import (
-	"time"
-
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
@@ -89,8 +87,6 @@ func (d *Decision) speaker() speaker {
 	switch by := d.by.(type) {
 	case nil:
 		return s
-	case *told:
-		return speaker{by.limit, by.limit.Rate, agent.State{Remaining: by.remaining, ResetIn: by.reset}}
 	case *limit.Held:
 		if s.says(*by); d.Allowed {
 			s.state.Remaining = agent.CapacityOf(by) // nobody was there yet
@@ -125,29 +121,3 @@ func (d *Decision) speaker() speaker {
 	}
 	return s
 }
-
-func (s *speaker) name() string {
-	if s.limit == nil {
-		return ""
-	}
-	return s.limit.Name
-}
-
-// quota is units in a window, or slots.
-func (s *speaker) quota() int64 {
-	switch {
-	case s.limit == nil:
-		return 0
-	case s.limit.Slots > 0:
-		return s.limit.Slots
-	}
-	return s.rate.Units
-}
-
-func (s *speaker) window() time.Duration {
-	return s.rate.Per
-}
-
-func (s *speaker) remaining() int64 { return max(s.state.Remaining, s.state.Tokens, 0) }
-
-func (s *speaker) reset() time.Duration { return time.Duration(s.state.ResetIn) * time.Microsecond }

@@ -13,17 +13,17 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Unknown says how requests are decided while nothing is known of the policy, or
+// FailureMode says how requests are decided while nothing is known of the policy, or
 // of their tenant, because the server was never reached.
-type Unknown uint8
+type FailureMode uint8
 
 const (
-	// DenyUnknown denies with ReasonUnknown. It is the default: what is admitted
+	// FailClosed denies with ReasonUnknown. It is the default: what is admitted
 	// without a policy can be neither limited nor billed.
-	DenyUnknown Unknown = iota
-	// AllowUnknown admits with ReasonUnknown. Such units are counted in
+	FailClosed FailureMode = iota
+	// FailOpen admits with ReasonUnknown. Such units are counted in
 	// Stats.Unaccounted and appear in no ledger.
-	AllowUnknown
+	FailOpen
 )
 
 // Bounds and defaults of the options.
@@ -46,7 +46,7 @@ const (
 type config struct {
 	agent           string
 	connect         connect.Options
-	unknown         Unknown
+	failure         FailureMode
 	firstWait       time.Duration
 	maxWait         time.Duration
 	renewTimeout    time.Duration
@@ -89,8 +89,8 @@ func WithDialer(d func(ctx context.Context, addr string) (net.Conn, error)) Opti
 	return func(c *config) { c.connect.Dialer = d }
 }
 
-// WithUnknown says how to decide what nothing is known of. The default is DenyUnknown.
-func WithUnknown(u Unknown) Option { return func(c *config) { c.unknown = u } }
+// WithFailureMode says how to decide what nothing is known of. The default is FailClosed.
+func WithFailureMode(m FailureMode) Option { return func(c *config) { c.failure = m } }
 
 // WithFirstWait bounds how long Dial waits for the first policy, by default one
 // second. 0 does not wait.
@@ -118,7 +118,7 @@ func WithIdle(d time.Duration) Option { return func(c *config) { c.idle = d } }
 
 // WithMaxBuckets bounds the buckets held, and so the memory, by default 262,144.
 // When few are free idle buckets make room; while none is idle, requests
-// that need a new bucket are denied with ReasonCrowded. See WithTenantShare.
+// that need a new bucket are denied with ReasonOverloaded. See WithTenantShare.
 func WithMaxBuckets(n int) Option { return func(c *config) { c.maxBuckets = n } }
 
 // WithTenantShare bounds what one tenant may hold of the buckets while no other holds any, in percent, by default 80; 100 is
@@ -128,7 +128,7 @@ func WithMaxBuckets(n int) Option { return func(c *config) { c.maxBuckets = n } 
 func WithTenantShare(percent int) Option { return func(c *config) { c.tenantShare = percent } }
 
 // WithMaxWaiting bounds the requests that wait for the server at one time, by
-// default 16,384; more are denied with ReasonCrowded.
+// default 16,384; more are denied with ReasonOverloaded.
 func WithMaxWaiting(n int) Option { return func(c *config) { c.maxWaiting = n } }
 
 // WithoutSlots leaves concurrency limits out of all decisions: for a program that
@@ -181,7 +181,7 @@ func WithReservationTime(d time.Duration) Option {
 }
 
 // WithMaxReservations bounds the reservations that live at one time, by default 16,384;
-// more requests for one are denied with ReasonCrowded.
+// more requests for one are denied with ReasonOverloaded.
 func WithMaxReservations(n int) Option { return func(c *config) { c.maxReservations = n } }
 
 // WithLogger takes logs of what changes: contact lost and found, policies, fenced

@@ -449,8 +449,8 @@ func TestBucketsAreBounded(t *testing.T) {
 			for ; ; users++ {
 				d := c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(round, "-", users)})
 				if !d.Allowed {
-					if d.Reason != ReasonCrowded || users < 8 || users > 10 {
-						t.Errorf("round %d: user %d was denied: %+v; want some 10 users, then crowded", round, users, d)
+					if d.Reason != ReasonOverloaded || users < 8 || users > 10 {
+						t.Errorf("round %d: user %d was denied: %+v; want some 10 users, then overloaded", round, users, d)
 					}
 					break
 				}

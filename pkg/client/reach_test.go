@@ -46,12 +46,6 @@ func TestDialRefusesBadTargets(t *testing.T) {
 				_ = c.Close(t.Context())
 			}
 		}
-		if c, err := DialAgent(t.Context(), target, WithFirstWait(0)); !errors.Is(err, ErrOption) {
-			t.Errorf("DialAgent %q: %v, want ErrOption", target, err)
-			if err == nil {
-				_ = c.Close(t.Context())
-			}
-		}
 		if _, err := Recover(t.Context(), target, t.TempDir()); !errors.Is(err, ErrOption) {
 			t.Errorf("Recover %q: %v, want ErrOption", target, err)
 		}

@@ -43,6 +43,7 @@ type request struct {
 	mode     limit.Mode   // the switch as the limits were asked
 	together bool         // it is one of several (AllowTogether), which may all be denied yet: it keeps what it has
 	patient  bool         // it waits its turn, at every limit
+	peeks    bool         // it takes nothing
 	under    *agent.Entry // of the soft limit asked last, whose bucket denied; nil
 	endless  bool         // nobody will tell of its end: it passes limits of slots by
 
@@ -130,7 +131,7 @@ func (r *request) count() bool {
 	}
 	if r.c.waiting.Add(1) > int64(r.c.cfg.maxWaiting) {
 		r.c.waiting.Add(-1)
-		r.c.crowded.Add(1)
+		r.c.overloaded.Add(1)
 		return false
 	}
 	r.c.waited.Add(1)

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	// ErrReservation is returned by Commit and Cancel of a reservation that has ended:
+	// ErrReservationEnded is returned by Commit and Cancel of a reservation that has ended:
 	// committed, cancelled, expired, or cancelled by Close.
-	ErrReservation = errors.New("client: the reservation has ended")
+	ErrReservationEnded = errors.New("client: the reservation has ended")
 	// ErrCost is wrapped by Commit's error about a cost out of range; the reservation goes on.
 	ErrCost = errors.New("client: invalid cost")
 )
@@ -56,7 +56,7 @@ type reservations struct {
 // For the limits a reserved unit is spent until the reservation ends. What Commit or Cancel puts back can be
 // spent again, unless the window that it is of is over. For the ledger nothing counts but what is committed.
 //
-// While as many reservations live as may, requests are denied with ReasonCrowded.
+// While as many reservations live as may, requests are denied with ReasonOverloaded.
 func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) (*Reservation, Decision) {
 	if n < 1 {
 		c.refused.Add(1)
@@ -67,8 +67,8 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 		if c.closed.Load() {
 			return nil, Decision{Reason: ReasonClosed}
 		}
-		c.crowded.Add(1)
-		return nil, Decision{Reason: ReasonCrowded, RetryAfter: time.Second}
+		c.overloaded.Add(1)
+		return nil, Decision{Reason: ReasonOverloaded, RetryAfter: time.Second}
 	}
 	r := c.request(n, attributesOf(attributes))
 	r.reserves = res
@@ -96,20 +96,20 @@ func (r *Reservation) Units() int64 {
 // Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. More than
 // was reserved is admitted beyond: counted, billed, and taken from what the
 // limits have next. Of slots, which all come back, m count as started, and no more than were reserved. It fails with
-// ErrReservation and settles nothing where the reservation has ended: after its expiry, what the request did is in no count.
+// ErrReservationEnded and settles nothing where the reservation has ended: after its expiry, what the request did is in no count.
 func (r *Reservation) Commit(m int64) error {
 	if m < 0 || m > limit.MaxUnits {
 		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
 	}
 	if r == nil || !r.c.reserved.end(r) {
-		return ErrReservation
+		return ErrReservationEnded
 	}
 	r.settle(m)
 	return nil
 }
 
 // Cancel says that the request cost nothing, and puts all back. It fails with
-// ErrReservation where the reservation has ended, and may so be deferred behind a Commit.
+// ErrReservationEnded where the reservation has ended, and may so be deferred behind a Commit.
 func (r *Reservation) Cancel() error { return r.Commit(0) }
 
 // settle spends m of the units.

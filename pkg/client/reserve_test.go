@@ -51,8 +51,8 @@ func TestReserve(t *testing.T) {
 			t.Errorf("Commit: %v", err)
 		}
 		for _, err := range []error{r.Commit(10), r.Cancel(), (*Reservation)(nil).Commit(1)} {
-			if !errors.Is(err, ErrReservation) {
-				t.Errorf("ended again: %v, want ErrReservation", err)
+			if !errors.Is(err, ErrReservationEnded) {
+				t.Errorf("ended again: %v, want ErrReservationEnded", err)
 			}
 		}
 		if r, _ := reserve(50); r == nil {
@@ -146,7 +146,7 @@ func TestReservationsExpire(t *testing.T) {
 		var all []*Reservation
 		for i := range 4 {
 			r, d := c.Reserve(t.Context(), 30, tenant("a"))
-			if (r != nil) != (i < 3) || i == 3 && d.Reason != ReasonCrowded {
+			if (r != nil) != (i < 3) || i == 3 && d.Reason != ReasonOverloaded {
 				t.Errorf("reservation %d: %+v", i, d)
 			}
 			all = append(all, r)
@@ -158,8 +158,8 @@ func TestReservationsExpire(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second) // the first and the third are over
 		for _, i := range []int{0, 2} {
-			if err := all[i].Commit(1); !errors.Is(err, ErrReservation) {
-				t.Errorf("Commit too late: %v, want ErrReservation", err)
+			if err := all[i].Commit(1); !errors.Is(err, ErrReservationEnded) {
+				t.Errorf("Commit too late: %v, want ErrReservationEnded", err)
 			}
 		}
 		if st := c.Stats(); st.Expired != 2 || st.Reservations != 0 || st.UnitsReserved != 0 {
@@ -190,8 +190,8 @@ func TestCloseCancelsReservations(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("Close took %v", took)
 		}
-		if err := r.Commit(3); !errors.Is(err, ErrReservation) {
-			t.Errorf("Commit after Close: %v, want ErrReservation", err)
+		if err := r.Commit(3); !errors.Is(err, ErrReservationEnded) {
+			t.Errorf("Commit after Close: %v, want ErrReservationEnded", err)
 		}
 		if r, d := c.Reserve(t.Context(), 1, tenant("a")); r != nil || d.Reason != ReasonClosed {
 			t.Errorf("after Close: %+v, want closed", d)

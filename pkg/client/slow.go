@@ -77,8 +77,8 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 		if d, ok := c.refusal(set); ok {
 			return d
 		}
-		if r.n == 0 {
-			return c.peek(set, 1, r.attrs, r.endless, nil)
+		if r.peeks || r.n == 0 {
+			return c.peek(set, max(r.n, 1), r.attrs, r.endless, nil)
 		}
 		if d, again := r.run(ctx, set, 0, notAsked); !again {
 			return d
@@ -100,7 +100,7 @@ func (c *Client) resolve(ctx context.Context, r *request) (*agent.Set, Decision)
 	return nil, Decision{Reason: why}
 }
 
-// find returns what holds the request, waiting for the tenant to be known, or why there is nothing: ReasonInvalid, ReasonCrowded or
+// find returns what holds the request, waiting for the tenant to be known, or why there is nothing: ReasonInvalid, ReasonOverloaded or
 // ReasonUnknown.
 func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	id := agent.Lookup(r.attrs, AttrTenant)
@@ -116,14 +116,14 @@ func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	t, fresh, err := c.reg.Learn(id)
 	if err != nil {
 		c.session.Press()
-		c.crowded.Add(1)
-		return nil, ReasonCrowded
+		c.overloaded.Add(1)
+		return nil, ReasonOverloaded
 	}
 	if fresh {
 		c.session.Rouse()
 	}
 	if !r.begin() {
-		return nil, ReasonCrowded
+		return nil, ReasonOverloaded
 	}
 	select {
 	case <-c.reg.Ready(t):
@@ -149,7 +149,7 @@ func (c *Client) unknownDecision(n int64, tenant string) Decision {
 		return Decision{Allowed: true, Reason: ReasonSwitch}
 	}
 	c.unknown.Add(1)
-	if c.cfg.unknown == AllowUnknown {
+	if c.cfg.failure == FailOpen {
 		c.unaccounted.Add(n)
 		return Decision{Allowed: true, Reason: ReasonUnknown}
 	}
@@ -235,9 +235,9 @@ func (r *request) ask(ctx context.Context, set *agent.Set, i int, state asked) (
 		}
 		if err != nil {
 			c.session.Press()
-			c.crowded.Add(1)
+			c.overloaded.Add(1)
 			r.giveBack(false)
-			return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false, true
+			return Decision{Reason: ReasonOverloaded, RetryAfter: time.Second, by: speaks(set, it, nil)}, false, true
 		}
 		if it.Vet && r.mode != limit.ModeAllowAll {
 			if reason := c.vetted(it, e, r.n, r.attrs); reason != ReasonLimit {
@@ -437,7 +437,7 @@ func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 	r.say(i)
 	w := r.waiter()
 	w.Units, w.Reserves = r.n, r.reserves != nil
-	reason := ReasonCrowded
+	reason := ReasonOverloaded
 	if patient && r.count() || !patient && r.begin() {
 		if c.enqueue(h.entry, &w.Waiter, patient) {
 			r.waiters[i] = w

@@ -26,8 +26,8 @@ func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bo
 			return d, true, true
 		}
 		c.session.Press()
-		c.crowded.Add(1)
-		return Decision{Reason: ReasonCrowded, RetryAfter: time.Second, by: h.speaks()}, false, true
+		c.overloaded.Add(1)
+		return Decision{Reason: ReasonOverloaded, RetryAfter: time.Second, by: h.speaks()}, false, true
 	}
 	r.under = h.entry
 	r.become(i, beyond)

@@ -17,10 +17,10 @@ type Counts struct {
 type Stats struct {
 	Waited int64 // requests that had to wait for the server
 	// Requests denied for another reason than a limit.
-	Unknown, Refused, Deadlined, Crowded int64
+	Unknown, Refused, Deadlined, Overloaded int64
 	// Evicted is buckets in use that made room for others': see WithTenantShare.
 	Evicted int64
-	// Unaccounted is units admitted that no ledger will ever show: AllowUnknown.
+	// Unaccounted is units admitted that no ledger will ever show: FailOpen.
 	Unaccounted int64
 
 	// Work with the server.
@@ -101,7 +101,7 @@ type Trial struct {
 func (c *Client) Stats() Stats {
 	s := c.session.Stats()
 	st := Stats{
-		Waited: c.waited.Load(), Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Crowded: c.crowded.Load(),
+		Waited: c.waited.Load(), Unknown: c.unknown.Load(), Refused: c.refused.Load(), Deadlined: c.deadlined.Load(), Overloaded: c.overloaded.Load(),
 		Evicted: s.Evicted, Unaccounted: c.unaccounted.Load(),
 		RenewCalls: s.RenewCalls, RenewFailed: s.RenewFailed, SettleCalls: s.SettleCalls, SettleFailed: s.SettleFailed,
 		Renewals: s.Renewals, Tenants: s.Tenants, Window: s.Window, Pressing: s.Pressing, Strain: s.Strain,

@@ -3,14 +3,13 @@ package client
 import (
 	"context"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
@@ -65,13 +64,13 @@ func TestSlotsQueueBounds(t *testing.T) {
 	bubble(t, plans(1, slots(1, 1, 2*time.Second)), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		release := make(chan bool)
-		h := Middleware(c)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 		get := func() int {
-			r := httptest.NewRequest("GET", "/", nil)
-			r.Header.Set("X-Tenant", "a")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return w.Code
+			d := c.Allow(t.Context(), tenant("a"))
+			if d.Allowed {
+				<-release
+				d.Done()
+			}
+			return headers.Status(headers.Answer{Allowed: d.Allowed, Reason: d.Reason.String()})
 		}
 		codes := make(chan int, 2)
 		go func() { codes <- get() }()

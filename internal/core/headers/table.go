@@ -47,11 +47,11 @@ var rows = map[string]Row{
 
 	"queue-timeout": {http.StatusGatewayTimeout, codes.DeadlineExceeded, EnvoyOver, true, "the request's turn did not come in time"},
 	// A limit's on_outage is an answer, so Envoy does not get to decide otherwise.
-	"outage":   {http.StatusServiceUnavailable, codes.Unavailable, EnvoyOver, true, "the quota server is out of contact"},
-	"unknown":  {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "no policy is known yet"},
-	"deadline": {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "no answer came in time"},
-	"crowded":  {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "too much is under way"},
-	"closed":   {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "the gateway is ending"},
+	"outage":     {http.StatusServiceUnavailable, codes.Unavailable, EnvoyOver, true, "the quota server is out of contact"},
+	"unknown":    {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "no policy is known yet"},
+	"deadline":   {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "no answer came in time"},
+	"overloaded": {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "too much is under way"},
+	"closed":     {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "the gateway is ending"},
 }
 
 // RowOf is the row of a reason for which requests are denied; of one that there is none of, the service is at fault.

@@ -32,6 +32,7 @@ import (
 	"github.com/f4ee788f/quota/internal/engines"
 	"github.com/f4ee788f/quota/loadtest/stack"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/agentclient"
 )
 
 const (
@@ -229,7 +230,7 @@ const (
 // sidecar is a quota-agent process, and connections to its doors.
 type sidecar struct {
 	conn  *grpc.ClientConn
-	thin  *client.Thin
+	thin  *agentclient.Client
 	http  *http.Client // of a Unix socket
 	stops []func() error
 }
@@ -273,7 +274,7 @@ func startSidecar(ctx context.Context, program, server string, door int) (a *sid
 		return a, err
 	}
 	a.stops = append(a.stops, a.conn.Close)
-	if a.thin, err = client.DialAgent(ctx, addr, client.WithFirstWait(0)); err != nil {
+	if a.thin, err = agentclient.Dial(ctx, addr, agentclient.WithFirstWait(0)); err != nil {
 		return a, err
 	}
 	a.stops = append(a.stops, func() error { return a.thin.Close(context.Background()) })
@@ -296,7 +297,7 @@ func startSidecar(ctx context.Context, program, server string, door int) (a *sid
 }
 
 // thinly asks an agent as a process does that holds no leases: all callers share one connection.
-func thinly(thin *client.Thin, keys []string) ask {
+func thinly(thin *agentclient.Client, keys []string) ask {
 	return func(ctx context.Context, tenant int) (bool, error) {
 		d := thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: keys[tenant]})
 		if d.Reason != client.ReasonLimit {

@@ -1,4 +1,4 @@
-package intercept_test
+package grpcquota_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/pkg/client"
-	"github.com/f4ee788f/quota/pkg/client/intercept"
+	"github.com/f4ee788f/quota/pkg/client/grpcquota"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -81,7 +81,7 @@ func TestCallsAndStreamsGiveTheirSlotBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := make(chan bool)
-		app := grpc.NewServer(grpc.UnaryInterceptor(intercept.Unary(c)), grpc.StreamInterceptor(intercept.Stream(c)), grpc.WaitForHandlers(true))
+		app := grpc.NewServer(grpc.UnaryInterceptor(grpcquota.Unary(c)), grpc.StreamInterceptor(grpcquota.Stream(c)), grpc.WaitForHandlers(true))
 		app.RegisterService(&grpc.ServiceDesc{
 			ServiceName: "app", HandlerType: (*any)(nil),
 			Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: func(_ any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {

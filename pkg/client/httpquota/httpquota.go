@@ -1,4 +1,6 @@
-package client
+// Package httpquota decides HTTP requests against quotas before their handlers run: net/http middleware over
+// package client, and how a decision is told over HTTP.
+package httpquota
 
 import (
 	"context"
@@ -9,15 +11,16 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// MiddlewareOption changes a default of Middleware.
-type MiddlewareOption func(*middleware)
+// Option changes a default of Middleware.
+type Option func(*middleware)
 
 type middleware struct {
-	attributes func(*http.Request) []Attribute
+	attributes func(*http.Request) []client.Attribute
 	cost       func(*http.Request) int64
-	degraded   func(http.ResponseWriter, *http.Request, Decision) bool
+	degraded   func(http.ResponseWriter, *http.Request, client.Decision) bool
 	unknown    int
 }
 
@@ -34,19 +37,19 @@ type Extract struct {
 
 // Attributes returns tenant, user, ip, endpoint ("METHOD /path") and method. The path
 // is without empty, "." and ".." elements, as the quota-agent's doors have it too.
-func (e Extract) Attributes(r *http.Request) []Attribute {
+func (e Extract) Attributes(r *http.Request) []client.Attribute {
 	header := func(name, otherwise string) string {
 		if name == "" {
 			name = otherwise
 		}
 		return r.Header.Get(name)
 	}
-	return []Attribute{
-		{AttrTenant, header(e.TenantHeader, "X-Tenant")},
-		{AttrUser, header(e.UserHeader, "X-User")},
-		{AttrIP, e.ip(r)},
-		{AttrEndpoint, r.Method + " " + limit.CleanPath(r.URL.Path)},
-		{AttrMethod, r.Method},
+	return []client.Attribute{
+		{Name: client.AttrTenant, Value: header(e.TenantHeader, "X-Tenant")},
+		{Name: client.AttrUser, Value: header(e.UserHeader, "X-User")},
+		{Name: client.AttrIP, Value: e.ip(r)},
+		{Name: client.AttrEndpoint, Value: r.Method + " " + limit.CleanPath(r.URL.Path)},
+		{Name: client.AttrMethod, Value: r.Method},
 	}
 }
 
@@ -75,31 +78,31 @@ func (e Extract) ip(r *http.Request) string {
 	return host
 }
 
-// ByRequest replaces the extraction of attributes; the default is Extract{}.Attributes.
-func ByRequest(f func(*http.Request) []Attribute) MiddlewareOption {
+// WithAttributes replaces the extraction of attributes; the default is Extract{}.Attributes.
+func WithAttributes(f func(*http.Request) []client.Attribute) Option {
 	return func(m *middleware) { m.attributes = f }
 }
 
-// CostOf says what a request costs; by default one unit.
-func CostOf(f func(*http.Request) int64) MiddlewareOption {
+// WithCost says what a request costs; by default one unit.
+func WithCost(f func(*http.Request) int64) Option {
 	return func(m *middleware) { m.cost = f }
 }
 
-// Degraded is asked before a denial is written: it may answer instead, with cached
+// WithDegraded is asked before a denial is written: it may answer instead, with cached
 // data say, and returns true if it did. The rate limit headers are set already.
-func Degraded(f func(http.ResponseWriter, *http.Request, Decision) bool) MiddlewareOption {
+func WithDegraded(f func(http.ResponseWriter, *http.Request, client.Decision) bool) Option {
 	return func(m *middleware) { m.degraded = f }
 }
 
-// UnknownTenant is the status of requests whose tenant is not known, or has no plan: 403 by default, or 401 where who
+// WithUnknownTenant is the status of requests whose tenant is not known, or has no plan: 403 by default, or 401 where who
 // calls is known by its tenant alone.
-func UnknownTenant(status int) MiddlewareOption {
+func WithUnknownTenant(status int) Option {
 	return func(m *middleware) { m.unknown = status }
 }
 
-// Decider decides requests: a Client or a Thin.
+// Decider decides requests: a client.Client or an agentclient.Client.
 type Decider interface {
-	AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision
+	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
 }
 
 // Middleware decides each request before next sees it, and gives its slots of concurrency
@@ -108,7 +111,7 @@ type Decider interface {
 // -Remaining and -Reset. A denial has the status of docs/doors.md's table: 429 with Retry-After where a limit is used
 // up, and another where waiting does not help or the service is at fault. Its problem+json body names the reason and the
 // violated limit.
-func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) http.Handler {
+func Middleware(c Decider, opts ...Option) func(next http.Handler) http.Handler {
 	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
 	for _, o := range opts {
 		o(&m)
@@ -116,46 +119,41 @@ func Middleware(c Decider, opts ...MiddlewareOption) func(next http.Handler) htt
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			d := c.AllowN(r.Context(), m.cost(r), m.attributes(r)...)
-			d.EachHeader(func(name, value string) { w.Header().Set(name, value) })
+			Headers(d, w.Header().Set)
 			switch {
 			case d.Allowed:
 				defer d.Done()
 				next.ServeHTTP(w, r)
 			case m.degraded == nil || !m.degraded(w, r, d):
-				d.WriteDenial(w, d.StatusWith(m.unknown))
+				WriteDenial(w, d, StatusWith(d, m.unknown))
 			}
 		})
 	}
 }
 
-// EachHeader calls set for every HTTP header that tells the caller of the
+// Headers calls set for every HTTP header that tells the caller of the
 // decision: none where no limit decided and nothing was denied.
-func (d Decision) EachHeader(set func(name, value string)) { headers.Each(d.answer(), set) }
+func Headers(d client.Decision, set func(name, value string)) { headers.Each(answer(d), set) }
 
 // Status is the decision's HTTP status, as docs/doors.md's table has it: 200, 429 where a limit is used up, 503 where the
 // service is at fault, and others.
-func (d Decision) Status() int { return headers.Status(d.answer()) }
+func Status(d client.Decision) int { return headers.Status(answer(d)) }
 
 // StatusWith is Status with another one for unknown tenants; 0 keeps 403.
-func (d Decision) StatusWith(unknownTenant int) int {
-	if !d.Allowed && d.Reason == ReasonNoPlan && unknownTenant != 0 {
+func StatusWith(d client.Decision, unknownTenant int) int {
+	if !d.Allowed && d.Reason == client.ReasonNoPlan && unknownTenant != 0 {
 		return unknownTenant
 	}
-	return d.Status()
+	return Status(d)
 }
 
-// WriteDenial writes a denial with that status and its body. The headers of EachHeader are the caller's to set before.
-func (d Decision) WriteDenial(w http.ResponseWriter, status int) {
-	headers.Write(w, d.answer(), status)
+// WriteDenial writes a denial with that status and its body, of type application/problem+json. The headers are the
+// caller's to set before.
+func WriteDenial(w http.ResponseWriter, d client.Decision, status int) {
+	headers.Write(w, answer(d), status)
 }
 
-// Problem is a denial's body, of type application/problem+json.
-func (d Decision) Problem() []byte { return d.ProblemOf(d.Status()) }
-
-// ProblemOf is Problem of an answer with another status than Status, for gateways that understand only some.
-func (d Decision) ProblemOf(status int) []byte { return headers.Problem(d.answer(), status) }
-
-func (d Decision) answer() headers.Answer {
+func answer(d client.Decision) headers.Answer {
 	t := d.Details()
 	return headers.Answer{
 		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String(),

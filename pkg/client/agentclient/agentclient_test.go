@@ -1,7 +1,8 @@
-package client
+package agentclient
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/core/bubbled"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 // allowAll is an agent's end of a line: it allows all that it is asked, until ctx ends. If so told it says with its first answer that
@@ -53,15 +55,15 @@ func TestALineWhoseAgentNeverClosesIsLeft(t *testing.T) {
 				go allowAll(t.Context(), conn, lines.Add(1) == 1)
 			}
 		}()
-		thin, err := DialAgent(t.Context(), "agent:1", WithMaxWait(200*time.Millisecond), WithDialer(dialing.To(listener)))
+		thin, err := Dial(t.Context(), "agent:1", WithMaxWait(200*time.Millisecond), WithDialer(dialing.To(listener)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := thin.Allow(t.Context(), tenant("a")); !d.Allowed {
+		if d := thin.Allow(t.Context(), client.Tenant("a")); !d.Allowed {
 			t.Errorf("before: %+v", d)
 		}
 		time.Sleep(time.Second)
-		if d := thin.Allow(t.Context(), tenant("a")); !d.Allowed || thin.Stats().Away {
+		if d := thin.Allow(t.Context(), client.Tenant("a")); !d.Allowed || thin.Stats().Away {
 			t.Errorf("a second after the agent said that it is closing: %+v, %+v, %d lines; want another line", d, thin.Stats(), lines.Load())
 		}
 		if err := thin.Close(t.Context()); err != nil {
@@ -69,4 +71,16 @@ func TestALineWhoseAgentNeverClosesIsLeft(t *testing.T) {
 		}
 		_ = listener.Close()
 	})
+}
+
+// What cannot be an agent's address is refused.
+func TestDialRefusesBadAddresses(t *testing.T) {
+	for _, addr := range []string{"", " ", "http://127.0.0.1:7600", "https://quota.internal", "grpc://a:7600", "a", ":7600", "a:0", "a:b", "a: 7600", "a:1,", "a:1,http://b:2", "a:1,dns:b:2", "unix:", "passthrough:a"} {
+		if c, err := Dial(t.Context(), addr, WithFirstWait(0)); !errors.Is(err, client.ErrOption) {
+			t.Errorf("Dial %q: %v, want ErrOption", addr, err)
+			if err == nil {
+				_ = c.Close(t.Context())
+			}
+		}
+	}
 }

@@ -1,9 +1,9 @@
-// Package intercept decides gRPC calls against quotas before their handlers run: server
+// Package grpcquota decides gRPC calls against quotas before their handlers run: server
 // interceptors over package client, for unary calls and streams. A call that is
 // denied ends with the code of docs/doors.md's table: RESOURCE_EXHAUSTED with a RetryInfo where a limit
 // is used up, UNAVAILABLE where the service and not the caller is at fault, and others. The
 // slots that it has of concurrency limits come back when it ends, a stream's when the stream does.
-package intercept
+package grpcquota
 
 import (
 	"context"
@@ -20,32 +20,38 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/pkg/client"
+	"github.com/f4ee788f/quota/pkg/client/httpquota"
 )
+
+// Decider decides calls: a client.Client or an agentclient.Client.
+type Decider interface {
+	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
+}
 
 // Option changes a default.
 type Option func(*door)
 
 type door struct {
-	client     client.Decider
+	client     Decider
 	attributes func(ctx context.Context, method string) []client.Attribute
 	cost       func(ctx context.Context, method string, request any) int64
 	unknown    codes.Code
 }
 
-// ByCall replaces the extraction of attributes; the default is Attributes. method is the
+// WithAttributes replaces the extraction of attributes; the default is Attributes. method is the
 // full one, /package.Service/Method.
-func ByCall(f func(ctx context.Context, method string) []client.Attribute) Option {
+func WithAttributes(f func(ctx context.Context, method string) []client.Attribute) Option {
 	return func(d *door) { d.attributes = f }
 }
 
-// CostOf says what a call costs; by default one unit. request is nil for a stream.
-func CostOf(f func(ctx context.Context, method string, request any) int64) Option {
+// WithCost says what a call costs; by default one unit. request is nil for a stream.
+func WithCost(f func(ctx context.Context, method string, request any) int64) Option {
 	return func(d *door) { d.cost = f }
 }
 
-// UnknownTenant is the code of calls whose tenant is not known, or has no plan: PERMISSION_DENIED by default, or
+// WithUnknownTenant is the code of calls whose tenant is not known, or has no plan: PERMISSION_DENIED by default, or
 // UNAUTHENTICATED where who calls is known by its tenant alone.
-func UnknownTenant(code codes.Code) Option {
+func WithUnknownTenant(code codes.Code) Option {
 	return func(d *door) { d.unknown = code }
 }
 
@@ -81,7 +87,7 @@ func ip(ctx context.Context) string {
 	return host
 }
 
-func newDoor(c client.Decider, opts []Option) *door {
+func newDoor(c Decider, opts []Option) *door {
 	d := &door{
 		client: c, attributes: Attributes,
 		cost: func(context.Context, string, any) int64 { return 1 },
@@ -93,7 +99,7 @@ func newDoor(c client.Decider, opts []Option) *door {
 }
 
 // Unary returns an interceptor of unary calls.
-func Unary(c client.Decider, opts ...Option) grpc.UnaryServerInterceptor {
+func Unary(c Decider, opts ...Option) grpc.UnaryServerInterceptor {
 	d := newDoor(c, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		decision := d.decide(ctx, info.FullMethod, req)
@@ -107,7 +113,7 @@ func Unary(c client.Decider, opts ...Option) grpc.UnaryServerInterceptor {
 }
 
 // Stream returns an interceptor of streams: one decision for each.
-func Stream(c client.Decider, opts ...Option) grpc.StreamServerInterceptor {
+func Stream(c Decider, opts ...Option) grpc.StreamServerInterceptor {
 	d := newDoor(c, opts)
 	return func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		decision := d.decide(s.Context(), info.FullMethod, nil)
@@ -126,7 +132,7 @@ func (d *door) decide(ctx context.Context, method string, req any) client.Decisi
 
 func headersOf(d client.Decision) metadata.MD {
 	md := metadata.MD{}
-	d.EachHeader(func(name, value string) { md.Set(strings.ToLower(name), value) })
+	httpquota.Headers(d, func(name, value string) { md.Set(strings.ToLower(name), value) })
 	return md
 }
 

@@ -103,6 +103,9 @@ var rules = []rule{
 	{pkg: "internal/core/agent", forbid: outside},
 	{pkg: "internal/core/session", forbid: append([]string{module + "/pkg"}, stores...)},
 	{pkg: "pkg/client", forbid: stores},
+	{pkg: "pkg/client/httpquota", forbid: stores},
+	{pkg: "pkg/client/grpcquota", forbid: stores},
+	{pkg: "pkg/client/agentclient", forbid: stores},
 }
 
 // broken returns what pkg imports against its rule.
@@ -291,8 +294,10 @@ func uses(t *testing.T, pkg, path string, names ...string) (found []string) {
 // What the SDK exports is its own and the standard library's: a user of it is not
 // bound to our versions of anything.
 func TestClientExportsItsOwnTypesOnly(t *testing.T) {
-	for _, fault := range foreign(t, "pkg/client") {
-		t.Error(fault)
+	for _, pkg := range []string{"pkg/client", "pkg/client/httpquota", "pkg/client/agentclient"} {
+		for _, fault := range foreign(t, pkg) {
+			t.Error(fault)
+		}
 	}
 	if len(foreign(t, "internal/arch/testdata/foreign")) != 4 {
 		t.Error("a package that exports others' types passes the check")
@@ -305,7 +310,7 @@ func foreign(t *testing.T, pkg string) (faults []string) {
 	t.Helper()
 	all := list(t, pkg, "-export")
 	self := all[len(all)-1]
-	exports, standard := map[string]string{}, map[string]bool{self.ImportPath: true}
+	exports, standard := map[string]string{}, map[string]bool{self.ImportPath: true, module + "/pkg/client": true}
 	for _, l := range all {
 		exports[l.ImportPath] = l.Export
 		if l.Standard {

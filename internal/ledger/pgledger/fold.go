@@ -46,18 +46,18 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 			s.keys, s.touches = ledger.NewSeen[ledger.Key](seenKeys), ledger.NewNotes(seenTouches)
 		}
 		sealing := ledger.NewSealing(s.touches)
-		ids, more, err := readPending(ctx, tx, s.halved, sealing)
+		ids, more, err := ask(tx).Pending(ctx, sqlbooks.Postgres, s.halved, sealing)
 		if err != nil {
 			return err
 		}
-		corrections, err := readCorrections(ctx, tx, ledger.MaxSealed+1)
+		corrections, err := ask(tx).Corrections(ctx, ledger.MaxSealed+1)
 		if err != nil || len(ids)+len(corrections) == 0 {
 			return err
 		}
 		if len(corrections) > ledger.MaxSealed {
 			corrections, more = corrections[:ledger.MaxSealed], true
 		}
-		height, previous, err := lastBlock(ctx, tx)
+		height, previous, err := ask(tx).LastBlock(ctx)
 		if err != nil {
 			return err
 		}
@@ -116,76 +116,6 @@ func tooMuch(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// readPending adds the oldest reports of the queue to a block, as many as it takes, its
-// bounds halved so many times, and reports whether there are more. It names them by id
-// throughout: one with a lower id may commit in between.
-func readPending(ctx context.Context, tx pgx.Tx, halved int, into *ledger.Sealing) (ids []int64, more bool, err error) {
-	rows, err := tx.Query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", ledger.MaxBlockReports+1)
-	if err != nil {
-		return nil, false, err
-	}
-	queue, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.Waiting])
-	if err != nil {
-		return nil, false, err
-	}
-	for _, page := range ledger.Pages(queue, halved) {
-		if into.Full(halved) {
-			break
-		}
-		ids = append(ids, page...)
-		rows, err := tx.Query(ctx, pendingQuery+" WHERE q.id = ANY($1) ORDER BY q.id", page)
-		if err != nil {
-			return nil, false, err
-		}
-		pending, err := pgx.CollectRows(rows, scanPending)
-		if err != nil {
-			return nil, false, err
-		}
-		for i := range pending {
-			if err := into.Add(&pending[i]); err != nil {
-				return nil, false, err
-			}
-		}
-	}
-	if into.Reports() != len(ids) {
-		return nil, false, fmt.Errorf("%w: the queue names %d reports, %d are there", ledger.ErrUnavailable, len(ids), into.Reports())
-	}
-	return ids, len(ids) < len(queue), nil
-}
-
-const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
-	FROM queue q JOIN reports r ON r.month = q.month AND r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`
-
-func scanPending(row pgx.CollectableRow) (p ledger.Pending, err error) {
-	err = row.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held)
-	return p, err
-}
-
-// readCorrections returns the oldest corrections that are not folded yet; n 0 for all.
-func readCorrections(ctx context.Context, tx pgx.Tx, n int) ([]ledger.Correction, error) {
-	rows, err := tx.Query(ctx, `SELECT c.number, c.negative, c.payload, c.digest
-		FROM corrections_queue q JOIN corrections c ON c.number = q.number ORDER BY c.number LIMIT NULLIF($1, 0)`, n)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.Correction, err error) {
-		var digest []byte
-		err = row.Scan(&c.Number, &c.Negative, &c.Payload, &digest)
-		copy(c.Digest[:], digest)
-		return c, err
-	})
-}
-
-func lastBlock(ctx context.Context, tx pgx.Tx) (height int64, hash [32]byte, err error) {
-	var b []byte
-	err = tx.QueryRow(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1").Scan(&height, &b)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, hash, nil
-	}
-	copy(hash[:], b)
-	return height, hash, err
-}
-
 // writeBlock writes the block, its entries with the keys that are new, and moves the
 // roll-ups. It returns all its keys.
 func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now time.Time) ([]ledger.Key, error) {
@@ -200,8 +130,7 @@ func (s *Store) writeBlock(ctx context.Context, tx pgx.Tx, b *ledger.Block, now 
 		}
 	}
 	var batch pgx.Batch
-	batch.Queue("INSERT INTO blocks (height, previous, hash, reports, entries, sources, corrections, folded_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), notNil(b.Corrections), now.UnixMilli())
+	batch.Queue(sqlbooks.InsertBlock, sqlbooks.BlockArgs(b, now)...)
 	queueKeys(&batch, fresh)
 	if len(b.Entries) > 0 {
 		queueRollups(&batch, ledger.Roll(b.Entries, keys))
@@ -248,9 +177,6 @@ func queueKeys(batch *pgx.Batch, fresh map[ledger.Key]*ledger.Row) {
 	}
 }
 
-// maxSum is ledger.MaxSum.
-const maxSum = "9223372036854775807"
-
 func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	n := len(rolls)
 	keys := make([][16]byte, n)
@@ -260,7 +186,7 @@ func queueRollups(batch *pgx.Batch, rolls []ledger.Rollup) {
 	}
 	batch.Queue(`INSERT INTO rollups AS r (key, hour, admitted, overage, denied)
 		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-		ON CONFLICT (key, hour) DO UPDATE SET admitted = `+sqlbooks.Added("r", "admitted")+`, overage = `+sqlbooks.Added("r", "overage")+`, denied = `+sqlbooks.Added("r", "denied"), keys, hours, admitted, overage, denied)
+		`+sqlbooks.AddRollup("r"), keys, hours, admitted, overage, denied)
 }
 
 // writeTouches notes which epochs touched which tenants, and forgets those of epochs

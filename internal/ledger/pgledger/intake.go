@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // commit is one transaction of intake, in two round trips and the COMMIT: lock the
@@ -59,13 +60,8 @@ func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledg
 	return receipts, nil
 }
 
-const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at, key_id"
-
-func scanFrontier(row pgx.CollectableRow) (f ledger.Frontier, err error) {
-	var digest []byte
-	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends, &f.Key)
-	copy(f.Digest[:], digest)
-	return f, err
+func scanFrontier(row pgx.CollectableRow) (ledger.Frontier, error) {
+	return sqlbooks.ScanFrontier(row.Scan)
 }
 
 // holdMonths keeps months from being retired until the transaction ends: retention
@@ -91,7 +87,7 @@ func lockFrontiers(ctx context.Context, tx pgx.Tx, in *ledger.Intake) (_ map[led
 	}
 	agents, epochs := columns(all)
 	frontiers := make(map[ledger.Epoch]ledger.Frontier, len(all))
-	batch.Queue(`SELECT `+frontierColumns+` FROM frontier
+	batch.Queue(`SELECT `+sqlbooks.FrontierColumns+` FROM frontier
 		WHERE (agent, epoch) IN (SELECT agent, epoch FROM unnest($1::text[], $2::bigint[]) AS b (agent, epoch))
 		ORDER BY agent, epoch FOR UPDATE`, agents, epochs).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scanFrontier)

@@ -55,6 +55,11 @@ type dialect struct {
 	// in holds for a column that is one of a parameter's texts; list makes the parameter.
 	in   func(column, param string) string
 	list func([]string) any
+	// inNumbers and numbers are the same of numbers.
+	inNumbers func(column, param string) string
+	numbers   func([]int64) any
+	// sameMonth has reports r be looked for in the partition that their row of the queue q names.
+	sameMonth string
 	// holdMonths keeps months from being retired until the transaction ends, retireMonths
 	// waits for whoever holds them; empty where there is one writer at a time anyway.
 	holdMonths, retireMonths string
@@ -126,6 +131,9 @@ var dialects = map[Engine]*dialect{
 		// An array, of which it is known how long it is: one tenant's rows are read by their keys, and many tenants' by their hours.
 		in:           func(column, param string) string { return column + " = ANY(CAST(" + param + " AS text[]))" },
 		list:         func(all []string) any { return all },
+		inNumbers:    func(column, param string) string { return column + " = ANY(CAST(" + param + " AS bigint[]))" },
+		numbers:      func(all []int64) any { return all },
+		sameMonth:    "r.month = q.month AND ",
 		holdMonths:   "SELECT pg_advisory_xact_lock_shared(" + monthsLock + ")",
 		retireMonths: "SELECT pg_advisory_xact_lock(" + monthsLock + ")",
 	},
@@ -164,21 +172,26 @@ var dialects = map[Engine]*dialect{
 			rest := "substr(" + whole + ", instr(" + whole + ", " + key + ") + length(" + key + "))"
 			return "CASE WHEN instr(" + whole + ", " + key + ") = 0 THEN '' ELSE substr(" + rest + ", 1, instr(" + rest + ", '" + sep + "') - 1) END"
 		},
-		find:    func(text, part string) string { return "instr(" + text + ", " + part + ")" },
-		literal: func(k ledger.Key) string { return fmt.Sprintf("x'%x'", k[:]) },
-		during:  func(int64, int64) string { return "" },
-		months:  "SELECT month FROM months ORDER BY month",
-		seconds: func(column string) string { return column },
-		month:   func(param string) string { return param },
-		in:      func(column, param string) string { return column + " IN (SELECT value FROM json_each(" + param + "))" },
-		list: func(all []string) any {
-			text, err := json.Marshal(all)
-			if err != nil {
-				panic(err) // strings
-			}
-			return string(text)
-		},
+		find:      func(text, part string) string { return "instr(" + text + ", " + part + ")" },
+		literal:   func(k ledger.Key) string { return fmt.Sprintf("x'%x'", k[:]) },
+		during:    func(int64, int64) string { return "" },
+		months:    "SELECT month FROM months ORDER BY month",
+		seconds:   func(column string) string { return column },
+		month:     func(param string) string { return param },
+		in:        func(column, param string) string { return column + " IN (SELECT value FROM json_each(" + param + "))" },
+		list:      func(all []string) any { return listed(all) },
+		inNumbers: func(column, param string) string { return column + " IN (SELECT value FROM json_each(" + param + "))" },
+		numbers:   func(all []int64) any { return listed(all) },
 	},
+}
+
+// listed is a list as SQLite's json_each reads it.
+func listed(all any) string {
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // strings or numbers
+	}
+	return string(text)
 }
 
 // bounded is a sum in Postgres that ends at ledger.MaxSum, and below at its opposite.

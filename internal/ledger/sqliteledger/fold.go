@@ -2,7 +2,6 @@ package sqliteledger
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -19,18 +18,18 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	var closed []ledger.Epoch
 	err = s.write(ctx, func(ctx context.Context, w *writer) error {
 		sealing := ledger.NewSealing(s.touches)
-		last, more, err := readPending(ctx, w, s.halved, sealing)
+		ids, more, err := ask(w.query).Pending(ctx, sqlbooks.SQLite, s.halved, sealing)
 		if err != nil {
 			return err
 		}
-		corrections, err := readCorrections(ctx, w.query, ledger.MaxSealed+1)
+		corrections, err := ask(w.query).Corrections(ctx, ledger.MaxSealed+1)
 		if err != nil || sealing.Reports()+len(corrections) == 0 {
 			return err
 		}
 		if len(corrections) > ledger.MaxSealed {
 			corrections, more = corrections[:ledger.MaxSealed], true
 		}
-		height, previous, err := lastBlock(ctx, w)
+		height, previous, err := ask(w.query).LastBlock(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,9 +49,12 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 		if err := writeSettled(ctx, w, of.Settled); err != nil {
 			return err
 		}
-		n, err := w.exec(ctx, "DELETE FROM queue WHERE id <= ?", last)
-		if err == nil && n != int64(sealing.Reports()) {
-			err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, sealing.Reports())
+		if len(ids) > 0 {
+			var n int64
+			n, err = w.exec(ctx, "DELETE FROM queue WHERE id <= ?", ids[len(ids)-1])
+			if err == nil && n != int64(len(ids)) {
+				err = fmt.Errorf("sqliteledger: %d reports left the queue, folded %d", n, len(ids))
+			}
 		}
 		for i := range corrections {
 			_, e := w.exec(ctx, "DELETE FROM corrections_queue WHERE number = ?", corrections[i].Number)
@@ -84,84 +86,8 @@ func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool,
 	return folded, left, nil
 }
 
-// readPending adds the oldest reports of the queue to a block, as many as it takes, its
-// bounds halved so many times, and returns the last one's id, and whether there are more.
-func readPending(ctx context.Context, w *writer, halved int, into *ledger.Sealing) (last int64, more bool, err error) {
-	var queue []ledger.Waiting
-	rows, err := w.query(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT ?", ledger.MaxBlockReports+1)
-	err = each(rows, err, func(row scanner) error {
-		var q ledger.Waiting
-		err := row.Scan(&q.ID, &q.Rows, &q.Size)
-		queue = append(queue, q)
-		return err
-	})
-	if err != nil {
-		return 0, false, err
-	}
-	for _, page := range ledger.Pages(queue, halved) {
-		if into.Full(halved) {
-			break
-		}
-		last = page[len(page)-1]
-		rows, err := w.query(ctx, pendingQuery+" WHERE q.id BETWEEN ? AND ? ORDER BY q.id", page[0], last)
-		err = each(rows, err, func(row scanner) error {
-			p, err := scanPending(row)
-			if err != nil {
-				return err
-			}
-			return into.Add(&p)
-		})
-		if err != nil {
-			return 0, false, err
-		}
-	}
-	return last, into.Reports() < len(queue), nil
-}
-
-const pendingQuery = `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
-	FROM queue q JOIN reports r ON r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`
-
-func scanPending(row scanner) (p ledger.Pending, err error) {
-	err = row.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held)
-	return p, err
-}
-
-// readCorrections returns the oldest corrections that are not folded yet; n 0 for all.
-func readCorrections(ctx context.Context, query func(context.Context, string, ...any) (*sql.Rows, error), n int) ([]ledger.Correction, error) {
-	if n == 0 {
-		n = -1 // no limit, to SQLite
-	}
-	var corrections []ledger.Correction
-	rows, err := query(ctx, `SELECT c.number, c.negative, c.payload, c.digest
-		FROM corrections_queue q JOIN corrections c ON c.number = q.number ORDER BY c.number LIMIT ?`, n)
-	err = each(rows, err, func(row scanner) error {
-		var c ledger.Correction
-		var digest []byte
-		err := row.Scan(&c.Number, &c.Negative, &c.Payload, &digest)
-		copy(c.Digest[:], digest)
-		corrections = append(corrections, c)
-		return err
-	})
-	return corrections, err
-}
-
-func lastBlock(ctx context.Context, w *writer) (height int64, hash [32]byte, err error) {
-	p, err := w.prepare(ctx, "SELECT height, hash FROM blocks ORDER BY height DESC LIMIT 1")
-	if err != nil {
-		return 0, hash, err
-	}
-	var b []byte
-	err = p.QueryRowContext(ctx).Scan(&height, &b)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, hash, nil
-	}
-	copy(hash[:], b)
-	return height, hash, err
-}
-
 func writeBlock(ctx context.Context, w *writer, b *ledger.Block, now time.Time) error {
-	_, err := w.exec(ctx, "INSERT INTO blocks (height, previous, hash, reports, entries, sources, corrections, folded_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		b.Height, b.Previous[:], b.Hash[:], b.Reports, len(b.Entries), notNil(b.Sources), notNil(b.Corrections), now.UnixMilli())
+	_, err := w.exec(ctx, sqlbooks.InsertBlock, sqlbooks.BlockArgs(b, now)...)
 	return err
 }
 
@@ -187,7 +113,7 @@ func (s *Store) writeEntriesLocked(ctx context.Context, w *writer, b *ledger.Blo
 	}
 	for _, r := range ledger.Roll(b.Entries, keys) {
 		_, err := w.exec(ctx, `INSERT INTO rollups (key, hour, admitted, overage, denied) VALUES (?1, ?2, ?3, ?4, ?5)
-			ON CONFLICT (key, hour) DO UPDATE SET admitted = `+sqlbooks.Added("rollups", "admitted")+`, overage = `+sqlbooks.Added("rollups", "overage")+`, denied = `+sqlbooks.Added("rollups", "denied"),
+			`+sqlbooks.AddRollup("rollups"),
 			r.Key[:], r.Hour, r.Sum.Admitted, r.Sum.Overage, r.Sum.Denied)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
 // commit is one transaction of intake. Rows are judged before it begins: what judges
@@ -72,16 +73,7 @@ func (s *Store) commitOnce(ctx context.Context, reports []ledger.Report) ([]ledg
 	return receipts, nil
 }
 
-const frontierColumns = "agent, epoch, seq, total, through_ms, seen_ms, digest, state, reason, next_epoch, ends_at, key_id"
-
 type scanner interface{ Scan(dest ...any) error }
-
-func scanFrontier(row scanner) (f ledger.Frontier, err error) {
-	var digest []byte
-	err = row.Scan(&f.Epoch.Agent, &f.Epoch.Epoch, &f.Seq, &f.Total, &f.Through, &f.Seen, &digest, &f.State, &f.Reason, &f.Next, &f.Ends, &f.Key)
-	copy(f.Digest[:], digest)
-	return f, err
-}
 
 func readFrontiers(ctx context.Context, w *writer, in *ledger.Intake) (map[ledger.Epoch]ledger.Frontier, error) {
 	all, begin := in.Epochs()
@@ -93,12 +85,12 @@ func readFrontiers(ctx context.Context, w *writer, in *ledger.Intake) (map[ledge
 		}
 	}
 	frontiers := make(map[ledger.Epoch]ledger.Frontier, len(all))
-	p, err := w.prepare(ctx, "SELECT "+frontierColumns+" FROM frontier WHERE agent = ? AND epoch = ?")
+	p, err := w.prepare(ctx, "SELECT "+sqlbooks.FrontierColumns+" FROM frontier WHERE agent = ? AND epoch = ?")
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range all {
-		f, err := scanFrontier(p.QueryRowContext(ctx, e.Agent, e.Epoch))
+		f, err := sqlbooks.ScanFrontier(p.QueryRowContext(ctx, e.Agent, e.Epoch).Scan)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		}

@@ -75,7 +75,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	c := load.Config{Progress: stdout}
 	var server, adminKey, engines, file, page string
 	var metrics, redis, postgres string
-	var apply, showVersion bool
+	var apply, showVersion, journal bool
 	var fold time.Duration
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -97,6 +97,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.DurationVar(&c.Changes, "changes", 0, "how often a tenant's plan changes, of a load with --saturated; 0 for never")
 	f.DurationVar(&c.Report, "report-interval", 0, "of the gateways; 0 for the client's own")
 	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
+	f.BoolVar(&journal, "journal", true, "each gateway has a journal, in a temporary directory, so that a crash loses nothing")
 	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything is measured")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 64 for each gateway")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
@@ -191,6 +192,12 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if apply || server == "" {
 		c.SetPlan = func(ctx context.Context, tenant, plan string) error { return stack.SetPlan(ctx, conn, tenant, plan) }
+	}
+	if journal {
+		if c.Journals, err = os.MkdirTemp("", "loadtest-journals-"); err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(c.Journals) }() // all of it is settled
 	}
 	before := loadAverage()
 	result, err := held(ctx, c, plans, conn, engines)

@@ -16,6 +16,7 @@ import (
 // whole load is of the measured seconds, without the warming and the settling.
 type Result struct {
 	Gateways           int     `json:"gateways"`
+	Journals           bool    `json:"journals"` // each gateway had one
 	Tenants            int     `json:"tenants"`
 	LimitsPerRequest   int     `json:"limits_per_request"`
 	Seconds            float64 `json:"seconds"`

@@ -10,8 +10,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,7 @@ type Config struct {
 	Seed     uint64
 	Workers  int       // goroutines that ask, of all gateways; 0 for 64 for each
 	Agent    string    // the gateways are named Agent-0, Agent-1, …
+	Journals string    // directory in which each gateway has a journal; empty for none
 	Progress io.Writer // a line a second; nil for none
 
 	Limits    int           // that each request meets, 1 to 8
@@ -174,7 +177,7 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 	defer func() { _ = closing() }() // on the way out with another error; else its own is asked for below
 
 	result := &Result{
-		Gateways: c.Gateways, Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate,
+		Gateways: c.Gateways, Journals: c.Journals != "", Tenants: c.Tenants, Shape: c.Shape, LimitsPerRequest: c.Limits, RateAsked: c.Rate,
 		Processors: runtime.GOMAXPROCS(0), GeneratorNS: l.ownCost(),
 	}
 	if err := l.drive(ctx, clients, plans, result, heap); err != nil {
@@ -423,6 +426,9 @@ func dial(ctx context.Context, c Config) ([]*client.Client, error) {
 			}
 			if c.Dial != nil {
 				opts = append(opts, client.WithDialer(c.Dial))
+			}
+			if c.Journals != "" {
+				opts = append(opts, client.WithJournal(filepath.Join(c.Journals, strconv.Itoa(i))))
 			}
 			if c.Report > 0 {
 				opts = append(opts, client.WithReportInterval(c.Report))

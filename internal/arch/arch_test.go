@@ -101,6 +101,7 @@ var rules = []rule{
 	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
 	{pkg: "internal/core/agent", forbid: outside},
+	{pkg: "internal/core/recovery", forbid: append([]string{module + "/pkg", module + "/internal/core/session"}, stores...)},
 	{pkg: "internal/core/session", forbid: append([]string{module + "/pkg"}, stores...)},
 	{pkg: "pkg/client", forbid: stores},
 	{pkg: "pkg/client/httpquota", forbid: stores},

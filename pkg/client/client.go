@@ -14,6 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/connect"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -24,11 +25,11 @@ var (
 	ErrClosed = errors.New("client: closed")
 	// ErrUnsettled is wrapped by Close when usage is left that the ledger has not
 	// acknowledged.
-	ErrUnsettled = session.ErrUnsettled
+	ErrUnsettled = recovery.ErrUnsettled
 	// ErrOption is wrapped by Dial's errors about its arguments.
 	ErrOption = errors.New("client: invalid option")
 	// ErrJournal is wrapped by Dial's and Recover's errors about the journal.
-	ErrJournal = session.ErrJournal
+	ErrJournal = recovery.ErrJournal
 )
 
 // Client decides requests. It is safe for concurrent use, and one for each
@@ -67,7 +68,7 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 		o(&cfg)
 	}
 	if cfg.agent == "" && cfg.journal == "" {
-		cfg.agent = session.NewAgent()
+		cfg.agent = recovery.NewAgent()
 	}
 	if cfg.logger == nil {
 		cfg.logger = connect.Logger()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/f4ee788f/quota/internal/core/connect"
-	"github.com/f4ee788f/quota/internal/core/session"
+	"github.com/f4ee788f/quota/internal/core/recovery"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -56,7 +56,7 @@ func Recover(ctx context.Context, target, dir string, opts ...Option) (all Recov
 		return all, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	done, err := session.Recover(ctx, quotav1.NewLeaseServiceClient(conn), dir, cfg.journalSecret, cfg.logger)
+	done, err := recovery.Recover(ctx, quotav1.NewLeaseServiceClient(conn), dir, cfg.journalSecret, cfg.logger)
 	all = Recovered{
 		ResentReports: done.ResentReports, ResentUnits: done.ResentUnits, ForgottenUnits: done.ForgottenUnits, Refused: done.Refused,
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -167,7 +168,7 @@ func (l *Loop) onRenewed(r renewResult) {
 		}
 		if len(left) > 0 && len(l.unresolved) == 0 {
 			l.askFails++
-			l.askAt = now + retryIn(l.askFails, firstRetry, lastRetry).Microseconds()
+			l.askAt = now + retry.In(l.askFails, firstRetry, lastRetry).Microseconds()
 		}
 		l.unresolved = append(l.unresolved, left...)
 		l.inform(infos)
@@ -183,7 +184,7 @@ func (l *Loop) refused(e *agent.Entry, err error) {
 }
 
 // hunger is how long those who wait and were brought nothing go without asking again, in microseconds, by how often that was so.
-func hunger(times int32) int64 { return retryIn(int(times), firstHunger, lastHunger).Microseconds() }
+func hunger(times int32) int64 { return retry.In(int(times), firstHunger, lastHunger).Microseconds() }
 
 // inform takes what the server says of tenants.
 func (l *Loop) inform(infos []limit.Tenant) {
@@ -213,7 +214,7 @@ func (l *Loop) contact(err error) {
 		l.since = time.Now()
 	}
 	l.fails++
-	l.nextTry = s.Now() + untilLost(retryIn(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
+	l.nextTry = s.Now() + untilLost(retry.In(l.fails, firstRetry, lastRetry), time.Since(l.since)).Microseconds()
 	if time.Since(l.since) >= lostAfter && !s.Lost.Swap(true) {
 		s.log.Warn("contact with the server lost", "error", err)
 		l.window.lost()
@@ -235,11 +236,11 @@ func (l *Loop) contact(err error) {
 // untilLost shortens the wait for the next try, where calls have failed for so long, so that the try which says that all
 // is lost comes soon after lostAfter, whatever chance made of the waits before: who waits is decided by on_outage then,
 // and not denied because the longest wait was over first.
-func untilLost(retry, failing time.Duration) time.Duration {
-	if left := lostAfter - failing; left > 0 && retry > left {
-		return left + jitter(lostAfter/8, 1)
+func untilLost(wait, failing time.Duration) time.Duration {
+	if left := lostAfter - failing; left > 0 && wait > left {
+		return left + retry.Jitter(lostAfter/8, 1)
 	}
-	return retry
+	return wait
 }
 
 // heard notes that a bucket's renewal was answered, if not with a lease: it is in contact. Who waits goes on waiting, and it is
@@ -252,7 +253,7 @@ func heard(e *agent.Entry, now int64) {
 	}
 	line.Since = 0
 	line.Fails++
-	line.Retry = now + retryIn(int(line.Fails), 2*firstRetry, lastRetry).Microseconds()
+	line.Retry = now + retry.In(int(line.Fails), 2*firstRetry, lastRetry).Microseconds()
 	e.SetLine(line)
 }
 
@@ -265,7 +266,7 @@ func (l *Loop) unanswered(e *agent.Entry, now int64) {
 		line.Since = now
 	}
 	line.Fails++
-	line.Retry = now + untilLost(retryIn(int(line.Fails), firstRetry, lastRetry), time.Duration(now-line.Since)*time.Microsecond).Microseconds()
+	line.Retry = now + untilLost(retry.In(int(line.Fails), firstRetry, lastRetry), time.Duration(now-line.Since)*time.Microsecond).Microseconds()
 	e.SetLine(line)
 	if now-line.Since >= lostAfter.Microseconds() || l.s.Lost.Load() {
 		e.SetLost(true)

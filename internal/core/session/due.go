@@ -16,19 +16,19 @@ func (l *Loop) renewDue() time.Duration {
 		limit := l.window.room(now)
 		switch {
 		case l.flying >= maxCalls, s.Lost.Load() && l.flying > 0:
-			return l.hold(now, agent.Never) // an answer wakes the loop
+			return l.pause(now, agent.Never) // an answer wakes the loop
 		case limit == 0:
-			return l.hold(now, l.window.next())
+			return l.pause(now, l.window.next())
 		case now < l.nextTry:
-			return l.hold(now, l.nextTry)
+			return l.pause(now, l.nextTry)
 		case s.Lost.Load():
 			limit = min(limit, maxProbe)
 		case l.flying > 0 && now-l.lastSent < l.gather():
-			return l.hold(now, l.lastSent+l.gather())
+			return l.pause(now, l.lastSent+l.gather())
 		}
 		batch := l.due(now, limit)
 		if len(batch) > 0 && !s.Lost.Load() {
-			batch = l.company(batch, limit, now)
+			batch = l.fill(batch, limit, now)
 		}
 		if len(l.unresolved) > 0 && now >= l.askAt {
 			l.s.Registry.AskAgain(l.unresolved)
@@ -49,9 +49,9 @@ func (l *Loop) renewDue() time.Duration {
 	}
 }
 
-// hold returns how long the loop may sleep that sends nothing before then. What is due meanwhile is looked at all the same: those who
+// pause returns how long the loop may sleep that sends nothing before then. What is due meanwhile is looked at all the same: those who
 // wait their turn, and windows and leases that end, do not wait for a call.
-func (l *Loop) hold(now, then int64) time.Duration {
+func (l *Loop) pause(now, then int64) time.Duration {
 	if then > now+lookEvery {
 		l.lookAtDue(now)
 		then = min(then, max(l.sched.Next(), now+lookEvery))
@@ -164,9 +164,9 @@ func (l *Loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
 	return plan, true
 }
 
-// company adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
+// fill adds to a batch the buckets whose renewal is near. It lets them renew together from then on: a call costs
 // the server more than a renewal does.
-func (l *Loop) company(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
+func (l *Loop) fill(batch []*agent.Entry, limit int, now int64) []*agent.Entry {
 	near := l.sched.Near(now+nearby, maxNear, l.near[:0])
 	for _, e := range near {
 		if len(batch) >= limit || e.Flying || e.Orphan() || !e.Soon(now) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/recovery"
 )
 
 // How a client ends.
@@ -39,7 +40,7 @@ func (l *Loop) close(ctx context.Context) error {
 			break
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %s: %w", ErrUnsettled, l.unsettled(&s), context.Cause(ctx))
+			return fmt.Errorf("%w: %s: %w", recovery.ErrUnsettled, l.unsettled(&s), context.Cause(ctx))
 		}
 		l.settle(time.Now())
 		if pause := time.Until(l.settleAt); l.settling || pause > 0 || l.looking.under {
@@ -50,18 +51,18 @@ func (l *Loop) close(ctx context.Context) error {
 		}
 	}
 	if s := l.outbox.State(); s.AsideUnits > 0 {
-		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", ErrUnsettled, s.AsideUnits, s.AsideReports)
+		return fmt.Errorf("%w: %d units in %d reports of a fenced epoch", recovery.ErrUnsettled, s.AsideUnits, s.AsideReports)
 	}
 	return nil
 }
 
 // unsettled says what becomes of what is left.
 func (l *Loop) unsettled(s *agent.OutboxState) string {
-	past := unitsOf(l.past)
-	switch k := l.s.keeper; {
+	past := recovery.UnitsOf(l.past)
+	switch k := l.s.journal; {
 	case k == nil:
 		return fmt.Sprintf("%d units in %d reports were not acknowledged, and are lost for want of a journal", s.Units, s.Reports)
-	case k.journal.Fault() != nil:
+	case k.Records().Fault() != nil:
 		return fmt.Sprintf("%d units in %d reports were not acknowledged, and are lost with the journal; %d of earlier starts are kept", s.Units, s.Reports, past)
 	}
 	return fmt.Sprintf("%d units in %d reports, kept in the journal for the next start", s.Units+past, s.Reports)

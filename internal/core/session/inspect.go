@@ -11,9 +11,9 @@ import (
 
 // Lives returns the journal's lives: the session's own, and those that were not settled when it began.
 func (s *Session) Lives() []*journal.Life {
-	lives := []*journal.Life{s.keeper.life}
-	for _, p := range s.keeper.past {
-		lives = append(lives, p.life)
+	lives := []*journal.Life{s.journal.Life}
+	for _, p := range s.journal.Past {
+		lives = append(lives, p.Life)
 	}
 	return lives
 }

@@ -3,38 +3,35 @@ package session
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/recovery"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 )
 
 const (
-	maxCalls      = 8       // Renew calls under way
-	maxBatch      = 4096    // renewals of a call
-	maxProbe      = 256     // renewals of a call while the server is out of contact
-	maxAsk        = 1024    // tenants of a call
-	nearby        = 100_000 // µs from now within which renewals are looked for that may go with one that is due
-	maxNear       = 1024    // that are looked at there
-	minGather     = 1_000   // µs; see loop.gather
-	maxGather     = 100_000
-	refusedEvery  = 10 * time.Second       // between logs of renewals that break a bound
-	lookEvery     = 5_000                  // µs between looks at what is due while nothing is sent
-	minPatience   = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
-	lostAfter     = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
-	firstRetry    = 20 * time.Millisecond
-	lastRetry     = time.Second
-	firstHunger   = time.Millisecond // between renewals that bring those who wait nothing
-	lastHunger    = 200 * time.Millisecond
-	settleTimeout = 15 * time.Second // beyond what a ledger takes to fail over
-	settleRetry   = 5 * time.Second
-	lastWords     = time.Second // at the end, for answers to leases given back, before usage is settled
-	maxSend       = 32          // reports of a Settle call
-	maxSendBytes  = 8 << 20     // of payloads
-	defaultSlot   = 5 * time.Minute
+	maxCalls     = 8       // Renew calls under way
+	maxBatch     = 4096    // renewals of a call
+	maxProbe     = 256     // renewals of a call while the server is out of contact
+	maxAsk       = 1024    // tenants of a call
+	nearby       = 100_000 // µs from now within which renewals are looked for that may go with one that is due
+	maxNear      = 1024    // that are looked at there
+	minGather    = 1_000   // µs; see loop.gather
+	maxGather    = 100_000
+	refusedEvery = 10 * time.Second       // between logs of renewals that break a bound
+	lookEvery    = 5_000                  // µs between looks at what is due while nothing is sent
+	minPatience  = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
+	lostAfter    = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
+	firstRetry   = 20 * time.Millisecond
+	lastRetry    = time.Second
+	firstHunger  = time.Millisecond // between renewals that bring those who wait nothing
+	lastHunger   = 200 * time.Millisecond
+	lastWords    = time.Second // at the end, for answers to leases given back, before usage is settled
+	defaultSlot  = 5 * time.Minute
 )
 
 // Loop owns all that is not a decision. It never waits for the network: calls run
@@ -80,8 +77,8 @@ type Loop struct {
 	askAt      int64           // when these are asked for again: others do not wait for them
 	refusedAt  time.Time       // when a renewal that broke a bound was last logged
 
-	past        []*past // lives of the journal that are not settled
-	recovered   int64   // units of those that are
+	past        []*recovery.Past // lives of the journal that are not settled
+	recovered   int64            // units of those that are
 	looking     looking
 	settling    bool
 	settleFails int
@@ -121,14 +118,14 @@ func (s *Session) Run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	l := s.loop(ctx)
-	if k := s.keeper; k != nil {
-		l.outbox.Keep(k.journal)
-		k.journal.Slot(l.current)
-		l.past = k.past
+	if k := s.journal; k != nil {
+		l.outbox.Keep(k.Records())
+		k.Records().Slot(l.current)
+		l.past = k.Past
 		l.calls.Add(1)
 		go func() {
 			defer l.calls.Done()
-			k.run(ctx, s.log)
+			k.Run(ctx, s.log)
 		}()
 	}
 	l.reportAt = time.Now().Add(apart(s.cfg.ReportInterval))
@@ -168,7 +165,7 @@ func (s *Session) Run() {
 			err := l.close(r.ctx)
 			cancel()
 			l.drain()
-			err = errors.Join(err, l.endKeeper())
+			err = errors.Join(err, l.endJournal())
 			s.final, s.finalCounts, s.finalErr = l.stats(), l.counts(), err
 			r.done <- err
 			return
@@ -220,9 +217,9 @@ func (l *Loop) step() time.Duration {
 		l.collect() // what was admitted until here is of the slot that ends
 		l.edgeAt = now
 		l.current = slot
-		s.keeper.records().Slot(slot)
+		s.journal.Records().Slot(slot)
 		// A slot's reports come soon after it, and not all agents' at once.
-		if soon := now.Add(jitter(s.cfg.ReportInterval/10, 1)); soon.Before(l.reportAt) {
+		if soon := now.Add(retry.Jitter(s.cfg.ReportInterval/10, 1)); soon.Before(l.reportAt) {
 			l.reportAt = soon
 		}
 	}
@@ -232,7 +229,7 @@ func (l *Loop) step() time.Duration {
 			l.sign = false
 			l.reportAt = now.Add(apart(s.cfg.ReportInterval))
 		} else {
-			l.reportAt = now.Add(jitter(s.cfg.ReportInterval, 0.1))
+			l.reportAt = now.Add(retry.Jitter(s.cfg.ReportInterval, 0.1))
 		}
 	}
 	if wait := roomEvery - time.Duration(s.Now()-l.sweptAt)*time.Microsecond; wait <= 0 && (s.pressed.Load() || l.scarce()) {
@@ -316,20 +313,6 @@ func (l *Loop) slotOf(now time.Time) int64 {
 	return slot
 }
 
-// jitter returns d, give or take up to the fraction f of it.
-func jitter(d time.Duration, f float64) time.Duration {
-	return time.Duration(float64(d) * (1 + f*(2*rand.Float64()-1)))
-}
-
 // apart is how long until the next report after what all agents do at once, a fleet's beginning or a slot's end: half of the interval to
 // all of it, so that they do not report together from then on.
-func apart(interval time.Duration) time.Duration { return jitter(interval*3/4, 1./3) }
-
-// retryIn returns how long to wait after so many failures.
-func retryIn(fails int, first, last time.Duration) time.Duration {
-	d := first << min(fails-1, 16)
-	if d > last || d <= 0 {
-		d = last
-	}
-	return jitter(d*3/4, 1./3)
-}
+func apart(interval time.Duration) time.Duration { return retry.Jitter(interval*3/4, 1./3) }

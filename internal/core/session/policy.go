@@ -6,6 +6,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/retry"
 )
 
 // watchEvent is what the server pushed.
@@ -31,12 +32,12 @@ func (l *Loop) onWatched(e watchEvent) {
 		if slot := e.rules.Policy.Slot; slot >= time.Second && slot != l.slot {
 			l.slot = slot
 			l.current = l.slotOf(l.today())
-			s.keeper.records().Slot(l.current)
+			s.journal.Records().Slot(l.current)
 		}
 		s.log.Info("policy in force", "version", e.rules.Policy.Version)
 		if first {
 			close(s.known)
-			l.sign, l.reportAt = true, time.Now().Add(jitter(min(s.cfg.ReportInterval, time.Second), 1))
+			l.sign, l.reportAt = true, time.Now().Add(retry.Jitter(min(s.cfg.ReportInterval, time.Second), 1))
 		}
 	}
 	if e.trial != nil && e.trial.Policy.Version != s.Registry.Trial() {
@@ -60,13 +61,13 @@ func (l *Loop) onWatched(e watchEvent) {
 	if e.refresh {
 		s.Registry.Refresh()
 	}
-	l.renewAnew(e.forgot)
+	l.redeclare(e.forgot)
 }
 
 // apply carries out what a change means for buckets.
 func (l *Loop) apply(ch agent.Changes) {
 	now := l.s.Now()
-	l.s.keeper.records().Follow(l.s.Registry)
+	l.s.journal.Records().Follow(l.s.Registry)
 	l.s.cfg.Changed()
 	for _, e := range ch.Changed {
 		// Within a second, and not all agents at once.

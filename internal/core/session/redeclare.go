@@ -16,9 +16,9 @@ const (
 	anewMost = 5 * time.Second        // less than the store takes its buckets to be suspect for
 )
 
-// renewAnew has all leases renewed, unless that was done for this loss or a later one. What the first server says is
+// redeclare has all leases renewed, unless that was done for this loss or a later one. What the first server says is
 // how things are: of leases from before nobody knows here.
-func (l *Loop) renewAnew(forgot int64) {
+func (l *Loop) redeclare(forgot int64) {
 	was := l.forgot
 	l.forgot = max(l.forgot, forgot)
 	if was == 0 || forgot <= was {

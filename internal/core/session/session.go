@@ -9,15 +9,9 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
-)
-
-var (
-	// ErrUnsettled is wrapped by Close when usage is left that the ledger has not acknowledged.
-	ErrUnsettled = errors.New("client: usage not settled")
-	// ErrJournal is wrapped by New's and Recover's errors about the journal.
-	ErrJournal = errors.New("client: journal")
 )
 
 // Config is what a session goes by. All of it is set, but for what says otherwise.
@@ -58,12 +52,12 @@ type Session struct {
 	Closed  atomic.Bool
 	Lost    atomic.Bool // the server is out of contact
 
-	cfg    Config
-	api    quotav1.LeaseServiceClient
-	log    *slog.Logger
-	began  time.Time // zero of the clock that buckets are told
-	epoch  int64
-	keeper *keeper // the journal; nil without
+	cfg     Config
+	api     quotav1.LeaseServiceClient
+	log     *slog.Logger
+	began   time.Time // zero of the clock that buckets are told
+	epoch   int64
+	journal *recovery.Journal // nil without
 
 	wake    chan struct{}
 	mu      sync.Mutex
@@ -84,14 +78,18 @@ type Session struct {
 // New returns a session, with its journal open. It starts nothing: Run does, and has to follow.
 func New(cfg Config) (*Session, error) {
 	now := time.Now()
-	keeper, err := openKeeper(&cfg, newEpoch(now))
+	kept := recovery.Config{
+		Dir: cfg.Journal, Agent: cfg.Agent, Age: cfg.JournalAge, Bytes: cfg.JournalBytes, Secret: cfg.JournalSecret, Log: cfg.Log,
+	}
+	journal, err := recovery.Open(&kept, recovery.NewEpoch(now))
 	if err != nil {
 		return nil, err
 	}
+	cfg.Agent = kept.Agent
 	s := &Session{
 		Registry: agent.NewRegistry(cfg.MaxBuckets), cfg: cfg, api: cfg.API, log: cfg.Log.With("agent", cfg.Agent),
 		// A second back, so that no time is zero.
-		began: now.Add(-time.Second), epoch: newEpoch(now), keeper: keeper,
+		began: now.Add(-time.Second), epoch: recovery.NewEpoch(now), journal: journal,
 		wake: make(chan struct{}, 1), asks: make(chan func(*Loop)), closing: make(chan closeRequest),
 		known: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -100,9 +98,9 @@ func New(cfg Config) (*Session, error) {
 	if cfg.WithoutSlots {
 		s.Registry.LeaveOutSlots()
 	}
-	if keeper != nil {
-		s.epoch = keeper.life.Epoch
-		s.Registry.Keep(keeper.journal)
+	if journal != nil {
+		s.epoch = journal.Life.Epoch
+		s.Registry.Keep(journal.Records())
 	}
 	return s, nil
 }

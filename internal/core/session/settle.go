@@ -9,7 +9,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/core/recovery"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -26,11 +27,11 @@ func (l *Loop) settle(now time.Time) {
 	if l.settling || now.Before(l.settleAt) {
 		return
 	}
-	from, life := l.outbox, l.s.keeper.own()
+	from, life := l.outbox, l.s.life()
 	if len(l.past) > 0 { // what was before comes first
-		from, life = l.past[0].outbox, l.past[0].life
+		from, life = l.past[0].Outbox, l.past[0].Life
 	}
-	reports := from.Next(maxSend, maxSendBytes)
+	reports := from.Next(recovery.MaxSend, recovery.MaxSendBytes)
 	if len(reports) == 0 {
 		return
 	}
@@ -44,57 +45,23 @@ func (l *Loop) settle(now time.Time) {
 	l.calls.Add(1)
 	go func() {
 		defer l.calls.Done()
-		ctx, cancel := context.WithTimeout(l.ctx, settleTimeout)
+		ctx, cancel := context.WithTimeout(l.ctx, recovery.SettleTimeout)
 		defer cancel()
 		r := settleResult{from: from, sent: sent}
 		if life != nil {
 			r.err = life.Sync() // a report that was sent must not be made anew, in other words
 		}
 		if r.err == nil {
-			r.receipts, r.ledger, r.err = settle(ctx, l.s.api, sent, accounts)
+			r.receipts, r.ledger, r.err = recovery.Settle(ctx, l.s.api, sent, accounts)
 		}
 		l.settled <- r
 	}()
 }
 
-// settle sends reports, and returns what was said of each, and by which ledger.
-func settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, string, error) {
-	req := &quotav1.SettleRequest{Accounts: accounts}
-	for i := range reports {
-		req.Reports = append(req.Reports, wire.ReportToProto(reports[i]))
-	}
-	resp, err := api.Settle(ctx, req)
-	if err == nil {
-		err = wire.CheckSettleResponse(req, resp)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	receipts := make([]ledger.Receipt, len(resp.Receipts))
-	for i, p := range resp.Receipts {
-		receipts[i] = wire.ReceiptFromProto(p)
-	}
-	return receipts, resp.Ledger, nil
+// nextEpoch is what a session's own reports go on under.
+func nextEpoch(o *agent.Outbox) int64 {
+	return max(o.State().Epoch+recovery.Stride, recovery.NewEpoch(time.Now()))
 }
-
-// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is given to two
-// lives, and copies of a life that say the same take the same. That nothing is settled twice does not rest on that: the
-// ledger lets one epoch go on from another (ledger.Origin).
-//
-//   - what a life left goes on under the next number, never the clock's: whoever settles another copy of it sends the same
-//     bytes under the same numbers, and all of it is acknowledged.
-//   - a life that is alive goes on at the clock's time, that a twin which shares its epoch has another, and at least
-//     stride later, which leaves the numbers between to those who settle what it leaves.
-//   - the next life begins journal.Apart later at least.
-
-// stride is more epochs than what a life left ever goes on under: each is one refusal by the ledger.
-const stride = 1 << 10
-
-// nextEpoch is what a client's own reports go on under.
-func nextEpoch(o *agent.Outbox) int64 { return max(o.State().Epoch+stride, newEpoch(time.Now())) }
-
-// leftEpoch is what the reports that a life left go on under.
-func leftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }
 
 func (l *Loop) onSettled(r settleResult) {
 	l.settling = false
@@ -103,11 +70,11 @@ func (l *Loop) onSettled(r settleResult) {
 		l.looking.since = time.Time{}
 	} else {
 		l.named(r.ledger)
-		l.recall(&r)
+		l.wentBack(&r)
 		var fault *agent.Fault
 		next := nextEpoch
 		if r.from != l.outbox {
-			next = leftEpoch
+			next = recovery.LeftEpoch
 		}
 		progress, fault = r.from.Receive(r.sent, r.receipts, next(r.from))
 		if fault != nil {
@@ -117,7 +84,7 @@ func (l *Loop) onSettled(r settleResult) {
 				"reports_aside", fault.Aside, "said", fault.Receipt.Message)
 		}
 	}
-	if len(l.past) > 0 && r.from == l.past[0].outbox {
+	if len(l.past) > 0 && r.from == l.past[0].Outbox {
 		l.recover()
 	}
 	if progress {
@@ -126,7 +93,7 @@ func (l *Loop) onSettled(r settleResult) {
 	}
 	l.count.settleFailed++
 	l.settleFails++
-	l.settleAt = time.Now().Add(retryIn(l.settleFails, 50*time.Millisecond, settleRetry))
+	l.settleAt = time.Now().Add(retry.In(l.settleFails, 50*time.Millisecond, recovery.SettleRetry))
 	if l.settleFails == 5 {
 		l.s.log.Warn("usage waits to be settled", "error", r.why(), "reports", r.from.State().Reports)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/recovery"
 )
 
 // Stats is a snapshot of a session's work and of what it holds; package client, which tells it, says what each field is.
@@ -136,13 +137,15 @@ func (l *Loop) stats() Stats {
 		Unreachable: l.reach.why, UnreachableSince: l.reach.since,
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
 		ReportsAside: o.AsideReports, UnitsAside: o.AsideUnits, Epoch: o.Epoch,
-		UnitsRecovered: l.recovered, UnitsToRecover: unitsOf(l.past), Unjournalled: s.keeper.records().Without(),
-		JournalRefused: s.keeper.unbelieved(),
-		UnitsResent:    l.looking.units, UnitsForgotten: l.looking.forgotten.units(),
+		UnitsRecovered: l.recovered, UnitsToRecover: recovery.UnitsOf(l.past), Unjournalled: s.journal.Records().Without(),
+		UnitsResent: l.looking.units, UnitsForgotten: l.looking.forgotten.Units(),
 	}
 	l.count.overshoot.into(&st, l.count.named)
-	if err := s.keeper.records().Fault(); err != nil {
+	if err := s.journal.Records().Fault(); err != nil {
 		st.Journal = err.Error()
+	}
+	if s.journal != nil {
+		st.JournalRefused = s.journal.Refused
 	}
 	if l.fault != nil {
 		st.SwitchFile = l.fault.Error()

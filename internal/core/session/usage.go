@@ -26,7 +26,7 @@ func (l *Loop) collect() (idle []*agent.Entry) {
 	l.strain.cost(now, l.count.renewals, l.count.looked)
 	l.collectLimbo(now)
 	l.accounts.say(l.s)
-	l.s.keeper.records().Flush()
+	l.s.journal.Records().Flush()
 	if !u.Behind {
 		l.through = max(l.through, through)
 	}
@@ -40,7 +40,7 @@ func (l *Loop) collectOf(entries []*agent.Entry) {
 		l.accounts.booked(e, l.outbox.Usage.Collect(e, l.current, now).Booked)
 	}
 	l.collectLimbo(now)
-	l.s.keeper.records().Flush()
+	l.s.journal.Records().Flush()
 }
 
 func (l *Loop) collectLimbo(now int64) {

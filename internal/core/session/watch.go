@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -34,7 +35,7 @@ func (s *Session) watch(ctx context.Context, to chan<- watchEvent) {
 		if fails == 3 && (answered || !called) { // before the first answer the loop says it
 			s.log.Warn("changes are not followed at present", "error", err)
 		}
-		t := time.NewTimer(retryIn(fails, 2*firstRetry, lastRetry))
+		t := time.NewTimer(retry.In(fails, 2*firstRetry, lastRetry))
 		select {
 		case <-t.C:
 		case <-ctx.Done():

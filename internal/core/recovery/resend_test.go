@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"context"
@@ -33,14 +33,14 @@ func (f *askedTwice) Frontiers(_ context.Context, req *quotav1.FrontiersRequest,
 
 // More epochs than one question takes are all compared with the same ledger.
 func TestALookIsAtOneLedger(t *testing.T) {
-	said := make(map[ledger.Epoch]reached)
+	said := make(map[ledger.Epoch]Reached)
 	for e := range int64(wire.MaxEpochs + 1) {
-		said[ledger.Epoch{Agent: "gw", Epoch: e + 1}] = reached{5, 5}
+		said[ledger.Epoch{Agent: "gw", Epoch: e + 1}] = Reached{5, 5}
 	}
-	a := again{agent: "gw", api: &askedTwice{}, log: slog.New(slog.DiscardHandler)}
-	var r resent
+	a := Resender{Agent: "gw", API: &askedTwice{}, Log: slog.New(slog.DiscardHandler)}
+	var r Resent
 	behind, err := a.behind(t.Context(), said, &r)
-	if err != nil || r.ledger != "another" || len(behind) != len(said) {
-		t.Errorf("of %q %d epochs are behind (%v), want all %d of another", r.ledger, len(behind), err, len(said))
+	if err != nil || r.Ledger != "another" || len(behind) != len(said) {
+		t.Errorf("of %q %d epochs are behind (%v), want all %d of another", r.Ledger, len(behind), err, len(said))
 	}
 }

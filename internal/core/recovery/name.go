@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"crypto/rand"
@@ -33,8 +33,8 @@ func NewAgent() string {
 // the next, and copies of a process that start together do not share one. Lives of a journal rise always (journal.Apart).
 const epochBits = 20
 
-// newEpoch is an epoch that begins now.
-func newEpoch(now time.Time) int64 {
+// NewEpoch is an epoch that begins now.
+func NewEpoch(now time.Time) int64 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	return now.UnixMicro()>>epochBits<<epochBits | int64(binary.BigEndian.Uint32(b[:])>>(32-epochBits))

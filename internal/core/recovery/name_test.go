@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ func TestEpochsRiseAndAreRandom(t *testing.T) {
 	now := time.Date(2026, 11, 29, 9, 0, 0, 0, time.UTC)
 	seen := map[int64]bool{}
 	for range 100 {
-		e := newEpoch(now)
+		e := NewEpoch(now)
 		if d := e - now.UnixMicro(); d < -1<<epochBits || d > 1<<epochBits {
 			t.Fatalf("epoch %d is %d µs from %v", e, d, now)
 		}
-		if later := newEpoch(now.Add(1 << epochBits * time.Microsecond)); later <= e {
+		if later := NewEpoch(now.Add(1 << epochBits * time.Microsecond)); later <= e {
 			t.Fatalf("a second later the epoch is %d, and was %d", later, e)
 		}
 		seen[e] = true

@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -25,7 +26,7 @@ type Recovered struct {
 	ResentReports, ResentUnits, ForgottenUnits int64
 	Refused                                    int64
 
-	forgotten forgotten // of which ForgottenUnits is the sum
+	forgotten Forgotten // of which ForgottenUnits is the sum
 }
 
 // RecoveredLife is one start of a client that had not settled all it counted.
@@ -51,14 +52,14 @@ func Recover(ctx context.Context, api quotav1.LeaseServiceClient, dir string, se
 	if err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
-	k := &keeper{dir: d}
-	defer func() { err = errors.Join(err, k.close()) }()
-	if k.past, err = k.readPast("", log); err != nil {
+	k := &Journal{Dir: d}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	if k.Past, err = k.readPast("", log); err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
-	done.Refused = k.refused
-	for _, p := range k.past {
-		lines, err := p.outbox.Lines()
+	done.Refused = k.Refused
+	for _, p := range k.Past {
+		lines, err := p.Outbox.Lines()
 		if err != nil {
 			return done, fmt.Errorf("%w: %w", ErrJournal, err)
 		}
@@ -66,18 +67,18 @@ func Recover(ctx context.Context, api quotav1.LeaseServiceClient, dir string, se
 			done.Usage = append(done.Usage, RecoveredUsage(l))
 		}
 	}
-	look := again{dir: d, api: api, log: log}
-	for len(k.past) > 0 && err == nil {
-		p := k.past[0]
-		s := p.outbox.State()
-		life := RecoveredLife{Agent: p.life.Agent, Host: p.life.Host, Epoch: p.life.Epoch, Units: p.units, Reports: int64(s.Reports)}
+	look := Resender{Dir: d, API: api, Log: log}
+	for len(k.Past) > 0 && err == nil {
+		p := k.Past[0]
+		s := p.Outbox.State()
+		life := RecoveredLife{Agent: p.Life.Agent, Host: p.Life.Host, Epoch: p.Life.Epoch, Units: p.Units, Reports: int64(s.Reports)}
 		err = p.settle(ctx, &look, &done)
-		s = p.outbox.State()
+		s = p.Outbox.State()
 		life.Settled, life.Aside = life.Units-s.Units-s.AsideUnits, s.AsideUnits
 		done.Lives = append(done.Lives, life)
 		if err == nil {
-			k.past = k.past[1:]
-			err = p.life.Drain()
+			k.Past = k.Past[1:]
+			err = p.Life.Drain()
 		}
 	}
 	if err == nil {
@@ -87,13 +88,13 @@ func Recover(ctx context.Context, api quotav1.LeaseServiceClient, dir string, se
 }
 
 // look sends again what the ledger has forgotten and the journal has.
-func (r *Recovered) look(ctx context.Context, a *again, known map[ledger.Epoch]reached) (resent, error) {
-	found, err := a.run(ctx, known)
-	r.forgotten.merge(found.forgotten)
-	r.ResentReports, r.ResentUnits, r.ForgottenUnits = r.ResentReports+found.reports, r.ResentUnits+found.units, r.forgotten.units()
+func (r *Recovered) look(ctx context.Context, a *Resender, known map[ledger.Epoch]Reached) (Resent, error) {
+	found, err := a.Run(ctx, known)
+	r.forgotten.Merge(found.Forgotten)
+	r.ResentReports, r.ResentUnits, r.ForgottenUnits = r.ResentReports+found.Reports, r.ResentUnits+found.Units, r.forgotten.Units()
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		a.log.Warn("the server is older than this program: whether the ledger has forgotten anything cannot be asked")
+		a.Log.Warn("the server is older than this program: whether the ledger has forgotten anything cannot be asked")
 		err = nil
 	case err != nil:
 		err = fmt.Errorf("%w: what the ledger may have forgotten: %w", ErrUnsettled, err)
@@ -102,39 +103,39 @@ func (r *Recovered) look(ctx context.Context, a *again, known map[ledger.Epoch]r
 }
 
 // settle sends what a life has left until all of it is acknowledged, or aside.
-func (p *past) settle(ctx context.Context, look *again, done *Recovered) error {
-	if err := p.life.Sync(); err != nil {
+func (p *Past) settle(ctx context.Context, look *Resender, done *Recovered) error {
+	if err := p.Life.Sync(); err != nil {
 		return fmt.Errorf("%w: %w", ErrJournal, err)
 	}
 	lacking := make(map[ledger.Epoch]int64) // of which the journal has no more
 	for fails := 0; ; {
-		p.outbox.FreezeRest()
-		if p.outbox.Done() {
+		p.Outbox.FreezeRest()
+		if p.Outbox.Done() {
 			return nil
 		}
-		sent := slices.Clone(p.outbox.Next(maxSend, maxSendBytes))
-		call, cancel := context.WithTimeout(ctx, settleTimeout)
-		receipts, _, err := settle(call, look.api, sent, nil)
+		sent := slices.Clone(p.Outbox.Next(MaxSend, MaxSendBytes))
+		call, cancel := context.WithTimeout(ctx, SettleTimeout)
+		receipts, _, err := Settle(call, look.API, sent, nil)
 		cancel()
-		if at, next, ok := p.outbox.Forgotten(sent, receipts); ok {
+		if at, next, ok := p.Outbox.Forgotten(sent, receipts); ok {
 			if e := (ledger.Epoch{Agent: sent[at].Agent, Epoch: sent[at].Epoch}); lacking[e] != next {
 				lost := sent[at].Before - receipts[at].Total
 				receipts = receipts[:at]
-				found, err := done.look(ctx, look, map[ledger.Epoch]reached{e: {sent[at].Seq - 1, sent[at].Before}})
+				found, err := done.look(ctx, look, map[ledger.Epoch]Reached{e: {sent[at].Seq - 1, sent[at].Before}})
 				if err != nil {
 					return err
 				}
-				if maps.Copy(lacking, found.lacking); !found.asked { // nobody can be
+				if maps.Copy(lacking, found.Lacking); !found.Asked { // nobody can be
 					lacking[e] = next
-					done.forgotten.add(e, lost)
-					done.ForgottenUnits = done.forgotten.units()
+					done.forgotten.Add(e, lost)
+					done.ForgottenUnits = done.forgotten.Units()
 				}
 			}
 		}
 		progress := false
 		if err == nil {
 			var fault *agent.Fault
-			progress, fault = p.outbox.Receive(sent, receipts, leftEpoch(p.outbox))
+			progress, fault = p.Outbox.Receive(sent, receipts, LeftEpoch(p.Outbox))
 			progress = progress || fault != nil
 		}
 		if progress {
@@ -144,8 +145,8 @@ func (p *past) settle(ctx context.Context, look *again, done *Recovered) error {
 		fails++
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %d units of epoch %d, kept in the journal: %w", ErrUnsettled, p.outbox.State().Units, p.life.Epoch, errors.Join(err, context.Cause(ctx)))
-		case <-time.After(retryIn(fails, 50*time.Millisecond, settleRetry)):
+			return fmt.Errorf("%w: %d units of epoch %d, kept in the journal: %w", ErrUnsettled, p.Outbox.State().Units, p.Life.Epoch, errors.Join(err, context.Cause(ctx)))
+		case <-time.After(retry.In(fails, 50*time.Millisecond, SettleRetry)):
 		}
 	}
 }

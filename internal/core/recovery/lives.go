@@ -1,0 +1,182 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/journal"
+)
+
+// journalSync is what a loss of power may take of what was counted.
+const journalSync = 100 * time.Millisecond
+
+// Journal is a client's journal: the life that it writes, and those before that are to be settled.
+type Journal struct {
+	Dir     *journal.Dir
+	Life    *journal.Life
+	Past    []*Past
+	Refused int64 // bytes of logs that were not believed, and are kept aside
+	records *agent.Journal
+}
+
+// Past is a life that has ended and is not settled.
+type Past struct {
+	Life   *journal.Life
+	Outbox *agent.Outbox
+	Units  int64 // that were not acknowledged when it was read
+}
+
+// Records is what buckets and reports are recorded in; nil, which records nothing, without a journal.
+func (k *Journal) Records() *agent.Journal {
+	if k == nil {
+		return nil
+	}
+	return k.records
+}
+
+// Config says where a journal is.
+type Config struct {
+	Dir    string        // empty for none
+	Agent  string        // may be empty: then the name of the life before, or one that nobody has
+	Age    time.Duration // that settled logs are kept
+	Bytes  int64         // of them at most
+	Secret []byte        // nil for none
+	Log    *slog.Logger
+}
+
+// Open takes the directory, reads the lives that are not settled, and begins another. It is
+// nil without a journal.
+func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
+	if cfg.Dir == "" {
+		return nil, nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrJournal, err)
+		}
+	}()
+	dir, err := journal.OpenSealed(cfg.Dir, cfg.Secret)
+	if err != nil {
+		return nil, err
+	}
+	k := &Journal{Dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.Close())
+		}
+	}()
+	if cfg.Agent == "" {
+		if cfg.Agent, err = dir.Agent(); err != nil {
+			return nil, err
+		}
+		if cfg.Agent == "" {
+			cfg.Agent = NewAgent()
+		}
+	}
+	if k.Past, err = k.readPast(cfg.Agent, cfg.Log); err != nil {
+		return nil, err
+	}
+	if err := dir.Prune(time.Now(), cfg.Age, cfg.Bytes); err != nil {
+		return nil, err
+	}
+	if k.Life, err = dir.Begin(cfg.Agent, epoch); err != nil {
+		return nil, err
+	}
+	k.records = agent.NewJournal(k.Life)
+	return k, nil
+}
+
+// readPast reads the lives of an agent that are not settled; of any, where none is named. What it
+// returns with an error is to be closed.
+func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err error) {
+	dir := k.Dir
+	headers, err := dir.Lives()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range headers {
+		if name != "" && h.Agent != name {
+			return lives, fmt.Errorf("%s holds usage of agent %s, which is not settled: start under that name, or settle it with quota-agent recover", dir.Path(), h.Agent)
+		}
+	}
+	for _, h := range headers {
+		p, err := readLife(dir, h)
+		if err == nil && p.Life.Refused.File != "" {
+			r := p.Life.Refused
+			k.Refused += r.Bytes
+			log.Error("the journal's log was changed or torn: what is behind is not settled, and kept aside",
+				"agent", h.Agent, "epoch", h.Epoch, "file", r.File, "bytes", r.Bytes, "why", r.Why)
+		}
+		switch {
+		case errors.Is(err, errGivenUp):
+			// It may be behind what was settled: nothing is settled from it.
+			log.Error("a life of the journal was given up while it ran; what it had not settled is lost", "agent", h.Agent, "epoch", h.Epoch, "host", h.Host)
+			if err := dir.SetAside(h, time.Now()); err != nil {
+				return lives, err
+			}
+		case err != nil:
+			return lives, err
+		case p.Outbox.Done():
+			if err := p.Life.Drain(); err != nil {
+				return lives, err
+			}
+		default:
+			log.Info("a life of the journal is to be settled first", "agent", h.Agent, "epoch", h.Epoch, "units", p.Units)
+			lives = append(lives, p)
+		}
+	}
+	return lives, nil
+}
+
+// errGivenUp is of a life that its own process gave up, unlike one that cannot be taken up now.
+var errGivenUp = errors.New("given up by the process that wrote it")
+
+func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
+	recovery := agent.NewRecovery(h.Agent, h.Epoch)
+	life, err := dir.Resume(h, recovery.Record)
+	if errors.Is(err, journal.ErrVoid) {
+		return nil, errGivenUp
+	}
+	if err != nil {
+		return nil, err
+	}
+	outbox, err := recovery.Finish(life)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), life.Close())
+	}
+	return &Past{life, outbox, outbox.State().Units}, nil
+}
+
+// Run syncs until ctx ends.
+func (k *Journal) Run(ctx context.Context, log *slog.Logger) {
+	if err := k.Life.Run(ctx, journalSync); err != nil {
+		log.Error("the journal is not synced any more: a loss of power takes what is not settled", "error", err)
+	}
+}
+
+// Close gives up what is not settled, for the next start, and the directory.
+func (k *Journal) Close() error {
+	var errs []error
+	for _, p := range k.Past {
+		errs = append(errs, p.Life.Close())
+	}
+	if k.Life != nil {
+		if err := k.Life.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, k.Dir.Close())...)
+}
+
+// UnitsOf is what lives of the past have that is not settled.
+func UnitsOf(lives []*Past) (n int64) {
+	for _, p := range lives {
+		n += p.Outbox.State().Units
+	}
+	return n
+}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -351,7 +352,7 @@ func TestAnEventThatIsRefusedIsTriedForADay(t *testing.T) {
 		if _, dead, err := b.store.Count(t.Context()); err != nil || dead != 0 {
 			t.Errorf("begun anew: %d dead, %v", dead, err)
 		}
-		if _, err := b.store.Retry(t.Context(), "ann", 1, "a"); !errors.Is(err, policy.ErrInvalid) {
+		if _, err := b.store.Retry(t.Context(), "ann", 1, "a"); !errors.Is(err, policystore.ErrInvalid) {
 			t.Errorf("what is delivered, again: %v", err)
 		}
 	})

@@ -10,6 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const (
@@ -38,7 +40,7 @@ type Spent struct {
 
 // Spender is a tenant whose spending is asked for, and the answer.
 type Spender struct {
-	policy.Standing
+	terms.Standing
 	First int64 // the earliest slot that is new
 
 	Spent []Spent
@@ -49,7 +51,7 @@ type Spender struct {
 // one at a time.
 type Evaluator struct {
 	Store  Store
-	Policy policy.Store
+	Policy policystore.Store
 	Usage  Usage
 	// InForce is the policy that holds; nil before there is one.
 	InForce func() (*policy.Document, *limit.Rules)
@@ -62,7 +64,7 @@ type Evaluator struct {
 	// lifted, Failed of tenants that cannot be looked at.
 	Looked func(took time.Duration)
 	Raised func(e *Event)
-	Turned func(tenant string, c policy.Capped)
+	Turned func(tenant string, c terms.Capped)
 	Failed func(tenant string, err error)
 
 	sums *sums
@@ -177,7 +179,7 @@ func (r *round) capped(ctx context.Context, all bool) error {
 		if err := r.goesOn(ctx); err != nil {
 			return err
 		}
-		page, err := r.Store.Capped(ctx, after, policy.MaxPage)
+		page, err := r.Store.Capped(ctx, after, policystore.MaxPage)
 		if err != nil {
 			return err
 		}
@@ -190,7 +192,7 @@ func (r *round) capped(ctx context.Context, all bool) error {
 		if err := r.tenants(ctx, ids, nil); err != nil {
 			return err
 		}
-		if len(page) < policy.MaxPage {
+		if len(page) < policystore.MaxPage {
 			return nil
 		}
 	}
@@ -248,7 +250,7 @@ func (r *round) changed(ctx context.Context, list []ledger.ChangedTenant) error 
 // changes looks at tenants that were changed since.
 func (r *round) changes(ctx context.Context, m *Marks) error {
 	for {
-		page, through, err := r.Policy.TenantChanges(ctx, m.Change, policy.MaxPage)
+		page, through, err := r.Policy.TenantChanges(ctx, m.Change, policystore.MaxPage)
 		sound, err := r.sound(page, err)
 		if err != nil {
 			return err
@@ -257,7 +259,7 @@ func (r *round) changes(ctx context.Context, m *Marks) error {
 		if err := r.all(ctx, sound, nil); err != nil {
 			return err
 		}
-		if len(page) < policy.MaxPage {
+		if len(page) < policystore.MaxPage {
 			return nil
 		}
 		if err := r.goesOn(ctx); err != nil {
@@ -275,7 +277,7 @@ func (r *round) sweep(ctx context.Context, m *Marks) error {
 		}
 		var list []limit.Tenant
 		for m.Sweeping && len(list) < lookAtOnce {
-			page, err := r.Policy.TenantPage(ctx, m.Sweep, policy.MaxPage)
+			page, err := r.Policy.TenantPage(ctx, m.Sweep, policystore.MaxPage)
 			sound, err := r.sound(page, err)
 			if err != nil {
 				return err
@@ -284,7 +286,7 @@ func (r *round) sweep(ctx context.Context, m *Marks) error {
 			if len(page) > 0 {
 				m.Sweep = page[len(page)-1].ID
 			}
-			m.Sweeping = len(page) == policy.MaxPage
+			m.Sweeping = len(page) == policystore.MaxPage
 		}
 		if err := r.all(ctx, list, nil); err != nil {
 			return err
@@ -313,7 +315,7 @@ func (r *round) tenants(ctx context.Context, ids []string, first map[string]int6
 // sound are the tenants that can be looked at: one that this server cannot make out is no
 // other's concern.
 func (r *round) sound(list []limit.Tenant, err error) ([]limit.Tenant, error) {
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	if !errors.As(err, &faulty) {
 		return list, err
 	}

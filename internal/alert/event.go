@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Kinds of events.
@@ -128,7 +129,7 @@ func (e *Event) String() string {
 	case KindDenials:
 		return fmt.Sprintf("limit %s denies %s of the requests of tenant %s, and denied %s before", e.Limit, e.Words(e.Used), e.Tenant, e.Words(e.Of))
 	case KindCap:
-		did := map[string]string{policy.CapStop: "its requests are denied", policy.CapThrottle: "its requests are throttled", policy.CapAlert: "nothing else happens"}[e.Action]
+		did := map[string]string{terms.CapStop: "its requests are denied", terms.CapThrottle: "its requests are throttled", terms.CapAlert: "nothing else happens"}[e.Action]
 		return fmt.Sprintf("tenant %s has spent %s in %s and reached its cap of %s: %s", e.Tenant, e.Words(e.Used), e.Period, e.Words(e.Of), did)
 	}
 	return "this is a test of webhook " + strings.Join(e.Webhooks, ", ")

@@ -13,6 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const (
@@ -277,7 +278,7 @@ func (r *round) spending(ctx context.Context, looks []look) error {
 	for i := range looks {
 		l := &looks[i]
 		alerted := slices.ContainsFunc(r.doc.Alerts(), func(a policy.Alert) bool { return a.Spending && a.Holds(l.tenant.ID, l.plan) })
-		if l.tenant.Exists && (alerted || r.own || l.tenant.Capped || throttled(&l.tenant) || r.doc.Cap(l.plan) != policy.Cap{}) {
+		if l.tenant.Exists && (alerted || r.own || l.tenant.Capped || throttled(&l.tenant) || r.doc.Cap(l.plan) != terms.Cap{}) {
 			which, ids = append(which, l), append(ids, l.tenant.ID)
 		}
 	}
@@ -293,7 +294,7 @@ func (r *round) spending(ctx context.Context, looks []look) error {
 			l.err = errors.Join(l.err, s.Err)
 			continue
 		}
-		wanted := r.cap(&s, l.plan).Amount > 0 || s.Capped != policy.Capped{}
+		wanted := r.cap(&s, l.plan).Amount > 0 || s.Capped != terms.Capped{}
 		for _, a := range r.doc.Alerts() {
 			wanted = wanted || a.Spending && a.Amount.Amount > 0 && a.Holds(l.tenant.ID, l.plan)
 		}
@@ -314,12 +315,12 @@ func (r *round) spending(ctx context.Context, looks []look) error {
 
 // throttled reports whether the tenant's cap throttles it.
 func throttled(t *limit.Tenant) bool {
-	return slices.ContainsFunc(t.Overrides, func(l limit.Limit) bool { return l.Name == policy.CapName })
+	return slices.ContainsFunc(t.Overrides, func(l limit.Limit) bool { return l.Name == terms.CapName })
 }
 
 // cap is the cap that holds for a tenant: its own, or its plan's.
-func (r *round) cap(s *policy.Standing, plan string) policy.Cap {
-	if s.Cap != (policy.Cap{}) {
+func (r *round) cap(s *terms.Standing, plan string) terms.Cap {
+	if s.Cap != (terms.Cap{}) {
 		return s.Cap
 	}
 	return r.doc.Cap(plan)
@@ -329,7 +330,7 @@ func (r *round) cap(s *policy.Standing, plan string) policy.Cap {
 func (r *round) spent(l *look, s *Spender) {
 	limited := r.cap(&s.Standing, l.plan)
 	alerts := r.doc.Alerts()
-	var holds policy.Capped
+	var holds terms.Capped
 	for _, p := range s.Spent {
 		base := Event{Tenant: l.tenant.ID, Plan: l.plan, Period: p.Period.Name, Height: r.height}
 		for i := range alerts {
@@ -353,11 +354,11 @@ func (r *round) spent(l *look, s *Spender) {
 			continue
 		}
 		e := base
-		e.ID, e.Kind, e.Alert, e.Threshold, e.Webhooks = "alr_"+rand.Text(), KindCap, policy.CapName, limit.Micro, limited.WebhookNames()
-		e.Used, e.Of, e.Currency, e.Action = used, limited.Amount, limited.Currency, policy.CapAlert
-		if p.Current && limited.At != policy.CapAlert {
+		e.ID, e.Kind, e.Alert, e.Threshold, e.Webhooks = "alr_"+rand.Text(), KindCap, terms.CapName, limit.Micro, limited.WebhookNames()
+		e.Used, e.Of, e.Currency, e.Action = used, limited.Amount, limited.Currency, terms.CapAlert
+		if p.Current && limited.At != terms.CapAlert {
 			e.Action = limited.At
-			holds = policy.Capped{At: limited.At, Rate: limited.Rate, Period: p.Period.Name, Until: p.Period.To}
+			holds = terms.Capped{At: limited.At, Rate: limited.Rate, Period: p.Period.Name, Until: p.Period.To}
 		}
 		l.found.Events = append(l.found.Events, e)
 	}

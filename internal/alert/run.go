@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 type Runner struct {
 	Evaluator *Evaluator
 	Deliverer *Deliverer
-	Policy    policy.Store
+	Policy    policystore.Store
 	Holder    string // a name that no other has
 	Log       *slog.Logger
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Marks are how far all has been looked at. They only spare work: whatever is looked at
@@ -33,8 +33,8 @@ type Query struct {
 // Found is what there is to tell of a tenant.
 type Found struct {
 	Tenant string
-	Events []Event        // of the tenant
-	Capped *policy.Capped // what its cap holds from now on; nil where nothing changes
+	Events []Event       // of the tenant
+	Capped *terms.Capped // what its cap holds from now on; nil where nothing changes
 }
 
 // Store keeps events, deliveries and marks, beside the policy and its audit log. All servers
@@ -94,7 +94,7 @@ type Store interface {
 // CappedTenant is a tenant that reached its cap.
 type CappedTenant struct {
 	ID string
-	policy.Capped
+	terms.Capped
 }
 
 // Outage is that a webhook fails.

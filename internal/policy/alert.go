@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Bounds of what a document says of alerts.
@@ -25,8 +26,6 @@ const (
 	// must not have whatever else a server's environment holds used as one.
 	SecretPrefix = "QUOTA_WEBHOOK_"
 
-	// CapName is what the event of a spending cap and the limit that throttles are called.
-	CapName = "spending_cap"
 	// TestName is what the event of a test is called.
 	TestName = "test"
 )
@@ -121,7 +120,7 @@ func (p *parser) alert(n *yaml.Node) (Alert, int) {
 		lines[k.name] = k.line
 		switch k.name {
 		case "name":
-			if a.Name == CapName || a.Name == TestName {
+			if a.Name == terms.CapName || a.Name == TestName {
 				f.add(k.line, "an alert cannot be called %s: that is what the event of a spending cap, or of a test, is called", a.Name)
 			}
 		case "quota":
@@ -367,7 +366,7 @@ func diffAlerts(before, after *Document) (changes []string) {
 	each("webhook", webhooks(before), webhooks(after))
 	each("alert", alerts(before), alerts(after))
 	for _, p := range after.policy.Plans {
-		changes = append(changes, diffCap("plan "+p.Name, before.caps[p.Name], after.caps[p.Name])...)
+		changes = append(changes, terms.DiffCapOf("plan "+p.Name, before.caps[p.Name], after.caps[p.Name])...)
 	}
 	return changes
 }

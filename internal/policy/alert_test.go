@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // alerted is a document whose alerts are on line 12 and after.
@@ -45,7 +46,7 @@ tenants:
 	got = append(got, d.Cap("paid").String(), d.Cap("free").String())
 	for _, s := range d.TenantSpecs() {
 		got = append(got, s.Cap.String())
-		if again, err := ParseCap(s.Cap.Text()); err != nil || again != s.Cap {
+		if again, err := terms.ParseCap(s.Cap.Text()); err != nil || again != s.Cap {
 			t.Errorf("kept: %+v, %v", again, err)
 		}
 	}
@@ -161,12 +162,12 @@ tenant acme: spending cap none → no cap`
 // What was reached holds: it denies, or adds the limit that throttles.
 func TestCapped(t *testing.T) {
 	var stopped, throttled, full limit.Tenant
-	Capped{At: CapStop, Period: "2026-11"}.Hold(&stopped)
-	Capped{At: CapThrottle, Rate: "10/second"}.Hold(&throttled)
+	terms.Capped{At: terms.CapStop, Period: "2026-11"}.Hold(&stopped)
+	terms.Capped{At: terms.CapThrottle, Rate: "10/second"}.Hold(&throttled)
 	full.Overrides = make([]limit.Limit, limit.MaxPlanLimits)
-	Capped{At: CapThrottle, Rate: "10/second"}.Hold(&full)
-	Capped{}.Hold(&limit.Tenant{})
-	if !stopped.Capped || throttled.Capped || len(throttled.Overrides) != 1 || throttled.Overrides[0].Name != CapName || throttled.Overrides[0].Rate.String() != "10/second" || !full.Capped {
+	terms.Capped{At: terms.CapThrottle, Rate: "10/second"}.Hold(&full)
+	terms.Capped{}.Hold(&limit.Tenant{})
+	if !stopped.Capped || throttled.Capped || len(throttled.Overrides) != 1 || throttled.Overrides[0].Name != terms.CapName || throttled.Overrides[0].Rate.String() != "10/second" || !full.Capped {
 		t.Errorf("stopped %+v, throttled %+v, full %t", stopped, throttled, full.Capped)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // compiler turns one written limit into a limit, and collects all that is wrong with it.
@@ -32,7 +33,7 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 		c.l = *at.base
 	}
 	c.l.Name = s.Name
-	if s.Name == CapName {
+	if s.Name == terms.CapName {
 		// It would take this one's place, with its meter, or stand beside it under one name.
 		c.bad("name", "spending_cap is reserved for the limit that a spending cap throttles by; choose another name")
 	}

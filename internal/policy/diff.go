@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // MaxChanges is how many sentences Diff returns at most; the last then counts the rest.
@@ -20,15 +21,15 @@ func Diff(older, newer *Document) []string {
 		older = &Document{}
 	}
 	before := make(map[string]limit.Tenant)
-	billed, caps := make(map[string]Billing), make(map[string]Cap)
+	billed, caps := make(map[string]terms.Billing), make(map[string]terms.Cap)
 	for i, t := range older.Tenants() {
 		before[t.ID] = t
 		billed[t.ID], caps[t.ID] = older.tenants[i].Billing, older.tenants[i].Cap
 	}
 	for i, t := range newer.Tenants() {
 		changes = append(changes, DiffTenant(before[t.ID], t)...)
-		changes = append(changes, DiffBilling(t.ID, billed[t.ID], newer.tenants[i].Billing)...)
-		changes = append(changes, DiffCap(t.ID, caps[t.ID], newer.tenants[i].Cap)...)
+		changes = append(changes, terms.DiffBilling(t.ID, billed[t.ID], newer.tenants[i].Billing)...)
+		changes = append(changes, terms.DiffCap(t.ID, caps[t.ID], newer.tenants[i].Cap)...)
 		delete(before, t.ID)
 	}
 	for _, id := range sortedKeys(before) {

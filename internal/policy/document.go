@@ -9,7 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Bounds of a document beside its size.
@@ -27,8 +29,8 @@ type TenantSpec struct {
 	Plan      string
 	Parent    string // empty at the top
 	Overrides []LimitSpec
-	Billing   Billing
-	Cap       Cap // the zero value for the plan's
+	Billing   terms.Billing
+	Cap       terms.Cap // the zero value for the plan's
 
 	line  int
 	lines map[string]int
@@ -44,9 +46,9 @@ type Document struct {
 	tenants []TenantSpec              // by id
 	prices  map[string]*billing.Price // by plan
 
-	webhooks []Webhook      // by name
-	alerts   []Alert        // by name
-	caps     map[string]Cap // by plan
+	webhooks []Webhook            // by name
+	alerts   []Alert              // by name
+	caps     map[string]terms.Cap // by plan
 }
 
 // Parse reads and validates a document. file is its name in messages. The error is
@@ -99,12 +101,12 @@ func (d *Document) Tenants() []limit.Tenant {
 }
 
 // Tenant compiles a stored tenant against this document. The error wraps
-// ErrInvalid when the document lacks its plan, or its overrides do not fit the plan.
+// fault.ErrInvalid when the document lacks its plan, or its overrides do not fit the plan.
 func (d *Document) Tenant(s TenantSpec) (limit.Tenant, error) {
 	f := &faults{file: "tenant"}
 	t := d.check(f, &s)
 	if len(f.list) > 0 {
-		return t, fmt.Errorf("%w: %s", ErrInvalid, f.list[0].Message)
+		return t, fmt.Errorf("%w: %s", fault.ErrInvalid, f.list[0].Message)
 	}
 	return t, nil
 }
@@ -460,7 +462,7 @@ func (p *parser) plans(fd field, top map[string]int) {
 			always++
 		}
 	}
-	d.prices, d.caps = make(map[string]*billing.Price), make(map[string]Cap)
+	d.prices, d.caps = make(map[string]*billing.Price), make(map[string]terms.Cap)
 	plans := mapping(f, fd.node, "plans")
 	if len(plans) > limit.MaxPlans {
 		f.add(fd.line, "plans has %d elements; at most %d are allowed", len(plans), limit.MaxPlans)

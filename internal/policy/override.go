@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -18,7 +19,7 @@ type LimitChange struct {
 }
 
 // ParseOverride reads a tenant's override of the limit of that name: by key what a document writes after it, in YAML.
-// The error wraps ErrInvalid and says all that is wrong; whether the override fits the tenant's plan, Document.Tenant says.
+// The error wraps fault.ErrInvalid and says all that is wrong; whether the override fits the tenant's plan, Document.Tenant says.
 func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
 	f := &faults{file: "override"}
 	if len(values) == 0 {
@@ -50,5 +51,5 @@ func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
 	for _, fault := range f.list {
 		all = append(all, fault.Message)
 	}
-	return LimitSpec{}, fmt.Errorf("%w: %s", ErrInvalid, strings.Join(all, "; "))
+	return LimitSpec{}, fmt.Errorf("%w: %s", fault.ErrInvalid, strings.Join(all, "; "))
 }

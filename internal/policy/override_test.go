@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
 // What is wrong with an override that comes by the API is said in the words of a document's faults.
@@ -33,7 +35,7 @@ func TestParseOverride(t *testing.T) {
 		switch {
 		case c.want == "" && (err != nil || s.Name != c.name):
 			t.Errorf("%v: %v", c.values, err)
-		case c.want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (!errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%v: %v, want %q", c.values, err, c.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // renderPrice writes a price with every value spelled out.
@@ -111,13 +112,13 @@ func TestBilling(t *testing.T) {
 	tenant := func(billing string) string {
 		return "plans: {p: {}}\ntenants:\n  - {id: acme, plan: p, billing: " + billing + "}\n"
 	}
-	for text, want := range map[string]Billing{
+	for text, want := range map[string]terms.Billing{
 		"{}": {}, "{zone: UTC}": {}, "{period: calendar}": {}, "{zone: Asia/Kolkata}": {Zone: "Asia/Kolkata"},
 		"{zone: Europe/Berlin, period: anniversary}": {Zone: "Europe/Berlin", Anniversary: true},
 		"{pays: self, from: 2026-12-01}":             {From: 1796083200000},
 	} {
 		got := mustParse(t, tenant(text)).TenantSpecs()[0].Billing
-		if again, err := ParseBilling(got.Text()); got != want || again != want || err != nil {
+		if again, err := terms.ParseBilling(got.Text()); got != want || again != want || err != nil {
 			t.Errorf("%s is %+v, and kept %+v, %v; want %+v", text, got, again, err, want)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/unraced"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -148,7 +149,7 @@ func TestSpendingCapStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		until("in the next period", time.Second, false)
-		rows, err := w.policy.Audit(t.Context(), policy.AuditQuery{N: 100, Actor: "system"})
+		rows, err := w.policy.Audit(t.Context(), policystore.AuditQuery{N: 100, Actor: "system"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +179,7 @@ func TestSpendingCapThrottles(t *testing.T) {
 			d := a.Allow(t.Context(), acme()...)
 			if d.Allowed {
 				got++
-			} else if d.Limit() != policy.CapName || d.Reason != client.ReasonLimit {
+			} else if d.Limit() != terms.CapName || d.Reason != client.ReasonLimit {
 				t.Fatalf("denied by %q, %s", d.Limit(), d.Reason)
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -19,6 +19,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/granted"
 	"github.com/f4ee788f/quota/internal/server/intake"
@@ -56,7 +57,7 @@ type Config struct {
 	// which tells of what it forgot, and before which time leases may be forgotten.
 	Leases lease.Store
 	Ledger ledger.Store
-	Policy policy.Store
+	Policy policystore.Store
 	// Books are the ledger's for operators; nil serves none of LedgerService.
 	Books ledger.Books
 

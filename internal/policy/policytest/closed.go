@@ -7,10 +7,12 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // A tenant that was closed is denied for good, changes no more, and nobody gets its id; the books keep it.
-func testClosedTenant(t *testing.T, s policy.Store) {
+func testClosedTenant(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	named := plans + "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 7/hour}]}]\n"
 	apply(t, s, named)
@@ -23,9 +25,9 @@ func testClosedTenant(t *testing.T, s policy.Store) {
 		}
 	}
 	_, err := s.CloseTenant(ctx, "ann", "nobody")
-	refused("nobody", err, policy.ErrNotFound, "nobody")
+	refused("nobody", err, policystore.ErrNotFound, "nobody")
 	_, err = s.CloseTenant(ctx, "ann", "acme")
-	refused("one that others are under", err, policy.ErrInvalid, "acme/web")
+	refused("one that others are under", err, policystore.ErrInvalid, "acme/web")
 
 	before := one(t, s, "acme/web")
 	got := must[limit.Tenant](t)(s.CloseTenant(ctx, "ann", "acme/web"))
@@ -39,35 +41,35 @@ func testClosedTenant(t *testing.T, s policy.Store) {
 	if again := must[limit.Tenant](t)(s.CloseTenant(ctx, "bob", "acme/web")); again.Revision != got.Revision {
 		t.Errorf("closed again: %+v", again)
 	}
-	sub := must[policy.Subscriber](t)(s.Subscriber(ctx, "acme/web"))
+	sub := must[terms.Subscriber](t)(s.Subscriber(ctx, "acme/web"))
 	if n := len(sub.Subscriptions); n != 2 || sub.Subscriptions[0].Plan != "paid" || sub.Ended() != sub.Subscriptions[1].From || sub.Ended() == 0 {
 		t.Errorf("subscriptions: %+v", sub)
 	}
-	if waiting := must[[]policy.PlanChange](t)(s.PlanChanges(ctx, "acme/web")); len(waiting) != 0 {
+	if waiting := must[[]terms.PlanChange](t)(s.PlanChanges(ctx, "acme/web")); len(waiting) != 0 {
 		t.Errorf("plan changes wait: %+v", waiting)
 	}
 	_, err = s.CloseTenant(ctx, "ann", "acme")
-	refused("one that the document names", err, policy.ErrInvalid, "policy version 1 names tenant acme")
+	refused("one that the document names", err, policystore.ErrInvalid, "policy version 1 names tenant acme")
 
 	_, err = s.CreateTenant(ctx, "ann", "acme/web", "free", "")
-	refused("its id again", err, policy.ErrExists, "was closed at")
+	refused("its id again", err, policystore.ErrExists, "was closed at")
 	_, err = s.CreateTenant(ctx, "ann", "below", "free", "acme/web")
-	refused("one below it", err, policy.ErrInvalid, "was closed at")
+	refused("one below it", err, policystore.ErrInvalid, "was closed at")
 	_, err = s.SetTenantPlan(ctx, "ann", "acme/web", "free")
-	refused("another plan", err, policy.ErrInvalid, "was closed at")
+	refused("another plan", err, policystore.ErrInvalid, "was closed at")
 	_, err = s.SchedulePlan(ctx, "ann", "acme/web", "free", time.Now().Add(time.Hour))
-	refused("another plan later", err, policy.ErrInvalid, "was closed at")
+	refused("another plan later", err, policystore.ErrInvalid, "was closed at")
 	_, err = s.SetSuspended(ctx, "ann", "acme/web", false)
-	refused("going on", err, policy.ErrInvalid, "was closed at")
+	refused("going on", err, policystore.ErrInvalid, "was closed at")
 	for _, text := range []string{"tenants: [{id: acme/web, plan: free}]\n", "tenants: [{id: new, plan: free, parent: acme/web}]\n"} {
 		doc, err := policy.Parse("f", []byte(plans+text))
 		if err != nil {
 			continue // a document's parents are of the document
 		}
 		_, err = s.Apply(ctx, "ann", doc, 0, false)
-		refused("a document with it", err, policy.ErrInvalid, "take it out of the document")
+		refused("a document with it", err, policystore.ErrInvalid, "take it out of the document")
 	}
-	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 1, Action: "tenant.delete"}))
+	rows := must[[]policystore.AuditRow](t)(s.Audit(ctx, policystore.AuditQuery{N: 1, Action: "tenant.delete"}))
 	if r := rows[0]; r.Actor != "ann" || r.Object != "acme/web" || !strings.Contains(r.After, `"closed":`) || strings.Contains(r.Before, "closed") {
 		t.Errorf("audit: %+v", r)
 	}
@@ -77,5 +79,5 @@ func testClosedTenant(t *testing.T, s policy.Store) {
 	must[limit.Tenant](t)(s.CloseTenant(ctx, "ann", "acme"))
 	apply(t, s, "default_plan: free\nplans:\n  free: {limits: [{name: requests, rate: 100/hour}]}\n")
 	_, err = s.Rollback(ctx, "ann", 1)
-	refused("a document from before", err, policy.ErrInvalid, "acme was closed at")
+	refused("a document from before", err, policystore.ErrInvalid, "acme was closed at")
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // A document that leaves a tenant out is another version: the tenant stays as it is, and what is set by hand from then on
 // is put back by no document until one names it again, which says what it takes back.
-func testLeftOut(t *testing.T, s policy.Store) {
+func testLeftOut(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	named := plans + "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 7/hour}]}]\n"
 	apply(t, s, named)

@@ -7,19 +7,20 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Who pays is kept with when that was: a new tenant's payer since it began, a change from the next slot on or from the
 // time that the document says, and never within what was closed.
-func testPayers(t *testing.T, s policy.Store) {
-	org := func(tenants string) policy.Applied {
+func testPayers(t *testing.T, s policystore.Store) {
+	org := func(tenants string) policystore.Applied {
 		t.Helper()
 		return apply(t, s, plans+"tenants: [{id: org, plan: paid}, {id: own, plan: paid, parent: org}, "+tenants+"]\n")
 	}
 	pays := func(tenant string, at time.Time) string {
 		t.Helper()
-		p := must[policy.Payers](t)(s.Payers(t.Context(), tenant))
+		p := must[terms.Payers](t)(s.Payers(t.Context(), tenant))
 		payer, _ := p.At(tenant, at.Unix())
 		return payer
 	}
@@ -36,7 +37,7 @@ func testPayers(t *testing.T, s policy.Store) {
 	if got := pays("nobody", now); got != "nobody" {
 		t.Errorf("a tenant that nobody made: %s", got)
 	}
-	home := must[policy.Household](t)(s.Household(t.Context(), "org"))
+	home := must[terms.Household](t)(s.Household(t.Context(), "org"))
 	if len(home.Members) != 2 || home.Members[0].ID != "shop" || home.Members[1].ID != "shop/eu" || len(home.Members[1].Subscriptions) != 1 || len(home.Payers) != 2 {
 		t.Errorf("household: %+v", home)
 	}
@@ -47,7 +48,7 @@ func testPayers(t *testing.T, s policy.Store) {
 	want("of before it left", "shop/eu", now.Add(-time.Hour), "org")
 	want("after it left", "shop/eu", soon, "shop")
 	want("after it left", "shop", soon, "shop")
-	if home = must[policy.Household](t)(s.Household(t.Context(), "org")); len(home.Members) != 2 {
+	if home = must[terms.Household](t)(s.Household(t.Context(), "org")); len(home.Members) != 2 {
 		t.Errorf("those that left are still known: %+v", home)
 	}
 	// What is to come, and then comes later, and then not.
@@ -68,14 +69,14 @@ func testPayers(t *testing.T, s policy.Store) {
 		want(c.from, "shop", now.Add(-time.Hour), "org")
 	}
 	// Nothing changes within what was closed, not even by the clock of a server that is behind.
-	to := policy.NextSlot(now.Add(24 * time.Hour))
-	closed := policy.Closed{Tenant: "own", Number: 1, Period: billing.Period{Name: "p", From: to - 3600, To: to}, Plans: 1}
-	must[policy.Closed](t)(s.CloseStatement(t.Context(), "ann", closed, nil))
+	to := terms.NextSlot(now.Add(24 * time.Hour))
+	closed := terms.Closed{Tenant: "own", Number: 1, Period: billing.Period{Name: "p", From: to - 3600, To: to}, Plans: 1}
+	must[terms.Closed](t)(s.CloseStatement(t.Context(), "ann", closed, nil))
 	apply(t, s, strings.Replace(policyOf(t, s), "{id: own, plan: paid, parent: org}", "{id: own, plan: paid, parent: org, billing: {pays: parent}}", 1))
 	want("what was closed", "own", time.Unix(to-1, 0), "own")
 	want("after what was closed", "own", time.Unix(to, 0), "org")
 	var audit []string
-	for _, r := range must[[]policy.AuditRow](t)(s.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "tenant.payer", Object: "own"})) {
+	for _, r := range must[[]policystore.AuditRow](t)(s.Audit(t.Context(), policystore.AuditQuery{N: 100, Action: "tenant.payer", Object: "own"})) {
 		audit = append(audit, r.Actor+" "+r.After)
 	}
 	if got, want := strings.Join(audit, ", "), fmt.Sprintf(`ann {"from":"from %s","payer":"org"}`, time.Unix(to, 0).UTC().Format(time.RFC3339)); got != want {
@@ -83,13 +84,13 @@ func testPayers(t *testing.T, s policy.Store) {
 	}
 }
 
-func policyOf(t *testing.T, s policy.Store) string {
+func policyOf(t *testing.T, s policystore.Store) string {
 	t.Helper()
-	return must[policy.Version](t)(s.Version(t.Context(), 0)).Text
+	return must[policystore.Version](t)(s.Version(t.Context(), 0)).Text
 }
 
 // One pays for so many at a time; a payer to come that would close a circle is refused.
-func testPayersBounds(t *testing.T, s policy.Store) {
+func testPayersBounds(t *testing.T, s policystore.Store) {
 	text := func(n int) string {
 		all := plans + "tenants:\n  - {id: org, plan: free}\n"
 		for i := range n {
@@ -97,15 +98,15 @@ func testPayersBounds(t *testing.T, s policy.Store) {
 		}
 		return all
 	}
-	_, err := s.Apply(t.Context(), "ann", parse(t, text(policy.MaxMembers+1)), 0, false)
-	if is(t, "too many", err, policy.ErrInvalid); err != nil && !strings.Contains(err.Error(), "it may pay for 1000 at a time") {
+	_, err := s.Apply(t.Context(), "ann", parse(t, text(terms.MaxMembers+1)), 0, false)
+	if is(t, "too many", err, policystore.ErrInvalid); err != nil && !strings.Contains(err.Error(), "it may pay for 1000 at a time") {
 		t.Error(err)
 	}
-	apply(t, s, text(policy.MaxMembers))
+	apply(t, s, text(terms.MaxMembers))
 	apply(t, s, plans+"tenants: [{id: a, plan: free}, {id: b, plan: free}]\n")
 	apply(t, s, plans+"tenants: [{id: a, plan: free, parent: b, billing: {pays: parent}}, {id: b, plan: free}]\n")
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: a, plan: free, billing: {pays: self, from: 2100-01-01}}, {id: b, plan: free, parent: a, billing: {pays: parent}}]\n"), 0, false)
-	if is(t, "a circle", err, policy.ErrInvalid); err != nil && !strings.Contains(err.Error(), "in a circle") {
+	if is(t, "a circle", err, policystore.ErrInvalid); err != nil && !strings.Contains(err.Error(), "in a circle") {
 		t.Error(err)
 	}
 }

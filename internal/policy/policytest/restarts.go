@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // testRestarts: whoever changes the price of a plan that tenants have is told that its tiers count anew, also where only
 // the fee is another.
-func testRestarts(t *testing.T, s policy.Store) {
+func testRestarts(t *testing.T, s policystore.Store) {
 	document := func(fee int, tiers string) *policy.Document {
 		t.Helper()
 		doc, err := policy.Parse("quota.yaml", fmt.Appendf(nil, `plans:

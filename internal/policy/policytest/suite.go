@@ -16,14 +16,15 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // Run holds the stores that open makes, each new and empty, to the contract. A
 // store must keep working for the whole of its test.
-func Run(t *testing.T, open func(t *testing.T) policy.Store) {
+func Run(t *testing.T, open func(t *testing.T) policystore.Store) {
 	for _, c := range []struct {
 		name string
-		test func(t *testing.T, s policy.Store)
+		test func(t *testing.T, s policystore.Store)
 	}{
 		{"Empty", testEmpty},
 		{"Versions", testVersions},
@@ -82,7 +83,7 @@ func parse(t *testing.T, text string) *policy.Document {
 	return d
 }
 
-func apply(t *testing.T, s policy.Store, text string) policy.Applied {
+func apply(t *testing.T, s policystore.Store, text string) policystore.Applied {
 	t.Helper()
 	a, err := s.Apply(t.Context(), "ann", parse(t, text), 0, false)
 	if err != nil {
@@ -91,7 +92,7 @@ func apply(t *testing.T, s policy.Store, text string) policy.Applied {
 	return a
 }
 
-func heads(t *testing.T, s policy.Store) policy.Heads {
+func heads(t *testing.T, s policystore.Store) policystore.Heads {
 	t.Helper()
 	h, err := s.Heads(t.Context())
 	if err != nil {
@@ -100,7 +101,7 @@ func heads(t *testing.T, s policy.Store) policy.Heads {
 	return h
 }
 
-func one(t *testing.T, s policy.Store, id string) limit.Tenant {
+func one(t *testing.T, s policystore.Store, id string) limit.Tenant {
 	t.Helper()
 	got, err := s.Tenants(t.Context(), []string{id})
 	if err != nil || len(got) != 1 || got[0].ID != id {
@@ -126,16 +127,16 @@ func is(t *testing.T, what string, err, want error) {
 	}
 }
 
-func testEmpty(t *testing.T, s policy.Store) {
-	if h := heads(t, s); h != (policy.Heads{}) {
+func testEmpty(t *testing.T, s policystore.Store) {
+	if h := heads(t, s); h != (policystore.Heads{}) {
 		t.Errorf("heads of an empty store: %+v", h)
 	}
 	_, err := s.Version(t.Context(), 0)
-	is(t, "the version in force before the first", err, policy.ErrNotFound)
+	is(t, "the version in force before the first", err, policystore.ErrNotFound)
 	_, err = s.CreateTenant(t.Context(), "ann", "acme", "free", "")
-	is(t, "a tenant before the first policy", err, policy.ErrInvalid)
+	is(t, "a tenant before the first policy", err, policystore.ErrInvalid)
 	_, err = s.Rollback(t.Context(), "ann", 1)
-	is(t, "rollback to nothing", err, policy.ErrNotFound)
+	is(t, "rollback to nothing", err, policystore.ErrNotFound)
 	if got := one(t, s, "acme"); got.Exists {
 		t.Errorf("a tenant in an empty store: %+v", got)
 	}
@@ -144,7 +145,7 @@ func testEmpty(t *testing.T, s policy.Store) {
 	}
 }
 
-func testVersions(t *testing.T, s policy.Store) {
+func testVersions(t *testing.T, s policystore.Store) {
 	before := time.Now().Add(-time.Second)
 	first := apply(t, s, plans)
 	if !first.Changed || first.Version != 1 || !slices.Contains(first.Changes, "plan free added") {
@@ -155,12 +156,12 @@ func testVersions(t *testing.T, s policy.Store) {
 	}
 	second := strings.Replace(plans, "rate: 100/hour", "rate: 150/hour", 1)
 	got := apply(t, s, second)
-	want := policy.Applied{Version: 2, Changed: true, Changes: []string{"plan free: limit requests: rate 100/hour → 150/hour"}}
+	want := policystore.Applied{Version: 2, Changed: true, Changes: []string{"plan free: limit requests: rate 100/hour → 150/hour"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the second version:\n got %+v\nwant %+v", got, want)
 	}
 	for number, text := range map[int64]string{1: plans, 2: second, 0: second} {
-		v := must[policy.Version](t)(s.Version(t.Context(), number))
+		v := must[policystore.Version](t)(s.Version(t.Context(), number))
 		if v.Text != text || v.Author != "ann" || v.File != "quota.yaml" || v.Created.Before(before) || v.Created.After(time.Now().Add(time.Second)) {
 			t.Errorf("version %d: %+v", number, v)
 		}
@@ -169,15 +170,15 @@ func testVersions(t *testing.T, s policy.Store) {
 		}
 	}
 	_, err := s.Version(t.Context(), 3)
-	is(t, "version 3", err, policy.ErrNotFound)
-	list := must[[]policy.Version](t)(s.Versions(t.Context(), 0, 10))
+	is(t, "version 3", err, policystore.ErrNotFound)
+	list := must[[]policystore.Version](t)(s.Versions(t.Context(), 0, 10))
 	if len(list) != 2 || list[0].Number != 2 || list[1].Number != 1 || list[0].Text != "" || list[0].Author != "ann" {
 		t.Errorf("versions: %+v", list)
 	}
-	if list = must[[]policy.Version](t)(s.Versions(t.Context(), 2, 10)); len(list) != 1 || list[0].Number != 1 {
+	if list = must[[]policystore.Version](t)(s.Versions(t.Context(), 2, 10)); len(list) != 1 || list[0].Number != 1 {
 		t.Errorf("versions before 2: %+v", list)
 	}
-	if list = must[[]policy.Version](t)(s.Versions(t.Context(), 0, 1)); len(list) != 1 || list[0].Number != 2 {
+	if list = must[[]policystore.Version](t)(s.Versions(t.Context(), 0, 1)); len(list) != 1 || list[0].Number != 2 {
 		t.Errorf("one version: %+v", list)
 	}
 	if h := heads(t, s); h.Version != 2 {
@@ -185,11 +186,11 @@ func testVersions(t *testing.T, s policy.Store) {
 	}
 }
 
-func testConflict(t *testing.T, s policy.Store) {
+func testConflict(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	other := parse(t, plans+"\nslot: 1m\n")
 	_, err := s.Apply(t.Context(), "ann", other, 2, false)
-	is(t, "a change made from version 2", err, policy.ErrConflict)
+	is(t, "a change made from version 2", err, policystore.ErrConflict)
 	if h := heads(t, s); h.Version != 1 {
 		t.Errorf("version %d is in force, want 1", h.Version)
 	}
@@ -198,7 +199,7 @@ func testConflict(t *testing.T, s policy.Store) {
 	}
 }
 
-func testDryRun(t *testing.T, s policy.Store) {
+func testDryRun(t *testing.T, s policystore.Store) {
 	doc := parse(t, plans+"\ntenants: [{id: acme, plan: paid}]\n")
 	for range 2 {
 		a, err := s.Apply(t.Context(), "ann", doc, 0, true)
@@ -206,13 +207,13 @@ func testDryRun(t *testing.T, s policy.Store) {
 			t.Errorf("dry run: %+v, %v", a, err)
 		}
 	}
-	if h := heads(t, s); h != (policy.Heads{}) {
+	if h := heads(t, s); h != (policystore.Heads{}) {
 		t.Errorf("a dry run moved %+v", h)
 	}
 	if got := one(t, s, "acme"); got.Exists {
 		t.Errorf("a dry run made %+v", got)
 	}
-	if rows := must[[]policy.AuditRow](t)(s.Audit(t.Context(), policy.AuditQuery{N: 10})); len(rows) != 0 {
+	if rows := must[[]policystore.AuditRow](t)(s.Audit(t.Context(), policystore.AuditQuery{N: 10})); len(rows) != 0 {
 		t.Errorf("a dry run was audited: %+v", rows)
 	}
 	apply(t, s, plans)
@@ -221,17 +222,17 @@ func testDryRun(t *testing.T, s policy.Store) {
 		t.Errorf("dry run over version 1: %+v, %v", a, err)
 	}
 	_, err = s.Apply(t.Context(), "ann", doc, 7, true)
-	is(t, "dry run from another version", err, policy.ErrConflict)
+	is(t, "dry run from another version", err, policystore.ErrConflict)
 }
 
-func testRollback(t *testing.T, s policy.Store) {
+func testRollback(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
 	apply(t, s, strings.Replace(plans, "100/hour", "7/hour", 1)+"tenants: [{id: acme, plan: paid}]\n")
 	a, err := s.Rollback(t.Context(), "bob", 1)
 	if err != nil || a.Version != 3 || !a.Changed {
 		t.Fatalf("rollback: %+v, %v", a, err)
 	}
-	v := must[policy.Version](t)(s.Version(t.Context(), 0))
+	v := must[policystore.Version](t)(s.Version(t.Context(), 0))
 	if v.Number != 3 || v.Author != "bob" || !strings.Contains(v.Text, "100/hour") {
 		t.Errorf("in force: %+v, want the first document as version 3, by bob", v)
 	}
@@ -239,14 +240,14 @@ func testRollback(t *testing.T, s policy.Store) {
 		t.Errorf("acme has the plan %s, want free as in version 1", got.Plan)
 	}
 	_, err = s.Rollback(t.Context(), "bob", 9)
-	is(t, "rollback to version 9", err, policy.ErrNotFound)
+	is(t, "rollback to version 9", err, policystore.ErrNotFound)
 	if a, err := s.Rollback(t.Context(), "bob", 3); err != nil || a.Changed {
 		t.Errorf("rollback to what is in force: %+v, %v; want nothing changed", a, err)
 	}
 }
 
 // The document's default zone is part of what an override says.
-func testZone(t *testing.T, s policy.Store) {
+func testZone(t *testing.T, s policystore.Store) {
 	tenants := "tenants: [{id: acme, plan: free, limits: [{name: daily, algorithm: fixed_window, rate: 9/day}]}]\n"
 	apply(t, s, plans+tenants)
 	a := apply(t, s, plans+tenants+"zone: Asia/Tokyo\n")
@@ -258,7 +259,7 @@ func testZone(t *testing.T, s policy.Store) {
 	}
 }
 
-func testSwitches(t *testing.T, s policy.Store) {
+func testSwitches(t *testing.T, s policystore.Store) {
 	set := must[limit.Switches](t)(s.SetSwitches(t.Context(), "ann", limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"b", "a", "b"}}))
 	want := limit.Switches{Mode: limit.ModeShadowAll, Denied: []string{"a", "b"}, Revision: 1}
 	if got := must[limit.Switches](t)(s.Switches(t.Context())); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(set, want) {
@@ -274,50 +275,50 @@ func testSwitches(t *testing.T, s policy.Store) {
 	}
 	for _, bad := range []limit.Switches{{Mode: 9}, {Revision: -1}, {Denied: []string{"a b"}}, {Denied: make([]string, limit.MaxDenied+1)}} {
 		_, err := s.SetSwitches(t.Context(), "ann", bad)
-		is(t, "bad switches", err, policy.ErrInvalid)
+		is(t, "bad switches", err, policystore.ErrInvalid)
 	}
 }
 
-func testKeys(t *testing.T, s policy.Store) {
+func testKeys(t *testing.T, s policystore.Store) {
 	hash := func(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
-	k := policy.Key{ID: "k2", Role: policy.RoleAgent, Agent: "gw-1", Note: "gateway", Hash: hash("secret")}
-	created := must[policy.Key](t)(s.CreateKey(t.Context(), "ann", k))
+	k := policystore.Key{ID: "k2", Role: policystore.RoleAgent, Agent: "gw-1", Note: "gateway", Hash: hash("secret")}
+	created := must[policystore.Key](t)(s.CreateKey(t.Context(), "ann", k))
 	if created.Created.IsZero() || !created.Revoked.IsZero() || created.Hash != k.Hash {
 		t.Errorf("created %+v", created)
 	}
-	must[policy.Key](t)(s.CreateKey(t.Context(), "ann", policy.Key{ID: "k1", Role: policy.RoleAdmin, Hash: hash("other")}))
-	_, err := s.CreateKey(t.Context(), "ann", policy.Key{ID: "k2", Role: policy.RoleAdmin, Hash: hash("third")})
-	is(t, "an id that is taken", err, policy.ErrExists)
-	_, err = s.CreateKey(t.Context(), "ann", policy.Key{ID: "k3", Role: policy.RoleAdmin, Hash: hash("secret")})
-	is(t, "a hash that is taken", err, policy.ErrExists)
-	for what, bad := range map[string]policy.Key{
-		"no hash":                     {ID: "k4", Role: policy.RoleAdmin},
+	must[policystore.Key](t)(s.CreateKey(t.Context(), "ann", policystore.Key{ID: "k1", Role: policystore.RoleAdmin, Hash: hash("other")}))
+	_, err := s.CreateKey(t.Context(), "ann", policystore.Key{ID: "k2", Role: policystore.RoleAdmin, Hash: hash("third")})
+	is(t, "an id that is taken", err, policystore.ErrExists)
+	_, err = s.CreateKey(t.Context(), "ann", policystore.Key{ID: "k3", Role: policystore.RoleAdmin, Hash: hash("secret")})
+	is(t, "a hash that is taken", err, policystore.ErrExists)
+	for what, bad := range map[string]policystore.Key{
+		"no hash":                     {ID: "k4", Role: policystore.RoleAdmin},
 		"no role":                     {ID: "k4", Hash: hash("x")},
-		"an id of blanks":             {ID: " ", Role: policy.RoleAdmin, Hash: hash("x")},
-		"an admin's agent":            {ID: "k4", Role: policy.RoleAdmin, Agent: "gw", Hash: hash("x")},
-		"an agent's without an agent": {ID: "k4", Role: policy.RoleAgent, Hash: hash("x")},
-		"an agent's for any agent":    {ID: "k4", Role: policy.RoleAgent, Agent: "*", Hash: hash("x")},
-		"an admin's of some tenants":  {ID: "k4", Role: policy.RoleAdmin, Scope: policy.Scope{Tenants: []string{"acme"}}, Hash: hash("x")},
-		"a viewer's of some limits":   {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Limits: []string{"a"}}, Hash: hash("x")},
-		"a subtree of nothing":        {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Subtree: true}, Hash: hash("x")},
-		"a tenant that is none":       {ID: "k4", Role: policy.RoleViewer, Scope: policy.Scope{Tenants: []string{"a b"}}, Hash: hash("x")},
-		"one that has ended":          {ID: "k4", Role: policy.RoleViewer, Expires: time.Now().Add(-time.Second), Hash: hash("x")},
-		"a long note":                 {ID: "k4", Role: policy.RoleAdmin, Note: strings.Repeat("x", 257), Hash: hash("x")},
+		"an id of blanks":             {ID: " ", Role: policystore.RoleAdmin, Hash: hash("x")},
+		"an admin's agent":            {ID: "k4", Role: policystore.RoleAdmin, Agent: "gw", Hash: hash("x")},
+		"an agent's without an agent": {ID: "k4", Role: policystore.RoleAgent, Hash: hash("x")},
+		"an agent's for any agent":    {ID: "k4", Role: policystore.RoleAgent, Agent: "*", Hash: hash("x")},
+		"an admin's of some tenants":  {ID: "k4", Role: policystore.RoleAdmin, Scope: policystore.Scope{Tenants: []string{"acme"}}, Hash: hash("x")},
+		"a viewer's of some limits":   {ID: "k4", Role: policystore.RoleViewer, Scope: policystore.Scope{Limits: []string{"a"}}, Hash: hash("x")},
+		"a subtree of nothing":        {ID: "k4", Role: policystore.RoleViewer, Scope: policystore.Scope{Subtree: true}, Hash: hash("x")},
+		"a tenant that is none":       {ID: "k4", Role: policystore.RoleViewer, Scope: policystore.Scope{Tenants: []string{"a b"}}, Hash: hash("x")},
+		"one that has ended":          {ID: "k4", Role: policystore.RoleViewer, Expires: time.Now().Add(-time.Second), Hash: hash("x")},
+		"a long note":                 {ID: "k4", Role: policystore.RoleAdmin, Note: strings.Repeat("x", 257), Hash: hash("x")},
 	} {
 		_, err := s.CreateKey(t.Context(), "ann", bad)
-		is(t, what, err, policy.ErrInvalid)
+		is(t, what, err, policystore.ErrInvalid)
 	}
 	h := heads(t, s)
-	revoked := must[policy.Key](t)(s.RevokeKey(t.Context(), "ann", "k2"))
+	revoked := must[policystore.Key](t)(s.RevokeKey(t.Context(), "ann", "k2"))
 	if revoked.Revoked.IsZero() || heads(t, s).Keys != h.Keys+1 {
 		t.Errorf("revoked %+v, heads %+v then %+v", revoked, h, heads(t, s))
 	}
-	if again := must[policy.Key](t)(s.RevokeKey(t.Context(), "ann", "k2")); !again.Revoked.Equal(revoked.Revoked) || heads(t, s).Keys != h.Keys+1 {
+	if again := must[policystore.Key](t)(s.RevokeKey(t.Context(), "ann", "k2")); !again.Revoked.Equal(revoked.Revoked) || heads(t, s).Keys != h.Keys+1 {
 		t.Errorf("revoked again: %+v", again)
 	}
 	_, err = s.RevokeKey(t.Context(), "ann", "nobody")
-	is(t, "revoking a key that is not there", err, policy.ErrNotFound)
-	keys := must[[]policy.Key](t)(s.Keys(t.Context(), "", 10, false))
+	is(t, "revoking a key that is not there", err, policystore.ErrNotFound)
+	keys := must[[]policystore.Key](t)(s.Keys(t.Context(), "", 10, false))
 	if len(keys) != 2 || keys[0].ID != "k1" || keys[1].ID != "k2" || keys[1].Hash != k.Hash || keys[1].Agent != "gw-1" ||
 		keys[1].Note != "gateway" || keys[1].Revoked.IsZero() || !keys[0].Revoked.IsZero() || !keys[1].Created.Equal(created.Created) {
 		t.Errorf("keys: %+v", keys)
@@ -325,18 +326,18 @@ func testKeys(t *testing.T, s policy.Store) {
 }
 
 // Each change has its row, with who, what, before and after, and no secret.
-func testAudit(t *testing.T, s policy.Store) {
+func testAudit(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
 	must[limit.Tenant](t)(s.CreateTenant(ctx, "bob", "b", "free", "acme"))
 	must[limit.Tenant](t)(s.SetTenantPlan(ctx, "bob", "b", "paid"))
 	must[limit.Switches](t)(s.SetSwitches(ctx, "cy", limit.Switches{Mode: limit.ModeAllowAll}))
-	must[policy.Key](t)(s.CreateKey(ctx, "cy", policy.Key{ID: "k", Role: policy.RoleViewer, Hash: sha256.Sum256([]byte("secret"))}))
-	must[policy.Key](t)(s.RevokeKey(ctx, "cy", "k"))
+	must[policystore.Key](t)(s.CreateKey(ctx, "cy", policystore.Key{ID: "k", Role: policystore.RoleViewer, Hash: sha256.Sum256([]byte("secret"))}))
+	must[policystore.Key](t)(s.RevokeKey(ctx, "cy", "k"))
 	if _, err := s.CreateTenant(ctx, "bob", "b", "free", ""); err == nil {
 		t.Error("a second b was made")
 	}
-	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 100}))
+	rows := must[[]policystore.AuditRow](t)(s.Audit(ctx, policystore.AuditQuery{N: 100}))
 	var got []string
 	for i, r := range rows {
 		if i > 0 && r.Number != rows[i-1].Number-1 {
@@ -361,20 +362,20 @@ func testAudit(t *testing.T, s policy.Store) {
 	if !slices.Equal(got, want) {
 		t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for want, q := range map[int]policy.AuditQuery{
+	for want, q := range map[int]policystore.AuditQuery{
 		1: {Action: "tenant.set-plan"}, 3: {Action: "tenant"}, 2: {Actor: "bob"}, 0: {Actor: "bob", Object: "acme"},
 	} {
-		if q.N = 10; len(must[[]policy.AuditRow](t)(s.Audit(ctx, q))) != want {
+		if q.N = 10; len(must[[]policystore.AuditRow](t)(s.Audit(ctx, q))) != want {
 			t.Errorf("audit of %+v: want %d rows", q, want)
 		}
 	}
-	if page := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{Before: rows[1].Number, N: 2})); len(page) != 2 || page[0].Number != rows[2].Number {
+	if page := must[[]policystore.AuditRow](t)(s.Audit(ctx, policystore.AuditQuery{Before: rows[1].Number, N: 2})); len(page) != 2 || page[0].Number != rows[2].Number {
 		t.Errorf("a page of the audit log: %+v", page)
 	}
 }
 
 // Whoever asks for a secret is given the same one.
-func testSecret(t *testing.T, s policy.Store) {
+func testSecret(t *testing.T, s policystore.Store) {
 	first := must[[]byte](t)(s.Secret(t.Context(), "switches"))
 	again := must[[]byte](t)(s.Secret(t.Context(), "switches"))
 	other := must[[]byte](t)(s.Secret(t.Context(), "other"))
@@ -384,7 +385,7 @@ func testSecret(t *testing.T, s policy.Store) {
 }
 
 // One leads at a time, until its term ends or for as long as it says so.
-func testLead(t *testing.T, s policy.Store) {
+func testLead(t *testing.T, s policystore.Store) {
 	lead := func(task, holder string, term time.Duration) bool {
 		return must[bool](t)(s.Lead(t.Context(), task, holder, term))
 	}
@@ -395,7 +396,7 @@ func testLead(t *testing.T, s policy.Store) {
 
 // Changes from many sides at once are serialized: none is lost, no number is
 // given twice, and whoever polls changes sees each of them.
-func testConcurrent(t *testing.T, s policy.Store) {
+func testConcurrent(t *testing.T, s policystore.Store) {
 	const writers, each = 6, 8
 	apply(t, s, plans)
 	ctx, stop := context.WithCancel(t.Context())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // override is a tenant's override as the API gives it: keys and values in turn.
@@ -21,7 +22,7 @@ func override(t *testing.T, name string, pairs ...string) policy.LimitSpec {
 
 // A tenant's override of one limit is set and taken back by itself: the others stay, it fits the plan, it is logged, and
 // the same again changes nothing.
-func testTenantLimit(t *testing.T, s policy.Store) {
+func testTenantLimit(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	change := must[policy.LimitChange](t)
 	apply(t, s, "limits: [{name: every, rate: 1/s}]\n"+strings.TrimPrefix(plans, "\ndefault_plan: free\n")+"tenants: [{id: acme, plan: paid, limits: [{name: other, rate: 7/hour}]}]\n")
@@ -40,7 +41,7 @@ func testTenantLimit(t *testing.T, s policy.Store) {
 	if changed, _, err := s.TenantChanges(ctx, before.Revision, 10); err != nil || len(changed) != 1 {
 		t.Errorf("told: %+v, %v", changed, err)
 	}
-	rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 1}))
+	rows := must[[]policystore.AuditRow](t)(s.Audit(ctx, policystore.AuditQuery{N: 1}))
 	if r := rows[0]; r.Actor != "ann" || r.Action != "tenant.set-limit" || r.Object != "acme" || strings.Contains(r.Before, "5000/hour") || !strings.Contains(r.After, "5000/hour") {
 		t.Errorf("audit: %+v", r)
 	}
@@ -62,12 +63,12 @@ func testTenantLimit(t *testing.T, s policy.Store) {
 		want         error
 		says         string
 	}{
-		{"nobody", "nobody", override(t, "requests", "rate", "1/s"), false, policy.ErrNotFound, "nobody"},
-		{"a limit that the plan lacks", "acme", override(t, "requets", "rate", "1/s"), false, policy.ErrInvalid, "has no limit requets; it has requests"},
-		{"one of the top level", "acme", override(t, "every", "rate", "1/s"), true, policy.ErrInvalid, "cannot override"},
-		{"a rate that is none", "acme", override(t, "requests", "rate", "0/minute"), false, policy.ErrInvalid, "0 units would deny everything"},
-		{"a key of another algorithm", "acme", override(t, "requests", "slots", "5"), false, policy.ErrInvalid, "concurrency"},
-		{"variants", "acme", override(t, "requests", "variants", "[{name: a, share: 5%, burst: 7}]"), false, policy.ErrInvalid, "one tenant's"},
+		{"nobody", "nobody", override(t, "requests", "rate", "1/s"), false, policystore.ErrNotFound, "nobody"},
+		{"a limit that the plan lacks", "acme", override(t, "requets", "rate", "1/s"), false, policystore.ErrInvalid, "has no limit requets; it has requests"},
+		{"one of the top level", "acme", override(t, "every", "rate", "1/s"), true, policystore.ErrInvalid, "cannot override"},
+		{"a rate that is none", "acme", override(t, "requests", "rate", "0/minute"), false, policystore.ErrInvalid, "0 units would deny everything"},
+		{"a key of another algorithm", "acme", override(t, "requests", "slots", "5"), false, policystore.ErrInvalid, "concurrency"},
+		{"variants", "acme", override(t, "requests", "variants", "[{name: a, share: 5%, burst: 7}]"), false, policystore.ErrInvalid, "one tenant's"},
 	} {
 		_, err := s.SetTenantLimit(ctx, "ann", c.tenant, c.o, c.add)
 		is(t, c.what, err, c.want)
@@ -100,7 +101,7 @@ func testTenantLimit(t *testing.T, s policy.Store) {
 	if got := one(t, s, "acme"); len(got.Overrides) != 1 || got.Overrides[0].Name != "other" {
 		t.Errorf("unset: %+v", got)
 	}
-	if rows := must[[]policy.AuditRow](t)(s.Audit(ctx, policy.AuditQuery{N: 1})); rows[0].Action != "tenant.unset-limit" {
+	if rows := must[[]policystore.AuditRow](t)(s.Audit(ctx, policystore.AuditQuery{N: 1})); rows[0].Action != "tenant.unset-limit" {
 		t.Errorf("audit: %+v", rows[0])
 	}
 	h = heads(t, s)
@@ -113,5 +114,5 @@ func testTenantLimit(t *testing.T, s policy.Store) {
 	must[limit.Tenant](t)(s.CreateTenant(ctx, "ann", "gone", "paid", ""))
 	must[limit.Tenant](t)(s.CloseTenant(ctx, "ann", "gone"))
 	_, err := s.SetTenantLimit(ctx, "ann", "gone", override(t, "requests", "rate", "1/s"), false)
-	is(t, "a closed tenant", err, policy.ErrInvalid)
+	is(t, "a closed tenant", err, policystore.ErrInvalid)
 }

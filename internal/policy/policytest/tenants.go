@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-func testTenants(t *testing.T, s policy.Store) {
+func testTenants(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	created := must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "acme", "free", ""))
 	want := limit.Tenant{ID: "acme", Exists: true, Plan: "free", Revision: 1}
@@ -23,15 +24,15 @@ func testTenants(t *testing.T, s policy.Store) {
 		t.Errorf("created %+v, want %+v", created, want)
 	}
 	_, err := s.CreateTenant(t.Context(), "ann", "acme", "paid", "")
-	is(t, "creating acme again", err, policy.ErrExists)
+	is(t, "creating acme again", err, policystore.ErrExists)
 	_, err = s.CreateTenant(t.Context(), "ann", "b", "gold", "")
-	is(t, "a plan that is not there", err, policy.ErrInvalid)
+	is(t, "a plan that is not there", err, policystore.ErrInvalid)
 	_, err = s.CreateTenant(t.Context(), "ann", "b", "free", "nobody")
-	is(t, "a parent that is not there", err, policy.ErrInvalid)
+	is(t, "a parent that is not there", err, policystore.ErrInvalid)
 	_, err = s.CreateTenant(t.Context(), "ann", "a b", "free", "")
-	is(t, "an id with a blank", err, policy.ErrInvalid)
+	is(t, "an id with a blank", err, policystore.ErrInvalid)
 	_, err = s.CreateTenant(t.Context(), "", "b", "free", "")
-	is(t, "a change by nobody", err, policy.ErrInvalid)
+	is(t, "a change by nobody", err, policystore.ErrInvalid)
 	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "acme/team", "paid", "acme"))
 
 	set := must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
@@ -43,9 +44,9 @@ func testTenants(t *testing.T, s policy.Store) {
 		t.Errorf("setting the same plan moved %+v to %+v", h, heads(t, s))
 	}
 	_, err = s.SetTenantPlan(t.Context(), "ann", "acme", "gold")
-	is(t, "setting a plan that is not there", err, policy.ErrInvalid)
+	is(t, "setting a plan that is not there", err, policystore.ErrInvalid)
 	_, err = s.SetTenantPlan(t.Context(), "ann", "nobody", "free")
-	is(t, "setting nobody's plan", err, policy.ErrNotFound)
+	is(t, "setting nobody's plan", err, policystore.ErrNotFound)
 
 	apply(t, s, `
 plans:
@@ -55,7 +56,7 @@ plans:
 tenants: [{id: capped, plan: paid, spending_cap: {amount: 100.00 USD, at: stop}}, {id: uncapped, plan: paid, spending_cap: none}]
 `)
 	_, err = s.SetTenantPlan(t.Context(), "ann", "capped", "europe")
-	is(t, "a plan whose charges the tenant's own cap would not count", err, policy.ErrInvalid)
+	is(t, "a plan whose charges the tenant's own cap would not count", err, policystore.ErrInvalid)
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "uncapped", "europe"))
 	if got := one(t, s, "capped"); got.Plan != "paid" {
 		t.Errorf("capped has the plan %s after what was refused, want paid", got.Plan)
@@ -68,12 +69,12 @@ plans:
 `
 	before := heads(t, s)
 	_, err = s.Apply(t.Context(), "ann", parse(t, euros), 0, false)
-	is(t, "a document that prices the tenant's plan in another currency than its own cap", err, policy.ErrInvalid)
+	is(t, "a document that prices the tenant's plan in another currency than its own cap", err, policystore.ErrInvalid)
 	if err == nil || !strings.Contains(err.Error(), "100.00 USD") || !strings.Contains(err.Error(), "(capped)") {
 		t.Errorf("the refusal names neither the cap nor the tenant: %v", err)
 	}
 	_, err = s.SetShadow(t.Context(), "ann", parse(t, euros), false)
-	is(t, "the same document as a shadow", err, policy.ErrInvalid)
+	is(t, "the same document as a shadow", err, policystore.ErrInvalid)
 	if got := heads(t, s); got != before {
 		t.Errorf("refusals moved %+v to %+v", before, got)
 	}
@@ -103,7 +104,7 @@ plans:
 
 // A document upserts the tenants it names; others stay, and so do those that it
 // no longer names.
-func testDocumentTenants(t *testing.T, s policy.Store) {
+func testDocumentTenants(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: free, limits: [{name: requests, rate: 7/hour}]}, {id: left, plan: free}]\n")
 	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "byhand", "free", "acme"))
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "left", "paid"))
@@ -133,20 +134,20 @@ func testDocumentTenants(t *testing.T, s policy.Store) {
 
 // Every change of a tenant's plan is kept, with when it was; what changes nothing, or
 // something else, is none.
-func testSubscriptions(t *testing.T, s policy.Store) {
+func testSubscriptions(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: free, billing: {zone: Asia/Kolkata}}]\n")
 	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "byhand", "free", "acme"))
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "paid"))
 	must[limit.Tenant](t)(s.SetSuspended(t.Context(), "ann", "acme", true))
 	_, err := s.SetTenantPlan(t.Context(), "ann", "acme", "gold")
-	is(t, "a plan that is not there", err, policy.ErrInvalid)
-	must[policy.Applied](t)(s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free}]\n"), 0, true)) // dry
+	is(t, "a plan that is not there", err, policystore.ErrInvalid)
+	must[policystore.Applied](t)(s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: acme, plan: free}]\n"), 0, true)) // dry
 	apply(t, s, plans+"tenants: [{id: acme, plan: free, billing: {period: anniversary}}, {id: byhand, plan: free}]\n")
 	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
 	for id, want := range map[string][]string{"acme": {"free", "paid", "free"}, "byhand": {"free"}} {
-		got := must[policy.Subscriber](t)(s.Subscriber(t.Context(), id))
-		if got.ID != id || got.Billing != (policy.Billing{}) || len(got.Subscriptions) != len(want) {
+		got := must[terms.Subscriber](t)(s.Subscriber(t.Context(), id))
+		if got.ID != id || got.Billing != (terms.Billing{}) || len(got.Subscriptions) != len(want) {
 			t.Errorf("%s: %+v, want the plans %q, one after another", id, got, want)
 			continue
 		}
@@ -158,29 +159,29 @@ func testSubscriptions(t *testing.T, s policy.Store) {
 		}
 	}
 	_, err = s.Subscriber(t.Context(), "nobody")
-	is(t, "a tenant that is not there", err, policy.ErrNotFound)
+	is(t, "a tenant that is not there", err, policystore.ErrNotFound)
 }
 
 // Nothing may come to refer to what is gone, and a refusal changes nothing.
-func testReferences(t *testing.T, s policy.Store) {
+func testReferences(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: paid, limits: [{name: requests, burst: 5}]}]\n")
 	for i := range 12 {
 		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", fmt.Sprintf("t%02d", i), "paid", ""))
 	}
 	h := heads(t, s)
 	_, err := s.Apply(t.Context(), "ann", parse(t, "plans: {free: {}}"), 0, false)
-	is(t, "dropping the plan paid", err, policy.ErrInvalid)
+	is(t, "dropping the plan paid", err, policystore.ErrInvalid)
 	if err == nil || !strings.Contains(err.Error(), "plan paid is gone") || !strings.Contains(err.Error(), "acme, t00, ") || !strings.Contains(err.Error(), "and more") {
 		t.Errorf("the refusal does not list the tenants: %v", err)
 	}
 	// paid stays, but lacks the limit whose burst acme's override changes.
 	_, err = s.Apply(t.Context(), "ann", parse(t, "plans: {paid: {limits: [{name: other, rate: 1/s}]}}"), 0, false)
-	is(t, "a plan that an override does not fit", err, policy.ErrInvalid)
+	is(t, "a plan that an override does not fit", err, policystore.ErrInvalid)
 	if err == nil || !strings.Contains(err.Error(), "acme") {
 		t.Errorf("the refusal does not name acme: %v", err)
 	}
 	_, err = s.Apply(t.Context(), "ann", parse(t, "plans: {paid: {limits: [{name: other, rate: 1/s}]}}"), 0, true)
-	is(t, "a dry run of it", err, policy.ErrInvalid)
+	is(t, "a dry run of it", err, policystore.ErrInvalid)
 	if got := heads(t, s); got != h {
 		t.Errorf("refusals moved %+v to %+v", h, got)
 	}
@@ -195,10 +196,10 @@ func testReferences(t *testing.T, s policy.Store) {
 	// SetTenantPlan looks at overrides too.
 	apply(t, s, "plans: {free: {}, paid: {limits: [{name: requests, rate: 1/s}]}}\ntenants: [{id: acme, plan: paid, limits: [{name: requests, burst: 5}]}]")
 	_, err = s.SetTenantPlan(t.Context(), "ann", "acme", "free")
-	is(t, "a plan that the tenant's override does not fit", err, policy.ErrInvalid)
+	is(t, "a plan that the tenant's override does not fit", err, policystore.ErrInvalid)
 }
 
-func testLevels(t *testing.T, s policy.Store) {
+func testLevels(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: root, plan: free}, {id: other, plan: free}]\n")
 	parent := "root"
 	for i := 2; i <= limit.MaxTenantLevels; i++ {
@@ -212,12 +213,12 @@ func testLevels(t *testing.T, s policy.Store) {
 		parent = id
 	}
 	_, err := s.CreateTenant(t.Context(), "ann", "below", "free", parent)
-	is(t, "one level too many", err, policy.ErrInvalid)
+	is(t, "one level too many", err, policystore.ErrInvalid)
 	if got := one(t, s, "below"); got.Exists {
 		t.Errorf("the refusal made %+v", got)
 	}
 	_, err = s.Apply(t.Context(), "ann", parse(t, plans+"tenants: [{id: root, plan: free, parent: other}, {id: other, plan: free}]\n"), 0, false)
-	is(t, "a document that moves a full chain down", err, policy.ErrInvalid)
+	is(t, "a document that moves a full chain down", err, policystore.ErrInvalid)
 	if got := one(t, s, "root"); got.Parent != "" {
 		t.Errorf("the refusal moved root below %s", got.Parent)
 	}
@@ -225,7 +226,7 @@ func testLevels(t *testing.T, s policy.Store) {
 
 // An override inherits from the plan in force; when that changes, the tenant has
 // changed, and others have not.
-func testOverridesFollow(t *testing.T, s policy.Store) {
+func testOverridesFollow(t *testing.T, s policystore.Store) {
 	tenants := "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 5000/hour}]}, {id: plain, plan: paid}]\n"
 	apply(t, s, plans+tenants)
 	before := heads(t, s)
@@ -244,7 +245,7 @@ func testOverridesFollow(t *testing.T, s policy.Store) {
 	}
 }
 
-func testTenantChanges(t *testing.T, s policy.Store) {
+func testTenantChanges(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	for i := range 5 {
 		must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", fmt.Sprint("t", i), "free", ""))
@@ -276,7 +277,7 @@ func testTenantChanges(t *testing.T, s policy.Store) {
 	}
 }
 
-func testTenantPages(t *testing.T, s policy.Store) {
+func testTenantPages(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	// Bytes decide the order, not a language: capitals first.
 	for _, id := range []string{"b", "B", "a/1", "a-1", "a", "c"} {
@@ -300,13 +301,13 @@ func testTenantPages(t *testing.T, s policy.Store) {
 }
 
 // A caller that has gone changes nothing, and is told so by its own name.
-func testEnded(t *testing.T, s policy.Store) {
+func testEnded(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	_, err := s.CreateTenant(ctx, "ann", "acme", "free", "")
 	is(t, "a change whose caller has gone", err, context.Canceled)
-	is(t, "a change whose caller has gone", err, policy.ErrUnavailable)
+	is(t, "a change whose caller has gone", err, policystore.ErrUnavailable)
 	if got := one(t, s, "acme"); got.Exists {
 		t.Errorf("it made %+v", got)
 	}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 var _ alert.Store = (*Store)(nil)
@@ -116,7 +117,7 @@ func (s *Store) Raise(ctx context.Context, found []alert.Found) (raised []alert.
 }
 
 // cap puts in force what a tenant reached.
-func (t *tx) cap(ctx context.Context, tenant string, capped policy.Capped) error {
+func (t *tx) cap(ctx context.Context, tenant string, capped terms.Capped) error {
 	was, err := t.one(ctx, tenant)
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func (s *Store) missing(ctx context.Context, q querier, events []alert.Event) (f
 	}
 	rows, err := q.QueryContext(ctx, "SELECT DISTINCT x.i FROM "+from+" JOIN alerts a ON a.alert = x.alert"+bytewise+" AND a.tenant = x.tenant"+bytewise+
 		" AND a.threshold = x.threshold AND a.period = x.period"+bytewise+" AND (CASE WHEN a.kind = 'denials' THEN 0 ELSE a.of END) = x.amount AND a.currency = x.currency"+
-		" AND (a.action = x.action OR x.action = '"+policy.CapAlert+"')", string(text))
+		" AND (a.action = x.action OR x.action = '"+terms.CapAlert+"')", string(text))
 	there, err := collect(rows, err, "read alerts", func(i *int, rows *sql.Rows) error { return rows.Scan(i) })
 	if err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (s *Store) Capped(ctx context.Context, after string, n int) ([]alert.Capped
 		var text string
 		err := rows.Scan(&c.ID, &text)
 		if err == nil {
-			c.Capped, err = policy.ParseCapped(text)
+			c.Capped, err = terms.ParseCapped(text)
 		}
 		return err
 	})
@@ -236,7 +237,7 @@ func event(ctx context.Context, q querier, number int64) (alert.Event, error) {
 		return alert.Event{}, err
 	}
 	if len(all) == 0 {
-		return alert.Event{}, fmt.Errorf("%w: alert %d", policy.ErrNotFound, number)
+		return alert.Event{}, fmt.Errorf("%w: alert %d", policystore.ErrNotFound, number)
 	}
 	rows, err = q.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM alert_deliveries d WHERE d.number = $1 ORDER BY d.webhook", number)
 	all[0].Deliveries, err = collect(rows, err, "read deliveries", func(d *alert.Delivery, rows *sql.Rows) error { return scanDelivery(d, rows) })
@@ -420,7 +421,7 @@ func (s *Store) Retry(ctx context.Context, actor string, number int64, webhook s
 			if webhook != "" {
 				said = limit.Quote(webhook)
 			}
-			return fmt.Errorf("%w: alert %d has no delivery to %s that is not delivered", policy.ErrInvalid, number, said)
+			return fmt.Errorf("%w: alert %d has no delivery to %s that is not delivered", policystore.ErrInvalid, number, said)
 		}
 		if err := t.audit(actor, "alert.retry", strconv.FormatInt(number, 10), nil, map[string]any{"webhooks": begun}); err != nil {
 			return err

@@ -11,7 +11,9 @@ import (
 
 	"github.com/f4ee788f/quota/internal/alert"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // stores runs a test on an empty store of each engine.
@@ -20,7 +22,7 @@ func stores(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	t.Run("Postgres", func(t *testing.T) { test(t, sqlstore.New(openPostgres(t), sqlstore.Postgres, nil)) })
 }
 
-func applied(t *testing.T, s *sqlstore.Store, text string) policy.Applied {
+func applied(t *testing.T, s *sqlstore.Store, text string) policystore.Applied {
 	t.Helper()
 	doc, err := policy.Parse("", []byte(text))
 	if err != nil {
@@ -95,7 +97,7 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 				t.Errorf("%s: %v, want %v", what, numbers, c.want)
 			}
 		}
-		if _, err := s.Event(ctx, 99); !errors.Is(err, policy.ErrNotFound) {
+		if _, err := s.Event(ctx, 99); !errors.Is(err, policystore.ErrNotFound) {
 			t.Errorf("one that is not there: %v", err)
 		}
 		for _, currency := range []string{"USD", "EUR", "USD"} { // as much of another currency is something else
@@ -204,13 +206,13 @@ func TestDeliveriesAreClaimed(t *testing.T) {
 			t.Errorf("begun anew: %+v, %v", e, err)
 		}
 		_, err = s.Retry(ctx, "ann", 2, "crm")
-		if !errors.Is(err, policy.ErrInvalid) {
+		if !errors.Is(err, policystore.ErrInvalid) {
 			t.Errorf("where there is no delivery: %v", err)
 		}
-		if _, err = s.Retry(ctx, "ann", 9999, ""); !errors.Is(err, policy.ErrNotFound) {
+		if _, err = s.Retry(ctx, "ann", 9999, ""); !errors.Is(err, policystore.ErrNotFound) {
 			t.Errorf("of no event: %v", err)
 		}
-		rows, err := s.Audit(ctx, policy.AuditQuery{N: 10, Action: "alert."})
+		rows, err := s.Audit(ctx, policystore.AuditQuery{N: 10, Action: "alert."})
 		if err != nil || len(rows) != 1 || rows[0].Action != "alert.retry" || rows[0].Object != "2" || rows[0].Actor != "ann" {
 			t.Errorf("audited: %+v, %v", rows, err)
 		}
@@ -333,16 +335,16 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds := policy.Capped{At: policy.CapThrottle, Rate: "7/second", Period: "2026-11", Until: 1_800_000_000}
-		raised, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(policy.CapName, "acme", 1_000_000)}, Capped: &holds}})
+		holds := terms.Capped{At: terms.CapThrottle, Rate: "7/second", Period: "2026-11", Until: 1_800_000_000}
+		raised, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(terms.CapName, "acme", 1_000_000)}, Capped: &holds}})
 		if err != nil || len(raised) != 1 {
 			t.Fatal(raised, err)
 		}
 		changed, _, err := s.TenantChanges(ctx, heads.Tenants, 10)
-		if err != nil || len(changed) != 1 || len(changed[0].Overrides) != 2 || changed[0].Overrides[1].Name != policy.CapName {
+		if err != nil || len(changed) != 1 || len(changed[0].Overrides) != 2 || changed[0].Overrides[1].Name != terms.CapName {
 			t.Fatalf("told: %+v, %v", changed, err)
 		}
-		again, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(policy.CapName, "acme", 1_000_000)}, Capped: &holds}})
+		again, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Events: []alert.Event{event(terms.CapName, "acme", 1_000_000)}, Capped: &holds}})
 		if now, err2 := s.Heads(ctx); err != nil || err2 != nil || len(again) != 0 || now.Tenants != heads.Tenants+1 {
 			t.Errorf("again: %+v, %v, %v, %+v", again, err, err2, now)
 		}
@@ -363,8 +365,8 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 		if err != nil || sub.Capped != holds || sub.Cap.Amount != 800 {
 			t.Errorf("after both: %+v, %v", sub, err)
 		}
-		stop := policy.Capped{At: policy.CapStop, Period: "2026-12", Until: 1_800_000_001}
-		for _, c := range []*policy.Capped{&stop, {}} {
+		stop := terms.Capped{At: terms.CapStop, Period: "2026-12", Until: 1_800_000_001}
+		for _, c := range []*terms.Capped{&stop, {}} {
 			if _, err := s.Raise(ctx, []alert.Found{{Tenant: "acme", Capped: c}}); err != nil {
 				t.Fatal(err)
 			}
@@ -373,11 +375,11 @@ tenants: [{id: acme, plan: p, limits: [{name: x, rate: 3/s}], spending_cap: {amo
 				t.Errorf("with %+v: %+v, %v", c, got, err)
 			}
 		}
-		rows, err := s.Audit(ctx, policy.AuditQuery{N: 10, Actor: alert.Actor})
+		rows, err := s.Audit(ctx, policystore.AuditQuery{N: 10, Actor: alert.Actor})
 		if err != nil || len(rows) != 3 || rows[0].Action != "tenant.uncap" || rows[2].Action != "tenant.cap" || rows[2].Before == rows[2].After {
 			t.Errorf("audited: %+v, %v", rows, err)
 		}
-		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "nobody", Capped: &stop}}); !errors.Is(err, policy.ErrNotFound) {
+		if _, err := s.Raise(ctx, []alert.Found{{Tenant: "nobody", Capped: &stop}}); !errors.Is(err, policystore.ErrNotFound) {
 			t.Errorf("of nobody: %v", err)
 		}
 

@@ -13,14 +13,16 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Apply implements policy.Store.
-func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, base int64, dryRun bool) (policy.Applied, error) {
-	var out policy.Applied
+func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, base int64, dryRun bool) (policystore.Applied, error) {
+	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
 		if base != 0 && base != t.heads.Version {
-			return fmt.Errorf("%w: version %d is, and the change was made from %d", policy.ErrConflict, t.heads.Version, base)
+			return fmt.Errorf("%w: version %d is, and the change was made from %d", policystore.ErrConflict, t.heads.Version, base)
 		}
 		var err error
 		was := t.heads.Version
@@ -37,11 +39,11 @@ func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, b
 }
 
 // Rollback implements policy.Store.
-func (s *Store) Rollback(ctx context.Context, actor string, version int64) (policy.Applied, error) {
-	var out policy.Applied
+func (s *Store) Rollback(ctx context.Context, actor string, version int64) (policystore.Applied, error) {
+	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
 		if version < 1 {
-			return fmt.Errorf("%w: version %d", policy.ErrNotFound, version)
+			return fmt.Errorf("%w: version %d", policystore.ErrNotFound, version)
 		}
 		v, err := readVersion(ctx, t, version)
 		if err != nil {
@@ -59,51 +61,51 @@ func (s *Store) Rollback(ctx context.Context, actor string, version int64) (poli
 
 // apply makes doc the next version. It writes as it goes: a caller that wants none
 // of it ends the transaction.
-func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Document) (policy.Applied, error) {
+func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Document) (policystore.Applied, error) {
 	before, err := t.document(ctx, t.heads.Version)
 	if err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	if err := t.makePlanChanges(ctx, nil); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	if err := t.noneClosed(ctx, doc); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	changes := policy.DiffPolicy(before, doc)
 	tenantChanges, takenBack, err := t.applyTenants(ctx, actor, before, doc)
 	if err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	if err := t.checkPlans(ctx, before, doc); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	if err := t.checkCaps(ctx, doc); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	if err := t.refit(ctx, before, doc); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	changes = append(append(changes, tenantChanges...), unnamed(before, doc)...)
 	if len(changes) == 0 && before != nil {
-		return policy.Applied{Version: t.heads.Version}, nil
+		return policystore.Applied{Version: t.heads.Version}, nil
 	}
 	if err := t.retryPlanChanges(ctx); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	was := t.heads.Version
 	if t.heads.Version, err = t.insertVersion(ctx, actor, doc, 0); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	warnings, err := t.restarts(ctx, before, doc)
 	if err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	changes = policy.Bounded(append(warnings, changes...)) // first: a long list is cut
 	if err := t.audit(actor, action, strconv.FormatInt(t.heads.Version, 10), versionJSON{Version: was}, versionJSON{t.heads.Version, changes}); err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
-	return policy.Applied{Version: t.heads.Version, Changed: true, Changes: changes, Warnings: policy.BoundedFaults(takenBack)}, nil
+	return policystore.Applied{Version: t.heads.Version, Changed: true, Changes: changes, Warnings: policy.BoundedFaults(takenBack)}, nil
 }
 
 // unnamed says which tenants before named and doc does not: they stay, and may be deleted from then on.
@@ -179,7 +181,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 				moved = append(moved, next.ID)
 			}
 		}
-		billed, err := policy.ParseBilling(was.Billing)
+		billed, err := terms.ParseBilling(was.Billing)
 		if err != nil {
 			return nil, nil, fmt.Errorf("tenant %s: billing: %w", next.ID, err)
 		}
@@ -206,18 +208,18 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 		}
 		after := compiled[i]
 		after.Suspended = next.Suspended != 0
-		capped, err := policy.ParseCapped(next.Capped)
+		capped, err := terms.ParseCapped(next.Capped)
 		if err != nil {
 			return nil, nil, fmt.Errorf("tenant %s: capped: %w", next.ID, err)
 		}
 		capped.Hold(&after)
 		said := policy.DiffTenant(old, after)
-		said = append(said, policy.DiffBilling(next.ID, billed, specs[i].Billing)...)
-		wasCap, err := policy.ParseCap(was.Cap)
+		said = append(said, terms.DiffBilling(next.ID, billed, specs[i].Billing)...)
+		wasCap, err := terms.ParseCap(was.Cap)
 		if err != nil {
 			return nil, nil, fmt.Errorf("tenant %s: spending cap: %w", next.ID, err)
 		}
-		said = append(said, policy.DiffCap(next.ID, wasCap, specs[i].Cap)...)
+		said = append(said, terms.DiffCap(next.ID, wasCap, specs[i].Cap)...)
 		if len(said) == 0 {
 			said = []string{fmt.Sprintf("tenant %s: its overrides are written otherwise", next.ID)}
 		}
@@ -282,7 +284,7 @@ func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error
 		}
 	}
 	if len(refused) > 0 {
-		return fmt.Errorf("%w: %s", policy.ErrInvalid, strings.Join(refused, "; "))
+		return fmt.Errorf("%w: %s", policystore.ErrInvalid, strings.Join(refused, "; "))
 	}
 	return nil
 }
@@ -342,7 +344,7 @@ func fit(all []seen, doc *policy.Document, at time.Time) ([]limit.Tenant, error)
 		}
 	}
 	if len(refused) > 0 {
-		return nil, fmt.Errorf("%w: overrides of stored tenants do not fit the document: %s (first: %s)", policy.ErrInvalid, list(ids), refused[0])
+		return nil, fmt.Errorf("%w: overrides of stored tenants do not fit the document: %s (first: %s)", policystore.ErrInvalid, list(ids), refused[0])
 	}
 	return compiled, nil
 }
@@ -375,37 +377,37 @@ func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 }
 
 // Version implements policy.Store.
-func (s *Store) Version(ctx context.Context, number int64) (policy.Version, error) {
+func (s *Store) Version(ctx context.Context, number int64) (policystore.Version, error) {
 	if number == 0 {
 		h, err := s.Heads(ctx)
 		if err != nil {
-			return policy.Version{}, err
+			return policystore.Version{}, err
 		}
 		number = h.Version
 	}
 	return readVersion(ctx, s.db, number)
 }
 
-func readVersion(ctx context.Context, q querier, number int64) (policy.Version, error) {
-	v := policy.Version{Number: number}
+func readVersion(ctx context.Context, q querier, number int64) (policystore.Version, error) {
+	v := policystore.Version{Number: number}
 	var ms int64
 	err := q.QueryRowContext(ctx, "SELECT document, file, author, created_ms, shadow FROM policy_versions WHERE number = $1", number).
 		Scan(&v.Text, &v.File, &v.Author, &ms, &v.Shadow)
 	if errors.Is(err, sql.ErrNoRows) {
 		if number == 0 {
-			return v, fmt.Errorf("%w: no policy has been applied yet", policy.ErrNotFound)
+			return v, fmt.Errorf("%w: no policy has been applied yet", policystore.ErrNotFound)
 		}
-		return v, fmt.Errorf("%w: version %d", policy.ErrNotFound, number)
+		return v, fmt.Errorf("%w: version %d", policystore.ErrNotFound, number)
 	}
 	v.Created = time.UnixMilli(ms)
 	return v, unavailable("read version", err)
 }
 
 // Versions implements policy.Store.
-func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policy.Version, error) {
+func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policystore.Version, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms, shadow FROM policy_versions
 		WHERE CAST($1 AS bigint) = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))
-	return collect(rows, err, "read versions", func(v *policy.Version, rows *sql.Rows) error {
+	return collect(rows, err, "read versions", func(v *policystore.Version, rows *sql.Rows) error {
 		var ms int64
 		err := rows.Scan(&v.Number, &v.File, &v.Author, &ms, &v.Shadow)
 		v.Created = time.UnixMilli(ms)

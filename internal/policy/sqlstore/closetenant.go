@@ -8,11 +8,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // closedError says that a tenant was closed.
 func (r *row) closedError() error {
-	return fmt.Errorf("%w: tenant %s was closed at %s; its id is not used again", policy.ErrInvalid, r.ID, time.UnixMilli(r.Closed).UTC().Format(time.RFC3339))
+	return fmt.Errorf("%w: tenant %s was closed at %s; its id is not used again", policystore.ErrInvalid, r.ID, time.UnixMilli(r.Closed).UTC().Format(time.RFC3339))
 }
 
 // open returns the tenant of that id, or an error where there is none or it was closed.
@@ -82,7 +84,7 @@ func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) erro
 		return err
 	}
 	if len(ids) > 0 {
-		return fmt.Errorf("%w: tenant %s has others under it, and may pay for them: delete them first, or give them another parent: %s", policy.ErrInvalid, id, list(ids))
+		return fmt.Errorf("%w: tenant %s has others under it, and may pay for them: delete them first, or give them another parent: %s", policystore.ErrInvalid, id, list(ids))
 	}
 	below, err := payersBelow(ctx, t, id) // those too that are elsewhere by now
 	if err != nil {
@@ -94,8 +96,8 @@ func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) erro
 			continue
 		}
 		for _, part := range below.Of(of) {
-			if part.Payer == id && part.To > policy.NextSlot(t.s.now()) {
-				return fmt.Errorf("%w: tenant %s pays for %s still: delete that one first, or have another pay", policy.ErrInvalid, id, of)
+			if part.Payer == id && part.To > terms.NextSlot(t.s.now()) {
+				return fmt.Errorf("%w: tenant %s pays for %s still: delete that one first, or have another pay", policystore.ErrInvalid, id, of)
 			}
 		}
 	}
@@ -104,7 +106,7 @@ func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) erro
 	}
 	for _, spec := range doc.TenantSpecs() {
 		if spec.ID == id || spec.Parent == id {
-			return fmt.Errorf("%w: policy version %d names tenant %s; apply one that does not, then delete it", policy.ErrInvalid, t.heads.Version, id)
+			return fmt.Errorf("%w: policy version %d names tenant %s; apply one that does not, then delete it", policystore.ErrInvalid, t.heads.Version, id)
 		}
 	}
 	return nil

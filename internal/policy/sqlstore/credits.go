@@ -8,7 +8,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const selectCredits = `SELECT c.id, c.tenant, c.currency, c.amount, c.priority, c.given_ms, c.expires, c.rollover, c.note, c.actor,
@@ -16,7 +17,7 @@ const selectCredits = `SELECT c.id, c.tenant, c.currency, c.amount, c.priority, 
 		coalesce(v.at_ms, 0), coalesce(v.reason, ''), c.carried
 	FROM credits c LEFT JOIN credit_voids v ON v.credit = c.id `
 
-func scanCredit(c *policy.Credit, rows *sql.Rows) error {
+func scanCredit(c *terms.Credit, rows *sql.Rows) error {
 	var given, voided int64
 	err := rows.Scan(&c.ID, &c.Tenant, &c.Currency, &c.Amount, &c.Priority, &given, &c.Expires, &c.Rollover, &c.Note, &c.Actor, &c.Left, &voided, &c.Why, &c.Carried)
 	c.Given = time.UnixMilli(given)
@@ -26,28 +27,28 @@ func scanCredit(c *policy.Credit, rows *sql.Rows) error {
 	return err
 }
 
-func credit(ctx context.Context, q querier, id string) (policy.Credit, error) {
+func credit(ctx context.Context, q querier, id string) (terms.Credit, error) {
 	rows, err := q.QueryContext(ctx, selectCredits+"WHERE c.id = $1", id)
 	all, err := collect(rows, err, "read credit", scanCredit)
 	if err != nil {
-		return policy.Credit{}, err
+		return terms.Credit{}, err
 	}
 	if len(all) == 0 {
-		return policy.Credit{}, fmt.Errorf("%w: credit %s", policy.ErrNotFound, limit.Quote(id))
+		return terms.Credit{}, fmt.Errorf("%w: credit %s", policystore.ErrNotFound, limit.Quote(id))
 	}
 	return all[0], nil
 }
 
 // Credits implements policy.Store.
-func (s *Store) Credits(ctx context.Context, tenant string) ([]policy.Credit, error) {
+func (s *Store) Credits(ctx context.Context, tenant string) ([]terms.Credit, error) {
 	rows, err := s.db.QueryContext(ctx, selectCredits+"WHERE c.tenant = $1 ORDER BY c.id", tenant)
 	return collect(rows, err, "read credits", scanCredit)
 }
 
 // GiveCredit implements policy.Store.
-func (s *Store) GiveCredit(ctx context.Context, actor string, c policy.Credit) (policy.Credit, error) {
+func (s *Store) GiveCredit(ctx context.Context, actor string, c terms.Credit) (terms.Credit, error) {
 	c.Rollover = max(c.Rollover, -1)
-	var out policy.Credit
+	var out terms.Credit
 	err := s.change(ctx, func(t *tx) error {
 		was, err := credit(ctx, t, c.ID)
 		if err == nil {
@@ -56,7 +57,7 @@ func (s *Store) GiveCredit(ctx context.Context, actor string, c policy.Credit) (
 			if out = was; same {
 				return nil
 			}
-			return fmt.Errorf("%w: credit %s, and it says something else", policy.ErrExists, c.ID)
+			return fmt.Errorf("%w: credit %s, and it says something else", policystore.ErrExists, c.ID)
 		}
 		now := t.s.now()
 		if err := c.Check(now); err != nil { // before all else, for the id may be none
@@ -69,8 +70,8 @@ func (s *Store) GiveCredit(ctx context.Context, actor string, c policy.Credit) (
 		if err := t.QueryRowContext(ctx, "SELECT count(*) FROM credits WHERE tenant = $1 AND carried = 0", c.Tenant).Scan(&n); err != nil {
 			return unavailable("count credits", err)
 		}
-		if n >= policy.MaxCredits {
-			return fmt.Errorf("%w: tenant %s has %d credits, and no more are allowed", policy.ErrInvalid, c.Tenant, n)
+		if n >= terms.MaxCredits {
+			return fmt.Errorf("%w: tenant %s has %d credits, and no more are allowed", policystore.ErrInvalid, c.Tenant, n)
 		}
 		if err := t.insert(ctx, "INSERT INTO credits (id, tenant, currency, amount, priority, given_ms, expires, rollover, note, actor) VALUES ", "", [][]any{{
 			c.ID, c.Tenant, c.Currency, c.Amount, c.Priority, now.UnixMilli(), c.Expires, c.Rollover, c.Note, actor,
@@ -87,14 +88,14 @@ func (s *Store) GiveCredit(ctx context.Context, actor string, c policy.Credit) (
 		return err
 	})
 	if err != nil {
-		return policy.Credit{}, err
+		return terms.Credit{}, err
 	}
 	return out, nil
 }
 
 // VoidCredit implements policy.Store.
-func (s *Store) VoidCredit(ctx context.Context, actor, id, reason string) (policy.Credit, error) {
-	var out policy.Credit
+func (s *Store) VoidCredit(ctx context.Context, actor, id, reason string) (terms.Credit, error) {
+	var out terms.Credit
 	err := s.change(ctx, func(t *tx) error {
 		var err error
 		if out, err = credit(ctx, t, id); err != nil || !out.Voided.IsZero() {
@@ -110,13 +111,13 @@ func (s *Store) VoidCredit(ctx context.Context, actor, id, reason string) (polic
 		return err
 	})
 	if err != nil {
-		return policy.Credit{}, err
+		return terms.Credit{}, err
 	}
 	return out, nil
 }
 
 // burn keeps what a statement used of credits. It was made of what was left of them then.
-func (t *tx) burn(ctx context.Context, c *policy.Closed, burns []billing.Burn) error {
+func (t *tx) burn(ctx context.Context, c *terms.Closed, burns []billing.Burn) error {
 	rows := make([][]any, len(burns))
 	for i, b := range burns {
 		was, err := credit(ctx, t, b.Credit)
@@ -124,7 +125,7 @@ func (t *tx) burn(ctx context.Context, c *policy.Closed, burns []billing.Burn) e
 			return err
 		}
 		if was.Tenant != c.Tenant || was.Left != b.Before {
-			return fmt.Errorf("%w: %d are left of credit %s, and the statement was made of %d", policy.ErrConflict, was.Left, b.Credit, b.Before)
+			return fmt.Errorf("%w: %d are left of credit %s, and the statement was made of %d", policystore.ErrConflict, was.Left, b.Credit, b.Before)
 		}
 		rows[i] = []any{b.Credit, c.Number, b.Before, b.Paid, b.Lapsed, b.After}
 	}
@@ -133,11 +134,11 @@ func (t *tx) burn(ctx context.Context, c *policy.Closed, burns []billing.Burn) e
 
 // carry gives the credits that a statement makes. They count from the period's end, however late it is closed: the
 // statements after it are to use them.
-func (t *tx) carry(ctx context.Context, c *policy.Closed, carried []billing.Carried) error {
+func (t *tx) carry(ctx context.Context, c *terms.Closed, carried []billing.Carried) error {
 	for _, made := range carried {
 		note := fmt.Sprintf("carried from statement %d, of %s", c.Number, c.Period.Name)
 		if err := t.insert(ctx, "INSERT INTO credits (id, tenant, currency, amount, priority, given_ms, expires, rollover, note, actor, carried) VALUES ", "", [][]any{{
-			made.Credit, c.Tenant, made.Currency, made.Amount, policy.PriorityCarried, 1000 * c.Period.To, 0, -1, note, c.Actor, c.Number,
+			made.Credit, c.Tenant, made.Currency, made.Amount, terms.PriorityCarried, 1000 * c.Period.To, 0, -1, note, c.Actor, c.Number,
 		}}); err != nil {
 			return unavailable("write credit", err)
 		}

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const keyColumns = "id, hash, role, agent, note, tenants, subtree, limits, created_ms, revoked_ms, expires_ms, used_ms, successor"
 
-func scanKey(k *policy.Key, scan func(...any) error) error {
+func scanKey(k *policystore.Key, scan func(...any) error) error {
 	var hash, tenants, limits string
 	var subtree, created, revoked, expires, used int64
 	if err := scan(&k.ID, &hash, &k.Role, &k.Agent, &k.Note, &tenants, &subtree, &limits, &created, &revoked, &expires, &used, &k.Successor); err != nil {
@@ -54,7 +54,7 @@ func millisAt(t time.Time) int64 {
 }
 
 // keyJSON is what the audit log keeps of a key: neither its secret nor the hash.
-func keyJSON(k policy.Key) any {
+func keyJSON(k policystore.Key) any {
 	m := map[string]any{"role": k.Role, "agent": k.Agent, "note": k.Note, "revoked": !k.Revoked.IsZero()}
 	if len(k.Tenants) > 0 {
 		m["tenants"], m["subtree"] = k.Tenants, k.Subtree
@@ -72,21 +72,21 @@ func keyJSON(k policy.Key) any {
 }
 
 // CreateKey implements policy.Store.
-func (s *Store) CreateKey(ctx context.Context, actor string, k policy.Key) (policy.Key, error) {
+func (s *Store) CreateKey(ctx context.Context, actor string, k policystore.Key) (policystore.Key, error) {
 	if err := k.Check(s.now()); err != nil {
-		return policy.Key{}, err
+		return policystore.Key{}, err
 	}
 	err := s.change(ctx, func(t *tx) error {
 		return t.addKey(ctx, actor, "key.create", &k)
 	})
 	if err != nil {
-		return policy.Key{}, err
+		return policystore.Key{}, err
 	}
 	return k, nil
 }
 
 // addKey writes a key that was checked.
-func (t *tx) addKey(ctx context.Context, actor, action string, k *policy.Key) error {
+func (t *tx) addKey(ctx context.Context, actor, action string, k *policystore.Key) error {
 	now := t.s.now().UnixMilli()
 	k.Created, k.Revoked, k.Used, k.Successor = time.UnixMilli(now), time.Time{}, time.Time{}, ""
 	k.Tenants, k.Limits = sortedSet(k.Tenants), sortedSet(k.Limits)
@@ -98,10 +98,10 @@ func (t *tx) addKey(ctx context.Context, actor, action string, k *policy.Key) er
 		return unavailable("read keys", err)
 	}
 	if taken > 0 {
-		return fmt.Errorf("%w: key %s", policy.ErrExists, k.ID)
+		return fmt.Errorf("%w: key %s", policystore.ErrExists, k.ID)
 	}
-	if good >= policy.MaxKeys {
-		return fmt.Errorf("%w: %d keys are good, which is as many as may be at a time: revoke one that is not used", policy.ErrInvalid, good)
+	if good >= policystore.MaxKeys {
+		return fmt.Errorf("%w: %d keys are good, which is as many as may be at a time: revoke one that is not used", policystore.ErrInvalid, good)
 	}
 	tenants, err := json.Marshal(k.Tenants)
 	if err != nil {
@@ -124,18 +124,18 @@ func (t *tx) addKey(ctx context.Context, actor, action string, k *policy.Key) er
 }
 
 // key reads a key; ErrNotFound without it.
-func (t *tx) key(ctx context.Context, id string) (k policy.Key, err error) {
+func (t *tx) key(ctx context.Context, id string) (k policystore.Key, err error) {
 	err = scanKey(&k, t.QueryRowContext(ctx, "SELECT "+keyColumns+" FROM access_keys WHERE id = $1", id).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
-		return k, fmt.Errorf("%w: key %s", policy.ErrNotFound, limit.Quote(id))
+		return k, fmt.Errorf("%w: key %s", policystore.ErrNotFound, limit.Quote(id))
 	}
 	return k, unavailable("read key", err)
 }
 
 // RotateKey implements policy.Store.
-func (s *Store) RotateKey(ctx context.Context, actor, old string, next policy.Key, overlap time.Duration) (policy.Key, error) {
-	if overlap < 0 || overlap > policy.MaxOverlap {
-		return policy.Key{}, fmt.Errorf("%w: the overlap is %s; it must be 0 to %s", policy.ErrInvalid, overlap, policy.MaxOverlap)
+func (s *Store) RotateKey(ctx context.Context, actor, old string, next policystore.Key, overlap time.Duration) (policystore.Key, error) {
+	if overlap < 0 || overlap > policystore.MaxOverlap {
+		return policystore.Key{}, fmt.Errorf("%w: the overlap is %s; it must be 0 to %s", policystore.ErrInvalid, overlap, policystore.MaxOverlap)
 	}
 	err := s.change(ctx, func(t *tx) error {
 		k, err := t.key(ctx, old)
@@ -144,10 +144,10 @@ func (s *Store) RotateKey(ctx context.Context, actor, old string, next policy.Ke
 		}
 		now := s.now()
 		if !k.Good(now) {
-			return fmt.Errorf("%w: key %s is not good any more: make another", policy.ErrInvalid, old)
+			return fmt.Errorf("%w: key %s is not good any more: make another", policystore.ErrInvalid, old)
 		}
 		if k.Successor != "" {
-			return fmt.Errorf("%w: key %s was rotated to %s already: rotate that one, or revoke it", policy.ErrInvalid, old, k.Successor)
+			return fmt.Errorf("%w: key %s was rotated to %s already: rotate that one, or revoke it", policystore.ErrInvalid, old, k.Successor)
 		}
 		next.Role, next.Agent, next.Note, next.Scope, next.Expires = k.Role, k.Agent, k.Note, k.Scope, k.Expires
 		if err := next.Check(now); err != nil {
@@ -169,14 +169,14 @@ func (s *Store) RotateKey(ctx context.Context, actor, old string, next policy.Ke
 		return t.audit(actor, "key.rotate", old, before, keyJSON(k))
 	})
 	if err != nil {
-		return policy.Key{}, err
+		return policystore.Key{}, err
 	}
 	return next, nil
 }
 
 // RevokeKey implements policy.Store.
-func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policy.Key, error) {
-	var k policy.Key
+func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policystore.Key, error) {
+	var k policystore.Key
 	err := s.change(ctx, func(t *tx) (err error) {
 		if k, err = t.key(ctx, id); err != nil || !k.Revoked.IsZero() {
 			return err
@@ -190,20 +190,20 @@ func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policy.Key, er
 		return t.audit(actor, "key.revoke", id, before, keyJSON(k))
 	})
 	if err != nil {
-		return policy.Key{}, err
+		return policystore.Key{}, err
 	}
 	return k, nil
 }
 
 // Keys implements policy.Store.
-func (s *Store) Keys(ctx context.Context, after string, n int, good bool) ([]policy.Key, error) {
+func (s *Store) Keys(ctx context.Context, after string, n int, good bool) ([]policystore.Key, error) {
 	which, args := "", []any{after, n}
 	if good {
 		which = " AND revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > $3)"
 		args = append(args, s.now().UnixMilli())
 	}
 	rows, err := s.db.QueryContext(ctx, "SELECT "+keyColumns+" FROM access_keys WHERE id > $1"+which+" ORDER BY id LIMIT $2", args...)
-	return collect(rows, err, "read keys", func(k *policy.Key, rows *sql.Rows) error { return scanKey(k, rows.Scan) })
+	return collect(rows, err, "read keys", func(k *policystore.Key, rows *sql.Rows) error { return scanKey(k, rows.Scan) })
 }
 
 // UseKeys implements policy.Store.

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // belowSQL are the tenants that $1 ever paid for.
@@ -17,14 +18,14 @@ const belowSQL = `WITH RECURSIVE below(id) AS (
 		SELECT p.tenant FROM payers p JOIN below b ON p.payer = b.id WHERE p.payer <> ''
 	) `
 
-func scanPayer(c *policy.PayerChange, rows *sql.Rows) error {
+func scanPayer(c *terms.PayerChange, rows *sql.Rows) error {
 	return rows.Scan(&c.Tenant, &c.Number, &c.From, &c.Payer)
 }
 
 // payers puts changes together, which come by tenant and number.
-func payers(rows *sql.Rows, err error) (policy.Payers, error) {
+func payers(rows *sql.Rows, err error) (terms.Payers, error) {
 	all, err := collect(rows, err, "read payers", scanPayer)
-	p := make(policy.Payers)
+	p := make(terms.Payers)
 	for _, c := range all {
 		p[c.Tenant] = append(p[c.Tenant], c)
 	}
@@ -32,7 +33,7 @@ func payers(rows *sql.Rows, err error) (policy.Payers, error) {
 }
 
 // payersAbove is who pays for tenants: their changes, and those of all that ever were above them.
-func (s *Store) payersAbove(ctx context.Context, q querier, ids []string) (policy.Payers, error) {
+func (s *Store) payersAbove(ctx context.Context, q querier, ids []string) (terms.Payers, error) {
 	return payers(q.QueryContext(ctx, `WITH RECURSIVE above(id) AS (
 			SELECT tenant FROM payers WHERE `+s.among("tenant", "$1")+`
 			UNION
@@ -41,18 +42,18 @@ func (s *Store) payersAbove(ctx context.Context, q querier, ids []string) (polic
 }
 
 // payersBelow is who pays for a tenant, and for those that it ever paid for.
-func payersBelow(ctx context.Context, q querier, tenant string) (policy.Payers, error) {
+func payersBelow(ctx context.Context, q querier, tenant string) (terms.Payers, error) {
 	return payers(q.QueryContext(ctx, belowSQL+"SELECT tenant, number, from_s, payer FROM payers WHERE tenant = $1 OR tenant IN (SELECT id FROM below) ORDER BY tenant, number", tenant))
 }
 
 // Payers implements policy.Store.
-func (s *Store) Payers(ctx context.Context, tenant string) (policy.Payers, error) {
+func (s *Store) Payers(ctx context.Context, tenant string) (terms.Payers, error) {
 	return s.payersAbove(ctx, s.db, []string{tenant})
 }
 
 // Household implements policy.Store.
-func (s *Store) Household(ctx context.Context, tenant string) (policy.Household, error) {
-	var h policy.Household
+func (s *Store) Household(ctx context.Context, tenant string) (terms.Household, error) {
+	var h terms.Household
 	var err error
 	if h.Payers, err = payersBelow(ctx, s.db, tenant); err != nil {
 		return h, err
@@ -93,7 +94,7 @@ type payerChange struct {
 }
 
 // payerOf is who a tenant's row says that pays: its parent, or empty for itself.
-func payerOf(parent string, b policy.Billing) string {
+func payerOf(parent string, b terms.Billing) string {
 	if b.ParentPays {
 		return parent
 	}
@@ -130,7 +131,7 @@ func (t *tx) changePayers(ctx context.Context, actor string, all []payerChange) 
 	}
 	var rows [][]any
 	for _, c := range all {
-		now, from := policy.NextSlot(t.s.now()), policy.NextSlot(time.UnixMilli(c.from))
+		now, from := terms.NextSlot(t.s.now()), terms.NextSlot(time.UnixMilli(c.from))
 		if !c.is && from <= now {
 			now, from = 0, 0 // nobody paid for it before
 		}
@@ -157,11 +158,11 @@ func (t *tx) changePayers(ctx context.Context, actor string, all []payerChange) 
 			if who == "" {
 				who = "itself"
 			}
-			if err := t.audit(actor, "tenant.payer", c.tenant, nil, map[string]any{"payer": who, "from": policy.Since(change.From)}); err != nil {
+			if err := t.audit(actor, "tenant.payer", c.tenant, nil, map[string]any{"payer": who, "from": terms.Since(change.From)}); err != nil {
 				return nil, err
 			}
 			if c.is {
-				said = append(said, fmt.Sprintf("tenant %s: paid by %s %s", c.tenant, who, policy.Since(change.From)))
+				said = append(said, fmt.Sprintf("tenant %s: paid by %s %s", c.tenant, who, terms.Since(change.From)))
 			}
 		}
 	}
@@ -205,9 +206,9 @@ func (t *tx) checkPayers(ctx context.Context, ids []string) error {
 				members++
 			}
 		}
-		if members > policy.MaxMembers || ever > policy.MaxEverMembers {
+		if members > terms.MaxMembers || ever > terms.MaxEverMembers {
 			return fmt.Errorf("%w: tenant %s would pay for %d tenants, and have paid for %d; it may pay for %d at a time, and for %d over time",
-				policy.ErrInvalid, payer, members, ever, policy.MaxMembers, policy.MaxEverMembers)
+				policystore.ErrInvalid, payer, members, ever, terms.MaxMembers, terms.MaxEverMembers)
 		}
 	}
 	return nil

@@ -9,11 +9,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const planChangeColumns = "tenant, at_ms, plan, actor, failed"
 
-func scanPlanChange(c *policy.PlanChange, rows *sql.Rows) error {
+func scanPlanChange(c *terms.PlanChange, rows *sql.Rows) error {
 	var at int64
 	err := rows.Scan(&c.Tenant, &at, &c.Plan, &c.Actor, &c.Failed)
 	c.At = time.UnixMilli(at)
@@ -21,17 +23,17 @@ func scanPlanChange(c *policy.PlanChange, rows *sql.Rows) error {
 }
 
 // planChangeJSON is what the audit log keeps of a change that is to come.
-func planChangeJSON(c *policy.PlanChange) any {
+func planChangeJSON(c *terms.PlanChange) any {
 	return map[string]any{"plan": c.Plan, "at": c.At.UTC().Format(time.RFC3339)}
 }
 
-func planChanges(ctx context.Context, q querier, id string) ([]policy.PlanChange, error) {
+func planChanges(ctx context.Context, q querier, id string) ([]terms.PlanChange, error) {
 	rows, err := q.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE tenant = $1 ORDER BY at_ms", id)
 	return collect(rows, err, "read plan changes", scanPlanChange)
 }
 
 // PlanChanges implements policy.Store.
-func (s *Store) PlanChanges(ctx context.Context, id string) ([]policy.PlanChange, error) {
+func (s *Store) PlanChanges(ctx context.Context, id string) ([]terms.PlanChange, error) {
 	return planChanges(ctx, s.db, id)
 }
 
@@ -53,9 +55,9 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 		stamp := at.UTC().Format(time.RFC3339)
 		switch now := t.s.now(); {
 		case !at.After(now):
-			return fmt.Errorf("%w: %s is past; leave the time out to change the plan now", policy.ErrInvalid, stamp)
-		case at.Sub(now) > policy.MaxPlanAhead:
-			return fmt.Errorf("%w: %s is more than a hundred years ahead", policy.ErrInvalid, stamp)
+			return fmt.Errorf("%w: %s is past; leave the time out to change the plan now", policystore.ErrInvalid, stamp)
+		case at.Sub(now) > terms.MaxPlanAhead:
+			return fmt.Errorf("%w: %s is more than a hundred years ahead", policystore.ErrInvalid, stamp)
 		}
 		waiting, err := planChanges(ctx, t, id)
 		if err != nil {
@@ -66,16 +68,16 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 			case c.At.Equal(at) && c.Plan == plan:
 				return nil
 			case c.At.Equal(at):
-				return fmt.Errorf("%w: tenant %s changes to plan %s at %s; cancel that first", policy.ErrExists, id, c.Plan, stamp)
+				return fmt.Errorf("%w: tenant %s changes to plan %s at %s; cancel that first", policystore.ErrExists, id, c.Plan, stamp)
 			}
 		}
-		if len(waiting) >= policy.MaxPlanChanges {
-			return fmt.Errorf("%w: %d plan changes of tenant %s wait already, as many as may", policy.ErrInvalid, len(waiting), id)
+		if len(waiting) >= terms.MaxPlanChanges {
+			return fmt.Errorf("%w: %d plan changes of tenant %s wait already, as many as may", policystore.ErrInvalid, len(waiting), id)
 		}
 		if err := t.insert(ctx, "INSERT INTO plan_changes ("+planChangeColumns+") VALUES ", "", [][]any{{id, at.UnixMilli(), plan, actor, ""}}); err != nil {
 			return unavailable("write plan change", err)
 		}
-		return t.audit(actor, "tenant.schedule-plan", id, nil, planChangeJSON(&policy.PlanChange{Plan: plan, At: at}))
+		return t.audit(actor, "tenant.schedule-plan", id, nil, planChangeJSON(&terms.PlanChange{Plan: plan, At: at}))
 	})
 	if err != nil {
 		return limit.Tenant{}, err
@@ -116,7 +118,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 			out, err = r.compile(doc, t.s.now())
 			return err
 		}
-		return fmt.Errorf("%w: no plan change of tenant %s waits for %s", policy.ErrNotFound, id, at.UTC().Format(time.RFC3339Nano))
+		return fmt.Errorf("%w: no plan change of tenant %s waits for %s", policystore.ErrNotFound, id, at.UTC().Format(time.RFC3339Nano))
 	})
 	if err != nil {
 		return limit.Tenant{}, err
@@ -125,7 +127,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 }
 
 // MakePlanChanges implements policy.Store.
-func (s *Store) MakePlanChanges(ctx context.Context) (failed []policy.PlanChange, err error) {
+func (s *Store) MakePlanChanges(ctx context.Context) (failed []terms.PlanChange, err error) {
 	var due bool
 	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM plan_changes WHERE failed = '' AND at_ms <= $1) OR EXISTS (SELECT 1 FROM override_edges WHERE at_ms <= $1)", s.now().UnixMilli()).Scan(&due); err != nil {
 		return nil, unavailable("read plan changes", err)
@@ -139,7 +141,7 @@ func (s *Store) MakePlanChanges(ctx context.Context) (failed []policy.PlanChange
 
 // makePlanChanges makes what is due, before whatever else changes: a plan that was to come first
 // comes first, though no server was there at its time.
-func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) error {
+func (t *tx) makePlanChanges(ctx context.Context, failed *[]terms.PlanChange) error {
 	rows, err := t.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE failed = '' AND at_ms <= $1 ORDER BY at_ms, tenant", t.s.now().UnixMilli())
 	due, err := collect(rows, err, "read plan changes", scanPlanChange)
 	if err != nil {
@@ -167,7 +169,7 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]policy.PlanChange) e
 		switch {
 		case err == nil:
 			_, err = t.ExecContext(ctx, "DELETE FROM plan_changes WHERE tenant = $1 AND at_ms = $2", c.Tenant, c.At.UnixMilli())
-		case errors.Is(err, policy.ErrInvalid), errors.Is(err, policy.ErrNotFound):
+		case errors.Is(err, policystore.ErrInvalid), errors.Is(err, policystore.ErrNotFound):
 			c.Failed = err.Error()
 			if failed != nil {
 				*failed = append(*failed, c)
@@ -201,7 +203,7 @@ func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc 
 
 // makePlanChange checks all before it writes: an error leaves nothing of it. A change that could not be made at its
 // time counts from the end of the last statement that was closed since: what is closed was of the plan before.
-func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
+func (t *tx) makePlanChange(ctx context.Context, c *terms.PlanChange) error {
 	if has, err := t.one(ctx, c.Tenant); err != nil || has.Plan == c.Plan {
 		return err // also where the plan is no more, or does not fit
 	}
@@ -226,7 +228,7 @@ func (t *tx) makePlanChange(ctx context.Context, c *policy.PlanChange) error {
 
 // overtaken notes that a change is not made: its tenant was given a plan later than its time, by hand, by a document or
 // by the next change, while it did not fit. That one stays.
-func (t *tx) overtaken(c *policy.PlanChange) error {
+func (t *tx) overtaken(c *terms.PlanChange) error {
 	return t.audit(c.Actor, "tenant.unschedule-plan", c.Tenant, planChangeJSON(c), nil)
 }
 

@@ -7,14 +7,15 @@ import (
 	"strconv"
 
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // SetShadow implements policy.Store.
-func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Document, dryRun bool) (policy.Applied, error) {
-	var out policy.Applied
+func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Document, dryRun bool) (policystore.Applied, error) {
+	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
 		if t.heads.Version == 0 {
-			return fmt.Errorf("%w: there is no policy yet that a shadow could be tried beside; apply one first", policy.ErrInvalid)
+			return fmt.Errorf("%w: there is no policy yet that a shadow could be tried beside; apply one first", policystore.ErrInvalid)
 		}
 		now, err := t.document(ctx, t.heads.Version)
 		if err != nil {
@@ -37,7 +38,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		if len(changes) > 0 {
 			changes = append(policy.Untried(doc), changes...) // first: a long list is cut
 		}
-		out = policy.Applied{Version: t.heads.Shadow, Changes: policy.Bounded(changes)}
+		out = policystore.Applied{Version: t.heads.Shadow, Changes: policy.Bounded(changes)}
 		if len(changes) == 0 {
 			return nil
 		}
@@ -62,7 +63,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 		return t.audit(actor, "policy.shadow", strconv.FormatInt(t.heads.Shadow, 10), versionJSON{Version: was}, versionJSON{t.heads.Shadow, out.Changes})
 	})
 	if err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	return out, nil
 }
@@ -84,15 +85,15 @@ func (s *Store) ClearShadow(ctx context.Context, actor string) (int64, error) {
 }
 
 // PromoteShadow implements policy.Store.
-func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) (policy.Applied, error) {
-	var out policy.Applied
+func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) (policystore.Applied, error) {
+	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
 		was := t.heads.Shadow
 		switch {
 		case was == 0:
-			return fmt.Errorf("%w: no shadow policy is tried", policy.ErrNotFound)
+			return fmt.Errorf("%w: no shadow policy is tried", policystore.ErrNotFound)
 		case version != 0 && version != was:
-			return fmt.Errorf("%w: version %d is tried, not %d", policy.ErrConflict, was, version)
+			return fmt.Errorf("%w: version %d is tried, not %d", policystore.ErrConflict, was, version)
 		}
 		doc, err := t.document(ctx, was)
 		if err != nil {
@@ -105,7 +106,7 @@ func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) 
 		return t.audit(actor, "policy.shadow-clear", strconv.FormatInt(was, 10), versionJSON{Version: was}, versionJSON{})
 	})
 	if err != nil {
-		return policy.Applied{}, err
+		return policystore.Applied{}, err
 	}
 	return out, nil
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const closedColumns = "tenant, number, period, from_s, to_s, height, block_hash, digest, complete_ms, forced, actor, at_ms"
 
-func scanClosed(c *policy.Closed, rows *sql.Rows, more ...any) error {
+func scanClosed(c *terms.Closed, rows *sql.Rows, more ...any) error {
 	var complete, at int64
 	err := rows.Scan(append([]any{&c.Tenant, &c.Number, &c.Period.Name, &c.Period.From, &c.Period.To, &c.Block.Height, &c.Block.Hash, &c.Digest,
 		&complete, &c.Forced, &c.Actor, &at}, more...)...)
@@ -25,27 +26,27 @@ func scanClosed(c *policy.Closed, rows *sql.Rows, more ...any) error {
 }
 
 // statement returns the statement of a period; ErrNotFound without it.
-func statement(ctx context.Context, q querier, tenant, period string) (policy.Closed, error) {
+func statement(ctx context.Context, q querier, tenant, period string) (terms.Closed, error) {
 	rows, err := q.QueryContext(ctx, "SELECT "+closedColumns+", document FROM statements WHERE tenant = $1 AND period = $2", tenant, period)
-	all, err := collect(rows, err, "read statement", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows, &c.Document) })
+	all, err := collect(rows, err, "read statement", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows, &c.Document) })
 	if err != nil {
-		return policy.Closed{}, err
+		return terms.Closed{}, err
 	}
 	if len(all) == 0 {
-		return policy.Closed{}, fmt.Errorf("%w: no statement of tenant %s was closed for %s", policy.ErrNotFound, limit.Quote(tenant), limit.Quote(period))
+		return terms.Closed{}, fmt.Errorf("%w: no statement of tenant %s was closed for %s", policystore.ErrNotFound, limit.Quote(tenant), limit.Quote(period))
 	}
 	return all[0], nil
 }
 
 // CloseStatement implements policy.Store.
-func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Closed, carried []billing.Carried, burns ...billing.Burn) (policy.Closed, error) {
+func (s *Store) CloseStatement(ctx context.Context, actor string, c terms.Closed, carried []billing.Carried, burns ...billing.Burn) (terms.Closed, error) {
 	err := s.change(ctx, func(t *tx) error {
 		tenant, err := t.one(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}
 		rows, err := t.QueryContext(ctx, "SELECT "+closedColumns+" FROM statements WHERE tenant = $1 ORDER BY number DESC LIMIT 1", c.Tenant)
-		last, err := collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+		last, err := collect(rows, err, "read statements", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 		if err != nil {
 			return err
 		}
@@ -59,23 +60,23 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Close
 		}
 		// First: what was made before another was closed is made again, and is not at fault.
 		if c.Number != number {
-			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policy.ErrConflict, number, c.Tenant, c.Number)
+			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policystore.ErrConflict, number, c.Tenant, c.Number)
 		}
 		if len(last) > 0 {
 			if last[0].Period.To != c.Period.From || last[0].Block.Height > c.Block.Height {
 				return fmt.Errorf("%w: after the statement of %s, at block %d, comes none of %s at block %d",
-					policy.ErrInvalid, last[0].Period.Name, last[0].Block.Height, c.Period.Name, c.Block.Height)
+					policystore.ErrInvalid, last[0].Period.Name, last[0].Block.Height, c.Period.Name, c.Block.Height)
 			}
 		}
 		if c.Billing != tenant.Billing { // its period is none of the tenant's any more
-			return fmt.Errorf("%w: the billing of tenant %s changed while its statement was made; make it again", policy.ErrConflict, c.Tenant)
+			return fmt.Errorf("%w: the billing of tenant %s changed while its statement was made; make it again", policystore.ErrConflict, c.Tenant)
 		}
 		plans, err := t.plansBefore(ctx, c.Tenant, c.Period.To)
 		if err != nil {
 			return err
 		}
 		if c.Plans != plans {
-			return fmt.Errorf("%w: a plan of tenant %s, or of those that it pays for, changed while its statement was made; make it again", policy.ErrConflict, c.Tenant)
+			return fmt.Errorf("%w: a plan of tenant %s, or of those that it pays for, changed while its statement was made; make it again", policystore.ErrConflict, c.Tenant)
 		}
 		c.Actor, c.At = actor, time.UnixMilli(t.s.now().UnixMilli())
 		complete := int64(0)
@@ -100,21 +101,21 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c policy.Close
 		})
 	})
 	if err != nil {
-		return policy.Closed{}, err
+		return terms.Closed{}, err
 	}
 	return c, nil
 }
 
 // Statement implements policy.Store.
-func (s *Store) Statement(ctx context.Context, tenant, period string) (policy.Closed, error) {
+func (s *Store) Statement(ctx context.Context, tenant, period string) (terms.Closed, error) {
 	return statement(ctx, s.db, tenant, period)
 }
 
 // Statements implements policy.Store.
-func (s *Store) Statements(ctx context.Context, tenant string, before int64, n int) ([]policy.Closed, error) {
+func (s *Store) Statements(ctx context.Context, tenant string, before int64, n int) ([]terms.Closed, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+` FROM statements
 		WHERE tenant = $1 AND (CAST($2 AS bigint) = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
-	return collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+	return collect(rows, err, "read statements", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 }
 
 // plansBefore is policy.Closed.Plans.
@@ -142,7 +143,7 @@ func (t *tx) keepsBilling(ctx context.Context, tenant string) error {
 		return unavailable("read statements", err)
 	}
 	if closed {
-		return fmt.Errorf("%w: tenant %s: zone and period of its billing cannot change once a statement was closed, whoever pays: its next period would overlap the last one, or leave a gap", policy.ErrInvalid, tenant)
+		return fmt.Errorf("%w: tenant %s: zone and period of its billing cannot change once a statement was closed, whoever pays: its next period would overlap the last one, or leave a gap", policystore.ErrInvalid, tenant)
 	}
 	return nil
 }

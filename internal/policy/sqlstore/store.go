@@ -15,9 +15,10 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-var _ policy.Store = (*Store)(nil)
+var _ policystore.Store = (*Store)(nil)
 
 // Engine is what is behind the database.
 type Engine uint8
@@ -53,8 +54,8 @@ func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
 }
 
 // Heads implements policy.Store.
-func (s *Store) Heads(ctx context.Context) (policy.Heads, error) {
-	var h policy.Heads
+func (s *Store) Heads(ctx context.Context) (policystore.Heads, error) {
+	var h policystore.Heads
 	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys, shadow, coalesce((SELECT min(at_ms) FROM (SELECT at_ms FROM override_edges UNION ALL SELECT at_ms FROM plan_changes WHERE failed = '') AS due), 0) FROM policy_heads WHERE id = 1").
 		Scan(&h.Version, &h.Tenants, &h.Switches, &h.Keys, &h.Shadow, &h.Due)
 	return h, unavailable("read heads", err)
@@ -70,7 +71,7 @@ type querier interface {
 type tx struct {
 	*sql.Tx
 	s      *Store
-	heads  policy.Heads
+	heads  policystore.Heads
 	audits int64
 	log    []ledger.AuditRow // to write
 	wrote  bool              // something that is in no audit log
@@ -140,8 +141,8 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 
 // audit notes a change; before and after are written as JSON, nil as empty.
 func (t *tx) audit(actor, action, object string, before, after any) error {
-	if actor == "" || len(actor) > policy.MaxActor {
-		return fmt.Errorf("%w: a change is made by someone, whose name has 1 to %d bytes", policy.ErrInvalid, policy.MaxActor)
+	if actor == "" || len(actor) > policystore.MaxActor {
+		return fmt.Errorf("%w: a change is made by someone, whose name has 1 to %d bytes", policystore.ErrInvalid, policystore.MaxActor)
 	}
 	texts := [2]string{}
 	for i, v := range []any{before, after} {
@@ -312,18 +313,18 @@ const maxRevision = 1<<53 - 1
 // they need not exist.
 func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches) (limit.Switches, error) {
 	if sw.Mode > limit.ModeShadowAll || len(sw.Denied) > limit.MaxDenied {
-		return limit.Switches{}, fmt.Errorf("%w: mode must be known, and at most %d tenants denied", policy.ErrInvalid, limit.MaxDenied)
+		return limit.Switches{}, fmt.Errorf("%w: mode must be known, and at most %d tenants denied", policystore.ErrInvalid, limit.MaxDenied)
 	}
 	for _, id := range sw.Denied {
 		if !limit.ValidTenant(id) {
-			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policy.ErrInvalid, limit.Quote(id), limit.TenantForm)
+			return limit.Switches{}, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policystore.ErrInvalid, limit.Quote(id), limit.TenantForm)
 		}
 	}
 	if sw.Revision < 0 || sw.Revision > maxRevision {
-		return limit.Switches{}, fmt.Errorf("%w: revision is %d; it must be 0 to %d", policy.ErrInvalid, sw.Revision, int64(maxRevision))
+		return limit.Switches{}, fmt.Errorf("%w: revision is %d; it must be 0 to %d", policystore.ErrInvalid, sw.Revision, int64(maxRevision))
 	}
 	if sw.Revision < 0 || sw.Revision > limit.MaxSwitchRevision {
-		return limit.Switches{}, fmt.Errorf("%w: the revision of switches must be 0 to %d, got %d", policy.ErrInvalid, limit.MaxSwitchRevision, sw.Revision)
+		return limit.Switches{}, fmt.Errorf("%w: the revision of switches must be 0 to %d, got %d", policystore.ErrInvalid, limit.MaxSwitchRevision, sw.Revision)
 	}
 	sw.Denied = sortedSet(sw.Denied)
 	err := s.change(ctx, func(t *tx) error {
@@ -339,7 +340,7 @@ func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 		case sw.Revision == 0:
 			sw.Revision = before.Revision + 1
 		case sw.Revision <= before.Revision:
-			return fmt.Errorf("%w: the switches stored have revision %d, and these %d", policy.ErrConflict, before.Revision, sw.Revision)
+			return fmt.Errorf("%w: the switches stored have revision %d, and these %d", policystore.ErrConflict, before.Revision, sw.Revision)
 		}
 		b, err := json.Marshal(sw.Denied)
 		if err != nil {
@@ -362,12 +363,12 @@ func switchesJSON(s limit.Switches) any {
 }
 
 // Audit implements policy.Store.
-func (s *Store) Audit(ctx context.Context, q policy.AuditQuery) ([]policy.AuditRow, error) {
+func (s *Store) Audit(ctx context.Context, q policystore.AuditQuery) ([]policystore.AuditRow, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, at_ms, actor, action, object, before, after FROM audit_log
 		WHERE (CAST($1 AS bigint) = 0 OR number < $1) AND (CAST($3 AS text) = '' OR actor = $3)
 		AND substr(action, 1, length(CAST($4 AS text))) = $4 AND (CAST($5 AS text) = '' OR object = $5)
 		ORDER BY number DESC LIMIT $2`, q.Before, page(q.N), q.Actor, q.Action, q.Object)
-	return collect(rows, err, "read audit", func(r *policy.AuditRow, rows *sql.Rows) error {
+	return collect(rows, err, "read audit", func(r *policystore.AuditRow, rows *sql.Rows) error {
 		var ms int64
 		err := rows.Scan(&r.Number, &ms, &r.Actor, &r.Action, &r.Object, &r.Before, &r.After)
 		r.At = time.UnixMilli(ms)
@@ -418,12 +419,12 @@ func collect[T any](rows *sql.Rows, err error, what string, scan func(*T, *sql.R
 }
 
 // page bounds how much is asked for.
-func page(n int) int { return max(1, min(n, policy.MaxPage)) }
+func page(n int) int { return max(1, min(n, policystore.MaxPage)) }
 
 // unavailable names what failed; nil stays nil.
 func unavailable(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %w", policy.ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %s: %w", policystore.ErrUnavailable, what, err)
 }

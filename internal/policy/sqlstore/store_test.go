@@ -20,8 +20,10 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/policy/policytest"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/testenv"
 	"github.com/f4ee788f/quota/migrations"
 )
@@ -66,11 +68,11 @@ func openPG(t *testing.T, pg *testenv.PG) *sql.DB {
 }
 
 func TestSQLite(t *testing.T) {
-	policytest.Run(t, func(t *testing.T) policy.Store { return sqlstore.New(openSQLite(t), sqlstore.SQLite, nil) })
+	policytest.Run(t, func(t *testing.T) policystore.Store { return sqlstore.New(openSQLite(t), sqlstore.SQLite, nil) })
 }
 
 func TestPostgres(t *testing.T) {
-	policytest.Run(t, func(t *testing.T) policy.Store { return sqlstore.New(openPostgres(t), sqlstore.Postgres, nil) })
+	policytest.Run(t, func(t *testing.T) policystore.Store { return sqlstore.New(openPostgres(t), sqlstore.Postgres, nil) })
 }
 
 // What was decided stays decided: nobody changes a version or an audit row.
@@ -88,14 +90,14 @@ func TestAppendOnly(t *testing.T) {
 			if _, err := sqlstore.New(db, engine, nil).Apply(t.Context(), "ann", doc, 0, false); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}, nil); err != nil {
+			if _, err := sqlstore.New(db, engine, nil).CloseStatement(t.Context(), "ann", terms.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "p", From: 5, To: 9}}, nil); err != nil {
 				t.Fatal(err)
 			}
 			store := sqlstore.New(db, engine, nil)
-			if _, err := store.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 5}); err != nil {
+			if _, err := store.GiveCredit(t.Context(), "ann", terms.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 5}); err != nil {
 				t.Fatal(err)
 			}
-			next := policy.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "o", From: 9, To: 10}}
+			next := terms.Closed{Tenant: "acme", Number: 2, Period: billing.Period{Name: "o", From: 9, To: 10}}
 			if _, err := store.CloseStatement(t.Context(), "ann", next, nil, billing.Burn{Credit: "c", Before: 5, Paid: 5}); err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +153,7 @@ func TestConnectionsLost(t *testing.T) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, policy.ErrUnavailable) || attempt > 10 {
+		if !errors.Is(err, policystore.ErrUnavailable) || attempt > 10 {
 			t.Fatalf("attempt %d: %v", attempt, err)
 		}
 	}
@@ -184,12 +186,12 @@ func TestTwoServers(t *testing.T) {
 				if err != nil || got[0].Overrides[0].Rate.Units != int64(i+1) {
 					t.Errorf("the other server's acme: %+v, %v; want a rate of %d", got, err, i+1)
 				}
-				if _, err := b.Apply(t.Context(), "bob", doc, int64(i), false); i > 0 && !errors.Is(err, policy.ErrConflict) {
-					t.Errorf("a change made from version %d: %v, want %v", i, err, policy.ErrConflict)
+				if _, err := b.Apply(t.Context(), "bob", doc, int64(i), false); i > 0 && !errors.Is(err, policystore.ErrConflict) {
+					t.Errorf("a change made from version %d: %v, want %v", i, err, policystore.ErrConflict)
 				}
 			}
-			if _, err := b.CreateTenant(t.Context(), "bob", "b", "one", ""); !errors.Is(err, policy.ErrInvalid) {
-				t.Errorf("a plan of the version before: %v, want %v", err, policy.ErrInvalid)
+			if _, err := b.CreateTenant(t.Context(), "bob", "b", "one", ""); !errors.Is(err, policystore.ErrInvalid) {
+				t.Errorf("a plan of the version before: %v, want %v", err, policystore.ErrInvalid)
 			}
 			if _, err := b.CreateTenant(t.Context(), "bob", "b", "two", ""); err != nil {
 				t.Error(err)
@@ -265,8 +267,8 @@ func TestFaultyTenants(t *testing.T) {
 			}
 			check := func(what string, all []limit.Tenant, err error) {
 				t.Helper()
-				var faulty policy.FaultyTenants
-				if !errors.As(err, &faulty) || len(faulty) != 1 || faulty["b"] == nil || !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "b") {
+				var faulty policystore.FaultyTenants
+				if !errors.As(err, &faulty) || len(faulty) != 1 || faulty["b"] == nil || !errors.Is(err, policystore.ErrInvalid) || !strings.Contains(err.Error(), "b") {
 					t.Errorf("%s: %v", what, err)
 				}
 				if len(all) != 3 || all[1].ID != "b" || len(all[1].Overrides) != 0 || len(all[2].Overrides) != 1 || !all[2].Exists {
@@ -296,7 +298,7 @@ func TestTenantsUnderAPolicyOfALaterRelease(t *testing.T) {
 		}
 	}
 	all, err := sqlstore.New(db, sqlstore.SQLite, nil).Tenants(t.Context(), []string{"a", "b"})
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	if !errors.As(err, &faulty) || len(faulty) != 1 || faulty["b"] == nil || !strings.Contains(err.Error(), "stored version 1 does not hold any more") ||
 		len(all) != 2 || !all[0].Exists || all[0].Plan != "p" || all[1].ID != "b" {
 		t.Errorf("got %+v, %v, want a, and that b cannot be made out", all, err)
@@ -312,12 +314,12 @@ func TestStandings(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range int64(5) {
-			if _, err := s.CloseStatement(ctx, "ann", policy.Closed{Tenant: "a", Number: i + 1, Period: billing.Period{Name: fmt.Sprint(i), From: i, To: i + 1}}, nil); err != nil {
+			if _, err := s.CloseStatement(ctx, "ann", terms.Closed{Tenant: "a", Number: i + 1, Period: billing.Period{Name: fmt.Sprint(i), From: i, To: i + 1}}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, id := range []string{"z", "y"} {
-			if _, err := s.GiveCredit(ctx, "ann", policy.Credit{ID: id, Tenant: "b", Currency: "USD", Amount: 5}); err != nil {
+			if _, err := s.GiveCredit(ctx, "ann", terms.Credit{ID: id, Tenant: "b", Currency: "USD", Amount: 5}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -336,7 +338,7 @@ func TestStandings(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got.Subscriber, want) {
 				t.Errorf("%s: %+v, want %+v, %v", got.ID, got.Subscriber, want, err)
 			}
-			closed, err := s.Statements(ctx, got.ID, 0, policy.MaxStanding)
+			closed, err := s.Statements(ctx, got.ID, 0, terms.MaxStanding)
 			if err != nil || !slices.Equal(got.Closed, closed) {
 				t.Errorf("%s: closed %+v, want %+v, %v", got.ID, got.Closed, closed, err)
 			}
@@ -345,7 +347,7 @@ func TestStandings(t *testing.T) {
 				t.Errorf("%s: credits %+v, want %+v, %v", got.ID, got.Credits, credits, err)
 			}
 		}
-		if len(all[2].Closed) != policy.MaxStanding || len(all[3].Credits) != 2 {
+		if len(all[2].Closed) != terms.MaxStanding || len(all[3].Credits) != 2 {
 			t.Errorf("closed %d, credits %d", len(all[2].Closed), len(all[3].Credits))
 		}
 	})

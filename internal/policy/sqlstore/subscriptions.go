@@ -12,7 +12,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // subscribe notes the plans that tenants have from now on. A tenant's subscriptions
@@ -74,20 +75,20 @@ func (t *tx) lastSubscriptions(ctx context.Context, ids []string) (map[string]in
 }
 
 // Subscriber implements policy.Store.
-func (s *Store) Subscriber(ctx context.Context, tenant string) (policy.Subscriber, error) {
+func (s *Store) Subscriber(ctx context.Context, tenant string) (terms.Subscriber, error) {
 	all, err := s.subscribers(ctx, []string{tenant})
 	if err != nil {
-		return policy.Subscriber{}, err
+		return terms.Subscriber{}, err
 	}
 	found, ok := all[tenant]
 	if !ok {
-		return policy.Subscriber{ID: tenant}, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(tenant))
+		return terms.Subscriber{ID: tenant}, fmt.Errorf("%w: tenant %s", policystore.ErrNotFound, limit.Quote(tenant))
 	}
 	return found.Subscriber, found.Err
 }
 
 // subscribers are those that there are, by id.
-func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*policy.Standing, error) {
+func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*terms.Standing, error) {
 	type kept struct {
 		id, parent, billing, plan, cap, capped string
 		from                                   int64
@@ -100,17 +101,17 @@ func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*poli
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]*policy.Standing, len(ids))
+	found := make(map[string]*terms.Standing, len(ids))
 	for _, k := range all {
 		from := (k.from + 999) / 1000 // what begins within a second begins with the next
 		out := found[k.id]
 		if out == nil {
-			out = &policy.Standing{Subscriber: policy.Subscriber{ID: k.id, Parent: k.parent}}
+			out = &terms.Standing{Subscriber: terms.Subscriber{ID: k.id, Parent: k.parent}}
 			found[k.id] = out
 			errs := make([]error, 3)
-			out.Billing, errs[0] = policy.ParseBilling(k.billing)
-			out.Cap, errs[1] = policy.ParseCap(k.cap)
-			out.Capped, errs[2] = policy.ParseCapped(k.capped)
+			out.Billing, errs[0] = terms.ParseBilling(k.billing)
+			out.Cap, errs[1] = terms.ParseCap(k.cap)
+			out.Capped, errs[2] = terms.ParseCapped(k.capped)
 			for i, what := range []string{"billing", "spending cap", "capped"} {
 				if errs[i] != nil {
 					out.Err = errors.Join(out.Err, fmt.Errorf("tenant %s: %s: %w", k.id, what, errs[i]))
@@ -128,16 +129,16 @@ func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*poli
 const standingIDs = 2_000
 
 // Standings implements policy.Store.
-func (s *Store) Standings(ctx context.Context, tenants []string) ([]policy.Standing, error) {
-	out := make([]policy.Standing, 0, len(tenants))
+func (s *Store) Standings(ctx context.Context, tenants []string) ([]terms.Standing, error) {
+	out := make([]terms.Standing, 0, len(tenants))
 	for ids := range slices.Chunk(tenants, standingIDs) {
 		found, err := s.subscribers(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
 		rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+" FROM statements s WHERE "+s.among("s.tenant", "$1")+
-			" AND number > (SELECT max(l.number) FROM statements l WHERE l.tenant = s.tenant) - $2 ORDER BY tenant, number DESC", s.texts(ids), policy.MaxStanding)
-		closed, err := collect(rows, err, "read statements", func(c *policy.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
+			" AND number > (SELECT max(l.number) FROM statements l WHERE l.tenant = s.tenant) - $2 ORDER BY tenant, number DESC", s.texts(ids), terms.MaxStanding)
+		closed, err := collect(rows, err, "read statements", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +161,7 @@ func (s *Store) Standings(ctx context.Context, tenants []string) ([]policy.Stand
 			if of := found[id]; of != nil {
 				out = append(out, *of)
 			} else {
-				out = append(out, policy.Standing{Subscriber: policy.Subscriber{ID: id}})
+				out = append(out, terms.Standing{Subscriber: terms.Subscriber{ID: id}})
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // SetTenantLimit implements policy.Store.
@@ -21,7 +22,7 @@ func (s *Store) SetTenantLimit(ctx context.Context, actor, id string, spec polic
 		}
 		if !add && !slices.ContainsFunc(plan.Limits, func(l limit.Limit) bool { return l.Name == spec.Name }) {
 			return nil, fmt.Errorf("%w: plan %s of tenant %s has no limit %s; it has %s (a limit of the tenant's own has to be added)",
-				policy.ErrInvalid, plan.Name, id, spec.Name, limitNames(plan))
+				policystore.ErrInvalid, plan.Name, id, spec.Name, limitNames(plan))
 		}
 		return append(all, spec), nil
 	})

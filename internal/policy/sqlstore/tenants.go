@@ -13,6 +13,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // row is a tenant as stored: comparable.
@@ -65,7 +67,7 @@ func (r *row) json(there bool) any {
 // Those that are not in effect then must fit all the same.
 func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) {
 	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0 || r.Closed != 0, Closed: r.Closed != 0}
-	capped, err := policy.ParseCapped(r.Capped)
+	capped, err := terms.ParseCapped(r.Capped)
 	if err != nil {
 		return t, fmt.Errorf("tenant %s: capped: %w", r.ID, err)
 	}
@@ -154,7 +156,7 @@ func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen,
 
 // compile returns the tenant as the version in force then made it. One that cannot be made
 // out goes into faulty, and is returned without what it holds of its own.
-func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenants) (limit.Tenant, error) {
+func (s *Store) compile(ctx context.Context, r *seen, faulty *policystore.FaultyTenants) (limit.Tenant, error) {
 	var doc *policy.Document
 	var unread unreadError
 	var err error
@@ -169,7 +171,7 @@ func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenan
 	}
 	if err != nil {
 		if *faulty == nil {
-			*faulty = make(policy.FaultyTenants)
+			*faulty = make(policystore.FaultyTenants)
 		}
 		(*faulty)[r.ID] = err
 		t = limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0 || r.Closed != 0, Closed: r.Closed != 0}
@@ -178,7 +180,7 @@ func (s *Store) compile(ctx context.Context, r *seen, faulty *policy.FaultyTenan
 }
 
 // orNil is no error where no tenant is faulty.
-func orNil(faulty policy.FaultyTenants) error {
+func orNil(faulty policystore.FaultyTenants) error {
 	if faulty == nil {
 		return nil
 	}
@@ -191,7 +193,7 @@ func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, erro
 	if err != nil {
 		return nil, err
 	}
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	tenants := make([]limit.Tenant, len(ids))
 	for i, id := range ids {
 		r, ok := found[id]
@@ -213,7 +215,7 @@ func (s *Store) list(ctx context.Context, query string, args ...any) ([]limit.Te
 	if err != nil {
 		return nil, err
 	}
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	tenants := make([]limit.Tenant, len(all))
 	for i := range all {
 		if tenants[i], err = s.compile(ctx, &all[i], &faulty); err != nil {
@@ -259,7 +261,7 @@ func (t *tx) one(ctx context.Context, id string) (row, error) {
 	}
 	r, ok := found[id]
 	if !ok {
-		return row{}, fmt.Errorf("%w: tenant %s", policy.ErrNotFound, limit.Quote(id))
+		return row{}, fmt.Errorf("%w: tenant %s", policystore.ErrNotFound, limit.Quote(id))
 	}
 	return r.row, nil
 }
@@ -282,10 +284,10 @@ func (t *tx) checkPlan(ctx context.Context, plan string) (*policy.Document, erro
 		return nil, err
 	}
 	if doc == nil {
-		return nil, fmt.Errorf("%w: there is no policy yet, so no plan %s", policy.ErrInvalid, limit.Quote(plan))
+		return nil, fmt.Errorf("%w: there is no policy yet, so no plan %s", policystore.ErrInvalid, limit.Quote(plan))
 	}
 	if doc.Policy(0).Plan(plan) == nil {
-		return nil, fmt.Errorf("%w: the policy in force has no plan %s", policy.ErrInvalid, limit.Quote(plan))
+		return nil, fmt.Errorf("%w: the policy in force has no plan %s", policystore.ErrInvalid, limit.Quote(plan))
 	}
 	return doc, nil
 }
@@ -311,7 +313,7 @@ func (t *tx) checkLevels(ctx context.Context, id string) error {
 		return unavailable("read descendants", err)
 	}
 	if up+down > limit.MaxTenantLevels {
-		return fmt.Errorf("%w: tenant %s would be in a chain of more than %d tenants, from the root down", policy.ErrInvalid, id, limit.MaxTenantLevels)
+		return fmt.Errorf("%w: tenant %s would be in a chain of more than %d tenants, from the root down", policystore.ErrInvalid, id, limit.MaxTenantLevels)
 	}
 	return nil
 }
@@ -328,14 +330,14 @@ func (s *Store) Parent(ctx context.Context, id string) (is bool, err error) {
 func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error) {
 	var out limit.Tenant
 	if !limit.ValidTenant(id) {
-		return out, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policy.ErrInvalid, limit.Quote(id), limit.TenantForm)
+		return out, fmt.Errorf("%w: %s is not a tenant's id: it has %s", policystore.ErrInvalid, limit.Quote(id), limit.TenantForm)
 	}
 	err := s.change(ctx, func(t *tx) error {
 		if r, err := t.one(ctx, id); err == nil && r.Closed != 0 {
-			return fmt.Errorf("%w: %w", policy.ErrExists, r.closedError())
+			return fmt.Errorf("%w: %w", policystore.ErrExists, r.closedError())
 		} else if err == nil {
-			return fmt.Errorf("%w: tenant %s", policy.ErrExists, id)
-		} else if !errors.Is(err, policy.ErrNotFound) {
+			return fmt.Errorf("%w: tenant %s", policystore.ErrExists, id)
+		} else if !errors.Is(err, policystore.ErrNotFound) {
 			return err
 		}
 		doc, err := t.checkPlan(ctx, plan)
@@ -343,8 +345,8 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 			return err
 		}
 		if parent != "" {
-			if _, err := t.open(ctx, parent); errors.Is(err, policy.ErrNotFound) {
-				return fmt.Errorf("%w: the parent %s does not exist", policy.ErrInvalid, limit.Quote(parent))
+			if _, err := t.open(ctx, parent); errors.Is(err, policystore.ErrNotFound) {
+				return fmt.Errorf("%w: the parent %s does not exist", policystore.ErrInvalid, limit.Quote(parent))
 			} else if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/server/switches"
@@ -24,7 +25,7 @@ import (
 // reached; every change is audited by the store, in its own transaction.
 type Service struct {
 	quotav1.UnimplementedAdminServiceServer
-	store    policy.Store
+	store    policystore.Store
 	keys     Keys
 	ledger   ledger.Store
 	view     View
@@ -40,7 +41,7 @@ type Service struct {
 
 // Config is what the service is made of.
 type Config struct {
-	Store    policy.Store
+	Store    policystore.Store
 	Ledger   ledger.Store
 	Keys     Keys
 	View     View
@@ -86,7 +87,7 @@ func (s *Service) ApplyPolicy(ctx context.Context, req *quotav1.ApplyPolicyReque
 	if err != nil {
 		return nil, err
 	}
-	var applied policy.Applied
+	var applied policystore.Applied
 	if req.Shadow {
 		if req.BaseVersion != 0 {
 			return nil, fmt.Errorf("%w: base_version is of the version in force, which a shadow does not replace", fault.ErrInvalid)
@@ -151,7 +152,7 @@ func (s *Service) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowR
 }
 
 // ruled is the answer for a stored document that was made the version in force.
-func (s *Service) ruled(ctx context.Context, a policy.Applied) (*quotav1.PolicyChange, error) {
+func (s *Service) ruled(ctx context.Context, a policystore.Applied) (*quotav1.PolicyChange, error) {
 	resp, err := s.applied(ctx, a, nil, false)
 	if err != nil || s.policyFile == nil {
 		return resp, err
@@ -175,7 +176,7 @@ func (s *Service) RollbackPolicy(ctx context.Context, req *quotav1.RollbackPolic
 	return &quotav1.RollbackPolicyResponse{Change: out}, err
 }
 
-func (s *Service) applied(ctx context.Context, a policy.Applied, err error, dryRun bool) (*quotav1.PolicyChange, error) {
+func (s *Service) applied(ctx context.Context, a policystore.Applied, err error, dryRun bool) (*quotav1.PolicyChange, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (s *Service) GetPolicy(ctx context.Context, req *quotav1.GetPolicyRequest) 
 	return &quotav1.GetPolicyResponse{Policy: versionProto(v, heads)}, nil
 }
 
-func versionProto(v policy.Version, heads policy.Heads) *quotav1.PolicyVersion {
+func versionProto(v policystore.Version, heads policystore.Heads) *quotav1.PolicyVersion {
 	return &quotav1.PolicyVersion{
 		Version: v.Number, Document: v.Text, Author: v.Author, CreatedMs: rpc.Millis(v.Created),
 		Shadow: v.Shadow, Active: v.Number == heads.Version || v.Number == heads.Shadow,
@@ -323,7 +324,7 @@ func (s *Service) GetTenant(ctx context.Context, req *quotav1.GetTenantRequest) 
 func (s *Service) ListTenants(ctx context.Context, req *quotav1.ListTenantsRequest) (*quotav1.ListTenantsResponse, error) {
 	n := rpc.Page(req.PageSize)
 	tenants, err := s.store.TenantPage(ctx, req.PageToken, n)
-	var faulty policy.FaultyTenants // all are there, and these without what they have of their own
+	var faulty policystore.FaultyTenants // all are there, and these without what they have of their own
 	if err != nil && !errors.As(err, &faulty) {
 		return nil, err
 	}
@@ -368,7 +369,7 @@ func (s *Service) ListAudit(ctx context.Context, req *quotav1.ListAuditRequest) 
 	if n == 0 {
 		n = wire.DefaultPage
 	}
-	rows, err := s.store.Audit(ctx, policy.AuditQuery{Before: wire.PageNumber(req.PageToken), N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
+	rows, err := s.store.Audit(ctx, policystore.AuditQuery{Before: wire.PageNumber(req.PageToken), N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -24,14 +24,14 @@ func newSecret() (id, secret string) {
 // CreateKey makes a key; its secret leaves the server once.
 func (s *Service) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequest) (*quotav1.CreateKeyResponse, error) {
 	by := authn.PrincipalOf(ctx)
-	if by.Open && !s.keys.InsecurelyOpen() && req.Role != policy.RoleAdmin {
+	if by.Open && !s.keys.InsecurelyOpen() && req.Role != policystore.RoleAdmin {
 		return nil, fmt.Errorf("%w: the first key must be an admin's: it closes this server, which is open until then, and with a key of the role %s nobody could make another",
 			fault.ErrInvalid, req.Role)
 	}
 	id, secret := newSecret()
-	k := policy.Key{
+	k := policystore.Key{
 		ID: id, Role: req.Role, Agent: req.Agent, Note: req.Note, Hash: sha256.Sum256([]byte(secret)),
-		Scope: policy.Scope{Tenants: req.Tenants, Subtree: req.Subtree, Limits: req.Limits},
+		Scope: policystore.Scope{Tenants: req.Tenants, Subtree: req.Subtree, Limits: req.Limits},
 	}
 	if req.ExpiresMs != 0 {
 		k.Expires = time.UnixMilli(req.ExpiresMs)
@@ -47,7 +47,7 @@ func (s *Service) CreateKey(ctx context.Context, req *quotav1.CreateKeyRequest) 
 // RotateKey makes a key's successor; the old one ends after the overlap.
 func (s *Service) RotateKey(ctx context.Context, req *quotav1.RotateKeyRequest) (*quotav1.RotateKeyResponse, error) {
 	id, secret := newSecret()
-	k, err := s.store.RotateKey(ctx, authn.PrincipalOf(ctx).Name, req.Id, policy.Key{ID: id, Hash: sha256.Sum256([]byte(secret))}, time.Duration(req.OverlapMs)*time.Millisecond)
+	k, err := s.store.RotateKey(ctx, authn.PrincipalOf(ctx).Name, req.Id, policystore.Key{ID: id, Hash: sha256.Sum256([]byte(secret))}, time.Duration(req.OverlapMs)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Service) ListKeys(ctx context.Context, req *quotav1.ListKeysRequest) (*
 	return resp, nil
 }
 
-func keyProto(k policy.Key) *quotav1.Key {
+func keyProto(k policystore.Key) *quotav1.Key {
 	return &quotav1.Key{
 		Id: k.ID, Role: k.Role, Agent: k.Agent, Note: k.Note, Tenants: k.Tenants, Subtree: k.Subtree, Limits: k.Limits,
 		CreatedMs: rpc.Millis(k.Created), RevokedMs: rpc.Millis(k.Revoked), ExpiresMs: rpc.Millis(k.Expires), UsedMs: rpc.Millis(k.Used), Successor: k.Successor,

@@ -19,6 +19,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/server/view"
@@ -47,7 +49,7 @@ type Service struct {
 type Config struct {
 	Store    alert.Store
 	Books    ledger.Books
-	Policy   policy.Store
+	Policy   policystore.Store
 	View     View
 	Spending func(context.Context, []alert.Spender, alert.Sum) error
 	// PrivateWebhooks lets webhooks reach private addresses.
@@ -108,7 +110,7 @@ func New(c Config) (*Service, *alert.Runner, error) {
 				raised.WithLabelValues(e.Kind).Inc()
 				c.Log.Info("alert", "number", e.Number, "kind", e.Kind, "alert", e.Alert, "tenant", e.Tenant, "threshold", policy.Percent(e.Threshold), "period", e.Period, "used", e.Words(e.Used), "of", e.Words(e.Of))
 			},
-			Turned: func(tenant string, capped policy.Capped) {
+			Turned: func(tenant string, capped terms.Capped) {
 				action := capped.At
 				if action == "" {
 					action = "lift"
@@ -179,7 +181,7 @@ func (s *Service) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quotav1.Al
 	tick := time.NewTicker(watchAlertsEvery)
 	defer tick.Stop()
 	for after := req.After; ; {
-		all, err := s.store.Events(ctx, alert.Query{After: after, Forward: true, N: policy.MaxPage, Tenant: req.Tenant})
+		all, err := s.store.Events(ctx, alert.Query{After: after, Forward: true, N: policystore.MaxPage, Tenant: req.Tenant})
 		if err != nil {
 			if ctx.Err() != nil && stream.Context().Err() == nil {
 				return nil // the server stops
@@ -192,7 +194,7 @@ func (s *Service) WatchAlerts(req *quotav1.WatchAlertsRequest, stream quotav1.Al
 				return err
 			}
 		}
-		if len(all) == policy.MaxPage {
+		if len(all) == policystore.MaxPage {
 			continue
 		}
 		select {

@@ -18,6 +18,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/books"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/server/statements"
@@ -64,7 +66,7 @@ func newWatched(t *testing.T, on servertest.Engine, text string) *watched {
 		Raised: func(e *alert.Event) {
 			w.raised = append(w.raised, fmt.Sprintf("%s %s %s in %s: %s of %s", e.Alert, e.Tenant, policy.Percent(e.Threshold), e.Period, e.Words(e.Used), e.Words(e.Of)))
 		},
-		Turned: func(tenant string, c policy.Capped) { w.turned = append(w.turned, tenant+" "+c.At) },
+		Turned: func(tenant string, c terms.Capped) { w.turned = append(w.turned, tenant+" "+c.At) },
 		Failed: func(tenant string, err error) { w.failed = append(w.failed, tenant+": "+err.Error()) },
 	}
 	w.apply(text)
@@ -285,7 +287,7 @@ var errKilled = fmt.Errorf("killed: %w", context.Canceled)
 func (f *failing) Raise(ctx context.Context, found []alert.Found) ([]alert.Event, error) {
 	all, err := f.Store.Raise(ctx, found)
 	if f.raise { // kept, and whoever did it died before it knew
-		return nil, fmt.Errorf("%w: %w", policy.ErrUnavailable, errKilled)
+		return nil, fmt.Errorf("%w: %w", policystore.ErrUnavailable, errKilled)
 	}
 	return all, err
 }
@@ -352,7 +354,7 @@ func (m *midway) Raise(ctx context.Context, found []alert.Found) ([]alert.Event,
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: the connection is gone", policy.ErrUnavailable)
+	return nil, fmt.Errorf("%w: the connection is gone", policystore.ErrUnavailable)
 }
 
 // A round that breaks off between tenants, because the database is gone or the server is, is made to its end by the
@@ -376,7 +378,7 @@ func testAlertsGoOnWhereARoundBrokeOff(t *testing.T, on servertest.Engine) {
 			broken := m
 			broken.Store = w.store
 			w.e.Store = &broken
-			if err := w.e.Round(t.Context(), leads); !errors.Is(err, policy.ErrUnavailable) {
+			if err := w.e.Round(t.Context(), leads); !errors.Is(err, policystore.ErrUnavailable) {
 				t.Fatalf("%+v: %v, want the database gone", m, err)
 			}
 			if len(w.failed) > 0 {
@@ -512,7 +514,7 @@ func testSpendingIsThePreviews(t *testing.T, on servertest.Engine) {
 	w.At = w.At.Add(time.Hour)
 	w.rows("gw", used(w.At, "requests", 300))
 	check("within the second", 5200)
-	if _, err := w.Policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
+	if _, err := w.Policy.GiveCredit(t.Context(), "ann", terms.Credit{ID: "c", Tenant: "acme", Currency: "USD", Amount: 200, Rollover: -1}); err != nil {
 		t.Fatal(err)
 	}
 	check("with a credit that the fee takes", 5200)
@@ -549,11 +551,11 @@ func testAlertsOfATenantThatFails(t *testing.T, on servertest.Engine) {
 }
 
 // broken is a store of which one tenant cannot be made out.
-type broken struct{ policy.Store }
+type broken struct{ policystore.Store }
 
 func (b broken) faulty(all []limit.Tenant, err error) ([]limit.Tenant, error) {
 	if slices.ContainsFunc(all, func(t limit.Tenant) bool { return t.ID == "bad" }) {
-		return all, policy.FaultyTenants{"bad": errors.New("no such limit")}
+		return all, policystore.FaultyTenants{"bad": errors.New("no such limit")}
 	}
 	return all, err
 }
@@ -689,7 +691,7 @@ func testACreditForTheFeeIsNoCreditForUsage(t *testing.T, on servertest.Engine) 
 	w.At = w.At.Add(10 * time.Minute)
 	w.rows("gw", used(w.At, "requests", 800))
 	for i, c := range []struct{ credit, want int64 }{{3100, 4000}, {1000, 3000}, {9000, 0}} {
-		if _, err := w.Policy.GiveCredit(t.Context(), "ann", policy.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
+		if _, err := w.Policy.GiveCredit(t.Context(), "ann", terms.Credit{ID: fmt.Sprint("c", i), Tenant: "acme", Currency: "USD", Amount: c.credit, Rollover: -1}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := w.spent("acme")

@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/policy"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/server/statements"
 	"github.com/f4ee788f/quota/internal/testenv"
@@ -144,7 +145,7 @@ func BenchmarkLook(b *testing.B) {
 	e := &alert.Evaluator{
 		Store: store, Policy: store, Usage: l.Books(), Spending: s.Spending, Now: func() time.Time { return at }, Looked: func(time.Duration) {},
 		InForce: func() (*policy.Document, *limit.Rules) { return doc, rules },
-		Raised:  func(e *alert.Event) { b.Fatal(e) }, Turned: func(string, policy.Capped) {}, Failed: func(tenant string, err error) { b.Fatal(tenant, err) },
+		Raised:  func(e *alert.Event) { b.Fatal(e) }, Turned: func(string, terms.Capped) {}, Failed: func(tenant string, err error) { b.Fatal(tenant, err) },
 	}
 	begun := time.Now()
 	if err := e.Round(b.Context(), leads); err != nil {

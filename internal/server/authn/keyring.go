@@ -14,7 +14,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // credential is a stored key: its secret only as a hash. Secrets are long and
@@ -80,7 +80,7 @@ func NewKeyring(c KeysConfig, r prometheus.Registerer) (*Keyring, error) {
 func (k *Keyring) Follow(tree Tree) { k.tree = tree }
 
 // Load puts stored keys in force, those that can be made out; ever says whether one was ever made.
-func (k *Keyring) Load(keys []policy.Key, ever bool) {
+func (k *Keyring) Load(keys []policystore.Key, ever bool) {
 	var credentials []credential
 	for i := range keys {
 		if c, ok := k.credential(&keys[i]); ok {
@@ -199,7 +199,7 @@ func (k *Keyring) Moved(parents map[string]string, all bool) {
 }
 
 // credential makes a key out; false for one that must open nothing.
-func (k *Keyring) credential(of *policy.Key) (credential, bool) {
+func (k *Keyring) credential(of *policystore.Key) (credential, bool) {
 	r, ok := parseRole(of.Role)
 	if !ok {
 		k.log.Warn("a key has a role that this server does not know; it opens nothing", "key", of.ID, "role", of.Role)

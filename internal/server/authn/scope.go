@@ -9,7 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -62,7 +62,7 @@ type Scope struct {
 }
 
 // NewScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken for none.
-func NewScope(k *policy.Key, tree Tree) (*Scope, error) {
+func NewScope(k *policystore.Key, tree Tree) (*Scope, error) {
 	if len(k.Tenants) == 0 && len(k.Limits) == 0 {
 		return nil, nil
 	}

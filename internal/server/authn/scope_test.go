@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // slowParents says who is above whom after a while.
@@ -38,7 +38,7 @@ func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(slowParents)
 		store.after.Store(int64(time.Hour))
-		key, err := NewScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"shop"}}}, store)
+		key, err := NewScope(&policystore.Key{ID: "k", Scope: policystore.Scope{Tenants: []string{"shop"}}}, store)
 		if err != nil {
 			t.Fatal(err)
 		}

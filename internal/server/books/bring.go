@@ -13,6 +13,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // misspell a limit, and reports no usage of a time before its tenant; a person can, and the row would be in the ledger
 // and on no statement.
 type bringing struct {
-	store    policy.Store
+	store    policystore.Store
 	versions []billing.Version // that ever were in force, without prices
 	tenants  map[string]*broughtTenant
 	policies map[int64]*limit.Policy
@@ -34,10 +36,10 @@ type bringing struct {
 
 // broughtTenant is what rows of a tenant are held against.
 type broughtTenant struct {
-	policy.Subscriber // without subscriptions where nobody made it
-	inForce           func(slot int64) (plan string, version int64)
-	overrides         []limit.Limit
-	faulty            bool // its overrides cannot be made out
+	terms.Subscriber // without subscriptions where nobody made it
+	inForce          func(slot int64) (plan string, version int64)
+	overrides        []limit.Limit
+	faulty           bool // its overrides cannot be made out
 }
 
 // bring gives rows the policy version in force in their slot and the plan that their tenant had then, where they name none, and refuses those that no statement would have
@@ -87,7 +89,7 @@ func (b *bringing) readTenants(ctx context.Context, rows []ledger.Row) error {
 		return err
 	}
 	tenants, err := b.store.Tenants(ctx, ids)
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	if err != nil && !errors.As(err, &faulty) {
 		return err
 	}
@@ -193,7 +195,7 @@ func (b *bringing) policy(ctx context.Context, number int64) (*limit.Policy, err
 		return nil, fmt.Errorf("%w: these rows are of more than %d policy versions; bring them in by several calls", fault.ErrInvalid, maxBroughtVersions)
 	}
 	v, err := billedBy(ctx, b.store, number)
-	if errors.Is(err, policy.ErrNotFound) {
+	if errors.Is(err, policystore.ErrNotFound) {
 		return nil, fmt.Errorf("%w: there is no policy version %d", fault.ErrInvalid, number)
 	}
 	if err != nil {
@@ -209,9 +211,9 @@ func (b *bringing) policy(ctx context.Context, number int64) (*limit.Policy, err
 
 // billedBy is a policy version that usage is billed by. Errors wrap policy.ErrNotFound without it, and fault.ErrInvalid where
 // it was only tried beside another: its usage would vanish.
-func billedBy(ctx context.Context, store policy.Store, number int64) (v policy.Version, err error) {
+func billedBy(ctx context.Context, store policystore.Store, number int64) (v policystore.Version, err error) {
 	if number < 1 { // 0 would be the one in force
-		return v, fmt.Errorf("%w: version %d", policy.ErrNotFound, number)
+		return v, fmt.Errorf("%w: version %d", policystore.ErrNotFound, number)
 	}
 	if v, err = store.Version(ctx, number); err == nil && v.Shadow {
 		err = fmt.Errorf("%w: policy version %d was only tried beside another, and nothing is billed by it", fault.ErrInvalid, number)

@@ -12,6 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/server/statements"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -197,9 +198,9 @@ func testCorrectionsSentAgain(t *testing.T, on servertest.Engine) {
 }
 
 // withoutVersions is a policy store whose versions a later release wrote.
-type withoutVersions struct{ policy.Store }
+type withoutVersions struct{ policystore.Store }
 
-func (s withoutVersions) Version(ctx context.Context, number int64) (policy.Version, error) {
+func (s withoutVersions) Version(ctx context.Context, number int64) (policystore.Version, error) {
 	v, err := s.Store.Version(ctx, number)
 	v.Text = "{later: true}"
 	return v, err

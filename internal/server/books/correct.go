@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -36,7 +36,7 @@ func (s *Service) Adjust(ctx context.Context, req *quotav1.AdjustRequest) (*quot
 			return nil, rpc.LedgerError(err)
 		}
 		row = t.Row.Key()
-		if _, err := billedBy(ctx, s.policy, row.Version); err != nil && !errors.Is(err, policy.ErrNotFound) {
+		if _, err := billedBy(ctx, s.policy, row.Version); err != nil && !errors.Is(err, policystore.ErrNotFound) {
 			return nil, err
 		}
 	default:

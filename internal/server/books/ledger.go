@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -25,7 +25,7 @@ type Versions interface {
 // Config is what the service is made of. Judge is nil where the ledger accepts all.
 type Config struct {
 	Books    ledger.Books
-	Policy   policy.Store
+	Policy   policystore.Store
 	Versions Versions
 	Judge    Judge
 	Tally    Tally
@@ -51,7 +51,7 @@ func New(c Config) *Service {
 type Service struct {
 	quotav1.UnimplementedLedgerServiceServer
 	books    ledger.Books
-	policy   policy.Store
+	policy   policystore.Store
 	versions Versions
 	judge    Judge // nil where the ledger accepts all
 	tally    Tally

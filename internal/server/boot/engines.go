@@ -16,7 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/lease/redisstore"
 	"github.com/f4ee788f/quota/internal/ledger/pgledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/policy/sqlstore"
 	"github.com/f4ee788f/quota/internal/server/judge"
 	"github.com/f4ee788f/quota/internal/server/leasing"
@@ -35,7 +35,7 @@ type engines struct {
 	leases     lease.Store
 	ledger     ledger.Store
 	books      ledger.Books
-	policy     policy.Store
+	policy     policystore.Store
 	judge      *judge.Judge
 	board      switches.Board // beside the policy store; nil for none
 	leaseName  string

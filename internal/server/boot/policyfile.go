@@ -13,6 +13,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 //go:embed default.yaml
@@ -37,7 +38,7 @@ var ErrPolicyDiffers = errors.New("the policy file differs from the policy in fo
 type policyFile struct {
 	path   string // empty: the built-in default, for a store without a policy
 	shared bool
-	store  policy.Store
+	store  policystore.Store
 	log    *slog.Logger
 
 	mu     sync.Mutex
@@ -75,7 +76,7 @@ func (p *policyFile) apply(ctx context.Context) error {
 	if heads.Version != 0 && p.shared {
 		would, err := p.store.Apply(ctx, fileActor, doc, 0, true)
 		switch {
-		case errors.Is(err, policy.ErrUnavailable):
+		case errors.Is(err, policystore.ErrUnavailable):
 			return err
 		case err != nil: // what cannot even be applied differs
 			return fmt.Errorf("%w (version %d in force; the file cannot be applied: %w)", ErrPolicyDiffers, heads.Version, err)
@@ -85,7 +86,7 @@ func (p *policyFile) apply(ctx context.Context) error {
 		return nil
 	}
 	applied, err := p.store.Apply(ctx, fileActor, doc, heads.Version, false)
-	if errors.Is(err, policy.ErrConflict) && p.shared {
+	if errors.Is(err, policystore.ErrConflict) && p.shared {
 		return p.apply(ctx) // another server was first: now compare
 	}
 	if err != nil {
@@ -129,7 +130,7 @@ func firstOf(changes []string) string {
 func (p *policyFile) start(ctx context.Context) error {
 	err := p.apply(ctx)
 	p.set(err)
-	if errors.Is(err, policy.ErrUnavailable) {
+	if errors.Is(err, policystore.ErrUnavailable) {
 		return nil
 	}
 	return err
@@ -170,7 +171,7 @@ func (p *policyFile) run(ctx context.Context) {
 // due reports whether there is something to try: the store was away, or the file
 // has changed since it was last read.
 func (p *policyFile) due() bool {
-	if errors.Is(p.why(), policy.ErrUnavailable) {
+	if errors.Is(p.why(), policystore.ErrUnavailable) {
 		return true
 	}
 	if p.path == "" {
@@ -201,7 +202,7 @@ func (p *policyFile) why() error {
 // check is a part of readiness where the ledger is shared. Embedded, a refused file
 // is not: the policy that was in force goes on.
 func (p *policyFile) check(context.Context) error {
-	if !p.shared && !errors.Is(p.why(), policy.ErrUnavailable) {
+	if !p.shared && !errors.Is(p.why(), policystore.ErrUnavailable) {
 		return nil
 	}
 	return p.why()

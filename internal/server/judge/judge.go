@@ -7,7 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 // that it was looked up for, and for seconds: else whoever asks for a tenant just before
 // it is created would have the usage of others refused.
 type Judge struct {
-	store policy.Store
+	store policystore.Store
 	reads chan struct{} // look-ups under way
 
 	mu sync.Mutex
@@ -80,7 +80,7 @@ func (j *Judge) Limits(version int64) (Bounds, bool) {
 }
 
 // New returns a judge that reads versions and tenants from store.
-func New(store policy.Store) *Judge {
+func New(store policystore.Store) *Judge {
 	return &Judge{store: store, reads: make(chan struct{}, judgeWidth), known: newAsserted(), agents: make(map[string]*inquiry), keys: make(map[string]*lookups)}
 }
 

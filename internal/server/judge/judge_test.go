@@ -11,7 +11,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
@@ -26,16 +26,16 @@ func verdict(t *testing.T, j *Judge, r ledger.Row) error {
 }
 
 // hung is a policy store that answers nobody.
-type hung struct{ policy.Store }
+type hung struct{ policystore.Store }
 
-func (hung) Version(ctx context.Context, _ int64) (policy.Version, error) {
+func (hung) Version(ctx context.Context, _ int64) (policystore.Version, error) {
 	<-ctx.Done()
-	return policy.Version{}, fmt.Errorf("%w: %w", policy.ErrUnavailable, ctx.Err())
+	return policystore.Version{}, fmt.Errorf("%w: %w", policystore.ErrUnavailable, ctx.Err())
 }
 
 func (hung) Tenants(ctx context.Context, _ []string) ([]limit.Tenant, error) {
 	<-ctx.Done()
-	return nil, fmt.Errorf("%w: %w", policy.ErrUnavailable, ctx.Err())
+	return nil, fmt.Errorf("%w: %w", policystore.ErrUnavailable, ctx.Err())
 }
 
 // A policy store that hangs holds up nobody's intake, and nothing is accepted for it: rows that cannot be checked are
@@ -84,9 +84,9 @@ func TestAMissingTenantIsOneAgentsOwn(t *testing.T) {
 }
 
 // garbled is a policy store with a version that this server cannot read: a newer one wrote it.
-type garbled struct{ policy.Store }
+type garbled struct{ policystore.Store }
 
-func (g garbled) Version(ctx context.Context, number int64) (policy.Version, error) {
+func (g garbled) Version(ctx context.Context, number int64) (policystore.Version, error) {
 	v, err := g.Store.Version(ctx, number)
 	if number == 1 {
 		v.Text = "plans: {p: {of_a_later_release: true}}"
@@ -230,11 +230,11 @@ func TestJudgeOfARestoredPolicy(t *testing.T) {
 
 // reading is a store during whose reads something happens.
 type reading struct {
-	policy.Store
+	policystore.Store
 	during func()
 }
 
-func (r *reading) Version(ctx context.Context, number int64) (policy.Version, error) {
+func (r *reading) Version(ctx context.Context, number int64) (policystore.Version, error) {
 	v, err := r.Store.Version(ctx, number)
 	if r.during != nil {
 		r.during()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -109,11 +110,11 @@ func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row)
 					versions = nil // nor is any above
 				}
 			} else if len(tenants) > 0 {
-				page := tenants[:min(len(tenants), policy.MaxPage)]
+				page := tenants[:min(len(tenants), policystore.MaxPage)]
 				err = j.read(ctx, func(ctx context.Context) error { return j.readTenants(ctx, in, page) })
 				tenants = tenants[len(page):]
 			} else {
-				page := histories[:min(len(histories), policy.MaxPage)]
+				page := histories[:min(len(histories), policystore.MaxPage)]
 				err = j.read(ctx, func(ctx context.Context) error { return j.readHistories(ctx, in, page) })
 				histories = histories[len(page):]
 			}
@@ -168,7 +169,7 @@ func (j *Judge) read(ctx context.Context, do func(context.Context) error) error 
 func (j *Judge) readVersion(ctx context.Context, in *inquiry, number int64) error {
 	began, known := time.Now(), j.current()
 	stored, err := j.store.Version(ctx, number)
-	if errors.Is(err, policy.ErrNotFound) {
+	if errors.Is(err, policystore.ErrNotFound) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		in.begin(began)
@@ -194,7 +195,7 @@ func (j *Judge) readVersion(ctx context.Context, in *inquiry, number int64) erro
 func (j *Judge) readTenants(ctx context.Context, in *inquiry, ids []string) error {
 	began, known := time.Now(), j.current()
 	tenants, err := j.store.Tenants(ctx, ids)
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	if err != nil && !errors.As(err, &faulty) {
 		return err
 	}

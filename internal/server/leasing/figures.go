@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -90,7 +90,7 @@ func tenantAt(rule *limit.Rule, r *quotav1.Renewal) int {
 // answers for the renewals to come. Its size and its questions are bounded.
 type figures struct {
 	ledger  ledger.Store
-	policy  policy.Store
+	policy  policystore.Store
 	metrics *Metrics
 	queue   chan *figure
 	there   Lasting
@@ -113,7 +113,7 @@ type figure struct {
 // Lasting is for how long the ledger could be settled with without a break, by now; 0 where it cannot be.
 type Lasting interface{ Lasts() time.Duration }
 
-func newFigures(l ledger.Store, p policy.Store, there Lasting, m *Metrics) *figures {
+func newFigures(l ledger.Store, p policystore.Store, there Lasting, m *Metrics) *figures {
 	return &figures{ledger: l, policy: p, there: there, metrics: m, queue: make(chan *figure, figureQueue), known: make(map[string]*figure)}
 }
 

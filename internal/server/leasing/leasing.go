@@ -7,7 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/view"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -52,7 +52,7 @@ type Config struct {
 	View     Policy
 	Ledger   ledger.Store // is asked what was used of windows, and told who has leases
 	Lasts    Lasting      // the ledger
-	Policy   policy.Store
+	Policy   policystore.Store
 	Grants   Grants
 	Metrics  *Metrics
 	Now      func() time.Time

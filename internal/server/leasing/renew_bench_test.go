@@ -12,7 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/server/view"
@@ -20,16 +20,18 @@ import (
 )
 
 // known is a policy store of tenants that are all of one plan.
-type known struct{ policy.Store }
+type known struct{ policystore.Store }
 
-func (known) Heads(context.Context) (policy.Heads, error) { return policy.Heads{Version: 1}, nil }
+func (known) Heads(context.Context) (policystore.Heads, error) {
+	return policystore.Heads{Version: 1}, nil
+}
 
-func (known) Keys(context.Context, string, int, bool) ([]policy.Key, error) { return nil, nil }
+func (known) Keys(context.Context, string, int, bool) ([]policystore.Key, error) { return nil, nil }
 
 func (known) Switches(context.Context) (limit.Switches, error) { return limit.Switches{}, nil }
 
-func (known) Version(context.Context, int64) (policy.Version, error) {
-	return policy.Version{Number: 1, Text: "plans: {p: {limits: [{name: requests, rate: 1000/s, burst: 1000}, {name: per-user, by: [user], rate: 1000/s, burst: 1000}]}}"}, nil
+func (known) Version(context.Context, int64) (policystore.Version, error) {
+	return policystore.Version{Number: 1, Text: "plans: {p: {limits: [{name: requests, rate: 1000/s, burst: 1000}, {name: per-user, by: [user], rate: 1000/s, burst: 1000}]}}"}, nil
 }
 
 func (known) Tenants(_ context.Context, ids []string) ([]limit.Tenant, error) {

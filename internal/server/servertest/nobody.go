@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // Nobody is who may call where that does not matter.
 type Nobody struct{}
 
-func (Nobody) Load([]policy.Key, bool)       {}
+func (Nobody) Load([]policystore.Key, bool)  {}
 func (Nobody) Moved(map[string]string, bool) {}
 func (Nobody) FlushUsed(context.Context, func(context.Context, map[string]time.Time) error) error {
 	return nil

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // Restored is a policy store in whose place another can be put, as where its database is restored from a backup.
-type Restored struct{ policy.Store }
+type Restored struct{ policystore.Store }
 
 // StoreOf is a store that a text was applied to at a time, after another.
-func StoreOf(t *testing.T, at time.Time, texts ...string) policy.Store {
+func StoreOf(t *testing.T, at time.Time, texts ...string) policystore.Store {
 	t.Helper()
 	_, _, store := OnSQLite(t, func() time.Time { return at })
 	for _, text := range texts {

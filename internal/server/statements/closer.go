@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
@@ -71,7 +71,7 @@ func (c *Closer) round(ctx context.Context) error {
 		if err != nil || !leads {
 			return err
 		}
-		_, next, err := c.statements.tenants(ctx, after, policy.MaxPage, func(tenant string) error {
+		_, next, err := c.statements.tenants(ctx, after, policystore.MaxPage, func(tenant string) error {
 			return c.statements.closeDue(ctx, rpc.Actor, tenant, &o, func(d *due) {
 				if d.why == nil {
 					c.closed.Inc()

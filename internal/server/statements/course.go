@@ -5,28 +5,29 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // course is where a tenant's periods stand.
 type course struct {
 	cycle  billing.Cycle
-	closed []policy.Closed // newest first
-	next   billing.Period  // the one to close next; none where it never pays
-	home   policy.Household
+	closed []terms.Closed // newest first
+	next   billing.Period // the one to close next; none where it never pays
+	home   terms.Household
 	begins int64 // the first slot that it pays for
 	pays   bool  // for any slot, its own or another's
 }
 
-func (s *Service) course(ctx context.Context, sub *policy.Subscriber) (*course, error) {
-	var closed []policy.Closed
+func (s *Service) course(ctx context.Context, sub *terms.Subscriber) (*course, error) {
+	var closed []terms.Closed
 	for before := int64(0); ; {
-		page, err := s.policy.Statements(ctx, sub.ID, before, policy.MaxPage)
+		page, err := s.policy.Statements(ctx, sub.ID, before, policystore.MaxPage)
 		if err != nil {
 			return nil, err
 		}
 		closed = append(closed, page...)
-		if len(page) < policy.MaxPage {
+		if len(page) < policystore.MaxPage {
 			break
 		}
 		before = page[len(page)-1].Number
@@ -40,7 +41,7 @@ func (s *Service) course(ctx context.Context, sub *policy.Subscriber) (*course, 
 
 // courseAfter is where a tenant's periods stand after its last statements. Before any, they begin with the first slot
 // that it pays for, its own or a member's.
-func courseAfter(sub *policy.Subscriber, home policy.Household, closed []policy.Closed) (*course, error) {
+func courseAfter(sub *terms.Subscriber, home terms.Household, closed []terms.Closed) (*course, error) {
 	c := &course{closed: closed, home: home}
 	c.begins, c.pays = home.Begins(sub)
 	var err error

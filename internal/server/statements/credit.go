@@ -6,7 +6,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -18,7 +18,7 @@ func (s *Service) GiveCredit(ctx context.Context, req *quotav1.GiveCreditRequest
 	if err != nil {
 		return nil, fmt.Errorf("%w: amount: %w", fault.ErrInvalid, err)
 	}
-	c := policy.Credit{ID: req.Id, Tenant: req.Tenant, Currency: amount.Currency, Amount: amount.Amount, Priority: req.Priority, Expires: req.ExpiresMs / 1000, Rollover: -1, Note: req.Note}
+	c := terms.Credit{ID: req.Id, Tenant: req.Tenant, Currency: amount.Currency, Amount: amount.Amount, Priority: req.Priority, Expires: req.ExpiresMs / 1000, Rollover: -1, Note: req.Note}
 	if req.Rollover != "" {
 		rollover, err := billing.ParseMoney(req.Rollover)
 		switch {
@@ -60,7 +60,7 @@ func (s *Service) ListCredits(ctx context.Context, req *quotav1.ListCreditsReque
 	return resp, nil
 }
 
-func creditToProto(c *policy.Credit) *quotav1.Credit {
+func creditToProto(c *terms.Credit) *quotav1.Credit {
 	money := func(n int64) string { return billing.Money{Amount: n, Currency: c.Currency}.String() }
 	out := &quotav1.Credit{
 		Id: c.ID, Tenant: c.Tenant, Amount: money(c.Amount), Left: money(c.Left), Priority: c.Priority, GivenMs: rpc.Millis(c.Given), GivenBy: c.Actor,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -28,7 +28,7 @@ func TestStatementsUseCredits(t *testing.T) {
 		}
 	}
 	// One in another currency, from before such were refused.
-	if _, err := b.Policy.GiveCredit(ctx, "ann", policy.Credit{ID: "euros", Tenant: "acme", Currency: "EUR", Amount: 900, Rollover: -1}); err != nil {
+	if _, err := b.Policy.GiveCredit(ctx, "ann", terms.Credit{ID: "euros", Tenant: "acme", Currency: "EUR", Amount: 900, Rollover: -1}); err != nil {
 		t.Fatal(err)
 	}
 	for what, bad := range map[string]*quotav1.GiveCreditRequest{

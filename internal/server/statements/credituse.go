@@ -11,17 +11,17 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // wouldUse refuses a credit that no statement would use, unless it was given already.
-func (s *Service) wouldUse(ctx context.Context, c *policy.Credit) error {
+func (s *Service) wouldUse(ctx context.Context, c *terms.Credit) error {
 	subscriber, err := s.policy.Subscriber(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
 	all, err := s.policy.Credits(ctx, c.Tenant)
-	if err != nil || slices.ContainsFunc(all, func(o policy.Credit) bool { return o.ID == c.ID }) {
+	if err != nil || slices.ContainsFunc(all, func(o terms.Credit) bool { return o.ID == c.ID }) {
 		return err // the same one again is answered as before
 	}
 	if err := s.paysSome(ctx, &subscriber); err != nil {
@@ -31,7 +31,7 @@ func (s *Service) wouldUse(ctx context.Context, c *policy.Credit) error {
 }
 
 // paysSome refuses a tenant that pays for nothing from the present period on: it has been deleted, or others pay.
-func (s *Service) paysSome(ctx context.Context, of *policy.Subscriber) error {
+func (s *Service) paysSome(ctx context.Context, of *terms.Subscriber) error {
 	c, err := s.course(ctx, of)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *Service) paysSome(ctx context.Context, of *policy.Subscriber) error {
 
 // paysIn refuses a currency that no plan has cost since the tenant began: a statement pays
 // from credits of its own currency, so that a credit in another would never be used.
-func (s *Service) paysIn(ctx context.Context, subscriber *policy.Subscriber, currency string) error {
+func (s *Service) paysIn(ctx context.Context, subscriber *terms.Subscriber, currency string) error {
 	tenant := subscriber.ID
 	ever := billing.Period{From: subscriber.Subscriptions[0].From, To: 1 << 62}
 	versions, err := s.prices.during(ctx, []billing.Period{ever}, nil)

@@ -12,14 +12,14 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
 // draft is a statement as of the newest block, and how far it can be trusted.
 type draft struct {
 	*billing.Statement
-	closed   *policy.Closed // set instead of all else where the period is closed
+	closed   *terms.Closed // set instead of all else where the period is closed
 	period   billing.Period
 	next     billing.Period // the tenant's to be closed next
 	number   int64          // of the next closed statement
@@ -94,8 +94,8 @@ func (s *Service) draft(ctx context.Context, tenant string, which func(*course, 
 }
 
 // plansBefore is policy.Closed.Plans.
-func plansBefore(sub *policy.Subscriber, home *policy.Household, to int64) (n int64) {
-	for _, of := range slices.Concat([]policy.Subscriber{*sub}, home.Members) {
+func plansBefore(sub *terms.Subscriber, home *terms.Household, to int64) (n int64) {
+	for _, of := range slices.Concat([]terms.Subscriber{*sub}, home.Members) {
 		for _, had := range of.Subscriptions {
 			if had.From < to {
 				n++
@@ -114,7 +114,7 @@ func plansBefore(sub *policy.Subscriber, home *policy.Household, to int64) (n in
 
 // sameLedger refuses a ledger that has not the block that the last statement was made at: one that was
 // restored, or is another's. What it has above that height is not what came since.
-func (s *Service) sameLedger(ctx context.Context, last *policy.Closed) error {
+func (s *Service) sameLedger(ctx context.Context, last *terms.Closed) error {
 	if last.Block.Height == 0 {
 		return nil
 	}

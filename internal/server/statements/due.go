@@ -9,7 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/wire"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -57,7 +57,7 @@ func (s *Service) tenants(ctx context.Context, after string, n int, do func(tena
 		n = wire.DefaultPage
 	}
 	list, err := s.policy.TenantPage(ctx, after, n)
-	var faulty policy.FaultyTenants // all are there, and their overrides do not matter here
+	var faulty policystore.FaultyTenants // all are there, and their overrides do not matter here
 	if err != nil && !errors.As(err, &faulty) {
 		return 0, "", err
 	}
@@ -71,7 +71,7 @@ func (s *Service) tenants(ctx context.Context, after string, n int, do func(tena
 			return looked, next, nil
 		}
 	}
-	if len(list) < min(n, policy.MaxPage) {
+	if len(list) < min(n, policystore.MaxPage) {
 		next = ""
 	}
 	return looked, next, nil

@@ -12,7 +12,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -97,7 +98,7 @@ func TestCloseDue(t *testing.T) {
 	if closed, refused, _ := call(&quotav1.CloseDueRequest{}); len(closed)+len(refused) != 0 {
 		t.Errorf("all is closed: %v, %v", closed, refused)
 	}
-	audit, err := b.Policy.Audit(t.Context(), policy.AuditQuery{N: 100, Action: "statement.close", Actor: rpc.Actor})
+	audit, err := b.Policy.Audit(t.Context(), policystore.AuditQuery{N: 100, Action: "statement.close", Actor: rpc.Actor})
 	if err != nil || len(audit) != 4 {
 		t.Errorf("%d audit rows of the closer, %v, want 4", len(audit), err)
 	}
@@ -220,11 +221,11 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 
 // changing does something before the first statement that it keeps.
 type changing struct {
-	policy.Store
+	policystore.Store
 	first func()
 }
 
-func (c *changing) CloseStatement(ctx context.Context, actor string, closed policy.Closed, carried []billing.Carried, burns ...billing.Burn) (policy.Closed, error) {
+func (c *changing) CloseStatement(ctx context.Context, actor string, closed terms.Closed, carried []billing.Carried, burns ...billing.Burn) (terms.Closed, error) {
 	if first := c.first; first != nil {
 		c.first = nil
 		first()

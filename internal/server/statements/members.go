@@ -8,7 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // memberTries is how often a statement with members is read anew because a block came meanwhile.
@@ -19,7 +19,7 @@ const maxLagging = 100
 
 // together reads what a statement is made of, and the tenants that its tenant pays for in its period, or paid for in an
 // earlier one, all as of one block. What is not complete of one that it pays for in the period is not of the statement.
-func (s *Service) together(ctx context.Context, in *billing.Input, home *policy.Household) (ledger.SealedSums, error) {
+func (s *Service) together(ctx context.Context, in *billing.Input, home *terms.Household) (ledger.SealedSums, error) {
 	in.Elsewhere, _, _ = home.Payers.Elsewhere(in.Tenant, in.Tenant)
 	var members []billing.Input
 	for i := range home.Members {

@@ -16,6 +16,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -108,7 +109,7 @@ tenants:
 		return err
 	}
 	f.version = done.Version
-	t, at := f.tenants[changed], policy.NextSlot(f.At)
+	t, at := f.tenants[changed], terms.NextSlot(f.At)
 	who := changed
 	if t.pays {
 		who = t.parent
@@ -492,7 +493,7 @@ func (f *forest) apart() {
 	for _, id := range f.ids {
 		ranges := held[id]
 		slices.SortFunc(ranges, func(a, b billing.Range) int { return cmp.Compare(a.From, b.From) })
-		if len(ranges) == 0 || ranges[0].From > policy.NextSlot(time.Unix(f.tenants[id].began, 0)) || ranges[len(ranges)-1].To < f.At.Unix() {
+		if len(ranges) == 0 || ranges[0].From > terms.NextSlot(time.Unix(f.tenants[id].began, 0)) || ranges[len(ranges)-1].To < f.At.Unix() {
 			t.Errorf("%s began at %d, and its plan was billed for %v", id, f.tenants[id].began, ranges)
 		}
 		for i := 1; i < len(ranges); i++ {

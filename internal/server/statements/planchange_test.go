@@ -9,6 +9,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/admin"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -103,7 +105,7 @@ func testPlanChanges(t *testing.T, on servertest.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Apply(t.Context(), "ann", doc, 0, true); !errors.Is(err, policy.ErrInvalid) || !strings.Contains(err.Error(), "will have it: acme") {
+	if _, err := store.Apply(t.Context(), "ann", doc, 0, true); !errors.Is(err, policystore.ErrInvalid) || !strings.Contains(err.Error(), "will have it: acme") {
 		t.Errorf("without a plan that comes: %v", err)
 	}
 	b.At = at.Add(-time.Millisecond)
@@ -116,7 +118,7 @@ func testPlanChanges(t *testing.T, on servertest.Engine) {
 		t.Fatal(err)
 	}
 	b.wantPlans("a week late, and changed by hand", "10-01T00:00 free, 10-11T00:02 paid, 10-16T00:02 free, 10-18T00:02 paid")
-	rows, err := store.Audit(t.Context(), policy.AuditQuery{N: 20, Object: "acme", Action: "tenant."})
+	rows, err := store.Audit(t.Context(), policystore.AuditQuery{N: 20, Object: "acme", Action: "tenant."})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func testPlanChanges(t *testing.T, on servertest.Engine) {
 	if err != nil || h.Due != 0 {
 		t.Errorf("due: %d, %v", h.Due, err)
 	}
-	for i := range policy.MaxPlanChanges {
+	for i := range terms.MaxPlanChanges {
 		if err := schedule("free", b.At.Add(time.Duration(i+1)*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +288,7 @@ func testPlanChangesThatAreOvertaken(t *testing.T, on servertest.Engine) {
 	b.wantPlans("given another", "10-01T00:00 free, 10-25T00:00 gold")
 	fits()
 	b.wantPlans("and then it fits", "10-01T00:00 free, 10-25T00:00 gold")
-	rows, err := b.Policy.Audit(t.Context(), policy.AuditQuery{N: 1, Object: "acme", Action: "tenant.unschedule-plan"})
+	rows, err := b.Policy.Audit(t.Context(), policystore.AuditQuery{N: 1, Object: "acme", Action: "tenant.unschedule-plan"})
 	if err != nil || len(rows) != 1 {
 		t.Errorf("audited: %+v, %v", rows, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // keptPrices bounds the policy versions whose prices are in memory.
@@ -18,7 +19,7 @@ const keptPrices = 1_000
 // what was read once is kept: by when it was made as well, for where the database is restored
 // a number may come again.
 type prices struct {
-	store policy.Store
+	store policystore.Store
 
 	mu   sync.Mutex
 	kept map[madeVersion]map[string]*billing.Price
@@ -33,12 +34,12 @@ type madeVersion struct {
 	made   int64 // Unix milliseconds
 }
 
-func madeOf(v *policy.Version) madeVersion { return madeVersion{v.Number, v.Created.UnixMilli()} }
+func madeOf(v *policystore.Version) madeVersion { return madeVersion{v.Number, v.Created.UnixMilli()} }
 
 // from is since when it is in force, in whole Unix seconds, rounded up.
 func (v madeVersion) from() int64 { return seconds(time.UnixMilli(v.made)) }
 
-func newPrices(store policy.Store) *prices {
+func newPrices(store policystore.Store) *prices {
 	return &prices{store: store, kept: make(map[madeVersion]map[string]*billing.Price)}
 }
 
@@ -131,7 +132,7 @@ func (p *prices) versions(ctx context.Context) ([]madeVersion, error) {
 	}
 	all = nil
 	for before := newest.number + 1; ; {
-		if page, err = p.store.Versions(ctx, before, policy.MaxPage); err != nil {
+		if page, err = p.store.Versions(ctx, before, policystore.MaxPage); err != nil {
 			return nil, err
 		}
 		for i := range page {
@@ -139,7 +140,7 @@ func (p *prices) versions(ctx context.Context) ([]madeVersion, error) {
 				all = append(all, madeOf(&page[i]))
 			}
 		}
-		if len(page) < policy.MaxPage {
+		if len(page) < policystore.MaxPage {
 			break
 		}
 		before = page[len(page)-1].Number

@@ -9,7 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqliteledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -22,7 +22,7 @@ func (b *billed) kept() {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"good", "gone"} {
-		if _, err := b.Policy.CreateKey(t.Context(), "ann", policy.Key{ID: id, Role: policy.RoleViewer, Hash: sha256.Sum256([]byte(id))}); err != nil {
+		if _, err := b.Policy.CreateKey(t.Context(), "ann", policystore.Key{ID: id, Role: policystore.RoleViewer, Hash: sha256.Sum256([]byte(id))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -119,7 +120,7 @@ func (s *Service) tried(ctx context.Context, req *quotav1.SimulateRequest) (map[
 
 // simulate adds the last periods that have ended of one who pays, the oldest first: what its statements come to,
 // with all that it pays for.
-func (s *Service) simulate(ctx context.Context, subscriber *policy.Subscriber, t *trial, resp *quotav1.SimulateResponse) error {
+func (s *Service) simulate(ctx context.Context, subscriber *terms.Subscriber, t *trial, resp *quotav1.SimulateResponse) error {
 	c, err := s.course(ctx, subscriber)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
@@ -40,7 +40,7 @@ func (s *Service) Spending(ctx context.Context, all []alert.Spender, sum alert.S
 	var asks []alert.Ask
 	for i := range all {
 		t := &all[i]
-		c, err := courseAfter(&t.Subscriber, policy.Household{}, t.Closed) // its own usage, whoever pays
+		c, err := courseAfter(&t.Subscriber, terms.Household{}, t.Closed) // its own usage, whoever pays
 		if err != nil {
 			t.Err = err
 			continue
@@ -98,7 +98,7 @@ func (c *course) spells(now, first, began int64) []billing.Period {
 		periods = slices.Insert(periods, 0, c.at(periods[0].From-1))
 	}
 	return slices.DeleteFunc(periods, func(p billing.Period) bool {
-		return slices.ContainsFunc(c.closed, func(closed policy.Closed) bool { return closed.Period.Name == p.Name })
+		return slices.ContainsFunc(c.closed, func(closed terms.Closed) bool { return closed.Period.Name == p.Name })
 	})
 }
 

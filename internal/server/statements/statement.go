@@ -10,7 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -21,13 +22,13 @@ import (
 type Service struct {
 	quotav1.UnimplementedStatementServiceServer
 	books  ledger.Books
-	policy policy.Store
+	policy policystore.Store
 	prices *prices
 	now    func() time.Time
 }
 
 // New returns the service over a ledger's books and the policy store beside them.
-func New(books ledger.Books, store policy.Store, now func() time.Time) *Service {
+func New(books ledger.Books, store policystore.Store, now func() time.Time) *Service {
 	return &Service{books: books, policy: store, prices: newPrices(store), now: now}
 }
 
@@ -74,7 +75,7 @@ func (s *Service) close(ctx context.Context, actor, tenant, period, force string
 	if err := d.mayClose(s.now(), force); err != nil {
 		return nil, err
 	}
-	kept := policy.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing, Plans: d.plans}
+	kept := terms.Closed{Tenant: d.Tenant, Number: d.number, Period: d.period, Block: d.Block, Complete: d.complete, Billing: d.billing, Plans: d.plans}
 	if !d.isComplete() || len(d.withheld) > 0 {
 		kept.Forced = force
 	}
@@ -140,7 +141,7 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 }
 
 // closedToProto is a statement as it was closed; in lists it has no document.
-func closedToProto(c *policy.Closed) (*quotav1.Statement, error) {
+func closedToProto(c *terms.Closed) (*quotav1.Statement, error) {
 	out := &quotav1.Statement{
 		Tenant: c.Tenant, Period: c.Period.Name, FromMs: 1000 * c.Period.From, ToMs: 1000 * c.Period.To, Height: c.Block.Height, BlockHash: c.Block.Hash,
 		Document: c.Document, Digest: c.Digest, CompleteThroughMs: rpc.Millis(c.Complete),

@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -206,7 +207,7 @@ func TestStatementsGoOnWhereTheLastEnded(t *testing.T) {
 		"after they turned":       time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC),
 	} {
 		b := newBilled(t)
-		last := policy.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.At.Unix(), To: to.Unix()}, Plans: 1}
+		last := terms.Closed{Tenant: "acme", Number: 1, Period: billing.Period{Name: "2026-10", From: b.At.Unix(), To: to.Unix()}, Plans: 1}
 		if _, err := b.Policy.CloseStatement(t.Context(), "ann", last, nil); err != nil {
 			t.Fatal(err)
 		}

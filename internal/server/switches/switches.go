@@ -12,7 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // Board is a place beside the policy store that all servers reach, for a copy of the
@@ -57,7 +57,7 @@ type Agents interface {
 // A file of this server, where one is given, overrides all of that for the agents
 // that this server serves.
 type Switchboard struct {
-	store policy.Store
+	store policystore.Store
 	board Board  // nil for none
 	path  string // of the file; empty for none
 	view  Agents
@@ -78,7 +78,7 @@ type Switchboard struct {
 	file switchfile.Says // what the file says; the zero value for nothing
 }
 
-func New(store policy.Store, board Board, path string, v Agents, log *slog.Logger) *Switchboard {
+func New(store policystore.Store, board Board, path string, v Agents, log *slog.Logger) *Switchboard {
 	return &Switchboard{store: store, board: board, path: path, view: v, log: log, now: time.Now, poke: make(chan struct{}, 1)}
 }
 
@@ -107,7 +107,7 @@ func (s *Switchboard) Round(ctx context.Context) bool {
 	s.readFile()
 	fine := s.look(ctx)
 	err := s.tell(ctx)
-	if errors.Is(err, policy.ErrConflict) {
+	if errors.Is(err, policystore.ErrConflict) {
 		// Another server was first, with these or with newer ones.
 		err = s.ask(ctx)
 	}
@@ -299,7 +299,7 @@ func (s *Switchboard) spread(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, policy.ErrConflict) || !s.outrun(ctx) {
+		if !errors.Is(err, policystore.ErrConflict) || !s.outrun(ctx) {
 			break
 		}
 	}

@@ -18,14 +18,14 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 	"github.com/f4ee788f/quota/internal/server/view"
 )
 
 // shelf is a policy store that keeps switches, and fails or hangs when told to.
 type shelf struct {
-	policy.Store
+	policystore.Store
 	mu    sync.Mutex
 	sw    limit.Switches
 	audit []string
@@ -39,10 +39,10 @@ func (s *shelf) wait(ctx context.Context) error {
 	s.mu.Unlock()
 	if hangs {
 		<-ctx.Done()
-		return fmt.Errorf("%w: %w", policy.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: %w", policystore.ErrUnavailable, ctx.Err())
 	}
 	if down {
-		return policy.ErrUnavailable
+		return policystore.ErrUnavailable
 	}
 	return nil
 }
@@ -53,20 +53,20 @@ func (s *shelf) set(down, hangs bool) {
 	s.down, s.hangs = down, hangs
 }
 
-func (s *shelf) Heads(ctx context.Context) (policy.Heads, error) {
+func (s *shelf) Heads(ctx context.Context) (policystore.Heads, error) {
 	if err := s.wait(ctx); err != nil {
-		return policy.Heads{}, err
+		return policystore.Heads{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return policy.Heads{Switches: s.sw.Revision}, nil
+	return policystore.Heads{Switches: s.sw.Revision}, nil
 }
 
 func (s *shelf) Secret(ctx context.Context, name string) ([]byte, error) {
 	return []byte("the secret of " + name), s.wait(ctx)
 }
 
-func (s *shelf) Keys(ctx context.Context, _ string, _ int, _ bool) ([]policy.Key, error) {
+func (s *shelf) Keys(ctx context.Context, _ string, _ int, _ bool) ([]policystore.Key, error) {
 	return nil, s.wait(ctx)
 }
 
@@ -84,7 +84,7 @@ func (s *shelf) SetSwitches(ctx context.Context, actor string, sw limit.Switches
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sw.Revision <= s.sw.Revision {
-		return limit.Switches{}, policy.ErrConflict
+		return limit.Switches{}, policystore.ErrConflict
 	}
 	s.sw = sw
 	s.audit = append(s.audit, actor+" "+sw.Mode.String())

@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/wire"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/rpc"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -20,15 +20,15 @@ import (
 type Service struct {
 	quotav1.UnimplementedUsageServiceServer
 	ledger ledger.Store
-	policy policy.Store // knows which versions were only tried
-	books  ledger.Books // nil for none
+	policy policystore.Store // knows which versions were only tried
+	books  ledger.Books      // nil for none
 	// stopping is closed when streams have to end.
 	stopping <-chan struct{}
 	exports  atomic.Int32 // how many go on
 }
 
 // New returns the service; books are nil for none.
-func New(l ledger.Store, p policy.Store, books ledger.Books, stopping <-chan struct{}) *Service {
+func New(l ledger.Store, p policystore.Store, books ledger.Books, stopping <-chan struct{}) *Service {
 	return &Service{ledger: l, policy: p, books: books, stopping: stopping}
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -26,7 +26,7 @@ type faultyTenant struct {
 }
 
 // apart parts tenants that were read into those that can be made out, and the others.
-func apart(all []limit.Tenant, why policy.FaultyTenants) (sound []limit.Tenant, faulty faultyTenants) {
+func apart(all []limit.Tenant, why policystore.FaultyTenants) (sound []limit.Tenant, faulty faultyTenants) {
 	if len(why) == 0 {
 		return all, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 	"github.com/f4ee788f/quota/internal/server/authn"
 	"github.com/f4ee788f/quota/internal/server/servertest"
 )
@@ -64,7 +64,7 @@ func (s *spoiled) wants(when string, bursts map[string]int64) {
 		case r.Err != nil && want != 0:
 			s.T.Errorf("%s: tenant %s: %v", when, ids[i], r.Err)
 		case r.Err != nil:
-			if !errors.Is(r.Err, policy.ErrInvalid) || !strings.Contains(r.Err.Error(), ids[i]) {
+			if !errors.Is(r.Err, policystore.ErrInvalid) || !strings.Contains(r.Err.Error(), ids[i]) {
 				s.T.Errorf("%s: tenant %s: the error says %v", when, ids[i], r.Err)
 			}
 		case want == 0:
@@ -196,7 +196,7 @@ func testFaultyTenantsAreInTheirSubtree(t *testing.T, on servertest.Engine) {
 	s.Apply(strings.Replace(servertest.FaultyPolicy, "{id: b, plan: p,", "{id: top, plan: p}, {id: other, plan: p}, {id: low, plan: p, parent: b}, {id: b, plan: p, parent: top,", 1))
 	s.look()
 	tree := &struct{ *View }{s.v}
-	key, err := authn.NewScope(&policy.Key{ID: "k", Scope: policy.Scope{Tenants: []string{"top"}, Subtree: true}}, tree)
+	key, err := authn.NewScope(&policystore.Key{ID: "k", Scope: policystore.Scope{Tenants: []string{"top"}, Subtree: true}}, tree)
 	if err != nil {
 		t.Fatal(err)
 	}

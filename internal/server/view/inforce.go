@@ -7,6 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // InForce is the policy and the switches that hold now: immutable.
@@ -16,7 +17,7 @@ type InForce struct {
 	Shadow   *limit.Rules     // of the version that is tried beside it; nil for none
 	Switches limit.Switches
 	switched int64 // counts the changes of switches
-	Heads    policy.Heads
+	Heads    policystore.Heads
 	forgot   int64 // leases granted before, Unix microseconds, the lease store may have forgotten; 0 before it was looked at
 	// turn counts the changes of policy, switches and forgot; streams compare it.
 	turn int64

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // loadShadow returns the rules of a version that is tried, nil for none. One that this
@@ -18,7 +19,7 @@ func (v *View) loadShadow(ctx context.Context, number int64) (*limit.Rules, erro
 	}
 	rules, _, err := v.loadRules(ctx, number)
 	switch {
-	case errors.Is(err, policy.ErrUnavailable), ctx.Err() != nil:
+	case errors.Is(err, policystore.ErrUnavailable), ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		v.log.Error("the shadow policy is not tried by this server", "version", number, "error", err)
@@ -47,14 +48,14 @@ func (v *View) loadRules(ctx context.Context, number int64) (*limit.Rules, *poli
 
 // loadKeys reads the keys that are good, page by page; changes is how often keys ever changed.
 func (v *View) loadKeys(ctx context.Context, changes int64) error {
-	var all []policy.Key
+	var all []policystore.Key
 	for after := ""; ; {
-		keys, err := v.store.Keys(ctx, after, policy.MaxPage, true)
+		keys, err := v.store.Keys(ctx, after, policystore.MaxPage, true)
 		if err != nil {
 			return err
 		}
 		all = append(all, keys...)
-		if len(keys) < policy.MaxPage {
+		if len(keys) < policystore.MaxPage {
 			break
 		}
 		after = keys[len(keys)-1].ID
@@ -65,10 +66,10 @@ func (v *View) loadKeys(ctx context.Context, changes int64) error {
 
 // loadChanges reads the tenants that changed after a number. When there are more
 // than are worth sending one by one, it reports an overrun instead.
-func (v *View) loadChanges(ctx context.Context, after int64, heads *policy.Heads) (changes []change, overrun bool, err error) {
+func (v *View) loadChanges(ctx context.Context, after int64, heads *policystore.Heads) (changes []change, overrun bool, err error) {
 	for n := 0; n < keptChanges; {
 		tenants, through, err := v.store.TenantChanges(ctx, after, changePage)
-		var faulty policy.FaultyTenants
+		var faulty policystore.FaultyTenants
 		if err != nil && !errors.As(err, &faulty) {
 			return nil, false, err
 		}

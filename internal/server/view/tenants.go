@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 // Resolved is a tenant and its rules, or why they are not known.
@@ -50,7 +50,7 @@ func (v *View) Tenants(ctx context.Context, ids []string) []Resolved {
 		return out
 	}
 	var loaded []limit.Tenant
-	var faulty policy.FaultyTenants
+	var faulty policystore.FaultyTenants
 	err := away
 	if err == nil {
 		loadCtx, cancel := context.WithTimeout(ctx, loadTimeout)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 	// loadTimeout bounds loading tenants for one call, which other renewals wait for.
 	loadTimeout = 500 * time.Millisecond
 	// changePage is how many changed tenants are read at a time.
-	changePage = policy.MaxPage
+	changePage = policystore.MaxPage
 	// keptChanges bounds the changed tenants that are kept for streams that have not
 	// been sent them yet; a stream further behind is told to ask for everything.
 	keptChanges = 8 * changePage
@@ -37,7 +37,7 @@ const (
 // Keys is who may call, as the view has it from the store.
 type Keys interface {
 	// Load puts stored keys in force; ever says whether one was ever made.
-	Load(keys []policy.Key, ever bool)
+	Load(keys []policystore.Key, ever bool)
 	// Moved is told of tenants that changed, and whom each is below; all is that any may have.
 	Moved(parents map[string]string, all bool)
 	// FlushUsed writes when keys were used, when that is due.
@@ -50,7 +50,7 @@ type Keys interface {
 // whole, tenants as far as they are in use. It goes on answering from memory while
 // the store is away.
 type View struct {
-	store   policy.Store
+	store   policystore.Store
 	keys    Keys
 	log     *slog.Logger
 	metrics *metrics
@@ -79,7 +79,7 @@ type Hooks struct {
 }
 
 // New returns a view of a store that was not looked at yet; now says whether a plan change is due.
-func New(store policy.Store, keys Keys, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (*View, error) {
+func New(store policystore.Store, keys Keys, now func() time.Time, log *slog.Logger, r prometheus.Registerer) (*View, error) {
 	m, err := newMetrics(r)
 	return &View{
 		store: store, keys: keys, log: log, metrics: m, clock: now,
@@ -228,13 +228,13 @@ func (v *View) update(ctx context.Context) error {
 }
 
 // fell reports whether numbers are below what they were, which they never are in one and the same store.
-func fell(was, now *policy.Heads) bool {
+func fell(was, now *policystore.Heads) bool {
 	return now.Version < was.Version || now.Tenants < was.Tenants || now.Switches < was.Switches || now.Keys < was.Keys
 }
 
 // heads are the store's, once the plan changes are made whose time has come: whichever server
 // looks first makes them.
-func (v *View) heads(ctx context.Context) (policy.Heads, error) {
+func (v *View) heads(ctx context.Context) (policystore.Heads, error) {
 	heads, err := v.store.Heads(ctx)
 	if err != nil || heads.Due == 0 || heads.Due > v.clock().UnixMilli() {
 		return heads, err

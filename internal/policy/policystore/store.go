@@ -1,4 +1,4 @@
-package policy
+package policystore
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
 // Bounds of what a store keeps and answers.
@@ -55,7 +57,7 @@ type Applied struct {
 	Changed bool     // false when the document says what is in force already
 	Changes []string // the difference, a sentence each, at most MaxChanges
 	// Warnings say what was set by hand and the document takes back, by line of the document; at most MaxFaults.
-	Warnings Faults
+	Warnings policy.Faults
 }
 
 // AuditRow is one change, written in the transaction that made it.
@@ -91,13 +93,13 @@ type Store interface {
 	// ErrConflict, and 0 applies over any. ErrInvalid names the stored tenants that do
 	// not fit doc: their plan is gone from it, or their overrides contradict it. A dry
 	// run checks the same and changes nothing.
-	Apply(ctx context.Context, actor string, doc *Document, base int64, dryRun bool) (Applied, error)
+	Apply(ctx context.Context, actor string, doc *policy.Document, base int64, dryRun bool) (Applied, error)
 	// SetShadow stores doc as a version that is tried beside the one in force, in the place
 	// of the shadow before it; Applied.Version is its number, and Changes say how it
 	// differs from the version in force. Nothing is stored where doc says what is in force or
 	// tried already. The tenants that doc names stay as they are. ErrInvalid as Apply's, or
 	// before the first policy.
-	SetShadow(ctx context.Context, actor string, doc *Document, dryRun bool) (Applied, error)
+	SetShadow(ctx context.Context, actor string, doc *policy.Document, dryRun bool) (Applied, error)
 	// ClearShadow ends the trial, and returns the version that was tried; 0 when none was.
 	ClearShadow(ctx context.Context, actor string) (int64, error)
 	// PromoteShadow applies the shadow's document as the next version and ends the trial.
@@ -132,9 +134,9 @@ type Store interface {
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
 	// SetTenantLimit gives a tenant an override, in the place of its own of that name; the same again changes nothing. The limit is
 	// one of its plan, unless it has an override of it already or add is true. ErrInvalid where not, and where the override does not fit.
-	SetTenantLimit(ctx context.Context, actor, id string, o LimitSpec, add bool) (LimitChange, error)
+	SetTenantLimit(ctx context.Context, actor, id string, o policy.LimitSpec, add bool) (policy.LimitChange, error)
 	// UnsetTenantLimit takes the override of a limit back; without one nothing changes.
-	UnsetTenantLimit(ctx context.Context, actor, id, name string) (LimitChange, error)
+	UnsetTenantLimit(ctx context.Context, actor, id, name string) (policy.LimitChange, error)
 
 	// SchedulePlan has a tenant's plan change at a time that is to come. What is scheduled already
 	// is returned as it is; ErrExists where another plan comes at that time, ErrInvalid as
@@ -143,26 +145,26 @@ type Store interface {
 	// UnschedulePlan takes such a change back; ErrNotFound without it.
 	UnschedulePlan(ctx context.Context, actor, id string, at time.Time) (limit.Tenant, error)
 	// PlanChanges returns those that wait of a tenant, the next one first.
-	PlanChanges(ctx context.Context, id string) ([]PlanChange, error)
+	PlanChanges(ctx context.Context, id string) ([]terms.PlanChange, error)
 	// MakePlanChanges makes the changes whose time has come, each as of its time, whoever calls it
 	// and however often; it is cheap where none has. Those that could not be made wait for
 	// another policy or another change of their tenant, and are returned: they count from the end of the last
 	// statement that was closed since, and are dropped where the tenant was given a plan after their time.
-	MakePlanChanges(ctx context.Context) (failed []PlanChange, err error)
+	MakePlanChanges(ctx context.Context) (failed []terms.PlanChange, err error)
 
 	// Subscriber returns how a tenant is billed, and which plan it had when: written with
 	// every change of its plan, and never changed. ErrNotFound without the tenant.
-	Subscriber(ctx context.Context, tenant string) (Subscriber, error)
+	Subscriber(ctx context.Context, tenant string) (terms.Subscriber, error)
 	// Payers returns who pays for a tenant and when: its changes, and those of all that ever were above it. They are
 	// written where a document changes its parent or its billing, count from the next slot on (or a later time that the
 	// document says) and never in the period of a statement that was closed. Apply refuses, with ErrInvalid, a payer of
 	// more than MaxMembers at a time, or of more than MaxEverMembers over time.
-	Payers(ctx context.Context, tenant string) (Payers, error)
+	Payers(ctx context.Context, tenant string) (terms.Payers, error)
 	// Household returns those that a tenant ever paid for, and who paid for them when.
-	Household(ctx context.Context, tenant string) (Household, error)
+	Household(ctx context.Context, tenant string) (terms.Household, error)
 	// Standings returns of tenants, in their order, what spending is worked out of, in few
 	// statements: Subscriber, Statements and Credits say the same.
-	Standings(ctx context.Context, tenants []string) ([]Standing, error)
+	Standings(ctx context.Context, tenants []string) ([]terms.Standing, error)
 	// CloseStatement keeps a statement. Its Number is the one after the tenant's last, its
 	// period begins where the last one ended, and its block is not below that one's: otherwise
 	// it was made of something else than there is, which is ErrConflict or ErrInvalid; so it is, and
@@ -171,20 +173,20 @@ type Store interface {
 	// burns are what it uses of credits, kept in the same transaction: ErrConflict where something
 	// else is left of one than it was made of. The credits that it carries are given in it, too: once, from the
 	// period's end on, without an end.
-	CloseStatement(ctx context.Context, actor string, c Closed, carried []billing.Carried, burns ...billing.Burn) (Closed, error)
+	CloseStatement(ctx context.Context, actor string, c terms.Closed, carried []billing.Carried, burns ...billing.Burn) (terms.Closed, error)
 	// GiveCredit gives a tenant a credit from now on. The same one again is that which is there;
 	// ErrExists where one of its id says something else, ErrInvalid as Check's.
-	GiveCredit(ctx context.Context, actor string, c Credit) (Credit, error)
+	GiveCredit(ctx context.Context, actor string, c terms.Credit) (terms.Credit, error)
 	// VoidCredit ends a credit: what is left of it lapses with the period that this is in.
 	// Voided again, it stays as it is.
-	VoidCredit(ctx context.Context, actor, id, reason string) (Credit, error)
+	VoidCredit(ctx context.Context, actor, id, reason string) (terms.Credit, error)
 	// Credits returns all of a tenant's by id, those too that are used up.
-	Credits(ctx context.Context, tenant string) ([]Credit, error)
+	Credits(ctx context.Context, tenant string) ([]terms.Credit, error)
 	// Statement returns the closed statement of a period; ErrNotFound without it.
-	Statement(ctx context.Context, tenant, period string) (Closed, error)
+	Statement(ctx context.Context, tenant, period string) (terms.Closed, error)
 	// Statements returns a tenant's closed statements below before (0: all), newest first,
 	// without their documents.
-	Statements(ctx context.Context, tenant string, before int64, n int) ([]Closed, error)
+	Statements(ctx context.Context, tenant string, before int64, n int) ([]terms.Closed, error)
 	// CloseTenant ends a tenant for good: it is denied from now on, its plan ends, what waits of it is
 	// dropped, and nothing changes it again. It stays in the books, its last period can be closed, and its
 	// id is taken for ever. Closed again, it stays as it is. ErrInvalid while others are under it, or the

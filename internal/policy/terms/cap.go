@@ -1,12 +1,10 @@
-package policy
+package terms
 
 import (
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -19,6 +17,9 @@ const (
 	CapAlert    = "alert"
 	CapNone     = "none" // a tenant has none, whatever its plan has
 )
+
+// CapName is what the event of a spending cap and the limit that throttles are called.
+const CapName = "spending_cap"
 
 // Cap is the most that a tenant may spend in a period, and what happens then. It is
 // comparable; the zero value says nothing.
@@ -119,95 +120,16 @@ func (c Capped) Hold(t *limit.Tenant) {
 	})
 }
 
-// Cap returns the spending cap of a plan; the zero value for none.
-func (d *Document) Cap(plan string) Cap { return d.caps[plan] }
-
-// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of another currency.
-func (d *Document) CheckCap(text, plan string) error {
-	c, err := ParseCap(text)
-	if err != nil {
-		return err
-	}
-	currency := d.currency(plan)
-	if c.Currency == "" || currency == "" || c.Currency == currency {
-		return nil
-	}
-	return fmt.Errorf("%w: the tenant has a spending cap of its own of %s, and plan %s is priced in %s: nothing would count towards the cap. Change both in one document",
-		ErrInvalid, c.Money(), limit.Quote(plan), currency)
-}
-
-// Caps reports whether any plan has a cap.
-func (d *Document) Caps() bool { return len(d.caps) > 0 }
-
-// spendingCap reads a cap; currency is that of the plan's price, empty where it has none.
-func (p *parser) spendingCap(fd field, what, currency string, none bool) (c Cap) {
-	f := p.f
-	if none && fd.node.Kind == yaml.ScalarNode && fd.node.Value == CapNone {
-		return Cap{At: CapNone}
-	}
-	what = "spending_cap of " + what
-	if fd.node.Kind != yaml.MappingNode {
-		f.add(fd.line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, kind(fd.node))
-		return c
-	}
-	given := map[string]bool{}
-	for _, k := range mapping(f, fd.node, what) {
-		given[k.name] = true
-		var s string
-		switch k.name {
-		case "amount":
-			if word(f, k, what, &s); s == "" {
-				continue
-			}
-			m, err := billing.ParseMoney(s)
-			switch {
-			case err != nil:
-				f.add(k.line, "amount of %s: %v", what, err)
-			case m.Amount <= 0:
-				f.add(k.line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
-			case currency == "":
-				f.add(k.line, "%s: the plan has no price, so nothing is ever spent", what)
-			case currency != m.Currency:
-				f.add(k.line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
-			}
-			c.Amount, c.Currency = m.Amount, m.Currency
-		case "at":
-			word(f, k, what, &s)
-			rate, throttle := strings.CutPrefix(s, "throttle to ")
-			switch {
-			case s == "":
-			case s == CapStop, s == CapAlert:
-				c.At = s
-			case throttle:
-				c.At, c.Rate = CapThrottle, rate
-				r, err := limit.ParseRate(rate)
-				if err == nil && rateProblem(limit.TokenBucket, r) != "" {
-					err = fmt.Errorf("%s", rateProblem(limit.TokenBucket, r))
-				}
-				if err != nil {
-					f.add(k.line, "at of %s: %v", what, err)
-				}
-			default:
-				f.add(k.line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
-			}
-		case "webhooks":
-			c.Webhooks = strings.Join(p.webhookNames(k, what), ",")
-		default:
-			unknown(f, k, what, "amount", "at", "webhooks")
-		}
-	}
-	if !given["amount"] || !given["at"] {
-		f.add(fd.line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
-	}
-	return c
-}
-
-func diffCap(what string, before, after Cap) []string {
+// DiffCapOf says how a spending cap changes of what has it; nil where it does not.
+func DiffCapOf(what string, before, after Cap) []string {
 	if before == after {
 		return nil
 	}
 	say := func(c Cap) string {
-		s := orNone(c.String())
+		s := c.String()
+		if s == "" {
+			s = "none"
+		}
 		if c.Webhooks != "" {
 			s += ", to " + strings.Join(c.WebhookNames(), ", ")
 		}
@@ -218,5 +140,5 @@ func diffCap(what string, before, after Cap) []string {
 
 // DiffCap says how a tenant's spending cap changes; nil where it does not.
 func DiffCap(tenant string, before, after Cap) []string {
-	return diffCap("tenant "+tenant, before, after)
+	return DiffCapOf("tenant "+tenant, before, after)
 }

@@ -1,4 +1,4 @@
-package policy
+package policystore
 
 import (
 	"crypto/sha256"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -36,10 +37,10 @@ func (k *Key) Good(at time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || at.Before(k.Expires))
 }
 
-// Check returns why a key that is to be made cannot be, or nil: ErrInvalid.
+// Check returns why a key that is to be made cannot be, or nil: fault.ErrInvalid.
 func (k *Key) Check(now time.Time) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{fault.ErrInvalid}, args...)...)
 	}
 	roles := []string{RoleViewer, RoleOperator, RoleAdmin, RoleAgent, RoleBackfill}
 	switch {

@@ -1,4 +1,4 @@
-package policy
+package terms
 
 import (
 	"fmt"
@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // Bounds of credits.
 const (
-	MaxCredits  = 1_000 // given to a tenant, with those that are used up
+	maxNote     = limit.MaxValueLen // bytes
+	MaxCredits  = 1_000             // given to a tenant, with those that are used up
 	MaxPriority = 1_000_000
 	// PriorityCarried is of credits that statements make: they are used before all others.
 	PriorityCarried = -MaxPriority - 1
@@ -35,10 +37,10 @@ type Credit struct {
 	Carried  int64  // the number of the statement that made it, below zero; 0 for one that was given
 }
 
-// Check reports what is wrong with a credit that is to be given; errors wrap ErrInvalid.
+// Check reports what is wrong with a credit that is to be given; errors wrap fault.ErrInvalid.
 func (c *Credit) Check(now time.Time) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{fault.ErrInvalid}, args...)...)
 	}
 	switch err := billing.CheckCurrency(c.Currency); {
 	case !limit.ValidName(c.ID):
@@ -56,7 +58,7 @@ func (c *Credit) Check(now time.Time) error {
 	case c.Rollover > c.Amount:
 		return bad("rollover is %d, more than the amount, which is %d; leave it out to carry all over", c.Rollover, c.Amount)
 	case !limit.ValidValue(c.Note):
-		return bad("note must be at most %d bytes without control characters", MaxNote)
+		return bad("note must be at most %d bytes without control characters", maxNote)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package policy
+package terms
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -93,7 +94,7 @@ func (p Payers) walk(tenant string, within billing.Range, level int, tell func(P
 func (p Payers) Check(tenant string) error {
 	if !p.walk(tenant, billing.Range{From: 0, To: forever}, 1, func(Paid) {}) {
 		return fmt.Errorf("%w: tenant %s: who pays for it would be in a circle, or more than %d tenants above, at some time: "+
-			"a payer that is to come (from, in billing) does not fit the others", ErrInvalid, tenant, limit.MaxTenantLevels)
+			"a payer that is to come (from, in billing) does not fit the others", fault.ErrInvalid, tenant, limit.MaxTenantLevels)
 	}
 	return nil
 }

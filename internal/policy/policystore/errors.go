@@ -1,4 +1,4 @@
-package policy
+package policystore
 
 import "github.com/f4ee788f/quota/internal/core/fault"
 

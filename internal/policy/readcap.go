@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/core/fault"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/terms"
+)
+
+// Cap returns the spending cap of a plan; the zero value for none.
+func (d *Document) Cap(plan string) terms.Cap { return d.caps[plan] }
+
+// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of another currency.
+func (d *Document) CheckCap(text, plan string) error {
+	c, err := terms.ParseCap(text)
+	if err != nil {
+		return err
+	}
+	currency := d.currency(plan)
+	if c.Currency == "" || currency == "" || c.Currency == currency {
+		return nil
+	}
+	return fmt.Errorf("%w: the tenant has a spending cap of its own of %s, and plan %s is priced in %s: nothing would count towards the cap. Change both in one document",
+		fault.ErrInvalid, c.Money(), limit.Quote(plan), currency)
+}
+
+// Caps reports whether any plan has a cap.
+func (d *Document) Caps() bool { return len(d.caps) > 0 }
+
+// spendingCap reads a cap; currency is that of the plan's price, empty where it has none.
+func (p *parser) spendingCap(fd field, what, currency string, none bool) (c terms.Cap) {
+	f := p.f
+	if none && fd.node.Kind == yaml.ScalarNode && fd.node.Value == terms.CapNone {
+		return terms.Cap{At: terms.CapNone}
+	}
+	what = "spending_cap of " + what
+	if fd.node.Kind != yaml.MappingNode {
+		f.add(fd.line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, kind(fd.node))
+		return c
+	}
+	given := map[string]bool{}
+	for _, k := range mapping(f, fd.node, what) {
+		given[k.name] = true
+		var s string
+		switch k.name {
+		case "amount":
+			if word(f, k, what, &s); s == "" {
+				continue
+			}
+			m, err := billing.ParseMoney(s)
+			switch {
+			case err != nil:
+				f.add(k.line, "amount of %s: %v", what, err)
+			case m.Amount <= 0:
+				f.add(k.line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
+			case currency == "":
+				f.add(k.line, "%s: the plan has no price, so nothing is ever spent", what)
+			case currency != m.Currency:
+				f.add(k.line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
+			}
+			c.Amount, c.Currency = m.Amount, m.Currency
+		case "at":
+			word(f, k, what, &s)
+			rate, throttle := strings.CutPrefix(s, "throttle to ")
+			switch {
+			case s == "":
+			case s == terms.CapStop, s == terms.CapAlert:
+				c.At = s
+			case throttle:
+				c.At, c.Rate = terms.CapThrottle, rate
+				r, err := limit.ParseRate(rate)
+				if err == nil && rateProblem(limit.TokenBucket, r) != "" {
+					err = fmt.Errorf("%s", rateProblem(limit.TokenBucket, r))
+				}
+				if err != nil {
+					f.add(k.line, "at of %s: %v", what, err)
+				}
+			default:
+				f.add(k.line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
+			}
+		case "webhooks":
+			c.Webhooks = strings.Join(p.webhookNames(k, what), ",")
+		default:
+			unknown(f, k, what, "amount", "at", "webhooks")
+		}
+	}
+	if !given["amount"] || !given["at"] {
+		f.add(fd.line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
+	}
+	return c
+}

@@ -100,6 +100,11 @@ var rules = []rule{
 	{pkg: "internal/core/lease", allow: []string{module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
+	// The rooms of an agent: arrows go one way, to the agent that ties them.
+	{pkg: "internal/core/reqcache", allow: []string{module + "/internal/core/reqcache", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/renewal", allow: []string{module + "/internal/core/renewal"}, forbid: outside},
+	{pkg: "internal/core/bucket", allow: []string{module + "/internal/core/bucket", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/usage", allow: []string{module + "/internal/core/usage", module + "/internal/core/bucket", module + "/internal/core/ledger", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/agent", forbid: outside},
 	{pkg: "internal/core/recovery", forbid: append([]string{module + "/pkg", module + "/internal/core/session"}, stores...)},
 	{pkg: "internal/core/session", forbid: append([]string{module + "/pkg"}, stores...)},
@@ -194,7 +199,7 @@ func TestRoomsOfTheServer(t *testing.T) {
 
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
-	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/billing"} {
+	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/core/bucket", "internal/core/renewal", "internal/core/usage", "internal/core/reqcache", "internal/billing"} {
 		for _, use := range uses(t, pkg, "time", "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer") {
 			t.Errorf("%s: the core has no clock", use)
 		}

@@ -136,12 +136,12 @@ func TestADenialTakesNothingOfOtherLimits(t *testing.T) {
 	plentyAndFive(t, func(t *testing.T, c *Client, request []Attribute, bucket *agent.Entry) {
 		taken := 0
 		for i := range 1000 {
-			before := bucket.Stock().Load()
+			before := bucket.State(0).Tokens
 			d := c.Allow(t.Context(), request...)
 			if midnight := 24*time.Hour - time.Duration(time.Now().UnixNano()%int64(24*time.Hour)); d.Allowed || d.Limit() != "heavy" || d.RetryAfter > midnight || d.RetryAfter < midnight-time.Second {
 				t.Fatalf("denial %d: %s, %v, want by heavy, %v", i, d.Limit(), d.RetryAfter, midnight)
 			}
-			if bucket.Stock().Load() != before {
+			if bucket.State(0).Tokens != before {
 				taken++
 			}
 		}
@@ -172,11 +172,11 @@ func TestManyDenialsTakeNothingOfOtherLimits(t *testing.T) {
 		for range callers {
 			wg.Go(func() {
 				for range each {
-					before := bucket.Stock().Load()
+					before := bucket.State(0).Tokens
 					if c.Allow(t.Context(), request...).Allowed {
 						t.Error("allowed beyond the limit")
 					}
-					if bucket.Stock().Load() != before {
+					if bucket.State(0).Tokens != before {
 						taken.Add(1)
 					}
 				}

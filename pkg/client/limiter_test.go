@@ -41,13 +41,13 @@ func TestHandleDeniedForCertain(t *testing.T) {
 			}
 		}
 		ask(2000) // from which on denials are counted apart
-		was := e.Stock().Load()
+		was := e.State(0).Tokens
 		for range 3 {
 			if got := ask(10_000); got != 0 {
 				t.Fatalf("%d admitted where the bucket denies for certain", got)
 			}
 		}
-		if e.Stock().Load() != was {
+		if e.State(0).Tokens != was {
 			t.Error("a denial that was certain took from the stock")
 		}
 		for range 20 {

@@ -77,7 +77,7 @@ type Holder struct {
 
 // Holder returns who the bucket counts to.
 func (e *Entry) Holder() Holder {
-	s := e.scope()
+	s := e.scope
 	if id := s.holder(e.values()); id != "" {
 		return Holder{tenant: id}
 	}
@@ -98,21 +98,17 @@ func (e *Entry) Spare() (since int64, ok bool) {
 	if e.Flying || e.marks.Load() >= pinned || e.has(leaving) {
 		return 0, false
 	}
-	b := e.open(new(hand))
-	defer b.close()
-	ok = b.queue == nil && b.cell.pending.Load() == 0 && b.reservedLocked() == 0 && !b.chargedLocked() && !(b.slots && b.cell.inUse() > 0) &&
-		!(b.touched > 0 && !b.met) && !b.free
-	return b.active * grain, ok
+	return e.Idle()
 }
 
 // GiveUp has the next renewal return the lease; Yielded tells, after its answer, and once. The owner's.
-func (e *Entry) GiveUp() { e.marks.set(leaving, true) }
+func (e *Entry) GiveUp() { e.mark(leaving, true) }
 
 // Yielded reports whether the bucket was given up, and is to be dropped if nobody came meanwhile. The owner's.
 func (e *Entry) Yielded() bool {
 	if !e.has(leaving) {
 		return false
 	}
-	e.marks.set(leaving, false)
+	e.mark(leaving, false)
 	return true
 }

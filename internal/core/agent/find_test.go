@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -29,7 +30,7 @@ func many(tb testing.TB, n int) (*Registry, *Set, []string) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		e.at.tokens.Store(1 << 50)
+		e.Apply(2, lease.Grant{Number: e.Renew(1, false).Number, Tokens: 1 << 50, TTL: 600_000_000})
 	}
 	return r, set, keys
 }

@@ -1,443 +1,93 @@
-//go:build !interleave
-
 package agent
 
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"runtime"
-	"slices"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
-	"github.com/f4ee788f/quota/internal/core/lease"
-	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/unraced"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
-// model is a ledger: reports by epoch, in order, each once.
-type model struct {
-	reports map[int64][]ledger.Report
+// disk is a journal's, of which only cells are of interest.
+type disk struct {
+	used   atomic.Int64
+	write  func() // before each record; nil for nothing
+	number uint32
 }
 
-func (m *model) copy() *model {
-	c := &model{reports: make(map[int64][]ledger.Report)}
-	for e, r := range m.reports {
-		c.reports[e] = slices.Clone(r)
+func (d *disk) Append([]byte) error {
+	if d.write != nil {
+		d.write()
 	}
-	return c
+	return nil
 }
 
-func (m *model) settle(r ledger.Report) ledger.Receipt {
-	have := m.reports[r.Epoch]
-	next := int64(len(have)) + 1
-	switch {
-	case r.Seq > next:
-		return ledger.Receipt{Status: ledger.Ahead, NextSeq: next}
-	case r.Seq < next && have[r.Seq-1].Digest == r.Digest:
-		return ledger.Receipt{Status: ledger.Already}
-	case r.Seq < next || r.Check() != nil || next > 1 && have[next-2].Closed:
-		return ledger.Receipt{Status: ledger.Fenced}
-	}
-	m.reports[r.Epoch] = append(have, r)
-	return ledger.Receipt{Status: ledger.Settled, NextSeq: next + 1}
+func (d *disk) Cell() (uint32, unsafe.Pointer, error) {
+	d.number++
+	d.used.Add(1)
+	return d.number, unsafe.Pointer(new(bucket.Cell)), nil
 }
 
-// drain settles an outbox whole.
-func (m *model) drain(o *Outbox) error {
-	for range 100 {
-		o.FreezeRest()
-		if o.Done() {
-			if o.State().AsideReports > 0 {
-				return errors.New("reports are aside")
-			}
-			return nil
-		}
-		sent := slices.Clone(o.Next(2, 1<<20))
-		var receipts []ledger.Receipt
-		for _, r := range sent {
-			receipts = append(receipts, m.settle(r))
-		}
-		o.Receive(sent, receipts, o.State().Epoch+1)
-	}
-	return errors.New("it does not come to an end")
+func (d *disk) Free(uint32)              { d.used.Add(-1) }
+func (d *disk) Size() int64              { return 0 }
+func (d *disk) At(uint32) unsafe.Pointer { return nil }
+
+func (d *disk) Rotate(func(add func([]byte) error) error) (func() error, error) {
+	return nil, errors.ErrUnsupported
 }
 
-func (m *model) units() (billed map[string]int64, denied int64) {
-	billed = make(map[string]int64)
-	for _, reports := range m.reports {
-		for _, r := range reports {
-			rows, _ := ledger.DecodeRows(r.Payload)
-			for _, row := range rows {
-				billed[row.Tenant+" "+row.Attributes+" "+row.Plan] += row.Admitted
-				denied += row.Denied
-			}
-		}
+// A new bucket's record that waits for the disk holds up nobody: neither who asks for another, which is there, nor what is
+// asked of the registry.
+func TestNobodyWaitsForAnothersRecord(t *testing.T) {
+	d, r := new(disk), NewRegistry(100)
+	r.Keep(usage.NewJournal(d))
+	adoptTop(t, r, 1)
+	set := r.anonymous.Load()
+	touch := func(tenant string) error {
+		_, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: limit.AttrTenant, Value: tenant}}, 1)
+		return err
 	}
-	return billed, denied
-}
-
-// byUser adds up units by all but the plan.
-func byUser(units map[string]int64) map[string]int64 {
-	sum := make(map[string]int64)
-	for k, n := range units {
-		sum[k[:strings.LastIndex(k, " ")]] += n
-	}
-	return sum
-}
-
-// An agent is killed before and after every record, and between any two steps of its life: what is recovered and
-// what was settled before is what it admitted, and of the request under way at most that. Recovering is
-// itself killed everywhere, and done again. Where it is power that is lost, what was admitted before the last sync
-// is there, and nothing that was not.
-func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
-	unraced.Only(t)
-	for seed := range uint64(12) {
-		crashEverywhere(t, seed)
-	}
-}
-
-func crashEverywhere(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	d, m := &disk{}, &model{reports: make(map[int64][]ledger.Report)}
-	counted, flying := make(map[string]int64), make(map[string]int64)
-	denied, crashes := int64(0), 0
-	// Of power that is lost: what was counted, and in flight, at the last sync.
-	power := rand.New(rand.NewPCG(seed, 2))
-	safe, hung, safeDenied := make(map[string]int64), make(map[string]int64), int64(0)
-	sync := func() {
-		d.sync()
-		safe, hung, safeDenied = maps.Clone(counted), maps.Clone(flying), denied
-	}
-	sync()
-	check := func(where string, m *model) {
-		got, gotDenied := m.units()
-		for k := range 8 {
-			k := fmt.Sprintf("a user=u%d %c", k/2, "pq"[k%2])
-			if n := got[k]; n < counted[k] || n > counted[k]+flying[k] {
-				t.Fatalf("seed %d, %s: the ledger has %d units of %s: %d were admitted, %d are under way", seed, where, n, k, counted[k], flying[k])
-			}
-		}
-		if gotDenied < denied || gotDenied > denied+1 {
-			t.Fatalf("seed %d, %s: the ledger has %d denied, %d were", seed, where, gotDenied, denied)
-		}
-	}
-	d.stop = func(where string) {
-		crashes++
-		files, settled := d.copy(), m.copy()
-		o, err := files.recover("gw", 7)
-		if err != nil {
-			t.Fatalf("seed %d, %s: %v", seed, where, err)
-		}
-		// The recovery is killed as well, after each of its records, and done again.
-		files.stop = func(string) {
-			again, ledger := files.copy(), settled.copy()
-			o, err := again.recover("gw", 7)
-			if err == nil {
-				err = ledger.drain(o)
-			}
-			if err != nil {
-				t.Fatalf("seed %d, %s, recovering: %v", seed, where, err)
-			}
-			check(where+", recovering", ledger)
-		}
-		if err := settled.drain(o); err != nil {
-			t.Fatalf("seed %d, %s: %v", seed, where, err)
-		}
-		check(where, settled)
-
-		dark := m.copy()
-		if o, err = d.lose(power).recover("gw", 7); err == nil {
-			err = dark.drain(o)
-		}
-		if err != nil {
-			t.Fatalf("seed %d, power lost %s: %v", seed, where, err)
-		}
-		// That the plan changed since the last sync may be lost as well.
-		units, gotDenied := dark.units()
-		got, counted, flying := byUser(units), byUser(counted), byUser(flying)
-		for k, n := range got {
-			if n > counted[k]+max(flying[k], byUser(hung)[k]) {
-				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], byUser(hung)[k])
-			}
-		}
-		for k, n := range byUser(safe) {
-			if got[k] < n {
-				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted before the last sync", seed, where, got[k], k, n)
-			}
-		}
-		if gotDenied < safeDenied || gotDenied > denied+1 {
-			t.Fatalf("seed %d, power lost %s: the ledger has %d denied: %d were, %d of them before the last sync", seed, where, gotDenied, denied, safeDenied)
-		}
-		if power.IntN(8) == 0 {
-			sync()
-		}
-	}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
-	o.Keep(j)
-	r, set := registryOf(t, j, 100)
-	slot := int64(300)
-	j.Slot(slot)
-	now, version, plan := int64(1_000_000), int64(1), "p"
-	var anew []func() error // a log that is made anew
-	collect := func() {
-		now += 1000
-		r.Each(func(e *Entry) { o.Usage.Collect(e, slot, now) })
-		j.Flush()
-	}
-	for range 120 {
-		k := fmt.Sprintf("u%d", rng.IntN(4))
-		key := "a user=" + k + " " + plan
-		if len(anew) > 0 && rng.IntN(4) == 0 { // the disk has the log that was made anew
-			if err := anew[0](); err != nil {
-				t.Fatal(err)
-			}
-			anew = nil
-		}
-		switch rng.IntN(12) {
-		case 0:
-			collect()
-		case 1:
-			collect()
-			slot += 300
-			j.Slot(slot)
-		case 2:
-			collect()
-			o.Freeze(now/1000, false)
-			if len(anew) == 0 && rng.IntN(2) == 0 {
-				j.mu.Lock()
-				if put, err := j.rotateLocked(o); err != nil {
-					t.Fatal(err)
-				} else if put != nil {
-					anew = append(anew, put)
-				}
-				j.mu.Unlock()
-			}
-		case 3, 4: // what was said of reports comes, or is lost
-			sent := slices.Clone(o.Next(2, 1<<20))
-			sync() // what is sent is on the disk
-			var receipts []ledger.Receipt
-			for _, f := range sent {
-				receipts = append(receipts, m.settle(f))
-				d.stop("after a report was stored")
-			}
-			if rng.IntN(3) > 0 {
-				o.Receive(sent, receipts, o.State().Epoch+1)
-			}
-		case 5:
-			collect()
-			version++
-			if plan = "q"; version%2 == 1 {
-				plan = "p"
-			}
-			adopt(t, r, version)
-			r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: plan}})
-			j.Follow(r)
-			set = r.Find("a")
-		default:
-			e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: k}}, now)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := 1 + rng.Int64N(3)*rng.Int64N(2)
-			flying[key] = n
-			e.Hold(n)
-			d.stop("after a request announced itself")
-			if e.Slow(now, 0, false); e.State(now).Tokens < n {
-				g := lease.Grant{Number: e.Renew(now, false).Number, Tokens: 4, TTL: 10_000_000, DenyFor: 10}
-				e.Apply(now, g)
-			}
-			ok := e.Take(n)
-			d.stop("after a request took")
-			switch {
-			case !ok:
-				flying[key] = 0
-				e.Refuse(n)
-				denied += n
-			case rng.IntN(4) == 0:
-				e.PutBack(n)
-				flying[key] = 0
-			default:
-				counted[key] += n
-				flying[key] = 0
-			}
-			d.stop("after a request was decided")
-			e.Release(n)
-		}
-		d.stop("between two steps")
-	}
-	d.stop = func(string) {} // for cells that are given back once the registry is garbage, booked or not
-	runtime.KeepAlive(r)
-	if crashes < 300 {
-		t.Errorf("seed %d: only %d crashes", seed, crashes)
-	}
-	if len(counted) < 6 {
-		t.Errorf("seed %d: %v were counted, want most users under both plans", seed, counted)
-	}
-}
-
-// registryOf is a registry with tenant a, whose limit by user feeds a meter.
-func registryOf(t *testing.T, j *Journal, most int) (*Registry, *Set) {
-	t.Helper()
-	r := NewRegistry(most)
-	r.Keep(j)
-	adopt(t, r, 1)
-	if _, _, err := r.Learn("a"); err != nil {
+	if err := touch("a"); err != nil {
 		t.Fatal(err)
 	}
-	r.Unasked(1)
-	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
-	return r, r.Find("a")
-}
-
-func adopt(t *testing.T, r *Registry, version int64) {
-	t.Helper()
-	same := []limit.Limit{{Name: "l", By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m"}}
-	rules, err := limit.CompilePolicy(&limit.Policy{Version: version, Plans: []limit.Plan{{Name: "p", Limits: same}, {Name: "q", Limits: same}}})
-	if err != nil {
-		t.Fatal(err)
+	writes, written, made := make(chan struct{}), make(chan struct{}), make(chan error)
+	var once sync.Once // cells are given back once the registry is garbage
+	d.write = func() {
+		once.Do(func() { close(writes) })
+		<-written
 	}
-	r.Adopt(rules)
-}
-
-// A report that the ledger kept aside is not sent again after a crash, and what was behind it goes on under
-// the epoch that it went on under.
-func TestARejectedReportStaysRejected(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
-	o.Keep(j)
-	r, set := registryOf(t, j, 100)
-	for i, user := range []string{"u0", "u1"} {
-		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Admit(3 + int64(i))
-		o.Usage.Collect(e, 300, 1)
-		o.Freeze(1, false)
-	}
-	o.Receive(o.Next(2, 1<<20), []ledger.Receipt{{Status: ledger.Rejected}, {Status: ledger.Fenced}}, 9)
-	back, err := d.recover("gw", 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sent := back.Next(9, 1<<20)
-	if s := back.State(); len(sent) != 1 || sent[0].Epoch != 9 || sent[0].Seq != 1 || sent[0].After != 4 || !sent[0].Closed || s.AsideUnits != 3 {
-		t.Errorf("%+v with %+v, want one report of 4 units under epoch 9, and 3 units aside", s, sent)
-	}
-}
-
-// A log that cannot be written is given up: nothing is recorded any more, and everything goes on.
-func TestAJournalThatCannotBeWritten(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
-	o.Keep(j)
-	r, set := registryOf(t, j, 100)
-	touch := func(user string) *Entry {
-		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: user}}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	if touch("u0").mapped() == nil {
-		t.Fatal("a bucket that feeds the ledger is not in the journal")
-	}
-	d.full = true
-	e := touch("u1")
-	if e.mapped() != nil || j.Fault() == nil {
-		t.Errorf("a bucket is in a journal that takes no record of it; fault %v", j.Fault())
-	}
-	e.Admit(3)
-	o.Usage.Collect(e, 300, 1)
-	o.Freeze(1, true)
-	if s := o.State(); s.Units != 3 {
-		t.Errorf("%d units wait, want 3", s.Units)
-	}
-}
-
-// A cell is given back and used by another, and the machine loses power: the disk has the other's counts, and not
-// the record that says whose they are. Nobody is billed for them: whose cell it was is no more.
-func TestACellThatWasGivenBackBillsNobody(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
-	o.Keep(j)
-	r, set := registryOf(t, j, 100)
-	func() { // nothing keeps the bucket after this
-		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Admit(3)
-		o.Usage.Collect(e, 300, 1)
-		if !r.Drop(e, func(e *Entry) { o.Usage.Collect(e, 300, 1) }) {
-			t.Fatal("the bucket is still in use")
-		}
+	go func() { made <- touch("b") }()
+	<-writes
+	asked := make(chan error)
+	go func() {
+		_, _, err := r.Learn("c")
+		asked <- errors.Join(err, touch("a"))
 	}()
-	set, r = nil, nil
-	_, _ = set, r
-	for given, until := false, time.Now().Add(10*time.Second); !given; {
-		if time.Now().After(until) {
-			t.Fatal("the cell was not given back")
+	select {
+	case err := <-asked:
+		if err != nil {
+			t.Error(err)
 		}
-		runtime.GC()
-		j.mu.Lock()
-		given = len(j.feeds) == 0
-		j.mu.Unlock()
+	case <-time.After(10 * time.Second):
+		t.Error("a request waits for the disk that another's bucket is told to")
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	d.cells[0].put[0].Store(50) // in use, by another
-	d.cells[0].put[1].Store(50)
-	d.cells[0].refused.Store(5)
-	d.oneLine(t, 3, 0)
-}
-
-// A life that was killed before it counted anything ends with a report that says so, for the server may know it as a holder of
-// leases; one that never had a bucket leaves nothing.
-func TestALifeThatCountedNothingEnds(t *testing.T) {
-	for _, leased := range []bool{false, true} {
-		d := &disk{stop: func(string) {}}
-		j := NewJournal(d)
-		j.Slot(300)
-		r, set := registryOf(t, j, 100)
-		if leased {
-			if _, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: "u0"}}, 1); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 2 { // the recovery is killed as well
-			o, err := d.recover("gw", 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sent := o.Next(9, 1<<20)
-			if !leased {
-				if !o.Done() || len(sent) > 0 {
-					t.Errorf("a life without a bucket leaves %d reports", len(sent))
-				}
-				continue
-			}
-			if len(sent) != 1 || !sent[0].Closed || sent[0].Seq != 1 || sent[0].After != 0 {
-				t.Errorf("it leaves %+v, want its end", sent)
-			}
-		}
-		runtime.KeepAlive(r)
+	close(written)
+	if err := <-made; err != nil || r.Buckets() != 2 {
+		t.Errorf("%v; %d buckets, want 2", err, r.Buckets())
 	}
 }
 
 // A limit begins to feed a meter by a change of policy: its buckets have no cells, and are counted as such, once each.
 func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	j := NewJournal(d)
+	d := new(disk)
+	j := usage.NewJournal(d)
 	r := NewRegistry(100)
 	r.Keep(j)
 	put := func(version int64, meter string) {
@@ -448,7 +98,7 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Adopt(rules)
-		j.Follow(r)
+		r.FollowJournal()
 	}
 	put(1, "")
 	if _, _, err := r.Learn("a"); err != nil {
@@ -458,7 +108,7 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 	r.Inform([]limit.Tenant{{ID: "a", Exists: true, Plan: "p"}})
 	set := r.Find("a")
 	e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "tenant", Value: "a"}}, 1)
-	if err != nil || e.mapped() != nil || j.Without() != 0 {
+	if err != nil || e.Cell() != nil || j.Without() != 0 {
 		t.Fatalf("%v, %d without a cell, want a bucket that needs none", err, j.Without())
 	}
 	for version := int64(2); version < 5; version++ {
@@ -469,154 +119,12 @@ func TestABucketThatBeginsToFeedAMeterIsCounted(t *testing.T) {
 	}
 }
 
-// Records of many buckets are many records, of a bounded size each.
-func TestRecordsAreBounded(t *testing.T) {
-	unraced.Only(t)
-	const users, bookings = 6000, 30
-	d := &disk{stop: func(string) {}, room: users}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
-	o.Keep(j)
-	r, set := registryOf(t, j, users)
-	var all []*Entry
-	for i := range users {
-		e, err := r.Touch(set, &set.List, 0, []limit.Attribute{{Name: "user", Value: fmt.Sprintf("%0240d", i)}}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, e)
-	}
-	adopt(t, r, 2)
-	j.Follow(r)
-	for range bookings { // as many as a disk that has not answered for long leaves
-		for _, e := range all {
-			e.Admit(1)
-			o.Usage.Collect(e, 300, 1)
-		}
-	}
-	j.Flush()
-	parts := map[byte]int{}
-	for i, record := range d.records {
-		if len(record) > 1<<19 {
-			parts[record[0]]++
-		}
-		if len(record) > 1<<20+1024 {
-			t.Errorf("record %d, of kind %q, has %d bytes, want a megabyte at most", i, record[:1], len(record))
-		}
-	}
-	if parts[recordCells] == 0 || parts[recordBooked] == 0 {
-		t.Errorf("the large records are %v: without those of cells and of bookings this proves little", parts)
-	}
-	back, err := d.recover("gw", 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := back.State().Units; n != bookings*users {
-		t.Errorf("%d units are recovered, want %d", n, bookings*users)
-	}
-	runtime.KeepAlive(r)
-}
-
-// Records that are none are refused, whatever they are.
-func FuzzRecords(f *testing.F) {
-	for _, kind := range "csbfrxop?" {
-		f.Add([]byte{byte(kind), 2, 4, 6, 8, 10})
-	}
-	f.Fuzz(func(_ *testing.T, record []byte) {
-		r := NewRecovery("gw", 1)
-		_ = r.Record(record)
-	})
-}
-
-// A log that goes on from one that was put away says how far that was acknowledged, and what follows is as ever.
-func TestAHistoryKnowsWhatWasPutAway(t *testing.T) {
-	d, e := &disk{stop: func(string) {}}, ledger.Epoch{Agent: "gw", Epoch: 7}
-	o, j := NewOutbox(e.Agent, e.Epoch), NewJournal(d)
-	o.Keep(j)
-	report := func() ledger.Report {
-		o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
-		o.Freeze(0, false)
-		return o.reports[len(o.reports)-1]
-	}
-	acknowledge := func(r ledger.Report) {
-		o.Receive([]ledger.Report{r}, []ledger.Receipt{{Status: ledger.Settled, NextSeq: r.Seq + 1}}, 8)
-	}
-	acknowledge(report())
-	acknowledge(report())
-	waits := report()
-	j.mu.Lock()
-	put, err := j.rotateLocked(o)
-	j.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := put(); err != nil {
-		t.Fatal(err)
-	}
-	acknowledge(waits)
-	var said []string
-	h := NewHistory(e.Agent, e.Epoch, func(r ledger.Report) { said = append(said, fmt.Sprint("report ", r.Seq, " to ", r.After)) },
-		func(of ledger.Epoch, seq, total int64) {
-			said = append(said, fmt.Sprint(of, " through ", seq, " of ", total))
-		})
-	for _, record := range d.records {
-		if err := h.Record(record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := []string{fmt.Sprint(e, " through 2 of 20"), "report 3 to 30"}; !slices.Equal(said, want) {
-		t.Errorf("it says %q, want %q", said, want)
-	}
-}
-
-// An epoch that goes on from another says so for as long as its first report waits, in a log that was made anew as well, and to
-// whoever sends it again.
-func TestAnOriginOutlivesItsLog(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	o, j := NewOutbox("gw", 7), NewJournal(d)
-	o.Keep(j)
-	for range 2 {
-		o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
-		o.Freeze(0, false)
-	}
-	o.Receive(slices.Clone(o.Next(2, 1<<20)), []ledger.Receipt{{Status: ledger.Settled, NextSeq: 2}, {Status: ledger.Rejected, NextSeq: 2}}, 8)
-	o.Usage.add(ledger.Row{Tenant: "acme", Limit: "requests", Meter: "requests"}, counts{admitted: 10})
-	o.Freeze(0, false)
-	want := ledger.Origin{Epoch: 7, Total: 10}
-	if got := o.reports[0].Origin; got != want {
-		t.Fatalf("it goes on from %+v, want %+v", got, want)
-	}
-	j.mu.Lock()
-	put, err := j.rotateLocked(o)
-	j.mu.Unlock()
-	if err == nil {
-		err = put()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Receive(slices.Clone(o.Next(1, 1<<20)), []ledger.Receipt{{Status: ledger.Settled, NextSeq: 2}}, 9)
-	r, again := NewRecovery("gw", 7), []ledger.Origin(nil)
-	h := NewHistory("gw", 7, func(r ledger.Report) { again = append(again, r.Origin) }, nil)
-	for i, record := range d.records {
-		if err := errors.Join(r.Record(record), h.Record(record)); err != nil {
-			t.Fatal(err)
-		}
-		if i == len(d.records)-2 && r.outbox.reports[0].Origin != want {
-			t.Errorf("recovered it goes on from %+v, want %+v", r.outbox.reports[0].Origin, want)
-		}
-	}
-	if !slices.Equal(again, []ledger.Origin{want}) {
-		t.Errorf("sent again it goes on from %+v, want %+v", again, want)
-	}
-}
-
 // The cell of a bucket that was dropped is free for another, also where one of the bucket's values is the tenant that its usage is
 // of: neither its feed nor what was booked keeps the bucket.
 func TestADroppedBucketsCellIsFreed(t *testing.T) {
-	d := &disk{stop: func(string) {}}
-	j := NewJournal(d)
-	o := NewOutbox("gw", 7)
+	d := new(disk)
+	j := usage.NewJournal(d)
+	o := usage.NewOutbox("gw", 7)
 	o.Keep(j)
 	r := NewRegistry(100)
 	r.Keep(j)
@@ -635,7 +143,7 @@ func TestADroppedBucketsCellIsFreed(t *testing.T) {
 	}
 	touch()
 	adoptTop(t, r, 2)
-	j.Follow(r)
+	r.FollowJournal()
 	touch()
 	o.Freeze(1, false)
 	r.Each(func(e *Entry) {
@@ -645,9 +153,7 @@ func TestADroppedBucketsCellIsFreed(t *testing.T) {
 	})
 	used := func() int {
 		runtime.GC()
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		return len(j.feeds)
+		return int(d.used.Load())
 	}
 	for until := time.Now().Add(10 * time.Second); used() > 0; {
 		if time.Now().After(until) {

@@ -10,8 +10,11 @@ import (
 	"unique"
 	"unsafe"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 var (
@@ -55,17 +58,17 @@ type Registry struct {
 	rules   *limit.Rules
 	trial   *limit.Rules // the shadow version; nil for none
 	scopes  *table[Scope]
-	kinds   map[kindKey]*kind      // of scopes that there are
-	usual   map[*limit.Rule]*terms // of rules as they are
-	round   int64                  // of rebuilding
-	denied  map[string]bool        // tenants switched off
-	unasked []*Tenant              // to be asked for; at most max
-	pending map[*Tenant]struct{}   // tenants whose set waits for an answer
-	shared  map[string]*shared     // by what makes the items
-	rooted  map[*Tenant]int32      // buckets of the top level's limits whose usage is a tenant's, by tenant
-	nested  bool                   // some tenant has, or had, a parent: which tenants are below one takes a look at all
+	kinds   map[kindKey]*kind             // of scopes that there are
+	usual   map[*limit.Rule]*bucket.Terms // of rules as they are
+	round   int64                         // of rebuilding
+	denied  map[string]bool               // tenants switched off
+	unasked []*Tenant                     // to be asked for; at most max
+	pending map[*Tenant]struct{}          // tenants whose set waits for an answer
+	shared  map[string]*shared            // by what makes the items
+	rooted  map[*Tenant]int32             // buckets of the top level's limits whose usage is a tenant's, by tenant
+	nested  bool                          // some tenant has, or had, a parent: which tenants are below one takes a look at all
 	closed  bool
-	journal *Journal // nil without
+	journal *usage.Journal // nil without
 	began   time.Time
 }
 
@@ -74,16 +77,16 @@ type Registry struct {
 func NewRegistry(max int) *Registry {
 	r := &Registry{
 		seed: maphash.MakeSeed(), max: max, share: 100,
-		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
+		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*bucket.Terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
 	}
 	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
-	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope(), e.values()) })
+	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope, e.values()) })
 	r.known = reqcache.New[Resolution]()
 	return r
 }
 
 // Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
-func (r *Registry) Keep(j *Journal) { r.journal = j }
+func (r *Registry) Keep(j *usage.Journal) { r.journal = j }
 
 // CountFrom sets the zero of the clock that buckets are told. It is called before the first policy.
 func (r *Registry) CountFrom(began time.Time) { r.began = began }
@@ -335,7 +338,7 @@ func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
 		g := &groups[at]
 		tags := g.tags.Load()
 		for m := likely(tags, hash); m != 0; m &= m - 1 {
-			if e := g.entries[placed(m)].Load(); e != nil && e.is(s) && e.values() == values {
+			if e := g.entries[placed(m)].Load(); e != nil && e.scope == s && e.values() == values {
 				return e
 			}
 		}
@@ -373,12 +376,7 @@ func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, n
 	var buf [256]byte
 	it := &l.Items[i]
 	values := it.append(buf[:0], attributes)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s.Gone() || r.closed {
-		return nil, ErrGone
-	}
-	e, err := r.touchLocked(l.places[i].scope, values, now)
+	e, err := r.touch(l.places[i].scope, values, now, func() bool { return !s.Gone() })
 	if err == nil && it.values == 0 {
 		l.places[i].direct.Store(e)
 	}
@@ -389,35 +387,140 @@ func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, n
 // values. It fails with ErrCrowded or ErrGone.
 func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := e.scope()
-	if s.beyond == nil || s.beyond.orphan || s.orphan || r.closed {
+	s := e.scope.beyond
+	r.mu.Unlock()
+	if s == nil {
 		return nil, ErrGone
 	}
-	return r.touchLocked(s.beyond, []byte(e.values()), now)
+	return r.touch(s, []byte(e.values()), now, func() bool { return e.scope.beyond == s && !s.orphan && !e.scope.orphan })
 }
 
-func (r *Registry) touchLocked(s *Scope, values []byte, now int64) (*Entry, error) {
-	if len(s.names) == 0 {
-		if e := s.direct.Load(); e != nil {
-			return e, nil
+// Above returns the bucket of what the limit of e admits above itself for e's own values; nil where there is none yet.
+func (r *Registry) Above(e *Entry) *Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := e.scope.beyond
+	switch {
+	case s == nil:
+		return nil
+	case len(s.names) == 0:
+		return s.direct.Load()
+	}
+	return r.entryBytes(s, []byte(e.values()))
+}
+
+// touch returns the scope's bucket of those values, and makes it if there is none, as long as holds, which is asked with the
+// mutex held. A journal is told without it of what the bucket will feed: nobody waits there for another's disk.
+func (r *Registry) touch(s *Scope, values []byte, now int64, holds func() bool) (*Entry, error) {
+	for {
+		m := making{scope: s, values: string(values), now: now}
+		if r.journal != nil {
+			if e, err := r.lookFor(&m, holds); e != nil || err != nil {
+				return e, err
+			}
+			if m.feeds {
+				m.at = r.journal.Mount(m.row, s.overage)
+			}
 		}
-	} else if e := r.entryBytes(s, values); e != nil {
-		return e, nil
+		e, made, err := r.insert(&m, holds)
+		if m.at != nil && !made {
+			r.journal.Release(m.at)
+		}
+		if made && m.feeds && m.at == nil && r.journal.Fault() == nil {
+			r.missed(e)
+		}
+		if e != nil || err != nil {
+			return e, err
+		}
+		// A change of the policy has it feed another row.
 	}
-	if r.entries.live >= r.max || r.crowds(s, values) {
-		return nil, ErrCrowded
+}
+
+// making is a bucket that is to be made.
+type making struct {
+	scope  *Scope
+	values string
+	now    int64
+	row    ledger.Row // that it feeds
+	feeds  bool       // it feeds one, and there is a journal
+	at     *bucket.Cell
+}
+
+// lookFor returns the bucket if it is there, and else says which row it is to feed.
+func (r *Registry) lookFor(m *making, holds func() bool) (*Entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, err := r.thereLocked(m, holds); e != nil || err != nil {
+		return e, err
 	}
-	h := maphash.Bytes(r.seed, values) ^ s.hash
-	e := newEntry(s, values, now, r.journal, r.entries.live < aloneUpTo)
-	r.entries.insert(h, e)
+	m.row, m.feeds = m.scope.row(m.values, 0)
+	return nil, nil
+}
+
+// insert makes the bucket, unless it is there by now, or feeds another row.
+func (r *Registry) insert(m *making, holds func() bool) (e *Entry, made bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, err := r.thereLocked(m, holds); e != nil || err != nil {
+		return e, false, err
+	}
+	s := m.scope
+	if r.journal != nil {
+		if row, feeds := s.row(m.values, 0); feeds != m.feeds || row != m.row {
+			return nil, false, nil
+		}
+	}
+	e = newEntry(s, m.values, m.now, m.at, r.journal, r.entries.live >= aloneUpTo)
+	r.entries.insert(r.hash(s, m.values), e)
 	s.entries++
 	r.root(e)
 	if len(s.names) == 0 {
 		s.direct.Store(e)
 	}
 	r.buckets.Store(int64(r.entries.live))
-	return e, nil
+	return e, true, nil
+}
+
+// thereLocked returns the bucket if it is there, and why it cannot be made.
+func (r *Registry) thereLocked(m *making, holds func() bool) (*Entry, error) {
+	switch s := m.scope; {
+	case r.closed || !holds():
+		return nil, ErrGone
+	case len(s.names) == 0 && s.direct.Load() != nil:
+		return s.direct.Load(), nil
+	case len(s.names) > 0:
+		if e := r.entryBytes(s, []byte(m.values)); e != nil {
+			return e, nil
+		}
+	}
+	if r.entries.live >= r.max || r.crowds(m.scope, []byte(m.values)) {
+		return nil, ErrCrowded
+	}
+	return nil, nil
+}
+
+// aloneUpTo is of how many buckets each has what requests touch in a cache line of its own.
+const aloneUpTo = 1024
+
+// missed counts a bucket that feeds the ledger and has no cell, once.
+func (r *Registry) missed(e *Entry) {
+	if e.marks.Or(missed)&missed == 0 {
+		r.journal.Missed()
+	}
+}
+
+// FollowJournal has the journal record what rows the buckets feed now, where the policy changed that. All usage up to the change
+// was collected before. Buckets that feed the ledger from now on and have no cell go on without, and are
+// counted: those that use one cannot be given another. The owner's.
+func (r *Registry) FollowJournal() {
+	r.journal.Follow(func(follow func(usage.Fed) bool) {
+		r.Each(func(e *Entry) {
+			row, feeds := e.Row(0)
+			if !follow(usage.Fed{Cell: e.Cell(), Row: row, Feeds: feeds, Booked: e.Booked}) && feeds {
+				r.missed(e)
+			}
+		})
+	})
 }
 
 // Close makes Touch fail, so that there are no other buckets than those there now.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
@@ -30,7 +31,7 @@ type Resolution struct {
 
 // met is a bucket that a request meets.
 type met struct {
-	at    *hot // what requests touch of it
+	at    *bucket.Hot // what requests touch of it
 	entry *Entry
 }
 
@@ -65,7 +66,7 @@ func (r *Resolution) Set() *Set { return r.set }
 // hand, and the others were not asked.
 func (r *Resolution) Take(n int64) int {
 	if r.limits == 1 && r.holds|r.inherited == 0 {
-		if take(&r.first.at.tokens, n) {
+		if r.first.at.Take(n) {
 			return 1
 		}
 		return 0
@@ -73,18 +74,18 @@ func (r *Resolution) Take(n int64) int {
 	for i := range int(r.limits) {
 		m := r.met(i)
 		if r.holds>>i&1 != 0 {
-			m.at.pending.Add(n)
+			m.at.Hold(n)
 		}
 		if r.inherited>>i&1 != 0 {
 			m.entry.Inherit(n)
 		}
-		if !take(&m.at.tokens, n) {
+		if !m.at.Take(n) {
 			return i
 		}
 	}
 	for i := range int(r.limits) {
 		if r.holds>>i&1 != 0 {
-			r.met(i).at.pending.Add(-n)
+			r.met(i).at.Release(n)
 		}
 	}
 	return int(r.limits)
@@ -94,7 +95,7 @@ func (r *Resolution) Take(n int64) int {
 // of the others in vain.
 func (r *Resolution) Dry() int {
 	for i := range int(r.limits) {
-		if r.met(i).at.tokens.Load() < Unit {
+		if r.met(i).at.Dry() {
 			return i
 		}
 	}
@@ -126,7 +127,7 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 			return
 		}
 		known.items[i] = uint8(place)
-		*known.met(i) = met{entries[i].at, entries[i]}
+		*known.met(i) = met{entries[i].Hot(), entries[i]}
 		known.slots = known.slots || it.Slots
 		if it.Hold {
 			known.holds |= 1 << i

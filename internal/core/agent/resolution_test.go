@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
@@ -21,11 +22,9 @@ func attributesOf(pairs ...string) []limit.Attribute {
 
 // entryOn is a bucket that the registry does not have.
 func entryOn(r *Registry) *Entry {
-	e := &Entry{Bucket: Bucket{at: new(hot)}}
-	s := newScope()
-	s.kind = &kind{registry: r}
-	e.from.Store(&s.scoped)
-	return e
+	s := &Scope{kind: &kind{registry: r}}
+	s.now.Store(bucket.TermsAlone(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100}))
+	return newEntry(s, "", 1, nil, nil, true)
 }
 
 // remember remembers a request of one limit, which meets a bucket of its own, and returns that.

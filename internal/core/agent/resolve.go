@@ -9,6 +9,7 @@ import (
 	"unique"
 	"unsafe"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -145,7 +146,7 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	}
 	if search != nil || rooted {
 		r.entries.each(func(e *Entry) {
-			if search[e.scope()] || rooted && changed[e.rootedIn()] {
+			if search[e.scope] || rooted && changed[e.rootedIn()] {
 				each(e)
 			}
 		})
@@ -249,16 +250,16 @@ func (r *Registry) Off(id string) bool {
 type rebuild struct {
 	*Registry
 	round     int64
-	limits    []limit.Limit     // scratch
-	chain     []limit.Tenant    // whose set is made: the tenant and its ancestors
-	different map[*Scope]*terms // what it said before
-	left      []*Scope          // own scopes of the sets that were replaced
+	limits    []limit.Limit   // scratch
+	chain     []limit.Tenant  // whose set is made: the tenant and its ancestors
+	different map[*Scope]bool // those that say something else than before
+	left      []*Scope        // own scopes of the sets that were replaced
 	orphans   map[*Scope]bool
 }
 
 func (r *Registry) rebuildLocked() *rebuild {
 	r.round++
-	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]*terms), orphans: make(map[*Scope]bool)}
+	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]bool), orphans: make(map[*Scope]bool)}
 }
 
 func (b *rebuild) orphan(s *Scope) {
@@ -290,16 +291,16 @@ func (b *rebuild) changes() Changes {
 	if search {
 		b.entries.each(func(e *Entry) {
 			switch {
-			case len(e.scope().names) == 0:
-			case b.different[e.scope()] != nil:
+			case len(e.scope.names) == 0:
+			case b.different[e.scope]:
 				c.Changed = append(c.Changed, e)
-			case b.orphans[e.scope()]:
+			case b.orphans[e.scope]:
 				c.Orphaned = append(c.Orphaned, e)
 			}
 		})
 	}
 	for _, e := range c.Changed {
-		e.follow(b.different[e.scope()])
+		e.Follow(e.scope.now.Load())
 	}
 	return c
 }
@@ -573,14 +574,14 @@ func (b *rebuild) upToDate(key kindKey, h *limit.Held, rules *limit.Rules) *Scop
 	t := b.termsOf(h)
 	switch was := s.now.Load(); {
 	case fresh:
-		s.says(t)
-	case s.round == b.round || was.same(t):
-		if was.rule != t.rule {
-			s.says(t) // in the words of another policy
+		s.now.Store(t)
+	case s.round == b.round || was.Same(t):
+		if was.Rule != t.Rule {
+			s.now.Store(t) // in the words of another policy
 		}
 	default:
-		b.different[s] = was
-		s.goBy(t)
+		b.different[s] = true
+		s.now.Store(t)
 	}
 	s.version, s.round, s.orphan = rules.Policy.Version, b.round, false
 	if h.Tenant != "" {
@@ -596,13 +597,13 @@ func (b *rebuild) planOf(tenant string, rules *limit.Rules) unique.Handle[string
 }
 
 // termsOf returns the terms of a held limit, the same for all tenants that have a plan's as it is.
-func (b *rebuild) termsOf(h *limit.Held) *terms {
+func (b *rebuild) termsOf(h *limit.Held) *bucket.Terms {
 	if h.Rate != h.Rule.Limit.Rate || h.Burst != h.Rule.Limit.Burst {
-		return termsOf(h)
+		return bucket.TermsOf(h)
 	}
 	t := b.usual[h.Rule]
 	if t == nil {
-		t = termsOf(h)
+		t = bucket.TermsOf(h)
 		if len(b.usual) >= maxShared {
 			clear(b.usual)
 		}
@@ -615,30 +616,30 @@ func (b *rebuild) termsOf(h *limit.Held) *terms {
 // request that still has it in hand matches again. collect is called when nothing
 // more can be admitted by it, for the last of its usage. The owner's.
 func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
-	counting := e.goesBy().counting
+	counting := e.scope.now.Load().Counting()
 	if !counting {
 		if live := e.State(0).Live; live || e.Flying {
 			return false
 		}
 		e.Drain()
 	}
-	if e.marks.Load() >= pinned || !e.empty() {
+	if e.marks.Load() >= pinned || !e.Empty() {
 		return false
 	}
-	e.marks.set(dead, true)
-	if e.marks.Load() >= pinned || !e.empty() {
-		e.marks.set(dead, false)
+	e.mark(dead, true)
+	if e.marks.Load() >= pinned || !e.Empty() {
+		e.mark(dead, false)
 		return false
 	}
 	if counting {
 		e.Drain()
 	}
-	e.reopen()
+	e.Reopen()
 	r.mu.Lock()
-	r.entries.remove(r.hash(e.scope(), e.values()), e)
+	r.entries.remove(r.hash(e.scope, e.values()), e)
 	r.unroot(e)
 	r.buckets.Store(int64(r.entries.live))
-	s := e.scope()
+	s := e.scope
 	if s.direct.Load() == e {
 		s.direct.Store(nil)
 	}

@@ -9,7 +9,7 @@ import (
 
 // rootedIn is the tenant whose usage a bucket of the top level counts; empty for other buckets.
 func (e *Entry) rootedIn() string {
-	return e.scope().rootedIn(e.values())
+	return e.scope.rootedIn(e.values())
 }
 
 // rootedIn is that tenant, of a bucket of those values.
@@ -42,8 +42,7 @@ func (r *Registry) unroot(e *Entry) {
 }
 
 // planNow is the plan that the tenant of a row has: whose limits hold its requests at present. It takes no lock.
-func (e *Entry) planNow(tenant string) string {
-	s := e.scope()
+func (s *Scope) planNow(tenant string) string {
 	if s.tenant != "" {
 		return s.plan.Value()
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // planned is a registry whose plans say the same, so that their buckets go on when a tenant changes from one to the other, beside a
@@ -30,7 +31,7 @@ func planned(t *testing.T) *Registry {
 }
 
 // tell is what the owner does with news of tenants.
-func tell(r *Registry, u *Usage, tenants ...limit.Tenant) {
+func tell(r *Registry, u *usage.Usage, tenants ...limit.Tenant) {
 	var theirs []*Entry
 	if r.Differ(tenants, func(e *Entry) { theirs = append(theirs, e) }) {
 		for _, e := range theirs {
@@ -64,7 +65,7 @@ func spend(t *testing.T, e *Entry, n int64) {
 	}
 }
 
-func bookedRows(r *Registry, u *Usage) (all []string) {
+func bookedRows(r *Registry, u *usage.Usage) (all []string) {
 	r.Each(func(e *Entry) { u.Collect(e, 300, 1) })
 	for _, row := range u.Take() {
 		all = append(all, fmt.Sprintf("%s %s %s", row.Tenant, row.Limit, row.Plan))
@@ -75,7 +76,7 @@ func bookedRows(r *Registry, u *Usage) (all []string) {
 // What a tenant was admitted under a plan is booked under it, of its own limits and of those for every tenant, also where
 // both plans say the same and the bucket goes on, and of a tenant that nobody made under the default plan.
 func TestUsageHasThePlanThatAdmittedIt(t *testing.T) {
-	r, u := planned(t), &Usage{}
+	r, u := planned(t), &usage.Usage{}
 	for _, id := range []string{"acme", "nobody"} {
 		if _, _, err := r.Learn(id); err != nil {
 			t.Fatal(err)
@@ -95,7 +96,7 @@ func TestUsageHasThePlanThatAdmittedIt(t *testing.T) {
 
 // A change that waits until a parent is known does not move what was admitted before it.
 func TestAChangeThatWaitsForAParentIsCollectedBefore(t *testing.T) {
-	r, u := planned(t), &Usage{}
+	r, u := planned(t), &usage.Usage{}
 	if _, _, err := r.Learn("acme"); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func TestAChangeThatWaitsForAParentIsCollectedBefore(t *testing.T) {
 
 // A tenant is known for as long as a bucket of a limit for every tenant may still have usage of it.
 func TestATenantStaysWhileItsUsageMay(t *testing.T) {
-	r, u := planned(t), &Usage{}
+	r, u := planned(t), &usage.Usage{}
 	if _, _, err := r.Learn("acme"); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unique"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -16,16 +17,12 @@ import (
 //
 // There are as many as tenants, so that bytes count: what those of other tenants have as well is in the kind.
 type Scope struct {
-	scoped // which is itself
 	*kind
 	tenant string // who holds it; empty at the policy's top level
 	hash   uint64
 
-	direct atomic.Pointer[Entry] // the bucket, where no values tell several apart
-	now    atomic.Pointer[terms] // that it goes by, for those who do not hold the mutex
-
-	// What its buckets take from it, by edition: a bucket goes by that of its own until it follows.
-	terms [2]atomic.Pointer[terms]
+	direct atomic.Pointer[Entry]        // the bucket, where no values tell several apart
+	now    atomic.Pointer[bucket.Terms] // that its buckets go by, each once it follows
 
 	// The registry's, under its mutex.
 	beyond  *Scope                // of what the limit admits above itself; nil where it has no such bucket
@@ -33,8 +30,7 @@ type Scope struct {
 	plan    unique.Handle[string] // and the plan of who holds it; of no use at the top level, where it is each tenant's own: see Set.plan
 	round   int64                 // of the last rebuild that found it in force
 	entries int32
-	edition uint8 // of the terms that buckets follow
-	orphan  bool  // the policy no longer has it: its buckets are to be given up
+	orphan  bool // the policy no longer has it: its buckets are to be given up
 }
 
 // kind is what the scopes of all tenants have in common that hold a limit of one name, whose buckets the same attributes tell apart.
@@ -59,18 +55,12 @@ func keyOf(l *limit.Limit, shadow bool) kindKey {
 	return kindKey{limit: l.Name, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), slots: l.Slots > 0, shadow: shadow}
 }
 
-func newScope() *Scope {
-	s := new(Scope)
-	s.scope = s
-	return s
-}
-
 func (s *Scope) ownHash() uint64 { return s.hash }
 
 // held is the limit as the tenant has it now, but for the meter.
 func (s *Scope) held() limit.Held {
 	t := s.now.Load()
-	return limit.Held{Rule: t.rule, Rate: t.rate, Burst: t.burst, Tenant: s.tenant}
+	return limit.Held{Rule: t.Rule, Rate: t.Rate, Burst: t.Burst, Tenant: s.tenant}
 }
 
 // tenantAt returns which of the values is the tenant, for a limit of the top level; -1 where none is.
@@ -100,8 +90,7 @@ func (r *Registry) scope(key kindKey, tenant string, names []string) (s *Scope, 
 	if s = r.scopes.find(hash, func(s *Scope) bool { return s.kind == k && s.tenant == tenant }); s != nil {
 		return s, false
 	}
-	s = newScope()
-	s.kind, s.tenant, s.hash = k, tenant, hash
+	s = &Scope{kind: k, tenant: tenant, hash: hash}
 	r.scopes.insert(hash, s)
 	k.scopes++
 	return s, true

@@ -67,7 +67,7 @@ func (l *Loop) onWatched(e watchEvent) {
 // apply carries out what a change means for buckets.
 func (l *Loop) apply(ch agent.Changes) {
 	now := l.s.Now()
-	l.s.journal.Records().Follow(l.s.Registry)
+	l.s.Registry.FollowJournal()
 	l.s.cfg.Changed()
 	for _, e := range ch.Changed {
 		// Within a second, and not all agents at once.

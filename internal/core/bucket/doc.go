@@ -1,0 +1,7 @@
+// Package bucket is an agent's copy of one bucket: its stock, the lease that refills it, the conversation with the store, those
+// who wait, windows, slots, reservations, and its end. It is pure: no clock, no goroutine, no network; time is an argument, in
+// microseconds of the caller's monotonic clock.
+//
+// Read cell.go first: the one atomic subtraction that admits a request, and what can be derived from it. Then bucket.go (what a
+// bucket knows, and the slow path: refill, expiry, denial) and renew.go (what is asked for, and how a grant is put to use).
+package bucket

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,22 +29,6 @@ type Epoch struct {
 
 func (e Epoch) compare(o Epoch) int {
 	return cmp.Or(strings.Compare(e.Agent, o.Agent), cmp.Compare(e.Epoch, o.Epoch))
-}
-
-// Frontier is how far an epoch has settled: the row that makes settlement happen
-// once. Seq 0 is an epoch that has settled nothing.
-type Frontier struct {
-	Epoch   Epoch
-	Seq     int64
-	Total   int64
-	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
-	Seen    int64 // when the last report that moved Through was stored, Unix milliseconds; before the first, when it first held a lease
-	Digest  [32]byte
-	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
-	Reason  string // why it is fenced
-	Next    int64  // epoch that goes on from this one (Origin); 0 for none
-	Ends    int64  // units of this one that are settled at most, where one does
-	Key     string // the id of the key of its last report or hold; empty where none was asked for
 }
 
 // ReportID names one report.
@@ -352,14 +335,6 @@ func (in *Intake) Decide(frontiers map[Epoch]Frontier, stored map[ReportID][32]b
 	return out
 }
 
-// standing is the frontier of an epoch as locked.
-func standing(frontiers map[Epoch]Frontier, e Epoch) Frontier {
-	if f, ok := frontiers[e]; ok {
-		return f
-	}
-	return Frontier{Epoch: e, State: StateOpen}
-}
-
 // move returns the move of an epoch that was judged, or that nothing came of.
 func (out *Outcome) move(frontiers map[Epoch]Frontier, e Epoch) Move {
 	if i, ok := out.find(e); ok {
@@ -384,18 +359,6 @@ func (out *Outcome) end(ended map[Epoch]Move) {
 	}
 }
 
-// goOn has a later epoch go on from this one at total, or says why it cannot.
-func (f *Frontier) goOn(epoch, total int64) string {
-	switch {
-	case f.Next != 0 && (f.Next != epoch || f.Ends != total):
-		return fmt.Sprintf("from epoch %d, epoch %d goes on at unit %d", f.Epoch.Epoch, f.Next, f.Ends)
-	case f.Total > total:
-		return fmt.Sprintf("epoch %d was to end at unit %d, and is settled through %d", f.Epoch.Epoch, total, f.Total)
-	}
-	f.Next, f.Ends = epoch, total
-	return ""
-}
-
 // stored returns the digest under which the arrival's number was settled.
 func (a *arrival) stored(f *Frontier, stored, fresh map[ReportID][32]byte) ([32]byte, bool) {
 	if d, ok := fresh[a.id]; ok {
@@ -406,52 +369,6 @@ func (a *arrival) stored(f *Frontier, stored, fresh map[ReportID][32]byte) ([32]
 	}
 	d, ok := stored[a.id]
 	return d, ok
-}
-
-// judge says what becomes of an arrival and fences the epoch where that is due.
-// What was settled is acknowledged again whatever became of its epoch since:
-// otherwise its agent would report the same units under its next one.
-func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, string) {
-	r := a.report
-	past := r.Seq >= 1 && r.Seq <= f.Seq
-	if past && (known && digest == r.Digest || !known && a.fault == nil) {
-		return Already, ""
-	}
-	if f.fenced() {
-		if a.fault != nil && !past && f.Reason == clip(a.fault.Error()) {
-			// It fenced the epoch, was kept, and its answer was lost: what is behind it is
-			// good, and its agent must not take it for a twin's.
-			return Rejected, a.fault.Error()
-		}
-		return Fenced, "the epoch is fenced: " + f.Reason
-	}
-	if a.fault != nil {
-		f.fence(a.fault.Error())
-		return Rejected, a.fault.Error()
-	}
-	switch {
-	case past:
-		f.fence(fmt.Sprintf("report %d came again with other content", r.Seq))
-		return Fenced, f.Reason
-	case f.State == StateClosed:
-		return Fenced, "the epoch is closed"
-	case r.Seq > f.Seq+1:
-		return Ahead, fmt.Sprintf("report %d is missing", f.Seq+1)
-	case f.Next != 0 && r.After > f.Ends:
-		// The epoch may yet be sent again what was settled of it before.
-		return Fenced, fmt.Sprintf("beyond unit %d, epoch %d goes on", f.Ends, f.Next)
-	case r.Before != f.Total:
-		f.fence(fmt.Sprintf("report %d begins at %d, the ledger is at %d", r.Seq, r.Before, f.Total))
-		return Fenced, f.Reason
-	}
-	return Settled, ""
-}
-
-// fenced reports whether the epoch takes no more reports.
-func (f *Frontier) fenced() bool { return f.State == StateFenced || f.State == StateGone }
-
-func (f *Frontier) fence(reason string) {
-	f.State, f.Reason = StateFenced, clip(reason)
 }
 
 // settle moves the frontier over the arrival and notes what to write.
@@ -472,89 +389,4 @@ func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 		Report: r, Month: in.rules.Window.month(r.Through / 1000), Rows: a.rows, Size: a.size, Held: encodeHeld(a.held),
 	})
 	out.Kept = append(out.Kept, a.kept...)
-}
-
-// whole keeps the entire report aside, readable by DecodeReport.
-func (a *arrival) whole() Quarantined {
-	return Quarantined{ID: a.id, Row: -1, Reason: clip(a.fault.Error()), Body: encodeReport(a.report), Note: &Note{}}
-}
-
-// encodeReport writes all fields of a report, good or bad.
-func encodeReport(r *Report) []byte {
-	b := make([]byte, 0, len(r.Payload)+len(r.Agent)+128)
-	b = append(b, codecVersion)
-	b = binary.AppendUvarint(b, uint64(len(r.Agent)))
-	b = append(b, r.Agent...)
-	for _, v := range [...]int64{r.Epoch, r.Seq, r.Before, r.After, r.Through} {
-		b = binary.BigEndian.AppendUint64(b, uint64(v))
-	}
-	if r.Closed {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	b = append(b, r.Digest[:]...)
-	return append(b, r.Payload...)
-}
-
-// DecodeReport reads a whole report back out of quarantine; it may break any
-// bound. Errors wrap ErrEncoding.
-func DecodeReport(body []byte) (Report, error) {
-	const fixed = 5*8 + 1 + 32
-	d := decoder{rest: string(body)}
-	if d.rest == "" || d.rest[0] != codecVersion {
-		return Report{}, fmt.Errorf("%w: not a kept report", ErrEncoding)
-	}
-	d.rest = d.rest[1:]
-	n := d.uvarint()
-	if d.fault != "" || len(d.rest) < fixed || n > uint64(len(d.rest)-fixed) {
-		return Report{}, fmt.Errorf("%w: a kept report is cut short", ErrEncoding)
-	}
-	r := Report{Agent: d.rest[:n]}
-	b := body[len(body)-len(d.rest)+int(n):]
-	for _, v := range [...]*int64{&r.Epoch, &r.Seq, &r.Before, &r.After, &r.Through} {
-		*v, b = int64(binary.BigEndian.Uint64(b)), b[8:]
-	}
-	r.Closed, b = b[0] == 1, b[1:]
-	r.Digest = [32]byte(b)
-	if b = b[32:]; len(b) > 0 {
-		r.Payload = slices.Clone(b)
-	}
-	return r, nil
-}
-
-// encodeHeld writes ascending row numbers, each less the one before.
-func encodeHeld(rows []int) []byte {
-	var b []byte
-	last := 0
-	for _, n := range rows {
-		b = binary.AppendUvarint(b, uint64(n-last))
-		last = n
-	}
-	return b
-}
-
-// decodeHeld reads them back; what is malformed ends the list.
-func decodeHeld(b []byte) []int {
-	var rows []int
-	last := 0
-	for len(b) > 0 {
-		n, size := binary.Uvarint(b)
-		if size <= 0 || n > MaxRows {
-			break
-		}
-		last += int(n)
-		rows = append(rows, last)
-		b = b[size:]
-	}
-	return rows
-}
-
-// clip makes a reason fit for a text column.
-func clip(s string) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) > 500 {
-		s = strings.ToValidUTF8(s[:500], "")
-	}
-	return s
 }

@@ -66,14 +66,14 @@ prints those above a number, oldest first, so that who goes on from the last one
 					return err
 				}
 				for _, a := range resp.Alerts {
-					t.add(strconv.FormatInt(a.Number, 10), stamp(a.AtMs), a.Alert, dash(a.Tenant), dash(a.Threshold), dash(a.Period), dash(a.Used), dash(a.Of), dash(a.Action))
+					t.add(strconv.FormatInt(a.Number, 10), Stamp(a.AtMs), a.Alert, Dash(a.Tenant), Dash(a.Threshold), Dash(a.Period), Dash(a.Used), Dash(a.Of), Dash(a.Action))
 					items = append(items, alertItem(a))
 				}
 				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
 			}
-			return c.write(f, t, items)
+			return c.Write(f, t, items)
 		},
 	}
 	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "events of this `TENANT` alone")
@@ -82,7 +82,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 	cmd.Flags().Int64Var(&req.After, "after", 0, "events above this `NUMBER`, oldest first")
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many events, `N` from 1 up")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on printing as events come, oldest first, until interrupted")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -113,7 +113,7 @@ func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlert
 		if f == "json" {
 			err = json.NewEncoder(c.Out).Encode(alertItem(a))
 		} else {
-			c.say("%d %s %s\n", a.Number, stamp(a.AtMs), alertWords(a))
+			c.Say("%d %s %s\n", a.Number, Stamp(a.AtMs), alertWords(a))
 			err = c.failed()
 		}
 		if err != nil {
@@ -141,7 +141,7 @@ func alertWords(a *quotav1.Alert) string {
 }
 
 func alertItem(a *quotav1.Alert) map[string]any {
-	return map[string]any{"number": a.Number, "id": a.Id, "at": stamp(a.AtMs), "kind": a.Kind, "alert": a.Alert, "tenant": a.Tenant, "plan": a.Plan, "limit": a.Limit,
+	return map[string]any{"number": a.Number, "id": a.Id, "at": Stamp(a.AtMs), "kind": a.Kind, "alert": a.Alert, "tenant": a.Tenant, "plan": a.Plan, "limit": a.Limit,
 		"threshold": a.Threshold, "period": a.Period, "used": a.Used, "of": a.Of, "action": a.Action, "height": a.Height}
 }
 
@@ -174,7 +174,7 @@ func (c *cli) alertShowCommand() *cobra.Command {
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -187,11 +187,11 @@ func (c *cli) printAlert(f format, a *quotav1.Alert) error {
 		if d.Status != 0 {
 			status = strconv.Itoa(int(d.Status))
 		}
-		t.add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), dash(stamp(d.TriedMs)), dash(status), dash(stamp(d.NextMs)), dash(d.Error))
-		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": stamp(d.TriedMs), "status": d.Status, "next": stamp(d.NextMs), "error": d.Error})
+		t.add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), Dash(Stamp(d.TriedMs)), Dash(status), Dash(Stamp(d.NextMs)), Dash(d.Error))
+		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": Stamp(d.TriedMs), "status": d.Status, "next": Stamp(d.NextMs), "error": d.Error})
 	}
-	c.note("alert %d of %s: %s\n", a.Number, stamp(a.AtMs), alertWords(a))
-	return c.write(f, t, items)
+	c.Note("alert %d of %s: %s\n", a.Number, Stamp(a.AtMs), alertWords(a))
+	return c.Write(f, t, items)
 }
 
 func (c *cli) alertRetryCommand() *cobra.Command {
@@ -215,7 +215,7 @@ func (c *cli) alertRetryCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&req.Webhook, "webhook", "", "to this `WEBHOOK` of the policy alone; to all that it is for if not given")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -231,7 +231,7 @@ func (c *cli) alertTestCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(a.GetAlert(), "alert %d is on its way to %s: quotactl alert show %d\n", a.Alert.Number, args[0], a.Alert.Number)
+				return c.Tell(a.GetAlert(), "alert %d is on its way to %s: quotactl alert show %d\n", a.Alert.Number, args[0], a.Alert.Number)
 			})
 		},
 	}

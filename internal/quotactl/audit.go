@@ -38,22 +38,22 @@ the ledger: each was written in the transaction that made the change.`,
 					return err
 				}
 				for _, r := range resp.Rows {
-					t.add(strconv.FormatInt(r.Number, 10), stamp(r.AtMs), r.Actor, r.Action, r.Object, dash(r.Before), dash(r.After))
-					items = append(items, map[string]any{"number": r.Number, "at": stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
+					t.add(strconv.FormatInt(r.Number, 10), Stamp(r.AtMs), r.Actor, r.Action, r.Object, Dash(r.Before), Dash(r.After))
+					items = append(items, map[string]any{"number": r.Number, "at": Stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
 						"before": raw(r.Before), "after": raw(r.After)})
 				}
 				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
 			}
-			return c.write(f, t, items)
+			return c.Write(f, t, items)
 		},
 	}
 	cmd.Flags().StringVar(&req.Actor, "actor", "", "changes by this `ACTOR`: a key's id as key list has it, or open")
 	cmd.Flags().StringVar(&req.Action, "action", "", "changes whose `ACTION` begins so: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
 	cmd.Flags().StringVar(&req.Object, "object", "", "changes of this `OBJECT`: the id of a tenant or a key, or the number of a policy version")
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many changes, `N` from 1 up")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 

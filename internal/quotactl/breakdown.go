@@ -105,7 +105,7 @@ Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d)
 	}
 	q.flags(cmd.Flags(), "tenant")
 	q.times(cmd.Flags())
-	f.flag(cmd)
+	f.Table(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("every", cobra.FixedCompletions([]string{"slot", "hour", "day", "month"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -128,7 +128,7 @@ func (c *cli) usageTopCommand() *cobra.Command {
 	q.flags(cmd.Flags(), "tenant")
 	cmd.Flags().Int32VarP(&q.req.Top, "number", "n", 10, "how many rows, `N` from 1 to 1000")
 	cmd.Flags().StringVar(&q.req.TopBy, "most", "admitted", "most of `WHAT`: admitted, overage or denied")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -189,7 +189,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 			item["start"] = time.UnixMilli(r.StartMs).In(zone).Format(time.RFC3339)
 		}
 		for i, n := range r.Names {
-			line = append(line, dash(n))
+			line = append(line, Dash(n))
 			item[by[i]] = n
 		}
 		line = append(line, count(r.Admitted), count(r.Overage), count(r.Denied))
@@ -201,27 +201,17 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 		items = append(items, item)
 	}
 	about := &quotav1.GetUsageResponse{CompleteThroughMs: origin.CompleteThroughMs, Lagging: origin.Lagging}
-	switch f {
-	case "json":
-		answer := map[string]any{"rows": items, "block": origin.Height, "block_hash": origin.BlockHash, "complete_through": nil, "lagging": append([]string{}, origin.Lagging...)}
-		if origin.CompleteThroughMs != 0 {
-			answer["complete_through"] = stamp(origin.CompleteThroughMs)
-		}
-		return writeJSON(c.Out, answer)
-	case "csv":
-		if err := t.csv(c.file()); err != nil {
-			return err
-		}
-		c.printOrigin(c.Err, req, origin, about)
-		return nil
+	answer := map[string]any{"rows": items, "block": origin.Height, "block_hash": origin.BlockHash, "complete_through": nil, "lagging": append([]string{}, origin.Lagging...)}
+	if origin.CompleteThroughMs != 0 {
+		answer["complete_through"] = Stamp(origin.CompleteThroughMs)
 	}
-	if err := t.print(c.Out); err != nil {
+	if err := c.Write(f, t, answer); err != nil || f == "json" {
 		return err
 	}
-	if len(rows) == 0 {
-		c.say("no usage\n")
+	if len(rows) == 0 && f == "table" {
+		c.Say("no usage\n")
 	}
-	c.printOrigin(c.Out, req, origin, about)
+	c.printOrigin(c.Beside(f), req, origin, about)
 	return nil
 }
 
@@ -310,7 +300,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 	if err != nil {
 		return err
 	}
-	to, whole := c.file(), func() error { return nil }
+	to, whole := c.File(), func() error { return nil }
 	if output != "-" {
 		file, err := os.CreateTemp(filepath.Dir(output), filepath.Base(output)+".*.part")
 		if err != nil {
@@ -340,7 +330,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 			return err
 		}
 		if p := m.Progress; p != nil {
-			c.note("%d rows, %d of %d times read\n", p.Rows, p.Done, p.Total)
+			c.Note("%d rows, %d of %d times read\n", p.Rows, p.Done, p.Total)
 		}
 		if m.End == nil {
 			continue
@@ -351,7 +341,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 		if err := whole(); err != nil {
 			return err
 		}
-		c.note("%d rows, %d bytes, digest %s\n", m.End.Rows, m.End.Bytes, m.End.Digest)
+		c.Note("%d rows, %d bytes, digest %s\n", m.End.Rows, m.End.Bytes, m.End.Digest)
 		c.printOrigin(c.Err, req, m.End.Origin, &quotav1.GetUsageResponse{CompleteThroughMs: m.End.Origin.CompleteThroughMs, Lagging: m.End.Origin.Lagging})
 		return nil
 	}

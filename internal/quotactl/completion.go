@@ -140,7 +140,7 @@ func distinct(limits []*quotav1.Limit, name func(*quotav1.Limit) string) []strin
 func versionNames(ctx context.Context, admin quotav1.AdminServiceClient, _ string) (all []string, err error) {
 	resp, err := admin.ListPolicyVersions(ctx, &quotav1.ListPolicyVersionsRequest{PageSize: completionNames})
 	for _, v := range resp.GetVersions() {
-		all = append(all, strconv.FormatInt(v.Version, 10)+"\t"+strings.TrimSpace(stamp(v.CreatedMs)+" "+state(v)))
+		all = append(all, strconv.FormatInt(v.Version, 10)+"\t"+strings.TrimSpace(Stamp(v.CreatedMs)+" "+state(v)))
 	}
 	return all, err
 }

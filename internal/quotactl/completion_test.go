@@ -95,7 +95,7 @@ func TestEveryNameIsCompleted(t *testing.T) {
 			t.Errorf("quotactl %s: %d of the names in %q are completed", path, len(completed[path]), cmd.Use)
 		}
 	}
-	walk((&cli{Streams: Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	walk((&cli{printer: printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
 	if found < len(completed) {
 		t.Errorf("%d commands with names were found, %d are completed", found, len(completed))
 	}

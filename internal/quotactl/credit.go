@@ -41,7 +41,7 @@ again after it was cut off, and gives once.`,
 				if err != nil {
 					return err
 				}
-				return c.tell(credit.GetCredit(), "credit %s: tenant %s has %s\n", credit.Credit.Id, credit.Credit.Tenant, credit.Credit.Left)
+				return c.Tell(credit.GetCredit(), "credit %s: tenant %s has %s\n", credit.Credit.Id, credit.Credit.Tenant, credit.Credit.Left)
 			})
 		},
 	}
@@ -71,7 +71,7 @@ ended and is closed after this still uses it.`,
 				if err != nil {
 					return err
 				}
-				return c.tell(credit.GetCredit(), "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Credit.Id, stamp(credit.Credit.VoidedMs), credit.Credit.Left)
+				return c.Tell(credit.GetCredit(), "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Credit.Id, Stamp(credit.Credit.VoidedMs), credit.Credit.Left)
 			})
 		},
 	}
@@ -94,14 +94,14 @@ func (c *cli) creditListCommand() *cobra.Command {
 				t := &table{header: []string{"ID", "AMOUNT", "LEFT", "PRIORITY", "GIVEN", "EXPIRES", "ROLLOVER", "VOIDED", "NOTE"}, numbers: map[int]bool{1: true, 2: true, 3: true, 6: true}}
 				items := []map[string]any{}
 				for _, r := range resp.Credits {
-					t.add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), stamp(r.GivenMs), dash(stamp(r.ExpiresMs)), dash(r.Rollover), dash(stamp(r.VoidedMs)), r.Note)
-					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": stamp(r.GivenMs), "by": r.GivenBy,
-						"expires": stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note, "carried_from": r.CarriedFrom})
+					t.add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), Stamp(r.GivenMs), Dash(Stamp(r.ExpiresMs)), Dash(r.Rollover), Dash(Stamp(r.VoidedMs)), r.Note)
+					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": Stamp(r.GivenMs), "by": r.GivenBy,
+						"expires": Stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": Stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note, "carried_from": r.CarriedFrom})
 				}
-				return c.write(f, t, items)
+				return c.Write(f, t, items)
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }

@@ -42,7 +42,7 @@ where a period is due and could not be closed.`,
 					return err
 				}
 				for _, s := range resp.Closed {
-					total, number := "", dash("")
+					total, number := "", Dash("")
 					for i, n := range s.Totals {
 						if i > 0 {
 							total += ", "
@@ -52,11 +52,11 @@ where a period is due and could not be closed.`,
 					if s.Number > 0 {
 						number = strconv.FormatInt(s.Number, 10)
 					}
-					t.add(s.Tenant, s.Period, number, dash(total), s.Digest, "")
+					t.add(s.Tenant, s.Period, number, Dash(total), s.Digest, "")
 					items = append(items, map[string]any{"tenant": s.Tenant, "period": s.Period, "number": s.Number, "total": total, "digest": s.Digest})
 				}
 				for _, r := range resp.Refused {
-					t.add(r.Tenant, r.Period, dash(""), dash(""), dash(""), r.Reason)
+					t.add(r.Tenant, r.Period, Dash(""), Dash(""), Dash(""), r.Reason)
 					items = append(items, map[string]any{"tenant": r.Tenant, "period": r.Period, "refused": r.Reason})
 				}
 				looked += int(resp.Tenants)
@@ -64,12 +64,12 @@ where a period is due and could not be closed.`,
 				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 					break
 				}
-				c.note("%d tenants, through %s\n", looked, req.PageToken)
+				c.Note("%d tenants, through %s\n", looked, req.PageToken)
 			}
-			if err := c.write(f, t, items); err != nil {
+			if err := c.Write(f, t, items); err != nil {
 				return err
 			}
-			c.note("%d tenants, %d periods due, %d refused\n", looked, len(items), refused)
+			c.Note("%d tenants, %d periods due, %d refused\n", looked, len(items), refused)
 			if refused > 0 {
 				return errUnsound
 			}
@@ -79,7 +79,7 @@ where a period is due and could not be closed.`,
 	cmd.Flags().DurationVar(&grace, "grace", 0, "leave periods that ended less than this `DURATION` ago, such as 48h; 0 closes all that have ended")
 	cmd.Flags().StringVar(&req.ForceReason, "force", "", "close what usage is not complete of, or in quarantine, too: a `TEXT` that says why")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "say what is due, and close nothing")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -142,13 +142,13 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 					t.add("total", "", text(n[0]), text(n[1]), text(n[1]-n[0]))
 				}
 			}
-			return c.write(f, t, items)
+			return c.Write(f, t, items)
 		},
 	}
 	cmd.Flags().StringVar(&req.Tenant, "tenant", "", "for this `TENANT`; for all if not given")
 	cmd.Flags().StringVar(&req.Plan, "plan", "", "as if tenants had had this `PLAN`; under their own if not given")
 	cmd.Flags().StringVarP(&document, "file", "f", "", "the policy document whose prices are tried, a `FILE`; - reads standard input; the one in force if not given")
 	cmd.Flags().Int32Var(&req.Periods, "periods", 1, "how many of the last periods that have ended, `N` from 1 to 24")
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }

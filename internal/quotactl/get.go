@@ -2,7 +2,6 @@ package quotactl
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"maps"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -54,7 +51,7 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 
 // writeDocument prints a version as JSON.
 func (c *cli) writeDocument(p *quotav1.PolicyVersion) error {
-	return writeJSON(c.Out, map[string]any{"version": p.Version, "author": p.Author, "created": stamp(p.CreatedMs), "state": state(p), "document": p.Document})
+	return c.JSON(map[string]any{"version": p.Version, "author": p.Author, "created": Stamp(p.CreatedMs), "state": state(p), "document": p.Document})
 }
 
 // printDocument prints a document as it was applied, and beside it what it is.
@@ -63,12 +60,12 @@ func (c *cli) printDocument(p *quotav1.PolicyVersion) error {
 	if which != "" {
 		which = ", " + which
 	}
-	c.note("# version %d by %s, %s%s\n", p.Version, dash(p.Author), stamp(p.CreatedMs), which)
+	c.Note("# version %d by %s, %s%s\n", p.Version, Dash(p.Author), Stamp(p.CreatedMs), which)
 	text := p.Document
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	_, err := io.WriteString(c.file(), text)
+	_, err := io.WriteString(c.File(), text)
 	return err
 }
 
@@ -101,14 +98,14 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 				t := &table{header: []string{"VERSION", "STATE", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
 				items := []map[string]any{}
 				for _, v := range resp.Versions {
-					t.add(strconv.FormatInt(v.Version, 10), state(v), v.Author, stamp(v.CreatedMs))
-					items = append(items, map[string]any{"version": v.Version, "state": state(v), "author": v.Author, "created": stamp(v.CreatedMs)})
+					t.add(strconv.FormatInt(v.Version, 10), state(v), v.Author, Stamp(v.CreatedMs))
+					items = append(items, map[string]any{"version": v.Version, "state": state(v), "author": v.Author, "created": Stamp(v.CreatedMs)})
 				}
-				return c.write(f, t, items)
+				return c.Write(f, t, items)
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	cmd.Flags().Int32Var(&limit, "limit", 20, "how many versions, `N` from 1 to 1000")
 	return cmd
 }
@@ -148,22 +145,19 @@ func (c *cli) getPlansCommand() *cobra.Command {
 						t.add(name, "", "", "", "", "", "", "", "")
 					}
 				}
-				if f == "json" {
-					return c.writeProto(resp)
-				}
-				if err := c.write(f, t, nil); err != nil || f == "csv" {
+				if err := c.Write(f, t, resp); err != nil || f != "table" {
 					return err
 				}
 				for _, p := range resp.Plans {
 					if price := resp.Prices[p.Name]; price != "" {
-						c.say("%s costs %s\n", p.Name, price)
+						c.Say("%s costs %s\n", p.Name, price)
 					}
 				}
 				return nil
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -217,16 +211,16 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				}
 				items = append(items, item)
 			}
-			if err := c.write(f, t, items); err != nil {
+			if err := c.Write(f, t, items); err != nil {
 				return err
 			}
 			for _, id := range slices.Sorted(maps.Keys(faulty)) {
-				c.note("quotactl: tenant %s cannot be made out, and keeps what was in force: %s\n", id, faulty[id])
+				c.Note("quotactl: tenant %s cannot be made out, and keeps what was in force: %s\n", id, faulty[id])
 			}
 			return nil
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -255,34 +249,15 @@ func (c *cli) getAgentsCommand() *cobra.Command {
 			t := &table{header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN", "KEY", "WHY"}, numbers: map[int]bool{1: true, 3: true, 4: true}}
 			items := []map[string]any{}
 			for _, a := range all {
-				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), stamp(a.ThroughMs), stamp(a.SeenMs), a.Key, a.Reason)
+				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), Stamp(a.ThroughMs), Stamp(a.SeenMs), a.Key, a.Reason)
 				items = append(items, map[string]any{"id": a.Id, "epoch": a.Epoch, "state": a.State, "reports": a.Seq, "units": a.Total,
-					"through": stamp(a.ThroughMs), "seen": stamp(a.SeenMs), "key": a.Key, "why": a.Reason})
+					"through": Stamp(a.ThroughMs), "seen": Stamp(a.SeenMs), "key": a.Key, "why": a.Reason})
 			}
-			return c.write(f, t, items)
+			return c.Write(f, t, items)
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
-}
-
-// writeProto prints a message as JSON. protojson varies its blanks on purpose, so
-// they are set here.
-func (c *cli) writeProto(m proto.Message) error {
-	v, err := plain(m)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c.Out, v)
-}
-
-// plain is a message as JSON has it.
-func plain(m proto.Message) (v any, err error) {
-	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err == nil {
-		err = json.Unmarshal(data, &v)
-	}
-	return v, err
 }
 
 func yes(b bool) string {

@@ -73,13 +73,13 @@ be an admin's.`,
 // it, and the key is revoked.
 func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, k *quotav1.Key, secret, format string, args ...any) (err error) {
 	id := k.Id
-	if c.output == "json" {
-		err = writeJSON(c.Out, map[string]any{"id": id, "role": k.Role, "agent": k.Agent, "note": k.Note, "secret": secret})
+	if c.Output == "json" {
+		err = c.JSON(map[string]any{"id": id, "role": k.Role, "agent": k.Agent, "note": k.Note, "secret": secret})
 	} else {
 		_, err = io.WriteString(c.Out, secret+"\n")
 	}
 	if err == nil {
-		c.note(format+"; keep the secret, it cannot be had again\n", args...)
+		c.Note(format+"; keep the secret, it cannot be had again\n", args...)
 		return nil
 	}
 	if _, failed := admin.RevokeKey(ctx, &quotav1.RevokeKeyRequest{Id: id}); failed != nil {
@@ -138,9 +138,9 @@ func scopeOf(k *quotav1.Key) string {
 func endOf(k *quotav1.Key) string {
 	switch {
 	case k.RevokedMs != 0:
-		return "revoked " + stamp(k.RevokedMs)
+		return "revoked " + Stamp(k.RevokedMs)
 	case k.ExpiresMs != 0:
-		return stamp(k.ExpiresMs)
+		return Stamp(k.ExpiresMs)
 	}
 	return ""
 }
@@ -156,7 +156,7 @@ func (c *cli) keyRevokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(k.GetKey(), "key %s is revoked since %s\n", k.Key.Id, stamp(k.Key.RevokedMs))
+				return c.Tell(k.GetKey(), "key %s is revoked since %s\n", k.Key.Id, Stamp(k.Key.RevokedMs))
 			})
 		},
 	}
@@ -178,19 +178,19 @@ func (c *cli) keyListCommand() *cobra.Command {
 						return err
 					}
 					for _, k := range resp.Keys {
-						t.add(k.Id, k.Role, k.Agent, scopeOf(k), k.Note, stamp(k.CreatedMs), stamp(k.UsedMs), endOf(k))
+						t.add(k.Id, k.Role, k.Agent, scopeOf(k), k.Note, Stamp(k.CreatedMs), Stamp(k.UsedMs), endOf(k))
 						items = append(items, map[string]any{"id": k.Id, "role": k.Role, "agent": k.Agent, "note": k.Note,
-							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
-							"expires": stamp(k.ExpiresMs), "used": stamp(k.UsedMs), "successor": k.Successor})
+							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": Stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
+							"expires": Stamp(k.ExpiresMs), "used": Stamp(k.UsedMs), "successor": k.Successor})
 					}
 					if after = resp.NextPageToken; after == "" {
 						break
 					}
 				}
-				return c.write(f, t, items)
+				return c.Write(f, t, items)
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }

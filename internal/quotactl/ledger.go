@@ -41,7 +41,7 @@ It prints every fault and exits with 1, or what it checked and exits with 0.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.verify(cmd.Context(), f) },
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -70,7 +70,7 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 	}
 	var err error
 	if f != "table" || len(r.Faults) > 0 {
-		err = c.write(f, t, map[string]any{
+		err = c.Write(f, t, map[string]any{
 			"sound": len(faults) == 0, "faults": faults, "more_faults": r.MoreFaults, "epochs": r.Epochs, "reports": r.Reports, "blocks": r.Blocks,
 			"entries": r.Entries, "rollups": r.Rollups, "quarantined": r.Quarantined, "height": r.Height, "hash": hex.EncodeToString(r.Hash),
 			"archived_reports": r.ArchivedReports, "archived_blocks": r.ArchivedBlocks, "archived_rollups": r.ArchivedRollups, "archived_before": archivedBefore(r),
@@ -81,14 +81,14 @@ func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
 		if n := int64(len(r.Faults)) + r.MoreFaults; n > 0 {
 			word = fmt.Sprintf("not sound: %d faults, %d shown", n, len(r.Faults))
 		}
-		c.say("the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
+		c.Say("the ledger is %s\nchecked %d epochs, %d reports, %d blocks, %d entries, %d roll-ups, %d in quarantine\n",
 			word, r.Epochs, r.Reports, r.Blocks, r.Entries, r.Rollups, r.Quarantined)
 		if before := archivedBefore(r); before != "" {
-			c.say("archived is what is before %s: %d reports were checked by numbers and digests, %d blocks by chain only, %d roll-ups not at all\n",
+			c.Say("archived is what is before %s: %d reports were checked by numbers and digests, %d blocks by chain only, %d roll-ups not at all\n",
 				before, r.ArchivedReports, r.ArchivedBlocks, r.ArchivedRollups)
 		}
 		if r.Height > 0 {
-			c.say("block %d has the hash %x\n", r.Height, r.Hash)
+			c.Say("block %d has the hash %x\n", r.Height, r.Hash)
 		}
 	}
 	if err == nil && len(r.Faults) > 0 {
@@ -125,7 +125,7 @@ where it differs. Usage may be read meanwhile; folding waits, a month at a time.
 			if err != nil {
 				return err
 			}
-			return c.tell(map[string]any{"wrong": m.Wrong}, "%d roll-ups were wrong\n", m.Wrong)
+			return c.Tell(map[string]any{"wrong": m.Wrong}, "%d roll-ups were wrong\n", m.Wrong)
 		},
 	}
 }
@@ -152,7 +152,7 @@ func (c *cli) progress() func(*quotav1.LedgerProgress) {
 	begun := time.Now()
 	return func(p *quotav1.LedgerProgress) {
 		if p != nil && time.Since(begun) > time.Second {
-			c.note("%s: %d of %d\n", p.Stage, p.Done, p.Total)
+			c.Note("%s: %d of %d\n", p.Stage, p.Done, p.Total)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (c *cli) corrected(done *quotav1.Correction, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.tell(done, "correction %d: %s of %d units in %d rows\n", done.Number, done.Kind, done.Admitted, done.RowCount)
+	return c.Tell(done, "correction %d: %s of %d units in %d rows\n", done.Number, done.Kind, done.Admitted, done.RowCount)
 }
 
 // backfillColumns are the columns of a backfill's file; the first five are needed.
@@ -266,18 +266,15 @@ func (c *cli) correctionsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if o == "json" {
-					return c.writeProto(resp)
-				}
 				t := &table{header: []string{"NUMBER", "KIND", "UNITS", "ROWS", "BLOCK", "REVERTED BY", "ACTOR", "AT", "KEY", "REASON"}, numbers: map[int]bool{0: true, 2: true, 3: true}}
 				for _, k := range resp.Corrections {
-					t.add(count(k.Number), k.Kind, count(k.Admitted), strconv.Itoa(int(k.RowCount)), some(k.Height), some(k.RevertedBy), k.Actor, stamp(k.AtMs), k.IdempotencyKey, k.Reason)
+					t.add(count(k.Number), k.Kind, count(k.Admitted), strconv.Itoa(int(k.RowCount)), some(k.Height), some(k.RevertedBy), k.Actor, Stamp(k.AtMs), k.IdempotencyKey, k.Reason)
 				}
-				return c.write(o, t, nil)
+				return c.Write(o, t, resp)
 			})
 		},
 	}
-	o.flag(cmd)
+	o.Table(cmd)
 	cmd.Flags().Int32Var(&limit, "limit", 20, "how many corrections, `N` from 1 to 1000")
 	return cmd
 }
@@ -338,8 +335,8 @@ all, nothing of that is refused, and it counts again.
 				if err != nil {
 					return err
 				}
-				return c.tell(lost, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
-					lost.Agent, lost.Epoch, lost.Total, lost.Seq, stamp(lost.ThroughMs))
+				return c.Tell(lost, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
+					lost.Agent, lost.Epoch, lost.Total, lost.Seq, Stamp(lost.ThroughMs))
 			})
 		},
 	}

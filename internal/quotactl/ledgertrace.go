@@ -30,9 +30,6 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if o == "json" {
-					return c.writeProto(resp)
-				}
 				t := &table{header: []string{"ID", "REPORT", "ROW", "TENANT", "LIMIT", "UNITS", "STORED", "STATE", "REASON"}, numbers: map[int]bool{0: true, 5: true}}
 				for _, q := range resp.Rows {
 					row, units := "", ""
@@ -42,19 +39,19 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 					if q.Row != nil {
 						units = count(q.Row.Admitted)
 					}
-					t.add(count(q.Id), reportName(q.Agent, q.Epoch, q.Seq), row, q.Row.GetTenant(), q.Row.GetLimit(), units, stamp(q.StoredMs), resolved(q.Resolution), q.Reason)
+					t.add(count(q.Id), reportName(q.Agent, q.Epoch, q.Seq), row, q.Row.GetTenant(), q.Row.GetLimit(), units, Stamp(q.StoredMs), resolved(q.Resolution), q.Reason)
 				}
-				if err := c.write(o, t, nil); err != nil {
+				if err := c.Write(o, t, resp); err != nil {
 					return err
 				}
-				if resp.NextPageToken != "" {
-					c.note("there may be more: --after %s\n", resp.NextPageToken)
+				if resp.NextPageToken != "" && o != "json" {
+					c.Note("there may be more: --after %s\n", resp.NextPageToken)
 				}
 				return nil
 			})
 		},
 	}
-	o.flag(cmd)
+	o.Table(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Agent, "agent", "", "what is of this `AGENT`'s reports alone")
 	f.BoolVar(&req.All, "all", false, "also what was released or discarded")
@@ -92,7 +89,7 @@ func (c *cli) quarantineShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.writeProto(q.GetRow())
+				return c.JSON(q.GetRow())
 			})
 		},
 	}
@@ -135,16 +132,16 @@ others stay, each with its reason. It exits with 1 when any stays.`,
 				if err != nil {
 					return err
 				}
-				if c.output == "json" {
-					err = c.writeProto(done)
+				if c.Output == "json" {
+					err = c.JSON(done)
 				} else if done.Correction != 0 {
-					c.say("correction %d released %d rows\n", done.Correction, len(done.Released))
+					c.Say("correction %d released %d rows\n", done.Correction, len(done.Released))
 				}
 				if err != nil {
 					return err
 				}
 				for _, r := range done.Refused {
-					c.note("%d stays: %s\n", r.Id, r.Reason)
+					c.Note("%d stays: %s\n", r.Id, r.Reason)
 				}
 				if len(done.Refused) > 0 {
 					return errUnsound
@@ -176,7 +173,7 @@ func (c *cli) quarantineDiscardCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(map[string]any{"discarded": all}, "discarded %d\n", len(all))
+				return c.Tell(map[string]any{"discarded": all}, "discarded %d\n", len(all))
 			})
 		},
 	}
@@ -224,14 +221,11 @@ func (c *cli) traceCommand() *cobra.Command {
 			})
 		},
 	}
-	o.flag(cmd)
+	o.Table(cmd)
 	return cmd
 }
 
 func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse) error {
-	if o == "json" {
-		return c.writeProto(t)
-	}
 	out := &table{header: []string{"SLOT", "TENANT", "LIMIT", "METER", "PLAN", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, numbers: map[int]bool{6: true, 7: true, 8: true}}
 	for _, r := range t.Rows {
 		where := "not folded yet"
@@ -246,22 +240,22 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 		out.add(append(rowCells(r.Row), where)...)
 	}
 	if o == "table" {
-		c.say("report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, stamp(t.StoredMs), t.Digest)
+		c.Say("report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, Stamp(t.StoredMs), t.Digest)
 		switch {
 		case t.Block != nil:
-			c.say("block %d, folded %s, hash %x\n", t.Block.Height, stamp(t.Block.FoldedMs), t.Block.Hash)
+			c.Say("block %d, folded %s, hash %x\n", t.Block.Height, Stamp(t.Block.FoldedMs), t.Block.Hash)
 		case t.Queued:
-			c.say("not folded yet\n")
+			c.Say("not folded yet\n")
 		default:
-			c.say("a heartbeat: nothing to fold\n")
+			c.Say("a heartbeat: nothing to fold\n")
 			return nil
 		}
 		if t.Archive != "" {
-			c.say("it is archived in %s, with its rows\n", t.Archive)
+			c.Say("it is archived in %s, with its rows\n", t.Archive)
 			return nil
 		}
 	}
-	return c.write(o, out, nil)
+	return c.Write(o, out, t)
 }
 
 func rowCells(r *quotav1.LedgerRow) []string {
@@ -270,20 +264,17 @@ func rowCells(r *quotav1.LedgerRow) []string {
 }
 
 func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) error {
-	if o == "json" {
-		return c.writeProto(t)
-	}
 	if o == "table" {
-		c.say("entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
-		c.say("block %d, folded %s, hash %x\n", t.Block.GetHeight(), stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
+		c.Say("entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
+		c.Say("block %d, folded %s, hash %x\n", t.Block.GetHeight(), Stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
 		for _, n := range t.CorrectedBy {
-			c.say("corrected by correction %d\n", n)
+			c.Say("corrected by correction %d\n", n)
 		}
 		if t.ArchivedReports > 0 {
-			c.say("%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
+			c.Say("%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
 		}
 		if k := t.Correction; k != nil {
-			c.say("it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, stamp(k.AtMs), k.Reason)
+			c.Say("it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, Stamp(k.AtMs), k.Reason)
 			return nil
 		}
 	}
@@ -291,5 +282,5 @@ func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) e
 	for _, r := range t.Reports {
 		out.add(reportName(r.Agent, r.Epoch, r.Seq), count(r.Admitted), count(r.Overage), count(r.Denied))
 	}
-	return c.write(o, out, nil)
+	return c.Write(o, out, t)
 }

@@ -85,7 +85,7 @@ func (u *newUser) do(line string) (out, errs string, code int) {
 		return "", "", 0
 	}
 	var o, e bytes.Buffer
-	c := &cli{Streams: Streams{In: strings.NewReader(""), Out: &o, Err: &e}, now: time.Now}
+	c := &cli{In: strings.NewReader(""), printer: printer{Out: &o, Err: &e}, now: time.Now}
 	c.conn.dialer = u.dial
 	code = c.run(u.t.Context(), words[1:])
 	return o.String(), e.String(), code

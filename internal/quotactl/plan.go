@@ -141,11 +141,11 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 					t.add(at, p.Plan, state)
 					items = append(items, map[string]any{"from": at, "plan": p.Plan, "scheduled": p.Scheduled, "actor": p.Actor, "failed": p.Failed})
 				}
-				return c.write(f, t, items)
+				return c.Write(f, t, items)
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -168,19 +168,19 @@ or on those of a tenant above (billing: {pays: parent}).`,
 				for _, p := range resp.Payers {
 					from, state := "the beginning", ""
 					if p.FromMs > 0 {
-						from = stamp(p.FromMs)
+						from = Stamp(p.FromMs)
 					}
 					if p.Scheduled {
 						state = "to come"
 					}
 					t.add(from, p.Payer, state)
-					items = append(items, map[string]any{"from": stamp(p.FromMs), "payer": p.Payer, "scheduled": p.Scheduled})
+					items = append(items, map[string]any{"from": Stamp(p.FromMs), "payer": p.Payer, "scheduled": p.Scheduled})
 				}
-				return c.write(f, t, items)
+				return c.Write(f, t, items)
 			})
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -211,10 +211,10 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 		}
 		for _, p := range resp.Changes {
 			if p.Scheduled && p.Plan == plan && (req.AtMs == 0 || p.FromMs == req.AtMs) {
-				return c.tell(p, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
+				return c.Tell(p, "tenant %s will have the plan %s from %s on\n", id, plan, time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339))
 			}
 		}
-		return c.tell(t.GetTenant(), "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
+		return c.Tell(t.GetTenant(), "tenant %s has the plan %s\n", id, plan) // its time came meanwhile
 	})
 }
 
@@ -231,7 +231,7 @@ func (c *cli) warnOfPolicy(ctx context.Context, admin quotav1.AdminServiceClient
 	}
 	for _, spec := range doc.TenantSpecs() {
 		if spec.ID == id && spec.Plan != plan {
-			c.note("quotactl: warning: policy version %d names tenant %s with the plan %s: applied again, the document takes this back; write it there as well\n", p.Policy.Version, id, spec.Plan)
+			c.Note("quotactl: warning: policy version %d names tenant %s with the plan %s: applied again, the document takes this back; write it there as well\n", p.Policy.Version, id, spec.Plan)
 		}
 	}
 }

@@ -66,7 +66,7 @@ every agent, its denials counted (quotactl usage --shadow) and none denied.`,
 			default:
 				said = fmt.Sprintf("version %d is in force", resp.Version)
 			}
-			return c.tell(resp, "%s%s\n", changes(resp), said)
+			return c.Tell(resp, "%s%s\n", changes(resp), said)
 		},
 	}
 	fileFlag(cmd, &file)
@@ -92,7 +92,7 @@ func (c *cli) diffCommand() *cobra.Command {
 			if !resp.Changed {
 				said = fmt.Sprintf("no difference from version %d\n", resp.Version)
 			}
-			if err := c.tell(resp, "%s%s", changes(resp), text(said)); err != nil || !code || !resp.Changed {
+			if err := c.Tell(resp, "%s%s", changes(resp), text(said)); err != nil || !code || !resp.Changed {
 				return err
 			}
 			return errDiffers
@@ -120,9 +120,9 @@ func (c *cli) rollbackCommand() *cobra.Command {
 				}
 				c.warn(resp.GetChange())
 				if resp.Change.Changed {
-					return c.tell(resp.GetChange(), "%sversion %d is in force; it says what version %d said\n", changes(resp.GetChange()), resp.Change.Version, version)
+					return c.Tell(resp.GetChange(), "%sversion %d is in force; it says what version %d said\n", changes(resp.GetChange()), resp.Change.Version, version)
 				}
-				return c.tell(resp.GetChange(), "nothing to change: version %d says the same\n", resp.Change.Version)
+				return c.Tell(resp.GetChange(), "nothing to change: version %d says the same\n", resp.Change.Version)
 			})
 		},
 	}
@@ -164,10 +164,10 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 // warn says what of an answer is no error, and should be known.
 func (c *cli) warn(resp *quotav1.PolicyChange) {
 	for _, w := range resp.GetWarnings() {
-		c.note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
+		c.Note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
 	}
 	if file := resp.GetPolicyFile(); file != "" {
-		c.note("quotactl: warning: the policy file %s rules on this server, and says otherwise: it is applied again when it changes and at the next start "+
+		c.Note("quotactl: warning: the policy file %s rules on this server, and says otherwise: it is applied again when it changes and at the next start "+
 			"(servers that share a ledger do not start with it); write the change into it, or start without --policy\n", file)
 	}
 }

@@ -471,7 +471,7 @@ func TestEmptyCells(t *testing.T) {
 	list.add("k1", "")
 	for f, want := range map[format]string{"table": "KEY  AGENT\nk1   -\n", "csv": "key,agent\nk1,\n"} {
 		var out strings.Builder
-		if err := (&cli{Streams: Streams{Out: &out}}).write(f, list, nil); err != nil || out.String() != want {
+		if err := (&printer{Out: &out}).Write(f, list, nil); err != nil || out.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", f, out.String(), err, want)
 		}
 	}

@@ -30,7 +30,7 @@ says what each comes of. It exits with 1 where a difference has no cause that is
 			})
 		},
 	}
-	o.flag(cmd)
+	o.Table(cmd)
 	f := cmd.Flags()
 	f.StringVar(&req.Agent, "agent", "", "what this `AGENT` was granted, alone")
 	f.Int64Var(&req.Epoch, "epoch", 0, "with --agent: this `EPOCH` of it alone; 0 for all")
@@ -75,12 +75,7 @@ func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, 
 		t.add(r.Agent, fmt.Sprint(r.Epoch), r.Limit, r.State, count(r.Recorded.GetGranted()-r.Recorded.GetUnrun()),
 			said(s.GetGranted()-s.GetUnrun()), said(s.GetSpent()), said(s.GetReturned()), said(r.Expired), said(s.GetHeld()), count(r.Settled), strings.Join(names, "; "))
 	}
-	var err error
-	if o == "json" {
-		err = c.writeProto(all)
-	} else {
-		err = c.write(o, t, nil)
-	}
+	err := c.Write(o, t, all)
 	if err == nil {
 		err = faults
 	}

@@ -34,11 +34,11 @@ type Streams struct {
 
 // cli is one run of quotactl.
 type cli struct {
-	Streams
+	In io.Reader
+	printer
 	now    func() time.Time
 	conn   connection
 	opened *grpc.ClientConn
-	output outcome // of the commands that do not print a table
 }
 
 // Main runs the command line and returns the exit code: 0, 1 when the server
@@ -49,7 +49,7 @@ func Main(ctx context.Context, args []string, s Streams) int {
 }
 
 func run(ctx context.Context, args []string, s Streams, now func() time.Time) int {
-	return (&cli{Streams: s, now: now}).run(ctx, args)
+	return (&cli{In: s.In, printer: printer{Out: s.Out, Err: s.Err}, now: now}).run(ctx, args)
 }
 
 func (c *cli) run(ctx context.Context, args []string) int {
@@ -96,30 +96,30 @@ func (c *cli) exit(err error) int {
 	}
 	var wrong usageError
 	if errors.As(err, &wrong) {
-		c.note("quotactl: %v\nTry --help.\n", err)
+		c.Note("quotactl: %v\nTry --help.\n", err)
 		return exitUsage
 	}
 	st, ok := status.FromError(err)
 	if !ok {
-		c.note("quotactl: %v\n", err)
+		c.Note("quotactl: %v\n", err)
 		return exitFailed
 	}
 	faults := 0
 	for _, d := range st.Details() {
 		if f, ok := d.(*quotav1.Fault); ok {
-			c.note("%s:%d: %s\n", f.File, f.Line, f.Message)
+			c.Note("%s:%d: %s\n", f.File, f.Line, f.Message)
 			faults++
 		}
 	}
 	switch {
 	case faults > 0:
-		c.note("quotactl: nothing was changed\n")
+		c.Note("quotactl: nothing was changed\n")
 	case st.Code() == codes.Unavailable && unreached(st.Message()) != "":
-		c.note("quotactl: no server answers at %s: %s\n", c.conn.server, unreached(st.Message()))
+		c.Note("quotactl: no server answers at %s: %s\n", c.conn.server, unreached(st.Message()))
 	case st.Code() == codes.DeadlineExceeded:
-		c.note("quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
+		c.Note("quotactl: no answer from %s within %s\n", c.conn.server, c.conn.timeout)
 	default:
-		c.note("quotactl: %s (%s)\n", text(st.Message()), st.Code())
+		c.Note("quotactl: %s (%s)\n", text(st.Message()), st.Code())
 	}
 	return exitFailed
 }
@@ -219,5 +219,15 @@ func exactly(names ...string) cobra.PositionalArgs {
 			return misuse("%s takes no arguments, got %q", cmd.CommandPath(), args)
 		}
 		return misuse("%s takes %s; got %d arguments", cmd.CommandPath(), strings.Join(names, " "), len(args))
+	}
+}
+
+// outcomes gives every command that has no --output of its own one of text and json.
+func (c *cli) outcomes(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		c.outcomes(sub)
+	}
+	if !cmd.HasSubCommands() && cmd.Flags().Lookup("output") == nil {
+		c.Output.Text(cmd)
 	}
 }

@@ -22,14 +22,14 @@ func TestNothingReachesTheTerminalUnescaped(t *testing.T) {
 	const bad = "a\x1b[31mred\u202egnp\x00\x7f\u0085\u2066\r\nb\tc\xff"
 	var out, errs bytes.Buffer
 	o := &screen{to: &out}
-	c := &cli{Streams: Streams{Out: o, Err: &screen{to: &errs}}}
+	c := &cli{printer: printer{Out: o, Err: &screen{to: &errs}}}
 	list := &table{header: []string{"NAME", "NOTE"}}
 	list.add(bad, "x")
 	if err := list.print(c.Out); err != nil {
 		t.Fatal(err)
 	}
-	c.say("tenant %s\n", bad)
-	if err := writeJSON(c.Out, map[string]string{"name": "a\u202eb\u0085"}); err != nil {
+	c.Say("tenant %s\n", bad)
+	if err := c.JSON(map[string]string{"name": "a\u202eb\u0085"}); err != nil {
 		t.Fatal(err)
 	}
 	c.exit(errors.New(bad))
@@ -134,7 +134,7 @@ func TestEveryCommandAnswersAsJSON(t *testing.T) {
 			t.Errorf("%s does not answer as JSON", cmd.CommandPath())
 		}
 	}
-	walk((&cli{Streams: Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	walk((&cli{printer: printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
 	if page, err := os.ReadFile("../../docs/quotactl.md"); err != nil || !strings.Contains(string(page), "Every command but `usage export`") {
 		t.Errorf("docs/quotactl.md does not name the exception (%v)", err)
 	}

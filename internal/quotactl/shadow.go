@@ -27,7 +27,7 @@ func (c *cli) shadowShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if c.output == "json" {
+				if c.Output == "json" {
 					return c.writeDocument(p.GetPolicy())
 				}
 				return c.printDocument(p.GetPolicy())
@@ -49,7 +49,7 @@ func (c *cli) shadowPromoteCommand() *cobra.Command {
 					return err
 				}
 				c.warn(resp.GetChange())
-				return c.tell(resp.GetChange(), "%sversion %d is in force; no shadow is tried\n", changes(resp.GetChange()), resp.Change.Version)
+				return c.Tell(resp.GetChange(), "%sversion %d is in force; no shadow is tried\n", changes(resp.GetChange()), resp.Change.Version)
 			})
 		},
 	}
@@ -69,9 +69,9 @@ func (c *cli) shadowClearCommand() *cobra.Command {
 					return err
 				}
 				if resp.Version == 0 {
-					return c.tell(resp, "no shadow is tried\n")
+					return c.Tell(resp, "no shadow is tried\n")
 				}
-				return c.tell(resp, "version %d is tried no longer\n", resp.Version)
+				return c.Tell(resp, "version %d is tried no longer\n", resp.Version)
 			})
 		},
 	}

@@ -18,33 +18,13 @@ func (c *cli) statementCommand() *cobra.Command {
 		c.statementPreviewCommand(), c.statementCloseCommand(), c.statementCloseDueCommand(), c.statementSimulateCommand(), c.statementListCommand(), c.statementShowCommand())
 }
 
-// statementFormat is how a statement is printed.
-type statementFormat string
-
-func (f *statementFormat) flag(cmd *cobra.Command) {
-	*f = "table"
-	cmd.Flags().VarP(f, "output", "o", "table, json (the document that the digest is of), csv or html")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "csv", "html"}, cobra.ShellCompDirectiveNoFileComp))
+// statementOutput gives a command --output for a statement.
+func statementOutput(f *format, cmd *cobra.Command) {
+	f.Flag(cmd, "table, json (the document that the digest is of), csv or html", "table", "json", "csv", "html")
 }
-
-// String, Set and Type make a flag of it.
-func (f *statementFormat) String() string { return string(*f) }
-
-// Set takes table, json, csv or html.
-func (f *statementFormat) Set(s string) error {
-	switch s {
-	case "table", "json", "csv", "html":
-		*f = statementFormat(s)
-		return nil
-	}
-	return fmt.Errorf("must be table, json, csv or html")
-}
-
-// Type names the value in help.
-func (f *statementFormat) Type() string { return "FORMAT" }
 
 func (c *cli) statementPreviewCommand() *cobra.Command {
-	var f statementFormat
+	var f format
 	var tenant, period string
 	cmd := &cobra.Command{
 		Use:   "preview --tenant TENANT",
@@ -69,12 +49,12 @@ its hash. A period that is under way is worked out as if nothing but usage chang
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the `TENANT` whose statement it is; needed")
 	cmd.Flags().StringVar(&period, "period", "", "the `MONTH` that the period begins in, such as 2026-10; the period under way if not given")
-	f.flag(cmd)
+	statementOutput(&f, cmd)
 	return cmd
 }
 
 func (c *cli) statementCloseCommand() *cobra.Command {
-	var f statementFormat
+	var f format
 	var tenant, period, reason string
 	cmd := &cobra.Command{
 		Use:   "close --tenant TENANT",
@@ -101,12 +81,12 @@ why it is closed all the same; what comes later is an adjustment on the next sta
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the `TENANT` whose statement it is; needed")
 	cmd.Flags().StringVar(&period, "period", "", "the `MONTH` that the period begins in, such as 2026-10; the next one that is not closed if not given")
 	cmd.Flags().StringVar(&reason, "force", "", "close it though usage is not complete, or some in quarantine: a `TEXT` that says why")
-	f.flag(cmd)
+	statementOutput(&f, cmd)
 	return cmd
 }
 
 func (c *cli) statementShowCommand() *cobra.Command {
-	var f statementFormat
+	var f format
 	cmd := &cobra.Command{
 		Use:   "show TENANT PERIOD",
 		Short: "Print a statement as it was closed",
@@ -121,7 +101,7 @@ func (c *cli) statementShowCommand() *cobra.Command {
 			})
 		},
 	}
-	f.flag(cmd)
+	statementOutput(&f, cmd)
 	return cmd
 }
 
@@ -144,18 +124,18 @@ func (c *cli) statementListCommand() *cobra.Command {
 					return err
 				}
 				for _, s := range resp.Statements {
-					t.add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
+					t.add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), Stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
 					items = append(items, map[string]any{"number": s.Number, "period": s.Period, "block": s.Height, "block_hash": s.BlockHash,
-						"closed": stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
+						"closed": Stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
 				}
 				if token = resp.NextPageToken; token == "" {
 					break
 				}
 			}
-			return c.write(f, t, items)
+			return c.Write(f, t, items)
 		},
 	}
-	f.flag(cmd)
+	f.Table(cmd)
 	return cmd
 }
 
@@ -171,18 +151,18 @@ func (c *cli) statements(ctx context.Context, f func(context.Context, quotav1.St
 }
 
 // printStatement prints a statement, and beside it how far it can be trusted.
-func (c *cli) printStatement(f statementFormat, p *quotav1.Statement) error {
+func (c *cli) printStatement(f format, p *quotav1.Statement) error {
 	s, err := billing.Decode([]byte(p.Document), p.Digest)
 	if err != nil {
 		return err
 	}
 	switch f {
 	case "json":
-		_, err = fmt.Fprintln(c.file(), p.Document)
+		_, err = fmt.Fprintln(c.File(), p.Document)
 	case "csv":
-		err = s.WriteCSV(c.file())
+		err = s.WriteCSV(c.File())
 	case "html":
-		err = s.WriteHTML(c.file(), p.Digest)
+		err = s.WriteHTML(c.File(), p.Digest)
 	default:
 		return c.printStatementTable(s, p)
 	}
@@ -193,7 +173,7 @@ func (c *cli) printStatement(f statementFormat, p *quotav1.Statement) error {
 }
 
 func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) error {
-	c.say("%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
+	c.Say("%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
 	t := &table{header: []string{"KIND", "PLAN", "METER", "UNITS", "INCLUDED", "PERIOD", "AMOUNT"}, numbers: map[int]bool{3: true, 4: true, 6: true}}
 	for _, l := range s.Lines {
 		units, included := "", ""
@@ -214,8 +194,8 @@ func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) er
 		t.add("total", "", "", "", "", "", total.Text)
 	}
 	if len(s.Lines) == 0 {
-		c.say("nothing is owed\n")
-	} else if err := t.print(c.Out); err != nil {
+		c.Say("nothing is owed\n")
+	} else if err := c.Write("table", t, nil); err != nil {
 		return err
 	}
 	c.printStatementOrigin(c.Out, p)
@@ -231,7 +211,7 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 	}
 	fmt.Fprintf(w, "digest %s\n", p.Digest)
 	if p.Number > 0 {
-		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, stamp(p.ClosedMs), p.ClosedBy)
+		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, Stamp(p.ClosedMs), p.ClosedBy)
 	}
 	if p.QuarantinedRows > 0 {
 		fmt.Fprintf(w, "%d rows with %d units are in quarantine, and not on it\n", p.QuarantinedRows, p.QuarantinedUnits)

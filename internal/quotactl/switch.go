@@ -141,7 +141,7 @@ func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) erro
 			c.explain(failures[i], server)
 			continue
 		}
-		if c.output == "json" {
+		if c.Output == "json" {
 			v, err := plain(states[i])
 			if err != nil {
 				return err
@@ -149,13 +149,13 @@ func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) erro
 			all = append(all, map[string]any{"server": server, "switches": v})
 			continue
 		}
-		c.say("server %s\n", server)
+		c.Say("server %s\n", server)
 		if err := c.printSwitches(states[i]); err != nil {
 			return err
 		}
 	}
-	if c.output == "json" {
-		if err := writeJSON(c.Out, all); err != nil {
+	if c.Output == "json" {
+		if err := c.JSON(all); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (c *cli) explain(err error, server string) {
 			message = unreached(message)
 		}
 	}
-	c.note("quotactl: %s: %s\n", server, message)
+	c.Note("quotactl: %s: %s\n", server, message)
 }
 
 func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav1.Switches)) (*quotav1.Switches, error) {
@@ -201,15 +201,15 @@ func (c *cli) switchesOf(ctx context.Context, server string, change func(*quotav
 }
 
 func (c *cli) printSwitches(s *quotav1.Switches) error {
-	if c.output == "json" {
-		return c.writeProto(s)
+	if c.Output == "json" {
+		return c.JSON(s)
 	}
-	c.say("mode: %s\ndenied tenants: %s\n", strings.ToLower(strings.TrimPrefix(s.Mode.String(), "MODE_")), dash(strings.Join(s.DeniedTenants, ", ")))
+	c.Say("mode: %s\ndenied tenants: %s\n", strings.ToLower(strings.TrimPrefix(s.Mode.String(), "MODE_")), Dash(strings.Join(s.DeniedTenants, ", ")))
 	if len(s.Pending) > 0 {
-		c.say("not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
+		c.Say("not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
 	}
 	if s.File != "" {
-		c.say("overridden for this server's agents by %s\n", s.File)
+		c.Say("overridden for this server's agents by %s\n", s.File)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (c *cli) tenantGetCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.writeProto(t.GetTenant())
+				return c.JSON(t.GetTenant())
 			})
 		},
 	}
@@ -114,12 +114,12 @@ func (c *cli) tenant(ctx context.Context, change func(context.Context, quotav1.A
 		}
 		switch {
 		case t.Closed:
-			return c.tell(t, "tenant %s is closed; its usage and statements are kept, and quotactl statement close %s closes its last period (revision %d)\n", t.Id, "--tenant "+t.Id, t.Revision)
+			return c.Tell(t, "tenant %s is closed; its usage and statements are kept, and quotactl statement close %s closes its last period (revision %d)\n", t.Id, "--tenant "+t.Id, t.Revision)
 		case t.Capped:
 			under += ", and is stopped by its spending cap"
 		case t.Suspended:
 			under += ", and is suspended"
 		}
-		return c.tell(t, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
+		return c.Tell(t, "tenant %s has the plan %s%s (revision %d)\n", t.Id, t.Plan, under, t.Revision)
 	})
 }

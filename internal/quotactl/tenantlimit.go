@@ -99,16 +99,16 @@ func (c *cli) tenantLimit(ctx context.Context, args []string, change func(contex
 			return err
 		}
 		for _, w := range resp.Warnings {
-			c.note("quotactl: warning: %s\n", w)
+			c.Note("quotactl: warning: %s\n", w)
 		}
 		if resp.Changed {
-			return c.tell(resp, "%s", lines(resp.Changes))
+			return c.Tell(resp, "%s", lines(resp.Changes))
 		}
 		has := "has no override of limit"
 		if slices.ContainsFunc(resp.Tenant.Overrides, func(l *quotav1.Limit) bool { return l.Name == args[1] }) {
 			has = "has this override already of limit"
 		}
-		return c.tell(resp, "nothing to change: tenant %s %s %s\n", resp.Tenant.Id, has, args[1])
+		return c.Tell(resp, "nothing to change: tenant %s %s %s\n", resp.Tenant.Id, has, args[1])
 	})
 }
 

@@ -63,7 +63,7 @@ Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d)
 	f.StringVar(&q.zone, "zone", "", "time `ZONE` of days and months, such as Europe/Berlin; UTC if not given")
 	f.BoolVar(&q.shadow, "shadow", false, "what the shadow policy would have admitted and denied, by limit if --by is not given")
 	f.Int64Var(&q.version, "shadow-version", 0, "with --shadow: what the shadow of this `VERSION` counted; 0 is the one tried now")
-	q.output.flag(cmd)
+	q.output.Table(cmd)
 	cmd.AddCommand(c.usageReportCommand(), c.usageTopCommand(), c.usageExportCommand())
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"total", "hour", "day", "month", "limit", "attribute"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -133,44 +133,33 @@ func millis(t time.Time) int64 {
 }
 
 func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *time.Location, rows []*quotav1.UsageRow, about *quotav1.GetUsageResponse) error {
+	items := make([]map[string]any, 0, len(rows))
+	for _, r := range rows {
+		item := map[string]any{"admitted": r.Admitted, "overage": r.Overage, "denied": r.Denied}
+		for i, name := range columns(by) {
+			item[strings.ToLower(name)] = cells(by, zone, r)[i]
+		}
+		items = append(items, item)
+	}
+	answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...)}
+	if about.CompleteThroughMs != 0 {
+		answer["complete_through"] = Stamp(about.CompleteThroughMs)
+	}
 	tenant := q.tenant
-	if tenant == "" {
+	if tenant == "" && q.output == "table" {
 		tenant = "(all)"
 	}
-	switch q.output {
-	case "json":
-		items := make([]map[string]any, 0, len(rows))
-		for _, r := range rows {
-			item := map[string]any{"admitted": r.Admitted, "overage": r.Overage, "denied": r.Denied}
-			for i, name := range columns(by) {
-				item[strings.ToLower(name)] = cells(by, zone, r)[i]
-			}
-			items = append(items, item)
-		}
-		answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...)}
-		if about.CompleteThroughMs != 0 {
-			answer["complete_through"] = stamp(about.CompleteThroughMs)
-		}
-		return writeJSON(c.Out, answer)
-	case "csv":
-		t := usageTable(by, zone, "tenant", q.tenant, rows)
-		if err := t.csv(c.file()); err != nil {
-			return err
-		}
-		c.printComplete(c.Err, about)
-		return nil
-	}
 	t := usageTable(by, zone, "TENANT", tenant, rows)
-	if len(rows) > 1 && by != quotav1.GetUsageRequest_BY_LIMIT && by != quotav1.GetUsageRequest_BY_ATTRIBUTE {
+	if q.output == "table" && len(rows) > 1 && by != quotav1.GetUsageRequest_BY_LIMIT && by != quotav1.GetUsageRequest_BY_ATTRIBUTE {
 		t.rows = append(t.rows, total(t, tenant, rows))
 	}
-	if err := t.print(c.Out); err != nil {
+	if err := c.Write(q.output, t, answer); err != nil || q.output == "json" {
 		return err
 	}
-	if len(rows) == 0 {
-		c.say("no usage\n")
+	if len(rows) == 0 && q.output == "table" {
+		c.Say("no usage\n")
 	}
-	c.printComplete(c.Out, about)
+	c.printComplete(c.Beside(q.output), about)
 	return nil
 }
 
@@ -250,7 +239,7 @@ func (c *cli) printComplete(w io.Writer, about *quotav1.GetUsageResponse) {
 	if about.CompleteThroughMs == 0 {
 		fmt.Fprintln(w, "complete through: nothing was settled yet")
 	} else {
-		fmt.Fprintf(w, "complete through %s\n", stamp(about.CompleteThroughMs))
+		fmt.Fprintf(w, "complete through %s\n", Stamp(about.CompleteThroughMs))
 	}
 	if n := len(about.Lagging); n > 0 {
 		fmt.Fprintf(w, "held back by %d agents: %s\n", n, strings.Join(about.Lagging, ", "))

@@ -16,12 +16,12 @@ func (c *cli) versionCommand() *cobra.Command {
 		Short: "Print the versions of quotactl and of the server",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output != "json" { // what is known is said also where no server answers
-				c.say("%s\n", version.Line("quotactl"))
+			if c.Output != "json" { // what is known is said also where no server answers
+				c.Say("%s\n", version.Line("quotactl"))
 			}
 			if own {
-				if c.output == "json" {
-					return writeJSON(c.Out, map[string]any{"quotactl": version.String()})
+				if c.Output == "json" {
+					return c.JSON(map[string]any{"quotactl": version.String()})
 				}
 				return nil
 			}
@@ -30,7 +30,7 @@ func (c *cli) versionCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.tell(map[string]any{"quotactl": version.String(), "quota_server": v.Version, "go": v.Go, "lease_store": v.LeaseStore, "ledger": v.Ledger},
+				return c.Tell(map[string]any{"quotactl": version.String(), "quota_server": v.Version, "go": v.Go, "lease_store": v.LeaseStore, "ledger": v.Ledger},
 					"quota-server %s (%s), leases in %s, ledger in %s\n", v.Version, v.Go, v.LeaseStore, v.Ledger)
 			})
 		},

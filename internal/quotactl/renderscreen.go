@@ -67,18 +67,18 @@ func line(args []any) []any {
 	return args
 }
 
-// say writes to Out. An error of it is found by exit.
-func (c *cli) say(format string, args ...any) { fmt.Fprintf(c.Out, format, line(args)...) }
+// Say writes to Out. An error of it is found by exit.
+func (p *printer) Say(format string, args ...any) { fmt.Fprintf(p.Out, format, line(args)...) }
 
-// note writes beside the answer, to Err.
-func (c *cli) note(format string, args ...any) { fmt.Fprintf(c.Err, format, line(args)...) }
+// Note writes beside the answer, to Err.
+func (p *printer) Note(format string, args ...any) { fmt.Fprintf(p.Err, format, line(args)...) }
 
-// file is Out for what has a form of its own: a CSV file, a document with a digest. It goes
+// File is Out for what has a form of its own: a CSV file, a document with a digest. It goes
 // through byte by byte, unless it would be shown on a terminal.
-func (c *cli) file() io.Writer {
-	s, ok := c.Out.(*screen)
+func (p *printer) File() io.Writer {
+	s, ok := p.Out.(*screen)
 	if !ok || terminal(s.to) {
-		return c.Out
+		return p.Out
 	}
 	return &verbatim{s}
 }

@@ -1,0 +1,60 @@
+package quotactl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// format is how a command answers: as a table or a sentence for people, or for programs.
+type format string
+
+// Flag gives a command --output: one of some formats, the first if it is not given. usage says which, where more is to be said of them.
+func (f *format) Flag(cmd *cobra.Command, usage string, formats ...string) {
+	if usage == "" {
+		usage = either(formats)
+	}
+	*f = format(formats[0])
+	cmd.Flags().VarP(&choice{f, formats}, "output", "o", usage)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Table gives a command that lists --output table, json or csv.
+func (f *format) Table(cmd *cobra.Command) { f.Flag(cmd, "", "table", "json", "csv") }
+
+// Text gives a command that does something --output text or json.
+func (f *format) Text(cmd *cobra.Command) { f.Flag(cmd, "", "text", "json") }
+
+// choice makes a flag of a format.
+type choice struct {
+	of      *format
+	formats []string
+}
+
+// String is the flag's value.
+func (c *choice) String() string {
+	if c.of == nil {
+		return ""
+	}
+	return string(*c.of)
+}
+
+// Set takes one of the formats.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.formats, s) {
+		return fmt.Errorf("must be %s", either(c.formats))
+	}
+	*c.of = format(s)
+	return nil
+}
+
+// Type names the value in help.
+func (c *choice) Type() string { return "FORMAT" }
+
+// either lists names as a sentence has them.
+func either(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}

@@ -34,6 +34,7 @@ type Scenario struct {
 
 	Faults   Faults
 	Promises []Promise
+	Catches  string // the fault that this scenario is kept for
 	Missed   string // why a promise does not hold yet; empty while all of them do
 
 	Hop bool // print what one limiter asked over the network comes to

@@ -221,6 +221,9 @@ func TestNamesAreUnique(t *testing.T) {
 			t.Errorf("%q makes the file name %q", sc.Name, s)
 		}
 		seen[s] = true
+		if sc.Catches == "" {
+			t.Errorf("%q says not what it would catch", sc.Name)
+		}
 		known := false
 		for _, section := range sections {
 			known = known || section == sc.Section
@@ -228,6 +231,9 @@ func TestNamesAreUnique(t *testing.T) {
 		if !known {
 			t.Errorf("%q is of section %q, which the report does not have", sc.Name, sc.Section)
 		}
+	}
+	if len(seen) != len(catches) {
+		t.Errorf("%d scenarios, and %d say what they would catch", len(seen), len(catches))
 	}
 }
 

@@ -48,6 +48,7 @@ type Registry struct {
 	entries *table[Entry]
 
 	known     *reqcache.Cache[Resolution]
+	sweeping  atomic.Bool
 	anonymous atomic.Pointer[Set] // for requests without a tenant
 	mode      atomic.Uint32
 	version   atomic.Int64
@@ -231,22 +232,7 @@ const (
 
 // find returns the tenant of that id, or nil.
 func (r *Registry) find(id string) *Tenant {
-	groups, hash := *r.tenants.groups.Load(), short(maphash.String(r.seed, id))
-	at := home(hash, len(groups))
-	for range groups {
-		g := &groups[at]
-		tags := g.tags.Load()
-		for m := likely(tags, hash); m != 0; m &= m - 1 {
-			if t := g.entries[placed(m)].Load(); t != nil && t.id == id {
-				return t
-			}
-		}
-		if last(tags) {
-			return nil
-		}
-		at = next(at, len(groups))
-	}
-	return nil
+	return r.tenants.find(maphash.String(r.seed, id), func(t *Tenant) bool { return t.id == id })
 }
 
 // Find returns what holds requests of the tenant, or nil while that is not known
@@ -327,31 +313,16 @@ func (r *Registry) entry(l *List, i int, values string) *Entry {
 	case anAncestors:
 		h = l.places[i].scope.hash
 	}
-	return r.entryOf(l.places[i].scope, short(maphash.String(r.seed, values)^h), values)
+	return r.entryOf(l.places[i].scope, maphash.String(r.seed, values)^h, values)
 }
 
 // entryOf returns the scope's bucket of those values, whose hash that is; nil for none.
-func (r *Registry) entryOf(s *Scope, hash uint32, values string) *Entry {
-	groups := *r.entries.groups.Load()
-	at := home(hash, len(groups))
-	for range groups {
-		g := &groups[at]
-		tags := g.tags.Load()
-		for m := likely(tags, hash); m != 0; m &= m - 1 {
-			if e := g.entries[placed(m)].Load(); e != nil && e.scope == s && e.values() == values {
-				return e
-			}
-		}
-		if last(tags) {
-			return nil
-		}
-		at = next(at, len(groups))
-	}
-	return nil
+func (r *Registry) entryOf(s *Scope, hash uint64, values string) *Entry {
+	return r.entries.find(hash, func(e *Entry) bool { return e.scope == s && e.values() == values })
 }
 
 func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
-	return r.entryOf(s, short(maphash.Bytes(r.seed, values)^s.hash), unsafe.String(unsafe.SliceData(values), len(values)))
+	return r.entryOf(s, maphash.Bytes(r.seed, values)^s.hash, unsafe.String(unsafe.SliceData(values), len(values)))
 }
 
 // hash is where a bucket of the scope is in the table.
@@ -640,15 +611,24 @@ func (s *Set) holds() bool {
 	return false
 }
 
-// Sweep forgets tenants that were not used between the last two calls of it, hold no
-// bucket, and are no ancestors of those that stay. The owner's.
+// Sweep forgets requests and tenants that were not used between the last calls of it. A tenant that stays holds a bucket, or is an
+// ancestor of one that is known. It takes as long as it takes, beside everything else: nobody waits for more than a small part of it. One
+// that is under way is enough.
 func (r *Registry) Sweep() {
-	r.sweepKnown() // before: of half a million requests it may take a third of a second, in which no new bucket is to wait
+	if !r.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.sweeping.Store(false)
+	r.sweepKnown()
+	for i := range r.tenants.parts {
+		r.sweepTenants(&r.tenants.parts[i])
+	}
+}
+
+func (r *Registry) sweepTenants(part *part[Tenant]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var unused []*Tenant
-	inUse := make(map[string]bool) // ancestors
-	r.tenants.each(func(t *Tenant) {
+	part.each(func(t *Tenant) {
 		if t.touched.Load() || t.asking {
 			t.idle = 0
 			t.touched.Store(false)
@@ -656,25 +636,17 @@ func (r *Registry) Sweep() {
 			t.idle = min(t.idle+1, forgotten)
 		}
 		s := t.set.Load()
-		holds := t.idle < forgotten || s != nil && s.holds() || r.rooted[t] > 0 // or its plan were not known when they are booked
-		if !holds {
-			unused = append(unused, t)
-		} else if r.nested && s != nil {
-			for _, id := range s.Chain[1:] {
-				inUse[id] = true
-			}
-		}
-	})
-	for _, t := range unused {
-		if !inUse[t.id] {
+		// Where buckets of the top level count its usage, its plan is wanted when they are booked.
+		if t.idle == forgotten && (s == nil || !s.holds()) && r.rooted[t] == 0 && t.below == 0 {
 			r.forgetTenant(t)
 		}
-	}
+	})
 }
 
 // forgetTenant takes a tenant out that holds no bucket. The mutex is held.
 func (r *Registry) forgetTenant(t *Tenant) {
 	if s := t.set.Load(); s != nil {
+		r.hasBelow(s, -1)
 		s.gone.Store(true)
 		for sc := range s.ownScopes {
 			r.forget(sc)
@@ -682,6 +654,18 @@ func (r *Registry) forgetTenant(t *Tenant) {
 	}
 	delete(r.pending, t)
 	r.tenants.remove(maphash.String(r.seed, t.id), t)
+}
+
+// hasBelow says that the set's ancestors have so many more, or fewer, sets below them. The mutex is held.
+func (r *Registry) hasBelow(s *Set, n int32) {
+	if len(s.Chain) == 0 {
+		return
+	}
+	for _, id := range s.Chain[1:] {
+		if t := r.find(id); t != nil {
+			t.below += n
+		}
+	}
 }
 
 // SweepInvented forgets the tenants that the server does not know, used or not, once few have room: names are invented as

@@ -347,6 +347,10 @@ func (b *rebuild) resolve(t *Tenant) {
 	delete(b.pending, t)
 	s.owner = t
 	old := t.set.Load()
+	b.hasBelow(s, 1)
+	if old != nil {
+		b.hasBelow(old, -1)
+	}
 	t.set.Store(s)
 	if t.ready != nil {
 		close(t.ready)

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -60,5 +64,44 @@ func TestAncestorsStayWithBuckets(t *testing.T) {
 	r.Inform([]limit.Tenant{{ID: "parent", Exists: true, Plan: "root", Suspended: true, Revision: 9}})
 	if s := r.Find("one"); s.Refusal != Suspended {
 		t.Error("the parent is suspended, its child is not")
+	}
+}
+
+// A sweep of many tenants holds up nobody: others are learnt meanwhile.
+func TestNobodyWaitsForASweep(t *testing.T) {
+	const n = 300_000
+	r := NewRegistry(2 * n)
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Adopt(rules)
+	for i := range n {
+		if _, _, err := r.Learn(fmt.Sprint("tenant-", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := 0
+	for range 20 { // in one of which both have a processor
+		var swept atomic.Bool
+		var done sync.WaitGroup
+		done.Go(func() {
+			defer swept.Store(true)
+			r.Sweep()
+		})
+		for !r.sweeping.Load() && !swept.Load() {
+			runtime.Gosched()
+		}
+		learnt := 0
+		for ; !swept.Load(); learnt++ {
+			if _, _, err := r.Learn("tenant-0"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done.Wait()
+		most = max(most, learnt)
+	}
+	if most < 5 {
+		t.Errorf("%d tenants were learnt while others were swept, want 5 at least", most)
 	}
 }

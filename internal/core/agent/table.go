@@ -10,9 +10,18 @@ import (
 // there, never find one that is not: a miss is looked up again under the mutex
 // before anything is made of it.
 //
-// An entry is in the group that its hash says, or, where that was full, in the first behind it that was not. A find
-// costs one line here and then the entry's own (BenchmarkAttributes in loadtest/bench).
+// It is in parts, so that nobody who makes an entry waits for the growth of more than one: less than a millisecond where there
+// are a million entries.
 type table[T any] struct {
+	parts [tableParts]part[T]
+	live  int // entries
+}
+
+const tableParts = 256
+
+// part is a table of the entries whose hashes have some bits in common. An entry is in the group that its hash says, or, where
+// that was full, in the first behind it that was not.
+type part[T any] struct {
 	groups atomic.Pointer[[]group[T]]
 	live   int // entries
 	hash   func(*T) uint64
@@ -29,7 +38,6 @@ type group[T any] struct {
 
 const (
 	inGroup   = 7
-	minGroups = 8
 	onePassed = 1 << (8 * inGroup)
 	mostPast  = 255
 	eachByte  = 0x0101_0101_0101_0101
@@ -61,15 +69,45 @@ func placed(likely uint64) int { return bits.TrailingZeros64(likely) / 8 }
 func last(tags uint64) bool { return tags < onePassed }
 
 func newTable[T any](hash func(*T) uint64) *table[T] {
-	t := &table[T]{hash: hash}
-	g := make([]group[T], minGroups)
-	t.groups.Store(&g)
+	t := new(table[T])
+	for i := range t.parts {
+		t.parts[i].hash = hash
+		t.parts[i].groups.Store(&[]group[T]{{}})
+	}
 	return t
 }
 
-// find returns the entry of a hash that is the one; nil for none. Decisions have loops of their own, without a call.
-func (t *table[T]) find(h uint64, is func(*T) bool) *T {
-	groups, hash := *t.groups.Load(), short(h)
+// part is where a hash belongs.
+func (t *table[T]) part(h uint64) *part[T] { return &t.parts[h*0x9e37_79b9_7f4a_7c15>>24%tableParts] }
+
+// find returns the entry of a hash that is the one; nil for none.
+func (t *table[T]) find(h uint64, is func(*T) bool) *T { return t.part(h).find(short(h), is) }
+
+// insert adds an entry that is not there yet.
+func (t *table[T]) insert(h uint64, p *T) {
+	t.part(h).insert(short(h), p)
+	t.live++
+}
+
+// remove takes an entry out, and reports whether it was there.
+func (t *table[T]) remove(h uint64, p *T) bool {
+	there := t.part(h).remove(short(h), p)
+	if there {
+		t.live--
+	}
+	return there
+}
+
+// each calls f for every entry, and perhaps for some inserted meanwhile. No one else
+// may remove meanwhile; f may.
+func (t *table[T]) each(f func(*T)) {
+	for i := range t.parts {
+		t.parts[i].each(f)
+	}
+}
+
+func (t *part[T]) find(hash uint32, is func(*T) bool) *T {
+	groups := *t.groups.Load()
 	at := home(hash, len(groups))
 	for range groups {
 		g := &groups[at]
@@ -87,14 +125,14 @@ func (t *table[T]) find(h uint64, is func(*T) bool) *T {
 	return nil
 }
 
-// insert adds an entry that is not there yet. Nine tenths are used at most, and three quarters about at least: each
+// insert adds an entry. Nine tenths are used at most, and three quarters about at least: each
 // time that it grows some entries are read, which is cheaper than memory for a million that nobody looks at.
-func (t *table[T]) insert(h uint64, p *T) {
+func (t *part[T]) insert(hash uint32, p *T) {
 	groups := *t.groups.Load()
 	if 10*(t.live+1) > 9*inGroup*len(groups) {
 		groups = t.grow()
 	}
-	put(groups, short(h), p)
+	put(groups, hash, p)
 	t.live++
 }
 
@@ -123,7 +161,7 @@ func next(at, n int) int {
 }
 
 // grow makes it a sixth larger. What the table does not have of the hashes is in the entries.
-func (t *table[T]) grow() []group[T] {
+func (t *part[T]) grow() []group[T] {
 	old := *t.groups.Load()
 	groups := make([]group[T], len(old)+len(old)/6+1)
 	for i := range old {
@@ -133,9 +171,8 @@ func (t *table[T]) grow() []group[T] {
 	return groups
 }
 
-// remove takes an entry out, and reports whether it was there.
-func (t *table[T]) remove(h uint64, p *T) bool {
-	groups, hash := *t.groups.Load(), short(h)
+func (t *part[T]) remove(hash uint32, p *T) bool {
+	groups := *t.groups.Load()
 	from := home(hash, len(groups))
 	at := from
 	for range groups {
@@ -158,9 +195,7 @@ func (t *table[T]) remove(h uint64, p *T) bool {
 	return false
 }
 
-// each calls f for every entry, and perhaps for some inserted meanwhile. No one else
-// may remove meanwhile; f may.
-func (t *table[T]) each(f func(*T)) {
+func (t *part[T]) each(f func(*T)) {
 	groups := *t.groups.Load()
 	for i := range groups {
 		groups[i].each(f)

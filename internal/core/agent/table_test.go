@@ -11,24 +11,9 @@ import (
 
 type item struct{ key uint64 }
 
-// lookup is what Registry.find does, over plain numbers of which many collide.
+// lookup finds a plain number, of which many collide.
 func lookup(t *table[item], key uint64) *item {
-	groups, hash := *t.groups.Load(), short(key%97)
-	at := home(hash, len(groups))
-	for range groups {
-		g := &groups[at]
-		tags := g.tags.Load()
-		for m := likely(tags, hash); m != 0; m &= m - 1 {
-			if p := g.entries[placed(m)].Load(); p != nil && p.key == key {
-				return p
-			}
-		}
-		if last(tags) {
-			return nil
-		}
-		at = next(at, len(groups))
-	}
-	return nil
+	return t.find(key%97, func(p *item) bool { return p.key == key })
 }
 
 // A table against a map, over a random history of inserts and removals.
@@ -66,9 +51,11 @@ func TestTableAgainstAMap(t *testing.T) {
 	for _, p := range ref {
 		tab.remove(p.key%97, p)
 	}
-	for i := range *tab.groups.Load() {
-		if tags := (*tab.groups.Load())[i].tags.Load(); !last(tags) {
-			t.Errorf("group %d of an empty table was passed by %d entries", i, tags/onePassed)
+	for p := range tab.parts {
+		for i := range *tab.parts[p].groups.Load() {
+			if tags := (*tab.parts[p].groups.Load())[i].tags.Load(); !last(tags) {
+				t.Errorf("group %d of an empty table was passed by %d entries", i, tags/onePassed)
+			}
 		}
 	}
 }
@@ -130,5 +117,26 @@ func TestTableOfOneHash(t *testing.T) {
 		if want := map[bool]*item{true: p}[i%2 == 1]; got != want {
 			t.Fatalf("%d is %p, want %p", i, got, want)
 		}
+	}
+}
+
+// Of a million entries no insert reads more than a small part.
+func TestGrowthIsOfAPart(t *testing.T) {
+	unraced.Only(t)
+	const n = 1_000_000
+	read, most := 0, 0
+	tab := newTable(func(p *item) uint64 {
+		read++
+		return p.key
+	})
+	items := make([]item, n)
+	for i := range items {
+		items[i].key = uint64(i) * 0x9e37_79b9_7f4a_7c15
+		read = 0
+		tab.insert(items[i].key, &items[i])
+		most = max(most, read)
+	}
+	if most > 2*n/tableParts {
+		t.Errorf("an insert read %d entries, want at most %d", most, 2*n/tableParts)
 	}
 }

@@ -19,6 +19,7 @@ type Tenant struct {
 	// Under the registry's mutex.
 	known  bool
 	asking bool          // queued or under way
+	below  int32         // sets whose ancestor it is
 	idle   uint8         // sweeps since it was used, at most forgotten
 	ready  chan struct{} // closed when set is first there; nil where nobody waits for it
 	info

@@ -69,7 +69,7 @@ func (l *Loop) report(now time.Time) {
 		l.tidy()
 	}
 	l.sweep(idle)
-	l.s.Registry.Sweep()
+	l.calls.Go(l.s.Registry.Sweep)
 	l.s.cfg.Tidy()
 }
 

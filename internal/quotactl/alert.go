@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -31,7 +32,7 @@ func (c *cli) alerts(ctx context.Context, f func(context.Context, quotav1.AlertS
 }
 
 func (c *cli) alertListCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	req := &quotav1.ListAlertsRequest{}
 	limit, follow := 50, false
 	cmd := &cobra.Command{
@@ -53,7 +54,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 				return c.followAlerts(cmd.Context(), f, req)
 			}
 			req.Forward = cmd.Flags().Changed("after")
-			t := &table{header: []string{"NUMBER", "TIME", "ALERT", "TENANT", "THRESHOLD", "PERIOD", "USED", "OF", "ACTION"}, numbers: map[int]bool{0: true, 4: true, 6: true, 7: true}}
+			t := &render.Table{Header: []string{"NUMBER", "TIME", "ALERT", "TENANT", "THRESHOLD", "PERIOD", "USED", "OF", "ACTION"}, Numbers: map[int]bool{0: true, 4: true, 6: true, 7: true}}
 			items := []map[string]any{}
 			for len(items) < limit {
 				req.PageSize = int32(min(limit-len(items), pageSize))
@@ -66,7 +67,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 					return err
 				}
 				for _, a := range resp.Alerts {
-					t.add(strconv.FormatInt(a.Number, 10), Stamp(a.AtMs), a.Alert, Dash(a.Tenant), Dash(a.Threshold), Dash(a.Period), Dash(a.Used), Dash(a.Of), Dash(a.Action))
+					t.Add(strconv.FormatInt(a.Number, 10), render.Stamp(a.AtMs), a.Alert, render.Dash(a.Tenant), render.Dash(a.Threshold), render.Dash(a.Period), render.Dash(a.Used), render.Dash(a.Of), render.Dash(a.Action))
 					items = append(items, alertItem(a))
 				}
 				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
@@ -87,7 +88,7 @@ prints those above a number, oldest first, so that who goes on from the last one
 }
 
 // followAlerts prints events as they come.
-func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlertsRequest) error {
+func (c *cli) followAlerts(ctx context.Context, f render.Format, req *quotav1.ListAlertsRequest) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -113,8 +114,8 @@ func (c *cli) followAlerts(ctx context.Context, f format, req *quotav1.ListAlert
 		if f == "json" {
 			err = json.NewEncoder(c.Out).Encode(alertItem(a))
 		} else {
-			c.Say("%d %s %s\n", a.Number, Stamp(a.AtMs), alertWords(a))
-			err = c.failed()
+			c.Say("%d %s %s\n", a.Number, render.Stamp(a.AtMs), alertWords(a))
+			err = c.Failed()
 		}
 		if err != nil {
 			return err
@@ -141,7 +142,7 @@ func alertWords(a *quotav1.Alert) string {
 }
 
 func alertItem(a *quotav1.Alert) map[string]any {
-	return map[string]any{"number": a.Number, "id": a.Id, "at": Stamp(a.AtMs), "kind": a.Kind, "alert": a.Alert, "tenant": a.Tenant, "plan": a.Plan, "limit": a.Limit,
+	return map[string]any{"number": a.Number, "id": a.Id, "at": render.Stamp(a.AtMs), "kind": a.Kind, "alert": a.Alert, "tenant": a.Tenant, "plan": a.Plan, "limit": a.Limit,
 		"threshold": a.Threshold, "period": a.Period, "used": a.Used, "of": a.Of, "action": a.Action, "height": a.Height}
 }
 
@@ -155,7 +156,7 @@ func alertNumber(s string) (int64, error) {
 }
 
 func (c *cli) alertShowCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "show NUMBER",
 		Short: "Print an event, and what became of its deliveries",
@@ -179,23 +180,23 @@ func (c *cli) alertShowCommand() *cobra.Command {
 }
 
 // printAlert prints an event's deliveries, and the event itself beside them.
-func (c *cli) printAlert(f format, a *quotav1.Alert) error {
-	t := &table{header: []string{"WEBHOOK", "STATE", "ATTEMPTS", "TRIED", "STATUS", "NEXT", "ERROR"}, numbers: map[int]bool{2: true}}
+func (c *cli) printAlert(f render.Format, a *quotav1.Alert) error {
+	t := &render.Table{Header: []string{"WEBHOOK", "STATE", "ATTEMPTS", "TRIED", "STATUS", "NEXT", "ERROR"}, Numbers: map[int]bool{2: true}}
 	items := []map[string]any{}
 	for _, d := range a.Deliveries {
 		status := ""
 		if d.Status != 0 {
 			status = strconv.Itoa(int(d.Status))
 		}
-		t.add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), Dash(Stamp(d.TriedMs)), Dash(status), Dash(Stamp(d.NextMs)), Dash(d.Error))
-		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": Stamp(d.TriedMs), "status": d.Status, "next": Stamp(d.NextMs), "error": d.Error})
+		t.Add(d.Webhook, d.State, strconv.Itoa(int(d.Attempts)), render.Dash(render.Stamp(d.TriedMs)), render.Dash(status), render.Dash(render.Stamp(d.NextMs)), render.Dash(d.Error))
+		items = append(items, map[string]any{"webhook": d.Webhook, "state": d.State, "attempts": d.Attempts, "tried": render.Stamp(d.TriedMs), "status": d.Status, "next": render.Stamp(d.NextMs), "error": d.Error})
 	}
-	c.Note("alert %d of %s: %s\n", a.Number, Stamp(a.AtMs), alertWords(a))
+	c.Note("alert %d of %s: %s\n", a.Number, render.Stamp(a.AtMs), alertWords(a))
 	return c.Write(f, t, items)
 }
 
 func (c *cli) alertRetryCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	req := &quotav1.RetryAlertRequest{}
 	cmd := &cobra.Command{
 		Use:   "retry NUMBER",

@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func (c *cli) auditCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	req := &quotav1.ListAuditRequest{}
 	limit := 50
 	cmd := &cobra.Command{
@@ -25,7 +26,7 @@ the ledger: each was written in the transaction that made the change.`,
 			if limit < 1 {
 				return misuse("--limit must be at least 1")
 			}
-			t := &table{header: []string{"NUMBER", "TIME", "ACTOR", "ACTION", "OBJECT", "BEFORE", "AFTER"}, numbers: map[int]bool{0: true}}
+			t := &render.Table{Header: []string{"NUMBER", "TIME", "ACTOR", "ACTION", "OBJECT", "BEFORE", "AFTER"}, Numbers: map[int]bool{0: true}}
 			items := []map[string]any{}
 			for len(items) < limit {
 				req.PageSize = int32(min(limit-len(items), pageSize))
@@ -38,8 +39,8 @@ the ledger: each was written in the transaction that made the change.`,
 					return err
 				}
 				for _, r := range resp.Rows {
-					t.add(strconv.FormatInt(r.Number, 10), Stamp(r.AtMs), r.Actor, r.Action, r.Object, Dash(r.Before), Dash(r.After))
-					items = append(items, map[string]any{"number": r.Number, "at": Stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
+					t.Add(strconv.FormatInt(r.Number, 10), render.Stamp(r.AtMs), r.Actor, r.Action, r.Object, render.Dash(r.Before), render.Dash(r.After))
+					items = append(items, map[string]any{"number": r.Number, "at": render.Stamp(r.AtMs), "actor": r.Actor, "action": r.Action, "object": r.Object,
 						"before": raw(r.Before), "after": raw(r.After)})
 				}
 				if req.PageToken = resp.NextPageToken; req.PageToken == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -87,7 +88,7 @@ func (q *breakdownQuestion) request(now time.Time) (*quotav1.ListBreakdownReques
 
 func (c *cli) usageReportCommand() *cobra.Command {
 	var q breakdownQuestion
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Print sealed usage, told apart by names and times",
@@ -112,7 +113,7 @@ Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d)
 
 func (c *cli) usageTopCommand() *cobra.Command {
 	var q breakdownQuestion
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:     "top",
 		Short:   "Print who has the most usage",
@@ -133,7 +134,7 @@ func (c *cli) usageTopCommand() *cobra.Command {
 }
 
 // report asks page after page, of the block of the first, and prints them.
-func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error {
+func (c *cli) report(ctx context.Context, q *breakdownQuestion, f render.Format) error {
 	req, zone, err := q.request(c.now())
 	if err != nil {
 		return err
@@ -165,21 +166,21 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 	if req.By != "" {
 		by = strings.Split(req.By, ",")
 	}
-	t := &table{numbers: map[int]bool{}}
+	t := &render.Table{Numbers: map[int]bool{}}
 	if req.Every != quotav1.ListBreakdownRequest_EVERY_RANGE {
-		t.header = append(t.header, strings.ToUpper(q.every))
+		t.Header = append(t.Header, strings.ToUpper(q.every))
 	}
 	for _, d := range by {
-		t.header = append(t.header, strings.ToUpper(strings.TrimPrefix(d, "attribute:")))
+		t.Header = append(t.Header, strings.ToUpper(strings.TrimPrefix(d, "attribute:")))
 	}
 	counts := []string{"ADMITTED", "OVERAGE", "DENIED"}
 	if req.Peak {
 		counts = append(counts, "PEAK", "PEAK/S")
 	}
 	for range counts {
-		t.numbers[len(t.header)+len(t.numbers)] = true
+		t.Numbers[len(t.Header)+len(t.Numbers)] = true
 	}
-	t.header = append(t.header, counts...)
+	t.Header = append(t.Header, counts...)
 	items := make([]map[string]any, 0, len(rows))
 	for _, r := range rows {
 		item := map[string]any{"admitted": r.Admitted, "overage": r.Overage, "denied": r.Denied}
@@ -189,7 +190,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 			item["start"] = time.UnixMilli(r.StartMs).In(zone).Format(time.RFC3339)
 		}
 		for i, n := range r.Names {
-			line = append(line, Dash(n))
+			line = append(line, render.Dash(n))
 			item[by[i]] = n
 		}
 		line = append(line, count(r.Admitted), count(r.Overage), count(r.Denied))
@@ -197,13 +198,13 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f format) error 
 			line = append(line, count(r.Peak), perSecond(r.Peak, origin.SlotMs))
 			item["peak"] = r.Peak
 		}
-		t.add(line...)
+		t.Add(line...)
 		items = append(items, item)
 	}
 	about := &quotav1.GetUsageResponse{CompleteThroughMs: origin.CompleteThroughMs, Lagging: origin.Lagging}
 	answer := map[string]any{"rows": items, "block": origin.Height, "block_hash": origin.BlockHash, "complete_through": nil, "lagging": append([]string{}, origin.Lagging...)}
 	if origin.CompleteThroughMs != 0 {
-		answer["complete_through"] = Stamp(origin.CompleteThroughMs)
+		answer["complete_through"] = render.Stamp(origin.CompleteThroughMs)
 	}
 	if err := c.Write(f, t, answer); err != nil || f == "json" {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/f4ee788f/quota/internal/display"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -140,7 +141,7 @@ func distinct(limits []*quotav1.Limit, name func(*quotav1.Limit) string) []strin
 func versionNames(ctx context.Context, admin quotav1.AdminServiceClient, _ string) (all []string, err error) {
 	resp, err := admin.ListPolicyVersions(ctx, &quotav1.ListPolicyVersionsRequest{PageSize: completionNames})
 	for _, v := range resp.GetVersions() {
-		all = append(all, strconv.FormatInt(v.Version, 10)+"\t"+strings.TrimSpace(Stamp(v.CreatedMs)+" "+state(v)))
+		all = append(all, strconv.FormatInt(v.Version, 10)+"\t"+strings.TrimSpace(render.Stamp(v.CreatedMs)+" "+state(v)))
 	}
 	return all, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -95,7 +96,7 @@ func TestEveryNameIsCompleted(t *testing.T) {
 			t.Errorf("quotactl %s: %d of the names in %q are completed", path, len(completed[path]), cmd.Use)
 		}
 	}
-	walk((&cli{printer: printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	walk((&cli{Printer: render.Printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
 	if found < len(completed) {
 		t.Errorf("%d commands with names were found, %d are completed", found, len(completed))
 	}

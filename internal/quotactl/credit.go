@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -71,7 +72,7 @@ ended and is closed after this still uses it.`,
 				if err != nil {
 					return err
 				}
-				return c.Tell(credit.GetCredit(), "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Credit.Id, Stamp(credit.Credit.VoidedMs), credit.Credit.Left)
+				return c.Tell(credit.GetCredit(), "credit %s is void since %s; the %s that are left pay only for periods that ended before\n", credit.Credit.Id, render.Stamp(credit.Credit.VoidedMs), credit.Credit.Left)
 			})
 		},
 	}
@@ -80,7 +81,7 @@ ended and is closed after this still uses it.`,
 }
 
 func (c *cli) creditListCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "list TENANT",
 		Short: "List a tenant's credits, and what its last statement left of them",
@@ -91,12 +92,12 @@ func (c *cli) creditListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"ID", "AMOUNT", "LEFT", "PRIORITY", "GIVEN", "EXPIRES", "ROLLOVER", "VOIDED", "NOTE"}, numbers: map[int]bool{1: true, 2: true, 3: true, 6: true}}
+				t := &render.Table{Header: []string{"ID", "AMOUNT", "LEFT", "PRIORITY", "GIVEN", "EXPIRES", "ROLLOVER", "VOIDED", "NOTE"}, Numbers: map[int]bool{1: true, 2: true, 3: true, 6: true}}
 				items := []map[string]any{}
 				for _, r := range resp.Credits {
-					t.add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), Stamp(r.GivenMs), Dash(Stamp(r.ExpiresMs)), Dash(r.Rollover), Dash(Stamp(r.VoidedMs)), r.Note)
-					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": Stamp(r.GivenMs), "by": r.GivenBy,
-						"expires": Stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": Stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note, "carried_from": r.CarriedFrom})
+					t.Add(r.Id, r.Amount, r.Left, strconv.FormatInt(r.Priority, 10), render.Stamp(r.GivenMs), render.Dash(render.Stamp(r.ExpiresMs)), render.Dash(r.Rollover), render.Dash(render.Stamp(r.VoidedMs)), r.Note)
+					items = append(items, map[string]any{"id": r.Id, "amount": r.Amount, "left": r.Left, "priority": r.Priority, "given": render.Stamp(r.GivenMs), "by": r.GivenBy,
+						"expires": render.Stamp(r.ExpiresMs), "rollover": r.Rollover, "voided": render.Stamp(r.VoidedMs), "why": r.VoidReason, "note": r.Note, "carried_from": r.CarriedFrom})
 				}
 				return c.Write(f, t, items)
 			})

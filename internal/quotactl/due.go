@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/f4ee788f/quota/internal/billing"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func (c *cli) statementCloseDueCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	var grace time.Duration
 	req := &quotav1.CloseDueRequest{}
 	cmd := &cobra.Command{
@@ -25,7 +26,7 @@ where a period is due and could not be closed.`,
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.GraceMs = grace.Milliseconds()
-			t := &table{header: []string{"TENANT", "PERIOD", "NUMBER", "TOTAL", "DIGEST", "REFUSED"}, numbers: map[int]bool{2: true, 3: true}}
+			t := &render.Table{Header: []string{"TENANT", "PERIOD", "NUMBER", "TOTAL", "DIGEST", "REFUSED"}, Numbers: map[int]bool{2: true, 3: true}}
 			items := []map[string]any{}
 			looked, refused := 0, 0
 			for {
@@ -42,7 +43,7 @@ where a period is due and could not be closed.`,
 					return err
 				}
 				for _, s := range resp.Closed {
-					total, number := "", Dash("")
+					total, number := "", render.Dash("")
 					for i, n := range s.Totals {
 						if i > 0 {
 							total += ", "
@@ -52,11 +53,11 @@ where a period is due and could not be closed.`,
 					if s.Number > 0 {
 						number = strconv.FormatInt(s.Number, 10)
 					}
-					t.add(s.Tenant, s.Period, number, Dash(total), s.Digest, "")
+					t.Add(s.Tenant, s.Period, number, render.Dash(total), s.Digest, "")
 					items = append(items, map[string]any{"tenant": s.Tenant, "period": s.Period, "number": s.Number, "total": total, "digest": s.Digest})
 				}
 				for _, r := range resp.Refused {
-					t.add(r.Tenant, r.Period, Dash(""), Dash(""), Dash(""), r.Reason)
+					t.Add(r.Tenant, r.Period, render.Dash(""), render.Dash(""), render.Dash(""), r.Reason)
 					items = append(items, map[string]any{"tenant": r.Tenant, "period": r.Period, "refused": r.Reason})
 				}
 				looked += int(resp.Tenants)
@@ -84,7 +85,7 @@ where a period is due and could not be closed.`,
 }
 
 func (c *cli) statementSimulateCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	var document string
 	req := &quotav1.SimulateRequest{}
 	cmd := &cobra.Command{
@@ -107,7 +108,7 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 				}
 				req.Document, req.File = text, document
 			}
-			t := &table{header: []string{"TENANT", "PERIOD", "WAS", "WOULD BE", "DIFFERENCE"}, numbers: map[int]bool{2: true, 3: true, 4: true}}
+			t := &render.Table{Header: []string{"TENANT", "PERIOD", "WAS", "WOULD BE", "DIFFERENCE"}, Numbers: map[int]bool{2: true, 3: true, 4: true}}
 			items := []map[string]any{}
 			sums := map[string][2]int64{}
 			var currencies []string
@@ -123,7 +124,7 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 					return err
 				}
 				for _, p := range resp.Periods {
-					t.add(p.Tenant, p.Period, p.WasText, p.WouldBeText, p.DifferenceText)
+					t.Add(p.Tenant, p.Period, p.WasText, p.WouldBeText, p.DifferenceText)
 					items = append(items, map[string]any{"tenant": p.Tenant, "period": p.Period, "currency": p.Currency, "was": p.Was, "would_be": p.WouldBe})
 					sum, ok := sums[p.Currency]
 					if !ok {
@@ -139,7 +140,7 @@ pays for; of a tenant whose parent pays it is the parent's, with that tenant's p
 				for _, currency := range currencies {
 					text := func(n int64) string { return billing.Money{Amount: n, Currency: currency}.String() }
 					n := sums[currency]
-					t.add("total", "", text(n[0]), text(n[1]), text(n[1]-n[0]))
+					t.Add("total", "", text(n[0]), text(n[1]), text(n[1]-n[0]))
 				}
 			}
 			return c.Write(f, t, items)

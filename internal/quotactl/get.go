@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -51,7 +52,7 @@ func (c *cli) getPolicyCommand() *cobra.Command {
 
 // writeDocument prints a version as JSON.
 func (c *cli) writeDocument(p *quotav1.PolicyVersion) error {
-	return c.JSON(map[string]any{"version": p.Version, "author": p.Author, "created": Stamp(p.CreatedMs), "state": state(p), "document": p.Document})
+	return c.JSON(map[string]any{"version": p.Version, "author": p.Author, "created": render.Stamp(p.CreatedMs), "state": state(p), "document": p.Document})
 }
 
 // printDocument prints a document as it was applied, and beside it what it is.
@@ -60,7 +61,7 @@ func (c *cli) printDocument(p *quotav1.PolicyVersion) error {
 	if which != "" {
 		which = ", " + which
 	}
-	c.Note("# version %d by %s, %s%s\n", p.Version, Dash(p.Author), Stamp(p.CreatedMs), which)
+	c.Note("# version %d by %s, %s%s\n", p.Version, render.Dash(p.Author), render.Stamp(p.CreatedMs), which)
 	text := p.Document
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -83,7 +84,7 @@ func state(p *quotav1.PolicyVersion) string {
 }
 
 func (c *cli) getVersionsCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	var limit int32
 	cmd := &cobra.Command{
 		Use:   "versions",
@@ -95,11 +96,11 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"VERSION", "STATE", "AUTHOR", "CREATED"}, numbers: map[int]bool{0: true}}
+				t := &render.Table{Header: []string{"VERSION", "STATE", "AUTHOR", "CREATED"}, Numbers: map[int]bool{0: true}}
 				items := []map[string]any{}
 				for _, v := range resp.Versions {
-					t.add(strconv.FormatInt(v.Version, 10), state(v), v.Author, Stamp(v.CreatedMs))
-					items = append(items, map[string]any{"version": v.Version, "state": state(v), "author": v.Author, "created": Stamp(v.CreatedMs)})
+					t.Add(strconv.FormatInt(v.Version, 10), state(v), v.Author, render.Stamp(v.CreatedMs))
+					items = append(items, map[string]any{"version": v.Version, "state": state(v), "author": v.Author, "created": render.Stamp(v.CreatedMs)})
 				}
 				return c.Write(f, t, items)
 			})
@@ -111,7 +112,7 @@ func (c *cli) getVersionsCommand() *cobra.Command {
 }
 
 func (c *cli) getPlansCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "plans",
 		Short: "List the limits and plans in force, and what plans cost",
@@ -122,9 +123,9 @@ func (c *cli) getPlansCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "MATCH", "METER", "OPTIONS"}, numbers: map[int]bool{3: true}}
+				t := &render.Table{Header: []string{"PLAN", "LIMIT", "RATE", "BURST", "ALGORITHM", "BY", "MATCH", "METER", "OPTIONS"}, Numbers: map[int]bool{3: true}}
 				add := func(name string, l *quotav1.Limit) {
-					t.add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), match(l), l.Meter, options(l))
+					t.Add(name, l.Name, rateOf(l), strconv.FormatInt(l.Burst, 10), algorithm(l.Algorithm), strings.Join(l.By, " "), match(l), l.Meter, options(l))
 				}
 				every := "" // what is not of a plan has none
 				if f == "table" {
@@ -142,7 +143,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 						add(name, l)
 					}
 					if len(p.Limits) == 0 {
-						t.add(name, "", "", "", "", "", "", "", "")
+						t.Add(name, "", "", "", "", "", "", "", "")
 					}
 				}
 				if err := c.Write(f, t, resp); err != nil || f != "table" {
@@ -162,7 +163,7 @@ func (c *cli) getPlansCommand() *cobra.Command {
 }
 
 func (c *cli) getTenantsCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "tenants",
 		Short: "List tenants, their plans and overrides",
@@ -185,7 +186,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 					break
 				}
 			}
-			t := &table{header: []string{"TENANT", "PLAN", "PARENT", "OVERRIDES", "SUSPENDED", "REVISION"}, numbers: map[int]bool{5: true}}
+			t := &render.Table{Header: []string{"TENANT", "PLAN", "PARENT", "OVERRIDES", "SUSPENDED", "REVISION"}, Numbers: map[int]bool{5: true}}
 			items := []map[string]any{}
 			for _, tenant := range all {
 				overrides := []string{}
@@ -203,7 +204,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 				if tenant.Closed {
 					suspended = "closed"
 				}
-				t.add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), suspended, strconv.FormatInt(tenant.Revision, 10))
+				t.Add(tenant.Id, tenant.Plan, tenant.Parent, strings.Join(overrides, ", "), suspended, strconv.FormatInt(tenant.Revision, 10))
 				item := map[string]any{"id": tenant.Id, "plan": tenant.Plan, "parent": tenant.Parent,
 					"overrides": overrides, "suspended": tenant.Suspended, "capped": tenant.Capped, "closed": tenant.Closed, "revision": tenant.Revision}
 				if why, ok := faulty[tenant.Id]; ok {
@@ -225,7 +226,7 @@ func (c *cli) getTenantsCommand() *cobra.Command {
 }
 
 func (c *cli) getAgentsCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "agents",
 		Short: "List agents: what they settled, and through when",
@@ -246,12 +247,12 @@ func (c *cli) getAgentsCommand() *cobra.Command {
 					break
 				}
 			}
-			t := &table{header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN", "KEY", "WHY"}, numbers: map[int]bool{1: true, 3: true, 4: true}}
+			t := &render.Table{Header: []string{"AGENT", "EPOCH", "STATE", "REPORTS", "UNITS", "THROUGH", "SEEN", "KEY", "WHY"}, Numbers: map[int]bool{1: true, 3: true, 4: true}}
 			items := []map[string]any{}
 			for _, a := range all {
-				t.add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), Stamp(a.ThroughMs), Stamp(a.SeenMs), a.Key, a.Reason)
+				t.Add(a.Id, strconv.FormatInt(a.Epoch, 10), a.State, strconv.FormatInt(a.Seq, 10), strconv.FormatInt(a.Total, 10), render.Stamp(a.ThroughMs), render.Stamp(a.SeenMs), a.Key, a.Reason)
 				items = append(items, map[string]any{"id": a.Id, "epoch": a.Epoch, "state": a.State, "reports": a.Seq, "units": a.Total,
-					"through": Stamp(a.ThroughMs), "seen": Stamp(a.SeenMs), "key": a.Key, "why": a.Reason})
+					"through": render.Stamp(a.ThroughMs), "seen": render.Stamp(a.SeenMs), "key": a.Key, "why": a.Reason})
 			}
 			return c.Write(f, t, items)
 		},

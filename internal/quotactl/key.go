@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -138,9 +139,9 @@ func scopeOf(k *quotav1.Key) string {
 func endOf(k *quotav1.Key) string {
 	switch {
 	case k.RevokedMs != 0:
-		return "revoked " + Stamp(k.RevokedMs)
+		return "revoked " + render.Stamp(k.RevokedMs)
 	case k.ExpiresMs != 0:
-		return Stamp(k.ExpiresMs)
+		return render.Stamp(k.ExpiresMs)
 	}
 	return ""
 }
@@ -156,21 +157,21 @@ func (c *cli) keyRevokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.Tell(k.GetKey(), "key %s is revoked since %s\n", k.Key.Id, Stamp(k.Key.RevokedMs))
+				return c.Tell(k.GetKey(), "key %s is revoked since %s\n", k.Key.Id, render.Stamp(k.Key.RevokedMs))
 			})
 		},
 	}
 }
 
 func (c *cli) keyListCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List keys, without their secrets",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
-				t := &table{header: []string{"ID", "ROLE", "AGENT", "FOR", "NOTE", "CREATED", "USED", "END"}}
+				t := &render.Table{Header: []string{"ID", "ROLE", "AGENT", "FOR", "NOTE", "CREATED", "USED", "END"}}
 				items := []map[string]any{}
 				for after := ""; ; {
 					resp, err := admin.ListKeys(ctx, &quotav1.ListKeysRequest{PageSize: 1000, PageToken: after})
@@ -178,10 +179,10 @@ func (c *cli) keyListCommand() *cobra.Command {
 						return err
 					}
 					for _, k := range resp.Keys {
-						t.add(k.Id, k.Role, k.Agent, scopeOf(k), k.Note, Stamp(k.CreatedMs), Stamp(k.UsedMs), endOf(k))
+						t.Add(k.Id, k.Role, k.Agent, scopeOf(k), k.Note, render.Stamp(k.CreatedMs), render.Stamp(k.UsedMs), endOf(k))
 						items = append(items, map[string]any{"id": k.Id, "role": k.Role, "agent": k.Agent, "note": k.Note,
-							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": Stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
-							"expires": Stamp(k.ExpiresMs), "used": Stamp(k.UsedMs), "successor": k.Successor})
+							"tenants": append([]string{}, k.Tenants...), "subtree": k.Subtree, "limits": append([]string{}, k.Limits...), "created": render.Stamp(k.CreatedMs), "revoked": k.RevokedMs != 0,
+							"expires": render.Stamp(k.ExpiresMs), "used": render.Stamp(k.UsedMs), "successor": k.Successor})
 					}
 					if after = resp.NextPageToken; after == "" {
 						break

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -23,7 +24,7 @@ func (c *cli) ledgerCommand() *cobra.Command {
 }
 
 func (c *cli) verifyCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the whole ledger against itself",
@@ -45,7 +46,7 @@ It prints every fault and exits with 1, or what it checked and exits with 0.`,
 	return cmd
 }
 
-func (c *cli) verify(ctx context.Context, f format) error {
+func (c *cli) verify(ctx context.Context, f render.Format) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -61,11 +62,11 @@ func (c *cli) verify(ctx context.Context, f format) error {
 	return c.printVerified(f, m.Result)
 }
 
-func (c *cli) printVerified(f format, r *quotav1.VerifyResult) error {
-	t := &table{header: []string{"TABLE", "WHICH", "WHAT"}}
+func (c *cli) printVerified(f render.Format, r *quotav1.VerifyResult) error {
+	t := &render.Table{Header: []string{"TABLE", "WHICH", "WHAT"}}
 	faults := []map[string]any{}
 	for _, x := range r.Faults {
-		t.add(x.Table, x.Which, x.What)
+		t.Add(x.Table, x.Which, x.What)
 		faults = append(faults, map[string]any{"table": x.Table, "which": x.Which, "what": x.What})
 	}
 	var err error

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -254,7 +255,7 @@ func (c *cli) revertCommand() *cobra.Command {
 }
 
 func (c *cli) correctionsCommand() *cobra.Command {
-	var o format
+	var o render.Format
 	var limit int32
 	cmd := &cobra.Command{
 		Use:   "corrections",
@@ -266,9 +267,9 @@ func (c *cli) correctionsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"NUMBER", "KIND", "UNITS", "ROWS", "BLOCK", "REVERTED BY", "ACTOR", "AT", "KEY", "REASON"}, numbers: map[int]bool{0: true, 2: true, 3: true}}
+				t := &render.Table{Header: []string{"NUMBER", "KIND", "UNITS", "ROWS", "BLOCK", "REVERTED BY", "ACTOR", "AT", "KEY", "REASON"}, Numbers: map[int]bool{0: true, 2: true, 3: true}}
 				for _, k := range resp.Corrections {
-					t.add(count(k.Number), k.Kind, count(k.Admitted), strconv.Itoa(int(k.RowCount)), some(k.Height), some(k.RevertedBy), k.Actor, Stamp(k.AtMs), k.IdempotencyKey, k.Reason)
+					t.Add(count(k.Number), k.Kind, count(k.Admitted), strconv.Itoa(int(k.RowCount)), some(k.Height), some(k.RevertedBy), k.Actor, render.Stamp(k.AtMs), k.IdempotencyKey, k.Reason)
 				}
 				return c.Write(o, t, resp)
 			})
@@ -336,7 +337,7 @@ all, nothing of that is refused, and it counts again.
 					return err
 				}
 				return c.Tell(lost, "%s/%d is lost: %d units in %d reports are settled; what it admitted from %s on may be missing\n",
-					lost.Agent, lost.Epoch, lost.Total, lost.Seq, Stamp(lost.ThroughMs))
+					lost.Agent, lost.Epoch, lost.Total, lost.Seq, render.Stamp(lost.ThroughMs))
 			})
 		},
 	}

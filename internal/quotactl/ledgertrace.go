@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -18,7 +19,7 @@ func (c *cli) quarantineCommand() *cobra.Command {
 }
 
 func (c *cli) quarantineListCommand() *cobra.Command {
-	var o format
+	var o render.Format
 	req := &quotav1.ListQuarantineRequest{PageSize: pageSize}
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -30,7 +31,7 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"ID", "REPORT", "ROW", "TENANT", "LIMIT", "UNITS", "STORED", "STATE", "REASON"}, numbers: map[int]bool{0: true, 5: true}}
+				t := &render.Table{Header: []string{"ID", "REPORT", "ROW", "TENANT", "LIMIT", "UNITS", "STORED", "STATE", "REASON"}, Numbers: map[int]bool{0: true, 5: true}}
 				for _, q := range resp.Rows {
 					row, units := "", ""
 					if q.RowNumber >= 0 {
@@ -39,7 +40,7 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 					if q.Row != nil {
 						units = count(q.Row.Admitted)
 					}
-					t.add(count(q.Id), reportName(q.Agent, q.Epoch, q.Seq), row, q.Row.GetTenant(), q.Row.GetLimit(), units, Stamp(q.StoredMs), resolved(q.Resolution), q.Reason)
+					t.Add(count(q.Id), reportName(q.Agent, q.Epoch, q.Seq), row, q.Row.GetTenant(), q.Row.GetLimit(), units, render.Stamp(q.StoredMs), resolved(q.Resolution), q.Reason)
 				}
 				if err := c.Write(o, t, resp); err != nil {
 					return err
@@ -182,7 +183,7 @@ func (c *cli) quarantineDiscardCommand() *cobra.Command {
 }
 
 func (c *cli) traceCommand() *cobra.Command {
-	var o format
+	var o render.Format
 	cmd := &cobra.Command{
 		Use:   "trace AGENT/EPOCH/SEQ | HEIGHT/N",
 		Short: "Follow a report to its block and entries, or an entry back to its reports",
@@ -225,8 +226,8 @@ func (c *cli) traceCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse) error {
-	out := &table{header: []string{"SLOT", "TENANT", "LIMIT", "METER", "PLAN", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, numbers: map[int]bool{6: true, 7: true, 8: true}}
+func (c *cli) printReport(o render.Format, name string, t *quotav1.TraceReportResponse) error {
+	out := &render.Table{Header: []string{"SLOT", "TENANT", "LIMIT", "METER", "PLAN", "ATTRIBUTES", "ADMITTED", "OVERAGE", "DENIED", "WHERE"}, Numbers: map[int]bool{6: true, 7: true, 8: true}}
 	for _, r := range t.Rows {
 		where := "not folded yet"
 		switch {
@@ -237,13 +238,13 @@ func (c *cli) printReport(o format, name string, t *quotav1.TraceReportResponse)
 		case t.Block != nil:
 			where = "archived with its month"
 		}
-		out.add(append(rowCells(r.Row), where)...)
+		out.Add(append(rowCells(r.Row), where)...)
 	}
 	if o == "table" {
-		c.Say("report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, Stamp(t.StoredMs), t.Digest)
+		c.Say("report %s: units %d to %d, stored %s, digest %x\n", name, t.TotalBefore, t.TotalAfter, render.Stamp(t.StoredMs), t.Digest)
 		switch {
 		case t.Block != nil:
-			c.Say("block %d, folded %s, hash %x\n", t.Block.Height, Stamp(t.Block.FoldedMs), t.Block.Hash)
+			c.Say("block %d, folded %s, hash %x\n", t.Block.Height, render.Stamp(t.Block.FoldedMs), t.Block.Hash)
 		case t.Queued:
 			c.Say("not folded yet\n")
 		default:
@@ -263,10 +264,10 @@ func rowCells(r *quotav1.LedgerRow) []string {
 		count(r.Admitted), count(r.Overage), count(r.Denied)}
 }
 
-func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) error {
+func (c *cli) printEntry(o render.Format, name string, t *quotav1.TraceEntryResponse) error {
 	if o == "table" {
 		c.Say("entry %s: %s\n", name, strings.Join(rowCells(t.Row), " "))
-		c.Say("block %d, folded %s, hash %x\n", t.Block.GetHeight(), Stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
+		c.Say("block %d, folded %s, hash %x\n", t.Block.GetHeight(), render.Stamp(t.Block.GetFoldedMs()), t.Block.GetHash())
 		for _, n := range t.CorrectedBy {
 			c.Say("corrected by correction %d\n", n)
 		}
@@ -274,13 +275,13 @@ func (c *cli) printEntry(o format, name string, t *quotav1.TraceEntryResponse) e
 			c.Say("%d reports of its block are archived; what they add to it is not told\n", t.ArchivedReports)
 		}
 		if k := t.Correction; k != nil {
-			c.Say("it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, Stamp(k.AtMs), k.Reason)
+			c.Say("it is of correction %d: %s by %s, %s: %s\n", k.Number, k.Kind, k.Actor, render.Stamp(k.AtMs), k.Reason)
 			return nil
 		}
 	}
-	out := &table{header: []string{"REPORT", "ADMITTED", "OVERAGE", "DENIED"}, numbers: map[int]bool{1: true, 2: true, 3: true}}
+	out := &render.Table{Header: []string{"REPORT", "ADMITTED", "OVERAGE", "DENIED"}, Numbers: map[int]bool{1: true, 2: true, 3: true}}
 	for _, r := range t.Reports {
-		out.add(reportName(r.Agent, r.Epoch, r.Seq), count(r.Admitted), count(r.Overage), count(r.Denied))
+		out.Add(reportName(r.Agent, r.Epoch, r.Seq), count(r.Admitted), count(r.Overage), count(r.Denied))
 	}
 	return c.Write(o, out, t)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/f4ee788f/quota/internal/core/bubbled"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	"github.com/f4ee788f/quota/pkg/client"
 )
@@ -85,7 +86,7 @@ func (u *newUser) do(line string) (out, errs string, code int) {
 		return "", "", 0
 	}
 	var o, e bytes.Buffer
-	c := &cli{In: strings.NewReader(""), printer: printer{Out: &o, Err: &e}, now: time.Now}
+	c := &cli{In: strings.NewReader(""), Printer: render.Printer{Out: &o, Err: &e}, now: time.Now}
 	c.conn.dialer = u.dial
 	code = c.run(u.t.Context(), words[1:])
 	return o.String(), e.String(), code

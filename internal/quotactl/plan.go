@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/f4ee788f/quota/internal/policy"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -114,7 +115,7 @@ func (c *cli) tenantKeepPlanCommand() *cobra.Command {
 }
 
 func (c *cli) tenantPlansCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "plans ID",
 		Short: "List which plan a tenant had when, and will have",
@@ -125,7 +126,7 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"FROM", "PLAN", "STATE"}}
+				t := &render.Table{Header: []string{"FROM", "PLAN", "STATE"}}
 				items := []map[string]any{}
 				for _, p := range resp.Changes {
 					state := ""
@@ -138,7 +139,7 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 						state = "scheduled by " + p.Actor
 					}
 					at := time.UnixMilli(p.FromMs).UTC().Format(time.RFC3339)
-					t.add(at, p.Plan, state)
+					t.Add(at, p.Plan, state)
 					items = append(items, map[string]any{"from": at, "plan": p.Plan, "scheduled": p.Scheduled, "actor": p.Actor, "failed": p.Failed})
 				}
 				return c.Write(f, t, items)
@@ -150,7 +151,7 @@ func (c *cli) tenantPlansCommand() *cobra.Command {
 }
 
 func (c *cli) tenantPayersCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "payers ID",
 		Short: "List who pays for a tenant, and from when on",
@@ -163,18 +164,18 @@ or on those of a tenant above (billing: {pays: parent}).`,
 				if err != nil {
 					return err
 				}
-				t := &table{header: []string{"FROM", "PAYER", "STATE"}}
+				t := &render.Table{Header: []string{"FROM", "PAYER", "STATE"}}
 				items := []map[string]any{}
 				for _, p := range resp.Payers {
 					from, state := "the beginning", ""
 					if p.FromMs > 0 {
-						from = Stamp(p.FromMs)
+						from = render.Stamp(p.FromMs)
 					}
 					if p.Scheduled {
 						state = "to come"
 					}
-					t.add(from, p.Payer, state)
-					items = append(items, map[string]any{"from": Stamp(p.FromMs), "payer": p.Payer, "scheduled": p.Scheduled})
+					t.Add(from, p.Payer, state)
+					items = append(items, map[string]any{"from": render.Stamp(p.FromMs), "payer": p.Payer, "scheduled": p.Scheduled})
 				}
 				return c.Write(f, t, items)
 			})

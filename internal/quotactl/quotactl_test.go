@@ -18,6 +18,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	"github.com/f4ee788f/quota/internal/server/boot"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -467,11 +468,11 @@ func TestVersionAndCompletion(t *testing.T) {
 
 // A cell without a value is a dash for people, and nothing for programs.
 func TestEmptyCells(t *testing.T) {
-	list := &table{header: []string{"KEY", "AGENT"}}
-	list.add("k1", "")
-	for f, want := range map[format]string{"table": "KEY  AGENT\nk1   -\n", "csv": "key,agent\nk1,\n"} {
+	list := &render.Table{Header: []string{"KEY", "AGENT"}}
+	list.Add("k1", "")
+	for f, want := range map[render.Format]string{"table": "KEY  AGENT\nk1   -\n", "csv": "key,agent\nk1,\n"} {
 		var out strings.Builder
-		if err := (&printer{Out: &out}).Write(f, list, nil); err != nil || out.String() != want {
+		if err := (&render.Printer{Out: &out}).Write(f, list, nil); err != nil || out.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", f, out.String(), err, want)
 		}
 	}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 func (c *cli) reconcileCommand() *cobra.Command {
-	var o format
+	var o render.Format
 	req := &quotav1.ReconcileRequest{PageSize: pageSize}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
@@ -39,10 +40,10 @@ says what each comes of. It exits with 1 where a difference has no cause that is
 }
 
 // reconcile reads all pages.
-func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, req *quotav1.ReconcileRequest, o format) error {
-	t := &table{
-		header:  []string{"AGENT", "EPOCH", "LIMIT", "STATE", "RECORDED", "GRANTED", "SPENT", "RETURNED", "EXPIRED", "HELD", "SETTLED", "DIFFERENCES"},
-		numbers: map[int]bool{1: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true, 10: true},
+func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, req *quotav1.ReconcileRequest, o render.Format) error {
+	t := &render.Table{
+		Header:  []string{"AGENT", "EPOCH", "LIMIT", "STATE", "RECORDED", "GRANTED", "SPENT", "RETURNED", "EXPIRED", "HELD", "SETTLED", "DIFFERENCES"},
+		Numbers: map[int]bool{1: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true, 10: true},
 	}
 	all := &quotav1.ReconcileResponse{}
 	var faults error
@@ -72,7 +73,7 @@ func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, 
 		}
 		s := r.Said
 		// What a trickle did not run is no grant.
-		t.add(r.Agent, fmt.Sprint(r.Epoch), r.Limit, r.State, count(r.Recorded.GetGranted()-r.Recorded.GetUnrun()),
+		t.Add(r.Agent, fmt.Sprint(r.Epoch), r.Limit, r.State, count(r.Recorded.GetGranted()-r.Recorded.GetUnrun()),
 			said(s.GetGranted()-s.GetUnrun()), said(s.GetSpent()), said(s.GetReturned()), said(r.Expired), said(s.GetHeld()), count(r.Settled), strings.Join(names, "; "))
 	}
 	err := c.Write(o, t, all)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	"github.com/f4ee788f/quota/internal/version"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -35,7 +36,7 @@ type Streams struct {
 // cli is one run of quotactl.
 type cli struct {
 	In io.Reader
-	printer
+	render.Printer
 	now    func() time.Time
 	conn   connection
 	opened *grpc.ClientConn
@@ -49,11 +50,11 @@ func Main(ctx context.Context, args []string, s Streams) int {
 }
 
 func run(ctx context.Context, args []string, s Streams, now func() time.Time) int {
-	return (&cli{In: s.In, printer: printer{Out: s.Out, Err: s.Err}, now: now}).run(ctx, args)
+	return (&cli{In: s.In, Printer: render.Printer{Out: s.Out, Err: s.Err}, now: now}).run(ctx, args)
 }
 
 func (c *cli) run(ctx context.Context, args []string) int {
-	out, errs := &screen{to: c.Out}, &screen{to: c.Err}
+	out, errs := render.NewScreen(c.Out), render.NewScreen(c.Err)
 	c.Out, c.Err = out, errs
 	root := c.root()
 	root.SetArgs(args)
@@ -65,20 +66,12 @@ func (c *cli) run(ctx context.Context, args []string) int {
 		_ = c.opened.Close() // all answers are in
 	}
 	// An answer that could not be written was not given.
-	if lost := out.close(); lost != nil && !errors.Is(err, lost) {
+	if lost := out.Close(); lost != nil && !errors.Is(err, lost) {
 		err = errors.Join(err, fmt.Errorf("the answer could not be written: %w", lost))
 	}
 	code := c.exit(err)
-	_ = errs.close() // there is nowhere left to say so
+	_ = errs.Close() // there is nowhere left to say so
 	return code
-}
-
-// failed returns why Out cannot be written, if so.
-func (c *cli) failed() error {
-	if s, ok := c.Out.(*screen); ok {
-		return s.err
-	}
-	return nil
 }
 
 // usageError is a command line that cannot be meant.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/f4ee788f/quota/internal/display"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	"github.com/f4ee788f/quota/internal/server/boot"
 )
 
@@ -21,11 +22,11 @@ import (
 func TestNothingReachesTheTerminalUnescaped(t *testing.T) {
 	const bad = "a\x1b[31mred\u202egnp\x00\x7f\u0085\u2066\r\nb\tc\xff"
 	var out, errs bytes.Buffer
-	o := &screen{to: &out}
-	c := &cli{printer: printer{Out: o, Err: &screen{to: &errs}}}
-	list := &table{header: []string{"NAME", "NOTE"}}
-	list.add(bad, "x")
-	if err := list.print(c.Out); err != nil {
+	o := render.NewScreen(&out)
+	c := &cli{Printer: render.Printer{Out: o, Err: render.NewScreen(&errs)}}
+	list := &render.Table{Header: []string{"NAME", "NOTE"}}
+	list.Add(bad, "x")
+	if err := c.Write("table", list, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.Say("tenant %s\n", bad)
@@ -58,19 +59,19 @@ func TestNothingReachesTheTerminalUnescaped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := o.close(); err != nil || out.String() != "日本 Zürich é 🙂"+`\xe6` {
+	if err := o.Close(); err != nil || out.String() != "日本 Zürich é 🙂"+`\xe6` {
 		t.Errorf("byte by byte: %q, %v", out.String(), err)
 	}
 }
 
 // Columns are aligned by what characters take on a terminal, not by how many they are.
 func TestWideCharactersAlign(t *testing.T) {
-	list := &table{header: []string{"TENANT", "UNITS", "NOTE"}, numbers: map[int]bool{1: true}}
-	list.add("日本電気", "7", "ok")
-	list.add("Zu\u0308rich", "1234", "ｆ")
-	list.add("acme", "", "한글")
+	list := &render.Table{Header: []string{"TENANT", "UNITS", "NOTE"}, Numbers: map[int]bool{1: true}}
+	list.Add("日本電気", "7", "ok")
+	list.Add("Zu\u0308rich", "1234", "ｆ")
+	list.Add("acme", "", "한글")
 	var out strings.Builder
-	if err := list.print(&out); err != nil {
+	if err := (&render.Printer{Out: &out}).Write("table", list, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := "TENANT    UNITS  NOTE\n日本電気      7  ok\nZu\u0308rich     1234  ｆ\nacme          -  한글\n"
@@ -134,7 +135,7 @@ func TestEveryCommandAnswersAsJSON(t *testing.T) {
 			t.Errorf("%s does not answer as JSON", cmd.CommandPath())
 		}
 	}
-	walk((&cli{printer: printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
+	walk((&cli{Printer: render.Printer{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}}).root())
 	if page, err := os.ReadFile("../../docs/quotactl.md"); err != nil || !strings.Contains(string(page), "Every command but `usage export`") {
 		t.Errorf("docs/quotactl.md does not name the exception (%v)", err)
 	}

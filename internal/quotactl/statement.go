@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/display"
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -19,12 +20,12 @@ func (c *cli) statementCommand() *cobra.Command {
 }
 
 // statementOutput gives a command --output for a statement.
-func statementOutput(f *format, cmd *cobra.Command) {
+func statementOutput(f *render.Format, cmd *cobra.Command) {
 	f.Flag(cmd, "table, json (the document that the digest is of), csv or html", "table", "json", "csv", "html")
 }
 
 func (c *cli) statementPreviewCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	var tenant, period string
 	cmd := &cobra.Command{
 		Use:   "preview --tenant TENANT",
@@ -54,7 +55,7 @@ its hash. A period that is under way is worked out as if nothing but usage chang
 }
 
 func (c *cli) statementCloseCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	var tenant, period, reason string
 	cmd := &cobra.Command{
 		Use:   "close --tenant TENANT",
@@ -86,7 +87,7 @@ why it is closed all the same; what comes later is an adjustment on the next sta
 }
 
 func (c *cli) statementShowCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "show TENANT PERIOD",
 		Short: "Print a statement as it was closed",
@@ -106,13 +107,13 @@ func (c *cli) statementShowCommand() *cobra.Command {
 }
 
 func (c *cli) statementListCommand() *cobra.Command {
-	var f format
+	var f render.Format
 	cmd := &cobra.Command{
 		Use:   "list TENANT",
 		Short: "List a tenant's closed statements, newest first",
 		Args:  exactly("TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t := &table{header: []string{"NUMBER", "PERIOD", "BLOCK", "CLOSED", "BY", "FORCED", "DIGEST"}, numbers: map[int]bool{0: true, 2: true}}
+			t := &render.Table{Header: []string{"NUMBER", "PERIOD", "BLOCK", "CLOSED", "BY", "FORCED", "DIGEST"}, Numbers: map[int]bool{0: true, 2: true}}
 			items := []map[string]any{}
 			for token := ""; ; {
 				var resp *quotav1.ListStatementsResponse
@@ -124,9 +125,9 @@ func (c *cli) statementListCommand() *cobra.Command {
 					return err
 				}
 				for _, s := range resp.Statements {
-					t.add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), Stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
+					t.Add(strconv.FormatInt(s.Number, 10), s.Period, strconv.FormatInt(s.Height, 10), render.Stamp(s.ClosedMs), s.ClosedBy, s.Forced, s.Digest)
 					items = append(items, map[string]any{"number": s.Number, "period": s.Period, "block": s.Height, "block_hash": s.BlockHash,
-						"closed": Stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
+						"closed": render.Stamp(s.ClosedMs), "by": s.ClosedBy, "forced": s.Forced, "digest": s.Digest})
 				}
 				if token = resp.NextPageToken; token == "" {
 					break
@@ -151,7 +152,7 @@ func (c *cli) statements(ctx context.Context, f func(context.Context, quotav1.St
 }
 
 // printStatement prints a statement, and beside it how far it can be trusted.
-func (c *cli) printStatement(f format, p *quotav1.Statement) error {
+func (c *cli) printStatement(f render.Format, p *quotav1.Statement) error {
 	s, err := billing.Decode([]byte(p.Document), p.Digest)
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (c *cli) printStatement(f format, p *quotav1.Statement) error {
 
 func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) error {
 	c.Say("%s, %s: %s to %s (%s)\n", s.Tenant, s.Period.Name, s.Period.From, s.Period.To, s.Period.Zone)
-	t := &table{header: []string{"KIND", "PLAN", "METER", "UNITS", "INCLUDED", "PERIOD", "AMOUNT"}, numbers: map[int]bool{3: true, 4: true, 6: true}}
+	t := &render.Table{Header: []string{"KIND", "PLAN", "METER", "UNITS", "INCLUDED", "PERIOD", "AMOUNT"}, Numbers: map[int]bool{3: true, 4: true, 6: true}}
 	for _, l := range s.Lines {
 		units, included := "", ""
 		if l.Meter != "" {
@@ -188,10 +189,10 @@ func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) er
 		if l.Credit != "" {
 			plan = l.Credit
 		}
-		t.add(l.Kind, plan, l.Meter, units, included, period, l.Money())
+		t.Add(l.Kind, plan, l.Meter, units, included, period, l.Money())
 	}
 	for _, total := range p.Totals {
-		t.add("total", "", "", "", "", "", total.Text)
+		t.Add("total", "", "", "", "", "", total.Text)
 	}
 	if len(s.Lines) == 0 {
 		c.Say("nothing is owed\n")
@@ -211,7 +212,7 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 	}
 	fmt.Fprintf(w, "digest %s\n", p.Digest)
 	if p.Number > 0 {
-		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, Stamp(p.ClosedMs), p.ClosedBy)
+		fmt.Fprintf(w, "statement %d, closed %s by %s\n", p.Number, render.Stamp(p.ClosedMs), p.ClosedBy)
 	}
 	if p.QuarantinedRows > 0 {
 		fmt.Fprintf(w, "%d rows with %d units are in quarantine, and not on it\n", p.QuarantinedRows, p.QuarantinedUnits)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -142,7 +143,7 @@ func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) erro
 			continue
 		}
 		if c.Output == "json" {
-			v, err := plain(states[i])
+			v, err := render.Plain(states[i])
 			if err != nil {
 				return err
 			}
@@ -204,7 +205,7 @@ func (c *cli) printSwitches(s *quotav1.Switches) error {
 	if c.Output == "json" {
 		return c.JSON(s)
 	}
-	c.Say("mode: %s\ndenied tenants: %s\n", strings.ToLower(strings.TrimPrefix(s.Mode.String(), "MODE_")), Dash(strings.Join(s.DeniedTenants, ", ")))
+	c.Say("mode: %s\ndenied tenants: %s\n", strings.ToLower(strings.TrimPrefix(s.Mode.String(), "MODE_")), render.Dash(strings.Join(s.DeniedTenants, ", ")))
 	if len(s.Pending) > 0 {
 		c.Say("not yet in: %s (told when it is back)\n", strings.Join(s.Pending, ", "))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -27,7 +28,7 @@ type usageQuestion struct {
 	tenant, from, to, by, zone string
 	shadow                     bool  // what the shadow policy counts, instead of usage
 	version                    int64 // what that shadow counted; 0 for the one tried now
-	output                     format
+	output                     render.Format
 }
 
 func (c *cli) usageCommand() *cobra.Command {
@@ -143,7 +144,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 	}
 	answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...)}
 	if about.CompleteThroughMs != 0 {
-		answer["complete_through"] = Stamp(about.CompleteThroughMs)
+		answer["complete_through"] = render.Stamp(about.CompleteThroughMs)
 	}
 	tenant := q.tenant
 	if tenant == "" && q.output == "table" {
@@ -151,7 +152,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 	}
 	t := usageTable(by, zone, "TENANT", tenant, rows)
 	if q.output == "table" && len(rows) > 1 && by != quotav1.GetUsageRequest_BY_LIMIT && by != quotav1.GetUsageRequest_BY_ATTRIBUTE {
-		t.rows = append(t.rows, total(t, tenant, rows))
+		t.Rows = append(t.Rows, total(t, tenant, rows))
 	}
 	if err := c.Write(q.output, t, answer); err != nil || q.output == "json" {
 		return err
@@ -164,30 +165,30 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 }
 
 // usageTable has the tenant, what the sums are told apart by, and the counts.
-func usageTable(by quotav1.GetUsageRequest_By, zone *time.Location, first, tenant string, rows []*quotav1.UsageRow) *table {
-	t := &table{numbers: map[int]bool{}}
-	t.header = append([]string{first}, columns(by)...)
+func usageTable(by quotav1.GetUsageRequest_By, zone *time.Location, first, tenant string, rows []*quotav1.UsageRow) *render.Table {
+	t := &render.Table{Numbers: map[int]bool{}}
+	t.Header = append([]string{first}, columns(by)...)
 	for i := range 3 {
-		t.numbers[len(t.header)+i] = true
+		t.Numbers[len(t.Header)+i] = true
 	}
-	t.header = append(t.header, "ADMITTED", "OVERAGE", "DENIED")
+	t.Header = append(t.Header, "ADMITTED", "OVERAGE", "DENIED")
 	for _, r := range rows {
 		row := append([]string{tenant}, cells(by, zone, r)...)
-		t.add(append(row, count(r.Admitted), count(r.Overage), count(r.Denied))...)
+		t.Add(append(row, count(r.Admitted), count(r.Overage), count(r.Denied))...)
 	}
 	return t
 }
 
 // total is the last line of sums that may be added up: those over limits may not,
 // for one request may meet several.
-func total(t *table, tenant string, rows []*quotav1.UsageRow) []string {
+func total(t *render.Table, tenant string, rows []*quotav1.UsageRow) []string {
 	var admitted, overage, denied int64
 	for _, r := range rows {
 		admitted += r.Admitted
 		overage += r.Overage
 		denied += r.Denied
 	}
-	line := make([]string, len(t.header))
+	line := make([]string, len(t.Header))
 	line[0] = tenant
 	if n := len(line) - 4; n > 0 {
 		line[1] = "total"
@@ -239,7 +240,7 @@ func (c *cli) printComplete(w io.Writer, about *quotav1.GetUsageResponse) {
 	if about.CompleteThroughMs == 0 {
 		fmt.Fprintln(w, "complete through: nothing was settled yet")
 	} else {
-		fmt.Fprintf(w, "complete through %s\n", Stamp(about.CompleteThroughMs))
+		fmt.Fprintf(w, "complete through %s\n", render.Stamp(about.CompleteThroughMs))
 	}
 	if n := len(about.Lagging); n > 0 {
 		fmt.Fprintf(w, "held back by %d agents: %s\n", n, strings.Join(about.Lagging, ", "))

@@ -1,4 +1,4 @@
-package quotactl
+package render
 
 import (
 	"encoding/json"
@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// printer answers for a command: a table, or the same as CSV or JSON; or a sentence, or the same as JSON.
-type printer struct {
+// Printer answers for a command: a table, or the same as CSV or JSON; or a sentence, or the same as JSON.
+type Printer struct {
 	Out, Err io.Writer
-	Output   format // of the commands that print no table
+	Output   Format // of the commands that print no table
 }
 
 // Write prints the table, or v where JSON is asked for.
-func (p *printer) Write(f format, t *table, v any) error {
+func (p *Printer) Write(f Format, t *Table, v any) error {
 	switch f {
 	case "json":
 		return p.JSON(v)
@@ -27,7 +27,7 @@ func (p *printer) Write(f format, t *table, v any) error {
 }
 
 // Beside is where more is said about a table of that format: under it, or beside a file.
-func (p *printer) Beside(f format) io.Writer {
+func (p *Printer) Beside(f Format) io.Writer {
 	if f == "table" {
 		return p.Out
 	}
@@ -35,7 +35,7 @@ func (p *printer) Beside(f format) io.Writer {
 }
 
 // Tell says what a command did: v where JSON is asked for, and the sentence where not.
-func (p *printer) Tell(v any, format string, args ...any) error {
+func (p *Printer) Tell(v any, format string, args ...any) error {
 	if p.Output == "json" {
 		return p.JSON(v)
 	}
@@ -44,10 +44,10 @@ func (p *printer) Tell(v any, format string, args ...any) error {
 }
 
 // JSON prints a message or any other value. protojson varies its blanks on purpose, so that they are set here.
-func (p *printer) JSON(v any) error {
+func (p *Printer) JSON(v any) error {
 	if m, ok := v.(proto.Message); ok {
 		var err error
-		if v, err = plain(m); err != nil {
+		if v, err = Plain(m); err != nil {
 			return err
 		}
 	}
@@ -73,8 +73,8 @@ func Dash(s string) string {
 	return s
 }
 
-// plain is a message as JSON has it.
-func plain(m proto.Message) (v any, err error) {
+// Plain is a message as JSON has it.
+func Plain(m proto.Message) (v any, err error) {
 	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(data, &v)

@@ -1,4 +1,4 @@
-package quotactl
+package render
 
 import (
 	"encoding/csv"
@@ -10,40 +10,40 @@ import (
 	"github.com/f4ee788f/quota/internal/sheet"
 )
 
-// table is rows of text under a header; numbers says which columns are right-aligned.
-type table struct {
-	header  []string
-	numbers map[int]bool
-	rows    [][]string
+// Table is rows of text under a header; numbers says which columns are right-aligned.
+type Table struct {
+	Header  []string
+	Numbers map[int]bool
+	Rows    [][]string
 }
 
-// add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// Add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // print writes the table, with a dash for an empty cell.
-func (t *table) print(w io.Writer) error {
-	all := append([][]string{t.header}, t.rows...)
+func (t *Table) print(w io.Writer) error {
+	all := append([][]string{t.Header}, t.Rows...)
 	for i, row := range all {
 		all[i] = make([]string, len(row))
 		for j, cell := range row {
 			all[i][j] = Dash(cell)
 		}
 	}
-	return display.Table(w, all, t.numbers)
+	return display.Table(w, all, t.Numbers)
 }
 
 // csv writes the table with the header's words in lower case, and text as sheet.Text has it.
-func (t *table) csv(w io.Writer) error {
+func (t *Table) csv(w io.Writer) error {
 	out := csv.NewWriter(w)
-	header := make([]string, len(t.header))
-	for i, h := range t.header {
+	header := make([]string, len(t.Header))
+	for i, h := range t.Header {
 		header[i] = strings.ReplaceAll(strings.ToLower(h), " ", "_")
 	}
 	_ = out.Write(header) // Flush and Error tell
-	for _, row := range t.rows {
+	for _, row := range t.Rows {
 		cells := slices.Clone(row)
 		for i := range cells {
-			if !t.numbers[i] {
+			if !t.Numbers[i] {
 				cells[i] = sheet.Text(cells[i])
 			}
 		}

@@ -1,4 +1,4 @@
-package quotactl
+package render
 
 import (
 	"fmt"
@@ -8,28 +8,28 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// format is how a command answers: as a table or a sentence for people, or for programs.
-type format string
+// Format is how a command answers: as a table or a sentence for people, or for programs.
+type Format string
 
 // Flag gives a command --output: one of some formats, the first if it is not given. usage says which, where more is to be said of them.
-func (f *format) Flag(cmd *cobra.Command, usage string, formats ...string) {
+func (f *Format) Flag(cmd *cobra.Command, usage string, formats ...string) {
 	if usage == "" {
 		usage = either(formats)
 	}
-	*f = format(formats[0])
+	*f = Format(formats[0])
 	cmd.Flags().VarP(&choice{f, formats}, "output", "o", usage)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // Table gives a command that lists --output table, json or csv.
-func (f *format) Table(cmd *cobra.Command) { f.Flag(cmd, "", "table", "json", "csv") }
+func (f *Format) Table(cmd *cobra.Command) { f.Flag(cmd, "", "table", "json", "csv") }
 
 // Text gives a command that does something --output text or json.
-func (f *format) Text(cmd *cobra.Command) { f.Flag(cmd, "", "text", "json") }
+func (f *Format) Text(cmd *cobra.Command) { f.Flag(cmd, "", "text", "json") }
 
 // choice makes a flag of a format.
 type choice struct {
-	of      *format
+	of      *Format
 	formats []string
 }
 
@@ -46,7 +46,7 @@ func (c *choice) Set(s string) error {
 	if !slices.Contains(c.formats, s) {
 		return fmt.Errorf("must be %s", either(c.formats))
 	}
-	*c.of = format(s)
+	*c.of = Format(s)
 	return nil
 }
 

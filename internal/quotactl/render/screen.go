@@ -1,4 +1,4 @@
-package quotactl
+package render
 
 import (
 	"fmt"
@@ -9,18 +9,21 @@ import (
 	"github.com/f4ee788f/quota/internal/display"
 )
 
-// screen is one of quotactl's streams. What it writes may end up on a terminal, which obeys
+// Screen is one of quotactl's streams. What it writes may end up on a terminal, which obeys
 // control characters and turns text around where a bidi override stands: it escapes both.
 // It keeps the first error, so that a command whose answer was lost fails.
-type screen struct {
+type Screen struct {
 	to      io.Writer
 	exact   bool   // bytes go through as they are: a file's
 	partial []byte // the beginning of a character whose rest has not come yet
 	err     error
 }
 
+// NewScreen returns a screen before a stream.
+func NewScreen(to io.Writer) *Screen { return &Screen{to: to} }
+
 // Write implements io.Writer.
-func (s *screen) Write(p []byte) (int, error) {
+func (s *Screen) Write(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -45,8 +48,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close writes what is left of a broken character, and returns the first error.
-func (s *screen) close() error {
+// Close writes what is left of a broken character, and returns the first error.
+func (s *Screen) Close() error {
 	if len(s.partial) > 0 && s.err == nil {
 		_, s.err = s.to.Write([]byte(display.Escape(string(s.partial), "")))
 		s.partial = nil
@@ -68,15 +71,15 @@ func line(args []any) []any {
 }
 
 // Say writes to Out. An error of it is found by exit.
-func (p *printer) Say(format string, args ...any) { fmt.Fprintf(p.Out, format, line(args)...) }
+func (p *Printer) Say(format string, args ...any) { fmt.Fprintf(p.Out, format, line(args)...) }
 
 // Note writes beside the answer, to Err.
-func (p *printer) Note(format string, args ...any) { fmt.Fprintf(p.Err, format, line(args)...) }
+func (p *Printer) Note(format string, args ...any) { fmt.Fprintf(p.Err, format, line(args)...) }
 
 // File is Out for what has a form of its own: a CSV file, a document with a digest. It goes
 // through byte by byte, unless it would be shown on a terminal.
-func (p *printer) File() io.Writer {
-	s, ok := p.Out.(*screen)
+func (p *Printer) File() io.Writer {
+	s, ok := p.Out.(*Screen)
 	if !ok || terminal(s.to) {
 		return p.Out
 	}
@@ -84,7 +87,7 @@ func (p *printer) File() io.Writer {
 }
 
 // verbatim writes through a screen without escaping.
-type verbatim struct{ s *screen }
+type verbatim struct{ s *Screen }
 
 // Write implements io.Writer.
 func (e *verbatim) Write(p []byte) (int, error) {
@@ -101,4 +104,12 @@ func terminal(w io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Failed returns why Out cannot be written, if so.
+func (p *Printer) Failed() error {
+	if s, ok := p.Out.(*Screen); ok {
+		return s.err
+	}
+	return nil
 }
